@@ -1,0 +1,81 @@
+# Every target makes .venv first. Variables: PAIR, DATA_DIR, LIMIT, MAX_NEW_TOKENS, RESULTS, TABLE, ARGS (any Hydra override).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PAIR ?= tiny
+RESULTS ?= results
+SHELL := /bin/bash
+export HF_HUB_DISABLE_PROGRESS_BARS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+OVERRIDES = pair=$(PAIR) results_dir=$(RESULTS) $(if $(DATA_DIR),data_dir=$(DATA_DIR)) $(if $(LIMIT),limit=$(LIMIT)) \
+	$(if $(MAX_NEW_TOKENS),decoding.max_new_tokens=$(MAX_NEW_TOKENS)) $(ARGS)
+SWEEP = $(BIN)/python -m bench.run -m
+REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --pair $(PAIR)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup smoke test test-gpu lint format reproduce report figures lossless tiny clean \
+	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead
+
+help:  ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(VENV)/.ready  ## make .venv from constraints.txt
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,notebooks,dev]'
+	touch $@
+
+smoke: setup  ## every tree method on the embedded pair: table, figures, parquet, in minutes on a CPU
+	$(SWEEP) experiment=smoke results_dir=$(RESULTS) $(ARGS)
+	$(BIN)/python -m bench.report smoke --results $(RESULTS)
+
+reproduce: setup  ## run and report one artifact: TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder
+	@test -n "$(TABLE)" || { echo "TABLE is missing: make reproduce TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder"; exit 2; }
+	$(SWEEP) experiment=$(TABLE) $(OVERRIDES)
+	$(REPORT) $(TABLE)
+
+report: setup  ## report what was run before: TABLE=opt_tree/table1
+	@test -n "$(TABLE)" || { echo "TABLE is missing: make report TABLE=opt_tree/table1 PAIR=tiny"; exit 2; }
+	$(REPORT) $(TABLE)
+
+bench-mtbench: TABLE = bench/mt_bench
+bench-mtbench: reproduce  ## Table 1's methods on MT-Bench: PAIR=... DATA_DIR=... LIMIT=... MAX_NEW_TOKENS=...
+bench-gsm8k: TABLE = bench/gsm8k
+bench-gsm8k: reproduce  ## the same on GSM8K
+bench-c4: TABLE = bench/c4
+bench-c4: reproduce  ## the same on C4, 128 tokens of text as prompt
+bench-cnndm: TABLE = bench/cnn_dm
+bench-cnndm: reproduce  ## the same on CNN/DailyMail
+bench-xsum: TABLE = bench/xsum
+bench-xsum: reproduce  ## the same on XSum
+
+bench-overhead: setup  ## share of a step outside forwards; speed against transformers' generate, in pairs
+	$(BIN)/python -m bench.overhead $(ARGS)
+
+lossless: setup  ## greedy outputs of every drafter against transformers' own generate, counted
+	$(BIN)/python -m bench.lossless $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
+
+tiny: setup  ## train the embedded pair anew (about an hour on two cores)
+	$(BIN)/python -m bench.tiny.train
+
+test: setup  ## all tests that need no GPU
+	$(BIN)/python -m pytest $(ARGS)
+
+test-gpu: setup  ## the tests that need a GPU (skipped without one)
+	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+lint: setup  ## ruff, mypy, import layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup  ## apply ruff's formatting and safe fixes
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:  ## remove caches and Hydra's logs; results stay
+	rm -rf outputs multirun .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""The measurement: sweeps, records, tables and figures around `specdec_core`."""

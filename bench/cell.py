@@ -1,0 +1,78 @@
+"""One cell of a sweep, and how it is to be run, as typed values: nothing beyond `bench.run` sees a config."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.datasets import DatasetSpec
+from specdec_core.drafters import Drafter
+from specdec_core.models import CausalLM, ModelSpec
+from specdec_core.sampling import Sampling
+from specdec_core.verifiers import Verifier
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSpec:
+    """Target and draft by id, and the template that their prompts are written in."""
+
+    name: str
+    target: ModelSpec
+    draft: ModelSpec | None
+    template: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is measured: (pair, dataset, drafter, verifier, decoding, seed)."""
+
+    run_id: str
+    experiment: str
+    pair: PairSpec
+    dataset: DatasetSpec
+    drafter: str
+    method: str
+    drafter_params: Mapping[str, Any]
+    build_drafter: Callable[[CausalLM | None], Drafter]
+    verifier: str
+    rule: Verifier
+    allow_lossy: bool
+    sampling: Sampling
+    max_new_tokens: int
+    seed: int
+    limit: int | None
+    config: Mapping[str, Any]
+    """The whole scientific config, which `run_id` is the hash of."""
+
+    @property
+    def label(self) -> str:
+        """For progress bars and logs."""
+        return f"{self.pair.name}/{self.dataset.name}/{self.drafter}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """How it is run; does not change what is measured."""
+
+    device: str = "auto"
+    dtype: str = "auto"
+    attention: str = "sdpa"
+    num_threads: int | None = None
+    warmup_conversations: int = 1
+    baseline: bool = True
+    progress: bool = True
+    data_dir: Path | None = None
+    retry_failed: bool = False
+    force: bool = False
+    record_nodes: bool = False
+    case_study: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyGrid:
+    """Which forwards `bench.latency` times: tokens per forward, cached tokens before them, repeats."""
+
+    num_tokens: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
+    num_prefix: int = 128
+    warmup: int = 10
+    repeats: int = 100

@@ -1,0 +1,84 @@
+"""A conversation to decode, and the JSONL files that hold them."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LINE = '{"id": str, "turns": [str, ...], "reference": str or null, "category": str or null}'
+"""What one line of a file holds; the last two may be left out."""
+
+
+class DatasetError(Exception):
+    """A dataset cannot be had or read; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What the user says, turn by turn; the answers are what is decoded."""
+
+    id: str
+    turns: tuple[str, ...]
+    reference: str | None = None
+    category: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.turns:
+            raise DatasetError(f"conversation {self.id} has no turns; it needs at least one")
+        for number, turn in enumerate(self.turns, 1):
+            if not turn.strip():
+                raise DatasetError(
+                    f"conversation {self.id}: the prompt of turn {number} is empty; remove it or fill it"
+                )
+
+
+def read_jsonl(path: Path) -> list[Conversation]:
+    """All conversations of a file. DatasetError names the file and the line that is wrong."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"cannot read {path}: {error}; it must be a readable UTF-8 file") from error
+    found: dict[str, Conversation] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        conversation = _parse(line, f"{path}, line {number}")
+        if conversation.id in found:
+            raise DatasetError(f'{path}, line {number}: the id "{conversation.id}" occurs twice; ids must be unique')
+        found[conversation.id] = conversation
+    return list(found.values())
+
+
+def fingerprint(conversations: Iterable[Conversation]) -> str:
+    """The sha256 of ids and turns in order: equal exactly if the same prompts are run."""
+    content = [[conversation.id, *conversation.turns] for conversation in conversations]
+    return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
+
+
+def _parse(line: str, where: str) -> Conversation:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DatasetError(f"{where} is not JSON ({error.msg}); each line is {LINE}") from error
+    _check(record, where)
+    try:
+        return Conversation(record["id"], tuple(record["turns"]), record.get("reference"), record.get("category"))
+    except DatasetError as error:
+        raise DatasetError(f"{where}: {error}") from error
+
+
+def _check(record: Any, where: str) -> None:
+    if not isinstance(record, dict):
+        raise DatasetError(f"{where} is a {type(record).__name__}; each line is {LINE}")
+    turns = record.get("turns")
+    fits = {
+        "id": isinstance(record.get("id"), str) and bool(record["id"]),
+        "turns": isinstance(turns, list) and all(isinstance(turn, str) for turn in turns),
+        "reference": isinstance(record.get("reference"), str | None),
+        "category": isinstance(record.get("category"), str | None),
+    }
+    for field, good in fits.items():
+        if not good:
+            raise DatasetError(f'{where}: "{field}" is {record.get(field, "missing")!r:.60}; each line is {LINE}')

@@ -1,0 +1,114 @@
+"""Conversations to decode: bundled in the package, from a folder of JSONL files, or from the hub."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+from bench.conversations import Conversation, DatasetError, fingerprint, read_jsonl
+from bench.datasets_hub import HubSource, hub_conversations
+from bench.names import unknown
+
+__all__ = ["Conversation", "DatasetError", "DatasetSpec", "HubSource", "fingerprint", "load", "source_id"]
+
+BUNDLED = Path(__file__).parent / "tiny"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetSpec:
+    """One yaml of `conf/dataset`: where conversations come from and how long prompts and answers may be."""
+
+    name: str
+    source: str
+    """bundled | hub"""
+    hub: HubSource | None
+    adapter: str | None
+    """Name of the function in `bench.datasets_hub` that understands the hub's records."""
+    mode: str
+    """chat: turns go through the pair's template | raw: the first `prompt_tokens` tokens of a text are the prompt"""
+    prompt_tokens: int | None
+    max_prompt_tokens: int | None
+    """The user's text is cut until the prompt has at most this many tokens; None: never."""
+    max_new_tokens: int
+    max_total_tokens: int | None
+    """Decoding stops where prompt and answer together have this many tokens; None: no such rule."""
+    min_chars: int
+    """Conversations whose first turn is shorter are passed over, so that raw prompts have all their tokens."""
+    limit: int | None
+    """The papers' sample size: the first so many; None: all."""
+    files: tuple[str, ...]
+    """Other names, without `.jsonl`, under which the file may lie in DATA_DIR."""
+
+    def __post_init__(self) -> None:
+        if self.source not in ("bundled", "hub") or (self.source == "hub") != bool(self.hub and self.adapter):
+            raise DatasetError(f"dataset {self.name}: source is bundled, or hub with both hub and adapter given")
+        if self.mode not in ("chat", "raw") or (self.mode == "raw") != (self.prompt_tokens is not None):
+            raise DatasetError(f"dataset {self.name}: mode is chat, or raw with prompt_tokens given")
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """From the plain mapping of a yaml; a key that is unknown or missing is a DatasetError."""
+        known = {field.name for field in fields(cls)}
+        for key in config:
+            if key not in known:
+                raise DatasetError(unknown(f"key of dataset {config.get('name')}", str(key), known))
+        if missing := known - set(config):
+            raise DatasetError(f"dataset {config.get('name')} lacks {', '.join(sorted(missing))}")
+        hub = HubSource(**config["hub"]) if config["hub"] else None
+        return cls(**{**config, "hub": hub, "files": tuple(config["files"])})
+
+
+def load(spec: DatasetSpec, *, data_dir: Path | None = None, limit: int | None = None) -> list[Conversation]:
+    """The first `limit` usable conversations (None: the dataset's own limit), at least one.
+
+    `data_dir` is a folder of JSONL files in place of the hub. DatasetError says what to do.
+    """
+    wanted = spec.limit if limit is None else limit
+    if wanted is not None and wanted < 1:
+        raise DatasetError(f"limit={wanted}: ask for at least one conversation")
+    usable = (found for found in _conversations(spec, data_dir) if len(found.turns[0]) >= spec.min_chars)
+    chosen = list(islice(usable, wanted))
+    if spec.mode == "raw":  # a text has no second turn
+        chosen = [replace(found, turns=found.turns[:1]) for found in chosen]
+    if not chosen:
+        raise DatasetError(f"{source_id(spec, data_dir)} has no conversation of at least {spec.min_chars} characters")
+    return chosen
+
+
+def source_id(spec: DatasetSpec, data_dir: Path | None = None) -> str:
+    """The origin, for the rows: `file:gsm8k.jsonl`, `bundled:prompts.jsonl` or `hub:path/name/split@revision`."""
+    if path := _file(spec, data_dir):
+        return f"{'bundled' if path.parent == BUNDLED else 'file'}:{path.name}"
+    assert spec.hub is not None
+    parts = (spec.hub.path, spec.hub.name, spec.hub.split)
+    return f"hub:{'/'.join(part for part in parts if part)}@{spec.hub.revision or 'main'}"
+
+
+def _conversations(spec: DatasetSpec, data_dir: Path | None) -> Iterator[Conversation]:
+    if path := _file(spec, data_dir):
+        return iter(read_jsonl(path))
+    assert spec.hub is not None
+    assert spec.adapter is not None
+    return hub_conversations(spec.hub, spec.adapter, spec.name)
+
+
+def _file(spec: DatasetSpec, data_dir: Path | None) -> Path | None:
+    """The file to read, or None for the hub. In DATA_DIR the dataset's own name comes first."""
+    names = [f"{stem}.jsonl" for stem in (spec.name, *spec.files)]
+    folders = [Path(data_dir).expanduser()] if data_dir else []
+    folders += [BUNDLED] if spec.source == "bundled" else []
+    for folder in folders:
+        for name in names:
+            if (folder / name).is_file():
+                return folder / name
+    if not folders:
+        return None
+    raise DatasetError(_missing(folders[0], names))
+
+
+def _missing(folder: Path, names: list[str]) -> str:
+    if not folder.is_dir():
+        return f"DATA_DIR={folder} is not a folder; give the folder that holds {names[0]}"
+    there = ", ".join(sorted(path.name for path in folder.glob("*.jsonl"))) or "no .jsonl file"
+    return f"no {' or '.join(names)} in {folder} (there: {there}); add it, or leave DATA_DIR out to use the hub"

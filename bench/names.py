@@ -1,0 +1,21 @@
+"""Sentences about unknown names that suggest the nearest known ones."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
+    """The known names most like `name`, best first; those that contain it count as like it. Empty if none is."""
+    known = sorted(names)
+    alike = difflib.get_close_matches(name, known, n=count, cutoff=0.5)
+    containing = [other for other in known if name and name.lower() in other.lower() and other not in alike]
+    return (alike + containing)[:count]
+
+
+def unknown(kind: str, name: str, names: Iterable[str]) -> str:
+    """One sentence: unknown pair "tinny"; did you mean "tiny"? All names are listed if none is near."""
+    known = sorted(names)
+    near = nearest(name, known)
+    if near:
+        return f'unknown {kind} "{name}"; did you mean {" or ".join(f"{chr(34)}{other}{chr(34)}" for other in near)}?'
+    return f'unknown {kind} "{name}"; there are: {", ".join(known) or "none"}'

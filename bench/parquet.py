@@ -1,0 +1,76 @@
+"""One parquet file of typed rows: written whole or not at all, read only if it is what was written."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.records import schema
+
+
+def file_name(run_id: str) -> str:
+    """Name of the file that holds a cell's rows of one table."""
+    return f"run_id={run_id}.parquet"
+
+
+def hidden_name(name: str) -> str:
+    """A name that no reader looks at and no other process takes."""
+    return f".{name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+
+
+def write_rows(path: Path, row_type: type, rows: Sequence[Any]) -> None:
+    """Write rows of one type; a reader sees the old file or the new one, also after a kill or a power cut."""
+    fields = schema(row_type)
+    columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in fields]
+    temporary = path.parent / hidden_name(path.name)
+    try:
+        with temporary.open("xb") as file:
+            pq.write_table(pa.Table.from_arrays(columns, schema=fields), file, write_page_checksum=True)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_rows(paths: Iterable[Path], row_type: type) -> pd.DataFrame:
+    """Rows of many files in one frame with the columns of `row_type`; a file that cannot be used is skipped, warned of.
+
+    Columns without missing values by contract are plain numpy; a missing value is NA in other columns of whole numbers
+    and truth values, nan in the rest. Lists come as numpy arrays.
+    """
+    expected = schema(row_type)
+    tables = [table for path in paths if (table := _read_file(path, expected)) is not None]
+    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+    plain = {field.name: field.type.to_pandas_dtype() for field in expected if field.type in nullable}
+    plain = {name: dtype for name, dtype in plain.items() if not expected.field(name).nullable}
+    return pa.concat_tables([expected.empty_table(), *tables]).to_pandas(types_mapper=nullable.get).astype(plain)
+
+
+def _read_file(path: Path, expected: pa.Schema) -> pa.Table | None:
+    problem = "its columns or run ids are not those that belong under its name"
+    try:
+        # Not through a dataset, which would take "run_id=" in the name for a partition and make a column of it.
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = file.read()
+        if table.schema.equals(expected) and {path.name} >= set(map(file_name, table["run_id"].unique().to_pylist())):
+            return table
+    except (OSError, ValueError, pa.ArrowException) as error:
+        problem = f"it is not a readable parquet file ({str(error).strip().partition(chr(10))[0].rstrip('.')})"
+    warnings.warn(f"Skipped {path}: {problem}; delete it, and its cell will be run again.", stacklevel=2)
+    return None
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)

@@ -1,0 +1,89 @@
+"""Where a number comes from: versions, revision, device and threads. No host names, no paths."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import torch
+
+_DISTRIBUTION = "specdec-bench"
+
+
+def collect(device: str, dtype: str, attention: str) -> dict[str, str | int | bool | None]:
+    """The provenance columns of a `runs` row, for a run on `device` with that dtype and attention implementation."""
+    revision, dirty = _own_git_state()
+    return {
+        "package_version": _version(_DISTRIBUTION),
+        "git_revision": revision,
+        "git_dirty": dirty,
+        "python_version": platform.python_version(),
+        "torch_version": str(torch.__version__),
+        "transformers_version": _version("transformers"),
+        "cuda_version": torch.version.cuda,
+        "driver_version": _driver_version() if torch.cuda.is_available() else None,
+        "device_name": _device_name(device),
+        "dtype": dtype,
+        "attention": attention,
+        "num_threads": torch.get_num_threads(),
+        "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
+        "slurm_array_task_id": os.environ.get("SLURM_ARRAY_TASK_ID"),
+    }
+
+
+def git_state(root: Path) -> tuple[str | None, bool | None]:
+    """Revision of the checkout at `root`, and whether files outside results/ differ from it; Nones if it is none."""
+    top = _output("git", "-C", str(root), "rev-parse", "--show-toplevel")
+    revision = _output("git", "-C", str(root), "rev-parse", "HEAD")
+    # A package installed below another project's checkout must not claim that project's revision.
+    if not top or not revision or Path(top).resolve() != root.resolve():
+        return None, None
+    # Parallel jobs share the index, so asking must not refresh it.
+    changes = _output("git", "-C", str(root), "--no-optional-locks", "status", "--porcelain", "--", ".", ":!results")
+    return revision, None if changes is None else bool(changes)
+
+
+@functools.cache
+def _own_git_state() -> tuple[str | None, bool | None]:
+    """State of this package's checkout, asked once: what runs is what was imported, not what is committed later."""
+    return git_state(Path(__file__).resolve().parents[1])
+
+
+def _output(*command: str) -> str | None:
+    """Standard output of a command; None if it is missing, fails or hangs."""
+    # Inside a git hook, GIT_DIR and its kin would point every call at the hook's own repository.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environment)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _driver_version() -> str | None:
+    lines = (_output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader") or "").splitlines()
+    return lines[0].strip() if lines else None
+
+
+def _device_name(device: str) -> str:
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return _cpu_name()
+
+
+def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Model of the processor; its architecture where the system does not tell."""
+    lines = cpuinfo.read_text(errors="replace").splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, names), "") or platform.processor() or platform.machine() or "unknown"

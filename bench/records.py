@@ -1,0 +1,188 @@
+"""The rows that a run writes: one dataclass per table, from which the parquet schema is derived.
+
+Units are in the names (`*_s` seconds); words are those of the glossary in `specdec_core`. Lists of token ids keep what
+was generated, so that quality can be judged later without running again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+SCHEMA_VERSION = 1
+METHOD, AUTOREGRESSIVE = "method", "autoregressive"
+"""The two arms of a paired measurement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One cell: what was run, how it ended, its aggregates, where it ran."""
+
+    run_id: str
+    schema_version: int
+    experiment: str
+    status: str  # ok | oom | failed | interrupted
+    error: str | None  # the last lines of what went wrong
+    created_utc: str
+
+    pair: str
+    target_id: str
+    target_revision: str | None
+    draft_id: str | None
+    draft_revision: str | None
+    dataset: str
+    dataset_id: str
+    prompts_sha256: str  # over the ids and texts of the prompts that were run
+    drafter: str  # the name of the config, such as opt_tree_n50
+    method: str  # its name in the papers' tables, such as opt_tree
+    drafter_params: str  # canonical JSON of the constructor's arguments
+    draws: str  # topk | iid | without_replacement
+    verifier: str
+    lossless: bool
+    temperature: float
+    top_p: float
+    seed: int
+    max_new_tokens: int
+    config: str  # canonical JSON of the whole scientific config
+
+    num_conversations: int  # of the cell's prompts, those that ended well
+    num_failed: int
+    mal: float | None
+    mal_prompt_mean: float | None
+    expected_acceptance: float | None  # mean E(A) over steps, root counted
+    acceptance_rate_depth: float | None
+    acceptance_rate_node: float | None
+    tokens_per_s: float | None  # decode only, prefill excluded
+    autoregressive_tokens_per_s: float | None
+    speedup: float | None
+    speedup_low: float | None  # 95% interval, bootstrap over conversations
+    speedup_high: float | None
+    identical: float | None  # share of outputs equal to the autoregressive arm's, greedy decoding only
+
+    package_version: str
+    git_revision: str | None
+    git_dirty: bool | None
+    python_version: str
+    torch_version: str
+    transformers_version: str
+    cuda_version: str | None
+    driver_version: str | None
+    device_name: str
+    dtype: str
+    attention: str
+    num_threads: int
+    slurm_job_id: str | None
+    slurm_array_task_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRow:
+    """One turn of one conversation in one arm, and its audit against the autoregressive arm."""
+
+    run_id: str
+    prompt_id: str
+    category: str | None
+    turn: int
+    arm: str  # method | autoregressive
+    status: str  # ok | failed
+    error: str | None
+    num_prompt_tokens: int
+    num_new_tokens: int
+    num_steps: int
+    finish: str  # eos | length | failed
+    prefill_s: float
+    decode_s: float
+    output_sha256: str
+    output_ids: list[int]
+    identical: bool | None  # to the autoregressive output; None where decoding is random
+    first_divergence: int | None  # index of the first new token that differs
+    divergence_gap: float | None  # top-2 logit gap of the target there: tiny means a tie broken by rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """One decoding step of the method arm. The five times sum to the step's."""
+
+    run_id: str
+    prompt_id: str
+    turn: int
+    step: int
+    num_drafted: int  # tree size n, root excluded
+    depth: int  # of the deepest drafted node
+    draft_forwards: int
+    draft_tokens: int  # tokens fed through the draft model
+    expected_acceptance: float  # E(A), root counted
+    num_accepted: int  # drafted tokens on the accepted path
+    acceptance_length: (
+        int  # A = num_accepted + 1, or num_accepted if the path ends in EOS; not clipped by the length limit
+    )
+    kept: int  # tokens of A that are in the output
+    draft_s: float  # draft forwards
+    tree_s: float  # growing the tree, forwards excluded
+    score_s: float
+    judge_s: float
+    commit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """One drafted node (written on request): what the draft thought of it and what became of it."""
+
+    run_id: str
+    prompt_id: str
+    turn: int
+    step: int
+    node: int
+    depth: int
+    edge_prob: float  # q(node | parent)
+    path_prob: float
+    target_prob: float  # p(node | parent) at the run's temperature; at temperature 0: of the untempered target
+    parent_accepted: bool
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyRow:
+    """Time of one forward of a model over a number of tokens behind a cached prefix (written by `bench.latency`)."""
+
+    run_id: str
+    pair: str
+    role: str  # target | draft
+    model_id: str
+    device_name: str
+    dtype: str
+    num_tokens: int
+    num_prefix: int
+    repeat: int
+    forward_s: float
+
+
+TABLES: dict[str, type] = {
+    "runs": RunRow,
+    "prompts": PromptRow,
+    "steps": StepRow,
+    "nodes": NodeRow,
+    "latency": LatencyRow,
+}
+
+_ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+
+
+def schema(row_type: type) -> pa.Schema:
+    """The parquet schema of a row type; a column is nullable exactly where its annotation allows None."""
+    hints = typing.get_type_hints(row_type)
+    return pa.schema([_field(field.name, hints[field.name]) for field in dataclasses.fields(row_type)])
+
+
+def _field(name: str, hint: object) -> pa.Field:
+    nullable = isinstance(hint, types.UnionType)
+    if isinstance(hint, types.UnionType):
+        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+    if typing.get_origin(hint) is list:
+        (item,) = typing.get_args(hint)
+        return pa.field(name, pa.list_(_ARROW[item]), nullable)
+    return pa.field(name, _ARROW[hint], nullable)  # type: ignore[index]

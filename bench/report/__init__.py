@@ -1,0 +1,1 @@
+"""From rows to papers: results and published numbers become tables, figures and pages."""

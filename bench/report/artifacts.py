@@ -1,0 +1,75 @@
+"""The registry: every artifact by name, how its rows are read and what builds it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench import store
+from bench.report import case_study, smoke
+from bench.report.figures.expected_actual import expected_actual
+from bench.report.figures.frequency import acceptance_by_probability
+from bench.report.figures.latency import forward_time
+from bench.report.figures.phases import time_by_phase
+from bench.report.figures.sweeps import by_delta, by_temperature
+from bench.report.figures.tree_size import mal_by_size
+from bench.report.opt_tree.comparison import dataset_table, paper_table
+from bench.report.outputs import NoResultsError, Output
+
+DATASETS = ("mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
+"""Datasets that have an experiment of their own, `bench/<dataset>`, for any pair."""
+Builder = Callable[[Any], list[Output]]
+
+
+def read_results(folder: Path, pair: str | None) -> store.Results:
+    """The tables in an experiment's folder; NoResultsError if no run has ended there."""
+    results = store.load(folder.parent, folder.name, pair=pair)
+    if results.runs.empty and results.latency.empty:
+        raise NoResultsError(f"there are none in {folder}")
+    return results
+
+
+def read_case_study(folder: Path, pair: str | None) -> case_study.CaseStudy:
+    """The case study in an experiment's folder."""
+    return case_study.read(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """`build` makes outputs of what `read(folder, pair)` finds."""
+
+    build: Builder
+    read: Callable[[Path, str | None], Any] = read_results
+
+
+ARTIFACTS: dict[str, Artifact] = {
+    "opt_tree/table1": Artifact(partial(paper_table, "table1")),
+    "opt_tree/table2": Artifact(partial(paper_table, "table2")),
+    "opt_tree/table3": Artifact(partial(paper_table, "table3")),
+    "opt_tree/fig3": Artifact(partial(forward_time, "fig3")),
+    "opt_tree/fig5": Artifact(partial(expected_actual, "fig5")),
+    "opt_tree/fig6": Artifact(partial(mal_by_size, "fig6")),
+    "opt_tree/fig7": Artifact(partial(time_by_phase, "fig7")),
+    "opt_tree/fig8": Artifact(partial(by_delta, "fig8")),
+    "opt_tree/fig9": Artifact(partial(by_temperature, "fig9")),
+    "opt_tree/fig10": Artifact(case_study.render, read_case_study),
+    "opt_tree/fig11": Artifact(partial(acceptance_by_probability, "fig11")),
+    **{f"bench/{name}": Artifact(partial(dataset_table, name)) for name in DATASETS},
+    "smoke": Artifact(smoke.smoke),
+}
+
+
+def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
+    """The outputs of an artifact from the results under `root`.
+
+    Raises KeyError with a sentence for an unknown name, NoResultsError where nothing was run.
+    """
+    if name not in ARTIFACTS:
+        near = difflib.get_close_matches(name, ARTIFACTS, n=3, cutoff=0.3) or sorted(ARTIFACTS)
+        raise KeyError(f"there is no artifact {name!r}; the nearest are {', '.join(near)}")
+    artifact = ARTIFACTS[name]
+    return artifact.build(artifact.read(root / name, pair))

@@ -1,0 +1,163 @@
+"""Blocks: the runs that may be set against each other, with their rows and the words for their setting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from bench.report.outputs import NoResultsError
+from bench.store import Results
+
+_CELL = ["pair", "dataset", "temperature", "top_p", "seed", "max_new_tokens"]
+_PLACE = ["prompts_sha256", "device_name", "dtype"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Runs of one pair on the same prompts, decoding, device and dtype; they differ in drafter or in what is swept."""
+
+    results: Results
+    runs: pd.DataFrame
+    mark: str = ""  # what tells it from other blocks of its pair
+
+    @cached_property
+    def first(self) -> pd.Series:
+        """A run that stands for what all of them share."""
+        return self.runs.iloc[0]
+
+    @property
+    def pair(self) -> str:
+        """The name of the pair's config."""
+        return str(self.first["pair"])
+
+    @property
+    def name(self) -> str:
+        """The pair, and what tells the block from others of this pair."""
+        return f"{self.pair}, {self.mark}" if self.mark else self.pair
+
+    @cached_property
+    def published_as(self) -> tuple[str, str] | None:
+        """Target and draft of the published numbers this pair is set against; None if no paper has it."""
+        names = _pair(self.first).get("published") or {}
+        return (names["target"], names["draft"]) if names.get("target") and names.get("draft") else None
+
+    @cached_property
+    def stand_in(self) -> bool:
+        """Whether the pair stands in for models that it is not."""
+        return bool((_pair(self.first).get("published") or {}).get("stand_in"))
+
+    @property
+    def ok(self) -> Iterator[pd.Series]:
+        """The runs that ended well, in order."""
+        return (run for _, run in self.runs[self.runs["status"] == "ok"].iterrows())
+
+    def steps(self, run_id: str) -> pd.DataFrame:
+        """The decoding steps of a run."""
+        return _rows(self.results.steps, run_id)
+
+    def prompts(self, run_id: str) -> pd.DataFrame:
+        """The turns of a run, both arms."""
+        return _rows(self.results.prompts, run_id)
+
+    def nodes(self, run_id: str) -> pd.DataFrame:
+        """The drafted nodes of a run; empty if they were not recorded."""
+        return _rows(self.results.nodes, run_id)
+
+
+def blocks(results: Results, *, across: Sequence[str] = ()) -> list[Block]:
+    """All blocks, in the order in which their pairs were first run; `across` names cell columns that are swept.
+
+    A run that failed belongs to every block of its cell's setting, whatever it knew of prompts and device.
+    """
+    cell = [column for column in _CELL if column not in across]
+    runs = results.runs.sort_values("created_utc", kind="stable")
+    ok, failed = runs[runs["status"] == "ok"], runs[runs["status"] != "ok"]
+    found = [Block(results, _join(group, failed, cell)) for _, group in ok.groupby([*cell, *_PLACE], sort=False)]
+    seen = set().union(*(block.runs["run_id"] for block in found))
+    lost = failed[~failed["run_id"].isin(list(seen))]
+    found += [Block(results, group) for _, group in lost.groupby(cell, sort=False)]
+    return [replace(block, mark=_mark(block, found, [*cell, *_PLACE])) for block in found]
+
+
+def measured_blocks(results: Results, *, across: Sequence[str] = (), method: str | None = None) -> list[Block]:
+    """The blocks that hold runs that ended well (of `method`, if given), with these runs alone.
+
+    Raises NoResultsError where there are none.
+    """
+    runs = results.runs
+    keep = runs[(runs["status"] == "ok") & (True if method is None else runs["method"] == method)]
+    if keep.empty:
+        states = ", ".join(f"{status}: {count}" for status, count in runs["status"].value_counts().items())
+        raise NoResultsError(f"no run of {method or 'any method'} ended well ({states or 'there is none'})")
+    return [replace(block, results=results) for block in blocks(replace(results, runs=keep), across=across)]
+
+
+def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
+    """The words of a title: pair, dataset, temperature, device, dtype of all blocks; `but` leaves out what is swept."""
+    every = list(found)
+    words = {
+        "pair": _several(_pair_words(block) for block in every),
+        "dataset": _several(block.first["dataset"] for block in every),
+        "temperature": "temperature " + _several(f"{block.first['temperature']:g}" for block in every),
+        "device": _several(block.first["device_name"] for block in every),
+        "dtype": _several(block.first["dtype"] for block in every),
+    }
+    return ", ".join(text for name, text in words.items() if name not in but)
+
+
+def scale(block: Block) -> str:
+    """One sentence of what was run: conversations, tokens, seed, device."""
+    first, counts = block.first, block.runs.loc[block.runs["status"] == "ok", "num_conversations"]
+    prompts = "no" if counts.empty else " to ".join(str(count) for count in dict.fromkeys((counts.min(), counts.max())))
+    return (
+        f"{_pair_words(block)}, {first['dataset']}, temperature {first['temperature']:g}"
+        f"{f' ({block.mark})' if block.mark else ''}: "
+        f"{prompts} conversations, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}, "
+        f"{first['dtype']} on {first['device_name']}."
+    )
+
+
+def drafter_params(run: pd.Series) -> dict[str, Any]:
+    """The arguments of a run's drafter, such as n and delta."""
+    params = json.loads(run["drafter_params"])
+    return params if isinstance(params, dict) else {}
+
+
+def _mark(block: Block, found: list[Block], columns: list[str]) -> str:
+    """The columns in which a block is not like the others of its pair, prompts by the start of their hash."""
+    others = [other.first for other in found if other.pair == block.pair]
+    differ = [column for column in columns if any(other[column] != block.first[column] for other in others)]
+    values = {column: str(block.first[column]) for column in differ}
+    return ", ".join(
+        f"prompts {value[:6]}" if column == "prompts_sha256" else f"{column.replace('_', ' ')} {value}"
+        for column, value in values.items()
+    )
+
+
+def _pair_words(block: Block) -> str:
+    names = " + ".join(block.published_as or ())
+    return f"{block.pair} (stands in for {names})" if block.stand_in and names else block.pair
+
+
+def _pair(run: pd.Series) -> dict[str, Any]:
+    pair = json.loads(run["config"]).get("pair")
+    return pair if isinstance(pair, dict) else {}
+
+
+def _join(group: pd.DataFrame, failed: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
+    same = (failed[cell] == group[cell].iloc[0]).all(axis=1)
+    return pd.concat([group, failed[same]], ignore_index=True) if same.any() else group.reset_index(drop=True)
+
+
+def _rows(frame: pd.DataFrame, run_id: str) -> pd.DataFrame:
+    return frame[frame["run_id"] == run_id]
+
+
+def _several(words: Iterable[object], most: int = 3) -> str:
+    distinct = list(dict.fromkeys(str(word) for word in words))
+    return " / ".join(distinct) if len(distinct) <= most else f"{distinct[0]} and {len(distinct) - 1} others"

@@ -1,0 +1,88 @@
+"""OPT-Tree, Figure 3: time of one forward against the number of tokens fed, behind a cached prefix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from bench import published
+from bench.report import tables
+from bench.report.figures import style
+from bench.report.outputs import NoResultsError, Output
+from bench.report.tables import Table
+from bench.store import Results
+
+TITLE = "OPT-Tree Figure 3: time of one forward against its input length"
+_LINE = ["pair", "role", "model_id", "device_name", "dtype", "num_prefix"]
+
+
+@style.styled
+def forward_time(name: str, results: Results) -> list[Output]:
+    """One panel per pair, one line per model: median and quartiles over repeats."""
+    times = results.latency
+    if times.empty:
+        raise NoResultsError("no forward times were measured")
+    summary = _summary(times)
+    setting = "; ".join(" / ".join(times[column].unique()) for column in ("pair", "device_name", "dtype"))
+    canvas, axes = style.panels(TITLE, setting + "; median, quartiles shaded", summary["pair"].nunique())
+    for axis, (pair, rows) in zip(axes, summary.groupby("pair", sort=False), strict=True):
+        _panel(axis, str(pair), rows)
+    runs = tuple(times["run_id"].unique())
+    return [style.Figure(name, f"{TITLE} ({setting})", canvas, runs), _table(name, setting, summary)]
+
+
+def _summary(times: pd.DataFrame) -> pd.DataFrame:
+    """Quartiles in milliseconds, and the run, of each line and input length."""
+    grouped = times.assign(ms=times["forward_s"] * 1000).groupby([*_LINE, "num_tokens"], sort=False)
+    quartiles = grouped["ms"].quantile(np.array([0.25, 0.5, 0.75])).unstack()
+    quartiles.columns = pd.Index(["low", "median", "high"])
+    rows = quartiles.join(grouped["run_id"].first()).reset_index()
+    order = [*_LINE, "num_tokens"]
+    return rows.sort_values(order, ascending=[column != "role" for column in order])  # the target first
+
+
+def _panel(axes: Axes, pair: str, rows: pd.DataFrame) -> None:
+    lines = rows.groupby(_LINE, sort=False)
+    for index, (_, points) in enumerate(lines):
+        colour, label = style.COLOURS[index % len(style.COLOURS)], _label(points.iloc[0], len(lines) > 2)
+        axes.plot(points["num_tokens"], points["median"], color=colour, marker=style.MARKERS[index % 7], label=label)
+        axes.fill_between(points["num_tokens"], points["low"], points["high"], color=colour, alpha=0.2, linewidth=0)
+    low, high = _flat()
+    axes.axvspan(low, high, color=style.GREY, alpha=0.1, linewidth=0, label=f"paper: flat from {low:g} to {high:g}")
+    axes.set(title=pair, xlabel="input length (tokens)", ylabel="time of one forward (ms)")
+    axes.set(xlim=(0, rows["num_tokens"].max() * 1.03), ylim=(0, None))
+    style.legend_below(axes)
+
+
+def _label(line: pd.Series, long: bool) -> str:
+    model = str(line["model_id"])
+    model = model.rsplit("/", 1)[-1] if model.startswith("/") else model
+    words = f"{line['role']}: {model}, prefix {line['num_prefix']}"
+    return f"{words}, {line['device_name']}, {line['dtype']}" if long else words
+
+
+def _flat() -> tuple[float, float]:
+    """The lengths between which the paper's text calls the time similar (LLaMA-2-7B on an RTX 4090)."""
+    facts = published.find("opt_tree", "fig3", metric="flat_verify_length").set_index("params")["value"]
+    return float(facts["end=lower"]), float(facts["end=upper"])
+
+
+def _table(name: str, setting: str, summary: pd.DataFrame) -> Table:
+    rows = [
+        {
+            "Pair": row.pair,
+            "Role": row.role,
+            "Model": row.model_id,
+            "Prefix": str(row.num_prefix),
+            "Tokens": str(row.num_tokens),
+            "Median ms": tables.number(row.median),
+            "Quartiles ms": f"[{tables.number(row.low)}, {tables.number(row.high)}]",
+        }
+        for row in tables.named_rows(summary)
+    ]
+    low, high = _flat()
+    note = f"The paper's text: lengths {low:g} and {high:g} take similar time (LLaMA-2-7B, RTX 4090)."
+    frame = tables.frame(rows, ("Pair", "Role", "Model", "Prefix", "Tokens", "Median ms", "Quartiles ms"))
+    legend = {"Tokens": "tokens fed in one forward", "Prefix": "tokens already in the cache"}
+    return Table(name, f"{TITLE} ({setting})", frame, (note,), legend, tuple(summary["run_id"]))

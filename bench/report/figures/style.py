@@ -1,0 +1,97 @@
+"""One style for all figures, and the figure as a value that writes itself as PNG and PDF."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Canvas
+
+from bench.stats import Interval
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette: told apart with every common colour vision."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "#666666"
+_PANEL = (5.4, 3.7)
+_DPI = 150
+_RC: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E3E3E3",
+    "grid.linewidth": 0.6,
+    "legend.facecolor": "white",
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.8,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "pdf.fonttype": 42,
+}
+
+styled = matplotlib.rc_context(_RC)
+"""Decorator of functions that draw."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawn figure, and the runs whose rows it shows."""
+
+    name: str
+    title: str
+    canvas: Canvas
+    runs: tuple[str, ...]
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write `<name>.png` (150 dpi) and `<name>.pdf`; both name title and runs in their metadata."""
+        png, pdf = (folder / f"{self.name}.{suffix}" for suffix in ("png", "pdf"))
+        runs = ",".join(dict.fromkeys(self.runs))
+        self.canvas.savefig(png, dpi=_DPI, metadata={"Title": self.title, "run_ids": runs})
+        about = {"Title": self.title, "Keywords": f"run_ids={runs}", "CreationDate": None}
+        self.canvas.savefig(pdf, metadata=about)
+        return [png, pdf]
+
+
+def panels(
+    title: str, setting: str, count: int = 1, *, columns: int = 2, panel: tuple[float, float] = _PANEL
+) -> tuple[Canvas, list[Axes]]:
+    """A canvas with `count` panels, at most `columns` in a row, under the title and the words for the setting."""
+    columns = min(count, columns)
+    rows = math.ceil(count / columns)
+    width, height = panel[0] * columns, panel[1] * rows
+    lines = [line for text in (title, setting) for line in textwrap.wrap(text, int(width * 13))]
+    canvas = Canvas(figsize=(width, height + 0.18 * len(lines)), layout="constrained")
+    FigureCanvasAgg(canvas)
+    axes = canvas.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for spare in axes[count:]:
+        spare.remove()
+    canvas.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=10)
+    return canvas, axes[:count]
+
+
+def band(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int, **line: Any) -> None:
+    """A line with markers and its 95% intervals, in the colour and marker of its index."""
+    every = list(values)
+    style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]} | line
+    axes.plot(x, [value.value for value in every], **style)
+    low, high = ([getattr(value, side) for value in every] for side in ("low", "high"))
+    axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    axes.vlines(x, low, high, color=style["color"], alpha=0.6, linewidth=1)
+
+
+def legend_below(axes: Axes, columns: int = 2) -> None:
+    """The legend under the x axis, where it hides nothing."""
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.6 / (axes.bbox.height / axes.figure.dpi)), ncols=columns)

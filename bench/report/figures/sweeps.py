@@ -1,0 +1,121 @@
+"""OPT-Tree, Figures 8 and 9: MAL and tokens/s against the threshold delta, and against the temperature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from bench import published, stats
+from bench.report import definitions, tables
+from bench.report.blocks import Block, measured_blocks, setting
+from bench.report.figures import style
+from bench.report.figures.series import Series, series
+from bench.report.measured import cost_ratio, tokens_per_s
+from bench.report.outputs import NoResultsError, Output
+from bench.report.tables import Table
+from bench.store import Results
+
+DELTA_TITLE = "OPT-Tree Figure 8: MAL and tokens/s against the threshold delta"
+TEMPERATURE_TITLE = "OPT-Tree Figure 9: MAL and tokens/s against the temperature"
+Found = list[tuple[Block, list[Series]]]
+
+
+@style.styled
+def by_delta(name: str, results: Results) -> list[Output]:
+    """Figure 8: one panel per pair; a dashed line stands at the measured cost ratio mu."""
+    found = _lines(measured_blocks(results), "delta")
+    canvas, axes, words = _draw(DELTA_TITLE, found, "threshold delta")
+    notes = []
+    for axis, (block, lines) in zip(axes, found, strict=True):
+        notes += [f"{block.name}: {note}" for note in _mark_delta(axis, block, lines)]
+    table = _table(name, f"{DELTA_TITLE} ({words})", found, "delta", tuple(notes))
+    return [style.Figure(name, table.title, canvas, table.runs), table]
+
+
+@style.styled
+def by_temperature(name: str, results: Results) -> list[Output]:
+    """Figure 9: one panel per pair, one line per drafter."""
+    blocks = measured_blocks(results, across=["temperature"])
+    found = _lines(blocks, "temperature", lambda run: run["temperature"])
+    canvas, _, words = _draw(TEMPERATURE_TITLE, found, "temperature", but=("temperature",))
+    table = _table(name, f"{TEMPERATURE_TITLE} ({words})", found, "temperature", ())
+    return [style.Figure(name, table.title, canvas, table.runs), table]
+
+
+def _lines(blocks: list[Block], swept: str, x: Callable[[pd.Series], float | None] | None = None) -> Found:
+    found = [(block, lines) for block in blocks if (lines := series(block, swept, x))]
+    if not found:
+        raise NoResultsError(f"no run sweeps the {swept}")
+    return found
+
+
+def _draw(title: str, found: Found, label: str, but: tuple[str, ...] = ()) -> tuple[Canvas, list[Axes], str]:
+    words = setting((block for block, _ in found), but=but)
+    canvas, axes = style.panels(title, words, len(found))
+    for axis, (block, lines) in zip(axes, found, strict=True):
+        _panel(axis, block, lines, label)
+    return canvas, axes, words
+
+
+def _panel(axes: Axes, block: Block, lines: list[Series], label: str) -> None:
+    """MAL on the left axis in one colour, tokens/s on the right in another; lines differ in their markers."""
+    right = axes.twinx()
+    right.grid(visible=False)
+    right.spines["right"].set_visible(True)
+    left_colour, right_colour = style.COLOURS[:2]
+    for index, line in enumerate(lines):
+        mal = [stats.mal_interval(block.steps(run["run_id"])) for run in line.runs]
+        speed = [tokens_per_s(block.prompts(run["run_id"])) for run in line.runs]
+        style.band(axes, line.x, mal, index, color=left_colour, label=f"MAL, {line.label}")
+        style.band(right, line.x, speed, index, color=right_colour, linestyle="--", markerfacecolor="white")
+        axes.plot([], [], color=right_colour, marker=style.MARKERS[index % 7], linestyle="--", markerfacecolor="white")
+        axes.lines[-1].set_label(f"tokens/s, {line.label}")
+    axes.set(title=block.name, xlabel=label)
+    axes.set_ylabel("MAL (95% interval)", color=left_colour)
+    right.set_ylabel("tokens/s (95% interval)", color=right_colour)
+    style.legend_below(axes)
+
+
+def _mark_delta(axes: Axes, block: Block, lines: list[Series]) -> list[str]:
+    """Draw mu and the paper's best delta, and say both with our best one."""
+    runs = [(x, run) for line in lines for x, run in zip(line.x, line.runs, strict=True)]
+    mu = cost_ratio(block, [str(run["run_id"]) for _, run in runs])
+    best, _ = max(runs, key=lambda point: tokens_per_s(block.prompts(point[1]["run_id"])).value)
+    notes = [f"most tokens/s at delta = {best:g}."]
+    if not math.isnan(mu):
+        axes.axvline(mu, color=style.GREY, linestyle="--", linewidth=1.2, label=f"measured mu = {mu:.2f}")
+        notes.append(f"measured mu = {mu:.3f} (draft forward / autoregressive step of the target).")
+    target, draft = block.published_as or ("", "")
+    for fact in tables.named_rows(published.find("opt_tree", "fig8", target=target, draft=draft)):
+        words = f"paper's best delta = {fact.value:g} ({target} + {draft})"
+        axes.axvline(fact.value, color=style.COLOURS[2], linestyle=":", linewidth=2, label=words)
+        notes.append(f"{words}.")
+    style.legend_below(axes)
+    return notes
+
+
+def _table(name: str, title: str, found: Found, swept: str, notes: tuple[str, ...]) -> Table:
+    points = [
+        (block, line.label, x, run)
+        for block, lines in found
+        for line in lines
+        for x, run in zip(line.x, line.runs, strict=True)
+    ]
+    rows = [
+        {
+            "Pair": block.name,
+            "Line": label,
+            swept: f"{x:g}",
+            "MAL": tables.interval(stats.mal_interval(block.steps(run["run_id"]))),
+            "tokens/s": tables.interval(tokens_per_s(block.prompts(run["run_id"])), 1),
+            "speedup": tables.interval(stats.paired_speedup(block.prompts(run["run_id"]))),
+        }
+        for block, label, x, run in points
+    ]
+    frame = tables.frame(rows, ("Pair", "Line", swept, "MAL", "tokens/s", "speedup"))
+    legend = {"MAL": definitions.MAL, "tokens/s": definitions.TOKENS_PER_S, "speedup": definitions.SPEEDUP}
+    return Table(name, title, frame, notes, legend, tuple(str(run["run_id"]) for _, _, _, run in points))

@@ -1,0 +1,101 @@
+"""What the reports say about one run, computed from its rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from bench import metrics, stats
+from bench.records import METHOD
+from bench.report.blocks import Block, drafter_params
+from bench.stats import Interval
+
+_LABELS = {
+    "autoregressive": "None (autoregressive)",
+    "binary": "Binary",
+    "chain": "Chain",
+    "eagle_tree": "EAGLE tree",
+    "eagle2": "EAGLE-2",
+    "opt_tree": "OPT-Tree",
+    "sequoia": "Sequoia",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run: who, how it ended, and its intervals (None where nothing was measured)."""
+
+    run_id: str
+    drafter: str
+    method: str
+    status: str
+    size: int | None  # tree size n; None for a bare root
+    lossless: bool
+    identical: float | None
+    mal: Interval | None
+    tokens_per_s: Interval | None
+    speedup: Interval | None
+
+    @property
+    def rank(self) -> float:
+        """Tokens per second, by which the paper chooses among sizes; a run without them comes last."""
+        return self.tokens_per_s.value if self.tokens_per_s else -math.inf
+
+
+def method_label(method: str) -> str:
+    """The method as the papers print it; a name they do not know stands as it is."""
+    return _LABELS.get(method, method)
+
+
+def measure(block: Block, run: pd.Series) -> Measured:
+    """The intervals of a run, from its steps and prompts; of a run that did not end well nothing is taken."""
+    run_id, ok = str(run["run_id"]), run["status"] == "ok"
+    steps, prompts = block.steps(run_id), block.prompts(run_id)
+    return Measured(
+        run_id=run_id,
+        drafter=str(run["drafter"]),
+        method=str(run["method"]),
+        status=str(run["status"]),
+        size=tree_size(run, steps),
+        lossless=bool(run["lossless"]),
+        identical=None if pd.isna(run["identical"]) or not ok else float(run["identical"]),
+        mal=_known(stats.mal_interval(steps)) if ok else None,
+        tokens_per_s=_known(tokens_per_s(prompts)) if ok else None,
+        speedup=_known(stats.paired_speedup(prompts)) if ok else None,
+    )
+
+
+def tokens_per_s(prompts: pd.DataFrame) -> Interval:
+    """Decoded tokens per second of the method's arm (`metrics.tokens_per_s`) with its interval."""
+    rows = prompts[(prompts["arm"] == METHOD) & (prompts["status"] == "ok")]
+    return stats.ratio_of_sums(rows.assign(decoded=rows["num_new_tokens"] - 1), "decoded", "decode_s")
+
+
+def tree_size(run: pd.Series, steps: pd.DataFrame) -> int | None:
+    """The budget n of the drafter, or the largest tree it drew; None for a bare root."""
+    size = drafter_params(run).get("n")
+    if size is None and not steps.empty:
+        size = steps["num_drafted"].max()
+    return int(size) if size else None
+
+
+def draft_forwards(steps: pd.DataFrame) -> float:
+    """Draft forwards per decoding step."""
+    return float(steps["draft_forwards"].mean()) if len(steps) else math.nan
+
+
+def expected(steps: pd.DataFrame) -> Interval:
+    """Mean E(A) with its interval."""
+    return stats.ratio_of_sums(steps, "expected_acceptance")
+
+
+def cost_ratio(block: Block, run_ids: list[str]) -> float:
+    """The cost ratio mu, pooled over the runs of a sweep."""
+    runs = block.results.prompts["run_id"].isin(run_ids), block.results.steps["run_id"].isin(run_ids)
+    return metrics.cost_ratio(block.results.prompts[runs[0]], block.results.steps[runs[1]])
+
+
+def _known(interval: Interval) -> Interval | None:
+    return None if math.isnan(interval.value) else interval

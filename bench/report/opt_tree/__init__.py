@@ -1,0 +1,1 @@
+"""The tables and pages of the OPT-Tree paper."""

@@ -1,0 +1,90 @@
+"""The rows of one block beside the paper's numbers for the same models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from bench.report import tables, verdict
+from bench.report.measured import Measured, method_label
+from bench.report.verdict import Pairing
+
+METRICS = {"mal": "MAL", "tokens_per_s": "tokens/s", "speedup": "speedup"}
+COLUMNS = (
+    *("Target", "Draft", "Method", "Tree size n"),
+    *(name for header in METRICS.values() for name in (header, f"{header} published")),
+    *("lossless", *(f"verdict {header}" for header in METRICS.values())),
+)
+
+
+@dataclass(frozen=True)
+class BlockRows:
+    """Runs of one pair and setting against `paper`, the published rows of these models; both may be empty."""
+
+    names: tuple[str, str]  # what stands under Target and Draft
+    paper: pd.DataFrame
+    runs: tuple[Measured, ...] = ()
+    stand_in: bool = False
+    device: str = ""
+
+    def __iter__(self) -> Iterator[tuple[dict[str, str], str]]:
+        """Each row with its run id ("" if not run): the paper's methods in its order, then our others, by size."""
+        for method, best in self.best.items():
+            sizes = sorted((run for run in self.runs if run.method == method), key=lambda run: run.size or 0)
+            for run in sizes:
+                yield self._measured(run, chosen=run is best, alone=len(sizes) == 1), run.run_id
+            if not sizes:
+                yield self._row(method, None, chosen=True), ""
+
+    @cached_property
+    def best(self) -> dict[str, Measured | None]:
+        """Of each method the run with the most tokens per second; None if it was not run."""
+        methods = dict.fromkeys([*self.paper["method"], *(run.method for run in self.runs)])
+        return {name: self._fastest(name) for name in methods}
+
+    @cached_property
+    def pairings(self) -> Mapping[str, Mapping[str, Pairing]]:
+        """Ours and the paper's, by metric and method."""
+        values = self.paper.set_index(["metric", "method"])["value"].to_dict()
+        return {
+            metric: {
+                name: Pairing(getattr(run, metric, None), values.get((metric, name))) for name, run in self.best.items()
+            }
+            for metric in METRICS
+        }
+
+    def _fastest(self, method: str) -> Measured | None:
+        runs = [run for run in self.runs if run.method == method]
+        return max(runs, key=lambda run: run.rank, default=None)
+
+    def _measured(self, run: Measured, *, chosen: bool, alone: bool) -> dict[str, str]:
+        row = self._row(run.method, run, chosen=chosen)
+        row["Tree size n"] = f"{run.size or 0}" + (" (best)" if chosen and run.mal and not alone else "")
+        row["lossless"] = _lossless(run)
+        if run.status != "ok":
+            row["MAL"] = run.status
+        return row
+
+    def _row(self, method: str, run: Measured | None, *, chosen: bool) -> dict[str, str]:
+        row = dict.fromkeys(COLUMNS, tables.ABSENT)
+        row |= {"Target": self.names[0], "Draft": self.names[1], "Method": method_label(method)}
+        for metric, header in METRICS.items():
+            row[header] = tables.interval(getattr(run, metric, None), 1 if metric == "tokens_per_s" else 2)
+            row[f"{header} published"] = tables.number(self.pairings[metric][method].published if chosen else None)
+            row[f"verdict {header}"] = self._verdict(metric, method, run, chosen=chosen)
+        return row
+
+    def _verdict(self, metric: str, method: str, run: Measured | None, *, chosen: bool) -> str:
+        if not chosen:
+            return verdict.not_comparable("not the best n") if getattr(run, metric, None) else verdict.NOT_RUN
+        hardware = "".join(self.paper["hardware"].unique()[:1])
+        same = metric == "mal" or verdict.same_device(self.device, hardware)
+        return verdict.judge(method, self.pairings[metric], stand_in=self.stand_in, same_device=same)
+
+
+def _lossless(run: Measured) -> str:
+    word = "yes" if run.lossless else "no"
+    return word if run.identical is None else f"{word}, {tables.percent(run.identical)} identical"

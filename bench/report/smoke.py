@@ -1,0 +1,70 @@
+"""The smoke run: every tree method on the embedded pair and prompts, in one table and two figures."""
+
+from __future__ import annotations
+
+from bench import metrics
+from bench.report import definitions, tables
+from bench.report.blocks import Block, blocks, scale, setting
+from bench.report.figures.expected_actual import expected_actual
+from bench.report.figures.methods import mal_by_method
+from bench.report.measured import Measured, draft_forwards, measure
+from bench.report.outputs import Output
+from bench.report.tables import Table
+from bench.store import Results
+
+DEPTHS = range(1, 5)
+HEAT_MAP = "Expected against actual acceptance length, number of decoding steps"
+LEGEND = {
+    "n": definitions.SIZE,
+    "MAL": definitions.MAL,
+    "E(A)": definitions.EXPECTED,
+    "d=1": "share of steps that accepted 1 drafted token or more, of those whose tree is so deep (d=2: 2 or more, ...)",
+    "forwards": "draft forwards per decoding step",
+    "tokens/s": definitions.TOKENS_PER_S,
+    "speedup": definitions.SPEEDUP,
+    "identical": definitions.IDENTICAL,
+    "lossless": definitions.LOSSLESS,
+}
+COLUMNS = (
+    *("Drafter", "n", "MAL", "E(A)", *(f"d={depth}" for depth in DEPTHS)),
+    *("forwards", "tokens/s", "speedup", "identical", "lossless"),
+)
+
+
+def smoke(results: Results) -> list[Output]:
+    """The table of all methods, MAL by method, and E(A) against A."""
+    figures = [*mal_by_method("smoke_mal", results), *expected_actual("smoke_expected_actual", results, HEAT_MAP)]
+    return [smoke_table(results), *figures]
+
+
+def smoke_table(results: Results) -> Table:
+    """One row per drafter, autoregressive decoding first, then by method and size."""
+    found = blocks(results)
+    pairs = [pair for block in found for pair in _rows(block)]
+    frame = tables.frame([row for row, _ in pairs], COLUMNS)
+    title = f"All tree methods ({setting(found)})"
+    return Table("smoke", title, frame, tuple(map(scale, found)), LEGEND, tuple(run for _, run in pairs))
+
+
+def _rows(block: Block) -> list[tuple[dict[str, str], str]]:
+    runs = [measure(block, run) for _, run in block.runs.iterrows()]
+    runs.sort(key=lambda run: (run.method != "autoregressive", run.method, run.size or 0, run.drafter))
+    return [(_row(block, run), run.run_id) for run in runs]
+
+
+def _row(block: Block, run: Measured) -> dict[str, str]:
+    drafter = f"{run.drafter} [{block.mark}]" if block.mark else run.drafter
+    row = {"Drafter": drafter, "n": str(run.size or 0), "MAL": tables.interval(run.mal)}
+    row |= {"tokens/s": tables.number(run.tokens_per_s.value if run.tokens_per_s else None, 1)}
+    row |= {"speedup": tables.interval(run.speedup), "identical": tables.percent(run.identical)}
+    row |= {"lossless": "yes" if run.lossless else "no"} | _step_cells(block, run.run_id)
+    return row if run.status == "ok" else row | {"MAL": run.status}
+
+
+def _step_cells(block: Block, run_id: str) -> dict[str, str]:
+    steps = block.steps(run_id)
+    by_depth = metrics.acceptance_by_depth(steps)
+    cells = {f"d={depth}": tables.number(by_depth.get(depth)) for depth in DEPTHS}
+    cells["E(A)"] = tables.number(metrics.expected_acceptance(steps))
+    cells["forwards"] = tables.number(draft_forwards(steps), 1)
+    return cells

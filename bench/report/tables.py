@@ -1,0 +1,147 @@
+"""A table as a value, and its three renderings: Markdown, LaTeX (booktabs), CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bench.stats import Interval
+
+ABSENT = "–"
+"""What stands in a cell that has no value."""
+
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "–": "--",
+        **{char: "\\" + char for char in "&%$#_{}"},
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A titled table of strings.
+
+    `legend` explains headers, `notes` are sentences about the whole, `runs` names each row's run ("" for none).
+    """
+
+    name: str
+    title: str
+    frame: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    legend: Mapping[str, str] = field(default_factory=dict)
+    runs: tuple[str, ...] = ()
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write `<name>.md`, `.tex` and `.csv` into `folder`."""
+        texts = {"md": to_markdown(self), "tex": to_latex(self), "csv": to_csv(self)}
+        paths = [folder / f"{self.name}.{suffix}" for suffix in texts]
+        for path, text in zip(paths, texts.values(), strict=True):
+            path.write_text(text, encoding="utf-8")
+        return paths
+
+
+def to_markdown(table: Table) -> str:
+    """Title, table, notes, then the meaning of the headers; columns are padded so that it reads in a terminal too."""
+    columns = [[_cell(text) for text in (name, *table.frame[name])] for name in table.frame]
+    widths = [max(3, *map(len, column)) for column in columns]
+    lines = [_row(cells, widths) for cells in zip(*columns, strict=True)]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    parts = [f"### {table.title}", "\n".join([lines[0], rule, *lines[1:]])]
+    parts += [
+        "\n".join(f"- {line}" for line in lines) for lines in (_notes(table), _legend(table, "**{}**: {}")) if lines
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def to_latex(table: Table) -> str:
+    """A floating table with booktabs rules (needs `booktabs` and `graphicx`); notes stand below, in small print."""
+    header, *rows = [" & ".join(map(_latex, cells)) + r" \\" for cells in (_headers(table), *_rows(table))]
+    small = [_latex(line) for line in (*_notes(table), *_legend(table, "{}: {}"))]
+    lines = [
+        r"\begin{table*}",
+        r"\centering",
+        rf"\caption{{{_latex(table.title)}}}",
+        rf"\label{{tab:{table.name}}}",
+        r"\resizebox{\textwidth}{!}{%",
+        rf"\begin{{tabular}}{{{'l' * len(table.frame.columns)}}}",
+        *(r"\toprule", header, r"\midrule", *rows, r"\bottomrule"),
+        r"\end{tabular}}",
+        *(rf"\par\raggedright\footnotesize {line}" for line in small),
+        r"\end{table*}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    """Header and rows alone, with the run behind each row as the last column."""
+    frame = table.frame.assign(run_id=table.runs) if table.runs else table.frame
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number with fixed digits, or the sign for an absent one."""
+    return ABSENT if value is None or pd.isna(value) else f"{value:.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage; rounded down below 100, so that 100% means all."""
+    if share is None or pd.isna(share):
+        return ABSENT
+    return "100%" if share == 1 else f"{min(share * 100, 99.9):.1f}%"
+
+
+def interval(value: Interval | None, digits: int = 2) -> str:
+    """A value with its 95% interval, such as `2.58 [2.51, 2.66]`."""
+    if value is None:
+        return ABSENT
+    return f"{number(value.value, digits)} [{number(value.low, digits)}, {number(value.high, digits)}]"
+
+
+def frame(rows: Iterable[Mapping[str, str]], columns: Iterable[str]) -> pd.DataFrame:
+    """Rows of strings as a frame with exactly these columns, also when there is no row."""
+    return pd.DataFrame(list(rows), columns=list(columns), dtype=str)
+
+
+def named_rows(frame: pd.DataFrame) -> Iterator[Any]:
+    """The rows of a frame as named tuples, of whatever types its columns have."""
+    return iter(frame.itertuples())
+
+
+def _headers(table: Table) -> list[str]:
+    return [str(header) for header in table.frame]
+
+
+def _rows(table: Table) -> Iterator[tuple[str, ...]]:
+    return iter(table.frame.itertuples(index=False, name=None))
+
+
+def _notes(table: Table) -> list[str]:
+    runs = ", ".join(dict.fromkeys(run for run in table.runs if run))
+    return [*table.notes, f"Runs: {runs}."] if runs else list(table.notes)
+
+
+def _legend(table: Table, form: str) -> list[str]:
+    return [form.format(header, table.legend[header]) for header in _headers(table) if header in table.legend]
+
+
+def _row(cells: Iterable[str], widths: list[int]) -> str:
+    return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("\\", "\\\\").replace("|", r"\|")
+
+
+def _latex(text: str) -> str:
+    return " ".join(text.split()).translate(_LATEX)

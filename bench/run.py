@@ -1,0 +1,166 @@
+"""`python -m bench.run`: the Hydra entry. The only file that knows OmegaConf; beyond it there are typed values.
+
+python -m bench.run drafter=opt_tree drafter.n=50             # one cell
+python -m bench.run -m experiment=opt_tree/table1 pair=tiny   # a sweep, one cell after another
+"""
+
+import functools
+import inspect
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from bench import latency, runner
+from bench.cell import Cell, LatencyGrid, PairSpec, Runtime
+from bench.datasets import DatasetSpec
+from bench.names import unknown
+from bench.store import Store, run_id
+from specdec_core.drafters import Drafter
+from specdec_core.models import CausalLM, ModelSpec
+from specdec_core.sampling import Sampling
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+TINY = Path(__file__).resolve().parent / "tiny"
+log = logging.getLogger(__name__)
+
+
+def scientific_config(cfg: DictConfig) -> dict[str, Any]:
+    """What is measured, as plain values: `run_id` is its hash. Paths, launcher and device are not in it."""
+    plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    config = {axis: plain[axis] for axis in ("pair", "dataset", "drafter", "verifier", "decoding", "seed", "limit")}
+    if plain["data_dir"]:
+        config["dataset"]["source"] = "folder"
+    config["runtime"] = {key: plain["runtime"][key] for key in ("dtype", "attention")}
+    return config
+
+
+def cell_of(cfg: DictConfig) -> Cell:
+    """The typed cell of a config. ValueError, DatasetError or SpecdecError say in a sentence what does not fit."""
+    config = scientific_config(cfg)
+    drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))
+    name, method = drafter.pop("name"), drafter.pop("method")
+    rule, allow_lossy = verifier.pop("name"), verifier.pop("allow_lossy")
+    dataset = DatasetSpec.from_config({**config["dataset"], "source": cfg.dataset.source})
+    return Cell(
+        run_id=run_id(config),
+        experiment=cfg.name,
+        pair=pair_of(config["pair"]),
+        dataset=dataset,
+        drafter=name,
+        method=method,
+        drafter_params={key: value for key, value in drafter.items() if key != "_target_"},
+        build_drafter=_builder(drafter),
+        verifier=rule,
+        rule=hydra.utils.instantiate(verifier),
+        allow_lossy=allow_lossy,
+        max_new_tokens=decoding.pop("max_new_tokens"),
+        sampling=Sampling(**decoding),
+        seed=config["seed"],
+        limit=config["limit"],
+        config=config,
+    )
+
+
+def pair_of(config: Mapping[str, Any]) -> PairSpec:
+    """Target and draft of a pair's yaml."""
+    target, draft = (_model_of(config[role]) if config[role] else None for role in ("target", "draft"))
+    if target is None:
+        raise ValueError(f"pair {config['name']} has no target")
+    return PairSpec(name=config["name"], target=target, draft=draft, template=config["template"])
+
+
+def _model_of(config: Mapping[str, Any]) -> ModelSpec:
+    """A model by hub id or folder; `tiny/...` are the embedded weights."""
+    spec = ModelSpec(**config)
+    return replace(spec, folder=str(TINY.parent / spec.id)) if spec.id.startswith("tiny/") else spec
+
+
+def runtime_of(cfg: DictConfig) -> Runtime:
+    """How to run it."""
+    if cfg.retry not in (None, "failed"):
+        raise ValueError(f"retry is null or failed, not {cfg.retry}")
+    runtime = Runtime(**OmegaConf.to_container(cfg.runtime, resolve=True))  # type: ignore[arg-type]
+    return replace(
+        runtime,
+        data_dir=Path(cfg.data_dir) if cfg.data_dir else None,
+        retry_failed=cfg.retry == "failed",
+        force=cfg.force,
+        record_nodes=cfg.record_nodes,
+        case_study=cfg.case_study,
+    )
+
+
+def _builder(params: dict[str, Any]) -> Callable[[CausalLM | None], Drafter]:
+    """A constructor that still lacks the draft model; unknown parameters fail here, not after loading weights."""
+    partial: functools.partial[Drafter] = hydra.utils.instantiate(params, _partial_=True, _convert_="all")
+    takes_draft = "draft" in inspect.signature(partial.func).parameters
+    inspect.signature(partial.func).bind(**({"draft": None} if takes_draft else {}), **partial.keywords)
+
+    def build(draft: CausalLM | None) -> Drafter:
+        if takes_draft and draft is None:
+            raise ValueError(f"{partial.func.__name__} needs a draft model, and the pair has none")
+        return partial(draft=draft) if takes_draft else partial()
+
+    return build
+
+
+def _elsewhere(shard: str | None, job: int) -> bool:
+    """Whether this job of a sweep belongs to another shard: `shard=i/n` takes every n-th job from the i-th on."""
+    if shard is None:
+        return False
+    part, _, parts = str(shard).partition("/")
+    if not (part.isdigit() and parts.isdigit() and int(part) < int(parts)):
+        raise ValueError(f"shard is i/n with i from 0 to n - 1, such as 0/4, not {shard}")
+    return job % int(parts) != int(part)
+
+
+def _execute(cfg: DictConfig, job: int) -> str:
+    if _elsewhere(cfg.shard, job):
+        return runner.SKIPPED
+    store = Store(Path(cfg.results_dir), cfg.name)
+    if "latency" in cfg:
+        grid = LatencyGrid(**OmegaConf.to_container(cfg.latency, resolve=True))  # type: ignore[arg-type]
+        pair: Any = OmegaConf.to_container(cfg.pair, resolve=True)
+        return latency.measure(pair_of(pair), grid, runtime_of(cfg), store)
+    return runner.run_cell(cell_of(cfg), runtime_of(cfg), store)
+
+
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+def main(cfg: DictConfig) -> str:
+    """One cell, or one job of a sweep. A failed cell of a sweep is a row; alone it also ends with exit status 1."""
+    context = HydraConfig.get()
+    sweep = context.mode == RunMode.MULTIRUN
+    try:
+        status = _execute(cfg, context.job.num if sweep else 0)
+    except (TypeError, OSError, hydra.errors.HydraException, *runner.SENTENCES) as error:
+        log.error("%s", error)
+        status = runner.FAILED
+    if not sweep and status in (runner.FAILED, runner.OOM):
+        sys.exit(1)
+    return status
+
+
+def check_choices(arguments: list[str]) -> None:
+    """Exit with the nearest names where `pair=`, `dataset=`, ... name no yaml; Hydra would list all of them."""
+    for argument in arguments:
+        axis, equals, choices = argument.lstrip("+").partition("=")
+        folder = CONF / axis
+        if not equals or not axis.isidentifier() or not folder.is_dir():
+            continue
+        names = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")]
+        for choice in choices.split(","):
+            if choice.strip() not in names and choice != "null" and "(" not in choices:
+                sys.exit(unknown(axis, choice.strip(), names))
+
+
+if __name__ == "__main__":
+    check_choices(sys.argv[1:])
+    main()

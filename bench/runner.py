@@ -1,0 +1,108 @@
+"""Runs cells: skip what is done, measure, write rows. A cell that fails is a row, not a crash."""
+
+import logging
+import traceback
+
+import torch
+from tqdm import tqdm
+
+from bench import datasets
+from bench.cell import Cell, Runtime
+from bench.measurement import Measurement
+from bench.rows import Outcome, Rows, run_row
+from bench.store import CellBusyError, Store, StoreError
+from bench.transcript import write_case_study
+from specdec_core.engine import check_lossless
+from specdec_core.errors import SpecdecError
+from specdec_core.models import Pair, load_pair
+
+log = logging.getLogger(__name__)
+OK, OOM, FAILED, INTERRUPTED, SKIPPED, BUSY = "ok", "oom", "failed", "interrupted", "skipped", "busy"
+SENTENCES = (SpecdecError, datasets.DatasetError, StoreError, ValueError)
+"""Refusals whose message is all that the user needs."""
+_loaded: dict[tuple[object, ...], Pair] = {}
+"""The pair of the last cell: sweeps run cell after cell in one process, mostly with the same models."""
+
+
+def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
+    """Measure a cell unless it is done; its status. Ctrl-C writes what there is and is passed on."""
+    store.check_writable()
+    try:
+        with store.lock(cell.run_id):
+            if not _wanted(cell, runtime, store):
+                log.info("%s: already run as %s (force=true runs it again)", cell.label, cell.run_id)
+                return SKIPPED
+            return _run(cell, runtime, store)
+    except CellBusyError as error:
+        log.warning("%s: %s", cell.label, error)
+        return BUSY
+
+
+def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
+    status = store.status(cell.run_id)
+    if runtime.retry_failed:
+        return status not in (None, OK)
+    lacks_nodes = runtime.record_nodes and store.read("nodes", [cell.run_id]).empty
+    return runtime.force or status != OK or lacks_nodes
+
+
+def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
+    """Measure and write; the `runs` row last, since it marks the cell as finished."""
+    rows, outcome = Rows(), Outcome()
+    interrupt: KeyboardInterrupt | None = None
+    try:
+        _measure(cell, runtime, store, rows, outcome)
+    except KeyboardInterrupt as stop:
+        outcome.status, outcome.error, interrupt = INTERRUPTED, "stopped by the user", stop
+    except (torch.OutOfMemoryError, MemoryError) as problem:
+        outcome.status, outcome.error = OOM, _last_lines(problem)
+        torch.cuda.empty_cache()
+    except SENTENCES as problem:
+        outcome.status, outcome.error = FAILED, str(problem)
+    except Exception as problem:  # whatever went wrong, the sweep goes on and the row says what it was
+        outcome.status, outcome.error = FAILED, _last_lines(problem)
+    if outcome.error:
+        log.error("%s: %s: %s", cell.label, outcome.status, outcome.error)
+    store.forget(cell.run_id)
+    store.write("prompts", cell.run_id, rows.prompts)
+    store.write("steps", cell.run_id, rows.steps)
+    if runtime.record_nodes:
+        store.write("nodes", cell.run_id, rows.nodes)
+    store.write("runs", cell.run_id, [run_row(cell, runtime, rows, outcome)])
+    if interrupt:
+        raise interrupt
+    return outcome.status
+
+
+def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outcome) -> None:
+    """Decode all conversations into `rows`; what is learnt of models and data goes into `outcome`."""
+    if runtime.num_threads:
+        torch.set_num_threads(runtime.num_threads)
+    conversations = datasets.load(cell.dataset, data_dir=runtime.data_dir, limit=cell.limit)
+    outcome.prompts_sha256 = datasets.fingerprint(conversations)
+    pair = _pair(cell, runtime)
+    outcome.device, outcome.dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
+    measurement = Measurement(cell, pair, rows, baseline=runtime.baseline, record_nodes=runtime.record_nodes)
+    outcome.draws = measurement.drafter.draws
+    outcome.lossless = check_lossless(measurement.drafter, cell.rule, allow_lossy=cell.allow_lossy)
+    for conversation in conversations[: runtime.warmup_conversations]:
+        measurement.warm_up(conversation)
+    with tqdm(conversations, desc=cell.label, unit="conversation", disable=not runtime.progress) as bar:
+        for number, conversation in enumerate(bar):
+            generations = measurement.run(conversation)
+            bar.set_postfix_str(rows.running(), refresh=False)
+            if runtime.case_study and generations and number == 0:
+                write_case_study(store.folder, cell, pair, conversation, generations[0])
+
+
+def _pair(cell: Cell, runtime: Runtime) -> Pair:
+    key = (cell.pair.target, cell.pair.draft, runtime.device, runtime.dtype, runtime.attention)
+    if key not in _loaded:
+        _loaded.clear()
+        options = {"device": runtime.device, "dtype": runtime.dtype, "attention": runtime.attention}
+        _loaded[key] = load_pair(cell.pair.target, cell.pair.draft, **options)
+    return _loaded[key]
+
+
+def _last_lines(problem: BaseException, lines: int = 6) -> str:
+    return "\n".join("".join(traceback.format_exception(problem)).strip().splitlines()[-lines:])

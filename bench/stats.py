@@ -1,0 +1,145 @@
+"""Uncertainty: percentile bootstrap over whole conversations, whose turns and steps are not independent of each other.
+
+Every function takes the same number of conversations, with replacement, as there are. The draws depend on the seed and
+the number of conversations alone, not on the order of the rows, so an interval can be computed again from the files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bench.records import AUTOREGRESSIVE, METHOD
+
+_TURN = ["run_id", "prompt_id", "turn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A measured value, its interval, and `n`, the number of conversations behind it; nan bounds where n < 2."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def bootstrap(
+    frame: pd.DataFrame,
+    statistic: Callable[[pd.DataFrame], float],
+    *,
+    by: str = "prompt_id",
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Interval of any statistic of a frame, resampling the clusters that `by` names.
+
+    The statistic is computed once per resample: for a ratio of sums, `ratio_of_sums` gives the same numbers faster.
+    """
+    groups = {} if frame.empty else frame.groupby(by).indices
+    clusters = [np.asarray(rows, dtype=np.int64) for _, rows in sorted(groups.items())]
+    value = statistic(frame)
+    if len(clusters) < 2:
+        return Interval(value, math.nan, math.nan, len(clusters))
+    draws = _draw_counts(len(clusters), resamples, seed)
+    values = np.array([statistic(_resample(frame, clusters, counts, by)) for counts in draws], dtype=np.float64)
+    return Interval(value, *_percentiles(values, level), len(clusters))
+
+
+def ratio_of_sums(
+    frame: pd.DataFrame,
+    numerator: str,
+    denominator: str | None = None,
+    by: str = "prompt_id",
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Interval of sum(numerator) / sum(denominator), resampling clusters; without a denominator: per row."""
+    if frame.empty:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    grouped = frame.groupby(by)
+    below = grouped.size() if denominator is None else grouped[denominator].sum()
+    sums = np.column_stack([grouped[numerator].sum(), below]).astype(float)
+    return _interval(sums, lambda total: _divide(total[0], total[1]), resamples, level, seed)
+
+
+def mal_interval(steps: pd.DataFrame, *, resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
+    """Mean acceptance length, pooled over steps, with its interval."""
+    return ratio_of_sums(steps, "acceptance_length", resamples=resamples, level=level, seed=seed)
+
+
+def paired_speedup(prompts: pd.DataFrame, *, resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
+    """Speedup: autoregressive decode seconds per decoded token / the method's, with its interval.
+
+    Only the turns that ended well in both arms count, and a resampled conversation brings both its arms. The first new
+    token is drawn from the prefill, so a turn has decoded `num_new_tokens` - 1.
+    """
+    pairs = _pairs(prompts)
+    if pairs.empty:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    sums = pairs.groupby("prompt_id")[["seconds_base", "tokens_base", "seconds", "tokens"]].sum().to_numpy(dtype=float)
+
+    def speedup(total: NDArray[np.float64]) -> NDArray[np.float64]:
+        return _divide(_divide(total[0], total[1]), _divide(total[2], total[3]))
+
+    return _interval(sums, speedup, resamples, level, seed)
+
+
+def _pairs(prompts: pd.DataFrame) -> pd.DataFrame:
+    """One row per turn that is ok in both arms: seconds and decoded tokens of the method and the baseline (`_base`)."""
+    if prompts.empty:
+        return prompts
+    ok = prompts[prompts["status"] == "ok"]
+    ok = ok.assign(seconds=ok["decode_s"], tokens=ok["num_new_tokens"] - 1)[[*_TURN, "arm", "seconds", "tokens"]]
+    method, base = (ok[ok["arm"] == arm] for arm in (METHOD, AUTOREGRESSIVE))
+    return method.merge(base, on=_TURN, suffixes=("", "_base"), validate="one_to_one")
+
+
+def _interval(
+    sums: NDArray[np.float64],
+    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    resamples: int,
+    level: float,
+    seed: int,
+) -> Interval:
+    """Interval of a statistic of column totals; `sums` is [clusters, columns], the statistic sees [columns, ...]."""
+    value, clusters = float(statistic(sums.sum(axis=0))), len(sums)
+    if clusters < 2:
+        return Interval(value, math.nan, math.nan, clusters)
+    totals = _draw_counts(clusters, resamples, seed) @ sums
+    return Interval(value, *_percentiles(statistic(totals.T), level), clusters)
+
+
+def _draw_counts(clusters: int, resamples: int, seed: int) -> NDArray[np.int64]:
+    """How often each cluster is drawn in each resample: [resamples, clusters], rows sum to the number of clusters."""
+    return np.random.default_rng(seed).multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples)
+
+
+def _resample(
+    frame: pd.DataFrame, clusters: list[NDArray[np.int64]], counts: NDArray[np.int64], by: str
+) -> pd.DataFrame:
+    drawn = [clusters[cluster] for cluster in np.repeat(np.arange(len(clusters)), counts)]
+    # A conversation drawn twice is two conversations: under its old name a statistic that groups would merge them.
+    names = np.repeat(np.arange(len(drawn)), [len(rows) for rows in drawn])
+    return frame.iloc[np.concatenate(drawn)].assign(**{by: names})
+
+
+def _percentiles(values: NDArray[np.float64], level: float) -> tuple[float, float]:
+    finite = values[np.isfinite(values)]  # a resample without a denominator says nothing
+    if not len(finite):
+        return math.nan, math.nan
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _divide(numerator: NDArray[np.float64], denominator: NDArray[np.float64]) -> NDArray[np.float64]:
+    numerator, denominator = np.asarray(numerator), np.asarray(denominator)
+    return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0)

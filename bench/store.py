@@ -1,0 +1,166 @@
+"""Results on disk: `<root>/<experiment>/<table>/run_id=<id>.parquet`, one file per cell and table.
+
+Two jobs never share a file. The `runs` file marks a cell as finished, so it is written last; rows of a cell without it
+are not read by `load`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bench.parquet import file_name, hidden_name, read_rows, write_rows
+from bench.records import SCHEMA_VERSION, TABLES
+
+CELL = (
+    *("pair", "target_id", "draft_id", "dataset", "drafter", "drafter_params", "verifier"),
+    *("temperature", "top_p", "max_new_tokens", "seed"),
+)
+"""Columns of `runs` that say which cell it is; of runs that differ elsewhere (prompts, device) a report takes one."""
+
+
+class StoreError(RuntimeError):
+    """The results folder cannot be used; the message says why and what to do."""
+
+
+class CellBusyError(RuntimeError):
+    """Another process runs the same cell at this moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The tables of an experiment, for reports: the newest run of each cell and the rows that belong to it."""
+
+    runs: pd.DataFrame
+    prompts: pd.DataFrame
+    steps: pd.DataFrame
+    nodes: pd.DataFrame
+    latency: pd.DataFrame
+
+
+def run_id(config: Mapping[str, Any]) -> str:
+    """Name of a cell: 12 hex digits over its resolved scientific config (plain JSON values) and the schema version."""
+    identity = {"config": dict(config), "schema_version": SCHEMA_VERSION}
+    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+class Store:
+    """The results of one experiment."""
+
+    def __init__(self, root: Path, experiment: str) -> None:
+        self.folder = Path(root) / experiment
+
+    def write(self, table: str, run_id: str, rows: Sequence[Any]) -> None:
+        """Write a cell's rows of a table, replacing in one stroke those that were there."""
+        strangers = {row.run_id for row in rows} - {run_id}
+        if strangers:
+            raise ValueError(f"Rows of {sorted(strangers)} do not belong into the file of run {run_id}.")
+        path = self._path(table, run_id)
+        with _explained(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_rows(path, TABLES[table], rows)
+
+    def read(self, table: str, run_ids: Iterable[str] | None = None) -> pd.DataFrame:
+        """Rows of a table, of all cells or of some (see `read_rows`); hidden files are not looked at."""
+        if run_ids is None:
+            found = (self.folder / table).glob("*.parquet")
+            paths = sorted(path for path in found if not path.name.startswith("."))
+        else:
+            paths = [path for run in dict.fromkeys(run_ids) if (path := self._path(table, run)).exists()]
+        return read_rows(paths, TABLES[table])
+
+    def status(self, run_id: str) -> str | None:
+        """How a cell ended (`ok`, `oom`, `failed`, `interrupted`); None if it has not."""
+        runs = self.read("runs", [run_id])
+        return None if runs.empty else str(runs["status"].iloc[-1])
+
+    def forget(self, run_id: str) -> None:
+        """Unmark a cell before its rows are replaced, so that a kill leaves no old mark on new rows."""
+        with _explained(self.folder):
+            self._path("runs", run_id).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def lock(self, run_id: str) -> Iterator[None]:
+        """Hold a cell while it runs; raises CellBusyError if another process does. Ask for `status` inside.
+
+        The kernel frees the lock when its holder dies, however it dies. The lock file stays: were it removed, one
+        process could lock the old file and another a new one of the same name.
+        """
+        with _explained(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / f".lock-{run_id}").open("a")
+        with file:
+            _flock(file.fileno(), run_id)
+            yield
+
+    def check_writable(self) -> None:
+        """Raise StoreError unless files can be made in the experiment's folder and in those of its tables."""
+        _probe(self.folder)
+        for table in TABLES:
+            if (self.folder / table).exists():
+                _probe(self.folder / table)
+
+    def _path(self, table: str, run_id: str) -> Path:
+        return self.folder / table / file_name(run_id)
+
+
+def load(root: Path, experiment: str, pair: str | None = None, dataset: str | None = None) -> Results:
+    """Tables of an experiment, of one pair or dataset if asked; of the runs of the same cell the newest counts.
+
+    Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone.
+    """
+    store = Store(root, experiment)
+    runs, latency = (_where(store.read(table), pair=pair) for table in ("runs", "latency"))
+    runs = _where(runs, dataset=dataset).sort_values("created_utc", kind="stable")
+    runs = runs.drop_duplicates(list(CELL), keep="last", ignore_index=True)
+    prompts, steps, nodes = (store.read(table, runs["run_id"]) for table in ("prompts", "steps", "nodes"))
+    return Results(runs, prompts, steps, nodes, latency)
+
+
+def _where(frame: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
+    for column, value in wanted.items():
+        frame = frame if value is None else frame[frame[column] == value].reset_index(drop=True)
+    return frame
+
+
+def _probe(folder: Path) -> None:
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / hidden_name("probe")
+        probe.touch(exist_ok=False)
+        probe.unlink()
+
+
+def _flock(descriptor: int, run_id: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise CellBusyError(
+            f"Cell {run_id} is being run by another process; wait until it ends, or stop it."
+        ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        warnings.warn("The file system of the results has no locks: do not start a sweep twice at once.", stacklevel=4)
+
+
+@contextlib.contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise StoreError(
+            f"Results cannot be written to {folder} ({reason}); set results_dir to another folder."
+        ) from error

@@ -1,0 +1,150 @@
+"""Prompt templates: turns of a conversation -> text -> token ids.
+
+BOS at the very start is the tokenizer's own business and not in the text: Llama's, Vicuna's and OPT's tokenizers put it
+there, GPT-2's and BLOOM's models were trained without. BOS and EOS *between* turns are text, which tokenizers parse.
+"""
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from bench.names import unknown
+from specdec_core.errors import PromptError
+
+Tokenizer = Callable[[str], Mapping[str, Any]]
+"""A transformers tokenizer: text -> {"input_ids": [int, ...]}."""
+
+MAX_INSTRUCTION_CHARS = 200
+"""A last paragraph up to this length is kept as an instruction when the text before it is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Format strings: the first user turn with a system prompt, any other user turn, an answer that has been given."""
+
+    name: str
+    system: str
+    """The model's own system prompt; empty if it has none."""
+    first: str
+    later: str
+    answer: str
+
+
+LLAMA2_SYSTEM = (
+    "You are a helpful, respectful and honest assistant. Always answer as helpfully as possible, while being safe. "
+    "Your answers should not include any harmful, unethical, racist, sexist, toxic, dangerous, or illegal content. "
+    "Please ensure that your responses are socially unbiased and positive in nature.\n\n"
+    "If a question does not make any sense, or is not factually coherent, explain why instead of answering something "
+    "not correct. If you don't know the answer to a question, please don't share false information."
+)
+VICUNA_SYSTEM = (
+    "A chat between a curious user and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the user's questions."
+)
+
+TEMPLATES = {
+    template.name: template
+    for template in (
+        Template(
+            "llama2_chat",
+            LLAMA2_SYSTEM,
+            first="[INST] <<SYS>>\n{system}\n<</SYS>>\n\n{user} [/INST]",
+            later="[INST] {user} [/INST]",
+            answer=" {answer} </s><s>",
+        ),
+        Template(  # FastChat's v1.1
+            "vicuna",
+            VICUNA_SYSTEM,
+            first="{system} USER: {user} ASSISTANT:",
+            later="USER: {user} ASSISTANT:",
+            answer=" {answer}</s>",
+        ),
+        Template("plain", "", first="{system}\n\n{user}", later="{user}", answer="\n\n{answer}\n\n"),
+    )
+}
+
+
+def get(name: str) -> Template:
+    """The template of that name. ValueError suggests the nearest names."""
+    if name not in TEMPLATES:
+        raise ValueError(unknown("template", name, TEMPLATES))
+    return TEMPLATES[name]
+
+
+def sha256(name: str) -> str:
+    """A hash of everything the template adds to a conversation; part of a cell's identity."""
+    return hashlib.sha256("\0".join(astuple(get(name))).encode()).hexdigest()
+
+
+def render(template: str, turns: Sequence[str], answers: Sequence[str] = (), system: str | None = None) -> str:
+    """The text up to the point where the answer to the last turn begins, without BOS.
+
+    `answers` are those of the earlier turns, one fewer than `turns`. `system` None means the template's own, "" none.
+    """
+    form = get(template)
+    if not turns or len(answers) != len(turns) - 1:
+        raise ValueError(
+            f"{len(turns)} turns need {max(len(turns) - 1, 0)} answers before the last; got {len(answers)}"
+        )
+    system = form.system if system is None else system
+    text = (form.first if system else form.later).format(system=system, user=turns[0])
+    for answer, turn in zip(answers, turns[1:], strict=True):
+        text += form.answer.format(answer=answer.strip()) + form.later.format(user=turn)
+    return text
+
+
+def prompt_ids(
+    tokenizer: Tokenizer,
+    template: str,
+    turns: Sequence[str],
+    answers: Sequence[str] = (),
+    *,
+    mode: str = "chat",
+    prompt_tokens: int | None = None,
+    max_prompt_tokens: int | None = None,
+) -> list[int]:
+    """Token ids of the prompt for the last turn, with BOS if the tokenizer adds it.
+
+    raw: the first `prompt_tokens` tokens of the first turn, BOS among them; no template.
+    chat: the rendered template. A prompt longer than `max_prompt_tokens` loses the end of the last user text, but
+    neither the template's tail nor a short last paragraph, which is the instruction (GSD's "Summarize ...").
+    PromptError if nothing is left.
+    """
+    if mode not in ("chat", "raw"):
+        raise ValueError(unknown("prompt mode", mode, ("chat", "raw")))
+    if mode == "raw":
+        ids = _encode(tokenizer, turns[0])[:prompt_tokens]
+    else:
+        ids = _chat_ids(tokenizer, template, turns, answers, max_prompt_tokens)
+    if not ids:
+        raise PromptError("the prompt is empty: the tokenizer finds no token in it")
+    return ids
+
+
+def _chat_ids(
+    tokenizer: Tokenizer, template: str, turns: Sequence[str], answers: Sequence[str], limit: int | None
+) -> list[int]:
+    def encode(last: str) -> list[int]:
+        return _encode(tokenizer, render(template, [*turns[:-1], last], answers))
+
+    ids = encode(turns[-1])
+    if limit is None or len(ids) <= limit:
+        return ids
+    body, instruction = _split(turns[-1])
+    sizes = range(len(body) + 1)
+    size = bisect_right(sizes, limit, key=lambda size: len(encode(body[:size] + instruction))) - 1
+    if size < 1:
+        raise PromptError(f"max_prompt_tokens={limit} leaves no room for the user's text beside template and history")
+    return encode(body[:size] + instruction)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """What may be cut, and the short last paragraph that may not (empty if there is none)."""
+    body, gap, last = text.rpartition("\n\n")
+    return (body, gap + last) if body.strip() and len(last) <= MAX_INSTRUCTION_CHARS else (text, "")
+
+
+def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
+    return list(tokenizer(text)["input_ids"])

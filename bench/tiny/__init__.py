@@ -1,0 +1,1 @@
+"""The embedded pair: weights, tokenizer, prompts, and the script that trained it."""

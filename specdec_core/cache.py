@@ -1,0 +1,127 @@
+"""Keys and values in preallocated buffers, behind transformers' Cache interface: append, commit a path, truncate."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+_BLOCK = 256
+"""Capacities are multiples of this many tokens."""
+
+
+class KVCache(Cache):
+    """All layers' keys and values; layers of one device and shape share one buffer, so that a commit is one gather.
+
+    A forward appends its tokens behind `length`; `advance` makes them part of the cache. Buffers
+    `[layers, 2, batch, heads, capacity, head_dim]` are allocated at the first forward and double if they must grow.
+    """
+
+    def __init__(self, num_layers: int, capacity: int) -> None:
+        super().__init__(layers=[_Layer(self) for _ in range(num_layers)])
+        self.length = 0
+        self.capacity = _rounded(capacity)
+        self._buffers: list[Tensor] = []
+        self._assigned: list[int] = []
+
+    def reserve(self, capacity: int) -> None:
+        """Make room for at least `capacity` tokens; what is stored stays."""
+        if capacity <= self.capacity:
+            return
+        self.capacity = _rounded(max(capacity, 2 * self.capacity) if self._buffers else capacity)
+        self._buffers = [self._grown(buffer) for buffer in self._buffers]
+        for layer in self.layers:
+            layer.bind()
+
+    def advance(self, tokens: int) -> None:
+        """Count the tokens of the last forward as stored."""
+        self.length += tokens
+
+    def truncate(self, length: int) -> None:
+        """Forget all tokens from `length` on."""
+        self.length = min(self.length, length)
+
+    def commit(self, start: int, kept: Tensor) -> None:
+        """Of the tokens from slot `start` on keep those at offsets `kept` (ascending, on the host)."""
+        count = kept.shape[0]
+        if count and int(kept[-1]) != count - 1:  # otherwise they stand in place already
+            for buffer in self._buffers:
+                slots = (kept + start).to(buffer.device)
+                buffer[..., start : start + count, :] = buffer.index_select(-2, slots)
+        self.length = start + count
+
+    def assign(self, like: Tensor) -> tuple[int, int]:
+        """The buffer (made if need be) for one more layer whose keys look like `like`, and the layer's place in it."""
+        batch, heads, _, dim = like.shape
+        for number, buffer in enumerate(self._buffers):
+            fits = buffer.shape[2:4] == (batch, heads) and buffer.shape[-1] == dim
+            if fits and (buffer.device, buffer.dtype) == (like.device, like.dtype):
+                self._assigned[number] += 1
+                return number, self._assigned[number] - 1
+        layers = len(self.layers) - sum(self._assigned)
+        self._buffers.append(_empty((layers, 2, batch, heads, self.capacity, dim), like))
+        self._assigned.append(1)
+        return len(self._buffers) - 1, 0
+
+    def slices(self, buffer: int, place: int) -> tuple[Tensor, Tensor]:
+        """One layer's keys and values, `[batch, heads, capacity, head_dim]` each."""
+        keys, values = self._buffers[buffer][place]
+        return keys, values
+
+    def _grown(self, buffer: Tensor) -> Tensor:
+        grown = _empty((*buffer.shape[:-2], self.capacity, buffer.shape[-1]), buffer)
+        grown[..., : self.length, :] = buffer[..., : self.length, :]
+        return grown
+
+
+class _Layer(CacheLayerMixin):
+    """One layer's view of the shared buffers, as transformers' models expect it."""
+
+    is_sliding = False
+
+    def __init__(self, cache: KVCache) -> None:
+        super().__init__()
+        self.cache = cache
+        self.place: tuple[int, int] | None = None
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        if value_states.shape != key_states.shape:
+            raise ValueError("keys and values of different shapes are not supported")
+        self.place = self.cache.assign(key_states)
+        self.is_initialized = True
+        self.bind()
+
+    def bind(self) -> None:
+        if self.place is not None:
+            self.keys, self.values = self.cache.slices(*self.place)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start, end = self.cache.length, self.cache.length + key_states.shape[-2]
+        keys, values = self.keys[:, :, :end], self.values[:, :, :end]
+        keys[:, :, start:] = key_states
+        values[:, :, start:] = value_states
+        return keys, values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.cache.length + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self.cache.length
+
+    def get_max_length(self) -> int:
+        return -1
+
+    def get_max_cache_shape(self) -> int:
+        return -1
+
+
+def _empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """A buffer that may be written to inside and outside of inference mode."""
+    with torch.inference_mode(False):
+        return torch.empty(shape, dtype=like.dtype, device=like.device)
+
+
+def _rounded(capacity: int) -> int:
+    return -(-capacity // _BLOCK) * _BLOCK

@@ -1,0 +1,21 @@
+"""Ways of growing a tree, one file each."""
+
+from specdec_core.drafters.autoregressive import Autoregressive
+from specdec_core.drafters.base import Context, Drafter, DraftModel
+from specdec_core.drafters.causal_draft import CausalDraft
+from specdec_core.drafters.eagle2 import Eagle2
+from specdec_core.drafters.opt_tree import OptTree
+from specdec_core.drafters.static_tree import StaticTree
+from specdec_core.drafters.tree_drafter import TreeDrafter
+
+__all__ = [
+    "Autoregressive",
+    "CausalDraft",
+    "Context",
+    "DraftModel",
+    "Drafter",
+    "Eagle2",
+    "OptTree",
+    "StaticTree",
+    "TreeDrafter",
+]

@@ -1,0 +1,31 @@
+"""Autoregressive decoding: the loop with nothing drafted."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from specdec_core.drafters.base import Context
+from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.tree import TokenTree, Verdict
+
+
+class Autoregressive:
+    """Returns the bare root, so that the baseline shares loop, clock and stop rules with every method."""
+
+    draws = "topk"
+    virtual_root = False
+    draft_model = None
+
+    def __init__(self) -> None:
+        self._device = torch.device("cpu")
+
+    def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
+        """Nothing to read."""
+        self._device = target.logits.device
+
+    def grow(self, context: Context) -> TokenTree:
+        """The root alone."""
+        return TokenTree.root_only(context.tokens[-1], self._device)
+
+    def observe(self, verdict: Verdict, target: ModelOutput) -> None:
+        """Nothing to learn."""

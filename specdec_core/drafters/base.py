@@ -1,0 +1,83 @@
+"""What a way of growing trees must offer, and what it is given."""
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
+
+from specdec_core.models.causal_lm import CausalLM, ModelOutput
+from specdec_core.timing import Clock
+from specdec_core.tree import TokenTree, Verdict
+
+
+@dataclass(slots=True)
+class Context:
+    """Where decoding stands before a step."""
+
+    tokens: list[int]
+    """All committed tokens, prompt included; the last one is the root."""
+    rng: Generator
+    clock: Clock
+    """Draft forwards are measured under the name `draft`."""
+    next_probs: Float[Tensor, " vocab"] | None = None
+    """Virtual root: the law of the token after it. None for a pending root."""
+
+    @property
+    def virtual(self) -> bool:
+        """Whether the target has the root in its cache already."""
+        return self.next_probs is not None
+
+    def advance(self, verdict: Verdict) -> tuple[int, ...]:
+        """Commit a verdict's tokens, and return them."""
+        new = verdict.tokens if verdict.next_token is None else (*verdict.tokens, verdict.next_token)
+        self.tokens.extend(new)
+        self.next_probs = verdict.next_probs
+        return new
+
+
+@runtime_checkable
+class Drafter(Protocol):
+    """A way of growing trees. Holds the state of one sequence at a time."""
+
+    draws: str
+    """How children are picked: `topk`, `iid` or `without_replacement`."""
+    virtual_root: bool
+    """Whether the first level of its trees is drawn from the target's own law (`Context.next_probs`)."""
+
+    @property
+    def draft_model(self) -> CausalLM | None:
+        """The model it drafts with, to be checked against the target; None if it has none."""
+
+    def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
+        """Begin a sequence: read the prompt. `target` is what the target made of it, with hidden states if kept."""
+
+    def grow(self, context: Context) -> TokenTree:
+        """Draft a tree whose root is the last committed token."""
+
+    def observe(self, verdict: Verdict, target: ModelOutput) -> None:
+        """Learn what became of the tree; `target` has a row per node."""
+
+
+@runtime_checkable
+class DraftModel(Protocol):
+    """A model that proposes tokens for the nodes of a growing tree; drafters know no more of it.
+
+    Between `begin` and `keep` it numbers the nodes it was given in the order given: their *slots*.
+    """
+
+    @property
+    def model(self) -> CausalLM:
+        """The model inside."""
+
+    def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
+        """Read the prompt."""
+
+    def begin(self, context: Context) -> Float[Tensor, " vocab"]:
+        """Read the committed tokens that are still unread, the root last; logits after the root."""
+
+    def expand(self, tokens: Int[Tensor, " new"], parents: Int[Tensor, " new"]) -> Float[Tensor, "new vocab"]:
+        """Read one layer of nodes, each below the slot `parents[i]` (-1: the root); logits after each."""
+
+    def keep(self, slots: Int[Tensor, " kept"]) -> None:
+        """After judging: the nodes in these slots (on the host) are committed, one after another; forget the others."""

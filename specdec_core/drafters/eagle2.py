@@ -1,0 +1,38 @@
+"""EAGLE-2's dynamic tree: a beam of fixed depth, then a re-ranking of everything drafted (Li et al., 2024)."""
+
+from specdec_core.drafters.base import Context, DraftModel
+from specdec_core.drafters.growth import Growth
+from specdec_core.drafters.tree_drafter import TreeDrafter
+from specdec_core.models.causal_lm import CausalLM
+from specdec_core.tree import TokenTree
+
+
+class Eagle2(TreeDrafter):
+    """Expand the `k` best nodes of a layer `depth` times, then keep the `total - 1` best of all nodes (section 4).
+
+    `total` counts the root, as the published code does. Costs `1 + depth` draft forwards and has no early stop.
+    """
+
+    def __init__(
+        self,
+        *,
+        draft: CausalLM | DraftModel,
+        total: int = 60,
+        depth: int = 5,
+        k: int = 10,
+        draft_temperature: float = 1.0,
+    ) -> None:
+        super().__init__(draft, draft_temperature)
+        if total < 2 or depth < 0 or k < 1:
+            raise ValueError(f"Eagle2 needs total >= 2, depth >= 0 and k >= 1, not {total}, {depth} and {k}")
+        self.n, self.depth, self.k = total - 1, depth, k
+
+    def grow(self, context: Context) -> TokenTree:
+        """Draft `depth + 1` layers of k children for each of k beams, then re-rank."""
+        growth = Growth(
+            self.draft, context, size=self.n, width=self.k, layer_size=self.k**2, temperature=self.draft_temperature
+        )
+        for _ in range(self.depth):
+            growth.deepen(self.k)
+        tree, self._slots = growth.tree()
+        return tree

@@ -1,0 +1,93 @@
+"""Growing a tree layer by layer and choosing its best nodes: what OPT-Tree and EAGLE-2 share."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from specdec_core.drafters.base import Context, DraftModel
+from specdec_core.sampling import draft_probs, key_index, rank_keys, top_k
+from specdec_core.tree import TokenTree
+
+
+class Layer(NamedTuple):
+    """Nodes of one depth, best first: path probability descending, then parent, then token id."""
+
+    tokens: Int[Tensor, " layer"]
+    parents: Int[Tensor, " layer"]  # row of the parent among the nodes that were expanded
+    edges: Float[Tensor, " layer"]  # q(token | parent)
+    paths: Float[Tensor, " layer"]  # product from the root, float64
+
+
+def best_children(q: Float[Tensor, "rows vocab"], paths: Float[Tensor, " rows"], n: int, width: int) -> Layer:
+    """Of the `width` best children of every given node, the n best by path probability."""
+    width = min(width, q.shape[-1])
+    edges, tokens = top_k(q, width)
+    products = (paths[:, None] * edges).flatten()
+    chosen = key_index(rank_keys(products).topk(min(n, products.shape[0])).values)
+    return Layer(tokens.flatten()[chosen], chosen // width, edges.flatten()[chosen], products[chosen])
+
+
+class Growth:
+    """One step's nodes in creation order, and the keys of the `size` best of them.
+
+    The root has creation index 0 and stands outside the `size` best. Ties go to the earlier node, hence to the
+    shallower: the best nodes are closed under parents, also where edge probabilities are exactly 1 or path
+    probabilities underflow to 0 (OPT-Tree, Algorithm 1, with the tie rule it leaves open).
+    """
+
+    def __init__(
+        self, draft: DraftModel, context: Context, *, size: int, width: int, layer_size: int, temperature: float
+    ) -> None:
+        self.draft, self.size, self.width, self.layer_size = draft, size, width, layer_size
+        self.temperature, self.depth, self._used = temperature, 0, 0
+        logits = draft.begin(context)[None]
+        device = logits.device
+        self._best = torch.zeros(0, dtype=torch.long, device=device)
+        self._paths = torch.ones(1, dtype=torch.float64, device=device)
+        self._tokens = [torch.tensor(context.tokens[-1:], device=device)]
+        self._parents = [torch.full((1,), -1, device=device)]
+        self._edges = [torch.ones(1, device=device)]
+        self._slots = [torch.full((1,), -1, device=device)]
+        self._layer_slots = self._slots[0]
+        self._add(logits, self._paths, first_parent=0)
+
+    def progress(self) -> tuple[float, int]:
+        """E_sub(size), root excluded, and how many nodes of the last layer are among the best: its first ones.
+
+        The one read from the device per layer, for methods whose stopping rule needs it.
+        """
+        chosen = key_index(self._best)
+        alive = (chosen >= self._first).sum().double()
+        expected, count = torch.stack((self._paths[chosen].sum(), alive)).tolist()
+        return expected, int(count)
+
+    def deepen(self, count: int) -> None:
+        """Let the draft read the `count` best nodes of the last layer, and add the layer below them."""
+        layer = self.layer
+        count = min(count, layer.tokens.shape[0])
+        logits = self.draft.expand(layer.tokens[:count], self._layer_slots[layer.parents[:count]])
+        self._layer_slots = torch.arange(self._used, self._used + count, device=logits.device)
+        self._slots[-1][:count] = self._layer_slots
+        self._used += count
+        self._add(logits, layer.paths[:count], first_parent=self._first)
+
+    def tree(self) -> tuple[TokenTree, Int[Tensor, " nodes"]]:
+        """The tree of the best nodes in creation order, and their slots in the draft (-1: never read)."""
+        chosen = torch.cat((key_index(self._best), self._best.new_zeros(1))).sort().values
+        parents = torch.searchsorted(chosen, torch.cat(self._parents)[chosen])
+        parents[0] = -1
+        tree = TokenTree(torch.cat(self._tokens)[chosen], parents, torch.cat(self._edges)[chosen])
+        return tree, torch.cat(self._slots)[chosen]
+
+    def _add(self, logits: Float[Tensor, "rows vocab"], paths: Float[Tensor, " rows"], first_parent: int) -> None:
+        layer = best_children(draft_probs(logits, self.temperature), paths, self.layer_size, self.width)
+        self.layer, self._first, self.depth = layer, self._paths.shape[0], self.depth + 1
+        keys = torch.cat((self._best, rank_keys(layer.paths, self._first)))
+        self._best = keys.topk(min(self.size, keys.shape[0])).values
+        self._paths = torch.cat((self._paths, layer.paths))
+        self._tokens.append(layer.tokens)
+        self._parents.append(layer.parents + first_parent)
+        self._edges.append(layer.edges)
+        self._slots.append(torch.full_like(layer.tokens, -1))

@@ -1,0 +1,49 @@
+"""OPT-Tree: the tree that maximises the expected acceptance length (Wang et al., Algorithm 1)."""
+
+from specdec_core.drafters.base import Context, DraftModel
+from specdec_core.drafters.growth import Growth
+from specdec_core.drafters.tree_drafter import TreeDrafter
+from specdec_core.models.causal_lm import CausalLM
+from specdec_core.tree import TokenTree
+
+
+class OptTree(TreeDrafter):
+    """Adaptive trees of n nodes: layers are added while the last one raised E_sub(n) by more than `delta`.
+
+    `max_depth` None is the paper's bound n. Of the last layer only nodes that are among the n best are read
+    (`prune_dead`): no descendant of another node can enter the tree, so that the tree is the same and cheaper.
+    """
+
+    def __init__(
+        self,
+        *,
+        draft: CausalLM | DraftModel,
+        n: int,
+        delta: float = 0.5,
+        max_depth: int | None = None,
+        draft_temperature: float = 1.0,
+        prune_dead: bool = True,
+    ) -> None:
+        super().__init__(draft, draft_temperature)
+        if n < 1:
+            raise ValueError(f"OPT-Tree's budget n must be at least 1 node, not {n}")
+        if not delta >= 0:
+            raise ValueError(f"OPT-Tree's threshold delta must not be negative, got {delta}")
+        if max_depth is not None and max_depth < 1:
+            raise ValueError(f"OPT-Tree's max_depth must be at least 1 (or null for n), not {max_depth}")
+        self.n, self.delta, self.prune_dead = n, delta, prune_dead
+        self.max_depth = n if max_depth is None else max_depth
+
+    def grow(self, context: Context) -> TokenTree:
+        """Draft layers while E_sub(n) grows by more than delta, then take the n best nodes."""
+        n = self.n
+        growth = Growth(self.draft, context, size=n, width=n, layer_size=n, temperature=self.draft_temperature)
+        before = 0.0
+        while growth.depth < self.max_depth:
+            expected, alive = growth.progress()
+            if not expected - before > self.delta or not alive:
+                break
+            growth.deepen(alive if self.prune_dead else n)
+            before = expected
+        tree, self._slots = growth.tree()
+        return tree

@@ -1,0 +1,93 @@
+"""Trees of a fixed shape: chains, k-ary trees, sequences, EAGLE's tree, Sequoia's trees."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from specdec_core.drafters.base import Context, DraftModel
+from specdec_core.drafters.tree_drafter import TreeDrafter
+from specdec_core.models.causal_lm import CausalLM
+from specdec_core.sampling import draft_probs, draw_children
+from specdec_core.shapes import TreeShape
+from specdec_core.tree import TokenTree
+
+DRAWS = ("topk", "iid", "without_replacement")
+
+
+class _Level(NamedTuple):
+    """How the nodes of one depth come from the level above; all indices are fixed by the shape."""
+
+    width: int  # the most children that a node above has
+    rows: Int[Tensor, " level"]  # which expanded node of the level above
+    ranks: Int[Tensor, " level"]  # which of its children
+    inner: Int[Tensor, " inner"]  # which of this level's nodes are expanded next
+    parent_slots: Int[Tensor, " inner"]  # their parents' slots in the draft
+
+
+class StaticTree(TreeDrafter):
+    """A tree of given shape; only its inner nodes are read by the draft, one forward per depth that has some.
+
+    `draws` says how a node's children are picked: its best tokens (`topk`), independent draws from q (`iid`, siblings
+    may repeat a token), or successive draws (`without_replacement`). Ranks beyond the vocabulary are dropped.
+    """
+
+    def __init__(
+        self, *, draft: CausalLM | DraftModel, shape: TreeShape, draws: str = "topk", draft_temperature: float = 1.0
+    ) -> None:
+        super().__init__(draft, draft_temperature)
+        if draws not in DRAWS:
+            raise ValueError(f"draws must be one of {', '.join(DRAWS)}, not {draws!r}")
+        self.draws = draws
+        self.shape = shape if draws == "iid" else shape.limited(self.draft_model.vocab_size)
+        if not self.shape.num_drafted:
+            raise ValueError("the tree shape has no nodes; use the autoregressive drafter for a bare root")
+        device = self.draft_model.device
+        self._parents = torch.tensor(self.shape.parents, device=device)
+        inner = [node for node, count in enumerate(self.shape.num_children) if count]
+        self._inner = torch.tensor(inner, device=device)
+        self._slots = torch.full((self.shape.num_drafted + 1,), -1)
+        self._slots[inner[1:]] = torch.arange(len(inner) - 1)
+        self._levels = [self._level(depth) for depth in range(1, self.shape.depth + 1)]
+
+    def grow(self, context: Context) -> TokenTree:
+        """Draft level by level."""
+        logits = self.draft.begin(context)[None]
+        tokens = [torch.tensor(context.tokens[-1:], device=logits.device)]
+        edges = [torch.ones(1, device=logits.device)]
+        laws = []
+        for level in self._levels:
+            q = draft_probs(logits, self.draft_temperature)
+            laws.append(q)
+            probs, ids = draw_children(q, level.width, self.draws, context.rng)
+            tokens.append(ids[level.rows, level.ranks])
+            edges.append(probs[level.rows, level.ranks])
+            if level.inner.shape[0]:
+                logits = self.draft.expand(tokens[-1][level.inner], level.parent_slots)
+        return TokenTree(torch.cat(tokens), self._parents, torch.cat(edges), self._laws(laws))
+
+    def _laws(self, laws: list[Tensor]) -> Float[Tensor, "nodes vocab"] | None:
+        """Q by node, where a rule may need it: top-k children follow no law."""
+        if self.draws == "topk":
+            return None
+        table = laws[0].new_zeros(self.shape.num_drafted + 1, laws[0].shape[-1])
+        return table.index_copy_(0, self._inner, torch.cat(laws))
+
+    def _level(self, depth: int) -> _Level:
+        above, here = self.shape.levels[depth - 1], self.shape.levels[depth]
+        counts, parents, ranks = self.shape.num_children, self.shape.parents, self.shape.ranks
+        row = {node: row for row, node in enumerate(node for node in above if counts[node])}
+        inner = [node for node in here if counts[node]]
+        slots = [int(self._slots[parents[node]]) if parents[node] else -1 for node in inner]
+
+        def index(values: list[int]) -> Tensor:
+            return torch.tensor(values, dtype=torch.long, device=self.draft_model.device)
+
+        return _Level(
+            width=max(counts[node] for node in above),
+            rows=index([row[parents[node]] for node in here]),
+            ranks=index([ranks[node] for node in here]),
+            inner=index([node - here.start for node in inner]),
+            parent_slots=index(slots),
+        )

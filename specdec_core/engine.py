@@ -1,0 +1,147 @@
+"""The loop: grow, score, judge, commit. Every method and the autoregressive baseline run through it."""
+
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+from torch import Generator
+
+from specdec_core.drafters.base import Context, Drafter
+from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
+from specdec_core.generation import Generation, Output, Step, Trace
+from specdec_core.layout import tree_layout
+from specdec_core.models.causal_lm import CausalLM, ModelOutput
+from specdec_core.sampling import Sampling
+from specdec_core.timing import Clock
+from specdec_core.tree import TokenTree, Verdict
+from specdec_core.verifiers.base import Verifier
+
+__all__ = ["Generation", "Step", "Watch", "check_lossless", "generate"]
+
+Watch = Callable[[TokenTree, ModelOutput, Verdict], None]
+"""Called after every judgement, outside the measured spans; for instruments that need more than a `Step`."""
+
+
+@torch.inference_mode()
+def generate(
+    target: CausalLM,
+    drafter: Drafter,
+    verifier: Verifier,
+    prompt_ids: Sequence[int],
+    *,
+    max_new_tokens: int,
+    sampling: Sampling | None = None,
+    eos_token_ids: Collection[int] = (),
+    allow_lossy: bool = False,
+    rng: Generator | None = None,
+    watch: Watch | None = None,
+) -> Generation:
+    """Decode `prompt_ids` speculatively: greedily by default, lossless unless `allow_lossy`.
+
+    `rng` lives on the target's device; None is seeded with 0. PromptError or PairError say what cannot be decoded,
+    NonFiniteLogitsError in which step a model returned nonsense.
+    """
+    sampling, rng = sampling or Sampling(), rng or torch.Generator(target.device).manual_seed(0)
+    check_lossless(drafter, verifier, allow_lossy=allow_lossy)
+    _check_request(target, drafter, prompt_ids, max_new_tokens, eos_token_ids)
+    context = Context(list(prompt_ids), rng, Clock(target.device))
+    output, trace, span = Output(max_new_tokens, eos_token_ids), Trace(), context.clock.span
+    with span("prefill"):
+        target.reset(len(prompt_ids) + max_new_tokens)
+        output.extend(_prefill(target, drafter, context, sampling))
+    while not output.finished:
+        context.clock.next_step()
+        with span("grow"):
+            tree = drafter.grow(context)
+        with span("score"):
+            scored = _score(target, tree, context)
+        with span("judge"):
+            verdict = _judge(verifier, tree, scored, sampling, context)
+        if watch:
+            watch(tree, scored, verdict)
+        with span("commit"):
+            _commit(target, tree, verdict, context)
+            drafter.observe(verdict, scored)
+            new = context.advance(verdict)
+        trace.add(tree, verdict, *output.extend(new))
+    return trace.generation(output, context.clock)
+
+
+def check_lossless(drafter: Drafter, verifier: Verifier, *, allow_lossy: bool = False) -> bool:
+    """Whether the output law is the target's for this pair; PairError if it is not and that was not asked for."""
+    lossless = drafter.draws in verifier.lossless_for
+    if not lossless and not allow_lossy:
+        raise PairError(
+            f"{type(verifier).__name__} does not keep the target's law for {drafter.draws} children of "
+            f"{type(drafter).__name__}; use another rule, or allow_lossy=true to measure it as lossy"
+        )
+    return lossless
+
+
+def _check_request(
+    target: CausalLM, drafter: Drafter, prompt_ids: Sequence[int], new: int, eos_token_ids: Collection[int]
+) -> None:
+    """Refuse what cannot be decoded, in a sentence."""
+    draft = drafter.draft_model
+    if draft is not None and draft.vocab_size != target.vocab_size:
+        raise PairError(
+            f"the draft has a vocabulary of {draft.vocab_size} tokens and the target one of {target.vocab_size}; "
+            "a pair must share its tokenizer"
+        )
+    if not len(prompt_ids):
+        raise PromptError("the prompt is empty; give at least one token")
+    if new < 1:
+        raise PromptError(f"max_new_tokens must be at least 1, not {new}")
+    if prompt_ids[-1] in eos_token_ids:
+        raise PromptError(f"the prompt ends with the end-of-sequence token {prompt_ids[-1]}; remove it to decode on")
+    for name, model in (("target", target), ("draft", draft)):
+        room = model.max_positions if model is not None else None
+        if room is not None and len(prompt_ids) + new > room:
+            raise PromptError(
+                f"the prompt has {len(prompt_ids)} tokens and {new} more are asked for, but the {name} has "
+                f"{room} positions; shorten the prompt or lower max_new_tokens"
+            )
+
+
+def _prefill(target: CausalLM, drafter: Drafter, context: Context, sampling: Sampling) -> list[int]:
+    """Read the prompt; draw the first token and return it, or leave its law to a drafter that starts from it."""
+    prompt = torch.tensor(context.tokens, device=target.device)
+    scored = target.prefill(prompt)
+    drafter.reset(prompt, scored)
+    if drafter.virtual_root:
+        context.next_probs = sampling.probs(scored.logits[-1])
+        return []
+    first = int(sampling.draw(scored.logits[-1], context.rng))
+    if first < 0:
+        raise NonFiniteLogitsError("prefill: the target returned NaN or infinite logits")
+    context.tokens.append(first)
+    return [first]
+
+
+def _score(target: CausalLM, tree: TokenTree, context: Context) -> ModelOutput:
+    """One target forward over the tree. A virtual root is not fed again: its row is the law that is known already."""
+    fed = slice(1 if context.virtual else 0, None)
+    layout = tree_layout(
+        tree.ancestor_mask[fed, fed],
+        tree.depths[fed] - int(context.virtual),
+        prefix=target.cache.length,
+        max_positions=target.max_positions,
+        dtype=target.dtype,
+    )
+    scored = target(tree.tokens[fed], layout)
+    if context.next_probs is None:
+        return scored
+    root = context.next_probs.log().to(scored.logits.dtype)
+    return ModelOutput(torch.cat((root[None], scored.logits)), scored.hidden)
+
+
+def _judge(verifier: Verifier, tree: TokenTree, scored: ModelOutput, sampling: Sampling, context: Context) -> Verdict:
+    try:
+        return verifier.judge(tree, scored, sampling, context.rng)
+    except NonFiniteLogitsError as error:
+        raise NonFiniteLogitsError(f"step {context.clock.step}: {error}") from error
+
+
+def _commit(target: CausalLM, tree: TokenTree, verdict: Verdict, context: Context) -> None:
+    """Keep the path's keys and values. A virtual root was in the cache before the tree."""
+    fed = tree.num_nodes - int(context.virtual)
+    target.cache.commit(target.cache.length - fed, verdict.path[1:] - 1 if context.virtual else verdict.path)

@@ -1,0 +1,115 @@
+"""What a decoding run yields: tokens under the stop rules, and one record per step."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from specdec_core.errors import NonFiniteLogitsError
+from specdec_core.timing import Clock, Tally
+from specdec_core.tree import TokenTree, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One decoding step. Seconds are disjoint and sum to the step's."""
+
+    num_drafted: int
+    depth: int
+    draft_forwards: int
+    draft_tokens: int
+    expected_acceptance: float
+    """E(A), root counted."""
+    num_accepted: int
+    """Drafted tokens of the accepted path, up to an EOS."""
+    acceptance_length: int
+    """A: `num_accepted` + 1, or `num_accepted` where the path ends in EOS. Not clipped by `max_new_tokens`."""
+    kept: int
+    """Tokens of A that are part of the output."""
+    draft_s: float
+    tree_s: float
+    score_s: float
+    judge_s: float
+    commit_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole step."""
+        return self.draft_s + self.tree_s + self.score_s + self.judge_s + self.commit_s
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What `generate` returns."""
+
+    tokens: list[int]
+    """New tokens; the first is drawn from the prefill and belongs to no step (unless the root is virtual)."""
+    finish: str
+    """`eos` or `length`."""
+    steps: list[Step]
+    prefill_s: float
+    """Reading the prompt by target and draft."""
+    decode_s: float
+    """All decoding steps."""
+
+
+class Output:
+    """The stop rules: nothing after EOS, nothing beyond `max_new_tokens`."""
+
+    def __init__(self, max_new_tokens: int, eos_token_ids: Collection[int]) -> None:
+        self.tokens: list[int] = []
+        self.finish = "length"
+        self._max, self._eos = max_new_tokens, frozenset(eos_token_ids)
+
+    @property
+    def finished(self) -> bool:
+        """Whether decoding ends here."""
+        return self.finish == "eos" or len(self.tokens) >= self._max
+
+    def extend(self, tokens: Sequence[int]) -> tuple[int, int]:
+        """Append up to the first EOS; how many tokens that were before and after clipping to the length."""
+        end = next((i + 1 for i, token in enumerate(tokens) if token in self._eos), None)
+        tokens = tokens[:end]
+        kept = tokens[: self._max - len(self.tokens)]
+        self.tokens.extend(kept)
+        if end is not None and len(kept) == end:
+            self.finish = "eos"
+        return len(tokens), len(kept)
+
+
+class Trace:
+    """What is remembered of every step; evaluated after the last one, so that no instrument is in the measured time."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[TokenTree, int, int, int]] = []
+
+    def add(self, tree: TokenTree, verdict: Verdict, length: int, kept: int) -> None:
+        """Remember a step of `length` new tokens, of which `kept` are in the output."""
+        self._steps.append((tree.without_draft_probs(), min(len(verdict.tokens), length), length, kept))
+
+    def generation(self, output: Output, clock: Clock) -> Generation:
+        """Evaluate. NonFiniteLogitsError with the step where the draft's probabilities are no numbers."""
+        tallies = clock.read()
+        steps = [_step(*traced, tallies[number]) for number, traced in enumerate(self._steps)]
+        for number, step in enumerate(steps):
+            if not step.expected_acceptance < float("inf"):
+                raise NonFiniteLogitsError(f"step {number}: the draft returned NaN or infinite logits")
+        prefill_s = tallies[-1]["prefill"].seconds
+        return Generation(output.tokens, output.finish, steps, prefill_s, sum(step.seconds for step in steps))
+
+
+def _step(tree: TokenTree, accepted: int, length: int, kept: int, times: dict[str, Tally]) -> Step:
+    draft = times["draft"]
+    return Step(
+        num_drafted=tree.num_drafted,
+        depth=int(tree.depths.max()),
+        draft_forwards=draft.calls,
+        draft_tokens=draft.tokens,
+        expected_acceptance=float(tree.expected_acceptance),
+        num_accepted=accepted,
+        acceptance_length=length,
+        kept=kept,
+        draft_s=draft.seconds,
+        tree_s=times["grow"].seconds - draft.seconds,
+        score_s=times["score"].seconds,
+        judge_s=times["judge"].seconds,
+        commit_s=times["commit"].seconds,
+    )

@@ -1,0 +1,83 @@
+"""A stock transformers model that scores trees: (tokens, layout) -> logits, hidden."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from specdec_core.cache import KVCache
+from specdec_core.layout import Layout, causal_layout
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOutput:
+    """What one forward returns for its tokens."""
+
+    logits: Float[Tensor, "new vocab"]
+    """As the model gives them; rows of the new tokens in order (of the last one only, after a prefill)."""
+    hidden: Float[Tensor, "tokens hidden"] | None = None
+    """The features that the output matrix reads (after the final norm), of all new tokens; None unless asked for."""
+
+
+class CausalLM:
+    """A decoder from transformers with its own cache. No modeling file is forked: trees enter by mask and positions."""
+
+    def __init__(self, model: Any, *, keep_hidden: bool = False) -> None:
+        self.model = model.eval()
+        self.config = model.config
+        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
+        self.max_positions: int | None = getattr(self.config, "max_position_embeddings", None)
+        self.keep_hidden = keep_hidden
+        self.cache = KVCache(self.config.num_hidden_layers, capacity=0)
+        self._hidden: Tensor | None = None
+        if keep_hidden:
+            model.get_decoder().register_forward_hook(self._remember_hidden)
+
+    @property
+    def device(self) -> torch.device:
+        """Where token ids go in and logits come out."""
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and mask."""
+        return self.model.dtype
+
+    def reset(self, capacity: int) -> None:
+        """Empty the cache and make room for `capacity` tokens; it grows if that was too little."""
+        self.cache.truncate(0)
+        self.cache.reserve(capacity)
+
+    def prefill(self, tokens: Int[Tensor, " prompt"]) -> ModelOutput:
+        """Read a prompt into the cache; logits of its last token only."""
+        return self._run(tokens, None, logits_to_keep=1) if not self.cache.length else self.extend(tokens)
+
+    def extend(self, tokens: Int[Tensor, " new"]) -> ModelOutput:
+        """Append a plain continuation."""
+        layout = causal_layout(
+            tokens.shape[0],
+            prefix=self.cache.length,
+            device=self.device,
+            max_positions=self.max_positions,
+            dtype=self.dtype,
+        )
+        return self(tokens, layout)
+
+    def __call__(self, tokens: Int[Tensor, " new"], layout: Layout) -> ModelOutput:
+        """One forward of the tokens, appended to the cache."""
+        return self._run(tokens, layout)
+
+    @torch.inference_mode()
+    def _run(self, tokens: Tensor, layout: Layout | None, **options: Any) -> ModelOutput:
+        self.cache.reserve(self.cache.length + tokens.shape[0])
+        if layout is not None:
+            options |= {"attention_mask": layout.mask, "position_ids": layout.positions}
+        logits = self.model(tokens[None], past_key_values=self.cache, use_cache=True, **options).logits[0]
+        self.cache.advance(tokens.shape[0])
+        hidden, self._hidden = self._hidden, None
+        return ModelOutput(logits, hidden)
+
+    def _remember_hidden(self, module: Any, args: Any, output: Any) -> None:
+        self._hidden = output[0][0]

@@ -1,0 +1,143 @@
+"""Loading pairs by hub id or from a folder, and saying in a sentence why one cannot be had."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from specdec_core.errors import LoadError, PairError
+from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.memory import free_bytes, weight_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """Which weights: a hub id or a folder, and the revision."""
+
+    id: str
+    revision: str | None = None
+    gated: bool = False
+    kind: str = "causal_lm"
+    folder: str | None = None
+    """Where the files are, if not in the hub's cache or in a folder of that name."""
+
+    @property
+    def source(self) -> str:
+        """What `from_pretrained` is given."""
+        return self.folder or self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A target with its draft (None: autoregressive decoding only) and their tokenizer."""
+
+    target: CausalLM
+    draft: CausalLM | None
+    tokenizer: PreTrainedTokenizerBase
+
+
+def load_pair(
+    target: ModelSpec | str,
+    draft: ModelSpec | str | None = None,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    attention: str = "sdpa",
+) -> Pair:
+    """Load target and draft onto one device.
+
+    `device` auto is a GPU if there is one; `dtype` auto is bfloat16 there and float32 on a CPU. LoadError where a model
+    is missing, gated, offline or too large, before any weights are read; PairError where the tokenizers differ.
+    """
+    where = torch.device(resolve_device(device))
+    kind = resolve_dtype(dtype, where)
+    specs = [ModelSpec(id=spec) if isinstance(spec, str) else spec for spec in (target, draft) if spec is not None]
+    configs = [_config(spec) for spec in specs]
+    tokenizers = [_fetch(AutoTokenizer, spec) for spec in specs]
+    check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
+    _check_memory(specs, configs, where, kind)
+    options = {"dtype": kind, "attn_implementation": attention}
+    models = [CausalLM(_fetch(AutoModelForCausalLM, spec, **options).to(where)) for spec in specs]
+    return Pair(models[0], models[1] if len(models) > 1 else None, tokenizers[0])
+
+
+def resolve_device(device: str) -> str:
+    """`auto` is the first GPU, else the CPU."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise LoadError(f"runtime.device={device}, but this machine shows no CUDA device; use runtime.device=cpu")
+    return device
+
+
+def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 on a GPU and float32 on a CPU."""
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    found = getattr(torch, dtype, None)
+    if not isinstance(found, torch.dtype):
+        raise LoadError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
+    return found
+
+
+def check_vocabularies(
+    target: PreTrainedTokenizerBase,
+    draft: PreTrainedTokenizerBase | None = None,
+    target_size: int = 0,
+    draft_size: int = 0,
+) -> None:
+    """PairError unless every token id means the same to both models."""
+    if draft is None:
+        return
+    if target_size != draft_size:
+        raise PairError(
+            f"the target has a vocabulary of {target_size} tokens and the draft one of {draft_size}; "
+            "choose a draft that was trained with the target's tokenizer"
+        )
+    ours, theirs = target.get_vocab(), draft.get_vocab()
+    differing = [
+        token for token, number in ours.items() if number < target_size and theirs.get(token, number) != number
+    ]
+    if differing:
+        raise PairError(
+            f"target and draft give {len(differing)} tokens different ids (such as {differing[0]!r}); "
+            "choose a draft that was trained with the target's tokenizer"
+        )
+
+
+def _config(spec: ModelSpec) -> Any:
+    if spec.kind != "causal_lm":
+        raise LoadError(f"{spec.id}: drafts of kind {spec.kind!r} are not supported; use a pair with a causal_lm draft")
+    return _fetch(AutoConfig, spec)
+
+
+def _fetch(factory: Any, spec: ModelSpec, **options: Any) -> Any:
+    """`factory.from_pretrained`, with one sentence for what may be wrong."""
+    try:
+        return factory.from_pretrained(spec.source, revision=spec.revision or "main", **options)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise LoadError(_reason(spec, error)) from error
+
+
+def _reason(spec: ModelSpec, error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "gated" in text.lower() or "401" in text or "403" in text:
+        return f"{spec.id} is gated: accept its licence on its hub page and log in with `hf auth login`"
+    if Path(spec.source).exists():
+        return f"the folder {spec.source} does not hold a loadable model: {text[:200]}"
+    hint = " (it is gated: its licence must be accepted first)" if spec.gated else ""
+    return (
+        f"{spec.id}{hint} is not on this machine and cannot be fetched; download it where there is a network, or give "
+        f"a folder with its files as the model's id ({type(error).__name__})"
+    )
+
+
+def _check_memory(specs: list[ModelSpec], configs: list[Any], device: torch.device, dtype: torch.dtype) -> None:
+    needed, free = sum(weight_bytes(config, dtype) for config in configs), free_bytes(device)
+    if free is not None and needed > free:
+        raise LoadError(
+            f"{' and '.join(spec.id for spec in specs)} need {needed / 2**30:.1f} GiB for weights, but {device} has "
+            f"{free / 2**30:.1f} GiB free; use a smaller pair, a 16-bit dtype or a larger device"
+        )

@@ -1,0 +1,130 @@
+"""Logits to probabilities, and draws from them. Everything in float32 or better; every draw from a given generator."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
+
+GREEDY_BELOW = 1e-3
+"""Temperatures under this count as 0."""
+_INDEX_BITS = 20
+_INDEX_LIMIT = 1 << _INDEX_BITS
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the target's next token is chosen. Temperature 0 is greedy; `top_p` 1 and `top_k` None filter nothing."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that are no sampling settings."""
+        if not self.temperature >= 0:
+            raise ValueError(f"temperature must be 0 (greedy) or positive, not {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], not {self.top_p}")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k must be at least 1, not {self.top_k}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the arg max is taken."""
+        return self.temperature < GREEDY_BELOW
+
+    def probs(self, logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
+        """P in float32: temperature, then top-k, then top-p. Greedy: one-hot at the arg max, ties to the lowest id."""
+        if self.greedy:
+            return torch.zeros_like(logits, dtype=torch.float32).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+        scaled = logits.float() / self.temperature
+        if self.top_k is not None and self.top_k < scaled.shape[-1]:
+            _, kept = top_k(scaled.softmax(-1), self.top_k)
+            scaled = torch.full_like(scaled, -torch.inf).scatter(-1, kept, scaled.gather(-1, kept))
+        if self.top_p < 1:
+            scaled = _nucleus(scaled, self.top_p)
+        return scaled.softmax(-1)
+
+    def draw(self, logits: Float[Tensor, "*rows vocab"], rng: Generator) -> Int[Tensor, "*rows"]:
+        """One token per row; -1 where the row's logits are NaN or have no finite maximum."""
+        best, tokens = logits.max(-1)
+        if not self.greedy:
+            tokens = race(self.probs(logits), rng)
+        return torch.where(best.isfinite(), tokens, -1)
+
+
+def _nucleus(logits: Float[Tensor, "*rows vocab"], top_p: float) -> Float[Tensor, "*rows vocab"]:
+    """Mask all but the shortest prefix, by descending probability and ascending id, that reaches `top_p`."""
+    probs, ids = logits.softmax(-1).sort(dim=-1, descending=True, stable=True)
+    before = probs.double().cumsum(-1) - probs
+    dropped = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, ids, before >= top_p)
+    return logits.masked_fill(dropped, -torch.inf)
+
+
+def draft_probs(logits: Float[Tensor, "*rows vocab"], temperature: float) -> Float[Tensor, "*rows vocab"]:
+    """Q in float32 at the draft's own temperature (> 0), exactly as it is used for drawing."""
+    return (logits.float() / temperature).softmax(-1) if temperature != 1 else logits.float().softmax(-1)
+
+
+def race(probs: Float[Tensor, "*rows vocab"], rng: Generator) -> Int[Tensor, "*rows"]:
+    """One draw per row by an exponential race in float64: arg min E/p. A token of probability 0 is never drawn."""
+    return _exponentials(probs, rng).div_(probs).argmin(-1)
+
+
+def _exponentials(like: Tensor, rng: Generator) -> Float[Tensor, "*rows vocab"]:
+    """Positive Exponential(1) clocks in float64: zero is excluded, since 0/0 would win the race."""
+    clocks = torch.empty(like.shape, dtype=torch.float64, device=like.device)
+    return clocks.exponential_(generator=rng).clamp_(min=torch.finfo(torch.float64).tiny)
+
+
+def top_k(values: Float[Tensor, "*rows vocab"], k: int) -> tuple[Float[Tensor, "*rows k"], Int[Tensor, "*rows k"]]:
+    """The k largest non-negative float32 values per row, descending, ties to the lower index on every device."""
+    index = torch.arange(values.shape[-1], device=values.device)
+    keys = (values.view(torch.int32).long() << _INDEX_BITS) | (_INDEX_LIMIT - 1 - index)
+    best = keys.topk(k, dim=-1).values
+    ids = key_index(best)
+    return values.gather(-1, ids), ids
+
+
+def draw_children(
+    probs: Float[Tensor, "rows vocab"], k: int, draws: str, rng: Generator
+) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
+    """K children per row as (q, token ids) in draw order. `draws`: topk | iid | without_replacement."""
+    if draws == "topk":
+        return top_k(probs, k)
+    if draws == "iid":
+        ids = race(probs[:, None].expand(-1, k, -1), rng)
+    else:
+        ids = without_replacement(probs, k, rng)
+    return probs.gather(-1, ids), ids
+
+
+def without_replacement(probs: Float[Tensor, "rows vocab"], k: int, rng: Generator) -> Int[Tensor, "rows k"]:
+    """K successive draws per row without replacement, from one exponential race (Sequoia, section 3.2).
+
+    The order of the race is the order of the draws. Where fewer than k tokens have positive probability, the rest is
+    drawn uniformly from the others (Sequoia's fallback), in a second race behind the first.
+    """
+    clocks = _exponentials(probs, rng)
+    times = torch.where(probs > 0, torch.log(clocks / probs), torch.inf)
+    first = times.topk(k, dim=-1, largest=False)
+    second = torch.where(probs > 0, torch.inf, clocks).topk(k, dim=-1, largest=False).indices
+    drawn = first.values.isfinite()
+    fallback = (torch.arange(k, device=probs.device) - drawn.sum(-1, keepdim=True)).clamp(min=0)
+    return torch.where(drawn, first.indices, second.gather(-1, fallback))
+
+
+def rank_keys(values: Float[Tensor, " items"], first_index: int = 0) -> Int[Tensor, " items"]:
+    """Distinct int64 keys that order non-negative float64 values descending and, where equal, by ascending index.
+
+    The index takes the lowest bits, so values that agree in 32 bits of mantissa count as equal. A node's path
+    probability is at most its parent's and its index larger, hence its key is smaller, also at 1 and 0.
+    """
+    index = torch.arange(first_index, first_index + values.shape[0], device=values.device)
+    return (values.view(torch.int64) >> _INDEX_BITS << _INDEX_BITS) | (_INDEX_LIMIT - 1 - index)
+
+
+def key_index(keys: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
+    """The index inside a key."""
+    return _INDEX_LIMIT - 1 - (keys & (_INDEX_LIMIT - 1))

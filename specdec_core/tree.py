@@ -1,0 +1,101 @@
+"""The two values that everything passes around: a drafted tree and the verdict on it."""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenTree:
+    """A tree of drafted tokens below the last committed one.
+
+    Nodes are in an order in which parents come first; siblings stand in draft order. Derived values are computed by
+    pointer doubling, in log2(nodes) tensor operations, once per tree.
+    """
+
+    tokens: Int[Tensor, " nodes"]
+    """Token ids; node 0 is the root."""
+    parents: Int[Tensor, " nodes"]
+    """`parents[0] == -1`, and `parents[i] < i`."""
+    edge_probs: Float[Tensor, " nodes"]
+    """q(node | its parent) as the draft drew it; 1 at the root."""
+    draft_probs: Float[Tensor, "nodes vocab"] | None = None
+    """q after each expanded node (rows of leaves are zero), for rules that compare it with p."""
+    _memo: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+
+    @staticmethod
+    def root_only(token: int, device: torch.device) -> "TokenTree":
+        """The tree of autoregressive decoding."""
+        one = torch.ones(1, device=device)
+        return TokenTree(torch.full((1,), token, device=device), torch.full((1,), -1, device=device), one)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes, root included."""
+        return self.tokens.shape[0]
+
+    @property
+    def num_drafted(self) -> int:
+        """Tree size n: nodes without the root."""
+        return self.num_nodes - 1
+
+    @property
+    def ancestor_mask(self) -> Bool[Tensor, "nodes nodes"]:
+        """Row i marks node i and its ancestors."""
+        if "ancestor_mask" not in self._memo:
+            mask = torch.eye(self.num_nodes, dtype=torch.bool, device=self.tokens.device)
+            for jump in self._jumps():
+                mask = mask | mask[jump]
+            self._memo["ancestor_mask"] = mask
+        return self._memo["ancestor_mask"]
+
+    @property
+    def depths(self) -> Int[Tensor, " nodes"]:
+        """Edges from the root."""
+        return self.ancestor_mask.sum(-1) - 1
+
+    @property
+    def path_probs(self) -> Float[Tensor, " nodes"]:
+        """Product of edge probabilities from the root, in float64; 1 at the root."""
+        product = self.edge_probs.double()
+        for jump in self._jumps():
+            product = product * product[jump]
+        return product
+
+    @property
+    def expected_acceptance(self) -> Float[Tensor, ""]:
+        """E(A), root counted (OPT-Tree, equation 4): the sum of the path probabilities."""
+        return self.path_probs.sum()
+
+    def children(self, node: int) -> Int[Tensor, " children"]:
+        """Children of a node, in draft order."""
+        return (self.parents == node).nonzero().flatten()
+
+    def without_draft_probs(self) -> "TokenTree":
+        """The same tree without its largest field, to be kept for the record."""
+        return TokenTree(self.tokens, self.parents, self.edge_probs)
+
+    def _jumps(self) -> list[Tensor]:
+        """Ancestors at distance 1, 2, 4, ... of every node; the root jumps to itself."""
+        jump = self.parents.clamp(min=0)
+        jumps = []
+        for _ in range((self.num_nodes - 1).bit_length()):
+            jumps.append(jump)
+            jump = jump[jump]
+        return jumps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """What the target made of a tree: the accepted path and how decoding goes on."""
+
+    path: Int[Tensor, " path"]
+    """Accepted nodes, root first, on the host."""
+    tokens: tuple[int, ...]
+    """Tokens of the accepted drafted nodes: `path` without the root."""
+    next_token: int | None
+    """Bonus or recovered token, the next pending root; None when the next root is virtual."""
+    next_probs: Float[Tensor, " vocab"] | None = None
+    """Law of the next token, for a drafter that draws its first level from it."""

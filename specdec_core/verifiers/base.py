@@ -1,0 +1,45 @@
+"""What a rule of acceptance must offer, and the walk that follows the target's own choices."""
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Int
+from torch import Generator, Tensor
+
+from specdec_core.errors import NonFiniteLogitsError
+from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.sampling import Sampling
+from specdec_core.tree import TokenTree, Verdict
+
+ALL_DRAWS = frozenset({"topk", "iid", "without_replacement"})
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """A rule of acceptance."""
+
+    lossless_for: frozenset[str]
+    """The draws for which the output law is exactly the target's."""
+
+    def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
+        """Accept a path of the tree and add the target's token; `target` has a row per node."""
+
+
+def follow(tree: TokenTree, choices: Int[Tensor, " nodes"]) -> Verdict:
+    """Walk down while a child is what the target chose at its parent; the first such child where several are.
+
+    `choices` are the target's tokens after each node, -1 where its logits are not finite. One read from the device.
+    NonFiniteLogitsError if the walk comes to such a node.
+    """
+    chosen = tree.tokens == choices[tree.parents]
+    chosen[0] = True
+    accepted = (chosen | ~tree.ancestor_mask).all(-1)
+    host = torch.stack((accepted, tree.parents, tree.tokens, choices)).cpu()
+    parents, tokens, wanted = host[1:].tolist()
+    path = [0]
+    for node in host[0].nonzero().flatten().tolist():
+        if parents[node] == path[-1]:
+            path.append(node)
+    if wanted[path[-1]] < 0:
+        raise NonFiniteLogitsError("the target returned NaN or infinite logits")
+    return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), wanted[path[-1]])

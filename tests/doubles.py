@@ -1,0 +1,99 @@
+"""Models whose law is known in closed form, and trees with known values."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specdec_core import CausalLM, TokenTree
+from specdec_core.cache import KVCache
+from specdec_core.drafters import Context
+from specdec_core.models import ModelOutput
+
+
+class BigramLM(CausalLM):
+    """Logits depend on the token alone, so the law of a continuation is a product of table entries."""
+
+    def __init__(self, table: Tensor) -> None:
+        self.table = table
+        self.vocab_size = table.shape[1]
+        self.max_positions = None
+        self.cache = KVCache(0, 0)
+        self.forwards = 0
+
+    @property
+    def device(self) -> torch.device:
+        return self.table.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float32
+
+    def _run(self, tokens: Tensor, layout: Any, logits_to_keep: int = 0, **options: Any) -> ModelOutput:
+        self.forwards += 1
+        self.cache.advance(tokens.shape[0])
+        return ModelOutput(self.table[tokens][-logits_to_keep:])
+
+
+class TableDraft:
+    """A draft model whose law at a node is any function of the tokens on its path below the root."""
+
+    def __init__(self, vocab: int, law: Any) -> None:
+        self.model = BigramLM(torch.zeros(vocab, vocab))
+        self.law, self.paths, self.expanded = law, [], []
+
+    def reset(self, prompt_ids: Tensor, target: ModelOutput) -> None:
+        pass
+
+    def begin(self, context: Context) -> Tensor:
+        self.paths, self.expanded = [], []
+        return self._logits([()])[0]
+
+    def expand(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        new = [
+            (*(self.paths[parent] if parent >= 0 else ()), token)
+            for token, parent in zip(tokens.tolist(), parents.tolist(), strict=True)
+        ]
+        self.paths += new
+        self.expanded.append(len(new))
+        return self._logits(new)
+
+    def keep(self, slots: Tensor) -> None:
+        self.kept = [self.paths[slot] for slot in slots.tolist()]
+
+    def _logits(self, paths: list[tuple[int, ...]]) -> Tensor:
+        return torch.stack([self.law(path) for path in paths]).log()
+
+
+def random_law(vocab: int, seed: int, sharpness: float = 2.0) -> Any:
+    """A draft law that differs from path to path."""
+
+    def law(path: tuple[int, ...]) -> Tensor:
+        rng = torch.Generator().manual_seed(hash((seed, *path)) % 2**31)
+        return (sharpness * torch.randn(vocab, generator=rng)).softmax(-1)
+
+    return law
+
+
+def paths_of(tree: TokenTree) -> list[tuple[int, ...]]:
+    """Tokens from the root's child to every node, by walking the parents: the oracle of everything derived."""
+    parents, tokens = tree.parents.tolist(), tree.tokens.tolist()
+    paths: list[tuple[int, ...]] = [()]
+    for node in range(1, len(tokens)):
+        paths.append((*paths[parents[node]], tokens[node]))
+    return paths
+
+
+def random_tree(num_nodes: int, vocab: int, rng: torch.Generator) -> TokenTree:
+    """Any tree: each node's parent is some earlier node."""
+    parents = [-1] + [int(torch.randint(node, (1,), generator=rng)) for node in range(1, num_nodes)]
+    edges = torch.rand(num_nodes, generator=rng)
+    edges[0] = 1
+    return TokenTree(torch.randint(vocab, (num_nodes,), generator=rng), torch.tensor(parents), edges)
+
+
+def context_for(root: int = 0, prompt: tuple[int, ...] = ()) -> Context:
+    """A context outside the engine."""
+    from specdec_core.timing import Clock
+
+    return Context([*prompt, root], torch.Generator().manual_seed(0), Clock(torch.device("cpu")))

@@ -1,0 +1,69 @@
+"""The law of the first three tokens equals the target's, for every drafter: chi-square against exact enumeration."""
+
+from itertools import product
+
+import pytest
+import torch
+from doubles import BigramLM
+from scipy import stats
+
+from specdec_core import Sampling, generate, shapes
+from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree
+from specdec_core.verifiers import TargetSample
+
+VOCAB, SAMPLES = 3, 1500
+TARGET = BigramLM(2 * torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(3)))
+DRAFT = BigramLM(2 * torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(4)))
+DRAFTERS = {
+    "autoregressive": Autoregressive(),
+    "chain": StaticTree(draft=DRAFT, shape=shapes.chain(2)),
+    "binary": StaticTree(draft=DRAFT, shape=shapes.kary(2, 2)),
+    "k_sequences": StaticTree(draft=DRAFT, shape=shapes.k_sequences(2, 2)),
+    "iid": StaticTree(draft=DRAFT, shape=shapes.branching([2, 2]), draws="iid"),
+    "without_replacement": StaticTree(draft=DRAFT, shape=shapes.branching([2, 1]), draws="without_replacement"),
+    "opt_tree": OptTree(draft=DRAFT, n=4, delta=0.2),
+    "eagle2": Eagle2(draft=DRAFT, total=5, depth=1, k=2),
+}
+
+
+def exact_law(sampling: Sampling) -> dict[tuple[int, ...], float]:
+    """Probability of every three tokens after token 0, multiplied out of the table in float64."""
+    p = sampling.probs(TARGET.table).double()
+    p /= p.sum(-1, keepdim=True)
+    return {(a, b, c): float(p[0, a] * p[a, b] * p[b, c]) for a, b, c in product(range(VOCAB), repeat=3)}
+
+
+def p_value(counts: dict[tuple[int, ...], int], law: dict[tuple[int, ...], float]) -> float:
+    """Chi-square, the outcomes that are expected fewer than five times taken together."""
+    common = [outcome for outcome in law if SAMPLES * law[outcome] >= 5]
+    observed, expected = [counts[o] for o in common], [SAMPLES * law[o] for o in common]
+    rare = SAMPLES - sum(expected)
+    if rare > 1:
+        observed.append(SAMPLES - sum(observed))
+        expected.append(rare)
+    return stats.chisquare(observed, torch.tensor(expected) / sum(expected) * sum(observed)).pvalue
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_p=0.8)], ids=["t1", "t07_top_p08"])
+def test_first_three_tokens_have_the_targets_law(name, sampling):
+    rng = torch.Generator().manual_seed(11)
+    law = exact_law(sampling)
+    counts = dict.fromkeys(law, 0)
+    for _ in range(SAMPLES):
+        result = generate(TARGET, DRAFTERS[name], TargetSample(), [0], max_new_tokens=3, sampling=sampling, rng=rng)
+        counts[tuple(result.tokens)] += 1
+    assert all(law[outcome] > 0 for outcome, count in counts.items() if count)
+    assert p_value(counts, law) > 1e-3
+
+
+def test_the_test_can_tell_a_wrong_law():
+    """Reusing one noise table in every step keeps each token's law and breaks the joint one; this must be seen."""
+    law, counts = exact_law(Sampling(1.0)), dict.fromkeys(exact_law(Sampling(1.0)), 0)
+    for sample in range(SAMPLES):
+        tokens, state = [0], torch.Generator().manual_seed(sample)
+        noise = torch.empty(VOCAB).exponential_(generator=state)
+        for _ in range(3):
+            tokens.append(int((noise / TARGET.table[tokens[-1]].softmax(-1)).argmin()))
+        counts[tuple(tokens[1:])] += 1
+    assert p_value(counts, law) < 1e-6

@@ -1,0 +1,149 @@
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from bench import published
+from bench.datasets import BUNDLED, DatasetSpec
+from bench.datasets_hub import ADAPTERS
+from bench.templates import TEMPLATES
+
+CONF = Path(__file__).parents[2] / "conf"
+YAMLS = sorted(CONF.rglob("*.yaml"))
+EXPERIMENTS = sorted(
+    p.relative_to(CONF / "experiment").with_suffix("").as_posix() for p in (CONF / "experiment").rglob("*.yaml")
+)
+METHODS = {"autoregressive", "chain", "binary", "eagle_tree", "k_sequences", "branching", "opt_tree", "eagle2"}
+
+
+def names(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+@cache
+def composed(*overrides: str):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", overrides=list(overrides), return_hydra_config=True)
+
+
+def plain(config) -> dict:
+    return OmegaConf.to_container(
+        OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]), resolve=True
+    )
+
+
+def cells(experiment: str, *overrides: str) -> list[list[str]]:
+    """The overrides of every cell of a sweep, as Hydra's sweeper makes them."""
+    single = [override for override in overrides if "," not in override]
+    params = composed(f"experiment={experiment}", *single).hydra.sweeper.params or {}
+    given = [f"{key}={value}" for key, value in params.items()] + [f"experiment={experiment}", *overrides]
+    (batch,) = BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(given), None)
+    return batch
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.relative_to(CONF).as_posix())
+def test_a_yaml_is_short_and_says_what_it_is(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 20
+    assert max(map(len, lines)) <= 130
+    comment = lines[1] if lines[0].startswith("# @package") else lines[0]
+    assert comment.startswith("# ")
+    assert comment.endswith((".", "..."))
+
+
+@pytest.mark.parametrize("group", ["pair", "dataset", "drafter", "verifier"])
+def test_names_are_file_names(group):
+    for name in names(group):
+        assert composed(f"{group}={name}")[group].name == name
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_cell_of_every_experiment_composes(experiment):
+    config = composed(f"experiment={experiment}", "pair=tiny")
+    assert config.pair.name == "tiny"
+    assert config.name.startswith(("opt_tree/", "bench/", "smoke"))
+    if experiment.startswith("opt_tree/"):
+        assert config.name == experiment
+    assert set(config.get("pairs", [])) <= set(names("pair"))
+    batch = cells(experiment, "pair=tiny")
+    assert len({tuple(cell) for cell in batch}) == len(batch)
+    for cell in (batch[0], batch[-1]):
+        assert plain(composed(*cell))["pair"]["name"] == "tiny"
+
+
+def test_table_1_has_six_cells_per_pair():
+    batch = cells("opt_tree/table1", "pair=tiny")
+    assert len(batch) == 6
+    chosen = {composed(*cell).drafter.name for cell in batch}
+    assert chosen == {"autoregressive", "binary", "eagle25", "opt_tree", "opt_tree_n50", "opt_tree_n60"}
+
+
+def test_the_command_line_replaces_what_an_experiment_sweeps():
+    assert len(cells("opt_tree/fig8", "pair=tiny")) == 10
+    assert len(cells("opt_tree/fig8", "pair=tiny", "drafter.delta=0.2,0.3")) == 2
+    assert [composed(*cell).drafter.name for cell in cells("smoke", "drafter=chain8")] == ["chain8"]
+
+
+def test_every_pair_goes_with_every_drafter():
+    base = composed()
+    for pair in names("pair"):
+        for drafter in names("drafter"):
+            parts = {"pair": composed(f"pair={pair}").pair, "drafter": composed(f"drafter={drafter}").drafter}
+            both = plain(OmegaConf.merge(base, {"drafter": None}, parts))
+            assert both["drafter"].get("draft_temperature", 1.0) == both["pair"]["draft_temperature"]
+
+
+@pytest.mark.parametrize("name", names("pair"))
+def test_pairs_are_complete(name):
+    pair = plain(composed(f"pair={name}"))["pair"]
+    fields = {"name", "target", "draft", "template", "draft_temperature", "published"}
+    assert set(pair) == fields
+    assert set(pair["target"]) == {"id", "revision", "gated"}
+    assert set(pair["draft"]) == {"id", "revision", "gated", "kind"}
+    assert pair["draft"]["kind"] in {"causal_lm", "eagle"}
+    assert pair["template"] in TEMPLATES
+    printed = {(row.target, row.draft) for paper in published.papers() for row in published.load(paper).itertuples()}
+    assert (pair["published"]["target"], pair["published"]["draft"]) in printed
+
+
+def test_the_tables_name_the_pairs_of_the_paper():
+    for table in ("table1", "table2", "table3"):
+        pairs = [composed(f"pair={name}").pair.published for name in composed(f"experiment=opt_tree/{table}").pairs]
+        rows = published.find("opt_tree", table)
+        printed = set(zip(rows.target, rows.draft, strict=True)) - {(target, "none") for target in rows.target}
+        assert {(pair.target, pair.draft) for pair in pairs} == printed
+
+
+@pytest.mark.parametrize("name", names("drafter"))
+def test_drafters_are_complete(name):
+    drafter = plain(composed(f"drafter={name}"))["drafter"]
+    assert drafter["method"] in METHODS
+    assert drafter["_target_"].startswith("specdec_core.drafters.")
+
+
+@pytest.mark.parametrize("name", names("dataset"))
+def test_datasets_are_complete(name):
+    spec = DatasetSpec.from_config(plain(composed(f"dataset={name}"))["dataset"])
+    if spec.source == "hub":
+        assert spec.adapter in ADAPTERS
+    else:
+        assert any((BUNDLED / f"{stem}.jsonl").exists() for stem in (spec.name, *spec.files))
+
+
+@pytest.mark.parametrize("group", ["decoding", "runtime", "verifier"])
+def test_the_other_axes_have_the_same_keys_in_every_file(group):
+    assert len({frozenset(plain(composed(f"{group}={name}"))[group]) for name in names(group)}) == 1
+
+
+@pytest.mark.filterwarnings("ignore:(?s).*is validated against ConfigStore schema")
+@pytest.mark.parametrize(("launcher", "plugin"), [("slurm_gpu", "submitit"), ("joblib", "joblib")])
+def test_launchers_compose(launcher, plugin):
+    pytest.importorskip(f"hydra_plugins.hydra_{plugin}_launcher")
+    config = composed(f"hydra/launcher={launcher}").hydra.launcher
+    assert plugin in config._target_
+    if launcher == "slurm_gpu":
+        assert (config.gpus_per_node, config.tasks_per_node, config.nodes) == (1, 1, 1)

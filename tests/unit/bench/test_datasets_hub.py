@@ -1,0 +1,149 @@
+from dataclasses import replace
+
+import datasets as hub
+import pytest
+from datasets.exceptions import DatasetNotFoundError
+from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+
+from bench.datasets import Conversation, DatasetError, DatasetSpec, HubSource, load, source_id
+from bench.datasets_hub import ADAPTERS
+
+QUIZ = DatasetSpec(
+    name="quiz",
+    source="hub",
+    hub=HubSource(path="some/quiz", name="main", split="test", revision=None, streaming=True),
+    adapter="gsm8k",
+    mode="chat",
+    prompt_tokens=None,
+    max_prompt_tokens=None,
+    max_new_tokens=64,
+    max_total_tokens=None,
+    min_chars=0,
+    limit=None,
+    files=(),
+)
+
+
+@pytest.fixture
+def on_hub(monkeypatch):
+    """Answer `load_dataset` with records, or raise an error; the calls are kept."""
+    calls = []
+
+    def answer(result):
+        def load_dataset(*args, **kwargs):
+            calls.append((args, kwargs))
+            if isinstance(result, Exception):
+                raise result
+            return iter(result)
+
+        monkeypatch.setattr(hub, "load_dataset", load_dataset)
+        return calls
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (ConnectionError("Couldn't reach 'some/quiz' on the Hub (LocalEntryNotFoundError)"), "cannot be reached"),
+        (OfflineModeIsEnabled("Offline mode is enabled.\nMore."), "cannot be reached"),
+        (LocalEntryNotFoundError("No local entry; offline"), "cannot be reached"),
+        (
+            DatasetNotFoundError("Dataset 'some/quiz' is a gated dataset on the Hub. Visit it."),
+            "accept its terms at http",
+        ),
+        (DatasetNotFoundError("Dataset 'some/quiz' doesn't exist on the Hub or cannot be accessed."), "hf auth login"),
+        (RuntimeError("Dataset scripts are no longer supported, but found quiz.py"), "scripts are no longer supported"),
+        (ValueError("BuilderConfig 'main' not found. Available: ['a', 'b']"), "BuilderConfig 'main' not found"),
+    ],
+)
+def test_what_the_hub_refuses_is_one_sentence(on_hub, error, advice):
+    on_hub(error)
+    with pytest.raises(DatasetError, match=rf"dataset quiz: .*{advice}.*DATA_DIR=<folder with quiz\.jsonl>") as caught:
+        load(QUIZ)
+    assert "\n" not in str(caught.value)
+
+
+def test_hub_records_are_read_only_as_far_as_needed(on_hub):
+    def records():
+        for number in range(10):
+            if number == 3:
+                raise ConnectionError("read too far")
+            yield {"question": f"What is {number}?", "answer": f"#### {number}"}
+
+    calls = on_hub(records())
+    found = load(QUIZ, limit=3)
+    assert [conversation.id for conversation in found] == ["quiz_0", "quiz_1", "quiz_2"]
+    assert found[2] == Conversation("quiz_2", ("What is 2?",), "#### 2")
+    assert calls == [(("some/quiz", "main"), {"split": "test", "revision": None, "streaming": True})]
+    assert source_id(QUIZ) == "hub:some/quiz/main/test@main"
+
+
+def test_a_changed_schema_and_an_unknown_adapter(on_hub):
+    on_hub([{"Question": "?", "answer": ""}])
+    with pytest.raises(DatasetError, match="no field 'question'"):
+        load(QUIZ)
+    with pytest.raises(DatasetError, match='did you mean "gsm8k"'):
+        load(replace(QUIZ, adapter="gsm8"))
+
+
+ARTICLE = [
+    " = Ada = \n",
+    "",
+    " Ada wrote notes . \n",
+    " = = Life = = \n",
+    " Long ago . \n",
+    " = Bob = \n",
+    " Bob did not . \n",
+]
+
+
+@pytest.mark.parametrize(
+    ("adapter", "records", "expected"),
+    [
+        (
+            "mt_bench",
+            [{"prompt": ["Hi", "Ho"], "reference": ["1", "2"], "category": "math", "prompt_id": 12}],
+            Conversation("quiz_12", ("Hi", "Ho"), '["1", "2"]', "math"),
+        ),
+        ("text", [{"text": " \n"}, {"text": "Once", "timestamp": 0, "url": "u"}], Conversation("quiz_1", ("Once",))),
+        (
+            "cnn_dm",
+            [{"article": "News", "highlights": "Short", "id": "f00"}],
+            Conversation("quiz_f00", ("News",), "Short"),
+        ),
+        (
+            "xsum",
+            [{"document": "News", "summary": "Short", "id": "9"}],
+            Conversation("quiz_9", ("Article: News\n\nSummarise the article above in one sentence.",), "Short"),
+        ),
+        (
+            "alpaca",
+            [{"instruction": "Sort", "input": "b a", "output": "a b", "text": ""}],
+            Conversation("quiz_0", ("Sort\n\nb a",), "a b"),
+        ),
+        ("alpaca", [{"instruction": "Sing", "input": "", "output": "la"}], Conversation("quiz_0", ("Sing",), "la")),
+        (
+            "triviaqa",
+            [{"question": "Who?", "question_id": "q1", "answer": {"value": "Ada", "aliases": ["Lovelace", "Ada"]}}],
+            Conversation("quiz_q1", ("Who?",), "Ada | Lovelace"),
+        ),
+        (
+            "wmt14",
+            [{"translation": {"de": "Hallo", "en": "Hello"}}],
+            Conversation("quiz_0", ("Translate this sentence from English to German: Hello",), "Hallo"),
+        ),
+        (
+            "wikitext",
+            [{"text": line} for line in ARTICLE],
+            Conversation("quiz_0", ("= Ada = \n Ada wrote notes . \n = = Life = = \n Long ago .",)),
+        ),
+    ],
+)
+def test_adapters(adapter, records, expected):
+    assert next(ADAPTERS[adapter]("quiz", records)) == expected
+
+
+def test_wikitext_finds_every_article():
+    found = list(ADAPTERS["wikitext"]("quiz", [{"text": line} for line in ARTICLE]))
+    assert [conversation.turns[0].splitlines()[0] for conversation in found] == ["= Ada = ", "= Bob = "]

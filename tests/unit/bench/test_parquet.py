@@ -1,0 +1,122 @@
+"""One file of rows: what comes back is what was written, and anything else is skipped with one sentence."""
+
+import shutil
+import types
+import typing
+import warnings
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bench.parquet import file_name, read_rows, write_rows
+from bench.records import TABLES, PromptRow, StepRow, schema
+
+FILLER = {str: "text", int: 3, float: 0.5, bool: True, list[int]: [1, 2]}
+
+
+def row(row_type, **values):
+    """A row with the given values, None where that is allowed and a filler elsewhere."""
+    hints = typing.get_type_hints(row_type)
+    empty = {name: None if isinstance(hint, types.UnionType) else FILLER[hint] for name, hint in hints.items()}
+    return row_type(**(empty | values))
+
+
+def write(folder, row_type, run_id, *rows):
+    path = folder / file_name(run_id)
+    write_rows(path, row_type, [row(row_type, run_id=run_id, **values) for values in rows or [{}]])
+    return path
+
+
+@pytest.mark.parametrize("row_type", TABLES.values(), ids=TABLES)
+def test_rows_come_back_as_they_were_written(tmp_path, row_type):
+    written, path = [row(row_type, run_id="a1")] * 2, tmp_path / file_name("a1")
+    write_rows(path, row_type, written)
+    found = read_rows([path], row_type)
+    assert list(found.columns) == schema(row_type).names
+    assert len(found) == 2
+    for column in found:
+        for read, value in zip(found[column], [getattr(each, column) for each in written], strict=True):
+            assert pd.isna(read) if value is None else (list(read) if isinstance(value, list) else read) == value
+
+
+def test_types_survive_none_and_absence(tmp_path):
+    paths = [
+        write(tmp_path, PromptRow, "a1", {}, {"first_divergence": 7}),
+        write(tmp_path, PromptRow, "b2", {"identical": False}),
+    ]
+    found, empty = read_rows(paths, PromptRow), read_rows([], PromptRow)
+    for frame in (found, empty):
+        dtypes = frame.dtypes.astype(str)
+        wanted = {"turn": "int64", "decode_s": "float64", "identical": "boolean", "first_divergence": "Int64"}
+        assert {name: dtypes[name] for name in wanted} == wanted
+    assert empty.empty
+    assert found["first_divergence"].tolist() == [pd.NA, 7, pd.NA]
+    assert found["identical"].tolist() == [pd.NA, pd.NA, False]
+    assert found["run_id"].tolist() == ["a1", "a1", "b2"]
+
+
+def test_no_rows_are_an_empty_table(tmp_path):
+    write_rows(tmp_path / file_name("a1"), StepRow, [])
+    assert read_rows([tmp_path / file_name("a1")], StepRow).empty
+
+
+def test_a_row_that_breaks_the_contract_leaves_the_old_file(tmp_path):
+    path = write(tmp_path, PromptRow, "a1", {"status": "ok"})
+    with pytest.raises(pa.ArrowInvalid, match="status"):
+        write(tmp_path, PromptRow, "a1", {"status": None})
+    assert read_rows([path], PromptRow)["status"].tolist() == ["ok"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def _half(path):
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def _flipped(path):
+    content = bytearray(path.read_bytes())
+    content[40] ^= 0xFF
+    path.write_bytes(content)
+
+
+def _foreign(path):
+    pq.write_table(pa.table({"run_id": ["b2"], "colour": ["red"]}), path)
+
+
+def _older(path):
+    table = pq.ParquetFile(path).read()
+    pq.write_table(table.drop_columns(["judge_s"]), path)
+
+
+def _copied(path):
+    shutil.copy(path.with_name(file_name("a1")), path)
+
+
+def _folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    "damage", [_half, _flipped, _foreign, _older, _copied, _folder, lambda path: path.write_text("")]
+)
+def test_a_file_that_is_not_ours_is_skipped_with_one_sentence(tmp_path, damage):
+    paths = [write(tmp_path, StepRow, name) for name in ("a1", "b2", "c3")]
+    damage(paths[1])
+    with pytest.warns(UserWarning, match="run_id=b2.parquet") as caught:
+        found = read_rows(paths, StepRow)
+    assert found["run_id"].tolist() == ["a1", "c3"]
+    assert len(caught) == 1
+    assert "\n" not in str(caught[0].message)
+
+
+def test_bytes_gone_bad_are_noticed_or_harmless(tmp_path):
+    path = write(tmp_path, StepRow, "a1", *({"step": step, "draft_s": step / 7} for step in range(50)))
+    content, whole = path.read_bytes(), read_rows([path], StepRow)
+    for position in range(4, len(content), 61):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found = read_rows([path], StepRow)
+        assert found.empty if caught else found.equals(whole)

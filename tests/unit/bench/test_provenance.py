@@ -1,0 +1,130 @@
+"""Provenance: exactly the columns of a run, the state of a real git checkout, and nothing that names the machine."""
+
+import dataclasses
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench import provenance
+from bench.records import RunRow
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+
+def git(folder, *arguments):
+    name = ["-c", "user.name=Nobody", "-c", "user.email=nobody@example.org", "-c", "commit.gpgsign=false"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    command = ["git", "-C", str(folder), *name, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    folder = tmp_path / "checkout"
+    (folder / "bench").mkdir(parents=True)
+    (folder / "results" / "reference").mkdir(parents=True)
+    (folder / "bench" / "code.py").write_text("a = 1\n")
+    (folder / "results" / "reference" / "table.md").write_text("1\n")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "first")
+    return folder
+
+
+def executable(folder, name, script):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_the_fields_are_those_of_a_run_in_their_order():
+    names = [field.name for field in dataclasses.fields(RunRow)]
+    wanted = names[names.index("package_version") : names.index("slurm_array_task_id") + 1]
+    assert list(provenance.collect("cpu", "float32", "sdpa")) == wanted
+
+
+def test_the_values_are_those_of_this_process(monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.delenv("SLURM_ARRAY_TASK_ID", raising=False)
+    found = provenance.collect("cpu", "float32", "eager")
+    assert (found["dtype"], found["attention"]) == ("float32", "eager")
+    assert (found["slurm_job_id"], found["slurm_array_task_id"]) == ("17", None)
+    assert found["torch_version"] == torch.__version__
+    assert type(found["torch_version"]) is str
+    assert found["python_version"] == platform.python_version()
+    assert found["num_threads"] == torch.get_num_threads()
+    assert found["transformers_version"][0].isdigit()
+
+
+def test_nothing_names_the_machine_or_a_path():
+    texts = [value for value in provenance.collect("cpu", "float32", "sdpa").values() if isinstance(value, str)]
+    places = {str(Path.home()), str(Path.cwd()), str(Path(provenance.__file__).parents[1])} - {"/"}
+    assert platform.node() not in texts
+    assert not [text for text in texts for place in places if place in text]
+
+
+def test_a_package_that_is_not_installed_is_unknown(monkeypatch):
+    monkeypatch.setattr(provenance, "_DISTRIBUTION", "no-such-distribution-anywhere")
+    assert provenance.collect("cpu", "float32", "sdpa")["package_version"] == "unknown"
+
+
+@needs_git
+def test_revision_and_dirt_of_a_checkout(checkout):
+    head = git(checkout, "rev-parse", "HEAD")
+    assert provenance.git_state(checkout) == (head, False)
+    (checkout / "results" / "reference" / "table.md").write_text("2\n")
+    (checkout / "results" / "new.parquet").write_text("rows")
+    assert provenance.git_state(checkout) == (head, False)
+    (checkout / "bench" / "code.py").write_text("a = 2\n")
+    assert provenance.git_state(checkout) == (head, True)
+    git(checkout, "checkout", "--quiet", "bench")
+    (checkout / "bench" / "extra.py").write_text("b = 1\n")
+    assert provenance.git_state(checkout) == (head, True)
+
+
+@needs_git
+def test_only_a_checkout_of_our_own_has_a_revision(checkout, tmp_path):
+    bare = tmp_path / "plain"
+    bare.mkdir()
+    assert provenance.git_state(bare) == (None, None)
+    assert provenance.git_state(checkout / "bench") == (None, None)
+    git(bare, "init", "--quiet")
+    assert provenance.git_state(bare) == (None, None)
+
+
+@needs_git
+def test_a_git_hook_around_us_does_not_lend_its_repository(checkout, tmp_path, monkeypatch):
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init", "--quiet")
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    assert provenance.git_state(checkout) == (git(checkout, "rev-parse", "HEAD"), False)
+
+
+def test_without_git_there_is_no_revision(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert provenance.git_state(Path(provenance.__file__).parents[1]) == (None, None)
+
+
+@pytest.mark.parametrize(("available", "driver"), [(True, "999.10"), (False, None)])
+def test_the_driver_is_asked_only_where_cuda_is(tmp_path, monkeypatch, available, driver):
+    executable(tmp_path, "nvidia-smi", '[ "$1" = --query-gpu=driver_version ] && echo 999.10 && echo 999.10')
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"Model of {device}")
+    assert provenance.collect("cpu", "float32", "sdpa")["driver_version"] == driver
+    assert provenance.collect("cuda:1", "float32", "sdpa")["device_name"] == "Model of cuda:1"
+
+
+def test_cpu_model(tmp_path):
+    info = tmp_path / "cpuinfo"
+    assert provenance._cpu_name(info)
+    info.write_text("processor\t: 0\nmodel name\t: Fast CPU @ 3.0: GHz\n\nprocessor\t: 1\nmodel name\t: Fast CPU\n")
+    assert provenance._cpu_name(info) == "Fast CPU @ 3.0: GHz"
+    info.write_text("processor\t: 0\nBogoMIPS\t: 50\n")
+    assert provenance._cpu_name(info) not in ("", "50")

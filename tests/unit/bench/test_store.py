@@ -1,0 +1,198 @@
+"""Results of an experiment: finished cells, kills in the middle, two processes at one cell, the newest run of each."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import types
+import typing
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bench.store
+from bench.records import TABLES, LatencyRow, NodeRow, PromptRow, RunRow, StepRow, schema
+from bench.store import CellBusyError, Store, StoreError, load, run_id
+
+CHECKOUT = Path(bench.store.__file__).parents[1]
+FILLER = {str: "text", int: 3, float: 0.5, bool: True, list[int]: [1, 2]}
+
+
+def row(row_type, **values):
+    """A row with the given values, None where that is allowed and a filler elsewhere."""
+    hints = typing.get_type_hints(row_type)
+    empty = {name: None if isinstance(hint, types.UnionType) else FILLER[hint] for name, hint in hints.items()}
+    return row_type(**(empty | values))
+
+
+def child(code, folder):
+    """A process with a store on the folder, running some code."""
+    start = "import sys, os, signal\nfrom bench.store import *\nfrom bench.records import *\n"
+    start += "from pathlib import Path\nstore = Store(Path(sys.argv[1]), 'e')\n"
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", start + code, str(folder)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path, "e")
+
+
+def test_run_id_names_the_science_and_nothing_else(monkeypatch):
+    first = run_id({"pair": "tiny", "drafter": {"n": 50, "delta": 0.5}})
+    assert first == run_id({"drafter": {"delta": 0.5, "n": 50}, "pair": "tiny"})
+    assert first != run_id({"pair": "tiny", "drafter": {"n": 60, "delta": 0.5}})
+    assert len(first) == 12
+    assert int(first, 16) >= 0
+    monkeypatch.setattr("bench.store.SCHEMA_VERSION", 999)
+    assert first != run_id({"pair": "tiny", "drafter": {"n": 50, "delta": 0.5}})
+
+
+def test_run_id_is_stable_across_releases():
+    assert run_id({"pair": "tiny", "seed": 0}) == "00722e4c867b"
+
+
+def test_read_takes_the_cells_asked_for(store):
+    for name in ("a1", "b2", "c3"):
+        store.write("steps", name, [row(StepRow, run_id=name)])
+    assert store.read("steps", ["c3", "a1", "a1", "zz"])["run_id"].tolist() == ["c3", "a1"]
+
+
+def test_read_of_all_looks_at_every_parquet_file_that_is_not_hidden(store):
+    store.write("steps", "a1", [row(StepRow, run_id="a1")])
+    for name in (".half.parquet", "notes.txt", "export.parquet"):
+        (store.folder / "steps" / name).write_text("not rows")
+    with pytest.warns(UserWarning, match="export.parquet") as caught:
+        assert store.read("steps")["run_id"].tolist() == ["a1"]
+    assert len(caught) == 1
+
+
+def test_writing_again_replaces(store):
+    store.write("runs", "a1", [row(RunRow, run_id="a1", status="failed")])
+    assert store.status("a1") == "failed"
+    store.write("runs", "a1", [row(RunRow, run_id="a1", status="ok")])
+    assert store.status("a1") == "ok"
+    assert len(store.read("runs")) == 1
+    for _ in range(2):
+        store.forget("a1")
+    assert store.status("a1") is None
+
+
+def test_rows_that_break_the_contract_leave_the_old_file(store):
+    store.write("runs", "a1", [row(RunRow, run_id="a1", status="ok")])
+    with pytest.raises(ValueError, match="b2"):
+        store.write("runs", "a1", [row(RunRow, run_id="b2")])
+    with pytest.raises(pa.ArrowInvalid, match="status"):
+        store.write("runs", "a1", [row(RunRow, run_id="a1", status=None)])
+    assert store.status("a1") == "ok"
+    assert [path.name for path in (store.folder / "runs").iterdir()] == ["run_id=a1.parquet"]
+
+
+def test_a_damaged_mark_means_that_the_cell_is_not_finished(store):
+    store.write("runs", "a1", [row(RunRow, run_id="a1", status="ok")])
+    path = store.folder / "runs" / "run_id=a1.parquet"
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.warns(UserWarning, match="run again"):
+        assert store.status("a1") is None
+
+
+def test_a_kill_in_the_middle_of_writing_loses_nothing(store, tmp_path):
+    store.write("latency", "a1", [row(LatencyRow, run_id="a1", num_tokens=1)])
+    fields = dataclasses.asdict(row(LatencyRow, run_id="a1", num_tokens=2))
+    killed = child(
+        "os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"store.write('latency', 'a1', [LatencyRow(**{fields!r})])\n",
+        tmp_path,
+    )
+    assert killed.wait(60) == -signal.SIGKILL
+    left = {path.name for path in (store.folder / "latency").iterdir()}
+    assert len(left) == 2, "the killed process left its temporary file"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.read("latency")["num_tokens"].tolist() == [1]
+        store.write("latency", "a1", [row(LatencyRow, run_id="a1", num_tokens=3)])
+        assert store.read("latency")["num_tokens"].tolist() == [3]
+
+
+def test_a_cell_is_run_once_at_a_time_and_freed_by_a_kill(store, tmp_path):
+    holder = child(
+        "with store.lock('a1'):\n    print('held', flush=True)\n    sys.stdin.read()\n    signal.pause()", tmp_path
+    )
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(CellBusyError, match="a1"), store.lock("a1"):
+        pytest.fail("two processes hold one cell")
+    with store.lock("b2"):
+        pass
+    holder.kill()
+    holder.wait(60)
+    holder.stdout.close()
+    with store.lock("a1"):
+        pass
+
+
+def test_an_error_in_the_cell_frees_it_and_is_not_renamed(store):
+    with pytest.raises(FileNotFoundError), store.lock("a1"):
+        raise FileNotFoundError
+    with store.lock("a1"):
+        pass
+    assert store.read("runs").empty
+
+
+@pytest.mark.parametrize("blocked", ["e", "e/steps"])
+def test_a_folder_that_is_a_file_is_one_sentence(tmp_path, blocked):
+    path = tmp_path / blocked
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("in the way")
+    store = Store(tmp_path, "e")
+    with pytest.raises(StoreError, match=f"{blocked} .*results_dir"):
+        store.check_writable()
+    with pytest.raises(StoreError, match="results_dir"):
+        store.write("steps", "a1", [row(StepRow, run_id="a1")])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_is_read_only_is_one_sentence(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="Permission denied"):
+        Store(tmp_path, "e").check_writable()
+
+
+def test_a_check_leaves_nothing_behind(store):
+    store.check_writable()
+    assert list(store.folder.rglob("*")) == []
+
+
+def test_load_keeps_the_newest_run_of_each_cell_and_its_rows(store, tmp_path):
+    cells = {
+        "old": {"pair": "tiny", "created_utc": "2030-01-01T00:00:00"},
+        "new": {"pair": "tiny", "created_utc": "2030-01-02T00:00:00", "prompts_sha256": "more"},
+        "delta": {"pair": "tiny", "created_utc": "2029-01-01T00:00:00", "drafter_params": '{"delta": 0.2}'},
+        "other": {"pair": "big", "created_utc": "2030-01-01T00:00:00"},
+        "c4": {"pair": "tiny", "created_utc": "2030-01-01T00:00:00", "dataset": "c4"},
+    }
+    for name, values in cells.items():
+        store.write("runs", name, [row(RunRow, run_id=name, **values)])
+    for name in [*cells, "unfinished"]:
+        store.write("steps", name, [row(StepRow, run_id=name)])
+        store.write("nodes", name, [row(NodeRow, run_id=name)])
+        store.write("prompts", name, [row(PromptRow, run_id=name)])
+    store.write("latency", "l0", [row(LatencyRow, run_id="l0", pair="huge")])
+    store.write("latency", "l1", [row(LatencyRow, run_id="l1", pair="tiny")])
+    assert set(load(tmp_path, "e").runs["run_id"]) == {"new", "delta", "other", "c4"}
+    found = load(tmp_path, "e", pair="tiny", dataset="text")
+    for table in ("runs", "prompts", "steps", "nodes"):
+        assert sorted(getattr(found, table)["run_id"]) == ["delta", "new"]
+        assert getattr(found, table).index.tolist() == [0, 1]
+    assert found.latency["run_id"].to_dict() == {0: "l1"}
+    assert load(tmp_path, "e", pair="big").latency.empty
+
+
+def test_load_of_nothing_is_empty_tables(tmp_path):
+    found = load(tmp_path, "never/ran")
+    assert all(getattr(found, table).empty for table in TABLES)
+    assert list(found.steps.columns) == schema(StepRow).names

@@ -1,0 +1,108 @@
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from bench.templates import TEMPLATES, prompt_ids, render, sha256
+from specdec_core.errors import PromptError
+
+LLAMA2 = (
+    "[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always answer as helpfully as possible, "
+    "while being safe. Your answers should not include any harmful, unethical, racist, sexist, toxic, dangerous, or "
+    "illegal content. Please ensure that your responses are socially unbiased and positive in nature.\n\nIf a question "
+    "does not make any sense, or is not factually coherent, explain why instead of answering something not correct. "
+    "If you don't know the answer to a question, please don't share false information.\n<</SYS>>\n\nHi {there} [/INST]"
+)
+VICUNA = (
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
+    "and polite answers to the user's questions. USER: Hi {there} ASSISTANT:"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("llama2_chat", LLAMA2, " Hello. </s><s>[INST] Bye [/INST]"),
+        ("vicuna", VICUNA, " Hello.</s>USER: Bye ASSISTANT:"),
+        ("plain", "Hi {there}", "\n\nHello.\n\nBye"),
+    ],
+)
+def test_templates_are_those_of_the_models(name, first, second):
+    assert render(name, ["Hi {there}"]) == first
+    assert render(name, ["Hi {there}", "Bye"], [" Hello.\n"]) == first + second
+
+
+def test_another_system_prompt_or_none():
+    assert render("llama2_chat", ["Hi"], system="Rhyme.") == "[INST] <<SYS>>\nRhyme.\n<</SYS>>\n\nHi [/INST]"
+    assert render("llama2_chat", ["Hi"], system="") == "[INST] Hi [/INST]"
+    assert render("vicuna", ["Hi"], system="") == "USER: Hi ASSISTANT:"
+    assert render("plain", ["Hi"], system="Rhyme.") == "Rhyme.\n\nHi"
+
+
+def test_hashes_and_refusals():
+    assert len({sha256(name) for name in TEMPLATES}) == len(TEMPLATES)
+    assert all(len(sha256(name)) == 64 for name in TEMPLATES)
+    with pytest.raises(ValueError, match='unknown template "llama2"; did you mean "llama2_chat"'):
+        render("llama2", ["Hi"])
+    with pytest.raises(ValueError, match="2 turns need 1 answers before the last; got 0"):
+        render("plain", ["Hi", "Ho"])
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """One token per byte, behind a BOS."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    bpe = Tokenizer(models.BPE(vocab={"<s>": 0} | {byte: i for i, byte in enumerate(alphabet, 1)}, merges=[]))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    names = {0: "<s>"} | dict(enumerate(alphabet, 1))
+
+    def encode(text: str) -> dict[str, list[int]]:
+        return {"input_ids": bpe.encode(text).ids}
+
+    def decode(ids: list[int]) -> str:
+        return "".join(names[i] for i in ids).replace("Ġ", " ").replace("Ċ", "\n")
+
+    return encode, decode
+
+
+def test_raw_prompts_are_the_first_tokens_of_the_text(tokenizer):
+    encode, decode = tokenizer
+    ids = prompt_ids(encode, "llama2_chat", ["Once upon a time", "ignored"], mode="raw", prompt_tokens=5)
+    assert decode(ids) == "<s>Once"
+    assert decode(prompt_ids(encode, "plain", ["Once"], mode="raw", prompt_tokens=50)) == "<s>Once"
+
+
+def test_a_prompt_that_fits_is_not_touched(tokenizer):
+    encode, decode = tokenizer
+    turns, answers = ["Hi", "Bye"], ["Hello."]
+    text = "<s>" + render("vicuna", turns, answers)
+    assert decode(prompt_ids(encode, "vicuna", turns, answers)) == text
+    assert decode(prompt_ids(encode, "vicuna", turns, answers, max_prompt_tokens=len(text) - 2)) == text
+
+
+def test_the_cut_spares_history_and_tail(tokenizer):
+    encode, decode = tokenizer
+    turns, answers = ["Hi", "word " * 100], ["Hello."]
+    whole = render("vicuna", ["Hi", ""], answers)
+    ids = prompt_ids(encode, "vicuna", turns, answers, max_prompt_tokens=len(whole) + 1 + 12)
+    assert decode(ids) == "<s>" + render("vicuna", ["Hi", "word word wo"], answers)
+    assert decode(ids).endswith("word word wo ASSISTANT:")
+
+
+def test_the_cut_spares_a_short_last_paragraph(tokenizer):
+    encode, decode = tokenizer
+    turn = "Article: " + "x" * 500 + "\n\nSummarise it."
+    ids = prompt_ids(encode, "plain", [turn], max_prompt_tokens=30)
+    assert len(ids) == 30
+    assert decode(ids) == "<s>Article: xxxxx\n\nSummarise it."
+    ids = prompt_ids(encode, "plain", ["Article.\n\n" + "y" * 500], max_prompt_tokens=15)
+    assert decode(ids) == "<s>Article.\n\nyyyy"
+
+
+def test_prompts_that_cannot_be(tokenizer):
+    encode, _ = tokenizer
+    with pytest.raises(PromptError, match="leaves no room"):
+        prompt_ids(encode, "vicuna", ["word " * 100], max_prompt_tokens=20)
+    with pytest.raises(PromptError, match="prompt is empty"):
+        prompt_ids(lambda text: {"input_ids": []}, "plain", ["x"])
+    with pytest.raises(ValueError, match='unknown prompt mode "row"'):
+        prompt_ids(encode, "plain", ["x"], mode="row")

@@ -1,0 +1,56 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec_core.cache import KVCache
+
+
+def filled(lengths: list[int], capacity: int = 8) -> tuple[KVCache, torch.Tensor]:
+    """A cache of two layers after forwards of the given lengths, and what the first layer's keys should be."""
+    cache, told = KVCache(2, capacity), []
+    for length in lengths:
+        keys = torch.randn(1, 3, length, 4)
+        cache.reserve(cache.length + length)
+        told.append(keys)
+        for layer in range(2):
+            seen, values = cache.update(keys + layer, -keys, layer)
+            assert torch.equal(seen, torch.cat(told, -2) + layer)
+            assert torch.equal(values, -torch.cat(told, -2))
+        cache.advance(length)
+    return cache, torch.cat(told, -2)
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=6))
+def test_appending_returns_all_that_was_appended_whatever_the_growth(lengths):
+    cache, _ = filled(lengths)
+    assert cache.length == cache.get_seq_length() == sum(lengths)
+    assert cache.capacity >= cache.length
+
+
+@given(st.integers(0, 9), st.sets(st.integers(0, 11), max_size=12))
+def test_commit_equals_indexing(prefix, kept):
+    cache, told = filled([prefix + 12] if prefix else [12])
+    offsets = sorted(kept)
+    cache.commit(prefix, torch.tensor(offsets, dtype=torch.long))
+    expected = torch.cat((told[:, :, :prefix], told[:, :, [prefix + offset for offset in offsets]]), -2)
+    assert cache.length == prefix + len(offsets)
+    new = torch.zeros(1, 3, 1, 4)
+    assert torch.equal(cache.update(new, new, 1)[0][:, :, :-1], expected + 1)
+
+
+def test_truncate_and_reuse_without_allocating():
+    cache, _ = filled([20])
+    buffer = cache._buffers[0].data_ptr()
+    cache.truncate(0)
+    cache.reserve(100)
+    assert (cache.length, cache._buffers[0].data_ptr()) == (0, buffer)
+
+
+def test_layers_of_other_shapes_get_their_own_buffer():
+    cache = KVCache(2, 8)
+    cache.update(torch.ones(1, 3, 2, 4), torch.ones(1, 3, 2, 4), 0)
+    keys, _ = cache.update(torch.ones(1, 2, 2, 6), torch.ones(1, 2, 2, 6), 1)
+    assert keys.shape == (1, 2, 2, 6)
+    with pytest.raises(ValueError, match="different shapes"):
+        KVCache(1, 8).update(torch.ones(1, 3, 2, 4), torch.ones(1, 3, 2, 5), 0)

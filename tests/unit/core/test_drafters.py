@@ -1,0 +1,237 @@
+"""Trees against oracles: brute force over all trees, explicit paths, plain forwards of the draft."""
+
+from itertools import product
+
+import pytest
+import torch
+from doubles import TableDraft, context_for, paths_of, random_law
+
+from specdec_core import TokenTree, Verdict, shapes
+from specdec_core.drafters import CausalDraft, Eagle2, OptTree, StaticTree
+from specdec_core.models import ModelOutput
+
+NO_TARGET = ModelOutput(torch.zeros(1, 1))
+
+
+def path_prob(law, path: tuple[int, ...]) -> float:
+    value = 1.0
+    for depth, token in enumerate(path):
+        value *= float(law(path[:depth])[token])
+    return value
+
+
+def best_sum(law, vocab: int, n: int, depth: int) -> float:
+    """The largest sum of path probabilities over all n-node subtrees that contain the root, by exchange of nodes.
+
+    Path probabilities never grow along a path, so the n largest of all nodes are such a subtree.
+    """
+    values = [path_prob(law, path) for length in range(1, depth + 1) for path in product(range(vocab), repeat=length)]
+    return sum(sorted(values, reverse=True)[:n])
+
+
+def opt_tree(law, vocab: int = 3, **options) -> tuple[TokenTree, OptTree]:
+    drafter = OptTree(draft=TableDraft(vocab, law), **options)
+    return drafter.grow(context_for()), drafter
+
+
+def worked_example(path: tuple[int, ...]) -> torch.Tensor:
+    """OPT-Tree, Figure 4: the draft's law at every node that has children; what is left goes to tokens never best."""
+    table = {
+        (): {0: 0.5, 1: 0.4},
+        (0,): {0: 0.8, 1: 0.1},
+        (1,): {0: 0.6, 1: 0.2},
+        (0, 0): {0: 0.5, 1: 0.2},
+        (1, 0): {0: 0.5},
+    }
+    law = torch.zeros(40)
+    for token, prob in table.get(path, {}).items():
+        law[token] = prob
+    law[2:] = (1 - law[:2].sum()) / 38
+    return law
+
+
+def test_the_papers_worked_example_gives_3_07():
+    tree, _ = opt_tree(worked_example, vocab=40, n=9, delta=0.0, max_depth=3)
+    assert tree.expected_acceptance.item() == pytest.approx(3.07)
+    assert set(paths_of(tree)[1:]) == {(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1), (0, 0, 0), (0, 0, 1), (1, 0, 0)}
+
+
+def test_ties_go_to_the_shallower_node():
+    """a, b and a's certain child all have .5: n = 2 takes a and b."""
+    law = {(): [0.5, 0.5, 0.0], (0,): [1.0, 0.0, 0.0]}
+    tree, _ = opt_tree(lambda path: torch.tensor(law.get(path, [0.0, 0.0, 1.0])), n=2, delta=0.0, max_depth=3)
+    assert paths_of(tree) == [(), (0,), (1,)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("n", [1, 2, 5, 9])
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_equals_the_brute_force_optimum(seed, n, depth):
+    law = random_law(3, seed)
+    tree, _ = opt_tree(law, n=n, delta=0.0, max_depth=depth)
+    total = sum(path_prob(law, path) for path in paths_of(tree)[1:])
+    drafted_depth = max(len(path) for path in paths_of(tree))
+    assert tree.expected_acceptance.item() - 1 == pytest.approx(total)
+    assert total == pytest.approx(best_sum(law, 3, n, depth)) or drafted_depth < depth
+    assert total == pytest.approx(best_sum(law, 3, n, drafted_depth))
+
+
+def spiky(path: tuple[int, ...]) -> torch.Tensor:
+    """Exact ones and zeros, and uniform laws: ties everywhere."""
+    laws = [[1.0, 0, 0], [0.5, 0.5, 0], [1 / 3] * 3, [0, 0, 1.0]]
+    return torch.tensor(laws[(sum(path) + len(path)) % 4])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 20, 50])
+def test_closed_under_parents_with_ties_ones_and_zeros(n):
+    tree, drafter = opt_tree(spiky, n=n, delta=0.0, max_depth=6)
+    assert (tree.parents[1:] < torch.arange(1, tree.num_nodes)).all()
+    assert (tree.parents[1:] >= 0).all()
+    assert len(set(paths_of(tree))) == tree.num_nodes
+    drafted = 1 + sum(drafter.draft.expanded)
+    assert tree.num_drafted == min(n, tree.num_drafted) <= 3 * drafted
+    for node, path in enumerate(paths_of(tree)):
+        assert tree.path_probs[node].item() == pytest.approx(path_prob(spiky, path))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pruning_dead_nodes_changes_nothing_but_the_cost(seed):
+    law = random_law(7, seed, sharpness=3)
+    (pruned, cheap), (full, dear) = (
+        opt_tree(law, vocab=7, n=12, delta=0.0, max_depth=6, prune_dead=prune) for prune in (True, False)
+    )
+    assert paths_of(pruned) == paths_of(full)
+    assert torch.equal(pruned.edge_probs, full.edge_probs)
+    assert sum(cheap.draft.expanded) < sum(dear.draft.expanded)
+
+
+def test_expected_acceptance_never_falls_with_layers_or_budget():
+    law = random_law(5, 0)
+    by_depth = [opt_tree(law, vocab=5, n=10, delta=0.0, max_depth=depth)[0] for depth in range(1, 7)]
+    by_n = [opt_tree(law, vocab=5, n=n, delta=0.0, max_depth=4)[0] for n in range(1, 30)]
+    for trees in (by_depth, by_n):
+        values = [tree.expected_acceptance.item() for tree in trees]
+        assert values == sorted(values)
+
+
+def test_threshold_stops_growth_and_every_layer_drafted_is_used():
+    law = random_law(5, 1)
+    assert opt_tree(law, vocab=5, n=10, delta=1.0)[1].draft.expanded == []
+    trees = {delta: opt_tree(law, vocab=5, n=10, delta=delta) for delta in (0.0, 0.1, 0.3, 0.6)}
+    forwards = [1 + len(drafter.draft.expanded) for _, drafter in trees.values()]
+    assert forwards == sorted(forwards, reverse=True)
+    assert forwards[0] > forwards[-1]
+
+
+def test_budgets_beyond_the_vocabulary_and_a_vocabulary_of_one():
+    tree, _ = opt_tree(random_law(3, 0), n=12, delta=0.0, max_depth=1)
+    assert tree.num_drafted == 3
+    chain, _ = opt_tree(lambda path: torch.ones(1), vocab=1, n=4, delta=0.0)
+    assert paths_of(chain) == [(), (0,), (0, 0), (0, 0, 0), (0, 0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    "options", [{"n": 0}, {"n": 5, "delta": -0.1}, {"n": 5, "max_depth": 0}, {"n": 5, "draft_temperature": 0}]
+)
+def test_senseless_options_are_refused(options):
+    with pytest.raises(ValueError, match="must"):
+        OptTree(draft=TableDraft(3, spiky), **options)
+
+
+@pytest.mark.parametrize("shape", [shapes.chain(4), shapes.kary(2, 4), shapes.eagle25(), shapes.k_sequences(3, 4)])
+def test_fixed_trees_hold_the_ranked_children_and_forward_inner_nodes_only(shape):
+    law = random_law(9, 3)
+    drafter = StaticTree(draft=TableDraft(9, law), shape=shape)
+    tree = drafter.grow(context_for())
+    ranked = {(): ()}
+    for path in shape.paths:
+        best = law(ranked[path[:-1]]).sort(descending=True, stable=True).indices
+        ranked[path] = (*ranked[path[:-1]], int(best[path[-1]]))
+    assert paths_of(tree) == [ranked[path] for path in ((), *shape.paths)]
+    for node, path in enumerate(paths_of(tree)):
+        assert tree.path_probs[node].item() == pytest.approx(path_prob(law, path), rel=1e-5)
+    inner = [sum(1 for node in level if shape.num_children[node]) for level in shape.levels]
+    assert drafter.draft.expanded == [count for count in inner[1:] if count]
+
+
+def test_eagles_tree_costs_five_forwards_of_4_4_1_1_nodes():
+    drafter = StaticTree(draft=TableDraft(9, random_law(9, 0)), shape=shapes.eagle25())
+    drafter.grow(context_for())
+    assert drafter.draft.expanded == [4, 4, 1, 1]
+
+
+@pytest.mark.parametrize("draws", ["iid", "without_replacement"])
+def test_sampled_children_keep_their_law(draws):
+    law = random_law(5, 2)
+    drafter = StaticTree(draft=TableDraft(5, law), shape=shapes.branching([3, 2]), draws=draws)
+    tree = drafter.grow(context_for())
+    for node in range(tree.num_nodes):
+        children = tree.children(node)
+        expected = law(paths_of(tree)[node]) if len(children) else torch.zeros(5)
+        assert torch.allclose(tree.draft_probs[node], expected)
+        assert torch.allclose(tree.edge_probs[children], expected[tree.tokens[children]])
+        if draws == "without_replacement":
+            assert len(set(tree.tokens[children].tolist())) == len(children)
+
+
+def test_draft_temperature_sharpens_the_probabilities_that_trees_believe():
+    law = random_law(5, 2)
+    flat, sharp = (opt_tree(law, vocab=5, n=2, delta=2.0, draft_temperature=t)[0] for t in (1.0, 0.5))
+    assert sharp.edge_probs[1].item() == pytest.approx(float((law(()) ** 2 / (law(()) ** 2).sum()).max()))
+    assert sharp.expected_acceptance > flat.expected_acceptance
+
+
+def eagle2_oracle(law, vocab: int, total: int, depth: int, k: int) -> list[tuple[int, ...]]:
+    """EAGLE-2 as lists: pool everything, expand the best k, keep the total - 1 best (ties: the earlier)."""
+    layer = sorted(((path_prob(law, (t,)), (t,)) for t in range(vocab)), key=lambda node: -node[0])[:k]
+    pool, beams = list(layer), layer
+    for _ in range(depth):
+        children = []
+        for _, path in beams:
+            ranked = law(path).sort(descending=True, stable=True).indices[:k].tolist()
+            children += [(path_prob(law, (*path, token)), (*path, token)) for token in ranked]
+        children.sort(key=lambda node: -node[0])
+        pool += children
+        beams = children[:k]
+    best = sorted(range(len(pool)), key=lambda i: (-pool[i][0], i))[: total - 1]
+    return [pool[i][1] for i in sorted(best)]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_eagle2_equals_its_statement_as_lists(seed):
+    law = random_law(6, seed)
+    drafter = Eagle2(draft=TableDraft(6, law), total=15, depth=3, k=3)
+    tree = drafter.grow(context_for())
+    assert paths_of(tree)[1:] == eagle2_oracle(law, 6, 15, 3, 3)
+    assert tree.num_drafted == 14
+    assert drafter.draft.expanded == [3, 3, 3]
+
+
+DRAFTERS = {
+    "chain": lambda draft: StaticTree(draft=draft, shape=shapes.chain(3)),
+    "eagle25": lambda draft: StaticTree(draft=draft, shape=shapes.eagle25()),
+    "opt_tree": lambda draft: OptTree(draft=draft, n=12, delta=0.0, max_depth=5),
+    "eagle2": lambda draft: Eagle2(draft=draft, total=20, depth=3, k=4),
+    "wor": lambda draft: StaticTree(draft=draft, shape=shapes.branching([3, 2, 1]), draws="without_replacement"),
+}
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_draft_probabilities_equal_plain_forwards_also_after_commits(name, toy_draft):
+    """q of every node, through tree masks and reuse of the cache, against the path fed as text."""
+    drafter, rng = DRAFTERS[name](CausalDraft(toy_draft)), torch.Generator().manual_seed(5)
+    committed = [3, 1, 4, 1, 5]
+    drafter.reset(torch.tensor(committed), NO_TARGET)
+    context = context_for(9, tuple(committed))
+    for _ in range(4):
+        tree = drafter.grow(context)
+        for node, path in enumerate(paths_of(tree)[1:], start=1):
+            with torch.inference_mode():
+                logits = toy_draft.model(torch.tensor([[*context.tokens, *path[:-1]]])).logits[0, -1]
+            assert tree.edge_probs[node].item() == pytest.approx(float(logits.softmax(-1)[path[-1]]), abs=1e-5)
+        accepted = int(torch.randint(tree.num_nodes, (1,), generator=rng))
+        path = tree.ancestor_mask[accepted].nonzero().flatten()
+        tokens = tuple(tree.tokens[path[1:]].tolist())
+        drafter.observe(Verdict(path, tokens, 7), NO_TARGET)
+        context.advance(Verdict(path, tokens, 7))
+        assert len(context.tokens) - 2 <= toy_draft.cache.length <= len(context.tokens) - 1

@@ -1,0 +1,188 @@
+"""The loop against the target's own generate, its stop rules, its refusals, and both kinds of root."""
+
+import pytest
+import torch
+from conftest import random_llama
+from doubles import BigramLM
+
+from specdec_core import CausalLM, Sampling, TokenTree, Verdict, generate, shapes
+from specdec_core.drafters import Autoregressive, Context, Eagle2, OptTree, StaticTree
+from specdec_core.engine import check_lossless
+from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
+from specdec_core.models import ModelOutput
+from specdec_core.verifiers import Greedy, TargetSample
+
+DRAFTERS = {
+    "autoregressive": lambda draft: Autoregressive(),
+    "chain": lambda draft: StaticTree(draft=draft, shape=shapes.chain(4)),
+    "binary": lambda draft: StaticTree(draft=draft, shape=shapes.kary(2, 4)),
+    "eagle25": lambda draft: StaticTree(draft=draft, shape=shapes.eagle25()),
+    "k_sequences": lambda draft: StaticTree(draft=draft, shape=shapes.k_sequences(3, 3)),
+    "iid": lambda draft: StaticTree(draft=draft, shape=shapes.branching([3, 2]), draws="iid"),
+    "without_replacement": lambda d: StaticTree(draft=d, shape=shapes.branching([3, 2]), draws="without_replacement"),
+    "opt_tree": lambda draft: OptTree(draft=draft, n=20, delta=0.1),
+    "eagle2": lambda draft: Eagle2(draft=draft, total=20, depth=3, k=4),
+}
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+def own_greedy(target: CausalLM, prompt: list[int], new: int, eos: int | None = None) -> list[int]:
+    """transformers' own generate, with its own cache."""
+    options = {"eos_token_id": eos} if eos is not None else {"eos_token_id": None}
+    out = target.model.generate(torch.tensor([prompt]), max_new_tokens=new, do_sample=False, pad_token_id=0, **options)
+    return out[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("same_draft", [False, True])
+def test_greedy_output_is_the_targets_own(name, same_draft, toy_target, toy_draft):
+    """With a random draft almost nothing is accepted, with the target as its own draft almost everything."""
+    draft = random_llama(0) if same_draft else toy_draft
+    result = generate(toy_target, DRAFTERS[name](draft), Greedy(), PROMPT, max_new_tokens=60)
+    assert result.tokens == own_greedy(toy_target, PROMPT, 60)
+    assert sum(step.kept for step in result.steps) == 59
+    assert all(step.num_accepted <= step.depth <= step.num_drafted for step in result.steps)
+    if same_draft and name == "chain":
+        assert [step.acceptance_length for step in result.steps] == [5] * 12
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_nothing_after_eos_and_nothing_beyond_the_length(name, toy_target):
+    free = own_greedy(toy_target, PROMPT, 40)
+    eos = free[17]
+    end = free.index(eos) + 1
+    drafter = DRAFTERS[name](random_llama(0))
+    result = generate(toy_target, drafter, TargetSample(), PROMPT, max_new_tokens=40, eos_token_ids=[eos])
+    assert (result.tokens, result.finish) == (free[:end], "eos")
+    assert sum(step.acceptance_length for step in result.steps) == end - 1
+    for new in (1, 2, end - 1):
+        cut = generate(toy_target, drafter, TargetSample(), PROMPT, max_new_tokens=new, eos_token_ids=[eos])
+        assert (cut.tokens, cut.finish) == (free[:new], "length")
+        assert sum(step.kept for step in cut.steps) == new - 1
+
+
+def test_eos_from_the_prefill_ends_without_a_step(toy_target):
+    first = own_greedy(toy_target, PROMPT, 1)
+    result = generate(toy_target, Autoregressive(), Greedy(), PROMPT, max_new_tokens=9, eos_token_ids=first)
+    assert (result.tokens, result.finish, result.steps, result.decode_s) == (first, "eos", [], 0)
+
+
+def test_times_and_counts_of_steps(toy_target, toy_draft):
+    drafter = StaticTree(draft=toy_draft, shape=shapes.eagle25())
+    result = generate(toy_target, drafter, Greedy(), PROMPT, max_new_tokens=20)
+    for number, step in enumerate(result.steps):
+        assert (step.num_drafted, step.depth, step.draft_forwards) == (25, 5, 5)
+        assert min(step.draft_s, step.tree_s, step.score_s, step.judge_s, step.commit_s) > 0
+        # begin() reads the new root and at most one accepted leaf; the inner nodes are 4 + 4 + 1 + 1
+        assert step.draft_tokens in ((11,) if number == 0 else (11, 12))
+    assert result.prefill_s > 0
+    assert result.decode_s == pytest.approx(
+        sum(s.draft_s + s.tree_s + s.score_s + s.judge_s + s.commit_s for s in result.steps)
+    )
+
+
+def test_room_up_to_the_last_position_is_used_and_no_further(toy_draft):
+    target = random_llama(0, positions=32)
+    drafter = OptTree(draft=toy_draft, n=20, delta=0.0, max_depth=6)
+    result = generate(target, drafter, Greedy(), PROMPT, max_new_tokens=24)
+    assert result.tokens == own_greedy(target, PROMPT, 24)
+    with pytest.raises(PromptError, match=r"8 tokens and 25 more.*32 positions"):
+        generate(target, drafter, Greedy(), PROMPT, max_new_tokens=25)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "sentence"),
+    [
+        ([], {"max_new_tokens": 3}, "prompt is empty"),
+        ([1, 2], {"max_new_tokens": 0}, "max_new_tokens must be at least 1"),
+        ([1, 2], {"max_new_tokens": 3, "eos_token_ids": [2]}, "ends with the end-of-sequence token 2"),
+    ],
+)
+def test_prompts_that_cannot_be_decoded(prompt, options, sentence, toy_target):
+    with pytest.raises(PromptError, match=sentence):
+        generate(toy_target, Autoregressive(), Greedy(), prompt, **options)
+
+
+def test_other_vocabularies_and_rules_that_do_not_fit_are_refused(toy_target, toy_draft):
+    drafter = StaticTree(draft=random_llama(1, vocab=40), shape=shapes.chain(2))
+    with pytest.raises(PairError, match="vocabulary of 40 tokens and the target one of 61"):
+        generate(toy_target, drafter, Greedy(), PROMPT, max_new_tokens=3)
+    with pytest.raises(PairError, match="temperature 0 only"):
+        generate(toy_target, Autoregressive(), Greedy(), PROMPT, max_new_tokens=3, sampling=Sampling(1.0))
+
+    class Lossy(TargetSample):
+        lossless_for = frozenset({"iid"})
+
+    drafter = StaticTree(draft=toy_draft, shape=shapes.chain(2))
+    with pytest.raises(PairError, match="allow_lossy"):
+        generate(toy_target, drafter, Lossy(), PROMPT, max_new_tokens=3)
+    assert generate(toy_target, drafter, Lossy(), PROMPT, max_new_tokens=3, allow_lossy=True).tokens
+    assert check_lossless(drafter, Lossy(), allow_lossy=True) is False
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_not_finite_name_the_step_and_invent_no_token(bad, temperature):
+    """Token 2 is followed by nonsense; greedy decoding gets there from 0 by 1."""
+    table = torch.full((4, 4), -torch.inf)
+    table[0, 1] = table[1, 2] = 0.0
+    table[2, 3] = bad
+    options = {"max_new_tokens": 9, "sampling": Sampling(temperature)}
+    with pytest.raises(NonFiniteLogitsError, match=r"step 1: the target"):
+        generate(BigramLM(table), Autoregressive(), TargetSample(), [0], **options)
+    with pytest.raises(NonFiniteLogitsError, match="prefill"):
+        generate(BigramLM(table), Autoregressive(), TargetSample(), [2], **options)
+    good, bad_draft = BigramLM(torch.zeros(4, 4)), BigramLM(torch.full((4, 4), bad))
+    drafter = StaticTree(draft=bad_draft, shape=shapes.chain(2))
+    with pytest.raises(NonFiniteLogitsError, match=r"step 0: the draft"):
+        generate(good, drafter, TargetSample(), [0], **options)
+
+
+def test_watch_sees_every_tree_and_row(toy_target, toy_draft):
+    seen: list[tuple[int, int, int]] = []
+
+    def watch(tree: TokenTree, target: ModelOutput, verdict: Verdict) -> None:
+        seen.append((tree.num_nodes, target.logits.shape[0], len(verdict.tokens)))
+
+    drafter = OptTree(draft=toy_draft, n=7, delta=0.1)
+    result = generate(toy_target, drafter, Greedy(), PROMPT, max_new_tokens=12, watch=watch)
+    assert [(s.num_drafted + 1, s.num_drafted + 1, s.num_accepted) for s in result.steps] == seen
+
+
+class FromTarget(Autoregressive):
+    """The smallest target-initialised drafter: the first level from the target's own law, then a draft chain."""
+
+    virtual_root = True
+
+    def __init__(self, table: torch.Tensor, depth: int) -> None:
+        super().__init__()
+        self.table, self.depth = table, depth
+
+    def grow(self, context: Context) -> TokenTree:
+        assert context.next_probs is not None
+        tokens = [context.tokens[-1], int(torch.multinomial(context.next_probs, 1, generator=context.rng))]
+        for _ in range(self.depth - 1):
+            tokens.append(int(self.table[tokens[-1]].argmax()))
+        nodes = torch.arange(len(tokens))
+        return TokenTree(torch.tensor(tokens), nodes - 1, torch.ones(len(tokens)))
+
+
+class KeepLaw(TargetSample):
+    """Accepts the first level as given and leaves the law after the path to the next step (W = 1: lossless)."""
+
+    def judge(self, tree, target, sampling, rng):
+        choices = sampling.draw(target.logits, rng)
+        path = [0, 1]
+        while path[-1] + 1 < tree.num_nodes and choices[path[-1]] == tree.tokens[path[-1] + 1]:
+            path.append(path[-1] + 1)
+        law = torch.zeros(target.logits.shape[-1])
+        law[choices[path[-1]]] = 1
+        return Verdict(torch.tensor(path), tuple(tree.tokens[path[1:]].tolist()), None, law)
+
+
+def test_virtual_roots_give_the_same_tokens_and_waste_no_forward(toy_target):
+    drafter = FromTarget(torch.randn(61, 61), depth=3)
+    result = generate(toy_target, drafter, KeepLaw(), PROMPT, max_new_tokens=30)
+    assert result.tokens == own_greedy(toy_target, PROMPT, 30)
+    assert sum(step.kept for step in result.steps) == 30
+    assert toy_target.cache.length == len(PROMPT) + sum(step.acceptance_length for step in result.steps)

@@ -1,0 +1,96 @@
+from itertools import permutations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from specdec_core import Sampling
+from specdec_core.sampling import draw_children, key_index, race, rank_keys, top_k, without_replacement
+
+
+def test_greedy_takes_the_lowest_id_of_a_tie(rng):
+    logits = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]])
+    assert Sampling().draw(logits, rng).tolist() == [1, 0]
+    assert Sampling(temperature=1e-4).probs(logits).tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+def test_top_p_keeps_the_crossing_token_and_breaks_ties_by_id():
+    logits = torch.tensor([0.4, 0.3, 0.15, 0.15]).log()
+    assert Sampling(1.0, top_p=0.69).probs(logits).tolist() == pytest.approx([4 / 7, 3 / 7, 0, 0])
+    assert Sampling(1.0, top_p=0.71).probs(logits).tolist() == pytest.approx([8 / 17, 6 / 17, 3 / 17, 0], abs=1e-6)
+    assert Sampling(1.0, top_p=1e-6).probs(logits).tolist() == [1, 0, 0, 0]
+    assert Sampling(1.0).probs(logits).tolist() == pytest.approx([0.4, 0.3, 0.15, 0.15])
+
+
+def test_top_k_and_temperature():
+    logits = torch.tensor([1.0, 2.0, 2.0, 0.0])
+    probs = Sampling(0.5, top_k=2).probs(logits)
+    assert probs.tolist() == pytest.approx([0, 0.5, 0.5, 0])
+    assert Sampling(0.5).probs(logits)[1] / Sampling(0.5).probs(logits)[0] == pytest.approx(torch.e**2)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rows_that_are_not_finite_give_no_token(rng, bad, temperature):
+    logits = torch.tensor([[0.0, bad, 1.0], [-torch.inf] * 3, [0.0, -torch.inf, -torch.inf]])
+    assert Sampling(temperature).draw(logits, rng).tolist() == [-1, -1, 0]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"temperature": -1}, {"temperature": float("nan")}, {"top_p": 0}, {"top_p": 1.1}, {"top_k": 0}]
+)
+def test_settings_that_make_no_sense_are_refused(settings):
+    with pytest.raises(ValueError, match=r"must"):
+        Sampling(**settings)
+
+
+def test_race_follows_the_law_and_never_draws_zeros(rng):
+    p = torch.tensor([0.5, 0.0, 0.3, 0.2])
+    draws = race(p.expand(100_000, 4), rng).bincount(minlength=4)
+    assert draws[1] == 0
+    assert stats.chisquare(draws[[0, 2, 3]], 100_000 * p[[0, 2, 3]].double()).pvalue > 1e-3
+
+
+def test_without_replacement_has_the_law_of_successive_draws(rng):
+    q = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
+    drawn = without_replacement(q.float().expand(100_000, 4), 2, rng)
+    orders = list(permutations(range(4), 2))
+    expected = torch.tensor([q[a] * q[b] / (1 - q[a]) for a, b in orders])
+    counts = torch.stack([((drawn == torch.tensor(order)).all(-1)).sum() for order in orders])
+    assert counts.sum() == 100_000
+    assert stats.chisquare(counts, 100_000 * expected / expected.sum()).pvalue > 1e-3
+
+
+def test_without_replacement_falls_back_to_uniform_when_the_support_is_exhausted(rng):
+    q = torch.tensor([0.0, 1.0, 0.0, 0.0]).expand(30_000, 4)
+    drawn = without_replacement(q, 3, rng)
+    assert (drawn[:, 0] == 1).all()
+    assert (drawn.sort(-1).values.diff(dim=-1) > 0).all()
+    assert stats.chisquare(drawn[:, 1].bincount(minlength=4)[[0, 2, 3]]).pvalue > 1e-3
+
+
+def test_iid_children_repeat_tokens(rng):
+    probs, ids = draw_children(torch.tensor([[0.5, 0.5, 0.0]]), 40, "iid", rng)
+    assert set(ids.flatten().tolist()) == {0, 1}
+    assert (probs == 0.5).all()
+
+
+@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=20), st.integers(1, 20))
+def test_top_k_is_a_stable_descending_sort(values, k):
+    k = min(k, len(values))
+    best, ids = top_k(torch.tensor([values]), k)
+    assert ids[0].tolist() == sorted(range(len(values)), key=lambda i: (-values[i], i))[:k]
+    assert best[0].tolist() == [values[i] for i in ids[0].tolist()]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.integers(0, 1000))
+def test_rank_keys_are_distinct_and_order_by_value_then_index(values, first):
+    keys = rank_keys(torch.tensor(values, dtype=torch.float64), first)
+    assert len(set(keys.tolist())) == len(values)
+    assert key_index(keys).tolist() == list(range(first, first + len(values)))
+    for i, a in enumerate(values):
+        for j, b in enumerate(values):
+            if a > b * (1 + 2**-30) or (a == b and i < j):
+                assert keys[i] > keys[j]

@@ -1,0 +1,182 @@
+"""Rows of synthetic runs: made through the row types, with the averages that a test asks for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from bench.records import SCHEMA_VERSION, LatencyRow, NodeRow, PromptRow, RunRow, StepRow
+
+TINY = {"target": "llama2_7b", "draft": "jf68m", "stand_in": True}
+BASE_STEP_S = 0.004
+PROVENANCE: dict[str, Any] = {
+    **dict.fromkeys(
+        ("draft_revision", "target_revision", "cuda_version", "driver_version", "git_revision", "git_dirty")
+    ),
+    **dict.fromkeys(("slurm_job_id", "slurm_array_task_id")),
+    "package_version": "0.1.0",
+    "python_version": "3.11",
+    "torch_version": "2",
+    "transformers_version": "5",
+    "attention": "sdpa",
+    "num_threads": 2,
+}
+
+DEFAULTS: dict[str, Any] = {
+    "pair": "tiny",
+    "published": TINY,
+    "dataset": "mt_bench",
+    "params": {},
+    "mal": 2.5,
+    "speedup": 1.2,
+    "temperature": 0.0,
+    "device": "Test CPU",
+    "status": "ok",
+    "conversations": 6,
+    "steps": 12,
+    "size": 25,
+    "seed": 0,
+    "nodes": False,
+    "lossless": True,
+    "spread": True,
+}
+
+
+def run_row(run_id: str, experiment: str, options: dict[str, Any]) -> RunRow:
+    pair = {"name": options["pair"], "published": options["published"]}
+    config = {"pair": pair, "dataset": {"name": options["dataset"]}, "seed": options["seed"]}
+    ok = options["status"] == "ok"
+    return RunRow(
+        **{name: options[name] for name in ("pair", "dataset", "drafter", "method", "status", "temperature", "seed")},
+        **PROVENANCE,
+        **dict.fromkeys(("mal", "mal_prompt_mean", "expected_acceptance", "acceptance_rate_depth"), -1.0),
+        **dict.fromkeys(("acceptance_rate_node", "tokens_per_s", "autoregressive_tokens_per_s"), -1.0),
+        **dict.fromkeys(("speedup", "speedup_low", "speedup_high"), -1.0),  # reports compute their own
+        run_id=run_id,
+        schema_version=SCHEMA_VERSION,
+        experiment=experiment,
+        error=None if ok else "out of memory",
+        created_utc=f"2026-01-01T00:00:{options['created']:02d}",
+        target_id="tiny/target",
+        draft_id="tiny/draft",
+        dataset_id="bundled",
+        prompts_sha256=f"{options['conversations']}" if ok else "",
+        drafter_params=json.dumps(options["params"]),
+        draws="topk",
+        verifier="greedy",
+        lossless=options["lossless"],
+        top_p=1.0,
+        max_new_tokens=64,
+        config=json.dumps(config),
+        num_conversations=options["conversations"] if ok else 0,
+        num_failed=0,
+        identical=1.0 if ok and options["temperature"] == 0 else None,
+        device_name=options["device"] if ok else "",
+        dtype="float32" if ok else "",
+    )
+
+
+def step_rows(run_id: str, turn: tuple[str, int], options: dict[str, Any], rng: np.random.Generator) -> list[StepRow]:
+    bare = options["method"] == "autoregressive"
+    depth = 0 if bare else 8
+    rows = []
+    for step in range(options["steps"]):
+        chance = (options["mal"] - 1) / 8 * (float(rng.uniform(0.5, 1.5)) if options["spread"] else 1.0)
+        accepted = 0 if bare else int(rng.binomial(8, min(chance, 1.0)))
+        rows.append(
+            StepRow(
+                run_id=run_id,
+                prompt_id=turn[0],
+                turn=turn[1],
+                step=step,
+                num_drafted=0 if bare else options["params"].get("n", options["size"]),
+                depth=depth,
+                draft_forwards=depth,
+                draft_tokens=depth * 4,
+                expected_acceptance=1.0 if bare else 1 + 8 * chance * 0.9,
+                num_accepted=accepted,
+                acceptance_length=accepted + 1,
+                kept=accepted + 1,
+                draft_s=depth * 0.0008 * float(rng.lognormal(0, 0.1)),
+                tree_s=depth * 0.00005,
+                score_s=BASE_STEP_S,
+                judge_s=0.0001,
+                commit_s=0.0002,
+            )
+        )
+    return rows
+
+
+def prompt_rows(
+    run_id: str, turn: tuple[str, int], steps: list[StepRow], options: dict[str, Any], rng: np.random.Generator
+) -> list[PromptRow]:
+    mine = [step for step in steps if (step.prompt_id, step.turn) == turn]
+    decoded = sum(step.kept for step in mine)
+    base = decoded * BASE_STEP_S * float(rng.lognormal(0, 0.03))
+    seconds = {"autoregressive": base, "method": base / options["speedup"] * float(rng.lognormal(0, 0.03))}
+    return [
+        PromptRow(
+            run_id=run_id,
+            prompt_id=turn[0],
+            category="writing",
+            turn=turn[1],
+            arm=arm,
+            status="ok",
+            error=None,
+            num_prompt_tokens=20,
+            num_new_tokens=decoded + 1,
+            num_steps=decoded if arm == "autoregressive" else len(mine),
+            finish="length",
+            prefill_s=0.01,
+            decode_s=decode_s,
+            output_sha256="",
+            output_ids=[1, 2],
+            identical=True if options["temperature"] == 0 else None,
+            first_divergence=None,
+            divergence_gap=None,
+        )
+        for arm, decode_s in seconds.items()
+    ]
+
+
+def node_rows(step: StepRow, rng: np.random.Generator) -> list[NodeRow]:
+    probs = rng.uniform(0, 1, size=4)
+    return [
+        NodeRow(
+            run_id=step.run_id,
+            prompt_id=step.prompt_id,
+            turn=step.turn,
+            step=step.step,
+            node=node + 1,
+            depth=1,
+            edge_prob=float(prob),
+            path_prob=float(prob),
+            target_prob=float(prob),
+            parent_accepted=node < 3,
+            accepted=node < 3 and bool(rng.uniform() < prob**0.7),
+        )
+        for node, prob in enumerate(probs)
+    ]
+
+
+def latency_rows(pair: str, sizes: tuple[int, ...], run_id: str) -> list[LatencyRow]:
+    rng = np.random.default_rng(0)
+    return [
+        LatencyRow(
+            run_id=run_id,
+            pair=pair,
+            role=role,
+            model_id=f"tiny/{role}",
+            device_name="Test CPU",
+            dtype="float32",
+            num_tokens=size,
+            num_prefix=128,
+            repeat=repeat,
+            forward_s=scale * (1 + size / 100) * float(rng.lognormal(0, 0.1)),
+        )
+        for role, scale in (("target", 0.004), ("draft", 0.0008))
+        for size in sizes
+        for repeat in range(9)
+    ]

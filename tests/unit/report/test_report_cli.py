@@ -1,0 +1,77 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.report.__main__ import main
+from bench.report.artifacts import ARTIFACTS
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    return code, *capsys.readouterr()
+
+
+def test_prints_the_table_then_the_paths(table1_cells, capsys, tmp_path: Path) -> None:
+    options = ("--results", str(table1_cells.root), "--out", str(tmp_path / "out"), "--pair", "tiny")
+    code, out, err = run(capsys, "opt_tree/table1", *options)
+    assert (code, err) == (0, "")
+    assert out.startswith("### OPT-Tree Table 1")
+    written = [tmp_path / "out" / "opt_tree" / f"table1.{suffix}" for suffix in ("md", "tex", "csv")]
+    assert out.splitlines()[-3:] == [str(path) for path in written]
+    assert written[0].read_text(encoding="utf-8").strip() in out
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("opt_tree/tabel1", "opt_tree/table1"), ("smok", "smoke"), ("fig6", "opt_tree/fig6")]
+)
+def test_an_unknown_name_gives_the_nearest(name: str, near: str, capsys, tmp_path: Path) -> None:
+    code, out, err = run(capsys, name, "--results", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert near in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("opt_tree/table1", "make reproduce TABLE=opt_tree/table1 PAIR=tiny"),
+        ("opt_tree/fig10", "make reproduce TABLE=opt_tree/fig10 PAIR=tiny"),
+        ("opt_tree/fig3", "make reproduce TABLE=opt_tree/fig3 PAIR=tiny"),
+        ("bench/cnn_dm", "make bench-cnndm PAIR=tiny"),
+        ("smoke", "make smoke"),
+    ],
+)
+def test_no_results_names_the_command(name: str, command: str, capsys, tmp_path: Path) -> None:
+    code, out, err = run(capsys, name, "--results", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert f"`{command}`" in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_pair_has_no_results(table1_cells, capsys) -> None:
+    code, _, err = run(capsys, "opt_tree/table1", "--results", str(table1_cells.root), "--pair", "llama")
+    assert code == 2
+    assert "for pair llama" in err
+    assert "PAIR=llama" in err
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(table1_cells, capsys, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("in the way")
+    options = ("--results", str(table1_cells.root), "--out", str(tmp_path / "out"))
+    code, _, err = run(capsys, "opt_tree/table1", *options)
+    assert code == 2
+    assert "cannot be written" in err
+
+
+def test_every_artifact_of_the_paper_is_registered() -> None:
+    figures = [f"opt_tree/fig{number}" for number in (3, 5, 6, 7, 8, 9, 10, 11)]
+    assert {"smoke", *(f"opt_tree/table{number}" for number in (1, 2, 3)), *figures} <= set(ARTIFACTS)
+
+
+def test_reports_load_neither_torch_nor_the_algorithms() -> None:
+    heavy = "{'torch', 'transformers', 'specdec_core'}"
+    code = f"import sys, bench.report.__main__; sys.exit(bool({heavy} & set(sys.modules)))"
+    subprocess.run([sys.executable, "-c", code], check=True)

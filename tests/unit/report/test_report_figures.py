@@ -1,0 +1,194 @@
+"""Every builder on small results: files that are there, not blank, and name their runs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bench.report import smoke
+from bench.report.artifacts import ARTIFACTS
+from bench.report.blocks import blocks, measured_blocks
+from bench.report.figures.series import series
+from bench.report.figures.style import Figure
+from bench.report.outputs import NoResultsError, Output, write_all
+from bench.report.tables import Table
+
+
+def opt_tree(cells, **given) -> str:
+    return cells.add("opt_tree", params={"n": 25, "delta": 0.5}, **given)
+
+
+def fill_fig3(cells) -> None:
+    cells.add_latency()
+
+
+def fill_fig5(cells) -> None:
+    opt_tree(cells)
+    opt_tree(cells, pair="tiny_eagle")
+
+
+def fill_fig6(cells) -> None:
+    for size in (8, 32, 160):
+        cells.add("opt_tree", params={"n": size, "delta": 0.2}, mal=2 + size / 100)
+        cells.add("opt_tree", params={"n": size, "delta": 0.7}, mal=1.5 + size / 100)
+
+
+def fill_fig7(cells) -> None:
+    cells.add("autoregressive", mal=1.0)
+    opt_tree(cells)
+
+
+def fill_fig8(cells) -> None:
+    for delta in (0.1, 0.4, 0.8):
+        cells.add("opt_tree_n50", "opt_tree", params={"n": 50, "delta": delta}, mal=4 - delta)
+
+
+def fill_fig9(cells) -> None:
+    for temperature in (0.0, 0.6, 1.0):
+        opt_tree(cells, temperature=temperature)
+
+
+def fill_fig11(cells) -> None:
+    opt_tree(cells, nodes=True)
+
+
+def fill_smoke(cells) -> None:
+    cells.add("autoregressive", mal=1.0, speedup=1.0, dataset="mini")
+    cells.add("chain4", "chain", mal=1.8, size=4, dataset="mini")
+    opt_tree(cells, dataset="mini")
+    cells.add("broken", status="failed", dataset="mini")
+
+
+FILLS = {
+    "opt_tree/table1": opt_tree,
+    "opt_tree/table2": opt_tree,
+    "opt_tree/table3": opt_tree,
+    "opt_tree/fig3": fill_fig3,
+    "opt_tree/fig5": fill_fig5,
+    "opt_tree/fig6": fill_fig6,
+    "opt_tree/fig7": fill_fig7,
+    "opt_tree/fig8": fill_fig8,
+    "opt_tree/fig9": fill_fig9,
+    "opt_tree/fig11": fill_fig11,
+    "bench/c4": opt_tree,
+    "smoke": fill_smoke,
+}
+
+
+def build(name: str, cells) -> list[Output]:
+    return ARTIFACTS[name].build(cells.load())
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_every_artifact_is_written_and_not_blank(name: str, cells, tmp_path: Path) -> None:
+    FILLS[name](cells)
+    outputs = build(name, cells)
+    paths = write_all(outputs, tmp_path / "out")
+    assert len(paths) == len({path.name for path in paths})
+    assert all(path.stat().st_size > 100 for path in paths)
+    figures = [output for output in outputs if isinstance(output, Figure)]
+    assert bool(figures) == ("table" not in name and "bench" not in name)
+    for figure in figures:
+        image = Image.open(tmp_path / "out" / f"{figure.name}.png")
+        pixels = np.asarray(image.convert("L"), dtype=float)
+        assert pixels.std() > 8
+        assert (pixels[[0, -1]] == 255).all()  # nothing runs over the edges
+        assert (pixels[:, [0, -1]] == 255).all()
+        assert set(image.text["run_ids"].split(",")) == set(figure.runs)
+        assert b"run_ids=" in (tmp_path / "out" / f"{figure.name}.pdf").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["opt_tree/fig5", "opt_tree/fig6", "opt_tree/fig8", "opt_tree/fig11", "smoke"])
+def test_titles_say_pair_dataset_temperature_and_device(name: str, cells) -> None:
+    FILLS[name](cells)
+    for output in build(name, cells):
+        assert isinstance(output, Table | Figure)
+        for word in ("tiny", "mini" if name == "smoke" else "mt_bench", "temperature 0", "Test CPU"):
+            assert word in output.title
+
+
+@pytest.mark.parametrize("name", [name for name in FILLS if "fig" in name])
+def test_figures_without_rows_say_so(name: str, cells) -> None:
+    with pytest.raises(NoResultsError):
+        build(name, cells)
+    opt_tree(cells, status="oom")
+    with pytest.raises(NoResultsError):
+        build(name, cells)
+
+
+def test_no_interval_is_no_crash(cells, tmp_path: Path) -> None:
+    opt_tree(cells, conversations=1, nodes=True)
+    for name in ("opt_tree/fig5", "opt_tree/fig6", "opt_tree/fig8", "opt_tree/fig9", "opt_tree/fig11", "smoke"):
+        assert write_all(build(name, cells), tmp_path / name)
+
+
+def test_smoke_table_numbers(cells) -> None:
+    fill_smoke(cells)
+    results = cells.load()
+    made = smoke.smoke_table(results)
+    frame = made.frame.set_index("Drafter")
+    assert frame.index.tolist()[0] == "autoregressive"
+    run_id = made.runs[made.frame["Drafter"].tolist().index("opt_tree")]
+    steps = results.steps[results.steps["run_id"] == run_id]
+    assert frame.loc["opt_tree", "E(A)"] == f"{steps['expected_acceptance'].mean():.2f}"
+    for depth in range(1, 5):
+        assert frame.loc["opt_tree", f"d={depth}"] == f"{(steps['num_accepted'] >= depth).mean():.2f}"
+    assert frame.loc["opt_tree", "forwards"] == "8.0"
+    assert frame.loc["autoregressive", "d=1"] == "–"
+    assert frame.loc["broken", "MAL"] == "failed"
+    assert frame.loc["opt_tree", ["identical", "lossless"]].tolist() == ["100%", "yes"]
+
+
+def test_smoke_rows_of_several_settings_are_told_apart(cells) -> None:
+    for seed in (0, 1):
+        opt_tree(cells, dataset="mini", seed=seed)
+    assert smoke.smoke_table(cells.load()).frame["Drafter"].tolist() == ["opt_tree [seed 0]", "opt_tree [seed 1]"]
+
+
+def test_series_are_split_by_what_is_not_swept(cells) -> None:
+    fill_fig6(cells)
+    cells.add("autoregressive", mal=1.0)
+    lines = series(cells.block(), "n")
+    assert [(line.label, line.x) for line in lines] == [
+        ("OPT-Tree, delta=0.2", [8, 32, 160]),
+        ("OPT-Tree, delta=0.7", [8, 32, 160]),
+    ]
+
+
+def test_temperatures_are_one_block_when_swept(cells) -> None:
+    fill_fig9(cells)
+    assert len(blocks(cells.load())) == 3
+    assert len(blocks(cells.load(), across=["temperature"])) == 1
+
+
+def test_blocks_of_one_pair_are_told_apart(cells) -> None:
+    opt_tree(cells)
+    opt_tree(cells, seed=7)
+    opt_tree(cells, pair="other")
+    assert [block.name for block in measured_blocks(cells.load())] == ["tiny, seed 0", "tiny, seed 7", "other"]
+
+
+def test_frequency_table_equals_plain_pandas(cells) -> None:
+    fill_fig11(cells)
+    _, made = build("opt_tree/fig11", cells)
+    assert isinstance(made, Table)
+    nodes = cells.load().nodes
+    tested = nodes[nodes["parent_accepted"]]
+    share = tested.groupby((tested["edge_prob"] * 10).astype(int))["accepted"].agg(["mean", "count"])
+    assert [cell.split(" ")[0] for cell in made.frame["accepted"]] == [f"{value:.2f}" for value in share["mean"]]
+    assert made.frame["nodes"].tolist() == [str(count) for count in share["count"]]
+
+
+def test_delta_notes_say_mu_and_the_papers_best(cells) -> None:
+    fill_fig8(cells)
+    _, made = build("opt_tree/fig8", cells)
+    assert isinstance(made, Table)
+    notes = " ".join(made.notes)
+    results = cells.load()
+    base = results.prompts[results.prompts["arm"] == "autoregressive"]
+    mu = (results.steps["draft_s"].sum() / results.steps["draft_forwards"].sum()) / (
+        base["decode_s"].sum() / base["num_steps"].sum()
+    )
+    assert f"measured mu = {mu:.3f}" in notes
+    assert "paper's best delta = 0.2" in notes

@@ -1,0 +1,187 @@
+"""Tables 1 to 3 against plain pandas, and what stands in rows that were not run."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.report.opt_tree.comparison import dataset_table, paper_table
+from bench.report.tables import Table, to_csv, to_latex, to_markdown
+from bench.store import Results
+
+REAL = {"target": "llama2_7b", "draft": "jf68m", "stand_in": False}
+
+
+def table(artifact: str, results: Results) -> Table:
+    (only,) = paper_table(artifact, results)
+    assert isinstance(only, Table)
+    return only
+
+
+def bootstrap(sums: np.ndarray, statistic) -> str:
+    """Value and percentile interval over conversations, written down once more from its definition."""
+    draws = np.random.default_rng(0).multinomial(len(sums), [1 / len(sums)] * len(sums), size=1000)
+    low, high = np.quantile([statistic(*(count @ sums)) for count in draws], [0.025, 0.975])
+    return f"{statistic(*sums.sum(axis=0)):.2f} [{low:.2f}, {high:.2f}]"
+
+
+def recomputed(results: Results, run_id: str) -> dict[str, str]:
+    steps, prompts = (frame[frame["run_id"] == run_id] for frame in (results.steps, results.prompts))
+    accepted = steps.groupby("prompt_id")["acceptance_length"].agg(["sum", "count"]).to_numpy()
+    turns = prompts.assign(decoded=prompts["num_new_tokens"] - 1)
+    arms = turns.pivot_table(index="prompt_id", columns="arm", values=["decode_s", "decoded"], aggfunc="sum")
+    times = arms[
+        [(column, arm) for arm in ("autoregressive", "method") for column in ("decode_s", "decoded")]
+    ].to_numpy()
+    rate = arms[("decoded", "method")].sum() / arms[("decode_s", "method")].sum()
+    return {
+        "MAL": bootstrap(accepted, lambda tokens, count: tokens / count),
+        "speedup": bootstrap(times, lambda base_s, base, own_s, own: (base_s / base) / (own_s / own)),
+        "tokens/s": f"{rate:.1f}",
+    }
+
+
+def test_table_1_equals_an_independent_recomputation(table1_cells) -> None:
+    results = table1_cells.load()
+    made = table("table1", results)
+    assert len(made.frame) == len(results.runs) == 6
+    for (_, row), run_id in zip(made.frame.iterrows(), made.runs, strict=True):
+        expected = recomputed(results, run_id)
+        assert row["MAL"] == expected["MAL"]
+        assert row["speedup"] == expected["speedup"]
+        assert row["tokens/s"].split(" ")[0] == expected["tokens/s"]
+
+
+def test_table_1_has_the_papers_rows_and_marks_the_best_size(table1_cells) -> None:
+    frame = table("table1", table1_cells.load()).frame
+    assert frame["Method"].tolist() == ["None (autoregressive)", "Binary", "EAGLE tree", *["OPT-Tree"] * 3]
+    assert frame["Tree size n"].tolist() == ["0", "30", "25", "25", "50 (best)", "60"]
+    assert frame["MAL published"].tolist() == ["1.00", "2.12", "2.47", "–", "2.58", "–"]
+    assert frame["speedup published"].tolist() == ["1.00", "1.32", "1.49", "–", "1.69", "–"]
+    assert set(frame["lossless"]) == {"yes, 100% identical"}
+
+
+def test_a_stand_in_is_judged_by_order(table1_cells) -> None:
+    made = table("table1", table1_cells.load())
+    best = made.frame["MAL published"] != "–"
+    for metric in ("MAL", "tokens/s", "speedup"):
+        assert set(made.frame.loc[best, f"verdict {metric}"]) == {"order holds"}
+        assert set(made.frame.loc[~best, f"verdict {metric}"]) == {"not comparable: not the best n"}
+    assert any("not comparable: other models" in note for note in made.notes)
+
+
+def test_the_title_and_notes_say_what_was_run(table1_cells) -> None:
+    made = table("table1", table1_cells.load())
+    for word in ("tiny", "llama2_7b + jf68m", "mt_bench", "temperature 0", "Test CPU", "float32"):
+        assert word in made.title
+    notes = " ".join(made.notes)
+    for word in ("6 conversations", "64 new tokens", "seed 0", "1x RTX 4090", "Not run: llama2_7b + llama_1b"):
+        assert word in notes
+    assert {"MAL", "speedup", "tokens/s"} <= set(made.legend)
+
+
+def test_methods_without_a_run_are_rows_not_run(cells) -> None:
+    cells.add("opt_tree", params={"n": 25})
+    frame = table("table1", cells.load()).frame.set_index("Method")
+    assert frame.loc["Binary", ["MAL", "MAL published"]].tolist() == ["–", "2.12"]
+    assert set(frame.loc[["Binary", "EAGLE tree", "None (autoregressive)"], "verdict MAL"]) == {"not run"}
+    assert frame.loc["OPT-Tree", "verdict MAL"] == "not comparable: other models"  # nothing to set it against
+
+
+def test_without_any_run_all_rows_of_the_paper_are_not_run(cells) -> None:
+    frame = table("table1", cells.load()).frame
+    assert len(frame) == 40  # 34 rows of the paper: the 4 baselines stand in each of their 10 blocks
+    assert set(frame["verdict MAL"]) == {"not run"}
+    assert "not run" in table("table3", cells.load()).title
+
+
+def test_a_failed_run_is_a_row_with_its_status(table1_cells) -> None:
+    failed = table1_cells.add("binary", status="oom", params={"n": 60})
+    made = table("table1", table1_cells.load())
+    row = made.frame.iloc[made.runs.index(failed)]
+    assert (row["MAL"], row["speedup"], row["verdict MAL"]) == ("oom", "–", "not run")
+    assert len(made.frame) == 7
+    assert made.frame["Tree size n"].tolist().count("30 (best)") == 1
+
+
+def test_only_failed_runs(cells) -> None:
+    cells.add("opt_tree", status="failed", params={"n": 25})
+    frame = table("table1", cells.load()).frame.set_index("Method")
+    assert frame.loc["OPT-Tree", ["MAL", "verdict MAL", "MAL published"]].tolist() == ["failed", "not run", "2.58"]
+
+
+def test_a_real_pair_is_judged_by_value_and_time_by_device(cells) -> None:
+    options = {"published": REAL, "pair": "llama2_7b_chat_jf68m", "device": "NVIDIA GeForce RTX 4090"}
+    cells.add("autoregressive", speedup=1.0, **options)
+    cells.add("opt_tree", params={"n": 25}, mal=5.0, speedup=1.69, **options)
+    frame = table("table1", cells.load()).frame.set_index("Method")
+    assert frame.loc["OPT-Tree", ["verdict MAL", "verdict speedup", "verdict tokens/s"]].tolist() == [
+        "differs",
+        "matches",
+        "differs",
+    ]
+    assert frame.loc["None (autoregressive)", "verdict MAL"] == "matches"
+    assert (frame["Target"] == "llama2_7b").all()
+
+
+def test_a_real_pair_on_another_device_is_judged_by_order_in_time(cells) -> None:
+    options = {"published": REAL, "pair": "llama2_7b_chat_jf68m", "device": "NVIDIA H200"}
+    cells.add("autoregressive", speedup=1.0, **options)
+    cells.add("opt_tree", params={"n": 25}, speedup=5.0, **options)
+    frame = table("table1", cells.load()).frame.set_index("Method")
+    assert frame.loc["OPT-Tree", "verdict speedup"] == "order holds"
+    assert frame.loc["OPT-Tree", "verdict tokens/s"] == "order holds"
+
+
+def test_another_dataset_has_no_published_value(cells) -> None:
+    cells.add("opt_tree", dataset="mini")
+    made = table("table1", cells.load())
+    assert set(made.frame["verdict MAL"]) == {"not comparable: no published value"}
+    assert any("no numbers for this setting" in note for note in made.notes)
+
+
+def test_other_prompts_and_seeds_are_blocks_of_their_own(table1_cells) -> None:
+    table1_cells.add("opt_tree", params={"n": 25}, conversations=3, seed=1)
+    frame = table("table1", table1_cells.load()).frame
+    assert len(frame) == 6 + 4
+    assert frame["Target"].nunique() == 2
+    assert all("seed" in target for target in frame["Target"])
+
+
+def test_table_3_takes_temperature_1_and_the_papers_rows(cells) -> None:
+    cells.add("opt_tree", params={"n": 50}, temperature=1.0)
+    cells.add("eagle25", "eagle_tree", temperature=1.0)
+    made = table("table3", cells.load())
+    assert made.frame["MAL published"].tolist() == ["2.72", "–"]
+    assert made.frame["lossless"].tolist() == ["yes", "yes"]
+
+
+def test_a_pair_of_no_paper(cells) -> None:
+    cells.add("opt_tree", published=None, pair="mine")
+    made = table("table1", cells.load())
+    assert made.frame["Target"].tolist() == ["mine"]
+    assert made.frame["verdict MAL"].tolist() == ["not comparable: no published value"]
+
+
+def test_one_conversation_has_no_interval(cells) -> None:
+    cells.add("opt_tree", conversations=1)
+    frame = table("table1", cells.load()).frame.set_index("Method")
+    assert frame.loc["OPT-Tree", "verdict MAL"] == "not comparable: no interval"
+    assert frame.loc["OPT-Tree", "MAL"].endswith("[–, –]")
+
+
+@pytest.mark.parametrize(("dataset", "published"), [("mt_bench", "2.58"), ("gsm8k", "2.78"), ("c4", "–")])
+def test_dataset_table_finds_the_papers_numbers_for_its_setting(cells, dataset: str, published: str) -> None:
+    cells.add("opt_tree", dataset=dataset)
+    (made,) = dataset_table(dataset, cells.load())
+    assert made.frame.set_index("Method").loc["OPT-Tree", "MAL published"] == published
+    assert not any("Not run" in note for note in made.notes)
+
+
+def test_renders_in_every_form(table1_cells) -> None:
+    made = table("table1", table1_cells.load())
+    assert "OPT-Tree" in to_markdown(made)
+    assert r"llama2\_7b" in to_latex(made)
+    assert pd.io.common.StringIO(to_csv(made)).readline().strip().endswith("run_id")
+    assert json.dumps(list(made.runs))

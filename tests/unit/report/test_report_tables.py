@@ -1,0 +1,78 @@
+import io
+from pathlib import Path
+
+import pandas as pd
+
+from bench.report import tables
+from bench.report.tables import Table, to_csv, to_latex, to_markdown
+from bench.stats import Interval
+
+AWKWARD = r"50% of a_b & c|d #1 {x} $y$ ~ ^ \n <z>"
+TABLE = Table(
+    "t",
+    "Title with 5% & more",
+    pd.DataFrame({"Method": ["a", AWKWARD], "MAL": ["1.00", "2,5"]}),
+    notes=("A note_1.",),
+    legend={"MAL": "mean | length", "absent": "never shown"},
+    runs=("0123456789ab", ""),
+)
+
+
+def test_markdown_has_one_line_per_row_and_escapes_pipes() -> None:
+    lines = to_markdown(TABLE).splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert [line.replace(r"\|", "").count("|") for line in rows] == [3, 3, 3, 3]
+    assert len({len(line) for line in rows}) == 1  # padded
+    assert r"c\|d" in rows[-1]
+    assert lines[0] == "### Title with 5% & more"
+    assert "- A note_1." in lines
+    assert "- Runs: 0123456789ab." in lines
+    assert "- **MAL**: mean | length" in lines
+    assert not any("never shown" in line for line in lines)
+
+
+def test_markdown_keeps_a_cell_on_its_line() -> None:
+    text = to_markdown(Table("t", "T", pd.DataFrame({"a": ["one\ntwo"]})))
+    assert "| one two |" in text
+
+
+def test_latex_escapes_and_uses_booktabs() -> None:
+    text = to_latex(TABLE)
+    expected = (
+        r"50\% of a\_b \& c\textbar{}d \#1 \{x\} \$y\$ \textasciitilde{} \textasciicircum{} "
+        r"\textbackslash{}n \textless{}z\textgreater{} & 2,5 \\"
+    )
+    assert expected in text
+    assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
+    assert r"\begin{tabular}{ll}" in text
+    assert r"\caption{Title with 5\% \& more}" in text
+    assert r"A note\_1." in text
+
+
+def test_csv_reads_back_with_the_runs() -> None:
+    frame = pd.read_csv(io.StringIO(to_csv(TABLE)), dtype=str, keep_default_na=False)
+    assert frame["Method"].tolist() == ["a", AWKWARD]
+    assert frame["MAL"].tolist() == ["1.00", "2,5"]
+    assert frame["run_id"].tolist() == ["0123456789ab", ""]
+
+
+def test_an_empty_table_renders() -> None:
+    empty = Table("t", "T", tables.frame([], ["a", "b"]))
+    assert "| a   | b   |" in to_markdown(empty)
+    assert r"a & b \\" in to_latex(empty)
+    assert to_csv(empty) == "a,b\n"
+
+
+def test_write_makes_three_files(tmp_path: Path) -> None:
+    assert [path.name for path in TABLE.write(tmp_path)] == ["t.md", "t.tex", "t.csv"]
+    assert all(path.stat().st_size for path in tmp_path.iterdir())
+
+
+def test_numbers() -> None:
+    nan = float("nan")
+    assert tables.number(2.346) == "2.35"
+    assert tables.number(None) == tables.number(nan) == tables.ABSENT
+    assert tables.interval(Interval(2.0, 1.5, 2.5, 3)) == "2.00 [1.50, 2.50]"
+    assert tables.interval(Interval(2.0, nan, nan, 1)) == "2.00 [–, –]"
+    assert tables.interval(None) == tables.ABSENT
+    assert [tables.percent(share) for share in (1.0, 0.9999, 0.5, 0.0, None)] == ["100%", "99.9%", "50.0%", "0.0%", "–"]
