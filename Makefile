@@ -11,10 +11,10 @@ export TOKENIZERS_PARALLELISM ?= false
 OVERRIDES = pair=$(PAIR) results_dir=$(RESULTS) $(if $(DATA_DIR),data_dir=$(DATA_DIR)) $(if $(LIMIT),limit=$(LIMIT)) \
 	$(if $(MAX_NEW_TOKENS),decoding.max_new_tokens=$(MAX_NEW_TOKENS)) $(ARGS)
 SWEEP = $(BIN)/python -m bench.run -m
-REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --pair $(PAIR)
+REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/report --pair $(PAIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-gpu lint format reproduce report figures lossless tiny clean \
+.PHONY: help setup smoke test test-gpu lint format reproduce report lossless tiny clean \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead
 
 help:  ## list the targets
@@ -30,7 +30,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 smoke: setup  ## every tree method on the embedded pair: table, figures, parquet, in minutes on a CPU
 	$(SWEEP) experiment=smoke results_dir=$(RESULTS) $(ARGS)
-	$(BIN)/python -m bench.report smoke --results $(RESULTS)
+	$(BIN)/python -m bench.report smoke --results $(RESULTS) --out $(RESULTS)/report
 
 reproduce: setup  ## run and report one artifact: TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make reproduce TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder"; exit 2; }

@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from bench import latency, runner
 from bench.cell import Cell, LatencyGrid, PairSpec, Runtime
 from bench.datasets import DatasetSpec
+from bench.embedded import TINY
 from bench.names import unknown
 from bench.store import Store, run_id
 from specdec_core.drafters import Drafter
@@ -28,7 +29,7 @@ from specdec_core.models import CausalLM, ModelSpec
 from specdec_core.sampling import Sampling
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
-TINY = Path(__file__).resolve().parent / "tiny"
+
 log = logging.getLogger(__name__)
 
 

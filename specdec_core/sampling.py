@@ -50,7 +50,7 @@ class Sampling:
         """One token per row; -1 where the row's logits are NaN or have no finite maximum."""
         best, tokens = logits.max(-1)
         if not self.greedy:
-            tokens = race(self.probs(logits), rng)
+            tokens = draw_tokens(self.probs(logits), 1, rng)[..., 0]
         return torch.where(best.isfinite(), tokens, -1)
 
 
@@ -67,9 +67,13 @@ def draft_probs(logits: Float[Tensor, "*rows vocab"], temperature: float) -> Flo
     return (logits.float() / temperature).softmax(-1) if temperature != 1 else logits.float().softmax(-1)
 
 
-def race(probs: Float[Tensor, "*rows vocab"], rng: Generator) -> Int[Tensor, "*rows"]:
-    """One draw per row by an exponential race in float64: arg min E/p. A token of probability 0 is never drawn."""
-    return _exponentials(probs, rng).div_(probs).argmin(-1)
+def draw_tokens(probs: Float[Tensor, "*rows vocab"], k: int, rng: Generator) -> Int[Tensor, "*rows k"]:
+    """Independent draws, `k` per row, by inversion of the cumulative law in float64. Never a token of probability 0."""
+    cumulative = probs.double().cumsum(-1)
+    uniform = torch.rand((*probs.shape[:-1], k), dtype=torch.float64, device=probs.device, generator=rng)
+    # the largest uniform times the total must not round up to the total, behind which there is no token
+    points = uniform.clamp_(max=1 - 2**-52) * cumulative[..., -1:]
+    return torch.searchsorted(cumulative, points, right=True)
 
 
 def _exponentials(like: Tensor, rng: Generator) -> Float[Tensor, "*rows vocab"]:
@@ -90,18 +94,18 @@ def top_k(values: Float[Tensor, "*rows vocab"], k: int) -> tuple[Float[Tensor, "
 def draw_children(
     probs: Float[Tensor, "rows vocab"], k: int, draws: str, rng: Generator
 ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-    """K children per row as (q, token ids) in draw order. `draws`: topk | iid | without_replacement."""
+    """Children, `k` per row, as (q, token ids) in draw order. `draws`: topk | iid | without_replacement."""
     if draws == "topk":
         return top_k(probs, k)
     if draws == "iid":
-        ids = race(probs[:, None].expand(-1, k, -1), rng)
+        ids = draw_tokens(probs, k, rng)
     else:
         ids = without_replacement(probs, k, rng)
     return probs.gather(-1, ids), ids
 
 
 def without_replacement(probs: Float[Tensor, "rows vocab"], k: int, rng: Generator) -> Int[Tensor, "rows k"]:
-    """K successive draws per row without replacement, from one exponential race (Sequoia, section 3.2).
+    """Successive draws, `k` per row, without replacement, from one exponential race (Sequoia, section 3.2).
 
     The order of the race is the order of the draws. Where fewer than k tokens have positive probability, the rest is
     drawn uniformly from the others (Sequoia's fallback), in a second race behind the first.

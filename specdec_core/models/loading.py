@@ -1,5 +1,6 @@
 """Loading pairs by hub id or from a folder, and saying in a sentence why one cannot be had."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,11 @@ def load_pair(
     specs = [ModelSpec(id=spec) if isinstance(spec, str) else spec for spec in (target, draft) if spec is not None]
     configs = [_config(spec) for spec in specs]
     tokenizers = [_fetch(AutoTokenizer, spec) for spec in specs]
-    check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
+    if draft is not None:
+        check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
     _check_memory(specs, configs, where, kind)
     options = {"dtype": kind, "attn_implementation": attention}
-    models = [CausalLM(_fetch(AutoModelForCausalLM, spec, **options).to(where)) for spec in specs]
+    models = [CausalLM(_weights(spec, **options).to(where)) for spec in specs]
     return Pair(models[0], models[1] if len(models) > 1 else None, tokenizers[0])
 
 
@@ -67,7 +69,11 @@ def resolve_device(device: str) -> str:
     """`auto` is the first GPU, else the CPU."""
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise LoadError(f"unknown runtime.device={device}; use auto, cpu, cuda or cuda:1") from error
+    if kind == "cuda" and not torch.cuda.is_available():
         raise LoadError(f"runtime.device={device}, but this machine shows no CUDA device; use runtime.device=cpu")
     return device
 
@@ -77,28 +83,27 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype == "auto":
         return torch.bfloat16 if device.type == "cuda" else torch.float32
     found = getattr(torch, dtype, None)
-    if not isinstance(found, torch.dtype):
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
         raise LoadError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
     return found
 
 
 def check_vocabularies(
-    target: PreTrainedTokenizerBase,
-    draft: PreTrainedTokenizerBase | None = None,
-    target_size: int = 0,
-    draft_size: int = 0,
+    target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, target_size: int, draft_size: int
 ) -> None:
-    """PairError unless every token id means the same to both models."""
-    if draft is None:
-        return
+    """PairError unless every token id means the same to both models; tokens added for later use may be renamed."""
     if target_size != draft_size:
         raise PairError(
             f"the target has a vocabulary of {target_size} tokens and the draft one of {draft_size}; "
             "choose a draft that was trained with the target's tokenizer"
         )
-    ours, theirs = target.get_vocab(), draft.get_vocab()
+    ours, theirs, added = target.get_vocab(), draft.get_vocab(), target.get_added_vocab()
+    names = {number: token for token, number in theirs.items()}
     differing = [
-        token for token, number in ours.items() if number < target_size and theirs.get(token, number) != number
+        token
+        for token, number in ours.items()
+        if number < target_size
+        and (theirs.get(token, number) != number or (token not in added and names.get(number, token) != token))
     ]
     if differing:
         raise PairError(
@@ -113,20 +118,33 @@ def _config(spec: ModelSpec) -> Any:
     return _fetch(AutoConfig, spec)
 
 
+def _weights(spec: ModelSpec, **options: Any) -> Any:
+    """The model, all of it: transformers would fill what a checkpoint lacks with random numbers and only log that."""
+    model, info = _fetch(AutoModelForCausalLM, spec, output_loading_info=True, **options)
+    if missing := sorted(info["missing_keys"]):
+        raise LoadError(
+            f"the weights of {spec.id} lack {len(missing)} tensors that its config.json asks for (such as "
+            f"{missing[0]}); fetch the model again, or correct the config"
+        )
+    return model
+
+
 def _fetch(factory: Any, spec: ModelSpec, **options: Any) -> Any:
     """`factory.from_pretrained`, with one sentence for what may be wrong."""
     try:
         return factory.from_pretrained(spec.source, revision=spec.revision or "main", **options)
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # broken files raise errors of many libraries, without a common class
         raise LoadError(_reason(spec, error)) from error
 
 
 def _reason(spec: ModelSpec, error: Exception) -> str:
     text = " ".join(str(error).split())
-    if "gated" in text.lower() or "401" in text or "403" in text:
-        return f"{spec.id} is gated: accept its licence on its hub page and log in with `hf auth login`"
+    if Path(spec.source).is_file():
+        return f"{spec.source} is a file; give the folder that holds it"
     if Path(spec.source).exists():
         return f"the folder {spec.source} does not hold a loadable model: {text[:200]}"
+    if re.search(r"gated repo|40[13] Client Error", text):
+        return f"{spec.id} is gated: accept its licence on its hub page and log in with `hf auth login`"
     hint = " (it is gated: its licence must be accepted first)" if spec.gated else ""
     return (
         f"{spec.id}{hint} is not on this machine and cannot be fetched; download it where there is a network, or give "

@@ -11,7 +11,7 @@ from specdec_core import Sampling, generate, shapes
 from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree
 from specdec_core.verifiers import TargetSample
 
-VOCAB, SAMPLES = 3, 1500
+VOCAB, SAMPLES = 3, 1000
 TARGET = BigramLM(2 * torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(3)))
 DRAFT = BigramLM(2 * torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(4)))
 DRAFTERS = {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from specdec_core import Sampling
-from specdec_core.sampling import draw_children, key_index, race, rank_keys, top_k, without_replacement
+from specdec_core.sampling import draw_children, draw_tokens, key_index, rank_keys, top_k, without_replacement
 
 
 def test_greedy_takes_the_lowest_id_of_a_tie(rng):
@@ -46,11 +46,21 @@ def test_settings_that_make_no_sense_are_refused(settings):
         Sampling(**settings)
 
 
-def test_race_follows_the_law_and_never_draws_zeros(rng):
-    p = torch.tensor([0.5, 0.0, 0.3, 0.2])
-    draws = race(p.expand(100_000, 4), rng).bincount(minlength=4)
-    assert draws[1] == 0
-    assert stats.chisquare(draws[[0, 2, 3]], 100_000 * p[[0, 2, 3]].double()).pvalue > 1e-3
+@pytest.mark.parametrize("k", [1, 4])
+def test_draws_follow_the_law_and_never_give_zeros(rng, k):
+    p = torch.tensor([0.0, 0.5, 0.0, 0.3, 0.2, 0.0], dtype=torch.float64)
+    draws = draw_tokens(p.float().expand(100_000 // k, 6), k, rng).flatten().bincount(minlength=6)
+    assert draws[[0, 2, 5]].tolist() == [0, 0, 0]
+    assert stats.chisquare(draws[[1, 3, 4]], 100_000 * p[[1, 3, 4]]).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1 - 2**-53])
+def test_the_ends_of_the_uniform_give_tokens_of_the_support(monkeypatch, rng, uniform):
+    p = torch.rand(2000, 50, generator=rng)
+    p[:, [0, 1, 48, 49]] = 0
+    monkeypatch.setattr(torch, "rand", lambda shape, **kwargs: torch.full(shape, uniform, dtype=torch.float64))
+    drawn = draw_tokens(p / p.sum(-1, keepdim=True), 1, rng)[:, 0]
+    assert (p.gather(-1, drawn[:, None]) > 0).all()
 
 
 def test_without_replacement_has_the_law_of_successive_draws(rng):

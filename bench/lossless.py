@@ -1,0 +1,111 @@
+"""Greedy outputs of every drafter against transformers' own `generate`, counted: `make lossless DATA_DIR=folder`.
+
+The reference is not our autoregressive loop but the library's, with its own cache and masks. An output that differs is
+listed with the target's top-2 logit gap at the first difference: a gap near rounding is a tie broken differently.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from hydra import compose, initialize_config_dir
+from tqdm import tqdm
+
+from bench import datasets
+from bench.audit import divergence_gap, first_divergence
+from bench.cell import Cell
+from bench.embedded import tiny_pair
+from bench.measurement import eos_token_ids
+from bench.run import CONF, cell_of
+from bench.templates import prompt_ids
+from specdec_core import generate
+from specdec_core.drafters import Drafter
+from specdec_core.models import Pair
+from specdec_core.verifiers import Greedy
+
+DATASETS = ("mini", "mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
+
+
+def reference(pair: Pair, prompt: list[int], new: int) -> list[int]:
+    """The greedy output of transformers' own generate."""
+    tokens = torch.tensor([prompt], device=pair.target.device)
+    out = pair.target.model.generate(
+        tokens,
+        attention_mask=torch.ones_like(tokens),
+        max_new_tokens=new,
+        do_sample=False,
+        pad_token_id=pair.tokenizer.eos_token_id,
+    )
+    return out[0, len(prompt) :].tolist()
+
+
+def first_prompts(cell: Cell, pair: Pair, data_dir: Path | None, limit: int) -> Iterator[list[int]]:
+    """Prompts of the first turns of a dataset."""
+    spec = cell.dataset
+    for conversation in datasets.load(spec, data_dir=data_dir, limit=limit):
+        yield prompt_ids(
+            pair.tokenizer,
+            cell.pair.template,
+            conversation.turns[:1],
+            mode=spec.mode,
+            prompt_tokens=spec.prompt_tokens,
+            max_prompt_tokens=spec.max_prompt_tokens,
+        )
+
+
+def main() -> None:
+    """Print a table of identical outputs by dataset and drafter; exit status 1 if any differs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--limit", type=int, default=40, help="prompts per dataset")
+    parser.add_argument("--new", type=int, default=32, help="new tokens per prompt")
+    args = parser.parse_args()
+    pair = tiny_pair(dtype="float32")
+    names = DATASETS if args.data_dir else DATASETS[:1]
+    drafters = sorted(path.stem for path in (CONF / "drafter").glob("*.yaml"))
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cells = {
+            (d, name): cell_of(compose("config", [f"dataset={d}", f"drafter={name}", "verifier=greedy"]))
+            for d in names
+            for name in drafters
+        }
+    prompts = {d: list(first_prompts(cells[d, drafters[0]], pair, args.data_dir, args.limit)) for d in names}
+    references = {d: [reference(pair, prompt, args.new) for prompt in tqdm(prompts[d], desc=d)] for d in names}
+    total = sum(map(len, prompts.values()))
+    print(f"\nGreedy float32 outputs identical to transformers' generate: {total} prompts, {args.new} new tokens\n")
+    print(f"{'drafter':<24}" + "".join(f"{d:>12}" for d in names))
+    differing = 0
+    for name in drafters:
+        drafter, counts = cells[names[0], name].build_drafter(pair.draft), []
+        for d in names:
+            same = [
+                _identical(pair, drafter, prompt, expected, args.new)
+                for prompt, expected in zip(prompts[d], references[d], strict=True)
+            ]
+            counts.append(f"{sum(same)}/{len(same)}")
+            differing += len(same) - sum(same)
+        print(f"{name:<24}" + "".join(f"{count:>12}" for count in counts), flush=True)
+    print(f"\n{differing} of {total * len(drafters)} outputs differ")
+    sys.exit(bool(differing))
+
+
+def _identical(pair: Pair, drafter: Drafter, prompt: list[int], expected: list[int], new: int) -> bool:
+    done = generate(
+        pair.target,
+        drafter,
+        Greedy(),
+        prompt,
+        max_new_tokens=new,
+        eos_token_ids=eos_token_ids(pair),
+    )
+    at = first_divergence(done.tokens, expected)
+    if at is not None:
+        gap = divergence_gap(pair.target, prompt, expected[:at])
+        print(f"  differs at token {at}: {done.tokens[at : at + 3]} for {expected[at : at + 3]}, top-2 gap {gap:.2e}")
+    return at is None
+
+
+if __name__ == "__main__":
+    main()

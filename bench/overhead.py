@@ -1,0 +1,133 @@
+"""What the loop itself costs: share of a step outside model forwards, and speed against transformers' own generate.
+
+    python -m bench.overhead            # or: make bench-overhead
+
+Both parts run the embedded pair on this machine. Every comparison alternates its arms prompt by prompt and reports the
+ratio of each pair of measurements, so that a machine whose speed drifts does not favour an arm.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from bench.datasets import Conversation
+from bench.embedded import prompts, tiny_pair
+from bench.measurement import eos_token_ids
+from specdec_core import Sampling, generate, shapes
+from specdec_core.drafters import Autoregressive, Drafter, OptTree, StaticTree
+from specdec_core.engine import Step
+from specdec_core.models import Pair
+from specdec_core.verifiers import TargetSample
+
+SIZES = (25, 60, 256, 768)
+
+
+def share_outside(steps: Sequence[Step]) -> float:
+    """Share of the decoding time that is in neither a target nor a draft forward."""
+    total = sum(step.seconds for step in steps)
+    return 1 - sum(step.draft_s + step.score_s for step in steps) / total
+
+
+def step_times(pair: Pair, drafter: Drafter, prompt_ids: list[list[int]], new: int, temperature: float) -> list[Step]:
+    """Steps of decoding all prompts, after one that is not counted."""
+    generations = [
+        generate(
+            pair.target, drafter, TargetSample(), ids, max_new_tokens=new, sampling=Sampling(temperature), rng=None
+        )
+        for ids in [prompt_ids[0], *prompt_ids]
+    ]
+    return [step for generation in generations[1:] for step in generation.steps]
+
+
+def print_shares(pair: Pair, prompt_ids: list[list[int]], new: int, temperature: float) -> None:
+    """Milliseconds per step and share outside forwards, by tree size."""
+    print(f"\nOne decoding step in ms, OPT-Tree (delta 0.2), temperature {temperature:g}")
+    print(f"{'n':>6} {'target':>8} {'draft':>8} {'tree':>8} {'judge':>8} {'commit':>8} {'outside forwards':>17}")
+    assert pair.draft is not None
+    for n in SIZES:
+        steps = step_times(pair, OptTree(draft=pair.draft, n=n, delta=0.2), prompt_ids, new, temperature)
+        names = ("score_s", "draft_s", "tree_s", "judge_s", "commit_s")
+        means = [1e3 * statistics.fmean(getattr(step, name) for step in steps) for name in names]
+        print(f"{n:>6} " + " ".join(f"{value:>8.2f}" for value in means) + f" {share_outside(steps):>16.1%}")
+
+
+def compare(
+    ours: Callable[[list[int]], int], theirs: Callable[[list[int]], int], prompt_ids: list[list[int]], rounds: int
+) -> tuple[float, float, list[float]]:
+    """Tokens per second of both arms, and the ratio ours / theirs of every alternating pair of measurements."""
+    speeds: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds):
+        for at, ids in enumerate(prompt_ids):
+            order = (0, 1) if (number + at) % 2 == 0 else (1, 0)
+            for arm in order:
+                start = time.perf_counter()
+                tokens = (ours, theirs)[arm](ids)
+                speeds[arm].append(tokens / (time.perf_counter() - start))
+    return statistics.median(speeds[0]), statistics.median(speeds[1]), [a / b for a, b in zip(*speeds, strict=True)]
+
+
+def print_speeds(pair: Pair, prompt_ids: list[list[int]], new: int, rounds: int) -> None:
+    """Our autoregressive loop and our chain of 4 against generate and assisted generation, prefill included."""
+    assert pair.draft is not None
+    model, assistant, eos = pair.target.model, pair.draft.model, eos_token_ids(pair)
+    assistant.generation_config.num_assistant_tokens = 4  # a constant draft of four tokens, as our chain
+    assistant.generation_config.num_assistant_tokens_schedule = "constant"
+    assistant.generation_config.assistant_confidence_threshold = 0.0
+
+    def engine(drafter: Drafter) -> Callable[[list[int]], int]:
+        def run(ids: list[int]) -> int:
+            done = generate(pair.target, drafter, TargetSample(), ids, max_new_tokens=new, eos_token_ids=eos)
+            return len(done.tokens)
+
+        return run
+
+    def stock(**options: object) -> Callable[[list[int]], int]:
+        def run(ids: list[int]) -> int:
+            out = model.generate(
+                torch.tensor([ids]),
+                attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+                max_new_tokens=new,
+                do_sample=False,
+                pad_token_id=pair.tokenizer.eos_token_id,
+                **options,
+            )
+            return out.shape[1] - len(ids)
+
+        return run
+
+    chain = StaticTree(draft=pair.draft, shape=shapes.chain(4))
+    arms = [
+        ("autoregressive / generate", engine(Autoregressive()), stock()),
+        ("chain of 4 / assisted generation", engine(chain), stock(assistant_model=assistant)),
+        ("chain of 4 / generate", engine(chain), stock()),
+    ]
+    print(f"\nTokens per second with prefill, greedy, {new} new tokens, medians of {rounds} x {len(prompt_ids)} pairs")
+    print(f"{'ours / transformers':<34} {'ours':>8} {'theirs':>8} {'ratio':>7} {'quartiles':>14}")
+    for name, ours, theirs in arms:
+        compare(ours, theirs, prompt_ids[:1], 1)  # warm-up
+        fast, slow, ratios = compare(ours, theirs, prompt_ids, rounds)
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        print(f"{name:<34} {fast:>8.0f} {slow:>8.0f} {middle:>7.2f} {f'{low:.2f} - {high:.2f}':>14}")
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--prompts", type=int, default=6)
+    parser.add_argument("--new", type=int, default=128, help="new tokens per prompt")
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    pair = tiny_pair()
+    conversations: list[Conversation] = prompts(args.prompts)
+    prompt_ids = [pair.tokenizer(conversation.turns[0])["input_ids"] for conversation in conversations]
+    print(f"embedded pair, {pair.target.dtype}, {pair.target.device}, {torch.get_num_threads()} threads")
+    for temperature in (0.0, 1.0):
+        print_shares(pair, prompt_ids, args.new, temperature)
+    print_speeds(pair, prompt_ids, args.new, args.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Cells as `bench.run` makes them from overrides, and pairs whose words are their token ids."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from checkpoints import word_tokenizer
+from conftest import random_llama
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from bench.cell import Cell
+from bench.run import CONF, _execute, cell_of
+from specdec_core import Sampling
+from specdec_core.models import Pair
+
+QUIET = ("runtime.device=cpu", "runtime.progress=false", "runtime.num_threads=1")
+
+
+def config(*overrides: str) -> DictConfig:
+    """What Hydra makes of a command line."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", overrides=[*QUIET, *overrides])
+
+
+def execute(results: Path, *overrides: str, job: int = 0) -> str:
+    """Run a cell in this process, as one job of a sweep; its status."""
+    return _execute(config(f"results_dir={results}", *overrides), job)
+
+
+def word_pair(*, positions: int = 256, eos: int | None = None) -> Pair:
+    """A random pair of 61 tokens; the text "w3 w7" is the prompt [3, 7]."""
+    target, draft = random_llama(0, positions=positions), random_llama(1, layers=1, positions=positions)
+    target.model.generation_config.eos_token_id = eos
+    return Pair(target, draft, word_tokenizer([f"w{number}" for number in range(61)]))
+
+
+def cell(*overrides: str, new: int = 12, temperature: float | None = None, dataset: Any = None, **changes: Any) -> Cell:
+    """A cell that decodes `new` tokens; `dataset` and the other changes replace fields."""
+    made = cell_of(config(f"decoding.max_new_tokens={new}", *overrides))
+    if temperature is not None:
+        changes["sampling"] = Sampling(temperature)
+    return replace(made, dataset=replace(made.dataset, **dataset or {}), **changes)

@@ -1,0 +1,219 @@
+"""Both arms on the same prompts, turn after turn: rows, audit, failures and random streams."""
+
+from typing import Any
+
+import pytest
+import torch
+from cells import cell, word_pair
+
+from bench import measurement
+from bench.cell import Cell
+from bench.datasets import Conversation
+from bench.measurement import Measurement, eos_token_ids
+from bench.records import AUTOREGRESSIVE, METHOD
+from bench.rows import Rows
+from specdec_core import CausalLM, Sampling, TokenTree, Verdict
+from specdec_core.drafters import Autoregressive
+from specdec_core.models import ModelOutput, Pair
+
+ONE = Conversation("one", ("w3 w1 w4", "w1 w5"), category="words")
+TWO = Conversation("two", ("w2 w7 w1 w8",))
+LONG = Conversation("long", (" ".join(["w9"] * 300), "w1"))
+LATE = Conversation("late", ("w6 w6", " ".join(["w9"] * 300), "w1"))
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    return word_pair()
+
+
+@pytest.fixture(scope="module")
+def chain() -> Cell:
+    return cell("drafter=chain4")
+
+
+def measured(cell: Cell, pair: Pair, *conversations: Conversation, **options: Any) -> Rows:
+    rows = Rows()
+    measurement = Measurement(cell, pair, rows, **options)
+    for conversation in conversations:
+        measurement.run(conversation)
+    return rows
+
+
+def outputs(rows: Rows) -> dict[tuple[str, int, str], list[int]]:
+    return {(row.prompt_id, row.turn, row.arm): row.output_ids for row in rows.prompts}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[int], int]]:
+    """Arm, prompt and seed of every decoding, in order."""
+    seen: list[tuple[str, list[int], int]] = []
+    original = measurement.generate
+
+    def generate(target: CausalLM, drafter: Any, rule: Any, prompt_ids: list[int], **options: Any) -> Any:
+        arm = AUTOREGRESSIVE if isinstance(drafter, Autoregressive) else METHOD
+        seen.append((arm, list(prompt_ids), options["rng"].initial_seed()))
+        return original(target, drafter, rule, prompt_ids, **options)
+
+    monkeypatch.setattr(measurement, "generate", generate)
+    return seen
+
+
+def test_both_arms_decode_the_same_prompts_and_the_history_is_the_methods(chain, pair, calls):
+    rows = measured(chain, pair, ONE, TWO)
+    first, second, other = (calls[start : start + 2] for start in (0, 2, 4))
+    for turn in (first, second, other):
+        assert {arm for arm, _, _ in turn} == {METHOD, AUTOREGRESSIVE}
+        assert turn[0][1] == turn[1][1]
+        assert turn[0][2] != turn[1][2], "the arms have random streams of their own"
+    assert first[0][1] == [3, 1, 4]
+    assert second[0][1] == [3, 1, 4, *outputs(rows)["one", 0, METHOD], 1, 5]
+    assert other[0][1] == [2, 7, 1, 8]
+    assert first[0][0] != second[0][0], "the arms take turns at going first"
+    assert [row.num_prompt_tokens for row in rows.prompts] == [3, 3, 17, 17, 4, 4]
+    assert {(row.category, row.status, row.error) for row in rows.prompts[:4]} == {("words", "ok", None)}
+
+
+def test_sampled_history_is_the_methods_too(pair, calls):
+    rows = measured(cell("drafter=chain4", temperature=1.0), pair, ONE)
+    answers = outputs(rows)
+    assert answers["one", 0, METHOD] != answers["one", 0, AUTOREGRESSIVE]
+    assert calls[2][1] == calls[3][1] == [3, 1, 4, *answers["one", 0, METHOD], 1, 5]
+
+
+def test_rows_agree_with_each_other(chain, pair):
+    rows = measured(chain, pair, ONE, TWO)
+    for prompt in rows.prompts:
+        assert prompt.num_new_tokens == len(prompt.output_ids) == 12
+        assert prompt.prefill_s > 0 < prompt.decode_s
+        if prompt.arm == AUTOREGRESSIVE:
+            assert prompt.num_steps == 11
+            continue
+        steps = [step for step in rows.steps if (step.prompt_id, step.turn) == (prompt.prompt_id, prompt.turn)]
+        assert [step.step for step in steps] == list(range(prompt.num_steps))
+        assert sum(step.kept for step in steps) == 11
+        assert sum(s.draft_s + s.tree_s + s.score_s + s.judge_s + s.commit_s for s in steps) == pytest.approx(
+            prompt.decode_s
+        )
+    assert {row.run_id for row in (*rows.prompts, *rows.steps)} == {chain.run_id}
+
+
+def test_greedy_outputs_are_audited_as_identical(pair, tiny):
+    for drafter in ("chain4", "opt_tree"):
+        for rows in (
+            measured(cell(f"drafter={drafter}"), pair, ONE, TWO),
+            measured(cell(f"drafter={drafter}"), tiny, Conversation("text", ("def main():\n",))),
+        ):
+            audits = {(row.identical, row.first_divergence, row.divergence_gap) for row in rows.prompts}
+            assert audits == {(True, None, None)}
+            assert len({row.output_sha256 for row in rows.prompts if row.turn == 0}) == len(rows.prompts) // 2 - (
+                rows.prompts[-1].turn + any(row.turn for row in rows.prompts) - rows.prompts[-1].turn
+            )
+
+
+class Wrong:
+    """Accepts the first drafted token whatever the target thinks of it, so that its output soon differs."""
+
+    lossless_for: frozenset[str] = frozenset()
+
+    def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: torch.Generator) -> Verdict:
+        token = int(tree.tokens[1])
+        return Verdict(torch.tensor([0, 1]), (token,), int(target.logits[1].argmax()))
+
+
+def test_outputs_that_differ_name_the_place_and_the_gap(chain, pair):
+    rows = measured(cell("drafter=chain4", rule=Wrong(), allow_lossy=True), pair, TWO)
+    by_arm = {row.arm: row for row in rows.prompts}
+    ours, own = (by_arm[arm].output_ids for arm in (METHOD, AUTOREGRESSIVE))
+    at = next(index for index in range(12) if ours[index] != own[index])
+    assert (by_arm[METHOD].identical, by_arm[METHOD].first_divergence) == (False, at)
+    with torch.inference_mode():
+        logits = pair.target.model(torch.tensor([[2, 7, 1, 8, *own[:at]]])).logits[0, -1]
+    best = logits.topk(2)
+    assert by_arm[METHOD].divergence_gap == pytest.approx(float(best.values[0] - best.values[1]), abs=1e-4)
+    assert int(best.indices[0]) == own[at]
+    assert by_arm[AUTOREGRESSIVE].identical is True
+    assert rows.aggregates()["identical"] == 0
+
+
+def test_no_audit_where_there_is_nothing_to_compare(chain, pair):
+    sampled = measured(cell("drafter=chain4", temperature=0.7), pair, TWO)
+    alone = measured(chain, pair, TWO, baseline=False)
+    assert [row.arm for row in alone.prompts] == [METHOD]
+    for row in (*sampled.prompts, *alone.prompts):
+        assert (row.identical, row.first_divergence, row.divergence_gap) == (None, None, None)
+    assert alone.aggregates()["speedup"] is None
+    assert alone.aggregates()["mal"] >= 1
+
+
+def test_a_prompt_that_is_too_long_is_a_failed_row_and_the_others_go_on(chain, pair):
+    """A later turn that fails leaves those before it, and ends its conversation."""
+    rows = measured(chain, pair, LONG, LATE, TWO)
+    kept = {(row.prompt_id, row.turn, row.arm): row for row in rows.prompts}
+    assert set(kept) == {
+        ("long", 0, METHOD),
+        ("late", 1, METHOD),
+        *((name, 0, arm) for name in ("late", "two") for arm in (METHOD, AUTOREGRESSIVE)),
+    }
+    for key in (("long", 0, METHOD), ("late", 1, METHOD)):
+        row = kept[key]
+        assert (row.status, row.finish, row.output_ids, row.decode_s) == ("failed", "failed", [], 0)
+        assert "the target has 256 positions" in row.error
+        assert "12 more" in row.error
+    assert {row.status for key, row in kept.items() if key[0] == "two"} == {"ok"}
+    alone = measured(chain, pair, TWO)
+    assert outputs(rows)["two", 0, METHOD] == outputs(alone)["two", 0, METHOD]
+
+
+def test_failed_prompts_enter_no_average(chain, pair):
+    rows = measured(chain, pair, LONG, TWO)
+    found = rows.aggregates()
+    assert (found["num_conversations"], found["num_failed"]) == (1, 1)
+    rows.prompts[:] = [row for row in rows.prompts if row.prompt_id == "two"]
+    assert rows.aggregates() == found | {"num_failed": 0}
+
+
+def test_the_datasets_limit_on_all_tokens_shortens_the_answer(pair):
+    limited = cell("drafter=chain4", dataset={"max_total_tokens": 9})
+    rows = measured(limited, pair, TWO, ONE)
+    by_key = {(row.prompt_id, row.turn, row.arm): row for row in rows.prompts}
+    assert by_key["two", 0, METHOD].num_new_tokens == by_key["two", 0, AUTOREGRESSIVE].num_new_tokens == 5
+    assert by_key["one", 0, METHOD].num_new_tokens == 6
+    assert by_key["one", 1, METHOD].error == "the prompt has 11 tokens of 9 allowed in all"
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_random_streams_belong_to_the_prompt(temperature, pair):
+    sampled = cell("drafter=branching_4_2_2_1_wor", temperature=temperature)
+    both, alone = measured(sampled, pair, ONE, TWO), measured(sampled, pair, TWO)
+    warm = Rows()
+    started = Measurement(sampled, pair, warm)
+    started.warm_up(ONE)
+    assert warm == Rows()
+    started.run(TWO)
+    first = {key: tokens for key, tokens in outputs(both).items() if key[0] == "two"}
+    assert first == outputs(alone) == outputs(warm)
+    assert len({tuple(tokens) for tokens in outputs(both).values()}) == 6
+
+
+def test_the_seed_decides_what_is_sampled(pair):
+    def sampled(seed: int) -> dict[tuple[str, int, str], list[int]]:
+        return outputs(measured(cell("drafter=chain4", f"seed={seed}", temperature=1.0), pair, ONE, TWO))
+
+    one, again, other = sampled(1), sampled(1), sampled(2)
+    assert one == again
+    assert all(one[key] != other[key] for key in one)
+
+
+@pytest.mark.parametrize(("given", "found"), [(7, [7]), ([7, 8], [7, 8]), (None, [])])
+def test_the_tokens_that_end_an_answer(given, found):
+    assert eos_token_ids(word_pair(eos=given)) == found
+
+
+def test_eos_of_the_tokenizer_where_the_model_names_none(pair):
+    free = outputs(measured(cell("drafter=chain4"), pair, TWO))["two", 0, METHOD]
+    ended = word_pair()
+    ended.tokenizer.eos_token = f"w{free[5]}"
+    rows = measured(cell("drafter=chain4"), ended, TWO)
+    assert {row.finish for row in rows.prompts} == {"eos"}
+    assert {tuple(row.output_ids) for row in rows.prompts} == {tuple(free[: free.index(free[5]) + 1])}
