@@ -52,7 +52,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """How it is run; does not change what is measured."""
+    """How it is run. Of these only dtype and attention are part of the cell's identity."""
 
     device: str = "auto"
     dtype: str = "auto"

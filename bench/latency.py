@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import torch
 from tqdm import tqdm
@@ -21,7 +22,8 @@ def measure(spec: PairSpec, grid: LatencyGrid, runtime: Runtime, store: Store) -
     pair = load_pair(spec.target, spec.draft, device=runtime.device, dtype=runtime.dtype, attention=runtime.attention)
     dtype = str(pair.target.dtype).removeprefix("torch.")
     facts = collect(str(pair.target.device), dtype, runtime.attention)
-    cell = run_id({"latency": spec.name, "device": facts["device_name"], "dtype": dtype})
+    identity = {"latency": asdict(grid), "pair": asdict(spec), "attention": runtime.attention}
+    cell = run_id(identity | {"device": facts["device_name"], "dtype": dtype})
     rows: list[LatencyRow] = []
     for role, model, name in (
         ("target", pair.target, spec.target.id),
@@ -67,6 +69,8 @@ def forward_times(model: CausalLM, num_tokens: int, grid: LatencyGrid) -> Iterat
         with clock.span("forward"):
             model.extend(tokens)
         model.cache.truncate(grid.num_prefix)
+        if model.device.type == "cuda":  # one forward at a time, as in decoding: launches must not overlap the last
+            torch.cuda.synchronize(model.device)
     clock.read()
     return (span.seconds() for span in clock.spans if span.step == 0)
 

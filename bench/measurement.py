@@ -100,7 +100,7 @@ class Measurement:
             self.rows.prompts.append(prompt_row(*key, arm, len(turn.prompt), generation, **audit))
         self.rows.steps.extend(step_rows(*key, done[METHOD]))
         if self.record_nodes:  # a pass of its own: the instrument would be in the measured time
-            recorder = NodeRecorder(self.cell.run_id, turn.conversation.id, turn.number)
+            recorder = NodeRecorder(self.cell.run_id, turn.conversation.id, turn.number, self.cell.sampling)
             self._decode(turn, METHOD, turn.max_new_tokens, recorder)
             self.rows.nodes.extend(recorder.rows)
         return done[METHOD]

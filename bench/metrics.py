@@ -84,7 +84,7 @@ def acceptance_by_depth(steps: pd.DataFrame) -> pd.Series:
 def tokens_per_s(prompts: pd.DataFrame, arm: str) -> float:
     """Decoded tokens per second of an arm, without the prefill and the first new token, which is drawn from it."""
     rows = _ok(prompts, arm)
-    return _ratio(_sum(rows, "num_new_tokens") - len(rows), _sum(rows, "decode_s"))
+    return _ratio(_sum(rows, "num_decoded_tokens"), _sum(rows, "decode_s"))
 
 
 def tokens_per_s_with_prefill(prompts: pd.DataFrame, arm: str) -> float:

@@ -92,6 +92,7 @@ class PromptRow:
     error: str | None
     num_prompt_tokens: int
     num_new_tokens: int
+    num_decoded_tokens: int  # of decoding steps; with a pending root all but the first, which the prefill gives
     num_steps: int
     finish: str  # eos | length | failed
     prefill_s: float

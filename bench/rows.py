@@ -58,8 +58,8 @@ class Rows:
         return {name: float(value) if math.isfinite(value) else None for name, value in values.items()} | counts
 
     def _seconds_per_token(self, arm: str) -> float:
-        rows = [row for row in self.prompts if row.arm == arm and row.num_new_tokens > 1]
-        return sum(row.decode_s for row in rows) / max(sum(row.num_new_tokens - 1 for row in rows), 1)
+        rows = [row for row in self.prompts if row.arm == arm]
+        return sum(row.decode_s for row in rows) / max(sum(row.num_decoded_tokens for row in rows), 1)
 
 
 @dataclass(slots=True)
@@ -70,6 +70,8 @@ class Outcome:
     error: str | None = None
     device: str | None = None
     dtype: str | None = None
+    target_revision: str | None = None
+    draft_revision: str | None = None
     prompts_sha256: str = ""
     draws: str = ""
     lossless: bool = False
@@ -95,6 +97,7 @@ def prompt_row(
         error=None,
         num_prompt_tokens=num_prompt_tokens,
         num_new_tokens=len(generation.tokens),
+        num_decoded_tokens=sum(step.kept for step in generation.steps),
         num_steps=len(generation.steps),
         finish=generation.finish,
         prefill_s=generation.prefill_s,
@@ -136,9 +139,9 @@ def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRo
         created_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
         pair=cell.pair.name,
         target_id=target.id,
-        target_revision=target.revision,
+        target_revision=outcome.target_revision or target.revision,
         draft_id=draft.id if draft else None,
-        draft_revision=draft.revision if draft else None,
+        draft_revision=outcome.draft_revision or (draft.revision if draft else None),
         dataset=cell.dataset.name,
         dataset_id=datasets.source_id(cell.dataset, runtime.data_dir) if outcome.prompts_sha256 else cell.dataset.name,
         prompts_sha256=outcome.prompts_sha256,

@@ -14,18 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from bench import latency, runner
+from bench import latency, runner, templates
 from bench.cell import Cell, LatencyGrid, PairSpec, Runtime
 from bench.datasets import DatasetSpec
 from bench.embedded import TINY
+from bench.identity import fingerprint_data, fingerprint_folder, identity
 from bench.names import unknown
 from bench.store import Store, run_id
 from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, ModelSpec
+from specdec_core.models.loading import resolve_device, resolve_dtype
 from specdec_core.sampling import Sampling
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -34,12 +37,22 @@ log = logging.getLogger(__name__)
 
 
 def scientific_config(cfg: DictConfig) -> dict[str, Any]:
-    """What is measured, as plain values: `run_id` is its hash. Paths, launcher and device are not in it."""
+    """What is measured, as plain values, with fingerprints of local files. No paths, launcher or device."""
     plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     config = {axis: plain[axis] for axis in ("pair", "dataset", "drafter", "verifier", "decoding", "seed", "limit")}
+    pair, runtime = config["pair"], plain["runtime"]
+    for role in ("target", "draft"):
+        if pair[role] and (folder := Path(_model_of(pair[role]).source)).is_dir():
+            pair[role]["files_sha256"] = fingerprint_folder(folder)
+    pair["template_sha256"] = templates.sha256(pair["template"])
     if plain["data_dir"]:
-        config["dataset"]["source"] = "folder"
-    config["runtime"] = {key: plain["runtime"][key] for key in ("dtype", "attention")}
+        prompts = fingerprint_data(dataset_of(cfg), Path(plain["data_dir"]))
+        config["dataset"] |= {"source": "folder", "prompts_sha256": prompts}
+    device = torch.device(resolve_device(runtime["device"]))
+    config["runtime"] = {
+        "dtype": str(resolve_dtype(runtime["dtype"], device)).removeprefix("torch."),
+        "attention": runtime["attention"],
+    }
     return config
 
 
@@ -49,12 +62,11 @@ def cell_of(cfg: DictConfig) -> Cell:
     drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))
     name, method = drafter.pop("name"), drafter.pop("method")
     rule, allow_lossy = verifier.pop("name"), verifier.pop("allow_lossy")
-    dataset = DatasetSpec.from_config({**config["dataset"], "source": cfg.dataset.source})
     return Cell(
-        run_id=run_id(config),
+        run_id=run_id(identity(config)),
         experiment=cfg.name,
-        pair=pair_of(config["pair"]),
-        dataset=dataset,
+        pair=pair_of(cfg),
+        dataset=dataset_of(cfg),
         drafter=name,
         method=method,
         drafter_params={key: value for key, value in drafter.items() if key != "_target_"},
@@ -70,8 +82,15 @@ def cell_of(cfg: DictConfig) -> Cell:
     )
 
 
-def pair_of(config: Mapping[str, Any]) -> PairSpec:
+def dataset_of(cfg: DictConfig) -> DatasetSpec:
+    """A dataset's yaml."""
+    plain: Any = OmegaConf.to_container(cfg.dataset, resolve=True)
+    return DatasetSpec.from_config(plain)
+
+
+def pair_of(cfg: DictConfig) -> PairSpec:
     """Target and draft of a pair's yaml."""
+    config: Any = OmegaConf.to_container(cfg.pair, resolve=True)
     target, draft = (_model_of(config[role]) if config[role] else None for role in ("target", "draft"))
     if target is None:
         raise ValueError(f"pair {config['name']} has no target")
@@ -129,14 +148,13 @@ def _execute(cfg: DictConfig, job: int) -> str:
     store = Store(Path(cfg.results_dir), cfg.name)
     if "latency" in cfg:
         grid = LatencyGrid(**OmegaConf.to_container(cfg.latency, resolve=True))  # type: ignore[arg-type]
-        pair: Any = OmegaConf.to_container(cfg.pair, resolve=True)
-        return latency.measure(pair_of(pair), grid, runtime_of(cfg), store)
+        return latency.measure(pair_of(cfg), grid, runtime_of(cfg), store)
     return runner.run_cell(cell_of(cfg), runtime_of(cfg), store)
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def main(cfg: DictConfig) -> str:
-    """One cell, or one job of a sweep. A failed cell of a sweep is a row; alone it also ends with exit status 1."""
+    """One cell, or one job of a sweep. A cell that fails in a sweep is a row; alone it ends with exit status 1."""
     context = HydraConfig.get()
     sweep = context.mode == RunMode.MULTIRUN
     try:

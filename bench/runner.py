@@ -1,5 +1,6 @@
 """Runs cells: skip what is done, measure, write rows. A cell that fails is a row, not a crash."""
 
+import gc
 import logging
 import traceback
 
@@ -13,7 +14,7 @@ from bench.rows import Outcome, Rows, run_row
 from bench.store import CellBusyError, Store, StoreError
 from bench.transcript import write_case_study
 from specdec_core.engine import check_lossless
-from specdec_core.errors import SpecdecError
+from specdec_core.errors import PromptError, SpecdecError
 from specdec_core.models import Pair, load_pair
 
 log = logging.getLogger(__name__)
@@ -39,15 +40,19 @@ def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
 
 
 def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
-    status = store.status(cell.run_id)
+    """Whether there is something to do: a cell is done if its row says `ok` and holds what is asked for."""
+    runs = store.read("runs", [cell.run_id])
+    status = None if runs.empty else runs["status"].iloc[-1]
     if runtime.retry_failed:
         return status not in (None, OK)
-    lacks_nodes = runtime.record_nodes and store.read("nodes", [cell.run_id]).empty
-    return runtime.force or status != OK or lacks_nodes
+    if runtime.force or status != OK:
+        return True
+    lacks_baseline = runtime.baseline and runs["autoregressive_tokens_per_s"].isna().all()
+    return bool(lacks_baseline) or (runtime.record_nodes and not store.has("nodes", cell.run_id))
 
 
 def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
-    """Measure and write; the `runs` row last, since it marks the cell as finished."""
+    """Measure and write."""
     rows, outcome = Rows(), Outcome()
     interrupt: KeyboardInterrupt | None = None
     try:
@@ -56,22 +61,29 @@ def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
         outcome.status, outcome.error, interrupt = INTERRUPTED, "stopped by the user", stop
     except (torch.OutOfMemoryError, MemoryError) as problem:
         outcome.status, outcome.error = OOM, _last_lines(problem)
-        torch.cuda.empty_cache()
     except SENTENCES as problem:
         outcome.status, outcome.error = FAILED, str(problem)
     except Exception as problem:  # whatever went wrong, the sweep goes on and the row says what it was
         outcome.status, outcome.error = FAILED, _last_lines(problem)
+    if outcome.status == OOM:  # only now does nothing hold the tensors of the failed step any more
+        _release()
     if outcome.error:
         log.error("%s: %s: %s", cell.label, outcome.status, outcome.error)
+    if outcome.status == OK or store.status(cell.run_id) != OK:  # a failure never replaces finished rows
+        _write(cell, runtime, store, rows, outcome)
+    if interrupt:
+        raise interrupt
+    return outcome.status
+
+
+def _write(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outcome) -> None:
+    """The `runs` row last, since it marks the cell as finished."""
     store.forget(cell.run_id)
     store.write("prompts", cell.run_id, rows.prompts)
     store.write("steps", cell.run_id, rows.steps)
     if runtime.record_nodes:
         store.write("nodes", cell.run_id, rows.nodes)
     store.write("runs", cell.run_id, [run_row(cell, runtime, rows, outcome)])
-    if interrupt:
-        raise interrupt
-    return outcome.status
 
 
 def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outcome) -> None:
@@ -84,6 +96,9 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     outcome.device, outcome.dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
     measurement = Measurement(cell, pair, rows, baseline=runtime.baseline, record_nodes=runtime.record_nodes)
     outcome.draws = measurement.drafter.draws
+    outcome.target_revision, outcome.draft_revision = (
+        getattr(model.config, "_commit_hash", None) if model else None for model in (pair.target, pair.draft)
+    )
     outcome.lossless = check_lossless(measurement.drafter, cell.rule, allow_lossy=cell.allow_lossy)
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
@@ -93,15 +108,25 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
             bar.set_postfix_str(rows.running(), refresh=False)
             if runtime.case_study and generations and number == 0:
                 write_case_study(store.folder, cell, pair, conversation, generations[0])
+    failures = [row.error for row in rows.prompts if row.error]
+    if len(failures) == len(rows.prompts):
+        raise PromptError(f"no prompt could be decoded; the first: {failures[0] if failures else 'there is none'}")
 
 
 def _pair(cell: Cell, runtime: Runtime) -> Pair:
     key = (cell.pair.target, cell.pair.draft, runtime.device, runtime.dtype, runtime.attention)
     if key not in _loaded:
-        _loaded.clear()
+        _release()
         options = {"device": runtime.device, "dtype": runtime.dtype, "attention": runtime.attention}
         _loaded[key] = load_pair(cell.pair.target, cell.pair.draft, **options)
     return _loaded[key]
+
+
+def _release() -> None:
+    """Give the memory of the last pair back: caches refer to their layers and back, so a collection is needed."""
+    _loaded.clear()
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def _last_lines(problem: BaseException, lines: int = 6) -> str:

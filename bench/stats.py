@@ -80,7 +80,7 @@ def paired_speedup(prompts: pd.DataFrame, *, resamples: int = 1000, level: float
     """Speedup: autoregressive decode seconds per decoded token / the method's, with its interval.
 
     Only the turns that ended well in both arms count, and a resampled conversation brings both its arms. The first new
-    token is drawn from the prefill, so a turn has decoded `num_new_tokens` - 1.
+    token is drawn from the prefill, so only `num_decoded_tokens` count.
     """
     pairs = _pairs(prompts)
     if pairs.empty:
@@ -98,7 +98,7 @@ def _pairs(prompts: pd.DataFrame) -> pd.DataFrame:
     if prompts.empty:
         return prompts
     ok = prompts[prompts["status"] == "ok"]
-    ok = ok.assign(seconds=ok["decode_s"], tokens=ok["num_new_tokens"] - 1)[[*_TURN, "arm", "seconds", "tokens"]]
+    ok = ok.assign(seconds=ok["decode_s"], tokens=ok["num_decoded_tokens"])[[*_TURN, "arm", "seconds", "tokens"]]
     method, base = (ok[ok["arm"] == arm] for arm in (METHOD, AUTOREGRESSIVE))
     return method.merge(base, on=_TURN, suffixes=("", "_base"), validate="one_to_one")
 

@@ -85,10 +85,15 @@ class Store:
         runs = self.read("runs", [run_id])
         return None if runs.empty else str(runs["status"].iloc[-1])
 
+    def has(self, table: str, run_id: str) -> bool:
+        """Whether a cell has rows of a table, be they none."""
+        return self._path(table, run_id).exists()
+
     def forget(self, run_id: str) -> None:
-        """Unmark a cell before its rows are replaced, so that a kill leaves no old mark on new rows."""
+        """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or old nodes on new rows."""
         with _explained(self.folder):
-            self._path("runs", run_id).unlink(missing_ok=True)
+            for table in ("runs", "nodes"):
+                self._path(table, run_id).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def lock(self, run_id: str) -> Iterator[None]:

@@ -17,8 +17,8 @@ def write_case_study(folder: Path, cell: Cell, pair: Pair, conversation: Convers
         "title": f"{cell.pair.name}, {cell.drafter}, temperature {cell.sampling.temperature:g}",
         "prompt": conversation.turns[0],
         "pieces": list(pieces(pair, generation)),
-        "mal": sum(step.acceptance_length for step in steps) / len(steps),
-        "tokens_per_s": (len(generation.tokens) - 1) / generation.decode_s,
+        "mal": sum(step.acceptance_length for step in steps) / len(steps) if steps else 0,
+        "tokens_per_s": (len(generation.tokens) - 1) / generation.decode_s if steps else 0,
         "run_id": cell.run_id,
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def write_case_study(folder: Path, cell: Cell, pair: Pair, conversation: Convers
 def pieces(pair: Pair, generation: Generation) -> Iterator[tuple[str, bool]]:
     """The answer in pieces that join to its text; True where the draft proposed the token and the target accepted it.
 
-    A token that ends inside a character is shown with the one that completes it.
+    A token that ends inside a character is shown with the one that completes it, or with the answer's last one.
     """
     drafted = [False]
     for step in generation.steps:
@@ -37,6 +37,7 @@ def pieces(pair: Pair, generation: Generation) -> Iterator[tuple[str, bool]]:
     shown = ""
     for end, by_draft in enumerate(drafted, start=1):
         text = pair.tokenizer.decode(generation.tokens[:end], skip_special_tokens=True)
-        if len(text) > len(shown) and not text.endswith("\N{REPLACEMENT CHARACTER}"):
+        whole = not text.endswith("\N{REPLACEMENT CHARACTER}") or end == len(drafted)
+        if len(text) > len(shown) and whole:
             yield text[len(shown) :], by_draft
             shown = text

@@ -6,6 +6,7 @@ import torch
 from torch import Generator
 
 from specdec_core.drafters.base import Context, Drafter
+from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
 from specdec_core.generation import Generation, Output, Step, Trace
 from specdec_core.layout import tree_layout
@@ -17,6 +18,8 @@ from specdec_core.verifiers.base import Verifier
 
 __all__ = ["Generation", "Step", "Watch", "check_lossless", "generate"]
 
+ROOM_FOR_TREES = 1024
+"""Cache slots beyond prompt and output, so that buffers do not grow while the clock runs."""
 Watch = Callable[[TokenTree, ModelOutput, Verdict], None]
 """Called after every judgement, outside the measured spans; for instruments that need more than a `Step`."""
 
@@ -46,14 +49,13 @@ def generate(
     context = Context(list(prompt_ids), rng, Clock(target.device))
     output, trace, span = Output(max_new_tokens, eos_token_ids), Trace(), context.clock.span
     with span("prefill"):
-        target.reset(len(prompt_ids) + max_new_tokens)
+        target.reset(len(prompt_ids) + max_new_tokens + ROOM_FOR_TREES)
         output.extend(_prefill(target, drafter, context, sampling))
     while not output.finished:
         context.clock.next_step()
         with span("grow"):
             tree = drafter.grow(context)
-        with span("score"):
-            scored = _score(target, tree, context)
+        scored = _score(target, tree, context)
         with span("judge"):
             verdict = _judge(verifier, tree, scored, sampling, context)
         if watch:
@@ -61,7 +63,7 @@ def generate(
         with span("commit"):
             _commit(target, tree, verdict, context)
             drafter.observe(verdict, scored)
-            new = context.advance(verdict)
+            new = context.advance(verdict, scored.hidden)
         trace.add(tree, verdict, *output.extend(new))
     return trace.generation(output, context.clock)
 
@@ -82,6 +84,8 @@ def _check_request(
 ) -> None:
     """Refuse what cannot be decoded, in a sentence."""
     draft = drafter.draft_model
+    if isinstance(draft, CausalDraft) and draft.model is target:
+        raise PairError("target and draft are the same object and would share a cache; wrap the model a second time")
     if draft is not None and draft.vocab_size != target.vocab_size:
         raise PairError(
             f"the draft has a vocabulary of {draft.vocab_size} tokens and the target one of {target.vocab_size}; "
@@ -105,10 +109,12 @@ def _check_request(
 def _prefill(target: CausalLM, drafter: Drafter, context: Context, sampling: Sampling) -> list[int]:
     """Read the prompt; draw the first token and return it, or leave its law to a drafter that starts from it."""
     prompt = torch.tensor(context.tokens, device=target.device)
+    target.keep_hidden = drafter.needs_hidden
     scored = target.prefill(prompt)
     drafter.reset(prompt, scored)
     if drafter.virtual_root:
         context.next_probs = sampling.probs(scored.logits[-1])
+        context.root_hidden = None if scored.hidden is None else scored.hidden[-1]
         return []
     first = int(sampling.draw(scored.logits[-1], context.rng))
     if first < 0:
@@ -118,20 +124,26 @@ def _prefill(target: CausalLM, drafter: Drafter, context: Context, sampling: Sam
 
 
 def _score(target: CausalLM, tree: TokenTree, context: Context) -> ModelOutput:
-    """One target forward over the tree. A virtual root is not fed again: its row is the law that is known already."""
-    fed = slice(1 if context.virtual else 0, None)
-    layout = tree_layout(
-        tree.ancestor_mask[fed, fed],
-        tree.depths[fed] - int(context.virtual),
-        prefix=target.cache.length,
-        max_positions=target.max_positions,
-        dtype=target.dtype,
-    )
-    scored = target(tree.tokens[fed], layout)
+    """One target forward over the tree; a row per node. A virtual root is not fed again: its law is known already."""
+    span, virtual = context.clock.span, int(context.virtual)
+    with span("layout"):
+        target.cache.truncate(len(context.tokens) - 1 + virtual)
+        layout = tree_layout(
+            tree.ancestor_mask[virtual:, virtual:],
+            tree.depths[virtual:] - virtual,
+            prefix=target.cache.length,
+            max_positions=target.max_positions,
+            dtype=target.dtype,
+        )
+    with span("score"):
+        scored = target(tree.tokens[virtual:], layout)
     if context.next_probs is None:
         return scored
-    root = context.next_probs.log().to(scored.logits.dtype)
-    return ModelOutput(torch.cat((root[None], scored.logits)), scored.hidden)
+    logits = torch.cat((context.next_probs.log()[None].to(scored.logits.dtype), scored.logits))
+    hidden = scored.hidden
+    if hidden is not None and context.root_hidden is not None:
+        hidden = torch.cat((context.root_hidden[None], hidden))
+    return ModelOutput(logits, hidden, context.next_probs)
 
 
 def _judge(verifier: Verifier, tree: TokenTree, scored: ModelOutput, sampling: Sampling, context: Context) -> Verdict:

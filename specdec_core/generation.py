@@ -108,7 +108,7 @@ def _step(tree: TokenTree, accepted: int, length: int, kept: int, times: dict[st
         acceptance_length=length,
         kept=kept,
         draft_s=draft.seconds,
-        tree_s=times["grow"].seconds - draft.seconds,
+        tree_s=times["grow"].seconds - draft.seconds + times["layout"].seconds,
         score_s=times["score"].seconds,
         judge_s=times["judge"].seconds,
         commit_s=times["commit"].seconds,

@@ -73,7 +73,8 @@ def draw_tokens(probs: Float[Tensor, "*rows vocab"], k: int, rng: Generator) -> 
     uniform = torch.rand((*probs.shape[:-1], k), dtype=torch.float64, device=probs.device, generator=rng)
     # the largest uniform times the total must not round up to the total, behind which there is no token
     points = uniform.clamp_(max=1 - 2**-52) * cumulative[..., -1:]
-    return torch.searchsorted(cumulative, points, right=True)
+    # rows that are not finite would give the index behind the last token; they are reported where they are judged
+    return torch.searchsorted(cumulative, points, right=True).clamp_(max=probs.shape[-1] - 1)
 
 
 def _exponentials(like: Tensor, rng: Generator) -> Float[Tensor, "*rows vocab"]:
@@ -111,7 +112,7 @@ def without_replacement(probs: Float[Tensor, "rows vocab"], k: int, rng: Generat
     drawn uniformly from the others (Sequoia's fallback), in a second race behind the first.
     """
     clocks = _exponentials(probs, rng)
-    times = torch.where(probs > 0, torch.log(clocks / probs), torch.inf)
+    times = torch.where(probs > 0, clocks / probs, torch.inf)
     first = times.topk(k, dim=-1, largest=False)
     second = torch.where(probs > 0, torch.inf, clocks).topk(k, dim=-1, largest=False).indices
     drawn = first.values.isfinite()

@@ -12,7 +12,7 @@ class TokenTree:
     """A tree of drafted tokens below the last committed one.
 
     Nodes are in an order in which parents come first; siblings stand in draft order. Derived values are computed by
-    pointer doubling, in log2(nodes) tensor operations, once per tree.
+    pointer doubling, in log2(nodes) tensor operations.
     """
 
     tokens: Int[Tensor, " nodes"]

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specdec_core import CausalLM, TokenTree
+from specdec_core import CausalLM, TokenTree, Verdict
 from specdec_core.cache import KVCache
 from specdec_core.drafters import Context
 from specdec_core.models import ModelOutput
@@ -39,17 +39,17 @@ class TableDraft:
     """A draft model whose law at a node is any function of the tokens on its path below the root."""
 
     def __init__(self, vocab: int, law: Any) -> None:
-        self.model = BigramLM(torch.zeros(vocab, vocab))
+        self.vocab_size, self.max_positions, self.device = vocab, None, torch.device("cpu")
         self.law, self.paths, self.expanded = law, [], []
 
     def reset(self, prompt_ids: Tensor, target: ModelOutput) -> None:
         pass
 
-    def begin(self, context: Context) -> Tensor:
+    def begin(self, context: Context) -> ModelOutput:
         self.paths, self.expanded = [], []
-        return self._logits([()])[0]
+        return self._logits([()])
 
-    def expand(self, tokens: Tensor, parents: Tensor) -> Tensor:
+    def expand(self, tokens: Tensor, parents: Tensor) -> ModelOutput:
         new = [
             (*(self.paths[parent] if parent >= 0 else ()), token)
             for token, parent in zip(tokens.tolist(), parents.tolist(), strict=True)
@@ -58,11 +58,11 @@ class TableDraft:
         self.expanded.append(len(new))
         return self._logits(new)
 
-    def keep(self, slots: Tensor) -> None:
+    def commit(self, slots: Tensor, verdict: Verdict, target: ModelOutput) -> None:
         self.kept = [self.paths[slot] for slot in slots.tolist()]
 
-    def _logits(self, paths: list[tuple[int, ...]]) -> Tensor:
-        return torch.stack([self.law(path) for path in paths]).log()
+    def _logits(self, paths: list[tuple[int, ...]]) -> ModelOutput:
+        return ModelOutput(torch.stack([self.law(path) for path in paths]).log())
 
 
 def random_law(vocab: int, seed: int, sharpness: float = 2.0) -> Any:

@@ -70,7 +70,7 @@ def measure(block: Block, run: pd.Series) -> Measured:
 def tokens_per_s(prompts: pd.DataFrame) -> Interval:
     """Decoded tokens per second of the method's arm (`metrics.tokens_per_s`) with its interval."""
     rows = prompts[(prompts["arm"] == METHOD) & (prompts["status"] == "ok")]
-    return stats.ratio_of_sums(rows.assign(decoded=rows["num_new_tokens"] - 1), "decoded", "decode_s")
+    return stats.ratio_of_sums(rows, "num_decoded_tokens", "decode_s")
 
 
 def tree_size(run: pd.Series, steps: pd.DataFrame) -> int | None:

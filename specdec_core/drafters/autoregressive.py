@@ -14,6 +14,7 @@ class Autoregressive:
 
     draws = "topk"
     virtual_root = False
+    needs_hidden = False
     draft_model = None
 
     def __init__(self) -> None:

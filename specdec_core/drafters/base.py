@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from specdec_core.models.causal_lm import CausalLM, ModelOutput
+from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.timing import Clock
 from specdec_core.tree import TokenTree, Verdict
 
@@ -21,18 +22,21 @@ class Context:
     clock: Clock
     """Draft forwards are measured under the name `draft`."""
     next_probs: Float[Tensor, " vocab"] | None = None
-    """Virtual root: the law of the token after it. None for a pending root."""
+    """Virtual root: the law of the token after it, sampling settings applied. None for a pending root."""
+    root_hidden: Float[Tensor, " hidden"] | None = None
+    """The target's features of the last node of the accepted path, if it keeps them."""
 
     @property
     def virtual(self) -> bool:
         """Whether the target has the root in its cache already."""
         return self.next_probs is not None
 
-    def advance(self, verdict: Verdict) -> tuple[int, ...]:
-        """Commit a verdict's tokens, and return them."""
+    def advance(self, verdict: Verdict, hidden: Tensor | None = None) -> tuple[int, ...]:
+        """Commit a verdict's tokens, and return them. `hidden` has the target's features of the tree's nodes."""
         new = verdict.tokens if verdict.next_token is None else (*verdict.tokens, verdict.next_token)
         self.tokens.extend(new)
         self.next_probs = verdict.next_probs
+        self.root_hidden = None if hidden is None else hidden[verdict.path[-1]]
         return new
 
 
@@ -45,8 +49,11 @@ class Drafter(Protocol):
     virtual_root: bool
     """Whether the first level of its trees is drawn from the target's own law (`Context.next_probs`)."""
 
+    needs_hidden: bool
+    """Whether it reads the target's hidden states, at `reset` those of the prompt, at `observe` those of the tree."""
+
     @property
-    def draft_model(self) -> CausalLM | None:
+    def draft_model(self) -> "DraftModel | None":
         """The model it drafts with, to be checked against the target; None if it has none."""
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
@@ -63,21 +70,27 @@ class Drafter(Protocol):
 class DraftModel(Protocol):
     """A model that proposes tokens for the nodes of a growing tree; drafters know no more of it.
 
-    Between `begin` and `keep` it numbers the nodes it was given in the order given: their *slots*.
+    Between `begin` and `commit` it numbers the nodes it was given in the order given: their *slots*.
     """
 
+    vocab_size: int
+    max_positions: int | None
+
     @property
-    def model(self) -> CausalLM:
-        """The model inside."""
+    def device(self) -> torch.device:
+        """Where it takes tokens and gives logits."""
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
-        """Read the prompt."""
+        """Read the prompt; `target` is what the target made of it."""
 
-    def begin(self, context: Context) -> Float[Tensor, " vocab"]:
-        """Read the committed tokens that are still unread, the root last; logits after the root."""
+    def begin(self, context: Context) -> ModelOutput:
+        """Read the committed tokens that are still unread, the root last; one row, of the root."""
 
-    def expand(self, tokens: Int[Tensor, " new"], parents: Int[Tensor, " new"]) -> Float[Tensor, "new vocab"]:
-        """Read one layer of nodes, each below the slot `parents[i]` (-1: the root); logits after each."""
+    def expand(self, tokens: Int[Tensor, " new"], parents: Int[Tensor, " new"]) -> ModelOutput:
+        """Read one layer of nodes, each below the slot `parents[i]` (-1: the root); a row for each."""
 
-    def keep(self, slots: Int[Tensor, " kept"]) -> None:
-        """After judging: the nodes in these slots (on the host) are committed, one after another; forget the others."""
+    def commit(self, slots: Int[Tensor, " kept"], verdict: Verdict, target: ModelOutput) -> None:
+        """Keep the nodes in these slots (on the host), accepted one below another; forget the others.
+
+        `target` has the target's row for every node of the tree, `verdict.path` those that were accepted.
+        """

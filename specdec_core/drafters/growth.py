@@ -10,6 +10,9 @@ from specdec_core.drafters.base import Context, DraftModel
 from specdec_core.sampling import draft_probs, key_index, rank_keys, top_k
 from specdec_core.tree import TokenTree
 
+MAX_LAYER = 1024
+"""Nodes per layer: 1024 parents of 1024 children each are what the index inside a key can tell apart."""
+
 
 class Layer(NamedTuple):
     """Nodes of one depth, best first: path probability descending, then parent, then token id."""
@@ -42,11 +45,13 @@ class Growth:
     ) -> None:
         self.draft, self.size, self.width, self.layer_size = draft, size, width, layer_size
         self.temperature, self.depth, self._used = temperature, 0, 0
-        logits = draft.begin(context)[None]
+        if layer_size > MAX_LAYER or size > MAX_LAYER:
+            raise ValueError(f"trees of more than {MAX_LAYER} nodes per layer are not supported, {size} were asked for")
+        logits = draft.begin(context).logits
         device = logits.device
         self._best = torch.zeros(0, dtype=torch.long, device=device)
         self._paths = torch.ones(1, dtype=torch.float64, device=device)
-        self._tokens = [torch.tensor(context.tokens[-1:], device=device)]
+        self._tokens = [torch.full((1,), context.tokens[-1], device=device)]
         self._parents = [torch.full((1,), -1, device=device)]
         self._edges = [torch.ones(1, device=device)]
         self._slots = [torch.full((1,), -1, device=device)]
@@ -67,7 +72,7 @@ class Growth:
         """Let the draft read the `count` best nodes of the last layer, and add the layer below them."""
         layer = self.layer
         count = min(count, layer.tokens.shape[0])
-        logits = self.draft.expand(layer.tokens[:count], self._layer_slots[layer.parents[:count]])
+        logits = self.draft.expand(layer.tokens[:count], self._layer_slots[layer.parents[:count]]).logits
         self._layer_slots = torch.arange(self._used, self._used + count, device=logits.device)
         self._slots[-1][:count] = self._layer_slots
         self._used += count

@@ -41,6 +41,8 @@ class OptTree(TreeDrafter):
         before = 0.0
         while growth.depth < self.max_depth:
             expected, alive = growth.progress()
+            if growth.depth == 1:
+                expected = min(expected, 1.0)  # the probabilities of one layer may round to more
             if not expected - before > self.delta or not alive:
                 break
             growth.deepen(alive if self.prune_dead else n)

@@ -53,8 +53,8 @@ class StaticTree(TreeDrafter):
 
     def grow(self, context: Context) -> TokenTree:
         """Draft level by level."""
-        logits = self.draft.begin(context)[None]
-        tokens = [torch.tensor(context.tokens[-1:], device=logits.device)]
+        logits = self.draft.begin(context).logits
+        tokens = [torch.full((1,), context.tokens[-1], device=logits.device)]
         edges = [torch.ones(1, device=logits.device)]
         laws = []
         for level in self._levels:
@@ -64,7 +64,7 @@ class StaticTree(TreeDrafter):
             tokens.append(ids[level.rows, level.ranks])
             edges.append(probs[level.rows, level.ranks])
             if level.inner.shape[0]:
-                logits = self.draft.expand(tokens[-1][level.inner], level.parent_slots)
+                logits = self.draft.expand(tokens[-1][level.inner], level.parent_slots).logits
         return TokenTree(torch.cat(tokens), self._parents, torch.cat(edges), self._laws(laws))
 
     def _laws(self, laws: list[Tensor]) -> Float[Tensor, "nodes vocab"] | None:

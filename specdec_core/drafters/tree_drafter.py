@@ -15,6 +15,7 @@ class TreeDrafter:
 
     draws = "topk"
     virtual_root = False
+    needs_hidden = False
 
     def __init__(self, draft: CausalLM | DraftModel, draft_temperature: float) -> None:
         if not draft_temperature > 0:
@@ -24,9 +25,9 @@ class TreeDrafter:
         self._slots: Int[Tensor, " nodes"] = torch.zeros(0, dtype=torch.long)
 
     @property
-    def draft_model(self) -> CausalLM:
-        """The model inside."""
-        return self.draft.model
+    def draft_model(self) -> DraftModel:
+        """What it drafts with."""
+        return self.draft
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
         """Begin a sequence."""
@@ -35,4 +36,4 @@ class TreeDrafter:
     def observe(self, verdict: Verdict, target: ModelOutput) -> None:
         """Keep the accepted nodes that the draft has read; the deepest one may be a node it never read (slot -1)."""
         slots = self._slots.cpu()[verdict.path[1:]]
-        self.draft.keep(slots[slots >= 0])
+        self.draft.commit(slots[slots >= 0], verdict, target)

@@ -19,21 +19,22 @@ class ModelOutput:
     """As the model gives them; rows of the new tokens in order (of the last one only, after a prefill)."""
     hidden: Float[Tensor, "tokens hidden"] | None = None
     """The features that the output matrix reads (after the final norm), of all new tokens; None unless asked for."""
+    root_probs: Float[Tensor, " vocab"] | None = None
+    """Virtual root: its law, sampling settings applied, which stands in place of the first row of `logits`."""
 
 
 class CausalLM:
     """A decoder from transformers with its own cache. No modeling file is forked: trees enter by mask and positions."""
 
-    def __init__(self, model: Any, *, keep_hidden: bool = False) -> None:
+    def __init__(self, model: Any) -> None:
         self.model = model.eval()
         self.config = model.config
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
-        self.max_positions: int | None = getattr(self.config, "max_position_embeddings", None)
-        self.keep_hidden = keep_hidden
+        self.max_positions = _max_positions(self.config)
+        self.keep_hidden = False
         self.cache = KVCache(self.config.num_hidden_layers, capacity=0)
         self._hidden: Tensor | None = None
-        if keep_hidden:
-            model.get_decoder().register_forward_hook(self._remember_hidden)
+        model.get_decoder().register_forward_hook(self._remember_hidden)
 
     @property
     def device(self) -> torch.device:
@@ -80,4 +81,12 @@ class CausalLM:
         return ModelOutput(logits, hidden)
 
     def _remember_hidden(self, module: Any, args: Any, output: Any) -> None:
-        self._hidden = output[0][0]
+        if self.keep_hidden:
+            self._hidden = output[0][0]
+
+
+def _max_positions(config: Any) -> int | None:
+    """Positions of the model. A sliding window ends them too: our masks let every token see the whole prefix."""
+    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    bounds = [bound for bound in (getattr(config, "max_position_embeddings", None), window) if bound]
+    return min(bounds, default=None)

@@ -133,6 +133,8 @@ def _fetch(factory: Any, spec: ModelSpec, **options: Any) -> Any:
     """`factory.from_pretrained`, with one sentence for what may be wrong."""
     try:
         return factory.from_pretrained(spec.source, revision=spec.revision or "main", **options)
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
     except Exception as error:  # broken files raise errors of many libraries, without a common class
         raise LoadError(_reason(spec, error)) from error
 

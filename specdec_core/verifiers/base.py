@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.models.causal_lm import ModelOutput
-from specdec_core.sampling import Sampling
+from specdec_core.sampling import Sampling, draw_tokens
 from specdec_core.tree import TokenTree, Verdict
 
 ALL_DRAWS = frozenset({"topk", "iid", "without_replacement"})
@@ -23,6 +23,14 @@ class Verifier(Protocol):
 
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
         """Accept a path of the tree and add the target's token; `target` has a row per node."""
+
+
+def target_choices(target: ModelOutput, sampling: Sampling, rng: Generator) -> Int[Tensor, " nodes"]:
+    """The target's own token after every node, -1 where its logits are not finite; a virtual root's from its law."""
+    choices = sampling.draw(target.logits, rng)
+    if target.root_probs is not None:
+        choices[:1] = draw_tokens(target.root_probs, 1, rng)
+    return choices
 
 
 def follow(tree: TokenTree, choices: Int[Tensor, " nodes"]) -> Verdict:

@@ -6,7 +6,7 @@ from specdec_core.errors import PairError
 from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling
 from specdec_core.tree import TokenTree, Verdict
-from specdec_core.verifiers.base import ALL_DRAWS, follow
+from specdec_core.verifiers.base import ALL_DRAWS, follow, target_choices
 
 
 class Greedy:
@@ -21,4 +21,4 @@ class Greedy:
                 f"verifier=greedy judges at temperature 0 only, not at {sampling.temperature}; "
                 "use verifier=target_sample"
             )
-        return follow(tree, sampling.draw(target.logits, rng))
+        return follow(tree, target_choices(target, sampling, rng))

@@ -5,7 +5,7 @@ from torch import Generator
 from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling
 from specdec_core.tree import TokenTree, Verdict
-from specdec_core.verifiers.base import ALL_DRAWS, follow
+from specdec_core.verifiers.base import ALL_DRAWS, follow, target_choices
 
 
 class TargetSample:
@@ -19,4 +19,4 @@ class TargetSample:
 
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
         """One race over all nodes, then the walk."""
-        return follow(tree, sampling.draw(target.logits, rng))
+        return follow(tree, target_choices(target, sampling, rng))

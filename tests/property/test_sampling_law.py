@@ -41,7 +41,7 @@ def p_value(counts: dict[tuple[int, ...], int], law: dict[tuple[int, ...], float
     if rare > 1:
         observed.append(SAMPLES - sum(observed))
         expected.append(rare)
-    return stats.chisquare(observed, torch.tensor(expected) / sum(expected) * sum(observed)).pvalue
+    return stats.chisquare(observed, torch.tensor(expected, dtype=torch.float64) / sum(expected) * SAMPLES).pvalue
 
 
 @pytest.mark.parametrize("name", DRAFTERS)

@@ -23,7 +23,8 @@ def step(prompt="a", turn=0, n=10, depth=4, expected=2.0, accepted=1, length=Non
 def prompt(name="a", arm=METHOD, new=11, steps=4, decode=2.0, prefill=0.5, status="ok", turn=0):
     return PromptRow(
         run_id="r", prompt_id=name, category=None, turn=turn, arm=arm, status=status, error=None, num_prompt_tokens=7,
-        num_new_tokens=new, num_steps=steps, finish="length", prefill_s=prefill, decode_s=decode, output_sha256="0",
+        num_new_tokens=new, num_decoded_tokens=max(new - 1, 0),
+        num_steps=steps, finish="length", prefill_s=prefill, decode_s=decode, output_sha256="0",
         output_ids=[1], identical=None, first_divergence=None, divergence_gap=None,
     )  # fmt: skip
 

@@ -12,7 +12,8 @@ from bench.records import AUTOREGRESSIVE, METHOD
 
 def prompts(*rows):
     columns = ["prompt_id", "turn", "arm", "status", "num_new_tokens", "decode_s"]
-    return pd.DataFrame(rows, columns=columns).assign(run_id="r")
+    frame = pd.DataFrame(rows, columns=columns).assign(run_id="r")
+    return frame.assign(num_decoded_tokens=(frame["num_new_tokens"] - 1).clip(lower=0))
 
 
 def conversations(rng, count=40):

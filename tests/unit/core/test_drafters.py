@@ -123,6 +123,12 @@ def test_threshold_stops_growth_and_every_layer_drafted_is_used():
     assert forwards[0] > forwards[-1]
 
 
+def test_one_layer_never_counts_more_than_1_although_its_probabilities_may_round_to_more():
+    """Sums of float32 probabilities: delta = 1 must stop after one layer all the same."""
+    law = torch.randn(300, 32, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    assert all(not opt_tree(lambda path, row=row: row, vocab=32, n=32, delta=1.0)[1].draft.expanded for row in law)
+
+
 def test_budgets_beyond_the_vocabulary_and_a_vocabulary_of_one():
     tree, _ = opt_tree(random_law(3, 0), n=12, delta=0.0, max_depth=1)
     assert tree.num_drafted == 3

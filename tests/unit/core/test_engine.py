@@ -11,6 +11,7 @@ from specdec_core.engine import check_lossless
 from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
 from specdec_core.models import ModelOutput
 from specdec_core.verifiers import Greedy, TargetSample
+from specdec_core.verifiers.base import target_choices
 
 DRAFTERS = {
     "autoregressive": lambda draft: Autoregressive(),
@@ -149,6 +150,18 @@ def test_watch_sees_every_tree_and_row(toy_target, toy_draft):
     assert [(s.num_drafted + 1, s.num_drafted + 1, s.num_accepted) for s in result.steps] == seen
 
 
+def test_one_object_as_target_and_draft_is_refused(toy_target):
+    drafter = StaticTree(draft=toy_target, shape=shapes.chain(2))
+    with pytest.raises(PairError, match="same object"):
+        generate(toy_target, drafter, Greedy(), PROMPT, max_new_tokens=3)
+
+
+def test_two_wrappers_of_one_model_are_a_pair(toy_target):
+    drafter = StaticTree(draft=CausalLM(toy_target.model), shape=shapes.chain(2))
+    result = generate(toy_target, drafter, Greedy(), PROMPT, max_new_tokens=10)
+    assert [step.acceptance_length for step in result.steps] == [3, 3, 3]
+
+
 class FromTarget(Autoregressive):
     """The smallest target-initialised drafter: the first level from the target's own law, then a draft chain."""
 
@@ -171,7 +184,7 @@ class KeepLaw(TargetSample):
     """Accepts the first level as given and leaves the law after the path to the next step (W = 1: lossless)."""
 
     def judge(self, tree, target, sampling, rng):
-        choices = sampling.draw(target.logits, rng)
+        choices = target_choices(target, sampling, rng)
         path = [0, 1]
         while path[-1] + 1 < tree.num_nodes and choices[path[-1]] == tree.tokens[path[-1] + 1]:
             path.append(path[-1] + 1)
@@ -186,3 +199,46 @@ def test_virtual_roots_give_the_same_tokens_and_waste_no_forward(toy_target):
     assert result.tokens == own_greedy(toy_target, PROMPT, 30)
     assert sum(step.kept for step in result.steps) == 30
     assert toy_target.cache.length == len(PROMPT) + sum(step.acceptance_length for step in result.steps)
+
+
+class FirstLevelFromTarget(StaticTree):
+    """A chain whose first token comes from the target's law and whose rest from a draft model."""
+
+    virtual_root = True
+
+    def grow(self, context: Context) -> TokenTree:
+        assert context.next_probs is not None
+        first = int(torch.multinomial(context.next_probs, 1, generator=context.rng))
+        self.draft.begin(context)
+        second = self.draft.expand(torch.tensor([first]), torch.tensor([-1])).logits.argmax()
+        self._slots = torch.tensor([-1, 0, -1])
+        return TokenTree(
+            torch.tensor([context.tokens[-1], first, int(second)]), torch.tensor([-1, 0, 1]), torch.ones(3)
+        )
+
+
+def test_virtual_roots_with_a_draft_model(toy_target, toy_draft):
+    """The draft has read the root already when its last node was an inner one; it must not read nothing."""
+    drafter = FirstLevelFromTarget(draft=toy_draft, shape=shapes.chain(2))
+    result = generate(toy_target, drafter, KeepLaw(), PROMPT, max_new_tokens=20)
+    assert result.tokens == own_greedy(toy_target, PROMPT, 20)
+
+
+class DrawAtTheRoot(KeepLaw):
+    """Judges the virtual root alone: the law it sees there must be the one that was left, not tempered again."""
+
+    def judge(self, tree, target, sampling, rng):
+        self.drawn = int(target_choices(target, sampling, rng)[0])
+        return super().judge(tree, target, sampling, rng)
+
+
+def test_the_law_at_a_virtual_root_is_tempered_once():
+    table = torch.tensor([[0.0, 1.0, 2.0]] * 3)
+    sampling, rule, rng = Sampling(0.5), DrawAtTheRoot(), torch.Generator().manual_seed(0)
+    counts = torch.zeros(3)
+    for _ in range(600):
+        drafter = FromTarget(table, depth=1)
+        generate(BigramLM(table), drafter, rule, [0], max_new_tokens=1, sampling=sampling, rng=rng)
+        counts[rule.drawn] += 1
+    expected = 600 * sampling.probs(table[0])
+    assert ((counts - expected).abs() < 4 * expected.sqrt() + 1).all()

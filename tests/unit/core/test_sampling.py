@@ -63,6 +63,13 @@ def test_the_ends_of_the_uniform_give_tokens_of_the_support(monkeypatch, rng, un
     assert (p.gather(-1, drawn[:, None]) > 0).all()
 
 
+@pytest.mark.parametrize("draws", ["topk", "iid", "without_replacement"])
+def test_children_of_a_law_that_is_not_finite_are_tokens_of_the_vocabulary(rng, draws):
+    """What is wrong is reported where it is judged; an index behind the vocabulary would kill a CUDA context first."""
+    _, ids = draw_children(torch.full((2, 5), float("nan")), 3, draws, rng)
+    assert ((ids >= 0) & (ids < 5)).all()
+
+
 def test_without_replacement_has_the_law_of_successive_draws(rng):
     q = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
     drawn = without_replacement(q.float().expand(100_000, 4), 2, rng)

@@ -21,9 +21,9 @@ CONFIGS = {
 @pytest.fixture(params=CONFIGS)
 def model(request: pytest.FixtureRequest) -> CausalLM:
     torch.manual_seed(0)
-    return CausalLM(
-        AutoModelForCausalLM.from_config(CONFIGS[request.param], attn_implementation="sdpa"), keep_hidden=True
-    )
+    model = CausalLM(AutoModelForCausalLM.from_config(CONFIGS[request.param], attn_implementation="sdpa"))
+    model.keep_hidden = True
+    return model
 
 
 def plain_logits(model: CausalLM, tokens: list[int]) -> torch.Tensor:

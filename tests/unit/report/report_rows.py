@@ -127,6 +127,7 @@ def prompt_rows(
             error=None,
             num_prompt_tokens=20,
             num_new_tokens=decoded + 1,
+            num_decoded_tokens=decoded,
             num_steps=decoded if arm == "autoregressive" else len(mine),
             finish="length",
             prefill_s=0.01,

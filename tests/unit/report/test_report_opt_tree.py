@@ -29,7 +29,7 @@ def bootstrap(sums: np.ndarray, statistic) -> str:
 def recomputed(results: Results, run_id: str) -> dict[str, str]:
     steps, prompts = (frame[frame["run_id"] == run_id] for frame in (results.steps, results.prompts))
     accepted = steps.groupby("prompt_id")["acceptance_length"].agg(["sum", "count"]).to_numpy()
-    turns = prompts.assign(decoded=prompts["num_new_tokens"] - 1)
+    turns = prompts.assign(decoded=prompts["num_decoded_tokens"])
     arms = turns.pivot_table(index="prompt_id", columns="arm", values=["decode_s", "decoded"], aggfunc="sum")
     times = arms[
         [(column, arm) for arm in ("autoregressive", "method") for column in ("decode_s", "decoded")]

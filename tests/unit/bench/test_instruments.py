@@ -1,0 +1,195 @@
+"""Instruments beside the measurement: rows per node, answers piece by piece, forward times."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from cells import cell, config, word_pair
+from doubles import BigramLM
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import PreTrainedTokenizerFast
+
+from bench import latency
+from bench.cell import LatencyGrid, Runtime
+from bench.datasets import Conversation
+from bench.measurement import Measurement
+from bench.nodes import NodeRecorder
+from bench.records import NodeRow, StepRow
+from bench.report.case_study import read
+from bench.rows import Rows
+from bench.run import pair_of
+from bench.store import Store
+from bench.transcript import pieces, write_case_study
+from specdec_core import Sampling, TokenTree, generate, shapes
+from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree
+from specdec_core.engine import Generation, Step
+from specdec_core.models import ModelOutput, Pair
+from specdec_core.verifiers import TargetSample
+
+TALK = Conversation("talk", ("w3 w1 w4", "w1 w5"))
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    """The target drafts for itself, so that much is accepted."""
+    made = word_pair()
+    return replace(made, draft=word_pair().target)
+
+
+def recorded(pair: Pair, drafter: str, temperature: float, new: int = 23) -> Rows:
+    rows = Rows()
+    made = cell(drafter, new=new, temperature=temperature)
+    Measurement(made, pair, rows, record_nodes=True).run(TALK)
+    return rows
+
+
+def by_step(rows: Rows) -> list[tuple[StepRow, list[NodeRow]]]:
+    return [
+        (step, [node for node in rows.nodes if (node.turn, node.step) == (step.turn, step.step)]) for step in rows.steps
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("drafter", ["opt_tree", "chain4", "branching_4_2_2_1_iid", "autoregressive"])
+def test_nodes_agree_with_steps(drafter, temperature, pair):
+    """The pass of its own decodes the same as the measured one."""
+    rows = recorded(pair, f"drafter={drafter}", temperature)
+    for step, nodes in by_step(rows):
+        assert [node.node for node in nodes] == list(range(1, step.num_drafted + 1))
+        assert max((node.depth for node in nodes), default=0) == step.depth
+        assert sum(node.accepted for node in nodes) == step.num_accepted
+        assert sorted(node.depth for node in nodes if node.accepted) == list(range(1, step.num_accepted + 1))
+        assert all(node.parent_accepted for node in nodes if node.accepted)
+        assert sum(node.path_prob for node in nodes) + 1 == pytest.approx(step.expected_acceptance, rel=1e-5)
+        assert all(0 <= node.path_prob <= node.edge_prob * (1 + 1e-6) for node in nodes)
+        assert all(0 <= node.target_prob <= 1 for node in nodes)
+    assert len(rows.nodes) == sum(step.num_drafted for step in rows.steps)
+    assert any(node.accepted for node in rows.nodes) == (drafter != "autoregressive")
+
+
+def test_the_last_step_may_accept_more_than_is_kept(pair):
+    """The nodes show what was judged, also where the answer ends inside the path by its length or by EOS."""
+    free = recorded(pair, "drafter=chain4", 0.0)
+    tokens = free.prompts[0].output_ids
+    at = next(place for place in range(2, 20, 5) if tokens.index(tokens[place]) == place)
+    ended = replace(pair, tokenizer=word_pair().tokenizer)
+    ended.tokenizer.eos_token = f"w{tokens[at]}"
+    rows = recorded(ended, "drafter=chain4", 0.0)
+    step, nodes = [found for found in by_step(rows) if found[0].turn == 0][-1]
+    assert rows.prompts[0].finish == "eos"
+    assert step.num_accepted == step.kept == 2
+    assert sum(node.accepted for node in nodes) == 4
+    short = recorded(pair, "drafter=chain4", 0.0, new=3)
+    assert [(step.num_accepted, step.kept) for step in short.steps] == [(4, 2)] * 2
+
+
+def test_node_probabilities_are_those_of_draft_and_target(pair):
+    """Checked on a tree of two levels with laws that are known: p at the run's temperature, q as it was drawn."""
+    table = torch.tensor([[0.0, 1.0, 2.0], [2.0, 0.0, 1.0], [1.0, 2.0, 0.0]])
+    target, draft = BigramLM(table), BigramLM(table.flip(1))
+    for temperature, used in ((0.0, 1.0), (0.5, 0.5), (1.0, 1.0)):
+        recorder = NodeRecorder("run", "prompt", 0, Sampling(temperature))
+        trees: list[TokenTree] = []
+
+        def watch(tree: TokenTree, scored: ModelOutput, verdict: object) -> None:
+            trees.append(tree)
+            recorder(tree, scored, verdict)  # noqa: B023
+
+        drafter = StaticTree(draft=draft, shape=shapes.kary(2, 2))
+        options = {"max_new_tokens": 7, "sampling": Sampling(temperature)}
+        generate(target, drafter, TargetSample(), [0], watch=watch, **options)
+        p, q = (table / used).softmax(-1), table.flip(1).softmax(-1)
+        rows = iter(recorder.rows)
+        for tree in trees:
+            for node in range(1, tree.num_nodes):
+                row, before, token = next(rows), int(tree.tokens[tree.parents[node]]), int(tree.tokens[node])
+                assert row.target_prob == pytest.approx(float(p[before, token]), rel=1e-5)
+                assert row.edge_prob == pytest.approx(float(q[before, token]), rel=1e-5)
+        assert next(rows, None) is None
+
+
+@pytest.mark.parametrize(
+    "drafter",
+    [
+        lambda draft: StaticTree(draft=draft, shape=shapes.chain(4)),
+        lambda draft: OptTree(draft=draft, n=20, delta=0.1),
+        lambda draft: Eagle2(draft=draft, total=20, depth=3, k=4),
+    ],
+)
+@pytest.mark.parametrize("new", [1, 2, 24])
+def test_pieces_join_to_the_answer_and_tell_who_said_it(drafter, new, pair, tiny):
+    prompts = {id(pair): [3, 1, 4], id(tiny): tiny.tokenizer("def main():\n")["input_ids"]}
+    for models in (pair, tiny):
+        made = generate(models.target, drafter(models.draft), TargetSample(), prompts[id(models)], max_new_tokens=new)
+        found = list(pieces(models, made))
+        text = models.tokenizer.decode(made.tokens, skip_special_tokens=True)
+        assert "".join(piece for piece, _ in found) == text
+        accepted = sum(min(step.num_accepted, step.kept) for step in made.steps)
+        if models is pair:  # one word, one token
+            assert [piece.strip() for piece, _ in found] == [f"w{token}" for token in made.tokens]
+            assert sum(by_draft for _, by_draft in found) == accepted
+            assert not found[0][1]
+        assert sum(by_draft for _, by_draft in found) <= accepted
+
+
+def steps(count: int) -> list[Step]:
+    """Steps of autoregressive decoding."""
+    return generate(word_pair().target, Autoregressive(), TargetSample(), [1], max_new_tokens=count + 1).steps
+
+
+def bytes_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per byte."""
+    vocab = {character: number for number, character in enumerate(sorted(ByteLevel.alphabet()))}
+    tokenizer = Tokenizer(BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), ByteDecoder()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
+@pytest.mark.parametrize(("text", "cut"), [("né…!", 0), ("né…", 1), ("né…", 2), ("…", 1), ("n", 0)])
+def test_characters_of_several_tokens_are_one_piece(text, cut, pair):
+    """`cut` tokens of the last character are missing: what is there of it is shown as it is decoded."""
+    models = replace(pair, tokenizer=bytes_tokenizer())
+    tokens = models.tokenizer(text)["input_ids"]
+    tokens = tokens[: len(tokens) - cut]
+    found = [piece for piece, _ in pieces(models, Generation(tokens, "length", steps(len(tokens) - 1), 0.1, 0.1))]
+    assert "".join(found) == models.tokenizer.decode(tokens)
+    assert len(found) == len(text)
+
+
+@pytest.mark.parametrize("new", [1, 9])
+def test_a_case_study_is_written_and_read(new, pair, tmp_path):
+    drafter = StaticTree(draft=pair.draft, shape=shapes.chain(4))
+    made = generate(pair.target, drafter, TargetSample(), [3, 1, 4], max_new_tokens=new)
+    write_case_study(tmp_path, cell("drafter=chain4"), pair, TALK, made)
+    study = read(tmp_path)
+    assert study.prompt == TALK.turns[0]
+    assert "".join(piece for piece, _ in study.pieces) == pair.tokenizer.decode(made.tokens)
+    assert json.loads((tmp_path / "case_study.json").read_text())["mal"] == (0 if new == 1 else 5)
+
+
+def test_forward_times_are_positive_and_leave_the_prefix(pair):
+    grid = LatencyGrid(num_prefix=10, warmup=2, repeats=5)
+    times = list(latency.forward_times(pair.target, 3, grid))
+    assert len(times) == 5
+    assert all(0 < seconds < 5 for seconds in times)
+    assert pair.target.cache.length == 10
+
+
+def test_latency_rows_of_both_models(tiny, tmp_path):
+    """Sizes beyond a model's positions are left out."""
+    grid = LatencyGrid(num_tokens=[1, 4, tiny.target.max_positions], num_prefix=8, warmup=1, repeats=3)
+    spec = pair_of(config())
+    store = Store(tmp_path, "forwards")
+    runtime = Runtime(device="cpu", dtype="float32", progress=False)
+    assert latency.measure(spec, grid, runtime, store) == "ok"
+    assert latency.measure(replace(spec, draft=None), grid, runtime, Store(tmp_path, "alone")) == "ok"
+    rows = store.read("latency")
+    keys = list(zip(rows["role"], rows["num_tokens"], rows["repeat"], strict=True))
+    assert keys == [(role, size, repeat) for role in ("target", "draft") for size in (1, 4) for repeat in range(3)]
+    assert (rows["forward_s"] > 0).all()
+    assert set(rows["num_prefix"]) == {8}
+    assert set(Store(tmp_path, "alone").read("latency")["role"]) == {"target"}
