@@ -11,8 +11,9 @@ from torch import Tensor
 class Layout:
     """How the new tokens of one forward see the cache and one another."""
 
-    mask: Float[Tensor, "1 1 new slots"]
-    """Additive: 0 where a token (row) sees a cache slot (column), -inf elsewhere. The new tokens are the last slots."""
+    mask: Float[Tensor, "1 1 new slots"] | None
+    """Additive: 0 where a token (row) sees a cache slot (column), -inf elsewhere. The new tokens are the last slots.
+    None for a single token that sees everything: attention without a mask copies no keys and values."""
     positions: Int[Tensor, "1 new"]
     """Position ids."""
 
@@ -32,11 +33,13 @@ def tree_layout(
     clamped: a node there lies beyond any output that fits, so that its logits are never used.
     """
     new, drafted = visible.shape
-    mask = torch.zeros(new, prefix + drafted, dtype=dtype, device=visible.device)
-    mask[:, prefix:].masked_fill_(~visible, -torch.inf)
     positions = prefix + depths
     if max_positions is not None:
         positions = positions.clamp(max=max_positions - 1)
+    if drafted == 1:
+        return Layout(None, positions[None])
+    mask = torch.zeros(new, prefix + drafted, dtype=dtype, device=visible.device)
+    mask[:, prefix:].masked_fill_(~visible, -torch.inf)
     return Layout(mask[None, None], positions[None])
 
 

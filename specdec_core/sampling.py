@@ -9,7 +9,8 @@ from torch import Generator, Tensor
 GREEDY_BELOW = 1e-3
 """Temperatures under this count as 0."""
 _INDEX_BITS = 20
-_INDEX_LIMIT = 1 << _INDEX_BITS
+INDEX_LIMIT = 1 << _INDEX_BITS
+"""How many items keys can tell apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def _exponentials(like: Tensor, rng: Generator) -> Float[Tensor, "*rows vocab"]:
 def top_k(values: Float[Tensor, "*rows vocab"], k: int) -> tuple[Float[Tensor, "*rows k"], Int[Tensor, "*rows k"]]:
     """The k largest non-negative float32 values per row, descending, ties to the lower index on every device."""
     index = torch.arange(values.shape[-1], device=values.device)
-    keys = (values.view(torch.int32).long() << _INDEX_BITS) | (_INDEX_LIMIT - 1 - index)
+    keys = (values.view(torch.int32).long() << _INDEX_BITS) | (INDEX_LIMIT - 1 - index)
     best = keys.topk(k, dim=-1).values
     ids = key_index(best)
     return values.gather(-1, ids), ids
@@ -127,9 +128,9 @@ def rank_keys(values: Float[Tensor, " items"], first_index: int = 0) -> Int[Tens
     probability is at most its parent's and its index larger, hence its key is smaller, also at 1 and 0.
     """
     index = torch.arange(first_index, first_index + values.shape[0], device=values.device)
-    return (values.view(torch.int64) >> _INDEX_BITS << _INDEX_BITS) | (_INDEX_LIMIT - 1 - index)
+    return (values.view(torch.int64) >> _INDEX_BITS << _INDEX_BITS) | (INDEX_LIMIT - 1 - index)
 
 
 def key_index(keys: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
     """The index inside a key."""
-    return _INDEX_LIMIT - 1 - (keys & (_INDEX_LIMIT - 1))
+    return INDEX_LIMIT - 1 - (keys & (INDEX_LIMIT - 1))

@@ -1,5 +1,8 @@
 """Cells as `bench.run` makes them from overrides, and pairs whose words are their token ids."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,3 +44,23 @@ def cell(*overrides: str, new: int = 12, temperature: float | None = None, datas
     if temperature is not None:
         changes["sampling"] = Sampling(temperature)
     return replace(made, dataset=replace(made.dataset, **dataset or {}), **changes)
+
+
+def start(folder: Path, *overrides: str) -> subprocess.Popen[str]:
+    """`python -m bench.run` as a process of its own, on one thread and without a network, working in `folder`."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen([sys.executable, "-m", "bench.run", *overrides], cwd=folder, env=environment, **streams)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """What a process printed, once it has ended well."""
+    printed, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, printed
+    return printed
+
+
+def stamps(results: Path) -> dict[str, int]:
+    """Every visible file of a results folder and when it was written."""
+    found = (path for path in results.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(results).as_posix(): path.stat().st_mtime_ns for path in found}

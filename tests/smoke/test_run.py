@@ -1,0 +1,208 @@
+"""The command line: every drafter on the embedded pair, what is run again and what is not, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+from cells import config, execute, finish, stamps, start
+from hydra.errors import ConfigCompositionException
+
+from bench import runner
+from bench.records import METHOD
+from bench.run import CONF, cell_of, check_choices
+from bench.store import Store, StoreError, load
+from specdec_core.errors import LoadError
+
+DRAFTERS = sorted(path.stem for path in (CONF / "drafter").glob("*.yaml"))
+VERIFIERS = sorted(path.stem for path in (CONF / "verifier").glob("*.yaml"))
+DECODINGS = sorted(path.stem for path in (CONF / "decoding").glob("*.yaml"))
+SHORT = ("pair=tiny", "dataset=mini", "limit=1", "decoding.max_new_tokens=12", "runtime.warmup_conversations=0")
+CHEAP = (*SHORT[:3], "decoding.max_new_tokens=3", "runtime.warmup_conversations=0")
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of one sweep over every drafter, by a process of its own."""
+    folder = tmp_path_factory.mktemp("sweep")
+    printed = finish(start(folder, "-m", *SHORT, f"drafter={','.join(DRAFTERS)}", "runtime.device=cpu"))
+    assert "ERROR" not in printed
+    assert "1/1" in printed, "a progress bar"
+    return folder / "results"
+
+
+def test_every_drafter_runs_and_greedy_decoding_is_lossless(swept):
+    results = load(swept, "default")
+    runs = results.runs.set_index("drafter")
+    assert sorted(runs.index) == DRAFTERS
+    assert set(runs["status"]) == {"ok"}
+    assert (runs["identical"] == 1).all()
+    assert runs["lossless"].all()
+    assert set(runs["draws"]) == {"topk", "iid", "without_replacement"}
+    assert (runs["mal"] >= 1).all()
+    assert (runs["speedup"] > 0).all()
+    assert runs.loc["autoregressive", "mal"] == 1
+    assert runs["prompts_sha256"].nunique() == 1
+    outputs = results.prompts.groupby("turn")["output_sha256"].nunique()
+    assert outputs.to_dict() == {0: 1, 1: 1}, "both arms of all drafters say the same"
+    assert len(results.prompts) == 4 * len(DRAFTERS)
+    assert (results.prompts["num_new_tokens"] <= 12).all()
+    assert (swept.parent / "outputs").is_dir(), "Hydra's logs are not among the results"
+    assert {path.split("/")[1] for path in stamps(swept)} == {"runs", "prompts", "steps"}
+
+
+def test_steps_sum_to_prompts(swept):
+    results = load(swept, "default")
+    steps = results.steps.groupby(["run_id", "prompt_id", "turn"])["kept"].agg(["sum", "size"])
+    method = results.prompts[results.prompts["arm"] == METHOD].set_index(["run_id", "prompt_id", "turn"])
+    joined = method.join(steps)
+    assert (joined["sum"] == joined["num_new_tokens"] - 1).all()
+    assert (joined["size"] == joined["num_steps"]).all()
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_finished_cells_are_not_run_again(drafter, swept):
+    """Also by another process, with other paths, threads and clocks."""
+    before = stamps(swept)
+    assert execute(swept, *SHORT, f"drafter={drafter}") == "skipped"
+    assert execute(swept, *SHORT, f"drafter={drafter}", "retry=failed") == "skipped"
+    assert stamps(swept) == before
+
+
+@pytest.mark.parametrize("drafter", ["branching_4_2_2_1", "branching_4_2_2_1_iid", "branching_4_2_2_1_wor"])
+@pytest.mark.parametrize("decoding", DECODINGS)
+def test_every_decoding_and_rule_with_every_way_of_drawing(drafter, decoding, tmp_path):
+    greedy = decoding == "greedy"
+    for verifier in VERIFIERS:
+        chosen = (f"drafter={drafter}", f"verifier={verifier}", f"decoding={decoding}")
+        status = execute(tmp_path, *CHEAP, *chosen, "runtime.warmup_conversations=1")
+        assert status == ("failed" if verifier == "greedy" and not greedy else "ok")
+    runs = load(tmp_path, "default").runs.set_index("verifier")
+    ok = runs[runs["status"] == "ok"]
+    assert ok["lossless"].all()
+    assert set(ok["identical"].isna()) == {not greedy}
+    if not greedy:
+        assert "use verifier=target_sample" in runs.loc["greedy", "error"]
+
+
+def test_force_runs_a_finished_cell_again_and_doubles_nothing(tmp_path):
+    chosen = (*CHEAP, "drafter=chain4")
+    assert execute(tmp_path, *chosen) == "ok"
+    first, before = load(tmp_path, "default"), stamps(tmp_path)
+    assert execute(tmp_path, *chosen, "force=true") == "ok"
+    again, after = load(tmp_path, "default"), stamps(tmp_path)
+    assert before.keys() == after.keys()
+    assert all(before[path] < after[path] for path in before)
+    assert again.runs["created_utc"][0] > first.runs["created_utc"][0]
+    assert [len(getattr(again, table)) for table in ("runs", "prompts")] == [1, 4]
+    assert list(again.prompts["output_sha256"]) == list(first.prompts["output_sha256"])
+
+
+def test_a_cell_is_run_again_for_what_it_lacks(tmp_path):
+    chosen = (*CHEAP, "drafter=chain4")
+    assert execute(tmp_path, *chosen, "runtime.baseline=false") == "ok"
+    assert len(load(tmp_path, "default").prompts) == 2
+    assert execute(tmp_path, *chosen) == "ok"
+    assert execute(tmp_path, *chosen) == "skipped"
+    assert execute(tmp_path, *chosen, "record_nodes=true") == "ok"
+    assert execute(tmp_path, *chosen, "record_nodes=true") == "skipped"
+    results = load(tmp_path, "default")
+    assert len(results.nodes) == results.steps["num_drafted"].sum() > 0
+
+
+def test_retry_runs_only_what_failed(tmp_path, monkeypatch):
+    good, bad, new = ((*CHEAP, "drafter=autoregressive", f"seed={seed}") for seed in (0, 1, 2))
+    assert execute(tmp_path, *good) == "ok"
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "_loaded", {})
+        patched.setattr(runner, "load_pair", refuse)
+        assert execute(tmp_path, *bad) == "failed"
+    row = load(tmp_path, "default").runs.set_index("seed").loc[1]
+    assert (row["status"], row["error"], row["num_conversations"]) == ("failed", "weights are elsewhere", 0)
+    before = stamps(tmp_path)
+    assert [execute(tmp_path, *cell, "retry=failed") for cell in (good, bad, new)] == ["skipped", "ok", "skipped"]
+    after = stamps(tmp_path)
+    unchanged = {path for path in before if before[path] == after[path]}
+    assert {path.split("=")[1] for path in unchanged} == {f"{cell_of(config(*good)).run_id}.parquet"}
+    assert sorted(load(tmp_path, "default").runs["status"]) == ["ok", "ok"]
+    with pytest.raises(ValueError, match="retry is null or failed, not all"):
+        execute(tmp_path, *good, "retry=all")
+
+
+def refuse(*arguments: object, **options: object) -> None:
+    raise LoadError("weights are elsewhere")
+
+
+def test_a_failed_cell_does_not_replace_a_finished_one(tmp_path, monkeypatch):
+    chosen = (*CHEAP, "drafter=chain4")
+    assert execute(tmp_path, *chosen) == "ok"
+    before = stamps(tmp_path)
+    monkeypatch.setattr(runner, "_loaded", {})
+    monkeypatch.setattr(runner, "load_pair", refuse)
+    assert execute(tmp_path, *chosen, "force=true") == "failed"
+    assert stamps(tmp_path) == before
+
+
+def test_shards_cover_each_cell_once(tmp_path):
+    """Two of them in this process, job by job; another by the command line, whose numbers are Hydra's own."""
+    seeds = range(5)
+    runs = {seed: [] for seed in seeds}
+    for part in (0, 2):
+        for job, seed in enumerate(seeds):
+            status = execute(
+                tmp_path / "r", *CHEAP, "drafter=autoregressive", f"seed={seed}", f"shard={part}/3", job=job
+            )
+            runs[seed] += [part] if status == "ok" else []
+    process = start(tmp_path, "-m", *CHEAP, "drafter=autoregressive", "seed=0,1,2,3,4", "shard=1/3", "results_dir=r")
+    assert "ERROR" not in finish(process)
+    assert runs == {0: [0], 1: [], 2: [2], 3: [0], 4: []}
+    found = load(tmp_path / "r", "default").runs
+    assert sorted(found["seed"]) == list(seeds)
+    assert set(found["status"]) == {"ok"}
+    for shard in ("3/3", "1", "-1/3", "a/b", "0/0"):
+        with pytest.raises(ValueError, match="shard is i/n"):
+            execute(tmp_path / "r", *CHEAP, f"shard={shard}")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ("drafter=opt_tre", 'unknown drafter "opt_tre"; did you mean "opt_tree"'),
+        ("drafter=binary,opt_tre", 'unknown drafter "opt_tre"; did you mean "opt_tree"'),
+        ("pair=tinny", 'unknown pair "tinny"; did you mean "tiny"?'),
+        ("dataset=mtbench", 'unknown dataset "mtbench"; did you mean "mt_bench"'),
+        ("verifier=gredy", 'unknown verifier "gredy"; did you mean "greedy"?'),
+        ("experiment=opt_tree/table11", 'unknown experiment "opt_tree/table11"; did you mean "opt_tree/table1"'),
+    ],
+)
+def test_unknown_names_suggest_the_nearest(wrong, sentence):
+    with pytest.raises(SystemExit) as stop:
+        check_choices(["-m", wrong, "limit=1"])
+    assert str(stop.value.code).startswith(sentence)
+    assert "\n" not in stop.value.code
+    check_choices(["-m", "drafter=opt_tree,binary", "experiment=null", "pair=tiny", "limit=1", "+new=3"])
+
+
+def test_the_command_ends_with_the_sentence_and_an_exit_status(tmp_path):
+    """Wrong names, keys and values, each by a process of its own: names, keys and values fail in different places."""
+    wrong = ("drafter=opt_tre", "drafter.nn=3", "drafter.n=0", "results_dir=/proc/nope")
+    processes = [start(tmp_path, *CHEAP, "runtime.progress=false", argument) for argument in wrong]
+    printed = dict(zip(wrong, (process.communicate(timeout=400)[0] for process in processes), strict=True))
+    assert all(process.returncode not in (0, None) for process in processes)
+    assert "Traceback" not in "".join(printed.values())
+    assert printed["drafter=opt_tre"].strip().endswith("?")
+    assert "'nn' is not in struct" in printed["drafter.nn=3"]
+    assert "OPT-Tree's budget n must be at least 1 node, not 0" in printed["drafter.n=0"]
+    assert "set results_dir to another folder" in printed["results_dir=/proc/nope"]
+    (row,) = load(tmp_path / "results", "default").runs.itertuples()
+    assert (row.status, row.error) == ("failed", "OPT-Tree's budget n must be at least 1 node, not 0")
+
+
+def test_keys_and_folders_that_do_not_fit(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be written to .*file.*set results_dir"):
+        execute(tmp_path / "file", *CHEAP)
+    with pytest.raises(ConfigCompositionException, match=r"drafter\.nn"):
+        execute(tmp_path, *CHEAP, "drafter.nn=3")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nn'"):
+        execute(tmp_path, *CHEAP, "+drafter.nn=3")
+    assert execute(tmp_path, *CHEAP, "decoding.max_new_tokens=0") == "failed"
+    assert "max_new_tokens must be at least 1" in Store(tmp_path, "default").read("runs")["error"][0]
