@@ -84,8 +84,8 @@ class Measurement:
         room = self.cell.max_new_tokens
         if dataset.max_total_tokens is not None:
             room = min(room, dataset.max_total_tokens - len(prompt))
-        if room < 1:
-            raise PromptError(f"the prompt has {len(prompt)} tokens of {dataset.max_total_tokens} allowed in all")
+            if len(prompt) >= dataset.max_total_tokens:
+                raise PromptError(f"the prompt has {len(prompt)} tokens of {dataset.max_total_tokens} allowed in all")
         return Turn(conversation, number, prompt, room)
 
     def _both_arms(self, turn: Turn) -> Generation:

@@ -167,6 +167,7 @@ def test_shards_cover_each_cell_once(tmp_path):
     [
         ("drafter=opt_tre", 'unknown drafter "opt_tre"; did you mean "opt_tree"'),
         ("drafter=binary,opt_tre", 'unknown drafter "opt_tre"; did you mean "opt_tree"'),
+        ("drafter=null", 'unknown drafter "null"; there are: autoregressive, binary'),
         ("pair=tinny", 'unknown pair "tinny"; did you mean "tiny"?'),
         ("dataset=mtbench", 'unknown dataset "mtbench"; did you mean "mt_bench"'),
         ("verifier=gredy", 'unknown verifier "gredy"; did you mean "greedy"?'),
@@ -198,7 +199,7 @@ def test_the_command_ends_with_the_sentence_and_an_exit_status(tmp_path):
 
 def test_keys_and_folders_that_do_not_fit(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot be written to .*file.*set results_dir"):
+    with pytest.raises(StoreError, match=r"cannot be written to .*file.*set results_dir"):
         execute(tmp_path / "file", *CHEAP)
     with pytest.raises(ConfigCompositionException, match=r"drafter\.nn"):
         execute(tmp_path, *CHEAP, "drafter.nn=3")

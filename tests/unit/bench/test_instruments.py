@@ -24,7 +24,7 @@ from bench.rows import Rows
 from bench.run import pair_of
 from bench.store import Store
 from bench.transcript import pieces, write_case_study
-from specdec_core import Sampling, TokenTree, generate, shapes
+from specdec_core import Sampling, TokenTree, Verdict, generate, shapes
 from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree
 from specdec_core.engine import Generation, Step
 from specdec_core.models import ModelOutput, Pair
@@ -87,29 +87,26 @@ def test_the_last_step_may_accept_more_than_is_kept(pair):
     assert [(step.num_accepted, step.kept) for step in short.steps] == [(4, 2)] * 2
 
 
-def test_node_probabilities_are_those_of_draft_and_target(pair):
+@pytest.mark.parametrize(("temperature", "used"), [(0.0, 1.0), (0.5, 0.5), (1.0, 1.0)])
+def test_node_probabilities_are_those_of_draft_and_target(temperature, used):
     """Checked on a tree of two levels with laws that are known: p at the run's temperature, q as it was drawn."""
     table = torch.tensor([[0.0, 1.0, 2.0], [2.0, 0.0, 1.0], [1.0, 2.0, 0.0]])
     target, draft = BigramLM(table), BigramLM(table.flip(1))
-    for temperature, used in ((0.0, 1.0), (0.5, 0.5), (1.0, 1.0)):
-        recorder = NodeRecorder("run", "prompt", 0, Sampling(temperature))
-        trees: list[TokenTree] = []
+    recorder, trees = NodeRecorder("run", "prompt", 0, Sampling(temperature)), []
 
-        def watch(tree: TokenTree, scored: ModelOutput, verdict: object) -> None:
-            trees.append(tree)
-            recorder(tree, scored, verdict)  # noqa: B023
+    def watch(tree: TokenTree, scored: ModelOutput, verdict: Verdict) -> None:
+        trees.append(tree)
+        recorder(tree, scored, verdict)
 
-        drafter = StaticTree(draft=draft, shape=shapes.kary(2, 2))
-        options = {"max_new_tokens": 7, "sampling": Sampling(temperature)}
-        generate(target, drafter, TargetSample(), [0], watch=watch, **options)
-        p, q = (table / used).softmax(-1), table.flip(1).softmax(-1)
-        rows = iter(recorder.rows)
-        for tree in trees:
-            for node in range(1, tree.num_nodes):
-                row, before, token = next(rows), int(tree.tokens[tree.parents[node]]), int(tree.tokens[node])
-                assert row.target_prob == pytest.approx(float(p[before, token]), rel=1e-5)
-                assert row.edge_prob == pytest.approx(float(q[before, token]), rel=1e-5)
-        assert next(rows, None) is None
+    drafter = StaticTree(draft=draft, shape=shapes.kary(2, 2))
+    options = {"max_new_tokens": 7, "sampling": Sampling(temperature)}
+    generate(target, drafter, TargetSample(), [0], watch=watch, **options)
+    p, q = (table / used).softmax(-1), table.flip(1).softmax(-1)
+    nodes = [(tree, node) for tree in trees for node in range(1, tree.num_nodes)]
+    for row, (tree, node) in zip(recorder.rows, nodes, strict=True):
+        before, token = int(tree.tokens[tree.parents[node]]), int(tree.tokens[node])
+        assert row.target_prob == pytest.approx(float(p[before, token]), rel=1e-5)
+        assert row.edge_prob == pytest.approx(float(q[before, token]), rel=1e-5)
 
 
 @pytest.mark.parametrize(
