@@ -29,12 +29,13 @@ def best_children(q: Float[Tensor, "rows vocab"], paths: Float[Tensor, " rows"],
     Where no node's children are bounded below n and there are few of them, they are ranked in one go: a top-k of 60
     rows costs several times the top-k of all their entries.
     """
-    edges, tokens = q, torch.arange(q.shape[-1], device=q.device).expand_as(q)
+    edges, ids = q, None
     if width < min(n, q.shape[-1]) or q.numel() > INDEX_LIMIT:
-        edges, tokens = top_k(q, min(width, q.shape[-1]))
+        edges, ids = top_k(q, min(width, q.shape[-1]))
     products = (paths[:, None] * edges).flatten()
     chosen = key_index(rank_keys(products).topk(min(n, products.shape[0])).values)
-    return Layer(tokens.flatten()[chosen], chosen // edges.shape[-1], edges.flatten()[chosen], products[chosen])
+    tokens = chosen % edges.shape[-1] if ids is None else ids.flatten()[chosen]
+    return Layer(tokens, chosen // edges.shape[-1], edges.flatten()[chosen], products[chosen])
 
 
 class Growth:
