@@ -195,6 +195,12 @@ def test_random_streams_belong_to_the_prompt(temperature, pair):
     assert len({tuple(tokens) for tokens in outputs(both).values()}) == 6
 
 
+def test_the_same_text_under_another_id_is_sampled_anew(pair):
+    twins = [Conversation(name, TWO.turns) for name in ("left", "right")]
+    left, right = (outputs(measured(cell("drafter=chain4", temperature=1.0), pair, twin)) for twin in twins)
+    assert all(left["left", 0, arm] != right["right", 0, arm] for arm in (METHOD, AUTOREGRESSIVE))
+
+
 def test_the_seed_decides_what_is_sampled(pair):
     def sampled(seed: int) -> dict[tuple[str, int, str], list[int]]:
         return outputs(measured(cell("drafter=chain4", f"seed={seed}", temperature=1.0), pair, ONE, TWO))
