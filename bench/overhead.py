@@ -1,4 +1,4 @@
-"""What the loop itself costs: share of a step outside model forwards, and speed against transformers' own generate.
+"""What the loop itself costs: share of a step outside forwards, judging, and speed against transformers' own generate.
 
     python -m bench.overhead            # or: make bench-overhead
 
@@ -13,16 +13,27 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from bench.cell import LatencyGrid
 from bench.datasets import Conversation
 from bench.embedded import prompts, tiny_pair
+from bench.latency import forward_times
 from bench.measurement import eos_token_ids
-from specdec_core import Sampling, generate, shapes
+from specdec_core import Sampling, TokenTree, generate, shapes
 from specdec_core.drafters import Autoregressive, Drafter, OptTree, StaticTree
 from specdec_core.engine import Step
-from specdec_core.models import Pair
-from specdec_core.verifiers import TargetSample
+from specdec_core.models import ModelOutput, Pair
+from specdec_core.sampling import draw_children
+from specdec_core.verifiers import KSeq, MultiCandidate, SpecInfer, TargetSample, Verifier, WithoutReplacement
 
 SIZES = (25, 60, 256, 768)
+RULES: tuple[tuple[str, Verifier], ...] = (
+    ("without_replacement", WithoutReplacement()),
+    ("without_replacement", MultiCandidate()),
+    ("iid", SpecInfer()),
+    ("iid", KSeq()),
+    ("topk", TargetSample()),
+)
+VOCABULARY, CHILDREN = 32_000, (8, 7)
 
 
 def share_outside(steps: Sequence[Step]) -> float:
@@ -52,6 +63,47 @@ def print_shares(pair: Pair, prompt_ids: list[list[int]], new: int, temperature:
         names = ("score_s", "draft_s", "tree_s", "judge_s", "commit_s")
         means = [1e3 * statistics.fmean(getattr(step, name) for step in steps) for name in names]
         print(f"{n:>6} " + " ".join(f"{value:>8.2f}" for value in means) + f" {share_outside(steps):>16.1%}")
+
+
+def synthetic_tree(draws: str, rng: torch.Generator) -> tuple[TokenTree, ModelOutput]:
+    """A tree of 8 + 56 nodes over 32,000 tokens and the target's logits: Gaussian, in part shared with the draft's."""
+    shape = shapes.branching(CHILDREN)
+    inner = 1 + CHILDREN[0]
+    common = 3 * torch.randn(VOCABULARY, generator=rng)
+    q = (common + torch.randn(inner, VOCABULARY, generator=rng)).softmax(-1)
+    logits = common + torch.randn(shape.num_drafted + 1, VOCABULARY, generator=rng)
+    edges, ids = draw_children(q, max(CHILDREN), draws, rng)
+    parents, ranks = torch.tensor(shape.parents), torch.tensor(shape.ranks)
+    tokens, probs = ids[parents.clamp(min=0), ranks], edges[parents.clamp(min=0), ranks]
+    tokens[0], probs[0] = 0, 1.0
+    rows = torch.arange(shape.num_drafted + 1)
+    laws = (None, None) if draws == "topk" else (q, torch.where(rows < inner, rows, -1))
+    return TokenTree(tokens, parents, probs, *laws), ModelOutput(logits)
+
+
+def judge_times(draws: str, rule: Verifier, sampling: Sampling, trees: int, repeats: int) -> tuple[float, float]:
+    """Median milliseconds of a judgement, and nodes on the accepted path, root counted."""
+    rng, seconds, nodes = torch.Generator().manual_seed(0), [], 0
+    for _ in range(trees):
+        tree, target = synthetic_tree(draws, rng)
+        for _ in range(repeats):
+            start = time.perf_counter()
+            verdict = rule.judge(tree, target, sampling, rng)
+            seconds.append(time.perf_counter() - start)
+            nodes += len(verdict.path)
+    return 1e3 * statistics.median(seconds), nodes / len(seconds)
+
+
+def print_judging(pair: Pair, trees: int = 5, repeats: int = 20) -> None:
+    """The rules' cost beside a draft forward of the embedded pair."""
+    assert pair.draft is not None
+    forward = 1e3 * statistics.median(forward_times(pair.draft, 1, LatencyGrid()))
+    print(f"\nJudging 64 nodes over {VOCABULARY} tokens at temperature 1; a draft forward takes {forward:.2f} ms")
+    print(f"{'rule':<20} {'draws':<20} {'top-p':>6} {'ms':>7} {'path nodes':>11} {'ms per node':>12}")
+    for draws, rule in RULES:
+        for top_p in (1.0, 0.9):
+            ms, nodes = judge_times(draws, rule, Sampling(1.0, top_p), trees, repeats)
+            print(f"{type(rule).__name__:<20} {draws:<20} {top_p:>6} {ms:>7.2f} {nodes:>11.2f} {ms / nodes:>12.2f}")
 
 
 def compare(
@@ -126,6 +178,7 @@ def main() -> None:
     print(f"embedded pair, {pair.target.dtype}, {pair.target.device}, {torch.get_num_threads()} threads")
     for temperature in (0.0, 1.0):
         print_shares(pair, prompt_ids, args.new, temperature)
+    print_judging(pair)
     print_speeds(pair, prompt_ids, args.new, args.rounds)
 
 

@@ -99,7 +99,7 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     outcome.target_revision, outcome.draft_revision = (
         getattr(model.config, "_commit_hash", None) if model else None for model in (pair.target, pair.draft)
     )
-    outcome.lossless = check_lossless(measurement.drafter, cell.rule, allow_lossy=cell.allow_lossy)
+    outcome.lossless = check_lossless(measurement.drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy)
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
     with tqdm(conversations, desc=cell.label, unit="conversation", disable=not runtime.progress) as bar:

@@ -44,7 +44,7 @@ def generate(
     NonFiniteLogitsError in which step a model returned nonsense.
     """
     sampling, rng = sampling or Sampling(), rng or torch.Generator(target.device).manual_seed(0)
-    check_lossless(drafter, verifier, allow_lossy=allow_lossy)
+    check_lossless(drafter, verifier, sampling, allow_lossy=allow_lossy)
     _check_request(target, drafter, prompt_ids, max_new_tokens, eos_token_ids)
     context = Context(list(prompt_ids), rng, Clock(target.device))
     output, trace, span = Output(max_new_tokens, eos_token_ids), Trace(), context.clock.span
@@ -68,9 +68,16 @@ def generate(
     return trace.generation(output, context.clock)
 
 
-def check_lossless(drafter: Drafter, verifier: Verifier, *, allow_lossy: bool = False) -> bool:
-    """Whether the output law is the target's for this pair; PairError if it is not and that was not asked for."""
-    lossless = drafter.draws in verifier.lossless_for
+def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, allow_lossy: bool = False) -> bool:
+    """Whether the output law is the target's for this pair; PairError if it is not and that was not asked for.
+
+    At temperature 0 every rule that keeps some law accepts the arg max alone, however the children were picked. A bare
+    root draws nothing.
+    """
+    drafted = drafter.draft_model is not None
+    lossless = (
+        drafter.draws in verifier.lossless_for or not drafted or (sampling.greedy and bool(verifier.lossless_for))
+    )
     if not lossless and not allow_lossy:
         raise PairError(
             f"{type(verifier).__name__} does not keep the target's law for {drafter.draws} children of "

@@ -21,8 +21,10 @@ class TokenTree:
     """`parents[0] == -1`, and `parents[i] < i`."""
     edge_probs: Float[Tensor, " nodes"]
     """q(node | its parent) as the draft drew it; 1 at the root."""
-    draft_probs: Float[Tensor, "nodes vocab"] | None = None
-    """q after each expanded node (rows of leaves are zero), for rules that compare it with p."""
+    draft_probs: Float[Tensor, "expanded vocab"] | None = None
+    """q after each expanded node, as it was drawn from, for rules that compare it with p."""
+    draft_rows: Int[Tensor, " nodes"] | None = None
+    """Row of `draft_probs` for each node; -1 for leaves."""
     _memo: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @staticmethod
@@ -72,6 +74,12 @@ class TokenTree:
     def children(self, node: int) -> Int[Tensor, " children"]:
         """Children of a node, in draft order."""
         return (self.parents == node).nonzero().flatten()
+
+    def law_after(self, node: int) -> Float[Tensor, " vocab"] | None:
+        """The draft's law q after an expanded node; None if the drafter keeps no laws."""
+        if self.draft_probs is None or self.draft_rows is None:
+            return None
+        return self.draft_probs[self.draft_rows[node]]
 
     def without_draft_probs(self) -> "TokenTree":
         """The same tree without its largest field, to be kept for the record."""

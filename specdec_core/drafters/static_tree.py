@@ -3,13 +3,13 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from specdec_core.drafters.base import Context, DraftModel
 from specdec_core.drafters.tree_drafter import TreeDrafter
 from specdec_core.models.causal_lm import CausalLM
-from specdec_core.sampling import draft_probs, draw_children
+from specdec_core.sampling import Sampling, draw_children
 from specdec_core.shapes import TreeShape
 from specdec_core.tree import TokenTree
 
@@ -30,13 +30,21 @@ class StaticTree(TreeDrafter):
     """A tree of given shape; only its inner nodes are read by the draft, one forward per depth that has some.
 
     `draws` says how a node's children are picked: its best tokens (`topk`), independent draws from q (`iid`, siblings
-    may repeat a token), or successive draws (`without_replacement`). Ranks beyond the vocabulary are dropped.
+    may repeat a token), or successive draws (`without_replacement`). Ranks beyond the vocabulary are dropped. q is the
+    draft's law at `draft_temperature` within its top `draft_top_p` of probability.
     """
 
     def __init__(
-        self, *, draft: CausalLM | DraftModel, shape: TreeShape, draws: str = "topk", draft_temperature: float = 1.0
+        self,
+        *,
+        draft: CausalLM | DraftModel,
+        shape: TreeShape,
+        draws: str = "topk",
+        draft_temperature: float = 1.0,
+        draft_top_p: float = 1.0,
     ) -> None:
         super().__init__(draft, draft_temperature)
+        self.draft_sampling = Sampling(draft_temperature, draft_top_p)
         if draws not in DRAWS:
             raise ValueError(f"draws must be one of {', '.join(DRAWS)}, not {draws!r}")
         self.draws = draws
@@ -46,7 +54,8 @@ class StaticTree(TreeDrafter):
         device = self.draft_model.device
         self._parents = torch.tensor(self.shape.parents, device=device)
         inner = [node for node, count in enumerate(self.shape.num_children) if count]
-        self._inner = torch.tensor(inner, device=device)
+        self._rows = torch.full((self.shape.num_drafted + 1,), -1, device=device)
+        self._rows[inner] = torch.arange(len(inner), device=device)
         self._slots = torch.full((self.shape.num_drafted + 1,), -1)
         self._slots[inner[1:]] = torch.arange(len(inner) - 1)
         self._levels = [self._level(depth) for depth in range(1, self.shape.depth + 1)]
@@ -58,21 +67,17 @@ class StaticTree(TreeDrafter):
         edges = [torch.ones(1, device=logits.device)]
         laws = []
         for level in self._levels:
-            q = draft_probs(logits, self.draft_temperature)
+            q = self.draft_sampling.probs(logits)
             laws.append(q)
             probs, ids = draw_children(q, level.width, self.draws, context.rng)
             tokens.append(ids[level.rows, level.ranks])
             edges.append(probs[level.rows, level.ranks])
             if level.inner.shape[0]:
                 logits = self.draft.expand(tokens[-1][level.inner], level.parent_slots).logits
-        return TokenTree(torch.cat(tokens), self._parents, torch.cat(edges), self._laws(laws))
-
-    def _laws(self, laws: list[Tensor]) -> Float[Tensor, "nodes vocab"] | None:
-        """Q by node, where a rule may need it: top-k children follow no law."""
-        if self.draws == "topk":
-            return None
-        table = laws[0].new_zeros(self.shape.num_drafted + 1, laws[0].shape[-1])
-        return table.index_copy_(0, self._inner, torch.cat(laws))
+        tree = torch.cat(tokens), self._parents, torch.cat(edges)
+        if self.draws == "topk":  # such children follow no law that a rule could compare with p
+            return TokenTree(*tree)
+        return TokenTree(*tree, torch.cat(laws), self._rows)
 
     def _level(self, depth: int) -> _Level:
         above, here = self.shape.levels[depth - 1], self.shape.levels[depth]

@@ -1,7 +1,26 @@
 """Rules of acceptance, one file each."""
 
 from specdec_core.verifiers.base import Verifier
+from specdec_core.verifiers.chain import Chain
+from specdec_core.verifiers.eagle1 import Eagle1
 from specdec_core.verifiers.greedy import Greedy
+from specdec_core.verifiers.k_seq import KSeq
+from specdec_core.verifiers.multi_candidate import MultiCandidate
+from specdec_core.verifiers.rounds import ChildByChild, Rounds
+from specdec_core.verifiers.spec_infer import SpecInfer
 from specdec_core.verifiers.target_sample import TargetSample
+from specdec_core.verifiers.without_replacement import WithoutReplacement
 
-__all__ = ["Greedy", "TargetSample", "Verifier"]
+__all__ = [
+    "Chain",
+    "ChildByChild",
+    "Eagle1",
+    "Greedy",
+    "KSeq",
+    "MultiCandidate",
+    "Rounds",
+    "SpecInfer",
+    "TargetSample",
+    "Verifier",
+    "WithoutReplacement",
+]

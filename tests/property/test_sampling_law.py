@@ -9,7 +9,15 @@ from scipy import stats
 
 from specdec_core import Sampling, generate, shapes
 from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree
-from specdec_core.verifiers import TargetSample
+from specdec_core.verifiers import (
+    Chain,
+    Eagle1,
+    KSeq,
+    MultiCandidate,
+    SpecInfer,
+    TargetSample,
+    WithoutReplacement,
+)
 
 VOCAB, SAMPLES = 3, 1000
 TARGET = BigramLM(2 * torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(3)))
@@ -24,6 +32,14 @@ DRAFTERS = {
     "opt_tree": OptTree(draft=DRAFT, n=4, delta=0.2),
     "eagle2": Eagle2(draft=DRAFT, total=5, depth=1, k=2),
 }
+
+
+RULES = {"iid": [SpecInfer(), KSeq(), MultiCandidate(replacement=True)]}
+RULES["without_replacement"] = [WithoutReplacement(), MultiCandidate(), Eagle1()]
+SHAPES = {"branching": shapes.branching([2, 2]), "chain": shapes.chain(3), "k_sequences": shapes.k_sequences(3, 2)}
+CELLS = [(draws, rule, "branching") for draws, rules in RULES.items() for rule in rules]
+CELLS += [(draws, rules[0], "k_sequences") for draws, rules in RULES.items()]
+CELLS += [(draws, Chain(), "chain") for draws in RULES]
 
 
 def exact_law(sampling: Sampling) -> dict[tuple[int, ...], float]:
@@ -53,6 +69,21 @@ def test_first_three_tokens_have_the_targets_law(name, sampling):
     for _ in range(SAMPLES):
         result = generate(TARGET, DRAFTERS[name], TargetSample(), [0], max_new_tokens=3, sampling=sampling, rng=rng)
         counts[tuple(result.tokens)] += 1
+    assert all(law[outcome] > 0 for outcome, count in counts.items() if count)
+    assert p_value(counts, law) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("draws", "rule", "shape"), CELLS, ids=[f"{draws}-{type(rule).__name__}-{shape}" for draws, rule, shape in CELLS]
+)
+@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_p=0.8)], ids=["t1", "t07_top_p08"])
+def test_rules_that_compare_p_with_q_keep_the_targets_law(draws, rule, shape, sampling):
+    drafter = StaticTree(draft=DRAFT, shape=SHAPES[shape], draws=draws, draft_temperature=0.8, draft_top_p=0.9)
+    rng = torch.Generator().manual_seed(12)
+    law = exact_law(sampling)
+    counts = dict.fromkeys(law, 0)
+    for _ in range(SAMPLES):
+        counts[tuple(generate(TARGET, drafter, rule, [0], max_new_tokens=3, sampling=sampling, rng=rng).tokens)] += 1
     assert all(law[outcome] > 0 for outcome, count in counts.items() if count)
     assert p_value(counts, law) > 1e-3
 

@@ -174,7 +174,8 @@ def test_sampled_children_keep_their_law(draws):
     for node in range(tree.num_nodes):
         children = tree.children(node)
         expected = law(paths_of(tree)[node]) if len(children) else torch.zeros(5)
-        assert torch.allclose(tree.draft_probs[node], expected)
+        assert (tree.draft_rows[node] >= 0) == bool(len(children))
+        assert not len(children) or torch.allclose(tree.law_after(node), expected)
         assert torch.allclose(tree.edge_probs[children], expected[tree.tokens[children]])
         if draws == "without_replacement":
             assert len(set(tree.tokens[children].tolist())) == len(children)

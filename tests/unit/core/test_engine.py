@@ -10,7 +10,7 @@ from specdec_core.drafters import Autoregressive, Context, Eagle2, OptTree, Stat
 from specdec_core.engine import check_lossless
 from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
 from specdec_core.models import ModelOutput
-from specdec_core.verifiers import Greedy, TargetSample
+from specdec_core.verifiers import Greedy, SpecInfer, TargetSample
 from specdec_core.verifiers.base import target_choices
 
 DRAFTERS = {
@@ -115,10 +115,18 @@ def test_other_vocabularies_and_rules_that_do_not_fit_are_refused(toy_target, to
         lossless_for = frozenset({"iid"})
 
     drafter = StaticTree(draft=toy_draft, shape=shapes.chain(2))
+    options = {"max_new_tokens": 3, "sampling": Sampling(1.0)}
     with pytest.raises(PairError, match="allow_lossy"):
-        generate(toy_target, drafter, Lossy(), PROMPT, max_new_tokens=3)
-    assert generate(toy_target, drafter, Lossy(), PROMPT, max_new_tokens=3, allow_lossy=True).tokens
-    assert check_lossless(drafter, Lossy(), allow_lossy=True) is False
+        generate(toy_target, drafter, Lossy(), PROMPT, **options)
+    assert generate(toy_target, drafter, Lossy(), PROMPT, **options, allow_lossy=True).tokens
+    assert check_lossless(drafter, Lossy(), Sampling(1.0), allow_lossy=True) is False
+    assert check_lossless(drafter, Lossy(), Sampling(0.0)) is True
+
+
+def test_a_rule_that_needs_q_says_so_where_the_drafter_kept_none(toy_target, toy_draft):
+    drafter = StaticTree(draft=toy_draft, shape=shapes.chain(2))
+    with pytest.raises(PairError, match="kept no q"):
+        generate(toy_target, drafter, SpecInfer(), PROMPT, max_new_tokens=3, sampling=Sampling(1.0), allow_lossy=True)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -111,3 +111,19 @@ def test_rank_keys_are_distinct_and_order_by_value_then_index(values, first):
         for j, b in enumerate(values):
             if a > b * (1 + 2**-30) + 1e-300 or (a == b and i < j):  # subnormal values have fewer bits
                 assert keys[i] > keys[j]
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5, 4.0])
+def test_the_nucleus_of_a_large_vocabulary_is_that_of_a_full_sort(spread, rng):
+    """Flat laws reach beyond the most probable 1,024 tokens, sharp ones do not."""
+    logits = (spread * torch.randn(3, 3000, generator=rng)).round(decimals=1)  # with ties
+    kept = Sampling(1.0, top_p=0.9).probs(logits) > 0
+    for row, chosen in zip(logits.softmax(-1).double(), kept, strict=True):
+        order = sorted(range(3000), key=lambda token: (-float(row[token]), token))
+        before, expected = 0.0, set()
+        for token in order:
+            if before >= 0.9:
+                break
+            expected.add(token)
+            before += float(row[token])
+        assert set(chosen.nonzero().flatten().tolist()) == expected
