@@ -15,7 +15,7 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 
 .DEFAULT_GOAL := help
 .PHONY: help setup smoke test test-gpu lint format reproduce report lossless tiny clean \
-	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead
+	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-search
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -54,6 +54,9 @@ bench-xsum: reproduce  ## the same on XSum
 
 bench-overhead: setup  ## share of a step outside forwards; speed against transformers' generate, in pairs
 	$(BIN)/python -m bench.overhead $(ARGS)
+
+bench-search: setup  ## time of Sequoia's tree search
+	$(BIN)/python -m bench.search
 
 lossless: setup  ## greedy outputs of every drafter against transformers' own generate, counted
 	$(BIN)/python -m bench.lossless $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)

@@ -1,5 +1,6 @@
 """Tree shapes: trees without tokens, given by the rank of every node among its siblings."""
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,24 @@ class TreeShape:
             if not needed - {()} <= found:
                 raise ValueError(f"the tree shape has node {path} but not {sorted(needed - {()} - found)[0]}")
         return TreeShape(tuple(sorted(found, key=lambda path: (len(path), path))))
+
+    @staticmethod
+    def from_json(text: str) -> "TreeShape":
+        """The shape that `to_json` wrote; facts beside it are passed over. ValueError if the text is no tree."""
+        counts = json.loads(text).get("num_children", [])
+        paths: list[Path] = [()]
+        for node, count in enumerate(counts):
+            if node >= len(paths):
+                break
+            paths += [(*paths[node], rank) for rank in range(count)]
+        if len(paths) != len(counts):
+            raise ValueError(f"num_children gives {len(counts)} nodes their children, but the tree has {len(paths)}")
+        return TreeShape.from_paths(paths[1:])
+
+    def to_json(self, **facts: object) -> str:
+        """The shape as its nodes' numbers of children in breadth-first order, with facts about its origin."""
+        sizes = {"n": self.num_drafted, "depth": self.depth}
+        return json.dumps(facts | sizes | {"num_children": self.num_children})
 
     @property
     def num_drafted(self) -> int:
