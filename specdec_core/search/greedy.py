@@ -3,6 +3,7 @@
 import heapq
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from specdec_core.search.acceptance import check_acceptance
 from specdec_core.shapes import Path
@@ -13,11 +14,11 @@ def greedy_order(
 ) -> Iterator[tuple[Path, float]]:
     """Nodes in the order in which they enter the best tree, with the probability that each is accepted.
 
-    A first child and a next sibling are never more probable than the node itself, so the first m nodes are the best tree
-    of m nodes, for every m. Ties go to the shallower node. O(n log n). ValueError for a vector that increases.
+    A first child and a next sibling are never more probable than the node itself, so the first m nodes are the best
+    tree of m nodes, for every m. Ties go to the shallower node. O(n log n). ValueError for a vector that increases.
     """
     vector = check_acceptance(acceptance)[:max_children].tolist()
-    if any(after > before for before, after in zip(vector, vector[1:], strict=False)):
+    if any(after > before for before, after in pairwise(vector)):
         raise ValueError("the acceptance vector increases somewhere; use Programme, or isotonic() first")
     heap: list[tuple[float, int, int, int, float]] = []  # key, depth, parent, rank, reach of the parent
     paths: list[Path] = [()]

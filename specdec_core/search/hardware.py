@@ -32,8 +32,8 @@ def choose_tree(
     """Maximise expected tokens / (t(n + 1) + passes c) over measured sizes and given depths.
 
     `forward_s` are the target's seconds by tokens of the forward (root counted; 1 must be there), `draft_s` a draft
-    forward's. A tree of depth d takes d draft forwards, or d + 1 as the paper counts (`levels`). Plain decoding is among
-    the candidates. Ties go to the smaller tree, then to the shallower one.
+    forward's. A tree of depth d takes d draft forwards, or d + 1 as the paper counts (`levels`). Plain decoding is
+    among the candidates. Ties go to the smaller tree, then to the shallower one.
     """
     if 1 not in forward_s:
         raise ValueError("the time of a forward of 1 token is missing: speedups are relative to it")

@@ -15,8 +15,8 @@ class Programme:
     """Best expected tokens for all sizes up to `n` and all depths up to `depth` (None: any), and the trees themselves.
 
     Sequoia, section 3.1 and appendix D, for any vector, zeros and increasing ones too. T[l][b][m] is the best tree of m
-    nodes (root counted) on l levels whose root has b children; its last child takes m - y nodes, the others y. Ties give
-    the nodes to the earlier children, and fewer children. O(levels children n^2) time.
+    nodes (root counted) on l levels whose root has b children; its last child takes m - y nodes, the others y. Ties
+    give the nodes to the earlier children, and fewer children. O(levels children n^2) time.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Programme:
         self._values, self._branches, self._splits = (np.stack(part) for part in zip(*levels, strict=True))
 
     def values(self, depth: int | None = None) -> np.ndarray:
-        """Best expected tokens by size n = 0, 1, ... of trees of at most this depth; -inf where no tree is that large."""
+        """Best expected tokens by size n = 0, 1, ... at most this deep; -inf where no tree is that large."""
         return self._values[self._at(depth), 1:]
 
     def largest(self, depth: int | None = None) -> int:

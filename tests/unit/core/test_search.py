@@ -135,9 +135,9 @@ def test_the_size_follows_the_hardware():
         choose_tree(p, {2: 1.0}, 0.1, [1])
 
 
-def test_simulated_acceptance_has_the_predicted_mean(rng_seed=0):
+def test_simulated_acceptance_has_the_predicted_mean():
     """Bernoulli acceptance by position over the best tree."""
-    p, rng, steps = [0.5, 0.2, 0.1], np.random.default_rng(rng_seed), 20_000
+    p, rng, steps = [0.5, 0.2, 0.1], np.random.default_rng(0), 20_000
     shape = best_tree(acceptance=p, n=20)
     ids = {path: node for node, path in enumerate(((), *shape.paths))}
     lengths = []

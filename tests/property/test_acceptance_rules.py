@@ -1,0 +1,260 @@
+"""Acceptance rules by exact enumeration of ordered draws: output law, optimal transport, cover, degenerate inputs."""
+
+from fractions import Fraction
+from itertools import pairwise, permutations, product
+
+import pytest
+import torch
+from torch import Tensor
+
+from specdec_core import Sampling
+from specdec_core.errors import PairError
+from specdec_core.sampling import draw_children
+from specdec_core.verifiers import (
+    Chain,
+    ChildByChild,
+    Eagle1,
+    KSeq,
+    MultiCandidate,
+    SpecInfer,
+    TargetSample,
+    WithoutReplacement,
+)
+from specdec_core.verifiers.k_seq import solve_rho
+
+Law = list[Fraction]
+RULES: list[ChildByChild] = [
+    *(SpecInfer(), MultiCandidate(replacement=True), KSeq(), MultiCandidate(), WithoutReplacement()),
+    *(WithoutReplacement(uniform_fallback=False), Eagle1(), TargetSample()),
+]
+SAMPLED = ("iid", "without_replacement")
+CELLS = [(rule, draws) for rule in RULES for draws in SAMPLED if draws in rule.lossless_for]
+
+
+def name(value: object) -> str:
+    return value if isinstance(value, str) else f"{type(value).__name__}{''.join(map(str, vars(value).values()))}"
+
+
+def tensor(law: Law) -> Tensor:
+    return torch.tensor([float(x) for x in law], dtype=torch.float64)
+
+
+def random_laws(vocab: int, seed: int) -> tuple[Law, Law]:
+    """P and q with small integer weights, zeros among them."""
+    rng = torch.Generator().manual_seed(seed)
+    laws = []
+    for _ in range(2):
+        weights = torch.randint(0, 5, (vocab,), generator=rng)
+        weights[int(torch.randint(vocab, (1,), generator=rng))] += 1
+        laws.append([Fraction(int(w), int(weights.sum())) for w in weights])
+    return laws[0], laws[1]
+
+
+def ordered_draws(q: Law, k: int, draws: str):
+    """Every sequence of k drawn tokens with its probability; behind q's support the draft is uniform."""
+    tokens = range(len(q))
+    for children in product(tokens, repeat=k) if draws == "iid" else permutations(tokens, k):
+        chance, left = Fraction(1), list(q)
+        for number, child in enumerate(children):
+            total = sum(left)
+            if total == 0:
+                chance *= Fraction(1, len(q) - number)
+                continue
+            chance *= left[child] / total
+            if draws != "iid":
+                left[child] = Fraction(0)
+        if chance:
+            yield children, chance
+
+
+def output_law(rule: ChildByChild, p: Law, q: Law, k: int, draws: str) -> tuple[Tensor, float]:
+    """Law of the next token, and the probability that some child is accepted."""
+    law, accepted = torch.zeros(len(p), dtype=torch.float64), 0.0
+    for children, chance in ordered_draws(q, k, draws):
+        rounds, reach = rule.rounds(tensor(p), tensor(q), torch.tensor(children)), float(chance)
+        for child, accept in zip(children, rounds.accept.tolist(), strict=True):
+            law[child] += reach * accept
+            accepted += reach * accept
+            reach *= 1 - accept
+        law += reach * rounds.residual
+    return law, accepted
+
+
+def distance(p: Law, law: Tensor) -> float:
+    return float((tensor(p) - law).abs().sum() / 2)
+
+
+@pytest.mark.parametrize(("rule", "draws"), CELLS, ids=[f"{name(r)}-{d}" for r, d in CELLS])
+@pytest.mark.parametrize("vocab", [1, 2, 3, 4])
+def test_the_output_law_is_the_targets(rule, draws, vocab):
+    for seed in range(12):
+        p, q = random_laws(vocab, seed)
+        for k in range(1, vocab + 1):
+            law, _ = output_law(rule, p, q, k, draws)
+            assert distance(p, law) < 1e-12, (p, q, k)
+
+
+def exact_rounds(p: Law, q: Law, children: tuple[int, ...], remove: bool, fallback: bool) -> tuple[Law, Law]:
+    """The loop of rounds in rational arithmetic."""
+    residual, draft, accept = list(p), list(q), []
+    for number, child in enumerate(children):
+        if draft[child] == 0:
+            accept.append(Fraction(0))
+            continue
+        accept.append(min(Fraction(1), residual[child] / draft[child]))
+        rest = [max(r - d, Fraction(0)) for r, d in zip(residual, draft, strict=True)]
+        if not sum(rest):
+            accept += [Fraction(-1)] * (len(children) - number - 1)  # never reached
+            break
+        residual = [r / sum(rest) for r in rest]
+        if remove:
+            draft[child] = Fraction(0)
+            unseen = [Fraction(int(token not in children[: number + 1])) for token in range(len(p))]
+            source = draft if sum(draft) else unseen if fallback else draft
+            draft = [d / sum(source) if sum(source) else Fraction(0) for d in source]
+    return accept, residual
+
+
+@pytest.mark.parametrize(
+    ("rule", "remove", "fallback"),
+    [(SpecInfer(), False, False), (MultiCandidate(), True, False), (WithoutReplacement(), True, True)],
+    ids=["spec_infer", "multi_candidate", "without_replacement"],
+)
+def test_rounds_equal_rational_arithmetic(rule, remove, fallback):
+    for seed in range(30):
+        p, q = random_laws(4, seed)
+        for children, _ in ordered_draws(q, 3, "without_replacement" if remove else "iid"):
+            accept, residual = exact_rounds(p, q, children, remove, fallback)
+            rounds = rule.rounds(tensor(p), tensor(q), torch.tensor(children))
+            for ours, exact in zip(rounds.accept.tolist(), accept, strict=True):
+                assert exact < 0 or ours == pytest.approx(float(exact), abs=1e-12)
+            if 1 not in accept:
+                assert torch.allclose(rounds.residual, tensor(residual), atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", [SpecInfer(), KSeq()], ids=name)
+def test_rules_for_independent_draws_are_lossy_for_others(rule):
+    draws = "without_replacement"
+    assert draws not in rule.lossless_for
+    laws = [random_laws(3, seed) for seed in range(8)]
+    assert max(distance(p, output_law(rule, p, q, 2, draws)[0]) for p, q in laws) > 1e-3
+
+
+def test_best_children_under_a_ratio_rule_are_lossy():
+    """Top-k children are no draws from q: the best token is accepted as if it were."""
+    p, q = [Fraction(1, 2), Fraction(1, 2)], [Fraction(3, 5), Fraction(2, 5)]
+    rounds = WithoutReplacement().rounds(tensor(p), tensor(q), torch.tensor([0]))
+    law = (1 - rounds.accept[0]) * rounds.residual
+    law[0] += rounds.accept[0]
+    assert distance(p, law) > 0.1
+
+
+def test_the_order_of_verification_is_the_order_of_the_draws():
+    """Judging the children of draws without replacement by token id breaks the law."""
+    p, q = [Fraction(1, 10), Fraction(3, 10), Fraction(6, 10)], [Fraction(6, 10), Fraction(3, 10), Fraction(1, 10)]
+    law = torch.zeros(3, dtype=torch.float64)
+    for children, chance in ordered_draws(q, 2, "without_replacement"):
+        rounds, reach = WithoutReplacement().rounds(tensor(p), tensor(q), torch.tensor(sorted(children))), float(chance)
+        for child, accept in zip(sorted(children), rounds.accept.tolist(), strict=True):
+            law[child] += reach * accept
+            reach *= 1 - accept
+        law += reach * rounds.residual
+    assert distance(p, law) > 1e-3
+
+
+@pytest.mark.parametrize("rule", [Chain(), *RULES[:-1]], ids=name)
+def test_one_child_is_an_optimal_transport(rule):
+    """Sequoia, Theorem 3.7: acceptance is 1 - TV(p, q). Naive sampling has it not."""
+    for seed in range(20):
+        p, q = random_laws(4, seed)
+        overlap = sum(min(a, b) for a, b in zip(p, q, strict=True))
+        draws = next(iter(rule.lossless_for))
+        assert output_law(rule, p, q, 1, draws)[1] == pytest.approx(float(overlap), abs=1e-12)
+    half = [Fraction(6, 10), Fraction(4, 10)]
+    naive = TargetSample().rounds(tensor(half), tensor(half), torch.tensor([0]))
+    assert naive.accept.tolist() == pytest.approx([0.6])
+
+
+def test_only_the_rule_with_fallback_covers():
+    """As many children as q (or the vocabulary) has tokens are always enough for Sequoia's rule (Theorem 3.7)."""
+    for seed in range(20):
+        p, q = random_laws(4, seed)
+        assert output_law(WithoutReplacement(), p, q, 4, "without_replacement")[1] == pytest.approx(1, abs=1e-12)
+        accepted = [output_law(WithoutReplacement(), p, q, k, "without_replacement")[1] for k in range(1, 5)]
+        assert all(more >= less - 1e-12 for less, more in pairwise(accepted))
+    p, q = [Fraction(1), Fraction(0)], [Fraction(1, 2)] * 2
+    assert output_law(SpecInfer(), p, q, 2, "iid")[1] == pytest.approx(0.75)
+    assert output_law(KSeq(), p, q, 2, "iid")[1] == pytest.approx(0.75)
+    assert output_law(WithoutReplacement(), p, q, 2, "without_replacement")[1] == pytest.approx(1)
+    one_hot = [Fraction(0), Fraction(1)]
+    assert output_law(MultiCandidate(), p, one_hot, 2, "without_replacement")[1] == 0  # no fallback, no cover
+
+
+def test_rules_agree_where_they_are_the_same():
+    for seed in range(20):
+        p, q = (tensor(law) for law in random_laws(4, seed))
+        for child in range(4):
+            one = [rule.rounds(p, q, torch.tensor([child])) for rule in (Chain(), *RULES[:-1])]
+            assert all(torch.allclose(other.accept, one[0].accept, atol=1e-12) for other in one)
+        support = (q > 0).nonzero().flatten()
+        with_fallback, without = (rule.rounds(p, q, support) for rule in (WithoutReplacement(), MultiCandidate()))
+        assert torch.equal(with_fallback.accept, without.accept)
+        assert solve_rho(p, q, 1) == 1
+        assert 1 <= solve_rho(p, q, 3) <= 3
+    with pytest.raises(PairError, match="one child"):
+        Chain().rounds(p, q, torch.tensor([0, 1]))
+
+
+def hard_laws() -> dict[str, tuple[Tensor, Tensor]]:
+    """Laws at the edges, float32 as `Sampling.probs` makes them."""
+    one_hot, flat = torch.eye(6)[2], torch.full((6,), 1 / 6)
+    half = torch.randn(6, generator=torch.Generator().manual_seed(0)).half()
+    half[[1, 3]] = -torch.inf
+    left, right = torch.tensor([0.5, 0.5, 0, 0, 0, 0]), torch.tensor([0, 0, 0.2, 0.3, 0.5, 0])
+    tiny = torch.tensor([1.0, 1e-40, 1e-38, 1e-30, 1e-10, 0])
+    return {
+        "one_hot_p": (one_hot, flat),
+        "one_hot_q": (flat, one_hot),
+        "both": (one_hot, one_hot),
+        "disjoint": (left, right),
+        "equal": (flat, flat),
+        "half": (Sampling(1.0).probs(half), Sampling(0.7).probs(half.flip(0))),
+        "subnormal_q": (flat, tiny),
+        "subnormal_p": (tiny, flat),
+        "vocabulary_of_one": (torch.ones(1), torch.ones(1)),
+    }
+
+
+@pytest.mark.parametrize("case", hard_laws())
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_no_input_gives_a_law_that_is_none(rule, case):
+    p, q = hard_laws()[case]
+    rng = torch.Generator().manual_seed(1)
+    for draws in SAMPLED:
+        for k in range(1, p.shape[0] + 1):
+            children = draw_children(q[None], k, draws, rng)[1][0]
+            rounds = rule.rounds(p, q, children)
+            assert ((rounds.accept >= 0) & (rounds.accept <= 1)).all()
+            assert (rounds.residual >= 0).all()
+            assert rounds.residual.sum() == pytest.approx(1, abs=1e-9)
+            assert (rounds.accept[p[children] == 0] == 0).all()
+            accepted, residual = rule.choose(p, q, children, rng)
+            assert accepted is None or p[children[accepted]] > 0
+            if accepted is None and draws in rule.lossless_for:
+                assert (p[residual > 0] > 0).all()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
+def test_choices_have_the_probabilities_of_the_rounds(rule):
+    rng, times = torch.Generator().manual_seed(2), 4000
+    p, q = (tensor(law) for law in ([Fraction(n, 20) for n in (2, 4, 5, 9)], [Fraction(n, 20) for n in (8, 6, 4, 2)]))
+    children = torch.tensor([0, 1, 3])
+    rounds = rule.rounds(p, q, children)
+    reach = torch.cumprod(torch.cat((torch.ones(1), 1 - rounds.accept)), 0)
+    expected = torch.cat((reach[:3] * rounds.accept, reach[3:]))
+    counts = torch.zeros(4)
+    for _ in range(times):
+        accepted, _ = rule.choose(p, q, children, rng)
+        counts[3 if accepted is None else accepted] += 1
+    error = (expected * (1 - expected) / times).sqrt()
+    assert ((counts / times - expected).abs() <= 4 * error + 1e-9).all()
