@@ -135,7 +135,14 @@ def test_datasets_are_complete(name):
         assert any((BUNDLED / f"{stem}.jsonl").exists() for stem in (spec.name, *spec.files))
 
 
-@pytest.mark.parametrize("group", ["decoding", "runtime", "verifier"])
+@pytest.mark.parametrize("name", names("verifier"))
+def test_rules_are_complete(name):
+    verifier = plain(composed(f"verifier={name}"))["verifier"]
+    assert verifier["allow_lossy"] is False
+    assert verifier["_target_"].startswith("specdec_core.verifiers.")
+
+
+@pytest.mark.parametrize("group", ["decoding", "runtime"])
 def test_the_other_axes_have_the_same_keys_in_every_file(group):
     assert len({frozenset(plain(composed(f"{group}={name}"))[group]) for name in names(group)}) == 1
 
