@@ -81,8 +81,8 @@ def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, 
     if not lossless and not allow_lossy:
         raise PairError(
             f"{type(verifier).__name__} does not keep the target's law for {drafter.draws} children of "
-            f"{type(drafter).__name__}; use verifier=target_sample, which keeps it for any children, or another rule, or "
-            "allow_lossy=true to measure it as lossy"
+            f"{type(drafter).__name__}; use verifier=target_sample, which keeps it for any children, "
+            "or another rule, or allow_lossy=true to measure it as lossy"
         )
     return lossless
 
