@@ -1,6 +1,7 @@
 """Cells as `bench.run` makes them from overrides, and pairs whose words are their token ids."""
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -50,7 +51,13 @@ def start(folder: Path, *overrides: str) -> subprocess.Popen[str]:
     """`python -m bench.run` as a process of its own, on one thread and without a network, working in `folder`."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen([sys.executable, "-m", "bench.run", *overrides], cwd=folder, env=environment, **streams)
+    command = [sys.executable, "-m", "bench.run", *overrides]
+    return subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=_hear_ctrl_c, **streams)
+
+
+def _hear_ctrl_c() -> None:
+    """A shell starts what it runs in the background deaf to Ctrl-C, and that is inherited."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[str]) -> str:

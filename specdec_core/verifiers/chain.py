@@ -1,10 +1,11 @@
 """Speculative sampling of a single sequence (Leviathan et al., 2023; Chen et al., 2023)."""
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from specdec_core.errors import PairError
-from specdec_core.verifiers.rounds import ChildByChild, Rounds, multi_round
+from specdec_core.verifiers.multi_round import MultiRound
+from specdec_core.verifiers.rounds import ChildByChild, State
 
 
 class Chain(ChildByChild):
@@ -12,10 +13,8 @@ class Chain(ChildByChild):
 
     lossless_for = frozenset({"iid", "without_replacement"})
 
-    def rounds(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], children: Int[Tensor, " children"]
-    ) -> Rounds:
+    def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
         """PairError for more than one child."""
-        if children.shape[0] > 1:
-            raise PairError(f"verifier=chain judges one child per node, not {children.shape[0]}; draft a chain")
-        return multi_round(p, q, children, remove=False)
+        if num_children > 1:
+            raise PairError(f"verifier=chain judges one child per node, not {num_children}; draft a chain")
+        return MultiRound(p, q, remove=False)

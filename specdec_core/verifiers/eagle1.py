@@ -1,9 +1,10 @@
 """The rule of EAGLE-1 (Li et al., 2024, section 4.3 and its released code)."""
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from specdec_core.verifiers.rounds import ChildByChild, Rounds, multi_round
+from specdec_core.verifiers.multi_round import MultiRound
+from specdec_core.verifiers.rounds import ChildByChild, State
 
 
 class Eagle1(ChildByChild):
@@ -15,8 +16,6 @@ class Eagle1(ChildByChild):
 
     lossless_for = frozenset({"without_replacement"})
 
-    def rounds(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], children: Int[Tensor, " children"]
-    ) -> Rounds:
+    def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
         """Each child meets the residual and the draft that the rejected ones left."""
-        return multi_round(p, q, children, remove=True)
+        return MultiRound(p, q, remove=True)

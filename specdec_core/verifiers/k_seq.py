@@ -1,12 +1,15 @@
 """SpecTr's K sequential selection (Sun et al., 2023, Algorithm 2)."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from specdec_core.verifiers.rounds import EPS, ChildByChild, Rounds
+from specdec_core.verifiers.rounds import EPS, ChildByChild, State
 
-_BISECTIONS = 50
+_STEPS, _NEAR, _TINY = 20, 1e-7, 1e-300
 
 
 class KSeq(ChildByChild):
@@ -14,35 +17,72 @@ class KSeq(ChildByChild):
 
     lossless_for = frozenset({"iid"})
 
-    def rounds(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], children: Int[Tensor, " children"]
-    ) -> Rounds:
-        """The residual max(p - min(q, p / rho) P / beta, 0), normalised, does not depend on the rejected children."""
-        k = children.shape[0]
-        p, q = p.double() / p.double().sum(), q.double() / q.double().sum()
-        rho = _solve(p, q, k)
-        wanted, drawn = p[children], q[children]
-        accept = torch.where(drawn > 0, wanted / (rho * drawn), 0.0).clamp_(max=1)
-        overlap = torch.minimum(q, p / rho)
-        beta = overlap.sum().clamp(max=1)
-        found = 1 - (1 - beta) ** k
-        rest = (p - torch.where(beta > 0, overlap * (found / beta), 0.0)).clamp_(min=0)
-        left = rest.sum()
-        residual = torch.where(left < EPS, p, rest / left)
-        return Rounds(torch.where(left < EPS, (wanted > 0) & (drawn > 0), accept), residual)
+    def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
+        """Rho depends on the number of children."""
+        return _Selection(p, q, num_children)
 
 
-def solve_rho(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], k: int) -> float:
-    """The root of 1 - (1 - beta)^k = rho beta in [1, k], beta = sum min(q, p / rho), from above."""
-    return float(_solve(p.double(), q.double(), k))
+class _Selection:
+    """The residual max(p - min(q, p / rho) P / beta, 0), normalised, does not depend on the rejected children."""
+
+    def __init__(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], k: int) -> None:
+        self._p, self._q, self._k = _normalised(p), _normalised(q), k
+        self._rho = solve_rho(self._p, self._q, k)[..., None]
+
+    def accept(self, child: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """min(1, p(x) / (rho q(x))), whatever was rejected before."""
+        wanted, drawn = (law.gather(-1, child[..., None]) for law in (self._p, self._q))
+        return torch.where(drawn > 0, wanted / (self._rho * drawn), 0.0).clamp_(max=1)[..., 0]
+
+    def reject(self, child: Int[Tensor, "*batch"]) -> None:
+        """Nothing changes."""
+
+    def residual(self) -> Float[Tensor, "*batch vocab"]:
+        """Where P(reject all) < EPS it is never asked for but by rounding, and p."""
+        overlap = torch.minimum(self._q, self._p / self._rho)
+        beta = overlap.sum(-1, keepdim=True).clamp(max=1)
+        found = torch.where(beta > 0, (1 - (1 - beta) ** self._k) / beta, 0.0)
+        rest = (self._p - overlap * found).clamp_(min=0)
+        left = rest.sum(-1, keepdim=True)
+        return torch.where(left < EPS, self._p, rest / left)
 
 
-def _solve(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], k: int) -> Float[Tensor, ""]:
-    """Bisection without a read from the device; the upper end keeps the residual non-negative."""
-    low, high = p.new_ones(()), p.new_full((), k)
-    for _ in range(_BISECTIONS if k > 1 else 0):
-        middle = (low + high) / 2
-        beta = torch.minimum(q, p / middle).sum().clamp(max=1)
-        valid = middle * beta >= 1 - (1 - beta) ** k
-        low, high = torch.where(valid, low, middle), torch.where(valid, middle, high)
+def solve_rho(p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], k: int) -> Float[Tensor, "*batch"]:
+    """The root in [1, k] of 1 - (1 - beta)^k = rho beta, where beta = sum min(q, p / rho), from above.
+
+    Of one node on a CPU, where a read costs less than an operation, with plain numbers.
+    """
+
+    def excess(rho: Any) -> Any:
+        """1 - beta - (1 - rho beta)^(1/k): the same root, but nearly straight. Not negative where rho is valid."""
+        covered: Any = torch.minimum(p, q * (rho[..., None] if tensors else rho)).sum(-1)
+        missed = (1 - covered).clamp_(min=0) if tensors else max(0.0, 1 - float(covered))
+        return 1 - (1 - missed) / rho - missed ** (1 / k)
+
+    tensors = p.dim() > 1 or p.device.type != "cpu"
+    if k == 1:
+        return p.new_ones(p.shape[:-1])
+    if tensors:
+        return _upper_end(excess, p.new_ones(p.shape[:-1]), p.new_full(p.shape[:-1], k), torch.where)
+    return p.new_tensor(_upper_end(excess, 1.0, float(k), lambda condition, yes, no: yes if condition else no))
+
+
+def _upper_end(excess: Callable[[Any], Any], low: Any, high: Any, where: Callable[[Any, Any, Any], Any]) -> Any:
+    """Regula falsi (Illinois). Above the root the residual is not negative and the law exact, near to it or not."""
+    at_low, at_high, before = excess(low), excess(high), None
+    high, at_high = where(at_low >= 0, low, high), where(at_high > 0, at_high, 0 * at_high)
+    at_low = where(at_low < 0, at_low, 0 * at_low)
+    for _ in range(_STEPS):
+        if not isinstance(low, Tensor) and high - low < _NEAR:
+            break
+        middle = high - at_high * (high - low) / (at_high - at_low + _TINY)
+        found = excess(middle)
+        valid = found >= 0
+        half = 1 + (valid == before if before is not None else 0)  # for the end that stays a second time
+        at_low, at_high = where(valid, at_low / half, found), where(valid, found, at_high / half)
+        low, high, before = where(valid, low, middle), where(valid, middle, high), valid
     return high
+
+
+def _normalised(probs: Float[Tensor, "*batch vocab"]) -> Float[Tensor, "*batch vocab"]:
+    return probs.to(torch.float64, copy=True).div_(probs.sum(-1, keepdim=True, dtype=torch.float64))

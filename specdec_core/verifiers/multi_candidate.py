@@ -1,9 +1,10 @@
 """Multi-candidate speculative decoding (Yang et al., 2024), with and without replacement."""
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from specdec_core.verifiers.rounds import ChildByChild, Rounds, multi_round
+from specdec_core.verifiers.multi_round import MultiRound
+from specdec_core.verifiers.rounds import ChildByChild, State
 
 
 class MultiCandidate(ChildByChild):
@@ -16,8 +17,6 @@ class MultiCandidate(ChildByChild):
         self.replacement = replacement
         self.lossless_for = frozenset({"iid" if replacement else "without_replacement"})
 
-    def rounds(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], children: Int[Tensor, " children"]
-    ) -> Rounds:
+    def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
         """Each child meets the residual that the rejected ones left."""
-        return multi_round(p, q, children, remove=not self.replacement)
+        return MultiRound(p, q, remove=not self.replacement)

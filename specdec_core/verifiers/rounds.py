@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -20,12 +21,26 @@ EPS = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """What a rule makes of one node's children, along the path on which all of them are rejected."""
+    """What a rule makes of a node's children, along the path on which all of them are rejected."""
 
-    accept: Float[Tensor, " children"]
+    accept: Float[Tensor, "*batch children"]
     """Probability that child i is accepted, given that all before it were rejected; float64."""
-    residual: Float[Tensor, " vocab"]
+    residual: Float[Tensor, "*batch vocab"]
     """Law of the recovered token once all children were rejected; float64."""
+
+
+@runtime_checkable
+class State(Protocol):
+    """A rule at one node (or at many at once: leading dimensions), after some children were rejected."""
+
+    def accept(self, child: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Probability that the next child is accepted."""
+
+    def reject(self, child: Int[Tensor, "*batch"]) -> None:
+        """Go on without that child."""
+
+    def residual(self) -> Float[Tensor, "*batch vocab"]:
+        """Law of the recovered token if there are no more children."""
 
 
 class ChildByChild(ABC):
@@ -37,10 +52,21 @@ class ChildByChild(ABC):
     lossless_for: frozenset[str]
 
     @abstractmethod
+    def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
+        """The rule before the first child; p and q as they were used for drawing. No randomness."""
+
     def rounds(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], children: Int[Tensor, " children"]
+        self,
+        p: Float[Tensor, "*batch vocab"],
+        q: Float[Tensor, "*batch vocab"],
+        children: Int[Tensor, "*batch children"],
     ) -> Rounds:
-        """Acceptance of every child and the residual; p and q as they were used for drawing, no randomness."""
+        """All children at once, for many nodes at once: no read from the device."""
+        state, accept = self.begin(p, q, children.shape[-1]), []
+        for child in children.unbind(-1):
+            accept.append(state.accept(child))
+            state.reject(child)
+        return Rounds(torch.stack(accept, -1), state.residual())
 
     def choose(
         self,
@@ -48,17 +74,28 @@ class ChildByChild(ABC):
         q: Float[Tensor, " vocab"] | None,
         children: Int[Tensor, " children"],
         rng: Generator,
-    ) -> tuple[int | None, Float[Tensor, " vocab"]]:
-        """Index of the accepted child (None: all are rejected), and the law of the recovered token."""
+    ) -> int | Float[Tensor, " vocab"]:
+        """Index of the accepted child, or the law of the recovered token if all are rejected.
+
+        A read costs nothing on a CPU, where the first accepted child ends the rounds; elsewhere there is one read for
+        all children. For the same uniform numbers the outcome is the same.
+        """
         if q is None:
             raise PairError(
                 f"{type(self).__name__} compares p with q, but the drafter kept no q: its children are no draws from "
                 "the draft (topk); use draws=iid or without_replacement, or verifier=target_sample"
             )
-        rounds = self.rounds(p, q, children)
         uniform = torch.rand(children.shape[0], dtype=torch.float64, device=p.device, generator=rng)
-        accepted = (uniform < rounds.accept).tolist()
-        return (accepted.index(True) if True in accepted else None), rounds.residual
+        if p.device.type != "cpu":
+            rounds = self.rounds(p, q, children)
+            accepted = (uniform < rounds.accept).tolist()
+            return accepted.index(True) if True in accepted else rounds.residual
+        state = self.begin(p, q, children.shape[0])
+        for number, (child, chance) in enumerate(zip(children, uniform, strict=True)):
+            if chance < state.accept(child):
+                return number
+            state.reject(child)
+        return state.residual()
 
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
         """Walk down from accepted child to accepted child; p is computed at visited nodes only."""
@@ -71,11 +108,11 @@ class ChildByChild(ABC):
         path, law = [0], target_law(target, 0, sampling)
         while below := children.get(path[-1]):
             drawn = torch.tensor([tokens[node] for node in below], device=law.device)
-            accepted, residual = self.choose(law, tree.law_after(path[-1]), drawn, rng)
-            if accepted is None:
-                law = residual
+            chosen = self.choose(law, tree.law_after(path[-1]), drawn, rng)
+            if isinstance(chosen, Tensor):
+                law = chosen
                 break
-            path.append(below[accepted])
+            path.append(below[chosen])
             law = target_law(target, path[-1], sampling)
         token = int(draw_tokens(law, 1, rng))
         return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), token)
@@ -89,44 +126,3 @@ def target_law(target: ModelOutput, node: int, sampling: Sampling) -> Float[Tens
     if not bool(logits.max().isfinite()):
         raise NonFiniteLogitsError("the target returned NaN or infinite logits")
     return sampling.probs(logits)
-
-
-def multi_round(
-    p: Float[Tensor, " vocab"],
-    q: Float[Tensor, " vocab"],
-    children: Int[Tensor, " children"],
-    *,
-    remove: bool,
-    uniform_fallback: bool = False,
-) -> Rounds:
-    """Accept x with min(1, R(x) / D(x)), else go on with R = norm(max(R - D, 0)), for each child in turn.
-
-    R begins as p and D as q. `remove` takes a rejected token out of D, as successive draws without replacement do; once
-    q's support is exhausted D is uniform over what was not drawn (`uniform_fallback`), or no later child is accepted.
-    min(R, D) + P(reject) norm(max(R - D, 0)) = R, so that the law is p whatever D is (Sequoia, Algorithm 1). A child of
-    D(x) = 0 is rejected and changes nothing. Where P(reject) < EPS, a child with R(x) > 0 is accepted, another one
-    loses nothing but itself. In float64, without a read from the device.
-    """
-    residual, draft, unseen = _normalised(p), _normalised(q), torch.ones_like(q, dtype=torch.float64)
-    accept = torch.zeros(children.shape[0], dtype=torch.float64, device=p.device)
-    for number, child in enumerate(children.unbind()):
-        wanted, drawn = residual[child].clone(), draft[child]
-        rest = (residual - draft).clamp_(min=0)
-        usable, sure = drawn > 0, rest.sum() < EPS
-        accept[number] = torch.where(usable, torch.where(sure, (wanted > 0).double(), wanted / drawn), 0.0)
-        residual = torch.where(usable & ~sure, rest, residual)
-        residual[child] = torch.where(usable & sure & (wanted < 1), 0.0, residual[child])
-        residual /= residual.sum()
-        if remove:
-            draft[child], unseen[child] = 0.0, 0.0
-            total = draft.sum()  # of what survives: 0 only if nothing does
-            if uniform_fallback:
-                draft = torch.where(total > 0, draft, unseen)
-                total = draft.sum()
-            draft /= total.clamp(min=torch.finfo(torch.float64).tiny)
-    return Rounds(accept.clamp_(max=1), residual)
-
-
-def _normalised(probs: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
-    probs = probs.double()
-    return probs / probs.sum()

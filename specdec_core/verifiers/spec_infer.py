@@ -1,9 +1,10 @@
 """SpecInfer's multi-step speculative sampling (Miao et al., 2024, Algorithm 2)."""
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from specdec_core.verifiers.rounds import ChildByChild, Rounds, multi_round
+from specdec_core.verifiers.multi_round import MultiRound
+from specdec_core.verifiers.rounds import ChildByChild, State
 
 
 class SpecInfer(ChildByChild):
@@ -11,8 +12,6 @@ class SpecInfer(ChildByChild):
 
     lossless_for = frozenset({"iid"})
 
-    def rounds(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], children: Int[Tensor, " children"]
-    ) -> Rounds:
+    def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
         """Each child meets the residual that the rejected ones left."""
-        return multi_round(p, q, children, remove=False)
+        return MultiRound(p, q, remove=False)

@@ -6,7 +6,7 @@ from torch import Generator, Tensor
 
 from specdec_core.sampling import draw_tokens
 from specdec_core.verifiers.base import ALL_DRAWS
-from specdec_core.verifiers.rounds import ChildByChild, Rounds
+from specdec_core.verifiers.rounds import ChildByChild, State
 
 
 class TargetSample(ChildByChild):
@@ -18,17 +18,11 @@ class TargetSample(ChildByChild):
 
     lossless_for = ALL_DRAWS
 
-    def rounds(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"] | None, children: Int[Tensor, " children"]
-    ) -> Rounds:
-        """The same rule child by child: accept x with what p has left for it; a repeated token has nothing left."""
-        residual, accept = p.double() / p.double().sum(), []
-        for child in children.unbind():
-            accept.append(residual[child])
-            left = residual.index_fill(0, child[None], 0.0)
-            total = left.sum()
-            residual = torch.where(total > 0, left / total, residual)
-        return Rounds(torch.stack(accept).clamp_(max=1), residual)
+    def begin(
+        self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"] | None, num_children: int
+    ) -> State:
+        """The same rule child by child."""
+        return _Remaining(p)
 
     def choose(
         self,
@@ -36,8 +30,26 @@ class TargetSample(ChildByChild):
         q: Float[Tensor, " vocab"] | None,
         children: Int[Tensor, " children"],
         rng: Generator,
-    ) -> tuple[int | None, Float[Tensor, " vocab"]]:
+    ) -> int | Float[Tensor, " vocab"]:
         """One draw from p: the first child that has it, else the token itself as a law."""
         token = draw_tokens(p, 1, rng)
         found = (children == token).tolist()
-        return (found.index(True) if True in found else None), torch.zeros_like(p).index_fill_(0, token, 1.0)
+        return found.index(True) if True in found else torch.zeros_like(p).index_fill_(0, token, 1.0)
+
+
+class _Remaining:
+    """Accept x with what p has left for it; a repeated token has nothing left."""
+
+    def __init__(self, p: Float[Tensor, "*batch vocab"]) -> None:
+        self._left = p.double() / p.double().sum(-1, keepdim=True)
+
+    def accept(self, child: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        return self._left.gather(-1, child[..., None])[..., 0].clamp(max=1)
+
+    def reject(self, child: Int[Tensor, "*batch"]) -> None:
+        left = self._left.scatter(-1, child[..., None], 0.0)
+        total = left.sum(-1, keepdim=True)
+        self._left = torch.where(total > 0, left / total, self._left)
+
+    def residual(self) -> Float[Tensor, "*batch vocab"]:
+        return self._left

@@ -1,9 +1,10 @@
 """Sequoia's rule for children drawn without replacement (Chen et al., 2024, Algorithm 1)."""
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from specdec_core.verifiers.rounds import ChildByChild, Rounds, multi_round
+from specdec_core.verifiers.multi_round import MultiRound
+from specdec_core.verifiers.rounds import ChildByChild, State
 
 
 class WithoutReplacement(ChildByChild):
@@ -18,8 +19,6 @@ class WithoutReplacement(ChildByChild):
     def __init__(self, *, uniform_fallback: bool = True) -> None:
         self.uniform_fallback = uniform_fallback
 
-    def rounds(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], children: Int[Tensor, " children"]
-    ) -> Rounds:
+    def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
         """Each child meets the residual and the draft that the rejected ones left."""
-        return multi_round(p, q, children, remove=True, uniform_fallback=self.uniform_fallback)
+        return MultiRound(p, q, remove=True, uniform_fallback=self.uniform_fallback)

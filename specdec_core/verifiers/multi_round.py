@@ -1,0 +1,73 @@
+"""The loop of rounds that SpecInfer's, multi-candidate decoding's, EAGLE-1's and Sequoia's rules are made of."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from specdec_core.verifiers.rounds import EPS
+
+
+class MultiRound:
+    """Accept x with min(1, R(x) / D(x)), else go on with R = norm(max(R - D, 0)), for each child in turn.
+
+    R begins as p and D as q. `remove` takes a rejected token out of D, as successive draws without replacement do; once
+    q's support is exhausted D is uniform over what was not drawn (`uniform_fallback`), or no later child is accepted.
+    min(R, D) + P(reject) norm(max(R - D, 0)) = R, so that the law is p whatever D is (Sequoia, Algorithm 1). A child of
+    D(x) = 0 is rejected and changes nothing. Where P(reject) < EPS a rejected child takes only itself out of R. Both
+    laws are kept in float64 and unnormalised; their sums are taken anew over what is left, never by subtraction.
+    """
+
+    def __init__(
+        self,
+        p: Float[Tensor, "*batch vocab"],
+        q: Float[Tensor, "*batch vocab"],
+        *,
+        remove: bool,
+        uniform_fallback: bool = False,
+    ) -> None:
+        self._wanted, self._drawn = p.double(), q.double().clone() if remove else q.double()
+        self._wanted_sum, self._drawn_sum = (law.sum(-1, keepdim=True) for law in (self._wanted, self._drawn))
+        self._remove = remove
+        self._unseen = torch.ones_like(self._drawn) if remove and uniform_fallback else None
+
+    def accept(self, child: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """min(1, R(x) / D(x)); 0 where D(x) = 0."""
+        wanted, drawn = (law.gather(-1, child[..., None]) for law in (self._wanted, self._drawn))
+        ratio = (wanted * self._drawn_sum) / (drawn * self._wanted_sum)
+        return torch.where(drawn > 0, ratio, 0.0).clamp_(max=1)[..., 0]
+
+    def reject(self, child: Int[Tensor, "*batch"]) -> None:
+        """Subtract D from R, and the child from D."""
+        index = child[..., None]
+        usable = self._drawn.gather(-1, index) > 0
+        scale = torch.where(usable, self._wanted_sum / self._drawn_sum, 0.0)
+        rest = torch.addcmul(self._wanted, self._drawn, scale, value=-1).clamp_(min=0)
+        left = rest.sum(-1, keepdim=True)
+        enough = left >= EPS * self._wanted_sum  # also where nothing was subtracted
+        if self._wanted.device.type != "cpu" or not bool(enough.all()):
+            rest, left = self._without(index, rest, enough)
+        self._wanted, self._wanted_sum = rest, left
+        if self._remove:
+            self._take_out(index)
+
+    def _without(self, index: Tensor, rest: Tensor, enough: Tensor) -> tuple[Tensor, Tensor]:
+        """R without the child alone, where a rejection was mere rounding; R as it is if the child is all there is."""
+        other = self._wanted.scatter(-1, index, 0.0)
+        other = torch.where(other.sum(-1, keepdim=True) > 0, other, self._wanted)
+        rest = torch.where(enough, rest, other)
+        return rest, rest.sum(-1, keepdim=True)
+
+    def _take_out(self, index: Tensor) -> None:
+        self._drawn.scatter_(-1, index, 0.0)
+        self._drawn_sum = self._drawn.sum(-1, keepdim=True)
+        if self._unseen is None:
+            return
+        self._unseen.scatter_(-1, index, 0.0)
+        exhausted = self._drawn_sum <= 0
+        if self._drawn.device.type != "cpu" or bool(exhausted.any()):
+            self._drawn = torch.where(exhausted, self._unseen, self._drawn)
+            self._drawn_sum = self._drawn.sum(-1, keepdim=True)
+
+    def residual(self) -> Float[Tensor, "*batch vocab"]:
+        """R, normalised."""
+        return self._wanted / self._wanted_sum
