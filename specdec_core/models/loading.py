@@ -1,6 +1,7 @@
 """Loading pairs by hub id or from a folder, and saying in a sentence why one cannot be had."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models.causal_lm import CausalLM
-from specdec_core.models.memory import free_bytes, weight_bytes
+from specdec_core.models.memory import free_bytes, offloaded_bytes, weight_bytes
+from specdec_core.models.offload import Offload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,10 @@ class ModelSpec:
     kind: str = "causal_lm"
     folder: str | None = None
     """Where the files are, if not in the hub's cache or in a folder of that name."""
+    offload: bool = False
+    """Targets only: layers stay in host memory and are streamed through two buffers on the device."""
+    resident_layers: int = 0
+    """With `offload`, so many of the first layers stay on the device all the same."""
 
     @property
     def source(self) -> str:
@@ -37,6 +43,8 @@ class Pair:
     target: CausalLM
     draft: CausalLM | None
     tokenizer: PreTrainedTokenizerBase
+    offload: Offload | None = None
+    """Streams the target's layers, where that was asked for."""
 
 
 def load_pair(
@@ -47,22 +55,25 @@ def load_pair(
     dtype: str = "auto",
     attention: str = "sdpa",
 ) -> Pair:
-    """Load target and draft onto one device.
+    """Load target and draft onto one device; of an offloaded target, all but the layers that are to be streamed.
 
     `device` auto is a GPU if there is one; `dtype` auto is bfloat16 there and float32 on a CPU. LoadError where a model
-    is missing, gated, offline or too large, before any weights are read; PairError where the tokenizers differ.
+    is missing, gated, offline or too large, or a draft is to be offloaded, before any weights are read; PairError where
+    the tokenizers differ.
     """
     where = torch.device(resolve_device(device))
     kind = resolve_dtype(dtype, where)
     specs = [ModelSpec(id=spec) if isinstance(spec, str) else spec for spec in (target, draft) if spec is not None]
+    if any(spec.offload for spec in specs[1:]):
+        raise LoadError(f"{specs[1].id}: a draft stays on the device; offload the target alone")
     configs = [_config(spec) for spec in specs]
     tokenizers = [_fetch(AutoTokenizer, spec) for spec in specs]
     if draft is not None:
         check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
     _check_memory(specs, configs, where, kind)
     options = {"dtype": kind, "attn_implementation": attention}
-    models = [CausalLM(_weights(spec, **options).to(where)) for spec in specs]
-    return Pair(models[0], models[1] if len(models) > 1 else None, tokenizers[0])
+    (model, offload), *drafts = (_placed(spec, where, **options) for spec in specs)
+    return Pair(model, drafts[0][0] if drafts else None, tokenizers[0], offload)
 
 
 def resolve_device(device: str) -> str:
@@ -118,6 +129,12 @@ def _config(spec: ModelSpec) -> Any:
     return _fetch(AutoConfig, spec)
 
 
+def _placed(spec: ModelSpec, device: torch.device, **options: Any) -> tuple[CausalLM, Offload | None]:
+    model = _weights(spec, **options)
+    offload = Offload(model, device, spec.resident_layers) if spec.offload else None
+    return CausalLM(model.to(device)), offload
+
+
 def _weights(spec: ModelSpec, **options: Any) -> Any:
     """The model, all of it: transformers would fill what a checkpoint lacks with random numbers and only log that."""
     model, info = _fetch(AutoModelForCausalLM, spec, output_loading_info=True, **options)
@@ -155,9 +172,18 @@ def _reason(spec: ModelSpec, error: Exception) -> str:
 
 
 def _check_memory(specs: list[ModelSpec], configs: list[Any], device: torch.device, dtype: torch.dtype) -> None:
-    needed, free = sum(weight_bytes(config, dtype) for config in configs), free_bytes(device)
-    if free is not None and needed > free:
-        raise LoadError(
-            f"{' and '.join(spec.id for spec in specs)} need {needed / 2**30:.1f} GiB for weights, but {device} has "
-            f"{free / 2**30:.1f} GiB free; use a smaller pair, a 16-bit dtype or a larger device"
-        )
+    needed: Counter[torch.device] = Counter()
+    for spec, config in zip(specs, configs, strict=True):
+        if spec.offload:
+            on_device, on_host = offloaded_bytes(config, dtype, spec.resident_layers)
+        else:
+            on_device, on_host = weight_bytes(config, dtype), 0
+        needed.update({device: on_device})
+        needed.update({torch.device("cpu"): on_host})
+    for place, size in needed.items():
+        free = free_bytes(place)
+        if free is not None and size > free:
+            raise LoadError(
+                f"{' and '.join(spec.id for spec in specs)} need {size / 2**30:.1f} GiB for weights, but {place} has "
+                f"{free / 2**30:.1f} GiB free; use a smaller pair, a 16-bit dtype or a larger device"
+            )

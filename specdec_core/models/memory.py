@@ -1,17 +1,70 @@
-"""How much memory a model takes, known before it is loaded."""
+"""How much memory a model takes and where, known before it is loaded."""
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
+
+from specdec_core.errors import LoadError
+
+_ALIGNMENT = 256
+"""Bytes. Packed tensors start at multiples of it, as the allocators' own do: kernels may be chosen by alignment."""
 
 
 def weight_bytes(config: Any, dtype: torch.dtype) -> int:
     """Bytes of all parameters at `dtype`, from the config alone: the model is laid out on the meta device."""
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    return sum(p.numel() * p.element_size() for p in model.parameters())
+    return _parameter_bytes(_outline(config, dtype))
+
+
+def offloaded_bytes(config: Any, dtype: torch.dtype, resident_layers: int) -> tuple[int, int]:
+    """Bytes of an offloaded model's parameters and buffers on the device, and of its streamed layers on the host.
+
+    LoadError as for `streamed_layers`.
+    """
+    model = _outline(config, dtype)
+    streamed = streamed_layers(model, resident_layers)
+    outside = _parameter_bytes(model) - sum(map(_parameter_bytes, streamed))
+    return outside + sum(buffer_bytes(streamed)), sum(map(packed_bytes, streamed))
+
+
+def streamed_layers(model: Any, resident_layers: int) -> list[nn.Module]:
+    """The decoder layers behind the first `resident_layers`; LoadError where the model cannot be split so."""
+    count = model.config.num_hidden_layers
+    children = model.get_decoder().children()
+    stacks = [child for child in children if isinstance(child, nn.ModuleList) and len(child) == count]
+    if len(stacks) != 1:
+        raise LoadError(f"{type(model).__name__} has no single list of {count} layers to offload; use offload=false")
+    if not 0 <= resident_layers <= count:
+        raise LoadError(f"resident_layers is from 0 to the target's {count} layers, not {resident_layers}")
+    layers = list(stacks[0])[resident_layers:]
+    owners = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
+    if any(owners[id(parameter)] > 1 for layer in layers for parameter in layer.parameters()):
+        raise LoadError(f"a layer of {type(model).__name__} shares weights with another part; use offload=false")
+    return layers
+
+
+def streamed_tensors(layer: nn.Module) -> list[Tensor]:
+    """Parameters and, for some models, real numbers kept beside them. Index tables and masks stay on the device."""
+    return [*layer.parameters(), *(buffer for buffer in layer.buffers() if buffer.is_floating_point())]
+
+
+def padded_bytes(tensor: Tensor) -> int:
+    """Bytes of a tensor and of the gap behind it in a packed layer."""
+    return -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def packed_bytes(layer: nn.Module) -> int:
+    """Bytes of a streamed layer in one buffer."""
+    return sum(map(padded_bytes, streamed_tensors(layer)))
+
+
+def buffer_bytes(layers: Sequence[nn.Module]) -> list[int]:
+    """Bytes of each buffer on the device: those of the largest layer, twice unless there is but one layer to stream."""
+    return [max(map(packed_bytes, layers))] * min(2, len(layers)) if layers else []
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -23,3 +76,13 @@ def free_bytes(device: torch.device) -> int | None:
         return None
     lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
     return int(lines["MemAvailable"].split()[0]) * 1024
+
+
+def _outline(config: Any, dtype: torch.dtype) -> Any:
+    """The model on the meta device: shapes, but no numbers."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, dtype=dtype)
+
+
+def _parameter_bytes(module: nn.Module) -> int:
+    return sum(parameter.nbytes for parameter in module.parameters())
