@@ -101,6 +101,12 @@ def k_sequences(num_sequences: int, depth: int) -> TreeShape:
     return TreeShape.from_paths((k, *(0,) * rest) for k in range(num_sequences) for rest in range(depth))
 
 
+def sequences(num_sequences: int, size: int) -> TreeShape:
+    """`size` nodes in independent sequences below the root, the first ones longer by one where they cannot be even."""
+    lengths = (size // num_sequences + (k < size % num_sequences) for k in range(num_sequences))
+    return TreeShape.from_paths((k, *(0,) * rest) for k, length in enumerate(lengths) for rest in range(length))
+
+
 def branching(widths: Sequence[int]) -> TreeShape:
     """Every node of depth i has `widths[i]` children (MCSD's k-configurations, such as 4-2-2-1)."""
     levels = (product(*map(range, widths[:depth])) for depth in range(1, len(widths) + 1))
@@ -112,10 +118,18 @@ def star(width: int) -> TreeShape:
     return branching([width])
 
 
+def kary_bfs(branching: int, size: int) -> TreeShape:
+    """The first `size` nodes in breadth-first order of the infinite tree of `branching` children per node."""
+    paths: list[Path] = [()]
+    while len(paths) <= size:
+        parent = paths[(len(paths) - 1) // branching]
+        paths.append((*parent, (len(paths) - 1) % branching))
+    return TreeShape.from_paths(paths[1:])
+
+
 def binary_bfs(size: int) -> TreeShape:
     """The first `size` nodes of the infinite binary tree in breadth-first order."""
-    complete = kary(2, (size + 1).bit_length())
-    return TreeShape(complete.paths[:size])
+    return kary_bfs(2, size)
 
 
 def eagle25() -> TreeShape:

@@ -5,6 +5,7 @@ from specdec_core.drafters.base import Context, Drafter, DraftModel
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.drafters.eagle2 import Eagle2
 from specdec_core.drafters.opt_tree import OptTree
+from specdec_core.drafters.sequoia import Sequoia
 from specdec_core.drafters.static_tree import StaticTree
 from specdec_core.drafters.tree_drafter import TreeDrafter
 
@@ -16,6 +17,7 @@ __all__ = [
     "Drafter",
     "Eagle2",
     "OptTree",
+    "Sequoia",
     "StaticTree",
     "TreeDrafter",
 ]

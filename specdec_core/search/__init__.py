@@ -5,14 +5,18 @@ from specdec_core.search.best_tree import best_tree
 from specdec_core.search.greedy import greedy_order
 from specdec_core.search.hardware import Choice, choose_tree
 from specdec_core.search.programme import Programme
+from specdec_core.search.structures import Growth, best_sequences, growth
 
 __all__ = [
     "Choice",
+    "Growth",
     "Programme",
+    "best_sequences",
     "best_tree",
     "check_acceptance",
     "choose_tree",
     "expected_tokens",
     "greedy_order",
+    "growth",
     "isotonic",
 ]

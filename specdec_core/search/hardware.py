@@ -28,18 +28,19 @@ def choose_tree(
     depths: Iterable[int],
     *,
     levels: bool = False,
+    plain: bool = True,
 ) -> Choice:
     """Maximise expected tokens / (t(n + 1) + passes c) over measured sizes and given depths.
 
     `forward_s` are the target's seconds by tokens of the forward (root counted; 1 must be there), `draft_s` a draft
     forward's. A tree of depth d takes d draft forwards, or d + 1 as the paper counts (`levels`). Plain decoding is
-    among the candidates. Ties go to the smaller tree, then to the shallower one.
+    among the candidates unless told otherwise (`plain`). Ties go to the smaller tree, then to the shallower one.
     """
     if 1 not in forward_s:
         raise ValueError("the time of a forward of 1 token is missing: speedups are relative to it")
     sizes = sorted(tokens - 1 for tokens in forward_s if tokens > 1)
     bounds = sorted(set(depths))
-    best = Choice(TreeShape(()), 1.0, 1.0)
+    best = Choice(TreeShape(()), 1.0, 1.0 if plain else 0.0)
     if not sizes or not bounds:
         return best
     programme = Programme(isotonic(acceptance).tolist(), sizes[-1], bounds[-1])

@@ -21,6 +21,12 @@ class KSeq(ChildByChild):
         """Rho depends on the number of children."""
         return _Selection(p, q, num_children)
 
+    def chance(
+        self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int
+    ) -> Float[Tensor, "*batch"]:
+        """Beta: k independent draws from q are all rejected with probability (1 - beta)^k."""
+        return _Selection(p, q, num_children).overlap().sum(-1).clamp(max=1)
+
 
 class _Selection:
     """The residual max(p - min(q, p / rho) P / beta, 0), normalised, does not depend on the rejected children."""
@@ -37,9 +43,13 @@ class _Selection:
     def reject(self, child: Int[Tensor, "*batch"]) -> None:
         """Nothing changes."""
 
+    def overlap(self) -> Float[Tensor, "*batch vocab"]:
+        """Probability that a child is drawn as x and accepted; its sum is beta."""
+        return torch.minimum(self._q, self._p / self._rho)
+
     def residual(self) -> Float[Tensor, "*batch vocab"]:
         """Where P(reject all) < EPS it is never asked for but by rounding, and p."""
-        overlap = torch.minimum(self._q, self._p / self._rho)
+        overlap = self.overlap()
         beta = overlap.sum(-1, keepdim=True).clamp(max=1)
         found = torch.where(beta > 0, (1 - (1 - beta) ** self._k) / beta, 0.0)
         rest = (self._p - overlap * found).clamp_(min=0)

@@ -43,6 +43,16 @@ class State(Protocol):
         """Law of the recovered token if there are no more children."""
 
 
+@runtime_checkable
+class Independent(Protocol):
+    """A rule that accepts each child on its own, with a chance that depends on how many there are."""
+
+    def chance(
+        self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int
+    ) -> Float[Tensor, "*batch"]:
+        """Probability that a draw from q is accepted as one of so many, whatever became of the others."""
+
+
 class ChildByChild(ABC):
     """A rule that tests the children of a node one after another, in draft order.
 

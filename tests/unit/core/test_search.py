@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from specdec_core import TreeShape, shapes
-from specdec_core.search import Programme, best_tree, choose_tree, expected_tokens, greedy_order, isotonic
+from specdec_core.search import (
+    Programme,
+    best_sequences,
+    best_tree,
+    choose_tree,
+    expected_tokens,
+    greedy_order,
+    growth,
+    isotonic,
+)
+from specdec_core.shapes import binary_bfs, chain, kary, kary_bfs, sequences
 
 NODES = 9
 
@@ -159,3 +169,32 @@ def test_shapes_are_kept_as_json():
         assert TreeShape.from_json(shape.to_json(pair="tiny")) == shape
     with pytest.raises(ValueError, match="num_children"):
         TreeShape.from_json('{"num_children": [1, 1]}')
+
+
+def test_structures_have_the_tokens_of_their_trees():
+    vector = [0.5, 0.2, 0.1, 0.05]
+    rows = {(row.structure, row.n): row for row in growth(vector, (1, 2, 7, 20))}
+    for n in (1, 2, 7, 20):
+        shapes_of = {
+            "sequoia": best_tree(acceptance=vector, n=n),
+            "sequence": chain(n),
+            "binary": binary_bfs(n),
+            "k_sequences": best_sequences(acceptance=vector, n=n),
+            "k_ary": kary_bfs(rows["k_ary", n].num_branches, n),
+        }
+        for structure, shape in shapes_of.items():
+            row = rows[structure, n]
+            assert row.expected_tokens == pytest.approx(expected_tokens(shape, vector), abs=1e-12)
+            assert (shape.num_drafted, shape.depth) == (n, row.depth)
+        assert rows["sequoia", n].expected_tokens >= max(rows[s, n].expected_tokens for s in shapes_of) - 1e-12
+        fixed = [expected_tokens(sequences(k, n), vector) for k in range(1, min(n, 4) + 1)]
+        assert rows["k_sequences", n].expected_tokens == pytest.approx(max(fixed))
+    assert expected_tokens(best_sequences(acceptance=vector, n=12, num_sequences=3), vector) == pytest.approx(
+        1 + 0.8 * (1 - 0.5**4) / 0.5
+    )
+
+
+def test_the_first_nodes_of_a_k_ary_tree_in_breadth_first_order():
+    assert set(kary_bfs(3, 12).paths) == set(kary(3, 2).paths)
+    assert kary_bfs(2, 5).num_children == (2, 2, 1, 0, 0, 0)
+    assert sequences(2, 5).paths == ((0,), (1,), (0, 0), (1, 0), (0, 0, 0))
