@@ -43,6 +43,8 @@ class Cell:
     limit: int | None
     config: Mapping[str, Any]
     """The whole scientific config, which `run_id` is the hash of."""
+    predicted_mal: float | None = None
+    predicted_speedup: float | None = None
 
     @property
     def label(self) -> str:
@@ -70,9 +72,39 @@ class Runtime:
 
 @dataclass(frozen=True, kw_only=True)
 class LatencyGrid:
-    """Which forwards `bench.latency` times: tokens per forward, cached tokens before them, repeats."""
+    """Which forwards are timed: tokens per forward, cached tokens before them, repeats."""
 
     num_tokens: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
     num_prefix: int = 128
     warmup: int = 10
     repeats: int = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptancePlan:
+    """How acceptance vectors are measured (Sequoia, section 3.1). None: as in the cell's decoding."""
+
+    prompts: int = 200
+    new_tokens: int = 128
+    width: int = 32
+    repeats: int = 4
+    estimator: str = "analytic"
+    smooth: str = "isotonic"
+    temperature: float | None = None
+    top_p: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationPlan:
+    """What is measured before a tree is chosen."""
+
+    acceptance: AcceptancePlan = field(default_factory=AcceptancePlan)
+    latency: LatencyGrid = field(default_factory=LatencyGrid)
+    depths: int = 16
+    """The deepest tree that is considered."""
+    draft_passes: str = "depth"
+    """Draft forwards of a tree of depth d: d (`depth`) or d + 1 (`levels`)."""
+
+    def __post_init__(self) -> None:
+        if self.draft_passes not in ("depth", "levels"):
+            raise ValueError(f"calibration.draft_passes is depth or levels, not {self.draft_passes}")

@@ -1,7 +1,8 @@
 """Conversations to decode: bundled in the package, from a folder of JSONL files, or from the hub."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +14,9 @@ from bench.names import unknown
 __all__ = ["Conversation", "DatasetError", "DatasetSpec", "HubSource", "fingerprint", "load", "source_id"]
 
 BUNDLED = Path(__file__).parent / "tiny"
+PARTS = ("all", "calibration", "evaluation")
+_CALIBRATION, _CANDIDATES, _SEED = 200, 2000, 17
+"""Usable conversations for calibration; how many are looked at in all; the seed that draws the others' order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,21 +43,28 @@ class DatasetSpec:
     """The papers' sample size: the first so many; None: all."""
     files: tuple[str, ...]
     """Other names, without `.jsonl`, under which the file may lie in DATA_DIR."""
+    part: str = "all"
+    """calibration: the first 200 usable ones, or half of fewer than 400 | evaluation: the others, in a fixed order."""
 
     def __post_init__(self) -> None:
         if self.source not in ("bundled", "hub") or (self.source == "hub") != bool(self.hub and self.adapter):
             raise DatasetError(f"dataset {self.name}: source is bundled, or hub with both hub and adapter given")
         if self.mode not in ("chat", "raw") or (self.mode == "raw") != (self.prompt_tokens is not None):
             raise DatasetError(f"dataset {self.name}: mode is chat, or raw with prompt_tokens given")
+        if self.part not in PARTS:
+            raise DatasetError(unknown("dataset.part", self.part, PARTS))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """From the plain mapping of a yaml; a key that is unknown or missing is a DatasetError."""
-        known = {field.name for field in fields(cls)}
+        known, required = (
+            {field.name for field in fields(cls)},
+            {field.name for field in fields(cls) if field.default is MISSING},
+        )
         for key in config:
             if key not in known:
                 raise DatasetError(unknown(f"key of dataset {config.get('name')}", str(key), known))
-        if missing := known - set(config):
+        if missing := required - set(config):
             raise DatasetError(f"dataset {config.get('name')} lacks {', '.join(sorted(missing))}")
         hub = HubSource(**config["hub"]) if config["hub"] else None
         return cls(**{**config, "hub": hub, "files": tuple(config["files"])})
@@ -68,12 +79,23 @@ def load(spec: DatasetSpec, *, data_dir: Path | None = None, limit: int | None =
     if wanted is not None and wanted < 1:
         raise DatasetError(f"limit={wanted}: ask for at least one conversation")
     usable = (found for found in _conversations(spec, data_dir) if len(found.turns[0]) >= spec.min_chars)
-    chosen = list(islice(usable, wanted))
+    chosen = list(islice(_part(usable, spec.part), wanted))
     if spec.mode == "raw":  # a text has no second turn
         chosen = [replace(found, turns=found.turns[:1]) for found in chosen]
     if not chosen:
         raise DatasetError(f"{source_id(spec, data_dir)} has no conversation of at least {spec.min_chars} characters")
     return chosen
+
+
+def _part(usable: Iterator[Conversation], part: str) -> Iterable[Conversation]:
+    """Two parts that share nothing (Sequoia measures on 200 examples and evaluates on 200 others)."""
+    if part == "all":
+        return usable
+    found = list(islice(usable, _CANDIDATES))
+    cut = _CALIBRATION if len(found) >= 2 * _CALIBRATION else len(found) // 2
+    if part == "calibration":
+        return found[:cut]
+    return random.Random(_SEED).sample(found[cut:], len(found) - cut)
 
 
 def source_id(spec: DatasetSpec, data_dir: Path | None = None) -> str:

@@ -6,7 +6,6 @@ listed with the target's top-2 logit gap at the first difference: a gap near rou
 
 import argparse
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -15,11 +14,9 @@ from tqdm import tqdm
 
 from bench import datasets
 from bench.audit import divergence_gap, first_divergence
-from bench.cell import Cell
 from bench.embedded import tiny_pair
-from bench.measurement import eos_token_ids
+from bench.measurement import eos_token_ids, first_prompts
 from bench.run import CONF, cell_of
-from bench.templates import prompt_ids
 from specdec_core import generate
 from specdec_core.drafters import Drafter
 from specdec_core.models import Pair
@@ -41,20 +38,6 @@ def reference(pair: Pair, prompt: list[int], new: int) -> list[int]:
     return out[0, len(prompt) :].tolist()
 
 
-def first_prompts(cell: Cell, pair: Pair, data_dir: Path | None, limit: int) -> Iterator[list[int]]:
-    """Prompts of the first turns of a dataset."""
-    spec = cell.dataset
-    for conversation in datasets.load(spec, data_dir=data_dir, limit=limit):
-        yield prompt_ids(
-            pair.tokenizer,
-            cell.pair.template,
-            conversation.turns[:1],
-            mode=spec.mode,
-            prompt_tokens=spec.prompt_tokens,
-            max_prompt_tokens=spec.max_prompt_tokens,
-        )
-
-
 def main() -> None:
     """Print a table of identical outputs by dataset and drafter; exit status 1 if any differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -62,8 +45,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=40, help="prompts per dataset")
     parser.add_argument("--new", type=int, default=32, help="new tokens per prompt")
     args = parser.parse_args()
+    data, limit = args.data_dir, args.limit
     pair = tiny_pair(dtype="float32")
-    names = DATASETS if args.data_dir else DATASETS[:1]
+    names = DATASETS if data else DATASETS[:1]
     drafters = sorted(path.stem for path in (CONF / "drafter").glob("*.yaml"))
     with initialize_config_dir(str(CONF), version_base="1.3"):
         cells = {
@@ -71,7 +55,12 @@ def main() -> None:
             for d in names
             for name in drafters
         }
-    prompts = {d: list(first_prompts(cells[d, drafters[0]], pair, args.data_dir, args.limit)) for d in names}
+    prompts = {
+        d: first_prompts(
+            pair, spec.pair.template, spec.dataset, datasets.load(spec.dataset, data_dir=data, limit=limit)
+        )
+        for d, spec in ((d, cells[d, drafters[0]]) for d in names)
+    }
     references = {d: [reference(pair, prompt, args.new) for prompt in tqdm(prompts[d], desc=d)] for d in names}
     total = sum(map(len, prompts.values()))
     print(f"\nGreedy float32 outputs identical to transformers' generate: {total} prompts, {args.new} new tokens\n")

@@ -10,7 +10,7 @@ from torch import Generator
 
 from bench.audit import divergence_gap, first_divergence
 from bench.cell import Cell
-from bench.datasets import Conversation
+from bench.datasets import Conversation, DatasetSpec
 from bench.nodes import NodeRecorder
 from bench.records import AUTOREGRESSIVE, METHOD
 from bench.rows import NO_AUDIT, Rows, failed_row, prompt_row, step_rows
@@ -133,6 +133,23 @@ class Measurement:
         at = first_divergence(generation.tokens, reference.tokens)
         gap = None if at is None else divergence_gap(self.pair.target, turn.prompt, generation.tokens[:at])
         return {"identical": at is None, "first_divergence": at, "divergence_gap": gap}
+
+
+def first_prompts(
+    pair: Pair, template: str, dataset: DatasetSpec, conversations: list[Conversation]
+) -> list[list[int]]:
+    """Token ids of the first turns, as they are decoded."""
+    return [
+        prompt_ids(
+            pair.tokenizer,
+            template,
+            conversation.turns[:1],
+            mode=dataset.mode,
+            prompt_tokens=dataset.prompt_tokens,
+            max_prompt_tokens=dataset.max_prompt_tokens,
+        )
+        for conversation in conversations
+    ]
 
 
 def eos_token_ids(pair: Pair) -> list[int]:

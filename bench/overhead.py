@@ -16,7 +16,7 @@ import torch
 from bench.cell import LatencyGrid
 from bench.datasets import Conversation
 from bench.embedded import prompts, tiny_pair
-from bench.latency import forward_times
+from bench.forward_times import forward_times
 from bench.measurement import eos_token_ids
 from specdec_core import Sampling, TokenTree, generate, shapes
 from specdec_core.drafters import Autoregressive, Drafter, OptTree, StaticTree

@@ -61,13 +61,27 @@ def _read_file(path: Path, expected: pa.Schema) -> pa.Table | None:
     try:
         # Not through a dataset, which would take "run_id=" in the name for a partition and make a column of it.
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read()
+            table = _completed(file.read(), expected)
         if table.schema.equals(expected) and {path.name} >= set(map(file_name, table["run_id"].unique().to_pylist())):
             return table
     except (OSError, ValueError, pa.ArrowException) as error:
         problem = f"it is not a readable parquet file ({str(error).strip().partition(chr(10))[0].rstrip('.')})"
     warnings.warn(f"Skipped {path}: {problem}; delete it, and its cell will be run again.", stacklevel=2)
     return None
+
+
+def _completed(table: pa.Table, expected: pa.Schema) -> pa.Table:
+    """An older version may have written fewer columns: those that may be missing are."""
+    if not set(table.column_names) < set(expected.names):
+        return table
+    if any(not field.nullable and field.name not in table.column_names for field in expected):
+        return table
+    columns = [
+        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in expected
+    ]
+    fields = [table.schema.field(f.name) if f.name in table.column_names else f for f in expected]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -6,12 +6,9 @@ was generated, so that quality can be judged later without running again.
 
 from __future__ import annotations
 
-import dataclasses
-import types
-import typing
 from dataclasses import dataclass
 
-import pyarrow as pa
+from bench.schema import schema as schema
 
 SCHEMA_VERSION = 1
 METHOD, AUTOREGRESSIVE = "method", "autoregressive"
@@ -61,6 +58,8 @@ class RunRow:
     speedup: float | None
     speedup_low: float | None  # 95% interval, bootstrap over conversations
     speedup_high: float | None
+    predicted_mal: float | None = None  # F(T) of a static tree for its measured acceptance vector
+    predicted_speedup: float | None = None  # of the tree that was chosen by measured forward times
     identical: float | None  # share of outputs equal to the autoregressive arm's, greedy decoding only
 
     package_version: str
@@ -162,28 +161,59 @@ class LatencyRow:
     forward_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptanceRow:
+    """One position of an acceptance vector: child k of an accepted node (written by `bench.acceptance`)."""
+
+    run_id: str
+    pair: str
+    dataset: str
+    device_name: str
+    verifier: str
+    draws: str
+    temperature: float
+    top_p: float
+    draft_temperature: float
+    draft_top_p: float
+    estimator: str  # analytic | counts
+    width: int
+    num_prompts: int
+    num_positions: int
+    k: int  # from 1, in draw order
+    p: float  # probability that child k is the accepted one
+    p_low: float  # 95% interval, bootstrap over prompts; nan for a single prompt
+    p_high: float
+    rejection: float  # probability that k children are all rejected; nan where it was not measured
+    rejection_low: float
+    rejection_high: float
+    exponent: float | None  # b of rejection ~ k^-b over the whole vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthRow:
+    """Expected tokens per step of one tree structure at one size, for a measured acceptance vector."""
+
+    run_id: str  # of the vector, in `acceptance`
+    pair: str
+    dataset: str
+    device_name: str
+    verifier: str
+    draws: str
+    temperature: float
+    top_p: float
+    structure: str  # sequoia | k_sequences | k_ary | binary | sequence
+    n: int  # drafted nodes, root excluded
+    num_branches: int | None  # K or k, the best for this n
+    depth: int
+    expected_tokens: float  # F(T), root counted
+
+
 TABLES: dict[str, type] = {
     "runs": RunRow,
     "prompts": PromptRow,
     "steps": StepRow,
     "nodes": NodeRow,
     "latency": LatencyRow,
+    "acceptance": AcceptanceRow,
+    "growth": GrowthRow,
 }
-
-_ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-
-
-def schema(row_type: type) -> pa.Schema:
-    """The parquet schema of a row type; a column is nullable exactly where its annotation allows None."""
-    hints = typing.get_type_hints(row_type)
-    return pa.schema([_field(field.name, hints[field.name]) for field in dataclasses.fields(row_type)])
-
-
-def _field(name: str, hint: object) -> pa.Field:
-    nullable = isinstance(hint, types.UnionType)
-    if isinstance(hint, types.UnionType):
-        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
-    if typing.get_origin(hint) is list:
-        (item,) = typing.get_args(hint)
-        return pa.field(name, pa.list_(_ARROW[item]), nullable)
-    return pa.field(name, _ARROW[hint], nullable)  # type: ignore[index]

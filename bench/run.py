@@ -19,21 +19,24 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from bench import latency, runner, templates
-from bench.cell import Cell, LatencyGrid, PairSpec, Runtime
+from bench import calibration, resolvers, runner, templates
+from bench.cell import AcceptancePlan, CalibrationPlan, Cell, LatencyGrid, PairSpec, Runtime
 from bench.datasets import DatasetSpec
 from bench.embedded import TINY
 from bench.identity import fingerprint_data, fingerprint_folder, identity
 from bench.names import unknown
 from bench.store import Store, run_id
+from specdec_core import TreeShape
 from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, ModelSpec
 from specdec_core.models.loading import resolve_device, resolve_dtype
 from specdec_core.sampling import Sampling
+from specdec_core.search import best_tree
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 
 log = logging.getLogger(__name__)
+resolvers.register()
 
 
 def scientific_config(cfg: DictConfig) -> dict[str, Any]:
@@ -57,8 +60,13 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
 
 
 def cell_of(cfg: DictConfig) -> Cell:
-    """The typed cell of a config. ValueError, DatasetError or SpecdecError say in a sentence what does not fit."""
+    """The typed cell of a config; what its tree depends on is measured first, unless it was.
+
+    ValueError, DatasetError or SpecdecError say in a sentence what does not fit.
+    """
     config = scientific_config(cfg)
+    tree = calibration.calibrate(config["drafter"], _setting(cfg, config), _shape_of)
+    config["drafter"] = tree.drafter
     drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))
     name, method = drafter.pop("name"), drafter.pop("method")
     rule, allow_lossy = verifier.pop("name"), verifier.pop("allow_lossy")
@@ -79,7 +87,40 @@ def cell_of(cfg: DictConfig) -> Cell:
         seed=config["seed"],
         limit=config["limit"],
         config=config,
+        predicted_mal=tree.mal,
+        predicted_speedup=tree.speedup,
     )
+
+
+def _setting(cfg: DictConfig, config: Mapping[str, Any]) -> calibration.Setting:
+    """What an acceptance vector and forward times are measured for."""
+    plan: Any = OmegaConf.to_container(cfg.calibration, resolve=True)
+    acceptance, latency = AcceptancePlan(**plan.pop("acceptance")), LatencyGrid(**plan.pop("latency"))
+    decoding = dict(config["decoding"])
+    new, sampling = decoding.pop("max_new_tokens"), Sampling(**decoding)
+    temperature = sampling.temperature if acceptance.temperature is None else acceptance.temperature
+    return calibration.Setting(
+        experiment=cfg.name,
+        pair=pair_of(cfg),
+        dataset=dataset_of(cfg),
+        sampling=sampling,
+        max_new_tokens=new,
+        draft_temperature=config["pair"]["draft_temperature"] if Sampling(temperature).greedy else temperature,
+        seed=config["seed"],
+        limit=config["limit"],
+        runtime=runtime_of(cfg),
+        plan=CalibrationPlan(acceptance=acceptance, latency=latency, **plan),
+        results_dir=Path(cfg.results_dir),
+        identity={axis: identity(config)[axis] for axis in ("pair", "dataset", "runtime")},
+    )
+
+
+def _shape_of(drafter: Mapping[str, Any]) -> TreeShape:
+    """The tree of a drafter's config."""
+    if "shape" in drafter:
+        shape: TreeShape = hydra.utils.instantiate(drafter["shape"], _convert_="all")
+        return shape
+    return best_tree(**{key: drafter[key] for key in ("acceptance", "n", "depth", "max_children") if key in drafter})
 
 
 def dataset_of(cfg: DictConfig) -> DatasetSpec:
@@ -145,11 +186,22 @@ def _elsewhere(shard: str | None, job: int) -> bool:
 def _execute(cfg: DictConfig, job: int) -> str:
     if _elsewhere(cfg.shard, job):
         return runner.SKIPPED
-    store = Store(Path(cfg.results_dir), cfg.name)
-    if "latency" in cfg:
-        grid = LatencyGrid(**OmegaConf.to_container(cfg.latency, resolve=True))  # type: ignore[arg-type]
-        return latency.measure(pair_of(cfg), grid, runtime_of(cfg), store)
-    return runner.run_cell(cell_of(cfg), runtime_of(cfg), store)
+    runtime, store = runtime_of(cfg), Store(Path(cfg.results_dir), cfg.name)
+    if runtime.num_threads:
+        torch.set_num_threads(runtime.num_threads)
+    if cfg.measure == "cells":
+        return runner.run_cell(cell_of(cfg), runtime, store)
+    config = scientific_config(cfg)
+    setting = _setting(cfg, config)
+    if cfg.measure == "latency":
+        calibration.measure_latency(setting)
+    elif cfg.measure == "acceptance":
+        rule = {key: value for key, value in config["verifier"].items() if key not in ("name", "allow_lossy")}
+        draws = resolvers.draws_for_rule(_root_=cfg)
+        calibration.measure_acceptance(setting, config["verifier"]["name"], hydra.utils.instantiate(rule), draws)
+    else:
+        raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance")))
+    return runner.OK
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -162,6 +214,9 @@ def main(cfg: DictConfig) -> str:
     except (TypeError, OSError, hydra.errors.HydraException, *runner.SENTENCES) as error:
         log.error("%s", error)
         status = runner.FAILED
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        log.error("out of memory: %s", error)
+        status = runner.OOM
     if not sweep and status in (runner.FAILED, runner.OOM):
         sys.exit(1)
     return status

@@ -1,13 +1,12 @@
 """Runs cells: skip what is done, measure, write rows. A cell that fails is a row, not a crash."""
 
-import gc
 import logging
 import traceback
 
 import torch
 from tqdm import tqdm
 
-from bench import datasets
+from bench import datasets, pairs
 from bench.cell import Cell, Runtime
 from bench.measurement import Measurement
 from bench.rows import Outcome, Rows, run_row
@@ -15,14 +14,11 @@ from bench.store import CellBusyError, Store, StoreError
 from bench.transcript import write_case_study
 from specdec_core.engine import check_lossless
 from specdec_core.errors import PromptError, SpecdecError
-from specdec_core.models import Pair, load_pair
 
 log = logging.getLogger(__name__)
 OK, OOM, FAILED, INTERRUPTED, SKIPPED, BUSY = "ok", "oom", "failed", "interrupted", "skipped", "busy"
 SENTENCES = (SpecdecError, datasets.DatasetError, StoreError, ValueError)
 """Refusals whose message is all that the user needs."""
-_loaded: dict[tuple[object, ...], Pair] = {}
-"""The pair of the last cell: sweeps run cell after cell in one process, mostly with the same models."""
 
 
 def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
@@ -66,7 +62,7 @@ def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
     except Exception as problem:  # whatever went wrong, the sweep goes on and the row says what it was
         outcome.status, outcome.error = FAILED, _last_lines(problem)
     if outcome.status == OOM:  # only now does nothing hold the tensors of the failed step any more
-        _release()
+        pairs.release()
     if outcome.error:
         log.error("%s: %s: %s", cell.label, outcome.status, outcome.error)
     if outcome.status == OK or store.status(cell.run_id) != OK:  # a failure never replaces finished rows
@@ -88,11 +84,9 @@ def _write(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outc
 
 def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outcome) -> None:
     """Decode all conversations into `rows`; what is learnt of models and data goes into `outcome`."""
-    if runtime.num_threads:
-        torch.set_num_threads(runtime.num_threads)
     conversations = datasets.load(cell.dataset, data_dir=runtime.data_dir, limit=cell.limit)
     outcome.prompts_sha256 = datasets.fingerprint(conversations)
-    pair = _pair(cell, runtime)
+    pair = pairs.loaded(cell.pair, runtime)
     outcome.device, outcome.dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
     measurement = Measurement(cell, pair, rows, baseline=runtime.baseline, record_nodes=runtime.record_nodes)
     outcome.draws = measurement.drafter.draws
@@ -111,22 +105,6 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     failures = [row.error for row in rows.prompts if row.error]
     if len(failures) == len(rows.prompts):
         raise PromptError(f"no prompt could be decoded; the first: {failures[0] if failures else 'there is none'}")
-
-
-def _pair(cell: Cell, runtime: Runtime) -> Pair:
-    key = (cell.pair.target, cell.pair.draft, runtime.device, runtime.dtype, runtime.attention)
-    if key not in _loaded:
-        _release()
-        options = {"device": runtime.device, "dtype": runtime.dtype, "attention": runtime.attention}
-        _loaded[key] = load_pair(cell.pair.target, cell.pair.draft, **options)
-    return _loaded[key]
-
-
-def _release() -> None:
-    """Give the memory of the last pair back: caches refer to their layers and back, so a collection is needed."""
-    _loaded.clear()
-    gc.collect()
-    torch.cuda.empty_cache()
 
 
 def _last_lines(problem: BaseException, lines: int = 6) -> str:

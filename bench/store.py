@@ -46,6 +46,8 @@ class Results:
     steps: pd.DataFrame
     nodes: pd.DataFrame
     latency: pd.DataFrame
+    acceptance: pd.DataFrame
+    growth: pd.DataFrame
 
 
 def run_id(config: Mapping[str, Any]) -> str:
@@ -123,14 +125,18 @@ class Store:
 def load(root: Path, experiment: str, pair: str | None = None, dataset: str | None = None) -> Results:
     """Tables of an experiment, of one pair or dataset if asked; of the runs of the same cell the newest counts.
 
-    Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone.
+    Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone, `acceptance` and
+    `growth` also by dataset.
     """
     store = Store(root, experiment)
-    runs, latency = (_where(store.read(table), pair=pair) for table in ("runs", "latency"))
-    runs = _where(runs, dataset=dataset).sort_values("created_utc", kind="stable")
+    latency = _where(store.read("latency"), pair=pair)
+    runs, acceptance, growth = (
+        _where(store.read(table), pair=pair, dataset=dataset) for table in ("runs", "acceptance", "growth")
+    )
+    runs = runs.sort_values("created_utc", kind="stable")
     runs = runs.drop_duplicates(list(CELL), keep="last", ignore_index=True)
     prompts, steps, nodes = (store.read(table, runs["run_id"]) for table in ("prompts", "steps", "nodes"))
-    return Results(runs, prompts, steps, nodes, latency)
+    return Results(runs, prompts, steps, nodes, latency, acceptance, growth)
 
 
 def _where(frame: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:

@@ -17,7 +17,19 @@ YAMLS = sorted(CONF.rglob("*.yaml"))
 EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix() for p in (CONF / "experiment").rglob("*.yaml")
 )
-METHODS = {"autoregressive", "chain", "binary", "eagle_tree", "k_sequences", "branching", "opt_tree", "eagle2"}
+METHODS = {
+    "autoregressive",
+    "chain",
+    "binary",
+    "eagle_tree",
+    "k_sequences",
+    "branching",
+    "opt_tree",
+    "eagle2",
+    "sequoia",
+    "sequoia_hardware",
+    "spec_infer",
+}
 
 
 def names(group: str) -> list[str]:
@@ -58,15 +70,16 @@ def test_a_yaml_is_short_and_says_what_it_is(path):
 @pytest.mark.parametrize("group", ["pair", "dataset", "drafter", "verifier"])
 def test_names_are_file_names(group):
     for name in names(group):
-        assert composed(f"{group}={name}")[group].name == name
+        choice = composed(f"{group}={name}")[group]
+        assert choice.name in names(group) if OmegaConf.is_interpolation(choice, "name") else choice.name == name
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_cell_of_every_experiment_composes(experiment):
     config = composed(f"experiment={experiment}", "pair=tiny")
     assert config.pair.name == "tiny"
-    assert config.name.startswith(("opt_tree/", "bench/", "smoke"))
-    if experiment.startswith("opt_tree/"):
+    assert config.name.startswith(("opt_tree/", "sequoia/", "bench/", "smoke"))
+    if experiment.startswith(("opt_tree/", "sequoia/")):
         assert config.name == experiment
     assert set(config.get("pairs", [])) <= set(names("pair"))
     batch = cells(experiment, "pair=tiny")
@@ -103,7 +116,8 @@ def test_pairs_are_complete(name):
     pair = plain(composed(f"pair={name}"))["pair"]
     fields = {"name", "target", "draft", "template", "draft_temperature", "published"}
     assert set(pair) == fields
-    assert set(pair["target"]) == {"id", "revision", "gated"}
+    assert set(pair["target"]) == {"id", "revision", "gated", "offload", "resident_layers"}
+    assert (pair["target"]["offload"], pair["target"]["resident_layers"]) == (False, 0)
     assert set(pair["draft"]) == {"id", "revision", "gated", "kind"}
     assert pair["draft"]["kind"] in {"causal_lm", "eagle"}
     assert pair["template"] in TEMPLATES
@@ -112,9 +126,11 @@ def test_pairs_are_complete(name):
 
 
 def test_the_tables_name_the_pairs_of_the_paper():
-    for table in ("table1", "table2", "table3"):
-        pairs = [composed(f"pair={name}").pair.published for name in composed(f"experiment=opt_tree/{table}").pairs]
-        rows = published.find("opt_tree", table)
+    for paper, table in [("opt_tree", f"table{k}") for k in (1, 2, 3)] + [
+        ("sequoia", f"table{k}") for k in (3, 4, 5, 6, 7)
+    ]:
+        pairs = [composed(f"pair={name}").pair.published for name in composed(f"experiment={paper}/{table}").pairs]
+        rows = published.find(paper, table)
         printed = set(zip(rows.target, rows.draft, strict=True)) - {(target, "none") for target in rows.target}
         assert {(pair.target, pair.draft) for pair in pairs} == printed
 

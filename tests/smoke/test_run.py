@@ -6,17 +6,18 @@ import pytest
 from cells import config, execute, finish, stamps, start
 from hydra.errors import ConfigCompositionException
 
-from bench import runner
+from bench import pairs
 from bench.records import METHOD
 from bench.run import CONF, cell_of, check_choices
 from bench.store import Store, StoreError, load
 from specdec_core.errors import LoadError
 
 DRAFTERS = sorted(path.stem for path in (CONF / "drafter").glob("*.yaml"))
-VERIFIERS = sorted(path.stem for path in (CONF / "verifier").glob("*.yaml"))
+VERIFIERS = sorted({path.stem for path in (CONF / "verifier").glob("*.yaml")} - {"by_draws"})
 DECODINGS = sorted(path.stem for path in (CONF / "decoding").glob("*.yaml"))
-SHORT = ("pair=tiny", "dataset=mini", "limit=1", "decoding.max_new_tokens=12", "runtime.warmup_conversations=0")
-CHEAP = (*SHORT[:3], "decoding.max_new_tokens=3", "runtime.warmup_conversations=0")
+ONCE = ("runtime.warmup_conversations=0", "calibration.latency.warmup=1", "calibration.latency.repeats=2")
+SHORT = ("pair=tiny", "dataset=mini", "limit=1", "decoding.max_new_tokens=12", *ONCE)
+CHEAP = (*SHORT[:3], "decoding.max_new_tokens=3", *ONCE)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,9 @@ def test_every_drafter_runs_and_greedy_decoding_is_lossless(swept):
     assert len(results.prompts) == 4 * len(DRAFTERS)
     assert (results.prompts["num_new_tokens"] <= 12).all()
     assert (swept.parent / "outputs").is_dir(), "Hydra's logs are not among the results"
-    assert {path.split("/")[1] for path in stamps(swept)} == {"runs", "prompts", "steps"}
+    kinds = {path.split("/")[1] for path in stamps(swept) if path.startswith("default/")}
+    assert kinds == {"runs", "prompts", "steps", "acceptance", "growth", "latency"}
+    assert {path.split("/")[0] for path in stamps(swept)} == {"default", "calibration"}
 
 
 def test_steps_sum_to_prompts(swept):
@@ -117,8 +120,8 @@ def test_retry_runs_only_what_failed(tmp_path, monkeypatch):
     good, bad, new = ((*CHEAP, "drafter=autoregressive", f"seed={seed}") for seed in (0, 1, 2))
     assert execute(tmp_path, *good) == "ok"
     with monkeypatch.context() as patched:
-        patched.setattr(runner, "_loaded", {})
-        patched.setattr(runner, "load_pair", refuse)
+        patched.setattr(pairs, "_loaded", {})
+        patched.setattr(pairs, "load_pair", refuse)
         assert execute(tmp_path, *bad) == "failed"
     row = load(tmp_path, "default").runs.set_index("seed").loc[1]
     assert (row["status"], row["error"], row["num_conversations"]) == ("failed", "weights are elsewhere", 0)
@@ -140,8 +143,8 @@ def test_a_failed_cell_does_not_replace_a_finished_one(tmp_path, monkeypatch):
     chosen = (*CHEAP, "drafter=chain4")
     assert execute(tmp_path, *chosen) == "ok"
     before = stamps(tmp_path)
-    monkeypatch.setattr(runner, "_loaded", {})
-    monkeypatch.setattr(runner, "load_pair", refuse)
+    monkeypatch.setattr(pairs, "_loaded", {})
+    monkeypatch.setattr(pairs, "load_pair", refuse)
     assert execute(tmp_path, *chosen, "force=true") == "failed"
     assert stamps(tmp_path) == before
 

@@ -140,3 +140,18 @@ def test_every_real_file_loads():
     assert paths
     for path in paths:
         assert load(spec(name=path.stem), data_dir=path.parent), path
+
+
+def test_calibration_and_evaluation_share_nothing(tmp_path):
+    for total, cut in ((10, 5), (399, 199), (450, 200)):
+        data_dir = folder(tmp_path, *({"id": str(n), "turns": [f"{n}?"]} for n in range(total)))
+        everything = [found.id for found in load(spec(), data_dir=data_dir)]
+        first, rest = (
+            [c.id for c in load(spec(part=part), data_dir=data_dir)] for part in ("calibration", "evaluation")
+        )
+        assert first == everything[:cut]
+        assert sorted(rest) == sorted(everything[cut:])
+        assert rest != sorted(rest)
+        assert [c.id for c in load(spec(part="evaluation"), data_dir=data_dir, limit=3)] == rest[:3]
+    with pytest.raises(DatasetError, match="evaluation"):
+        spec(part="evaluate")

@@ -13,7 +13,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
-from bench import latency
+from bench import forward_times
 from bench.cell import LatencyGrid, Runtime
 from bench.datasets import Conversation
 from bench.measurement import Measurement
@@ -170,7 +170,7 @@ def test_a_case_study_is_written_and_read(new, pair, tmp_path):
 
 def test_forward_times_are_positive_and_leave_the_prefix(pair):
     grid = LatencyGrid(num_prefix=10, warmup=2, repeats=5)
-    times = list(latency.forward_times(pair.target, 3, grid))
+    times = list(forward_times.forward_times(pair.target, 3, grid))
     assert len(times) == 5
     assert all(0 < seconds < 5 for seconds in times)
     assert pair.target.cache.length == 10
@@ -182,8 +182,8 @@ def test_latency_rows_of_both_models(tiny, tmp_path):
     spec = pair_of(config())
     store = Store(tmp_path, "forwards")
     runtime = Runtime(device="cpu", dtype="float32", progress=False)
-    assert latency.measure(spec, grid, runtime, store) == "ok"
-    assert latency.measure(replace(spec, draft=None), grid, runtime, Store(tmp_path, "alone")) == "ok"
+    assert forward_times.measure(spec, grid, runtime, store)
+    assert forward_times.measure(replace(spec, draft=None), grid, runtime, Store(tmp_path, "alone"))
     rows = store.read("latency")
     keys = list(zip(rows["role"], rows["num_tokens"], rows["repeat"], strict=True))
     assert keys == [(role, size, repeat) for role in ("target", "draft") for size in (1, 4) for repeat in range(3)]

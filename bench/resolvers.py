@@ -1,0 +1,36 @@
+"""Interpolations for `conf/`: what depends on whether the cell samples, and on the drafter's draws."""
+
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from specdec_core.sampling import Sampling
+
+RULES = {
+    "topk": {"name": "target_sample", "class": "TargetSample"},
+    "iid": {"name": "spec_infer", "class": "SpecInfer"},
+    "without_replacement": {"name": "without_replacement", "class": "WithoutReplacement"},
+}
+DRAWS = {"target_sample": "topk", "greedy": "topk", "spec_infer": "iid", "k_seq": "iid", "multi_candidate_iid": "iid"}
+"""The draws for which a rule was made; those without replacement for the others."""
+
+
+def register() -> None:
+    """Make them known to OmegaConf, once or again."""
+    for resolver in (when_sampling, rule_for, draws_for_rule):
+        OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
+
+
+def when_sampling(yes: Any, no: Any, *, _root_: DictConfig) -> Any:
+    """`${when_sampling:a,b}`: a, or b in greedy decoding."""
+    return no if Sampling(_root_.decoding.temperature).greedy else yes
+
+
+def rule_for(what: str, *, _root_: DictConfig) -> str:
+    """`${rule_for:name}` and `${rule_for:class}`: the rule that the drafter's draws call for."""
+    return RULES[_root_.drafter.get("draws", "topk")][what]
+
+
+def draws_for_rule(*, _root_: DictConfig) -> str:
+    """`${draws_for_rule:}`: the draws that the rule was made for; the best tokens in greedy decoding."""
+    return str(when_sampling(DRAWS.get(_root_.verifier.name, "without_replacement"), "topk", _root_=_root_))
