@@ -1,5 +1,6 @@
 """SpecTr's K sequential selection (Sun et al., 2023, Algorithm 2)."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from specdec_core.verifiers.rounds import EPS, ChildByChild, State
 
-_STEPS, _NEAR, _TINY = 20, 1e-7, 1e-300
+_STEPS, _NEAR, _TINY = 20, 1e-6, 1e-300
 
 
 class KSeq(ChildByChild):
@@ -62,19 +63,22 @@ def solve_rho(p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"]
 
     Of one node on a CPU, where a read costs less than an operation, with plain numbers.
     """
+    tensors = p.dim() > 1 or p.device.type != "cpu"
 
-    def excess(rho: Any) -> Any:
+    def excess(log_rho: Any) -> Any:
         """1 - beta - (1 - rho beta)^(1/k): the same root, but nearly straight. Not negative where rho is valid."""
+        rho: Any = log_rho.exp() if tensors else math.exp(log_rho)
         covered: Any = torch.minimum(p, q * (rho[..., None] if tensors else rho)).sum(-1)
         missed = (1 - covered).clamp_(min=0) if tensors else max(0.0, 1 - float(covered))
         return 1 - (1 - missed) / rho - missed ** (1 / k)
 
-    tensors = p.dim() > 1 or p.device.type != "cpu"
     if k == 1:
         return p.new_ones(p.shape[:-1])
     if tensors:
-        return _upper_end(excess, p.new_ones(p.shape[:-1]), p.new_full(p.shape[:-1], k), torch.where)
-    return p.new_tensor(_upper_end(excess, 1.0, float(k), lambda condition, yes, no: yes if condition else no))
+        shape = p.shape[:-1]
+        return _upper_end(excess, p.new_zeros(shape), p.new_full(shape, math.log(k)), torch.where).exp()
+    end: float = _upper_end(excess, 0.0, math.log(k), lambda condition, yes, no: yes if condition else no)
+    return p.new_tensor(math.exp(end))
 
 
 def _upper_end(excess: Callable[[Any], Any], low: Any, high: Any, where: Callable[[Any, Any, Any], Any]) -> Any:
@@ -83,7 +87,7 @@ def _upper_end(excess: Callable[[Any], Any], low: Any, high: Any, where: Callabl
     high, at_high = where(at_low >= 0, low, high), where(at_high > 0, at_high, 0 * at_high)
     at_low = where(at_low < 0, at_low, 0 * at_low)
     for _ in range(_STEPS):
-        if not isinstance(low, Tensor) and high - low < _NEAR:
+        if not isinstance(low, Tensor) and min(high - low, at_high) < _NEAR:
             break
         middle = high - at_high * (high - low) / (at_high - at_low + _TINY)
         found = excess(middle)

@@ -1,10 +1,11 @@
 """Acceptance rules by exact enumeration of ordered draws: output law, optimal transport, cover, degenerate inputs."""
 
 from fractions import Fraction
-from itertools import pairwise, permutations, product
+from itertools import pairwise
 
 import pytest
 import torch
+from doubles import Law, ordered_draws, random_laws, tensor
 from torch import Tensor
 
 from specdec_core import Sampling
@@ -22,7 +23,6 @@ from specdec_core.verifiers import (
 )
 from specdec_core.verifiers.k_seq import solve_rho
 
-Law = list[Fraction]
 RULES: list[ChildByChild] = [
     *(SpecInfer(), MultiCandidate(replacement=True), KSeq(), MultiCandidate(), WithoutReplacement()),
     *(WithoutReplacement(uniform_fallback=False), Eagle1(), TargetSample()),
@@ -33,38 +33,6 @@ CELLS = [(rule, draws) for rule in RULES for draws in SAMPLED if draws in rule.l
 
 def name(value: object) -> str:
     return value if isinstance(value, str) else f"{type(value).__name__}{''.join(map(str, vars(value).values()))}"
-
-
-def tensor(law: Law) -> Tensor:
-    return torch.tensor([float(x) for x in law], dtype=torch.float64)
-
-
-def random_laws(vocab: int, seed: int) -> tuple[Law, Law]:
-    """P and q with small integer weights, zeros among them."""
-    rng = torch.Generator().manual_seed(seed)
-    laws = []
-    for _ in range(2):
-        weights = torch.randint(0, 5, (vocab,), generator=rng)
-        weights[int(torch.randint(vocab, (1,), generator=rng))] += 1
-        laws.append([Fraction(int(w), int(weights.sum())) for w in weights])
-    return laws[0], laws[1]
-
-
-def ordered_draws(q: Law, k: int, draws: str):
-    """Every sequence of k drawn tokens with its probability; behind q's support the draft is uniform."""
-    tokens = range(len(q))
-    for children in product(tokens, repeat=k) if draws == "iid" else permutations(tokens, k):
-        chance, left = Fraction(1), list(q)
-        for number, child in enumerate(children):
-            total = sum(left)
-            if total == 0:
-                chance *= Fraction(1, len(q) - number)
-                continue
-            chance *= left[child] / total
-            if draws != "iid":
-                left[child] = Fraction(0)
-        if chance:
-            yield children, chance
 
 
 def output_law(rule: ChildByChild, p: Law, q: Law, k: int, draws: str) -> tuple[Tensor, float]:
