@@ -13,12 +13,19 @@ from bench import store
 from bench.report import case_study, smoke
 from bench.report.figures.expected_actual import expected_actual
 from bench.report.figures.frequency import acceptance_by_probability
-from bench.report.figures.latency import forward_time
+from bench.report.figures.latency import SEQUOIA_TITLE, forward_time
 from bench.report.figures.phases import time_by_phase
 from bench.report.figures.sweeps import by_delta, by_temperature
 from bench.report.figures.tree_size import mal_by_size
 from bench.report.opt_tree.comparison import dataset_table, paper_table
 from bench.report.outputs import NoResultsError, Output
+from bench.report.sequoia.by_rule import speedup_by_temperature
+from bench.report.sequoia.by_size import speedup_by_size
+from bench.report.sequoia.formulas import formula_table
+from bench.report.sequoia.layouts import LAYOUTS
+from bench.report.sequoia.rejection import rejection_rates
+from bench.report.sequoia.speedups import speedup_table
+from bench.report.sequoia.tokens_by_size import tokens_by_size
 
 DATASETS = ("mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 """Datasets that have an experiment of their own, `bench/<dataset>`, for any pair."""
@@ -26,9 +33,9 @@ Builder = Callable[[Any], list[Output]]
 
 
 def read_results(folder: Path, pair: str | None) -> store.Results:
-    """The tables in an experiment's folder; NoResultsError if no run has ended there."""
+    """The tables in an experiment's folder; NoResultsError if nothing was measured there."""
     results = store.load(folder.parent, folder.name, pair=pair)
-    if results.runs.empty and results.latency.empty:
+    if results.runs.empty and results.latency.empty and results.acceptance.empty:
         raise NoResultsError(f"there are none in {folder}")
     return results
 
@@ -58,6 +65,16 @@ ARTIFACTS: dict[str, Artifact] = {
     "opt_tree/fig9": Artifact(partial(by_temperature, "fig9")),
     "opt_tree/fig10": Artifact(case_study.render, read_case_study),
     "opt_tree/fig11": Artifact(partial(acceptance_by_probability, "fig11")),
+    "sequoia/table1": Artifact(partial(formula_table, "table1")),
+    "sequoia/table2": Artifact(partial(formula_table, "table2")),
+    **{f"sequoia/{name}": Artifact(partial(speedup_table, name)) for name in LAYOUTS},
+    "sequoia/fig1": Artifact(partial(tokens_by_size, "fig1")),
+    "sequoia/fig2": Artifact(partial(tokens_by_size, "fig2")),
+    "sequoia/fig3": Artifact(partial(rejection_rates, "fig3")),
+    "sequoia/fig4": Artifact(partial(forward_time, "fig4", title=SEQUOIA_TITLE, flat=False)),
+    "sequoia/fig5a": Artifact(partial(tokens_by_size, "fig5a")),
+    "sequoia/fig5b": Artifact(partial(speedup_by_temperature, "fig5b")),
+    "sequoia/fig5c": Artifact(partial(speedup_by_size, "fig5c")),
     **{f"bench/{name}": Artifact(partial(dataset_table, name)) for name in DATASETS},
     "smoke": Artifact(smoke.smoke),
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from bench.records import AUTOREGRESSIVE
 from bench.report.outputs import NoResultsError
 from bench.store import Results
 
@@ -84,16 +85,23 @@ def blocks(results: Results, *, across: Sequence[str] = ()) -> list[Block]:
     return [replace(block, mark=_mark(block, found, [*cell, *_PLACE])) for block in found]
 
 
-def measured_blocks(results: Results, *, across: Sequence[str] = (), method: str | None = None) -> list[Block]:
-    """The blocks that hold runs that ended well (of `method`, if given), with these runs alone.
+def measured_blocks(results: Results, *, across: Sequence[str] = ()) -> list[Block]:
+    """The blocks that hold runs that ended well, with these runs alone; raises NoResultsError where there are none."""
+    keep = results.runs[results.runs["status"] == "ok"]
+    if keep.empty:
+        raise _nothing(results.runs, "any method")
+    return [replace(block, results=results) for block in blocks(replace(results, runs=keep), across=across)]
 
-    Raises NoResultsError where there are none.
+
+def drafted_blocks(results: Results, methods: Sequence[str] = (), *, across: Sequence[str] = ()) -> list[Block]:
+    """The blocks of the runs of these methods (of none given: of all but the autoregressive), failed ones too.
+
+    Raises NoResultsError where none of them ended well.
     """
     runs = results.runs
-    keep = runs[(runs["status"] == "ok") & (True if method is None else runs["method"] == method)]
-    if keep.empty:
-        states = ", ".join(f"{status}: {count}" for status, count in runs["status"].value_counts().items())
-        raise NoResultsError(f"no run of {method or 'any method'} ended well ({states or 'there is none'})")
+    keep = runs[runs["method"].isin(list(methods)) if methods else runs["method"] != AUTOREGRESSIVE]
+    if not (keep["status"] == "ok").any():
+        raise _nothing(keep, ", ".join(methods) or "any tree method")
     return [replace(block, results=results) for block in blocks(replace(results, runs=keep), across=across)]
 
 
@@ -112,10 +120,11 @@ def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
 
 def scale(block: Block) -> str:
     """One sentence of what was run: conversations, tokens, seed, device."""
+    temperatures = _several((f"{value:g}" for value in block.runs["temperature"].sort_values()), most=9)
     first, counts = block.first, block.runs.loc[block.runs["status"] == "ok", "num_conversations"]
     prompts = "no" if counts.empty else " to ".join(str(count) for count in dict.fromkeys((counts.min(), counts.max())))
     return (
-        f"{_pair_words(block)}, {first['dataset']}, temperature {first['temperature']:g}"
+        f"{_pair_words(block)}, {first['dataset']}, temperature {temperatures}"
         f"{f' ({block.mark})' if block.mark else ''}: "
         f"{prompts} conversations, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}, "
         f"{first['dtype']} on {first['device_name']}."
@@ -126,6 +135,11 @@ def drafter_params(run: pd.Series) -> dict[str, Any]:
     """The arguments of a run's drafter, such as n and delta."""
     params = json.loads(run["drafter_params"])
     return params if isinstance(params, dict) else {}
+
+
+def _nothing(runs: pd.DataFrame, what: str) -> NoResultsError:
+    states = ", ".join(f"{status}: {count}" for status, count in runs["status"].value_counts().items())
+    return NoResultsError(f"no run of {what} ended well ({states or 'there is none'})")
 
 
 def _mark(block: Block, found: list[Block], columns: list[str]) -> str:

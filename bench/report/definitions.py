@@ -16,3 +16,14 @@ IDENTICAL = "share of outputs equal to the autoregressive output token for token
 VERDICT = (
     "by a rule fixed beforehand (bench/report/verdict.py): matches, order holds, differs, not comparable, or not run"
 )
+BONUS = "bonus token counted"
+NODES = "N counts the root as the paper does: drafted nodes + 1"
+LEVELS = "levels = depth of the deepest node + 1"
+TREE = f"(N, levels) of the tree: {NODES}; {LEVELS}"
+SECONDS_PER_TOKEN = "seconds of decoding / decoded token, prefill excluded; in brackets the 95% interval"
+ACCEPTED_CHILD = "P_k: probability that one of the k children of an accepted node is accepted"
+EXPECTED_TREE = (
+    "expected tokens per step F(T) = sum over nodes of the product of p_position on their path, root counted"
+)
+PREDICTED_MAL = "F(T) of the run's static tree at the measured acceptance vector"
+PREDICTED_SPEEDUP = "G(n, d) / (t(n + 1) + d c) from the measured vector and forward times (Sequoia, Equation 1)"

@@ -19,7 +19,10 @@ _LABELS = {
     "eagle_tree": "EAGLE tree",
     "eagle2": "EAGLE-2",
     "opt_tree": "OPT-Tree",
+    "k_sequences": "K sequences",
     "sequoia": "Sequoia",
+    "sequoia_hardware": "Sequoia, hardware-aware",
+    "spec_infer": "SpecInfer",
 }
 
 
@@ -74,10 +77,12 @@ def tokens_per_s(prompts: pd.DataFrame) -> Interval:
 
 
 def tree_size(run: pd.Series, steps: pd.DataFrame) -> int | None:
-    """The budget n of the drafter, or the largest tree it drew; None for a bare root."""
-    size = drafter_params(run).get("n")
-    if size is None and not steps.empty:
-        size = steps["num_drafted"].max()
+    """The budget n of the drafter or of its shape, else the largest tree it drew; None for a bare root."""
+    params = drafter_params(run)
+    shape = params.get("shape")
+    size = params.get("n", shape.get("n", shape.get("size")) if isinstance(shape, dict) else None)
+    if not isinstance(size, int):
+        size = None if steps.empty else steps["num_drafted"].max()
     return int(size) if size else None
 
 

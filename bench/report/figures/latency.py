@@ -1,4 +1,4 @@
-"""OPT-Tree, Figure 3: time of one forward against the number of tokens fed, behind a cached prefix."""
+"""OPT-Tree, Figure 3, and Sequoia, Figure 4: time of one forward against the number of tokens fed."""
 
 from __future__ import annotations
 
@@ -14,22 +14,28 @@ from bench.report.tables import Table
 from bench.store import Results
 
 TITLE = "OPT-Tree Figure 3: time of one forward against its input length"
+SEQUOIA_TITLE = "Sequoia Figure 4: time of one forward against the number of tokens"
 _LINE = ["pair", "role", "model_id", "device_name", "dtype", "num_prefix"]
 
 
 @style.styled
-def forward_time(name: str, results: Results) -> list[Output]:
-    """One panel per pair, one line per model: median and quartiles over repeats."""
+def forward_time(name: str, results: Results, title: str = TITLE, *, flat: bool = True) -> list[Output]:
+    """One panel per pair, one line per model and device: median and quartiles; `flat` marks OPT-Tree's flat span."""
     times = results.latency
     if times.empty:
         raise NoResultsError("no forward times were measured")
     summary = _summary(times)
     setting = "; ".join(" / ".join(times[column].unique()) for column in ("pair", "device_name", "dtype"))
-    canvas, axes = style.panels(TITLE, setting + "; median, quartiles shaded", summary["pair"].nunique())
+    canvas, axes = style.panels(title, setting + "; median, quartiles shaded", summary["pair"].nunique())
     for axis, (pair, rows) in zip(axes, summary.groupby("pair", sort=False), strict=True):
         _panel(axis, str(pair), rows)
+        if flat:
+            _mark_flat(axis)
+        style.legend_below(axis)
     runs = tuple(times["run_id"].unique())
-    return [style.Figure(name, f"{TITLE} ({setting})", canvas, runs), _table(name, setting, summary)]
+    notes = (_flat_note(),) if flat else ()
+    table = _table(name, f"{title} ({setting})", summary, notes)
+    return [style.Figure(name, table.title, canvas, runs), table]
 
 
 def _summary(times: pd.DataFrame) -> pd.DataFrame:
@@ -48,11 +54,13 @@ def _panel(axes: Axes, pair: str, rows: pd.DataFrame) -> None:
         colour, label = style.COLOURS[index % len(style.COLOURS)], _label(points.iloc[0], len(lines) > 2)
         axes.plot(points["num_tokens"], points["median"], color=colour, marker=style.MARKERS[index % 7], label=label)
         axes.fill_between(points["num_tokens"], points["low"], points["high"], color=colour, alpha=0.2, linewidth=0)
-    low, high = _flat()
-    axes.axvspan(low, high, color=style.GREY, alpha=0.1, linewidth=0, label=f"paper: flat from {low:g} to {high:g}")
     axes.set(title=pair, xlabel="input length (tokens)", ylabel="time of one forward (ms)")
     axes.set(xlim=(0, rows["num_tokens"].max() * 1.03), ylim=(0, None))
-    style.legend_below(axes)
+
+
+def _mark_flat(axes: Axes) -> None:
+    low, high = _flat()
+    axes.axvspan(low, high, color=style.GREY, alpha=0.1, linewidth=0, label=f"paper: flat from {low:g} to {high:g}")
 
 
 def _label(line: pd.Series, long: bool) -> str:
@@ -68,12 +76,18 @@ def _flat() -> tuple[float, float]:
     return float(facts["end=lower"]), float(facts["end=upper"])
 
 
-def _table(name: str, setting: str, summary: pd.DataFrame) -> Table:
+def _flat_note() -> str:
+    low, high = _flat()
+    return f"The paper's text: lengths {low:g} and {high:g} take similar time (LLaMA-2-7B, RTX 4090)."
+
+
+def _table(name: str, title: str, summary: pd.DataFrame, notes: tuple[str, ...]) -> Table:
     rows = [
         {
             "Pair": row.pair,
             "Role": row.role,
             "Model": row.model_id,
+            "Device": row.device_name,
             "Prefix": str(row.num_prefix),
             "Tokens": str(row.num_tokens),
             "Median ms": tables.number(row.median),
@@ -81,8 +95,6 @@ def _table(name: str, setting: str, summary: pd.DataFrame) -> Table:
         }
         for row in tables.named_rows(summary)
     ]
-    low, high = _flat()
-    note = f"The paper's text: lengths {low:g} and {high:g} take similar time (LLaMA-2-7B, RTX 4090)."
-    frame = tables.frame(rows, ("Pair", "Role", "Model", "Prefix", "Tokens", "Median ms", "Quartiles ms"))
+    frame = tables.frame(rows, ("Pair", "Role", "Model", "Device", "Prefix", "Tokens", "Median ms", "Quartiles ms"))
     legend = {"Tokens": "tokens fed in one forward", "Prefix": "tokens already in the cache"}
-    return Table(name, f"{TITLE} ({setting})", frame, (note,), legend, tuple(summary["run_id"]))
+    return Table(name, title, frame, notes, legend, tuple(summary["run_id"]))

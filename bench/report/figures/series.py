@@ -52,5 +52,12 @@ def _differing(rests: list[dict[str, object]]) -> list[str]:
 
 def _series(rest: dict[str, object], line: list[tuple[float, pd.Series]], differ: list[str]) -> Series:
     line.sort(key=lambda point: point[0])
-    words = [method_label(str(rest["method"])), *(f"{key}={rest[key]}" for key in differ if key in rest)]
+    words = [method_label(str(rest["method"])), *(f"{key}={_short(rest[key])}" for key in differ if key in rest)]
     return Series(", ".join(words), [value for value, _ in line], [run for _, run in line])
+
+
+def _short(value: object) -> str:
+    """A parameter as a label can hold it: of a list, such as an acceptance vector, the first numbers."""
+    if not isinstance(value, list):
+        return str(value)
+    return f"[{', '.join(f'{item:.3g}' for item in value[:3])}{', …' if len(value) > 3 else ''}]"

@@ -59,6 +59,8 @@ class Figure:
         """Write `<name>.png` (150 dpi) and `<name>.pdf`; both name title and runs in their metadata."""
         png, pdf = (folder / f"{self.name}.{suffix}" for suffix in ("png", "pdf"))
         runs = ",".join(dict.fromkeys(self.runs))
+        if all(axes.get_aspect() == "auto" for axes in self.canvas.axes):
+            self.canvas.draw_without_rendering()  # which ticks there are depends on the layout, and the layout on them
         self.canvas.savefig(png, dpi=_DPI, metadata={"Title": self.title, "run_ids": runs})
         about = {"Title": self.title, "Keywords": f"run_ids={runs}", "CreationDate": None}
         self.canvas.savefig(pdf, metadata=about)
@@ -90,6 +92,24 @@ def band(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int,
     low, high = ([getattr(value, side) for value in every] for side in ("low", "high"))
     axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
     axes.vlines(x, low, high, color=style["color"], alpha=0.6, linewidth=1)
+
+
+def points(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int, **marker: Any) -> None:
+    """Markers with their 95% intervals and no line, in the colour and marker of their index."""
+    every = list(values)
+    style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]} | marker
+    axes.plot(x, [value.value for value in every], linestyle="none", **style)
+    axes.vlines(x, [value.low for value in every], [value.high for value in every], color=style["color"], linewidth=1)
+
+
+def powers_of_two(axes: Axes, sizes: Iterable[float]) -> None:
+    """A logarithmic x axis with a tick at every power of two that the sizes span."""
+    exponents = [math.log2(size) for size in sizes]
+    low, high = math.floor(min(exponents)), math.ceil(max(exponents))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([2**power for power in range(low, high + 1)])
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlim(2 ** (min(exponents) - 0.3), 2 ** (max(exponents) + 0.3))
 
 
 def legend_below(axes: Axes, columns: int = 2) -> None:

@@ -10,7 +10,7 @@ from bench.report import definitions, tables
 from bench.report.blocks import Block, measured_blocks, setting
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
-from bench.report.measured import expected, tokens_per_s
+from bench.report.measured import expected, method_label, tokens_per_s
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.store import Results
@@ -20,6 +20,7 @@ COLUMNS = ("Pair", "Line", "Tree size n", "MAL", "E(A)", "tokens/s")
 _FACTS = {
     "mal_growth_until_nodes": "paper: grows until",
     "mal_slow_growth_from_nodes": "paper: slow growth from",
+    "mal_saturates_from_nodes": "paper: saturates from",
 }
 
 
@@ -45,7 +46,7 @@ def _panel(axes: Axes, block: Block, lines: list[Series]) -> None:
     axes.set(title=block.name, xlabel="tree size n (drafted nodes)", ylabel="MAL (95% interval)")
     for index, fact in enumerate(tables.named_rows(_facts(block))):
         if fact.metric in _FACTS and fact.value <= max(max(line.x) for line in lines):
-            words, dashes = f"{_FACTS[fact.metric]} {fact.value:g}", ":" if index % 2 else "--"
+            words, dashes = f"{_FACTS[fact.metric]} {fact.value:g}{_whose(fact.method)}", ":" if index % 2 else "--"
             axes.axvline(fact.value, color=style.GREY, linestyle=dashes, linewidth=1, label=words)
         if fact.metric == "mal":
             size = float(fact.params.removeprefix("nodes="))
@@ -53,6 +54,11 @@ def _panel(axes: Axes, block: Block, lines: list[Series]) -> None:
                 size, fact.value, "*", color="black", markersize=9, label=f"paper: MAL {fact.value:g} at {size:g}"
             )
     style.legend_below(axes)
+
+
+def _whose(method: str) -> str:
+    """The method of which the paper says it; nothing where it says it of all."""
+    return "" if "|" in method else f" ({method_label(method)})"
 
 
 def _facts(block: Block) -> pd.DataFrame:

@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_rows import DEFAULTS, latency_rows, node_rows, prompt_rows, run_row, step_rows
+from report_rows import (
+    DEFAULTS,
+    VECTOR,
+    acceptance_rows,
+    growth_rows,
+    latency_rows,
+    node_rows,
+    prompt_rows,
+    run_row,
+    step_rows,
+)
 
 from bench import store
 from bench.report.blocks import Block, blocks
@@ -40,6 +50,23 @@ class Cells:
     def add_latency(self, pair: str = "tiny", sizes: tuple[int, ...] = (1, 8, 64, 256, 512)) -> str:
         run_id = "1a7e4c900000"
         self.store.write("latency", run_id, latency_rows(pair, sizes, run_id))
+        return run_id
+
+    def add_vector(
+        self,
+        p: list[float],
+        *,
+        measured: bool = True,
+        exponent: float | None = None,
+        growth: dict[str, dict[int, float]] | None = None,
+        **given: Any,
+    ) -> str:
+        """An acceptance vector, and with `growth` the expected tokens of structures at sizes n; returns its id."""
+        run_id = hashlib.sha256(repr((p, measured, sorted(given.items()))).encode()).hexdigest()[:12]
+        self.store.write("acceptance", run_id, acceptance_rows(run_id, p, measured, exponent, **given))
+        setting = {name: value for name, value in given.items() if name in VECTOR}
+        if growth:
+            self.store.write("growth", run_id, growth_rows(run_id, growth, **setting))
         return run_id
 
     def load(self, pair: str | None = None) -> store.Results:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.records import SCHEMA_VERSION, LatencyRow, NodeRow, PromptRow, RunRow, StepRow
+from bench.records import SCHEMA_VERSION, AcceptanceRow, GrowthRow, LatencyRow, NodeRow, PromptRow, RunRow, StepRow
 
 TINY = {"target": "llama2_7b", "draft": "jf68m", "stand_in": True}
 BASE_STEP_S = 0.004
@@ -41,6 +41,12 @@ DEFAULTS: dict[str, Any] = {
     "nodes": False,
     "lossless": True,
     "spread": True,
+    "verifier": "greedy",
+    "draws": "topk",
+    "top_p": 1.0,
+    "depth": 8,
+    "predicted_mal": None,
+    "predicted_speedup": None,
 }
 
 
@@ -50,6 +56,7 @@ def run_row(run_id: str, experiment: str, options: dict[str, Any]) -> RunRow:
     ok = options["status"] == "ok"
     return RunRow(
         **{name: options[name] for name in ("pair", "dataset", "drafter", "method", "status", "temperature", "seed")},
+        **{name: options[name] for name in ("verifier", "draws", "top_p", "predicted_mal", "predicted_speedup")},
         **PROVENANCE,
         **dict.fromkeys(("mal", "mal_prompt_mean", "expected_acceptance", "acceptance_rate_depth"), -1.0),
         **dict.fromkeys(("acceptance_rate_node", "tokens_per_s", "autoregressive_tokens_per_s"), -1.0),
@@ -64,10 +71,7 @@ def run_row(run_id: str, experiment: str, options: dict[str, Any]) -> RunRow:
         dataset_id="bundled",
         prompts_sha256=f"{options['conversations']}" if ok else "",
         drafter_params=json.dumps(options["params"]),
-        draws="topk",
-        verifier="greedy",
         lossless=options["lossless"],
-        top_p=1.0,
         max_new_tokens=64,
         config=json.dumps(config),
         num_conversations=options["conversations"] if ok else 0,
@@ -80,7 +84,7 @@ def run_row(run_id: str, experiment: str, options: dict[str, Any]) -> RunRow:
 
 def step_rows(run_id: str, turn: tuple[str, int], options: dict[str, Any], rng: np.random.Generator) -> list[StepRow]:
     bare = options["method"] == "autoregressive"
-    depth = 0 if bare else 8
+    depth = 0 if bare else options["depth"]
     rows = []
     for step in range(options["steps"]):
         chance = (options["mal"] - 1) / 8 * (float(rng.uniform(0.5, 1.5)) if options["spread"] else 1.0)
@@ -180,4 +184,59 @@ def latency_rows(pair: str, sizes: tuple[int, ...], run_id: str) -> list[Latency
         for role, scale in (("target", 0.004), ("draft", 0.0008))
         for size in sizes
         for repeat in range(9)
+    ]
+
+
+VECTOR: dict[str, Any] = {
+    "pair": "tiny",
+    "dataset": "c4",
+    "device_name": "Test CPU",
+    "verifier": "without_replacement",
+    "draws": "without_replacement",
+    "temperature": 0.6,
+    "top_p": 1.0,
+}
+
+
+def acceptance_rows(
+    run_id: str, p: list[float], measured: bool, exponent: float | None, **given: Any
+) -> list[AcceptanceRow]:
+    """A vector whose rejection rates are 1 - p_1 - ... - p_k, or nan where they are not `measured`."""
+    rates = [1 - total if measured else float("nan") for total in np.cumsum(p)]
+    return [
+        AcceptanceRow(
+            run_id=run_id,
+            **VECTOR
+            | {"draft_temperature": 0.6, "draft_top_p": 1.0, "estimator": "analytic", "num_positions": 999}
+            | given,
+            width=len(p),
+            num_prompts=7,
+            k=k,
+            p=value,
+            p_low=value * 0.9,
+            p_high=value * 1.1,
+            rejection=rate,
+            rejection_low=rate * 0.9,
+            rejection_high=rate * 1.1,
+            exponent=exponent,
+        )
+        for k, (value, rate) in enumerate(zip(p, rates, strict=True), 1)
+    ]
+
+
+def growth_rows(run_id: str, values: dict[str, dict[int, float]], **given: Any) -> list[GrowthRow]:
+    """Expected tokens by structure and drafted nodes n; the best k of every size is 4, depths are n's binary length."""
+    branches = {"sequoia": None, "sequence": 1, "binary": 2}
+    return [
+        GrowthRow(
+            run_id=run_id,
+            **VECTOR | given,
+            structure=structure,
+            n=n,
+            num_branches=branches.get(structure, 4),
+            depth=n.bit_length(),
+            expected_tokens=value,
+        )
+        for structure, line in values.items()
+        for n, value in line.items()
     ]

@@ -66,9 +66,14 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(table1_cells, capsys, tmp
     assert "cannot be written" in err
 
 
-def test_every_artifact_of_the_paper_is_registered() -> None:
+def test_every_artifact_of_the_papers_is_registered() -> None:
     figures = [f"opt_tree/fig{number}" for number in (3, 5, 6, 7, 8, 9, 10, 11)]
     assert {"smoke", *(f"opt_tree/table{number}" for number in (1, 2, 3)), *figures} <= set(ARTIFACTS)
+    names = (
+        *(f"table{number}" for number in range(1, 8)),
+        *(f"fig{name}" for name in ("1", "2", "3", "4", "5a", "5b", "5c")),
+    )
+    assert {f"sequoia/{name}" for name in names} == {name for name in ARTIFACTS if name.startswith("sequoia/")}
 
 
 def test_reports_load_neither_torch_nor_the_algorithms() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from sequoia_fills import FILLS as SEQUOIA
 
 from bench.report import smoke
 from bench.report.artifacts import ARTIFACTS
@@ -73,6 +74,7 @@ FILLS = {
     "opt_tree/fig11": fill_fig11,
     "bench/c4": opt_tree,
     "smoke": fill_smoke,
+    **SEQUOIA,
 }
 
 
@@ -99,12 +101,17 @@ def test_every_artifact_is_written_and_not_blank(name: str, cells, tmp_path: Pat
         assert b"run_ids=" in (tmp_path / "out" / f"{figure.name}.pdf").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["opt_tree/fig5", "opt_tree/fig6", "opt_tree/fig8", "opt_tree/fig11", "smoke"])
+TITLED = ["opt_tree/fig5", "opt_tree/fig6", "opt_tree/fig8", "opt_tree/fig11", "smoke"]
+TITLED += [name for name in SEQUOIA if name not in ("sequoia/fig4", "sequoia/fig5b")]
+
+
+@pytest.mark.parametrize("name", TITLED)
 def test_titles_say_pair_dataset_temperature_and_device(name: str, cells) -> None:
     FILLS[name](cells)
+    dataset = "cnn_dm" if name in SEQUOIA else {"smoke": "mini"}.get(name, "mt_bench")
     for output in build(name, cells):
         assert isinstance(output, Table | Figure)
-        for word in ("tiny", "mini" if name == "smoke" else "mt_bench", "temperature 0", "Test CPU"):
+        for word in ("tiny", dataset, "temperature 0", "Test CPU"):
             assert word in output.title
 
 
@@ -144,6 +151,26 @@ def test_smoke_rows_of_several_settings_are_told_apart(cells) -> None:
     for seed in (0, 1):
         opt_tree(cells, dataset="mini", seed=seed)
     assert smoke.smoke_table(cells.load()).frame["Drafter"].tolist() == ["opt_tree [seed 0]", "opt_tree [seed 1]"]
+
+
+def test_sequoias_sizes_are_a_line_beside_opt_trees(cells) -> None:
+    for size in (8, 32):
+        cells.add("sized_opt_tree", "opt_tree", params={"n": size, "delta": 0.2, "draft_temperature": 1.0})
+        cells.add("sized_sequoia", "sequoia", params={"n": size, "acceptance": [0.5, 0.2], "depth": None})
+    figure, _ = build("opt_tree/fig6", cells)
+    assert isinstance(figure, Figure)
+    (axes,) = figure.canvas.axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["OPT-Tree", "Sequoia"]
+    assert [line.get_xdata().tolist() for line in axes.lines] == [[8, 32], [8, 32]]
+
+
+def test_vectors_in_labels_are_short(cells) -> None:
+    for vector in ([0.512345, 0.2, 0.1, 0.05], [0.6, 0.2]):
+        cells.add("sized_sequoia", "sequoia", params={"n": 8, "acceptance": vector})
+    assert [line.label for line in series(cells.block(), "n")] == [
+        "Sequoia, acceptance=[0.512, 0.2, 0.1, …]",
+        "Sequoia, acceptance=[0.6, 0.2]",
+    ]
 
 
 def test_series_are_split_by_what_is_not_swept(cells) -> None:

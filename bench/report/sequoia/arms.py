@@ -1,0 +1,101 @@
+"""What stands in a column of Tables 3 to 7: which of our runs, and which of the paper's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from bench import stats
+from bench.records import METHOD
+from bench.report.blocks import Block
+from bench.report.measured import Measured, measure
+from bench.report.verdict import Pairing
+from bench.stats import Interval
+
+METRICS = {"speedup": "speedup", "mal": "tokens_per_step"}
+"""Our metrics by the name that the published rows give them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One method of a table. Of the drafters (or methods, or rules) in `ours` the first that was run counts."""
+
+    header: str
+    ours: tuple[str, ...]
+    paper: str  # method of the published rows
+    params: Mapping[str, str] = field(default_factory=dict)  # what their params must hold
+    nodes: int | None = None  # the tree size N that a run must have
+
+    def pick(self, block: Block) -> Cell:
+        """The run of this arm, of several the one with the most tokens per second; empty if there is none."""
+        for name in self.ours:
+            runs = [run for _, run in block.runs.iterrows() if name in (run["drafter"], run["method"], run["verifier"])]
+            cells = [cell(block, run) for run in runs if run["method"] != "autoregressive"]
+            cells = [one for one in cells if self.nodes in (None, one.nodes)]
+            if cells:
+                return max(cells, key=lambda one: one.measured.rank if one.measured else 0.0)
+        return Cell()
+
+    def published(self, paper: pd.DataFrame) -> dict[str, float]:
+        """The paper's numbers of this arm by metric, of the rows of one setting."""
+        rows = paper[paper["method"] == self.paper]
+        keep = [self.params.items() <= params_of(text).items() for text in rows["params"]]
+        rows = rows[pd.Series(keep, index=rows.index, dtype=bool)]
+        return {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one arm came to in one block; everything is None where it was not run or did not end well."""
+
+    measured: Measured | None = None
+    nodes: int | None = None  # N, root counted
+    levels: int | None = None
+    predicted_speedup: float | None = None
+    predicted_mal: float | None = None
+    seconds: Interval | None = None  # per decoded token
+
+    @property
+    def status(self) -> str | None:
+        """How the run ended; None if there is none."""
+        return self.measured.status if self.measured else None
+
+    @property
+    def run_id(self) -> str:
+        """The run behind it, "" for none."""
+        return self.measured.run_id if self.measured else ""
+
+    def pairing(self, metric: str, published: Mapping[str, float]) -> Pairing:
+        """Ours and the paper's value of `speedup` or `mal`."""
+        return Pairing(getattr(self.measured, metric, None), published.get(METRICS[metric]))
+
+
+def cell(block: Block, run: pd.Series) -> Cell:
+    """A run's numbers. N and levels are those of the largest tree drawn, since static trees never change."""
+    measured, steps = measure(block, run), block.steps(str(run["run_id"]))
+    size = measured.size if steps.empty else int(steps["num_drafted"].max())
+    return Cell(
+        measured=measured,
+        nodes=size + 1 if size else None,
+        levels=None if steps.empty else int(steps["depth"].max()) + 1,
+        predicted_speedup=_number(run.get("predicted_speedup")),
+        predicted_mal=_number(run.get("predicted_mal")),
+        seconds=seconds_per_token(block.prompts(measured.run_id)) if measured.tokens_per_s else None,
+    )
+
+
+def seconds_per_token(prompts: pd.DataFrame, arm: str = METHOD) -> Interval:
+    """Seconds of decoding per decoded token of an arm, prefill excluded, with its interval."""
+    rows = prompts[(prompts["arm"] == arm) & (prompts["status"] == "ok")]
+    return stats.ratio_of_sums(rows, "decode_s", "num_decoded_tokens")
+
+
+def params_of(text: str) -> dict[str, str]:
+    """The `params` of a published row: `key=value;key=value`."""
+    return dict(item.split("=", 1) for item in text.split(";") if "=" in item)
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or pd.isna(value) else float(value)
