@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from checkpoints import word_tokenizer
-from conftest import random_llama
+from doubles import random_llama
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 

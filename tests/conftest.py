@@ -9,7 +9,7 @@ with install_import_hook("specdec_core", "checker.check"):
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from doubles import random_llama
 
 from bench.run import TINY
 from specdec_core import CausalLM, load_pair
@@ -25,22 +25,6 @@ def _two_threads() -> None:
 def tiny() -> Pair:
     """The embedded pair on the CPU."""
     return load_pair(str(TINY / "target"), str(TINY / "draft"), device="cpu")
-
-
-def random_llama(seed: int, *, vocab: int = 61, layers: int = 2, positions: int = 256) -> CausalLM:
-    """A small Llama with random weights, sharp enough that arg maxima are not ties."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=vocab,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=positions,
-        initializer_range=0.4,
-    )
-    return CausalLM(LlamaForCausalLM(config))
 
 
 @pytest.fixture(scope="session")

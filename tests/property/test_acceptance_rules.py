@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from doubles import Law, ordered_draws, random_laws, tensor
+from laws import Law, ordered_draws, random_laws, tensor
 from torch import Tensor
 
 from specdec_core import Sampling

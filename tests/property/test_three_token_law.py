@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from doubles import declared_pairs, judges, name_of, ordered_draws, random_laws, rule_classes, tensor
+from laws import declared_pairs, judges, name_of, ordered_draws, random_laws, rule_classes, tensor
 from torch import Tensor
 
 from specdec_core import shapes, verifiers

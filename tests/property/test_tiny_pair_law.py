@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import pytest
 import torch
-from doubles import declared_pairs, judges, name_of
+from laws import declared_pairs, judges, name_of
 from scipy import stats
 from torch import Generator, Tensor
 

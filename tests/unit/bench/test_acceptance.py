@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 from checkpoints import word_tokenizer
-from conftest import random_llama
-from doubles import BigramLM
+from doubles import BigramLM, random_llama
 
 from bench import acceptance_estimators
 from bench.acceptance import AcceptanceRequest, AcceptanceVector, measure, power_law, rows

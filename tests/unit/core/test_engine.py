@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from conftest import random_llama
-from doubles import BigramLM
+from doubles import BigramLM, random_llama
 
 from specdec_core import CausalLM, Sampling, TokenTree, Verdict, generate, shapes
 from specdec_core.drafters import Autoregressive, Context, Eagle2, OptTree, StaticTree

@@ -1,0 +1,95 @@
+"""Every rule with every draw it is lossless for, and every ordered draw with its probability."""
+
+import inspect
+from collections.abc import Iterator
+from fractions import Fraction
+from importlib import import_module
+from itertools import permutations, product
+from pkgutil import iter_modules
+
+import torch
+from torch import Tensor
+
+from specdec_core import verifiers
+from specdec_core.drafters.static_tree import DRAWS
+from specdec_core.errors import PairError
+from specdec_core.verifiers import ChildByChild
+
+Law = list[Fraction]
+
+
+def rule_classes() -> list[type]:
+    """Every class with `lossless_for` that some module of `specdec_core.verifiers` defines."""
+    modules = [import_module(f"{verifiers.__name__}.{found.name}") for found in iter_modules(verifiers.__path__)]
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "judge")
+        if not inspect.isabstract(value) and not getattr(value, "_is_protocol", False)
+    ]
+
+
+def declared_pairs() -> list[tuple[ChildByChild, str]]:
+    """Every rule that judges child by child, with each setting of its switches, and every draw it is lossless for."""
+    pairs = []
+    for rule_class in (found for found in rule_classes() if issubclass(found, ChildByChild)):
+        switches = [
+            name for name, value in inspect.signature(rule_class).parameters.items() if value.annotation is bool
+        ]
+        for settings in product((False, True), repeat=len(switches)):
+            rule = rule_class(**dict(zip(switches, settings, strict=True)))
+            pairs += [(rule, draws) for draws in DRAWS if draws in rule.lossless_for]
+    return pairs
+
+
+def name_of(value: object) -> str:
+    """A rule's class and settings, for test ids."""
+    if isinstance(value, ChildByChild):
+        return "_".join((type(value).__name__, *(f"{key}_{on}" for key, on in vars(value).items() if type(on) is bool)))
+    return str(value)
+
+
+def judges(rule: ChildByChild, num_children: int) -> bool:
+    """Whether the rule takes so many children of one node."""
+    law = torch.ones(1, dtype=torch.float64)
+    try:
+        rule.begin(law, law, num_children)
+    except PairError:
+        return False
+    return True
+
+
+def tensor(law: Law) -> Tensor:
+    return torch.tensor([float(x) for x in law], dtype=torch.float64)
+
+
+def random_laws(vocab: int, seed: int) -> tuple[Law, Law]:
+    """P and q with small integer weights, zeros among them."""
+    rng = torch.Generator().manual_seed(seed)
+    laws = []
+    for _ in range(2):
+        weights = torch.randint(0, 5, (vocab,), generator=rng)
+        weights[int(torch.randint(vocab, (1,), generator=rng))] += 1
+        laws.append([Fraction(int(w), int(weights.sum())) for w in weights])
+    return laws[0], laws[1]
+
+
+def ordered_draws(q: Law, k: int, draws: str) -> Iterator[tuple[tuple[int, ...], Fraction]]:
+    """Every sequence of k drawn tokens with its probability; behind q's support the draft is uniform."""
+    tokens = range(len(q))
+    if draws == "topk":
+        yield tuple(sorted(tokens, key=lambda token: (-q[token], token))[:k]), Fraction(1)
+        return
+    for children in product(tokens, repeat=k) if draws == "iid" else permutations(tokens, k):
+        chance, left = Fraction(1), list(q)
+        for number, child in enumerate(children):
+            total = sum(left)
+            if total == 0:
+                chance *= Fraction(1, len(q) - number)
+                continue
+            chance *= left[child] / total
+            if draws != "iid":
+                left[child] = Fraction(0)
+        if chance:
+            yield children, chance
