@@ -25,6 +25,9 @@ class Block:
     results: Results
     runs: pd.DataFrame
     mark: str = ""  # what tells it from other blocks of its pair
+    stands_for: tuple[str, str] | None = (
+        None  # models whose published numbers a stand-in is set against, if not its own
+    )
 
     @cached_property
     def first(self) -> pd.Series:
@@ -44,6 +47,8 @@ class Block:
     @cached_property
     def published_as(self) -> tuple[str, str] | None:
         """Target and draft of the published numbers this pair is set against; None if no paper has it."""
+        if self.stands_for is not None:
+            return self.stands_for
         names = _pair(self.first).get("published") or {}
         return (names["target"], names["draft"]) if names.get("target") and names.get("draft") else None
 
@@ -51,6 +56,13 @@ class Block:
     def stand_in(self) -> bool:
         """Whether the pair stands in for models that it is not."""
         return bool((_pair(self.first).get("published") or {}).get("stand_in"))
+
+    def standing_in(self, paper: pd.DataFrame) -> Block:
+        """A stand-in for models that are not among these published rows stands for the first that are."""
+        printed = list(zip(paper["target"], paper["draft"], strict=True))
+        if not self.stand_in or not printed or self.published_as in printed:
+            return self
+        return replace(self, stands_for=printed[0])
 
     @property
     def ok(self) -> Iterator[pd.Series]:
@@ -121,11 +133,12 @@ def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
 def scale(block: Block) -> str:
     """One sentence of what was run: conversations, tokens, seed, device."""
     temperatures = _several((f"{value:g}" for value in block.runs["temperature"].sort_values()), most=9)
+    marks = [mark for mark in block.mark.split(", ") if not mark.startswith(("dataset ", "temperature "))]
+    more = f" ({', '.join(marks)})" if any(marks) else ""
     first, counts = block.first, block.runs.loc[block.runs["status"] == "ok", "num_conversations"]
     prompts = "no" if counts.empty else " to ".join(str(count) for count in dict.fromkeys((counts.min(), counts.max())))
     return (
-        f"{_pair_words(block)}, {first['dataset']}, temperature {temperatures}"
-        f"{f' ({block.mark})' if block.mark else ''}: "
+        f"{_pair_words(block)}, {first['dataset']}, temperature {temperatures}{more}: "
         f"{prompts} conversations, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}, "
         f"{first['dtype']} on {first['device_name']}."
     )
@@ -145,7 +158,13 @@ def _nothing(runs: pd.DataFrame, what: str) -> NoResultsError:
 def _mark(block: Block, found: list[Block], columns: list[str]) -> str:
     """The columns in which a block is not like the others of its pair, prompts by the start of their hash."""
     others = [other.first for other in found if other.pair == block.pair]
-    differ = [column for column in columns if any(other[column] != block.first[column] for other in others)]
+
+    def differs(column: str) -> bool:
+        """Of another dataset the prompts are others anyway."""
+        alike = [other for other in others if column != "prompts_sha256" or other["dataset"] == block.first["dataset"]]
+        return any(other[column] != block.first[column] for other in alike)
+
+    differ = [column for column in columns if differs(column)]
     values = {column: str(block.first[column]) for column in differ}
     return ", ".join(
         f"prompts {value[:6]}" if column == "prompts_sha256" else f"{column.replace('_', ' ')} {value}"

@@ -37,7 +37,8 @@ LEGEND = {
 
 def speedup_table(artifact: str, results: Results) -> list[Output]:
     """One of Tables 3 to 7, twice: as printed, and a row per method with intervals, predictions and verdicts."""
-    layout, paper, found = LAYOUTS[artifact], published.find(PAPER, artifact), blocks(results)
+    layout, paper = LAYOUTS[artifact], published.find(PAPER, artifact)
+    found = [block.standing_in(paper) for block in blocks(results)]
     rows = [Row(layout, _who(layout, block), setting_of(paper, layout, block), block) for block in found]
     if not found:
         rows = [Row(layout, who, of_setting) for who, of_setting in settings(paper, layout)]
@@ -117,6 +118,6 @@ def _remarks(artifact: str, found: list[Block]) -> Iterator[str]:
         prompts = block.results.prompts[block.results.prompts["run_id"].isin(block.runs["run_id"])]
         seconds = tables.interval(seconds_per_token(prompts, AUTOREGRESSIVE), 4)
         yield (
-            f"Offloaded without a tree, {block.name}, temperature {block.first['temperature']:g}: {seconds} s/token; "
+            f"Offloaded without a tree, {block.name}: {seconds} s/token; "
             f"the paper's text: {plain['value'].iloc[0]:g} s/token (Llama-2-70B, L40)."
         )
