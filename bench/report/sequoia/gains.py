@@ -33,7 +33,10 @@ def gains(panel: Panel, nodes: int) -> dict[str, str]:
 def gain_notes(panel: Panel) -> Iterator[str]:
     """What the paper's text says of a panel's setting."""
     for fact in tables.named_rows(_facts(panel)):
-        yield f"The paper's text: {fact.value:g}% more tokens a step than {_baseline(fact.params)} ({fact.notes})."
+        yield (
+            f"The paper's text on {fact.target} + {fact.draft}: {fact.value:g}% more tokens a step than "
+            f"{_baseline(fact.params)} ({fact.notes})."
+        )
 
 
 def draw_published(axes: Axes, panel: Panel) -> None:
@@ -62,9 +65,10 @@ def measured_tokens(panel: Panel, structure: Structure, nodes: int) -> float | N
 
 def _facts(panel: Panel) -> pd.DataFrame:
     """What the paper's text says of these models, prompts and temperature."""
-    target, draft = (panel.block.published_as if panel.block else None) or ("", "")
-    facts = published.find("sequoia", "fig_text", metric="tokens_per_step_gain", target=target, draft=draft)
-    first = panel.first
+    facts, first = published.find("sequoia", "fig_text", metric="tokens_per_step_gain"), panel.first
+    target, draft = (panel.block.standing_in(facts).published_as if panel.block else None) or ("", "")
+    for column, wanted in (("target", target), ("draft", draft)):
+        facts = facts[facts[column] == wanted]
     return facts[(facts["dataset"] == first["dataset"]) & (facts["temperature"] == first["temperature"])]
 
 
