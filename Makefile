@@ -32,7 +32,7 @@ smoke: setup  ## every tree method on the embedded pair: table, figures, parquet
 	$(SWEEP) experiment=smoke results_dir=$(RESULTS) $(ARGS)
 	$(BIN)/python -m bench.report smoke --results $(RESULTS) --out $(RESULTS)/report
 
-reproduce: setup  ## run and report one artifact: TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder
+reproduce: setup  ## run and report one artifact: TABLE=sequoia/table4 PAIR=tiny DATA_DIR=folder
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make reproduce TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder"; exit 2; }
 	$(SWEEP) experiment=$(TABLE) $(OVERRIDES)
 	$(REPORT) $(TABLE)

@@ -206,6 +206,7 @@ class GrowthRow:
     num_branches: int | None  # K or k, the best for this n
     depth: int
     expected_tokens: float  # F(T), root counted
+    parents: list[int]  # of every node, the root (-1) among them
 
 
 TABLES: dict[str, type] = {

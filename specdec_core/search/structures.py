@@ -1,13 +1,13 @@
 """The structures that Sequoia's Figure 1 sets its trees against, each at its best for an acceptance vector."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from specdec_core.search.acceptance import check_acceptance, expected_tokens, isotonic
 from specdec_core.search.greedy import greedy_order
-from specdec_core.shapes import TreeShape, kary_bfs, sequences
+from specdec_core.shapes import Path, TreeShape, chain, kary_bfs, sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class Growth:
     depth: int
     expected_tokens: float
     """F(T), root counted."""
+    parents: list[int]
+    """Of every node, the root (-1) among them."""
 
 
 def best_sequences(*, acceptance: Sequence[float], n: int, num_sequences: int | None = None) -> TreeShape:
@@ -34,20 +36,26 @@ def best_sequences(*, acceptance: Sequence[float], n: int, num_sequences: int | 
 
 def growth(acceptance: Sequence[float], sizes: Iterable[int]) -> list[Growth]:
     """Expected tokens of every structure at every size (Sequoia, Figure 1)."""
-    vector, rows, wanted = isotonic(acceptance), [], sorted(set(sizes))
-    order = list(greedy_order(vector.tolist(), wanted[-1]))
-    for n in wanted:
-        depth = max((len(path) for path, _ in order[:n]), default=0)
-        rows.append(Growth("sequoia", n, None, depth, 1 + sum(value for _, value in order[:n])))
-        rows.append(Growth("sequence", n, 1, n, _of_sequences(vector, 1, n)))
-        rows.append(Growth("binary", n, 2, kary_bfs(2, n).depth, expected_tokens(kary_bfs(2, n), vector.tolist())))
-        count = max(range(1, min(n, vector.size) + 1), key=lambda k: _of_sequences(vector, k, n))
-        rows.append(Growth("k_sequences", n, count, -(-n // count), _of_sequences(vector, count, n)))
-        trees = {k: kary_bfs(k, n) for k in range(2, min(n, vector.size) + 1)} or {1: kary_bfs(1, n)}
-        values = {k: expected_tokens(tree, vector.tolist()) for k, tree in trees.items()}
-        best = max(values, key=values.__getitem__)
-        rows.append(Growth("k_ary", n, best, trees[best].depth, values[best]))
-    return rows
+    vector, wanted = isotonic(acceptance), sorted(set(sizes))
+    order = [path for path, _ in greedy_order(vector.tolist(), wanted[-1])]
+    return [row for n in wanted for row in _structures(vector, order[:n], n)]
+
+
+def _structures(vector: np.ndarray, paths: list[Path], n: int) -> Iterator[Growth]:
+    """Every structure of n nodes; those of Sequoia's tree are given."""
+    most, values = min(n, vector.size), vector.tolist()
+    trees = {
+        "sequoia": (None, TreeShape.from_paths(paths)),
+        "sequence": (1, chain(n)),
+        "binary": (2, kary_bfs(2, n)),
+    }
+    count = max(range(1, most + 1), key=lambda k: _of_sequences(vector, k, n))
+    trees["k_sequences"] = (count, sequences(count, n))
+    bushy = {k: kary_bfs(k, n) for k in range(min(2, most), most + 1)}
+    best = max(bushy, key=lambda k: expected_tokens(bushy[k], values))
+    trees["k_ary"] = (best, bushy[best])
+    for name, (branches, tree) in trees.items():
+        yield Growth(name, n, branches, tree.depth, expected_tokens(tree, values), list(tree.parents))
 
 
 def _of_sequences(vector: np.ndarray, count: int, n: int) -> float:

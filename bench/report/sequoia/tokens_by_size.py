@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from bench.report.figures import style
 from bench.report.outputs import Output
 from bench.report.sequoia.bounds import limits
+from bench.report.sequoia.drawings import drawings
 from bench.report.sequoia.gains import draw_published
 from bench.report.sequoia.panels import Panel, panel_words, panels
 from bench.report.sequoia.structures import K_SEQUENCES, SEQUOIA, STRUCTURES, Structure
@@ -23,15 +24,16 @@ _ROOM = 1.35  # a limit that far above all else is still drawn
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """One of the figures: its structures, and whether Sequoia's gain over k sequences is shown."""
+    """One of the figures: its structures, and whether Sequoia's gain over k sequences and the trees are shown."""
 
     title: str
     structures: tuple[Structure, ...] = STRUCTURES
     gains: bool = False
+    trees: bool = False
 
 
 PLOTS = {
-    "fig1": Plot("Sequoia Figure 1: tokens per step against tree size, by structure"),
+    "fig1": Plot("Sequoia Figure 1: tokens per step against tree size, by structure", trees=True),
     "fig2": Plot("Sequoia Figure 2: tokens per step against tree size, by structure and pair"),
     "fig5a": Plot(
         "Sequoia Figure 5a: tokens per step against tree size, Sequoia's tree and k sequences",
@@ -53,7 +55,9 @@ def tokens_by_size(name: str, results: Results) -> list[Output]:
     for axis, panel in zip(axes, drawn, strict=True):
         _panel(axis, panel, plot)
     table = tokens_table(name, f"{plot.title} ({words})", found, plot.structures, gained=plot.gains)
-    return [style.Figure(name, table.title, canvas, tuple(run for run in table.runs if run)), table]
+    figure = style.Figure(name, table.title, canvas, tuple(run for run in table.runs if run))
+    first = [panel for panel in drawn if len(panel.growth)][:1] if plot.trees else []
+    return [figure, table, *(tree for panel in first for tree in drawings(f"{name}_trees", panel_words(first), panel))]
 
 
 def _panel(axes: Axes, panel: Panel, plot: Plot) -> None:

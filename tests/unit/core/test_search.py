@@ -186,6 +186,7 @@ def test_structures_have_the_tokens_of_their_trees():
             row = rows[structure, n]
             assert row.expected_tokens == pytest.approx(expected_tokens(shape, vector), abs=1e-12)
             assert (shape.num_drafted, shape.depth) == (n, row.depth)
+            assert list(shape.parents) == row.parents
         assert rows["sequoia", n].expected_tokens >= max(rows[s, n].expected_tokens for s in shapes_of) - 1e-12
         fixed = [expected_tokens(sequences(k, n), vector) for k in range(1, min(n, 4) + 1)]
         assert rows["k_sequences", n].expected_tokens == pytest.approx(max(fixed))

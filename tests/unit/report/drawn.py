@@ -14,7 +14,7 @@ from bench.stats import Interval, mal_interval
 
 
 def build(name: str, cells) -> tuple[list[Axes], Table]:
-    figure, table = ARTIFACTS[f"sequoia/{name}"].build(cells.load())
+    figure, table, *_ = ARTIFACTS[f"sequoia/{name}"].build(cells.load())
     assert isinstance(figure, Figure)
     assert isinstance(table, Table)
     return figure.canvas.axes, table

@@ -236,6 +236,7 @@ def growth_rows(run_id: str, values: dict[str, dict[int, float]], **given: Any) 
             num_branches=branches.get(structure, 4),
             depth=n.bit_length(),
             expected_tokens=value,
+            parents=[-1, *((node - 1) // 2 for node in range(1, n + 1))],
         )
         for structure, line in values.items()
         for n, value in line.items()

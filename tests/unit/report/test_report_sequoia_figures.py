@@ -9,6 +9,7 @@ from sequoia_fills import GROWTH, SAMPLING, SETTING, P, fill_hardware, fill_size
 from bench.report.artifacts import ARTIFACTS
 from bench.report.figures import style
 from bench.report.outputs import write_all
+from bench.report.sequoia.drawings import places
 from bench.stats import mal_interval
 
 LLAMA_13B = {"target": "llama2_13b", "draft": "jf68m", "stand_in": False}
@@ -141,3 +142,23 @@ def test_one_conversation_has_no_interval_and_is_drawn(name: str, cells, tmp_pat
     assert write_all(ARTIFACTS[f"sequoia/{name}"].build(cells.load()), tmp_path)
     _, table = build(name, cells)
     assert "[–, –]" in table.frame.loc[table.runs.index(cells.load().runs["run_id"].item())].to_string()
+
+
+def test_trees_are_drawn_as_their_parents_say(cells) -> None:
+    fill_sizes(cells)
+    *_, trees = ARTIFACTS["sequoia/fig1"].build(cells.load())
+    assert [axes.get_title().split("\n")[1] for axes in trees.canvas.axes] == [
+        f"F(T) = {GROWTH[structure][31]:.2f}" for structure in COLOUR
+    ]
+    for axes in trees.canvas.axes:
+        assert len(axes.lines) == 31
+        dots = {tuple(dot) for dot in axes.collections[0].get_offsets().tolist()}
+        assert len(dots) == 32, "no two nodes in one place"
+        assert {tuple(end) for line in axes.lines for end in line.get_xydata().tolist()} == dots
+        for parent, child in (line.get_xydata().tolist() for line in axes.lines):
+            assert child[1] == parent[1] + 1
+
+
+def test_leaves_stand_side_by_side_and_parents_over_their_children() -> None:
+    assert places([-1, 0, 0, 1, 1, 2, 3]) == [(1.25, 0), (0.5, 1), (2, 1), (0, 2), (1, 2), (2, 2), (0, 3)]
+    assert places([-1]) == [(0, 0)]
