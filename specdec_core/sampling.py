@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 GREEDY_BELOW = 1e-3
 """Temperatures under this count as 0."""
-_NUCLEUS = 1024
+_NUCLEUS = (1024, 8192)
 _INDEX_BITS = 20
 INDEX_LIMIT = 1 << _INDEX_BITS
 """How many items keys can tell apart."""
@@ -62,9 +62,10 @@ def _nucleus(logits: Float[Tensor, "*rows vocab"], top_p: float) -> Float[Tensor
     The most probable tokens mostly suffice, and finding them costs a fraction of a sort of the vocabulary.
     """
     unsorted = logits.softmax(-1)
-    probs, ids = top_k(unsorted, min(_NUCLEUS, logits.shape[-1]))
-    if probs.shape[-1] < logits.shape[-1] and bool((probs.double().sum(-1) < top_p).any()):
-        probs, ids = unsorted.sort(dim=-1, descending=True, stable=True)
+    for size in (*(size for size in _NUCLEUS if size < logits.shape[-1]), None):
+        probs, ids = top_k(unsorted, size) if size else unsorted.sort(dim=-1, descending=True, stable=True)
+        if size is None or bool((probs.double().sum(-1) >= top_p).all()):
+            break
     before = probs.double().cumsum(-1) - probs
     dropped = torch.ones_like(logits, dtype=torch.bool).scatter(-1, ids, before >= top_p)
     return logits.masked_fill(dropped, -torch.inf)
