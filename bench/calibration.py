@@ -11,6 +11,7 @@ from bench.acceptance import AcceptanceRequest, AcceptanceVector
 from bench.cell import AcceptancePlan, CalibrationPlan, PairSpec, Runtime
 from bench.datasets import DatasetSpec
 from bench.measurement import eos_token_ids, first_prompts
+from bench.names import unknown
 from bench.parquet import hidden_name
 from bench.provenance import collect
 from bench.records import GrowthRow, LatencyRow
@@ -60,6 +61,8 @@ def calibrate(
     """Measure what a drafter's config leaves to be measured; `shape_of` builds the tree of a finished config."""
     found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in drafter.items()}
     places = [place for place in (found, found.get("shape")) if isinstance(place, dict)]
+    for place in places:
+        _check_words(place)
     places = [place for place in places if place.get("acceptance") == MEASURED]
     if not places:
         return Calibrated(drafter=found)
@@ -72,6 +75,13 @@ def calibrate(
         tree, speedup = _hardware_choice(vector, setting, n if isinstance(n, int) else None)
         found |= {"n": tree.num_drafted, "depth": tree.depth}
     return Calibrated(drafter=found, mal=expected_tokens(shape_of(found), vector), speedup=speedup)
+
+
+def _check_words(params: Mapping[str, Any]) -> None:
+    """ValueError for a word where a number belongs, other than the one that has it measured."""
+    for key, word in {"acceptance": MEASURED, "n": HARDWARE, "depth": HARDWARE}.items():
+        if isinstance(value := params.get(key), str) and value != word:
+            raise ValueError(unknown(f"drafter.{key}", value, [word]))
 
 
 def sequoias_vector(setting: Setting) -> AcceptanceVector:

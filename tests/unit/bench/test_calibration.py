@@ -129,6 +129,13 @@ def test_the_depth_alone_may_be_hardware_aware(monkeypatch, tmp_path):
         planned(tmp_path, "drafter=sequoia_offload", "drafter.n=20")
 
 
+@pytest.mark.parametrize("wrong", ["acceptance=mesured", "n=hardwear", "depth=hard"])
+def test_mistyped_words_are_refused_in_a_sentence(wrong, tmp_path):
+    key, _, word = wrong.partition("=")
+    with pytest.raises(ValueError, match=f'unknown drafter.{key} "{word}"'):
+        planned(tmp_path, "drafter=sequoia", f"drafter.{wrong}")
+
+
 def test_cells_of_another_temperature_may_share_one_tree(tmp_path):
     """Sequoia's Table 6 and Figure 5 (middle): rules and temperatures differ, the tree does not."""
     one = "calibration.acceptance.temperature=0.6"
