@@ -63,13 +63,13 @@ def calibrate(
     places = [place for place in (found, found.get("shape")) if isinstance(place, dict)]
     for place in places:
         _check_words(place)
-    places = [place for place in places if place.get("acceptance") == MEASURED]
-    if not places:
-        return Calibrated(drafter=found)
-    vector = sequoias_vector(setting).vector
     for place in places:
-        place["acceptance"] = vector
-    speedup = None
+        if place.get("acceptance") == MEASURED:
+            place["acceptance"] = sequoias_vector(setting).vector
+    given = [place["acceptance"] for place in places if "acceptance" in place]
+    if not given:
+        return Calibrated(drafter=found)
+    vector, speedup = given[0], None
     n = found.get("n")
     if HARDWARE in (n, found.get("depth")):
         tree, speedup = _hardware_choice(vector, setting, n if isinstance(n, int) else None)

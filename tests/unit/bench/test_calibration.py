@@ -115,6 +115,14 @@ def test_the_hardware_aware_tree_is_the_best_of_all_sizes_and_depths(monkeypatch
     assert cell.predicted_mal == pytest.approx(expected_tokens(best_tree(acceptance=vector, n=n, depth=depth), vector))
 
 
+def test_a_given_vector_is_not_measured(monkeypatch, tmp_path):
+    forwards_take(monkeypatch, lambda role, size: 1.0 if role == "target" else 0.001)
+    cell = planned(tmp_path, "drafter=sequoia_hardware", "drafter.acceptance=[0.5,0.25]", "calibration.depths=4")
+    assert not vectors(tmp_path)
+    assert (cell.drafter_params["n"], cell.drafter_params["depth"]) == (30, 4)
+    assert cell.predicted_mal == pytest.approx(sum(0.75**depth for depth in range(5)))
+
+
 def test_the_depth_alone_may_be_hardware_aware(monkeypatch, tmp_path):
     """As for offloaded targets: where drafting costs nothing a deep tree is best, where it costs much a flat one."""
     chosen = ("drafter=sequoia_offload", "drafter.n=15")
