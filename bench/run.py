@@ -236,6 +236,13 @@ def check_choices(arguments: list[str]) -> None:
                 sys.exit(unknown(axis, choice.strip(), names))
 
 
-if __name__ == "__main__":
+def command(*defaults: str) -> None:
+    """The command line, behind defaults that it overrides."""
     check_choices(sys.argv[1:])
+    given = {argument.partition("=")[0] for argument in sys.argv[1:]}
+    sys.argv[1:1] = [default for default in defaults if default.partition("=")[0] not in given]
     main()
+
+
+if __name__ == "__main__":
+    command()
