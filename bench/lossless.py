@@ -14,9 +14,10 @@ from tqdm import tqdm
 
 from bench import datasets
 from bench.audit import divergence_gap, first_divergence
+from bench.configs import cell_of
 from bench.embedded import tiny_pair
 from bench.measurement import eos_token_ids, first_prompts
-from bench.run import CONF, cell_of
+from bench.run import CONF
 from specdec_core import generate
 from specdec_core.drafters import Drafter
 from specdec_core.models import Pair

@@ -14,7 +14,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from bench.cell import Cell
-from bench.run import CONF, _execute, cell_of
+from bench.configs import cell_of
+from bench.run import CONF, _execute
 from specdec_core import Sampling
 from specdec_core.models import Pair
 

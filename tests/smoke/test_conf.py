@@ -1,5 +1,4 @@
 from functools import cache
-from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -10,9 +9,9 @@ from omegaconf import OmegaConf
 from bench import published
 from bench.datasets import BUNDLED, DatasetSpec
 from bench.datasets_hub import ADAPTERS
+from bench.run import CONF
 from bench.templates import TEMPLATES
 
-CONF = Path(__file__).parents[2] / "conf"
 YAMLS = sorted(CONF.rglob("*.yaml"))
 EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix() for p in (CONF / "experiment").rglob("*.yaml")

@@ -7,8 +7,9 @@ from cells import config, execute, finish, stamps, start
 from hydra.errors import ConfigCompositionException
 
 from bench import pairs
+from bench.configs import cell_of
 from bench.records import METHOD
-from bench.run import CONF, cell_of, check_choices
+from bench.run import CONF, check_choices
 from bench.store import Store, StoreError, load
 from specdec_core.errors import LoadError
 

@@ -6,8 +6,8 @@ import pytest
 from cells import config, execute, stamps
 
 from bench import calibration, forward_times
+from bench.configs import cell_of
 from bench.records import LatencyRow
-from bench.run import cell_of
 from bench.store import Store, load
 from specdec_core import shapes
 from specdec_core.search import best_tree, expected_tokens

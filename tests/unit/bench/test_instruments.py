@@ -15,13 +15,13 @@ from transformers import PreTrainedTokenizerFast
 
 from bench import forward_times
 from bench.cell import LatencyGrid, Runtime
+from bench.configs import pair_of
 from bench.datasets import Conversation
 from bench.measurement import Measurement
 from bench.nodes import NodeRecorder
 from bench.records import NodeRow, StepRow
 from bench.report.case_study import read
 from bench.rows import Rows
-from bench.run import pair_of
 from bench.store import Store
 from bench.transcript import pieces, write_case_study
 from specdec_core import Sampling, TokenTree, Verdict, generate, shapes
