@@ -8,6 +8,7 @@ which is the positional acceptance assumption, both have the same expectation.
 """
 
 import json
+import logging
 import math
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
@@ -20,6 +21,7 @@ from tqdm import tqdm
 from bench.acceptance_estimators import AcceptanceRequest, Estimator, Sums
 from bench.records import AcceptanceRow
 from bench.stats import ratio_of_sums
+from specdec_core.errors import PromptError
 from specdec_core.models import Pair
 from specdec_core.search import check_acceptance, isotonic
 from specdec_core.verifiers import Verifier
@@ -27,6 +29,7 @@ from specdec_core.verifiers.rounds import EPS
 
 __all__ = ["AcceptanceRequest", "AcceptanceVector", "measure", "rows"]
 
+log = logging.getLogger(__name__)
 CURVES = ("p", "low", "high", "rejection", "rejection_low", "rejection_high")
 
 
@@ -102,12 +105,21 @@ def measure(
 ) -> AcceptanceVector:
     """The acceptance vector of a pair, a rule and its draws over prompts (token ids).
 
-    PairError for a rule that is not lossless for the draws, PromptError for a prompt that does not fit, ValueError
-    where there is nothing to measure.
+    A prompt that does not fit is passed over, as in cells. PairError for a rule that is not lossless for the draws,
+    PromptError where no prompt fits, ValueError where there is nothing to measure.
     """
     estimate = Estimator(pair, rule, request, eos_token_ids)
     bar = tqdm(prompts, desc=f"acceptance {request.verifier}", unit="prompt", disable=not progress)
-    sums = [estimate(index, prompt) for index, prompt in enumerate(bar)]
+    sums, problems = [], []
+    for index, prompt in enumerate(bar):
+        try:
+            sums.append(estimate(index, prompt))
+        except PromptError as problem:
+            problems.append(problem)
+    if problems and not sums:
+        raise problems[0]
+    if problems:
+        log.warning("%d of %d prompts were passed over; the first: %s", len(problems), len(prompts), problems[0])
     positions = sum(found.num_positions for found in sums)
     if not positions:
         raise ValueError("no position to measure at: give prompts whose answers take more than one token")

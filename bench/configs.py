@@ -16,6 +16,7 @@ from bench.cell import AcceptancePlan, CalibrationPlan, Cell, LatencyGrid, PairS
 from bench.datasets import DatasetSpec
 from bench.embedded import TINY
 from bench.identity import fingerprint_data, fingerprint_folder, identity
+from bench.kept import Setting
 from bench.store import run_id
 from specdec_core import TreeShape
 from specdec_core.drafters import Drafter
@@ -80,27 +81,40 @@ def cell_of(cfg: DictConfig) -> Cell:
     )
 
 
-def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> calibration.Setting:
+def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
     """What an acceptance vector and forward times are measured for."""
     plan: Any = OmegaConf.to_container(cfg.calibration, resolve=True)
     acceptance, latency = AcceptancePlan(**plan.pop("acceptance")), LatencyGrid(**plan.pop("latency"))
-    decoding = dict(config["decoding"])
-    new, sampling = decoding.pop("max_new_tokens"), Sampling(**decoding)
-    temperature = sampling.temperature if acceptance.temperature is None else acceptance.temperature
-    return calibration.Setting(
+    decoding, drafter, own = dict(config["decoding"]), config["drafter"], config["pair"]["draft_temperature"]
+    new, planned = decoding.pop("max_new_tokens"), acceptance.temperature
+    elsewhere = own if planned is None or Sampling(planned).greedy else planned
+    return Setting(
         experiment=cfg.name,
         pair=pair_of(cfg),
         dataset=dataset_of(cfg),
-        sampling=sampling,
+        sampling=Sampling(**decoding),
+        rule=config["verifier"]["_target_"].rpartition(".")[2],
         max_new_tokens=new,
-        draft_temperature=config["pair"]["draft_temperature"] if Sampling(temperature).greedy else temperature,
+        draft_temperature=drafter.get("draft_temperature", own) if planned is None else elsewhere,
+        draft_top_p=drafter.get("draft_top_p", 1.0),
         seed=config["seed"],
         limit=config["limit"],
         runtime=runtime_of(cfg),
         plan=CalibrationPlan(acceptance=acceptance, latency=latency, **plan),
         results_dir=Path(cfg.results_dir),
-        identity={axis: identity(config)[axis] for axis in ("pair", "dataset", "runtime")},
+        identity=_calibration_identity(cfg, config),
     )
+
+
+def _calibration_identity(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What acceptance depends on: models, dtype, and the prompts of the calibration part alone."""
+    found = {axis: dict(identity(config)[axis]) for axis in ("pair", "dataset", "runtime")}
+    for key in ("part", "limit", "prompts_sha256"):
+        found["dataset"].pop(key, None)
+    if cfg.data_dir:
+        part = replace(dataset_of(cfg), part="calibration")
+        found["dataset"]["prompts_sha256"] = fingerprint_data(part, Path(cfg.data_dir))
+    return found
 
 
 def _shape_of(drafter: Mapping[str, Any]) -> TreeShape:

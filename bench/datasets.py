@@ -82,6 +82,11 @@ def load(spec: DatasetSpec, *, data_dir: Path | None = None, limit: int | None =
     chosen = list(islice(_part(usable, spec.part), wanted))
     if spec.mode == "raw":  # a text has no second turn
         chosen = [replace(found, turns=found.turns[:1]) for found in chosen]
+    if not chosen and spec.part != "all":
+        raise DatasetError(
+            f"the {spec.part} part of {source_id(spec, data_dir)} is empty: its usable conversations are split in two, "
+            "so there must be at least two"
+        )
     if not chosen:
         raise DatasetError(f"{source_id(spec, data_dir)} has no conversation of at least {spec.min_chars} characters")
     return chosen

@@ -1,48 +1,41 @@
 """How long one forward takes against its number of tokens: the premise of every tree method (OPT-Tree, Figure 3)."""
 
-import logging
-from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from bench import pairs
 from bench.cell import LatencyGrid, PairSpec, Runtime
+from bench.identity import fingerprint_folder
 from bench.provenance import collect
 from bench.records import LatencyRow
-from bench.store import Store, run_id
+from bench.store import run_id
 from specdec_core.models import CausalLM, Pair
 from specdec_core.timing import Clock
 
-log = logging.getLogger(__name__)
 SLOW_S, REPEATS_IF_SLOW = 0.5, 20
 
 
-def measure(spec: PairSpec, grid: LatencyGrid, runtime: Runtime, store: Store) -> str:
-    """Time forwards of target and draft over the grid, unless that was done here before; the id of the rows."""
-    pair = pairs.loaded(spec, runtime)
-    facts = collect(str(pair.target.device), str(pair.target.dtype).removeprefix("torch."), runtime.attention)
-    origin = {"device_name": str(facts["device_name"]), "dtype": str(facts["dtype"])}
-    identity = {"latency": asdict(grid), "pair": asdict(spec), "attention": runtime.attention, "runtime": origin}
-    name = run_id(identity | {"num_threads": torch.get_num_threads()})
-    if runtime.force or not store.has("latency", name):
-        store.write("latency", name, list(_rows(name, spec, pair, grid, runtime.progress, origin)))
-        log.info("%s: forward times written as %s", spec.name, name)
-    return name
+def key(spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> str:
+    """What tells these forward times from others: models and their files, device, dtype, threads, grid."""
+    folders = [Path(model.source) for model in (spec.target, spec.draft) if model]
+    files = [fingerprint_folder(folder) for folder in folders if folder.is_dir()]
+    origin = _origin(pair, runtime) | {"attention": runtime.attention, "num_threads": torch.get_num_threads()}
+    return run_id({"latency": asdict(grid), "pair": asdict(spec), "files": files, "runtime": origin})
 
 
-def _rows(
-    name: str, spec: PairSpec, pair: Pair, grid: LatencyGrid, progress: bool, origin: dict[str, str]
-) -> Iterator[LatencyRow]:
+def rows(run_id: str, spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> list[LatencyRow]:
+    """Times of forwards of target and draft over the grid; sizes beyond a model's positions are left out."""
+    found, origin = [], _origin(pair, runtime)
     for role, model, model_spec in (("target", pair.target, spec.target), ("draft", pair.draft, spec.draft)):
         if model is None or model_spec is None:
             continue
         sizes = [tokens for tokens in grid.num_tokens if _fits(model, grid.num_prefix + tokens)]
-        for tokens in tqdm(sizes, desc=f"{spec.name} {role}", unit="size", disable=not progress):
+        for tokens in tqdm(sizes, desc=f"{spec.name} {role}", unit="size", disable=not runtime.progress):
             for repeat, seconds in enumerate(forward_times(model, tokens, grid)):
-                yield LatencyRow(
-                    run_id=name,
+                row = LatencyRow(
+                    run_id=run_id,
                     pair=spec.name,
                     role=role,
                     model_id=model_spec.id,
@@ -52,6 +45,13 @@ def _rows(
                     repeat=repeat,
                     forward_s=seconds,
                 )
+                found.append(row)
+    return found
+
+
+def _origin(pair: Pair, runtime: Runtime) -> dict[str, str]:
+    facts = collect(str(pair.target.device), str(pair.target.dtype).removeprefix("torch."), runtime.attention)
+    return {"device_name": str(facts["device_name"]), "dtype": str(facts["dtype"])}
 
 
 def forward_times(model: CausalLM, num_tokens: int, grid: LatencyGrid) -> list[float]:

@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from bench import calibration, resolvers, runner
+from bench import calibration, kept, pairs, resolvers, runner
 from bench.configs import cell_of, runtime_of, scientific_config, setting_of
 from bench.names import unknown
 from bench.store import Store
@@ -45,7 +45,7 @@ def _execute(cfg: DictConfig, job: int) -> str:
     config = scientific_config(cfg)
     setting = setting_of(cfg, config)
     if cfg.measure == "latency":
-        calibration.measure_latency(setting)
+        kept.latency(setting)
     elif cfg.measure == "acceptance":
         rule = {key: value for key, value in config["verifier"].items() if key not in ("name", "allow_lossy")}
         draws = resolvers.draws_for_rule(_root_=cfg)
@@ -57,7 +57,10 @@ def _execute(cfg: DictConfig, job: int) -> str:
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
 def main(cfg: DictConfig) -> str:
-    """One cell, or one job of a sweep. A cell that fails in a sweep is a row; alone it ends with exit status 1."""
+    """One cell, or one job of a sweep. A cell that fails in a sweep is a row; alone it ends with exit status 1.
+
+    One whose config or calibration fails is no cell yet: the log says why, and the next run of the sweep tries again.
+    """
     context = HydraConfig.get()
     sweep = context.mode == RunMode.MULTIRUN
     try:
@@ -67,6 +70,7 @@ def main(cfg: DictConfig) -> str:
         status = runner.FAILED
     except (torch.OutOfMemoryError, MemoryError) as error:
         log.error("out of memory: %s", error)
+        pairs.release()
         status = runner.OOM
     if not sweep and status in (runner.FAILED, runner.OOM):
         sys.exit(1)

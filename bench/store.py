@@ -98,8 +98,8 @@ class Store:
                 self._path(table, run_id).unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def lock(self, run_id: str) -> Iterator[None]:
-        """Hold a cell while it runs; raises CellBusyError if another process does. Ask for `status` inside.
+    def lock(self, run_id: str, *, wait: bool = False) -> Iterator[None]:
+        """Hold a cell while it runs; raises CellBusyError if another process does, or waits. Ask for `status` inside.
 
         The kernel frees the lock when its holder dies, however it dies. The lock file stays: were it removed, one
         process could lock the old file and another a new one of the same name.
@@ -108,7 +108,7 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
             file = (self.folder / f".lock-{run_id}").open("a")
         with file:
-            _flock(file.fileno(), run_id)
+            _flock(file.fileno(), run_id, wait=wait)
             yield
 
     def check_writable(self) -> None:
@@ -153,9 +153,9 @@ def _probe(folder: Path) -> None:
         probe.unlink()
 
 
-def _flock(descriptor: int, run_id: str) -> None:
+def _flock(descriptor: int, run_id: str, *, wait: bool) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise CellBusyError(
             f"Cell {run_id} is being run by another process; wait until it ends, or stop it."

@@ -12,7 +12,8 @@ class Sequoia(StaticTree):
     """The tree of n nodes (root excluded) with the most expected tokens for `acceptance` (Sequoia, section 3.1).
 
     `acceptance` holds p_k, the probability that child k of an accepted node is the accepted one, as measured for the
-    pair, the prompts, the temperature and the rule. `depth` and `max_children` bound the tree where they are given.
+    pair, the prompts, the temperature and the rule; it is taken as it is, not smoothed. `depth` and `max_children`
+    bound the tree where they are given.
     """
 
     def __init__(

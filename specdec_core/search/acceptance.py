@@ -41,4 +41,5 @@ def isotonic(acceptance: Sequence[float]) -> np.ndarray:
             before = pools.pop()
             total, count = total + before[0], count + before[1]
         pools.append((total, count))
-    return np.concatenate([np.full(count, total / count) for total, count in pools])
+    means = np.concatenate([np.full(count, total / count) for total, count in pools])
+    return np.minimum.accumulate(means)  # two pools whose products agree may differ in the last bit of their quotients

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specdec_core.search.acceptance import isotonic
 from specdec_core.search.programme import Programme
 from specdec_core.shapes import TreeShape
 
@@ -29,6 +28,7 @@ def choose_tree(
     *,
     levels: bool = False,
     plain: bool = True,
+    max_children: int | None = None,
 ) -> Choice:
     """Maximise expected tokens / (t(n + 1) + passes c) over measured sizes and given depths.
 
@@ -43,7 +43,7 @@ def choose_tree(
     best = Choice(TreeShape(()), 1.0, 1.0 if plain else 0.0)
     if not sizes or not bounds:
         return best
-    programme = Programme(isotonic(acceptance).tolist(), sizes[-1], bounds[-1])
+    programme = Programme(acceptance, sizes[-1], bounds[-1], max_children)
     for budget in sizes:
         for bound in bounds:
             values = programme.values(bound)[: budget + 1]

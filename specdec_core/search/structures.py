@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specdec_core.search.acceptance import check_acceptance, expected_tokens, isotonic
-from specdec_core.search.greedy import greedy_order
-from specdec_core.shapes import Path, TreeShape, chain, kary_bfs, sequences
+from specdec_core.search.acceptance import check_acceptance, expected_tokens
+from specdec_core.search.programme import Programme
+from specdec_core.shapes import TreeShape, chain, kary_bfs, sequences
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ def best_sequences(*, acceptance: Sequence[float], n: int, num_sequences: int | 
 
 def growth(acceptance: Sequence[float], sizes: Iterable[int]) -> list[Growth]:
     """Expected tokens of every structure at every size (Sequoia, Figure 1)."""
-    vector, wanted = isotonic(acceptance), sorted(set(sizes))
-    order = [path for path, _ in greedy_order(vector.tolist(), wanted[-1])]
-    return [row for n in wanted for row in _structures(vector, order[:n], n)]
+    vector, wanted = check_acceptance(acceptance), sorted(set(sizes))
+    programme = Programme(acceptance, wanted[-1])
+    return [row for n in wanted for row in _structures(vector, programme.tree(n), n)]
 
 
-def _structures(vector: np.ndarray, paths: list[Path], n: int) -> Iterator[Growth]:
-    """Every structure of n nodes; those of Sequoia's tree are given."""
+def _structures(vector: np.ndarray, best_tree: TreeShape, n: int) -> Iterator[Growth]:
+    """Every structure of n nodes."""
     most, values = min(n, vector.size), vector.tolist()
-    trees = {
-        "sequoia": (None, TreeShape.from_paths(paths)),
+    trees: dict[str, tuple[int | None, TreeShape]] = {
+        "sequoia": (None, best_tree),
         "sequence": (1, chain(n)),
         "binary": (2, kary_bfs(2, n)),
     }

@@ -10,7 +10,7 @@ import pandas as pd
 from bench.report import definitions, tables
 from bench.report.outputs import Output
 from bench.report.sequoia import bounds
-from bench.report.sequoia.vectors import SETTING, Vector, growth, rule_label, scale, vectors, words
+from bench.report.sequoia.vectors import Vector, growth, rule_label, scale, vectors, words
 from bench.report.tables import Table
 from bench.stats import Interval
 from bench.store import Results
@@ -115,8 +115,7 @@ def _text(value: float) -> str:
 def _largest(results: Results, vector: Vector) -> str:
     rows = growth(results)
     if not rows.empty:
-        same = (rows[list(SETTING)] == vector.first[list(SETTING)]).all(axis=1)
-        rows = rows[same & (rows["structure"] == "sequoia")]
+        rows = rows[(rows["run_id"] == vector.first["run_id"]) & (rows["structure"] == "sequoia")]
     if rows.empty:
         return tables.ABSENT
     row = rows.sort_values("n").iloc[-1]
@@ -124,12 +123,16 @@ def _largest(results: Results, vector: Vector) -> str:
 
 
 def _forward_times(results: Results) -> Iterator[str]:
-    """Measured t(N) and c, a sentence per pair and device."""
-    for (pair, device), rows in results.latency.groupby(["pair", "device_name"], sort=False):
+    """Measured t(N) and c, a sentence per measurement."""
+    columns = ["run_id", "pair", "device_name", "dtype", "num_prefix"]
+    for (_, pair, device, dtype, prefix), rows in results.latency.groupby(columns, sort=False):
         times = rows.groupby(["role", "num_tokens"])["forward_s"].median()
         if ("target", 1) not in times:
             continue
         one = times["target", 1]
         t = ", ".join(f"t({size}) = {seconds / one:.2f}" for size, seconds in times["target"].items())
         c = f"; c = {times['draft', 1] / one:.3f}" if ("draft", 1) in times else ""
-        yield f"{pair} on {device}, measured (median forward, N tokens / one token): {t}{c}."
+        yield (
+            f"{pair} on {device}, {dtype}, {prefix} cached tokens, measured (median forward, N tokens / one token): "
+            f"{t}{c}."
+        )

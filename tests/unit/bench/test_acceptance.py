@@ -323,7 +323,9 @@ def test_other_refusals(pair):
     with pytest.raises(PairError, match="Greedy"):
         measure(pair, PROMPTS, Greedy(), request("greedy", "topk"), progress=False)
     with pytest.raises(PromptError, match="fit"):
-        measured(Pair(pair.target, random_llama(1, positions=18), TOKENIZER), request())
+        measured(Pair(pair.target, random_llama(1, positions=16), TOKENIZER), request())
+    fits = measured(Pair(pair.target, random_llama(1, positions=18), TOKENIZER), request())
+    assert fits.num_prompts == 1, "prompts that do not fit are passed over"
     with pytest.raises(ValueError, match="no position"):
         measured(pair, request(estimator="counts", new_tokens=1))
     with pytest.raises(ValueError, match="no position"):

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from cells import config, execute, stamps
+from cells import config, execute, finish, stamps, start
 
-from bench import calibration, forward_times
+from bench import kept
 from bench.configs import cell_of
-from bench.records import LatencyRow
+from bench.datasets import DatasetError
 from bench.store import Store, load
 from specdec_core import shapes
 from specdec_core.search import best_tree, expected_tokens
@@ -31,34 +31,20 @@ def planned(results, *overrides):
 def forwards_take(monkeypatch, seconds):
     """Replace the clock: a forward of so many tokens takes `seconds(role, tokens)`."""
 
-    def measure(spec, grid, runtime, store):
-        facts = {"device_name": "none", "dtype": "float32", "num_prefix": grid.num_prefix, "repeat": 0}
-        rows = [
-            LatencyRow(
-                run_id="times",
-                pair=spec.name,
-                role=role,
-                model_id="none",
-                num_tokens=size,
-                forward_s=seconds(role, size),
-                **facts,
-            )
-            for role in ("target", "draft")
-            for size in grid.num_tokens
-        ]
-        store.write("latency", "times", rows)
-        return "times"
+    def latency(setting):
+        sizes = setting.plan.latency.num_tokens
+        return {role: {size: seconds(role, size) for size in sizes} for role in ("target", "draft")}
 
-    monkeypatch.setattr(forward_times, "measure", measure)
+    monkeypatch.setattr(kept, "latency", latency)
 
 
 def test_a_vector_is_measured_once_for_all_that_share_it(tmp_path):
     for drafter in ("sequoia", "sized_sequoia", "sized_k_sequences"):
         assert execute(tmp_path, *FEW, f"drafter={drafter}") == "ok"
     (first,) = vectors(tmp_path)
-    kept = {path: stamp for path, stamp in stamps(tmp_path).items() if path.startswith("calibration/")}
+    before = {path: stamp for path, stamp in stamps(tmp_path).items() if path.startswith("calibration/")}
     assert execute(tmp_path, *FEW, "drafter=sequoia", "drafter.n=5") == "ok"
-    assert {path: stamp for path, stamp in stamps(tmp_path).items() if path.startswith("calibration/")} == kept
+    assert {path: stamp for path, stamp in stamps(tmp_path).items() if path.startswith("calibration/")} == before
     assert execute(tmp_path, *FEW, "drafter=sequoia", "decoding=t06", "verifier=by_draws") == "ok"
     assert len(vectors(tmp_path)) == 2
     results = load(tmp_path, "default")
@@ -99,7 +85,7 @@ def test_runs_say_what_was_predicted_for_their_tree(tmp_path):
 def test_the_hardware_aware_tree_is_the_best_of_all_sizes_and_depths(monkeypatch, tmp_path, seconds, passes):
     forwards_take(monkeypatch, seconds)
     options = (f"calibration.draft_passes={passes}", "calibration.depths=6")
-    cell = planned(tmp_path, "drafter=sequoia_hardware", *options)
+    cell = planned(tmp_path, "drafter=sequoia_hardware", "verifier=by_draws", *options)
     vector, more = cell.drafter_params["acceptance"], int(passes == "levels")
 
     def speedup(n, depth):
@@ -120,7 +106,7 @@ def test_a_given_vector_is_not_measured(monkeypatch, tmp_path):
     cell = planned(tmp_path, "drafter=sequoia_hardware", "drafter.acceptance=[0.5,0.25]", "calibration.depths=4")
     assert not vectors(tmp_path)
     assert (cell.drafter_params["n"], cell.drafter_params["depth"]) == (30, 4)
-    assert cell.predicted_mal == pytest.approx(sum(0.75**depth for depth in range(5)))
+    assert cell.predicted_mal is None, "nothing says that the vector is this cell's"
 
 
 def test_the_depth_alone_may_be_hardware_aware(monkeypatch, tmp_path):
@@ -188,7 +174,112 @@ def test_vectors_and_times_may_be_all_that_is_measured(tmp_path):
     assert set(results.acceptance["draws"]) == {"iid"}
     assert sorted(results.acceptance["k"]) == list(range(1, 33))
     assert set(results.latency["num_tokens"]) == set(SIZES)
-    kept = Store(tmp_path, calibration.FOLDER).read("latency")
-    assert kept.equals(results.latency)
+    assert Store(tmp_path, kept.FOLDER).read("latency").equals(results.latency)
     with pytest.raises(ValueError, match='did you mean "latency"'):
         execute(tmp_path, *chosen, "measure=latancy")
+
+
+def conversations(folder, *, marker=""):
+    """A DATA_DIR of eight conversations; the first half is what vectors are measured on."""
+    folder.mkdir(parents=True)
+    lines = [json.dumps({"id": str(k), "turns": [f"def function_{k}(a, b):\n"]}) for k in range(8)]
+    lines[1] = lines[1].replace("function", f"function{marker}")
+    (folder / "mini.jsonl").write_text("\n".join(lines))
+    return f"data_dir={folder}"
+
+
+def test_a_vector_belongs_to_its_calibration_prompts_and_to_no_others(tmp_path):
+    one, other = conversations(tmp_path / "one"), conversations(tmp_path / "other", marker="_of")
+    for data, part, count in (
+        (one, "evaluation", 1),
+        (one, "calibration", 1),
+        (one, "all", 1),
+        (other, "evaluation", 2),
+    ):
+        planned(tmp_path / "r", "drafter=sequoia", data, f"dataset.part={part}")
+        assert len(vectors(tmp_path / "r")) == count
+
+
+def test_a_vector_belongs_to_the_switches_of_its_rule(tmp_path):
+    chosen = (*FEW, "dataset.part=calibration", "measure=acceptance", "verifier=without_replacement", "decoding=t1")
+    assert execute(tmp_path, *chosen) == "ok"
+    assert execute(tmp_path, *chosen, "verifier.uniform_fallback=false") == "ok"
+    found = vectors(tmp_path).values()
+    assert {json.loads(vector["facts"]["rule"])["uniform_fallback"] for vector in found} == {True, False}
+
+
+def test_force_measures_anew_once_per_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "_forced", set())
+    (tmp_path / "results").mkdir()
+    planned(tmp_path, "drafter=sequoia")
+    monkeypatch.setattr(kept, "_forced", set())
+    marks = []
+    for drafter in ("sequoia", "sized_sequoia"):
+        planned(tmp_path, f"drafter={drafter}", "force=true")
+        marks.append({path: stamp for path, stamp in stamps(tmp_path).items() if path.endswith(".json")})
+        planned(tmp_path, f"drafter={drafter}")
+    assert marks[0] == marks[1]
+    assert len(marks[0]) == 1
+
+
+def test_two_processes_measure_once(tmp_path):
+    """The second waits for the first and takes its times, so that both choose the same tree."""
+    chosen = (*FEW, "drafter=sequoia_hardware", "runtime.device=cpu", "results_dir=r", "calibration.latency.repeats=5")
+    both = [start(tmp_path, *chosen, f"seed={seed}") for seed in (0, 1)]
+    assert sum(finish(process).count("forward times written") for process in both) == 1
+    assert len(list((tmp_path / "r" / "calibration" / "latency").glob("*.parquet"))) == 1
+    assert all("already run" in finish(start(tmp_path, *chosen, f"seed={seed}")) for seed in (0, 1))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (("verifier=by_draws",), True),
+        (("verifier=by_draws", "decoding=t06"), True),
+        (("verifier=spec_infer", "drafter.draws=iid", "decoding=t06"), False),
+        (("verifier=target_sample", "drafter.draws=topk", "decoding=t06"), False),
+        (("verifier=without_replacement", "decoding=t06", "calibration.acceptance.temperature=1"), False),
+        (("verifier=without_replacement", "decoding=t1_top_p08", "calibration.acceptance.top_p=1"), False),
+        (("verifier=without_replacement", "decoding=t06", "drafter.draft_temperature=1.5"), True),
+    ],
+)
+def test_only_a_cell_like_the_vectors_is_predicted(overrides, says, tmp_path):
+    cell = planned(tmp_path, "drafter=sequoia", *overrides)
+    assert (cell.predicted_mal is not None) == says
+    (vector,) = vectors(tmp_path).values()
+    if "drafter.draft_temperature=1.5" in overrides:
+        assert vector["request"]["draft_temperature"] == 1.5
+
+
+def test_numbers_of_the_config_bound_the_hardware_aware_tree(monkeypatch, tmp_path):
+    forwards_take(monkeypatch, lambda role, size: 1.0 if role == "target" else 0.0)
+    chosen = ("drafter=sequoia_hardware", "drafter.acceptance=[0.4,0.3,0.2]")
+    free = planned(tmp_path, *chosen).drafter_params
+    assert free["depth"] > 1
+    assert planned(tmp_path, *chosen, "drafter.depth=1").drafter_params["depth"] == 1
+    narrow = planned(tmp_path, *chosen, "+drafter.max_children=1").drafter_params
+    assert narrow["n"] == narrow["depth"]
+    for grid in ("[2,4,8]", "[]"):
+        with pytest.raises(ValueError, match="num_tokens lacks 1"):
+            planned(tmp_path, *chosen, f"calibration.latency.num_tokens={grid}")
+
+
+def test_a_vector_may_go_into_the_search_as_it_was_measured(tmp_path):
+    raw = planned(tmp_path, "drafter=sequoia", "calibration.acceptance.smooth=none").drafter_params["acceptance"]
+    smooth = planned(tmp_path, "drafter=sequoia").drafter_params["acceptance"]
+    assert raw != sorted(raw, reverse=True)
+    assert smooth == sorted(smooth, reverse=True)
+    assert sum(raw) == pytest.approx(sum(smooth))
+
+
+def test_prompts_that_are_decoded_too_are_warned_of(tmp_path, caplog):
+    for part, warned in (("evaluation", False), ("calibration", True), ("all", True), ("all", True)):
+        caplog.clear()
+        planned(tmp_path, "drafter=sequoia", f"dataset.part={part}")
+        assert ("decoded too" in caplog.text) == warned
+
+
+def test_one_conversation_is_too_few_to_split(tmp_path):
+    (tmp_path / "mini.jsonl").write_text(json.dumps({"id": "0", "turns": ["x = 1"]}))
+    with pytest.raises(DatasetError, match="at least two"):
+        planned(tmp_path / "r", "drafter=sequoia", f"data_dir={tmp_path}")

@@ -1,8 +1,9 @@
 """Instruments beside the measurement: rows per node, answers piece by piece, forward times."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
+import pandas as pd
 import pytest
 import torch
 from cells import cell, config, word_pair
@@ -22,7 +23,6 @@ from bench.nodes import NodeRecorder
 from bench.records import NodeRow, StepRow
 from bench.report.case_study import read
 from bench.rows import Rows
-from bench.store import Store
 from bench.transcript import pieces, write_case_study
 from specdec_core import Sampling, TokenTree, Verdict, generate, shapes
 from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree
@@ -179,14 +179,15 @@ def test_forward_times_are_positive_and_leave_the_prefix(pair):
 def test_latency_rows_of_both_models(tiny, tmp_path):
     """Sizes beyond a model's positions are left out."""
     grid = LatencyGrid(num_tokens=[1, 4, tiny.target.max_positions], num_prefix=8, warmup=1, repeats=3)
-    spec = pair_of(config())
-    store = Store(tmp_path, "forwards")
-    runtime = Runtime(device="cpu", dtype="float32", progress=False)
-    assert forward_times.measure(spec, grid, runtime, store)
-    assert forward_times.measure(replace(spec, draft=None), grid, runtime, Store(tmp_path, "alone"))
-    rows = store.read("latency")
+    spec, runtime = pair_of(config()), Runtime(device="cpu", dtype="float32", progress=False)
+    rows = pd.DataFrame(map(asdict, forward_times.rows("times", spec, tiny, grid, runtime)))
     keys = list(zip(rows["role"], rows["num_tokens"], rows["repeat"], strict=True))
     assert keys == [(role, size, repeat) for role in ("target", "draft") for size in (1, 4) for repeat in range(3)]
     assert (rows["forward_s"] > 0).all()
     assert set(rows["num_prefix"]) == {8}
-    assert set(Store(tmp_path, "alone").read("latency")["role"]) == {"target"}
+    alone = forward_times.rows("times", spec, replace(tiny, draft=None), grid, runtime)
+    assert {row.role for row in alone} == {"target"}
+    key = forward_times.key(spec, tiny, grid, runtime)
+    assert key == forward_times.key(spec, tiny, grid, runtime)
+    assert key != forward_times.key(replace(spec, draft=None), tiny, grid, runtime)
+    assert key != forward_times.key(spec, tiny, replace(grid, num_prefix=9), runtime)

@@ -115,14 +115,46 @@ def test_closed_forms():
 def test_isotonic_pools_what_rises_and_keeps_the_sum():
     assert isotonic([0.5, 0.1, 0.2, 0.05]).tolist() == pytest.approx([0.5, 0.15, 0.15, 0.05])
     assert isotonic([0.1, 0.2, 0.3]).tolist() == pytest.approx([0.2] * 3)
-    for p in vectors():
-        assert (np.diff(isotonic(p)) <= 1e-15).all()
+    counts = [
+        8821,
+        1553,
+        587,
+        278,
+        172,
+        95,
+        58,
+        55,
+        34,
+        28,
+        18,
+        16,
+        9,
+        12,
+        14,
+        5,
+        6,
+        3,
+        7,
+        5,
+        3,
+        4,
+        2,
+        2,
+        5,
+        2,
+        2,
+        3,
+        5,
+    ]
+    counts += [2, 4, 2]
+    for p in (*vectors(), [count / 12424 for count in counts]):
+        assert (np.diff(isotonic(p)) <= 0).all()
         assert isotonic(p).sum() == pytest.approx(sum(p))
 
 
 def test_the_best_tree_for_a_measured_vector_that_rises():
     p = [0.1, 0.6, 0.1]
-    raw = best_tree(acceptance=p, n=8, smooth=False)
+    raw = best_tree(acceptance=p, n=8)
     assert expected_tokens(raw, p) == pytest.approx(exhaustive(p, 8, None, 8))
     assert best_tree(acceptance=p, n=100, depth=1).num_drafted == 3
     for wrong in ([], [0.7, 0.7], [-0.1], [float("nan")]):
@@ -186,7 +218,8 @@ def test_structures_have_the_tokens_of_their_trees():
             row = rows[structure, n]
             assert row.expected_tokens == pytest.approx(expected_tokens(shape, vector), abs=1e-12)
             assert (shape.num_drafted, shape.depth) == (n, row.depth)
-            assert list(shape.parents) == row.parents
+            assert len(row.parents) == n + 1
+            assert structure == "sequoia" or list(shape.parents) == row.parents  # of equally good trees there are many
         assert rows["sequoia", n].expected_tokens >= max(rows[s, n].expected_tokens for s in shapes_of) - 1e-12
         fixed = [expected_tokens(sequences(k, n), vector) for k in range(1, min(n, 4) + 1)]
         assert rows["k_sequences", n].expected_tokens == pytest.approx(max(fixed))

@@ -1,0 +1,147 @@
+"""Acceptance vectors and forward times: measured once, kept in `<results_dir>/calibration`, shown where used."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench import acceptance, datasets, forward_times, pairs
+from bench.acceptance import AcceptanceRequest, AcceptanceVector
+from bench.cell import CalibrationPlan, PairSpec, Runtime
+from bench.datasets import DatasetSpec
+from bench.measurement import eos_token_ids, first_prompts
+from bench.parquet import hidden_name
+from bench.provenance import collect
+from bench.records import GrowthRow, LatencyRow
+from bench.store import Store, run_id
+from specdec_core.sampling import Sampling
+from specdec_core.search import growth
+from specdec_core.verifiers import Verifier
+
+log = logging.getLogger(__name__)
+FOLDER = "calibration"
+GROWTH_SIZES = tuple(2**power - 1 for power in range(1, 11))
+_forced: set[tuple[Path, str]] = set()
+"""What this process has measured anew: `force` does so once, not for every cell of a sweep."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a cell is calibrated for."""
+
+    experiment: str
+    pair: PairSpec
+    dataset: DatasetSpec
+    sampling: Sampling
+    """The cell's."""
+    rule: str
+    """Class of the cell's rule."""
+    max_new_tokens: int
+    draft_temperature: float
+    draft_top_p: float
+    seed: int
+    limit: int | None
+    runtime: Runtime
+    plan: CalibrationPlan
+    results_dir: Path
+    identity: Mapping[str, Any]
+    """What an acceptance vector depends on beside its request: models, calibration prompts, dtype."""
+
+
+def acceptance_vector(setting: Setting, request: AcceptanceRequest, rule: Verifier) -> AcceptanceVector:
+    """The vector of a rule, measured unless it was; its rows go with the experiment that uses it."""
+    prompts = min(setting.plan.acceptance.prompts, setting.limit or setting.plan.acceptance.prompts)
+    switches = {key: value for key, value in vars(rule).items() if isinstance(value, bool | int | float | str)}
+    key = run_id({"acceptance": asdict(request), "rule": switches, "prompts": prompts, **setting.identity})
+    store = Store(setting.results_dir, FOLDER)
+    path = store.folder / "acceptance" / f"{key}.json"
+
+    def measure() -> None:
+        found = _measure(setting, rule, request, prompts, json.dumps(switches))
+        store.write("acceptance", key, acceptance.rows(found, key))
+        _write_whole(path, found.to_json())
+        log.info("acceptance vector written to %s", path)
+
+    _once(store, key, path.exists, measure, force=setting.runtime.force)
+    vector = AcceptanceVector.from_json(path.read_text(encoding="utf-8"))
+    experiment = Store(setting.results_dir, setting.experiment)
+    if setting.runtime.force or not experiment.has("growth", key):
+        experiment.write("acceptance", key, acceptance.rows(vector, key))
+        experiment.write("growth", key, growth_rows(vector, key))
+    return vector
+
+
+def latency(setting: Setting) -> dict[str, dict[int, float]]:
+    """Median seconds of a forward on this device, by role and number of tokens, measured unless they were.
+
+    The rows go to the experiment too.
+    """
+    store, experiment = Store(setting.results_dir, FOLDER), Store(setting.results_dir, setting.experiment)
+    pair, grid, runtime = pairs.loaded(setting.pair, setting.runtime), setting.plan.latency, setting.runtime
+    key = forward_times.key(setting.pair, pair, grid, runtime)
+
+    def measure() -> None:
+        store.write("latency", key, forward_times.rows(key, setting.pair, pair, grid, runtime))
+        log.info("%s: forward times written as %s", setting.pair.name, key)
+
+    _once(store, key, lambda: store.has("latency", key), measure, force=runtime.force)
+    rows = store.read("latency", [key])
+    if runtime.force or not experiment.has("latency", key):
+        records: Any = rows.to_dict("records")
+        experiment.write("latency", key, [LatencyRow(**row) for row in records])
+    medians = rows.groupby(["role", "num_tokens"])["forward_s"].median()
+    return {role: medians[role].to_dict() for role in rows["role"].unique()}
+
+
+def growth_rows(vector: AcceptanceVector, key: str) -> list[GrowthRow]:
+    """What every structure would make of the vector, by size."""
+    request, facts = vector.request, vector.facts
+    return [
+        GrowthRow(
+            run_id=key,
+            pair=facts["pair"],
+            dataset=facts["dataset"],
+            device_name=facts["device_name"],
+            verifier=request.verifier,
+            draws=request.draws,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            **asdict(row),
+        )
+        for row in growth(vector.vector, GROWTH_SIZES)
+    ]
+
+
+def _once(store: Store, key: str, there: Callable[[], bool], measure: Callable[[], None], *, force: bool) -> None:
+    """Measure unless it is there, under `force` once per process; of several processes one does, and others wait."""
+    with store.lock(key, wait=True):
+        if not there() or (force and (store.folder, key) not in _forced):
+            measure()
+            _forced.add((store.folder, key))
+
+
+def _measure(
+    setting: Setting, rule: Verifier, request: AcceptanceRequest, prompts: int, switches: str
+) -> AcceptanceVector:
+    dataset = replace(setting.dataset, part="calibration")
+    conversations = datasets.load(dataset, data_dir=setting.runtime.data_dir, limit=prompts)
+    pair = pairs.loaded(setting.pair, setting.runtime)
+    device = collect(str(pair.target.device), str(pair.target.dtype), setting.runtime.attention)["device_name"]
+    return acceptance.measure(
+        pair,
+        first_prompts(pair, setting.pair.template, dataset, conversations),
+        rule,
+        request,
+        eos_token_ids=eos_token_ids(pair),
+        progress=setting.runtime.progress,
+        facts={"pair": setting.pair.name, "dataset": dataset.name, "device_name": str(device), "rule": switches},
+    )
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Another process finds all of it, or nothing."""
+    part = path.with_name(hidden_name(path.name))
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
