@@ -29,13 +29,13 @@ class Arm:
     nodes: int | None = None  # the tree size N that a run must have
 
     def pick(self, block: Block) -> Cell:
-        """The run of this arm, of several the one with the most tokens per second; empty if there is none."""
+        """The run of this arm, of several the last that ended well; empty if there is none."""
         for name in self.ours:
             runs = [run for _, run in block.runs.iterrows() if name in (run["drafter"], run["method"], run["verifier"])]
             cells = [cell(block, run) for run in runs if run["method"] != "autoregressive"]
             cells = [one for one in cells if self.nodes in (None, one.nodes)]
             if cells:
-                return max(cells, key=lambda one: one.measured.rank if one.measured else 0.0)
+                return next((one for one in reversed(cells) if one.status == "ok"), cells[-1])
         return Cell()
 
     def published(self, paper: pd.DataFrame) -> dict[str, float]:

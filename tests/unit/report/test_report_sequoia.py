@@ -166,6 +166,14 @@ def test_the_hardware_aware_tree_goes_before_the_fixed_one(cells) -> None:
     assert build("table4", cells)[0].frame["Sequoia"].tolist() == [speedup_mal(cells, chosen)]
 
 
+def test_of_several_runs_the_last_that_ended_well_counts_not_the_fastest(cells) -> None:
+    for n, speedup, status in ((31, 3.0, "ok"), (15, 1.0, "oom")):
+        cells.add("sequoia_hardware", params={"n": n}, speedup=speedup, status=status, **SAMPLING)
+    last = cells.add("sequoia_hardware", params={"n": 63}, speedup=1.5, **SAMPLING)
+    cells.add("sequoia_hardware", params={"n": 7}, status="failed", **SAMPLING)
+    assert build("table4", cells)[0].frame["Sequoia"].tolist() == [speedup_mal(cells, last)]
+
+
 def test_table_5_has_seconds_per_token_and_plain_offloading(cells) -> None:
     offloaded = {"target": "llama2_70b", "draft": "llama2_7b", "stand_in": False}
     cells.add("sequoia_hardware", params={"n": 767}, dataset="c4", published=offloaded)
