@@ -6,6 +6,8 @@ from torch import Tensor
 
 from specdec_core.verifiers.rounds import EPS
 
+_SMALL = 1e-100
+
 
 class MultiRound:
     """Accept x with min(1, R(x) / D(x)), else go on with R = norm(max(R - D, 0)), for each child in turn.
@@ -14,7 +16,8 @@ class MultiRound:
     q's support is exhausted D is uniform over what was not drawn (`uniform_fallback`), or no later child is accepted.
     min(R, D) + P(reject) norm(max(R - D, 0)) = R, so that the law is p whatever D is (Sequoia, Algorithm 1). A child of
     D(x) = 0 is rejected and changes nothing. Where P(reject) < EPS a rejected child takes only itself out of R. Both
-    laws are kept in float64 and unnormalised; their sums are taken anew over what is left, never by subtraction.
+    laws are kept in float64 and unnormalised; their sums are taken anew over what is left, never by subtraction, and R
+    is normalised before it underflows.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class MultiRound:
         rest = torch.addcmul(self._wanted, self._drawn, scale, value=-1).clamp_(min=0)
         left = rest.sum(-1, keepdim=True)
         enough = left >= EPS * self._wanted_sum  # also where nothing was subtracted
-        if self._wanted.device.type != "cpu" or not bool(enough.all()):
+        if self._wanted.device.type != "cpu" or not bool((enough & (left > _SMALL)).all()):
             rest, left = self._without(index, rest, enough)
         self._wanted, self._wanted_sum = rest, left
         if self._remove:
@@ -55,6 +58,7 @@ class MultiRound:
         other = self._wanted.scatter(-1, index, 0.0)
         other = torch.where(other.sum(-1, keepdim=True) > 0, other, self._wanted)
         rest = torch.where(enough, rest, other)
+        rest = rest / rest.sum(-1, keepdim=True)
         return rest, rest.sum(-1, keepdim=True)
 
     def _take_out(self, index: Tensor) -> None:

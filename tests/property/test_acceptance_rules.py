@@ -214,6 +214,18 @@ def test_no_input_gives_a_law_that_is_none(rule, case):
 
 
 @pytest.mark.parametrize("rule", RULES, ids=name)
+@pytest.mark.parametrize("rest", [1e-5, 1e-11, 1e-12, 1e-13, 0.0])
+def test_many_rejections_that_are_hardly_possible_do_not_underflow(rule, rest):
+    """Every round leaves a `rest` of what was there: forty of them are less than the smallest number."""
+    p, q = torch.tensor([[1.0, 0.0, 0.0], [1 - rest, rest, 0.0]], dtype=torch.float64)
+    for children in ([0] * 40, [1] * 40, [0, 1, 2] * 14):
+        rounds = rule.rounds(p, q, torch.tensor(children))
+        assert ((rounds.accept >= 0) & (rounds.accept <= 1)).all()
+        assert float(rounds.residual.sum()) == pytest.approx(1)
+        assert (rounds.residual >= 0).all()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=name)
 def test_choices_have_the_probabilities_of_the_rounds(rule):
     rng, times = torch.Generator().manual_seed(2), 4000
     p, q = (tensor(law) for law in ([Fraction(n, 20) for n in (2, 4, 5, 9)], [Fraction(n, 20) for n in (8, 6, 4, 2)]))
