@@ -7,6 +7,7 @@ listed with the target's top-2 logit gap at the first difference: a gap near rou
 import argparse
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from hydra import compose, initialize_config_dir
@@ -14,7 +15,7 @@ from tqdm import tqdm
 
 from bench import datasets
 from bench.audit import divergence_gap, first_divergence
-from bench.configs import cell_of
+from bench.configs import cell_of, dataset_of
 from bench.embedded import tiny_pair
 from bench.measurement import eos_token_ids, first_prompts
 from bench.run import CONF
@@ -23,6 +24,8 @@ from specdec_core.drafters import Drafter
 from specdec_core.models import Pair
 from specdec_core.verifiers import Greedy
 
+CALIBRATION = ("dataset.part=evaluation", "calibration.acceptance.prompts=4", "calibration.latency.repeats=3")
+"""Which tree Sequoia draws is no matter here."""
 DATASETS = ("mini", "mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 
 
@@ -50,25 +53,21 @@ def main() -> None:
     pair = tiny_pair(dtype="float32")
     names = DATASETS if data else DATASETS[:1]
     drafters = sorted(path.stem for path in (CONF / "drafter").glob("*.yaml"))
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        cells = {
-            (d, name): cell_of(compose("config", [f"dataset={d}", f"drafter={name}", "verifier=greedy"]))
-            for d in names
-            for name in drafters
-        }
-    prompts = {
-        d: first_prompts(
-            pair, spec.pair.template, spec.dataset, datasets.load(spec.dataset, data_dir=data, limit=limit)
-        )
-        for d, spec in ((d, cells[d, drafters[0]]) for d in names)
-    }
+    cells, prompts = {}, {}
+    with initialize_config_dir(str(CONF), version_base="1.3"), TemporaryDirectory() as folder:
+        for name in drafters:
+            cells[name] = cell_of(compose("config", [f"drafter={name}", f"results_dir={folder}", *CALIBRATION]))
+        for d in names:
+            spec = dataset_of(compose("config", [f"dataset={d}"]))
+            texts = datasets.load(spec, data_dir=data, limit=limit)
+            prompts[d] = first_prompts(pair, cells[drafters[0]].pair.template, spec, texts)
     references = {d: [reference(pair, prompt, args.new) for prompt in tqdm(prompts[d], desc=d)] for d in names}
     total = sum(map(len, prompts.values()))
     print(f"\nGreedy float32 outputs identical to transformers' generate: {total} prompts, {args.new} new tokens\n")
     print(f"{'drafter':<24}" + "".join(f"{d:>12}" for d in names))
     differing = 0
     for name in drafters:
-        drafter, counts = cells[names[0], name].build_drafter(pair.draft), []
+        drafter, counts = cells[name].build_drafter(pair.draft), []
         for d in names:
             same = [
                 _identical(pair, drafter, prompt, expected, args.new)
