@@ -147,7 +147,7 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRow:
-    """Time of one forward of a model over a number of tokens behind a cached prefix (written by `bench.latency`)."""
+    """Time of one forward of a model over a number of tokens behind a cached prefix (written by `bench.kept`)."""
 
     run_id: str
     pair: str
@@ -162,10 +162,10 @@ class LatencyRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptanceRow:
-    """One position of an acceptance vector: child k of an accepted node (written by `bench.acceptance`)."""
+class VectorRow:
+    """What the rows of a measured acceptance vector and of the trees for it have in common."""
 
-    run_id: str
+    run_id: str  # of the vector
     pair: str
     dataset: str
     device_name: str
@@ -173,6 +173,12 @@ class AcceptanceRow:
     draws: str
     temperature: float
     top_p: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptanceRow(VectorRow):
+    """One position of an acceptance vector: child k of an accepted node (written by `bench.kept`)."""
+
     draft_temperature: float
     draft_top_p: float
     estimator: str  # analytic | counts
@@ -190,17 +196,9 @@ class AcceptanceRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrowthRow:
+class GrowthRow(VectorRow):
     """Expected tokens per step of one tree structure at one size, for a measured acceptance vector."""
 
-    run_id: str  # of the vector, in `acceptance`
-    pair: str
-    dataset: str
-    device_name: str
-    verifier: str
-    draws: str
-    temperature: float
-    top_p: float
     structure: str  # sequoia | k_sequences | k_ary | binary | sequence
     n: int  # drafted nodes, root excluded
     num_branches: int | None  # K or k, the best for this n
