@@ -1,5 +1,7 @@
 """Shapes and types of specdec_core are checked at every call made by a test; models that tests share are made once."""
 
+import os
+
 from jaxtyping import install_import_hook
 
 with install_import_hook("specdec_core", "checker.check"):
@@ -18,7 +20,7 @@ from specdec_core.models import Pair
 
 @pytest.fixture(autouse=True, scope="session")
 def _two_threads() -> None:
-    torch.set_num_threads(2)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
 
 @pytest.fixture(scope="session")

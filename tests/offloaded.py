@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 from doubles import random_tree
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, OPTConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, BloomConfig, GPT2Config, LlamaConfig, OPTConfig, Qwen2Config
 
 from specdec_core import CausalLM
 from specdec_core.layout import tree_layout
@@ -28,13 +28,14 @@ CONFIGS = {
     "qwen2": Qwen2Config(**_SMALL),
     "opt": OPTConfig(vocab_size=61, max_position_embeddings=128, **_OPT),
     "gpt2": GPT2Config(vocab_size=61, n_embd=32, n_layer=7, n_head=4, n_positions=128),
+    "bloom": BloomConfig(vocab_size=61, hidden_size=32, n_layer=5, n_head=4),
 }
 
 
 def stock(name: str) -> nn.Module:
     """A random model; layers are odd in number, so that a forward ends in the buffer where the next one begins."""
     torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(CONFIGS[name], attn_implementation="sdpa")
+    return AutoModelForCausalLM.from_config(CONFIGS[name])
 
 
 def both(name: str, choice: int | str = 0, device: str = "cpu") -> tuple[CausalLM, CausalLM, Offload]:
