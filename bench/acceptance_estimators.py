@@ -9,11 +9,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from bench.along import draft_logits_along, logits_along
 from bench.names import unknown
 from specdec_core.drafters import Autoregressive, StaticTree
 from specdec_core.engine import check_lossless, generate
-from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
-from specdec_core.models import CausalLM, ModelOutput, Pair
+from specdec_core.errors import PairError, PromptError
+from specdec_core.models import ModelOutput, Pair
 from specdec_core.sampling import Sampling, draw_children
 from specdec_core.shapes import star
 from specdec_core.tree import TokenTree, Verdict
@@ -136,23 +137,11 @@ class Estimator:
             rng=rng,
         ).tokens
         p = self.sampling.probs(logits_along(self.target, prompt, text))
-        q = self.star.draft_sampling.probs(logits_along(self.draft, prompt, text))
+        q = self.star.draft_sampling.probs(draft_logits_along(self.draft, self.target, prompt, text))
         repeats = 1 if request.draws == "topk" or self.sampling.greedy else request.repeats
         draws = [draw_children(q, self.width, request.draws, rng)[1] for _ in range(repeats)]
         accepted, rejected = expected(self.rule, p, q, torch.stack(draws, 1), greedy=self.sampling.greedy)
         return Sums(accepted.cpu().numpy(), rejected.cpu().numpy(), len(text))
-
-
-def logits_along(model: CausalLM, prompt: list[int], text: list[int]) -> Float[Tensor, "new vocab"]:
-    """The model's logits before each token of `text`. NonFiniteLogitsError if they are no numbers."""
-    tokens = torch.tensor(prompt + text[:-1], device=model.device)
-    model.reset(tokens.shape[0])
-    if len(prompt) > 1:
-        model.prefill(tokens[: len(prompt) - 1])
-    logits = model.extend(tokens[len(prompt) - 1 :]).logits
-    if not bool(logits.amax(-1).isfinite().all()):
-        raise NonFiniteLogitsError("a model returned NaN or infinite logits along the target's text")
-    return logits
 
 
 def expected(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from bench.conversations import Conversation, DatasetError
 from bench.names import unknown
+from specdec_core.models.fetch import work_offline_if_refused
 
 Record = Mapping[str, Any]
 Adapter = Callable[[str, Iterable[Record]], Iterator[Conversation]]
@@ -49,7 +50,10 @@ def hub_conversations(source: HubSource, adapter: str, dataset: str) -> Iterator
 
 def _records(source: HubSource) -> Iterator[Record]:
     import datasets  # slow to import, and not needed for files
+    from huggingface_hub import constants
 
+    work_offline_if_refused()
+    datasets.config.HF_HUB_OFFLINE |= constants.HF_HUB_OFFLINE  # it may have been read before
     yield from datasets.load_dataset(
         source.path, source.name, split=source.split, revision=source.revision, streaming=source.streaming
     )

@@ -2,8 +2,10 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from bench.cell import LatencyGrid, PairSpec, Runtime
@@ -11,7 +13,8 @@ from bench.identity import fingerprint_folder
 from bench.provenance import collect
 from bench.records import LatencyRow
 from bench.store import run_id
-from specdec_core.models import CausalLM, Pair
+from specdec_core.models import CausalLM, EagleHead, ModelOutput, Pair
+from specdec_core.models.ranks import agreed, world_size
 from specdec_core.timing import Clock
 
 SLOW_S, REPEATS_IF_SLOW = 0.5, 20
@@ -21,7 +24,9 @@ def key(spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> str:
     """What tells these forward times from others: models and their files, device, dtype, threads, grid."""
     folders = [Path(model.source) for model in (spec.target, spec.draft) if model]
     files = [fingerprint_folder(folder) for folder in folders if folder.is_dir()]
-    origin = _origin(pair, runtime) | {"attention": runtime.attention, "num_threads": torch.get_num_threads()}
+    origin: dict[str, Any] = {**_origin(pair, runtime), "num_threads": torch.get_num_threads()}
+    origin |= {name: getattr(runtime, name) for name in ("attention", "device_map", "draft_device")}
+    origin["ranks"] = world_size() if runtime.tensor_parallel else 1
     return run_id({"latency": asdict(grid), "pair": asdict(spec), "files": files, "runtime": origin})
 
 
@@ -54,7 +59,7 @@ def _origin(pair: Pair, runtime: Runtime) -> dict[str, str]:
     return {"device_name": str(facts["device_name"]), "dtype": str(facts["dtype"])}
 
 
-def forward_times(model: CausalLM, num_tokens: int, grid: LatencyGrid) -> list[float]:
+def forward_times(model: CausalLM | EagleHead, num_tokens: int, grid: LatencyGrid) -> list[float]:
     """Seconds of forwards over `num_tokens` tokens behind `grid.num_prefix` cached ones, after a warm-up.
 
     At most REPEATS_IF_SLOW of them where one takes more than SLOW_S.
@@ -65,22 +70,31 @@ def forward_times(model: CausalLM, num_tokens: int, grid: LatencyGrid) -> list[f
         for size in (grid.num_prefix, num_tokens)
     )
     model.reset(grid.num_prefix + num_tokens)
-    model.prefill(prefix)
+    _forward(model, prefix)
 
     def times(repeats: int) -> list[float]:
         clock = Clock(model.device)
         for _ in range(repeats):
             with clock.span("forward"):
-                model.extend(tokens)
+                _forward(model, tokens)
             model.cache.truncate(grid.num_prefix)
             if model.device.type == "cuda":  # one at a time, as in decoding: launches must not overlap the last forward
                 torch.cuda.synchronize(model.device)
         clock.read()
         return [span.seconds() for span in clock.spans]
 
-    slow = max(times(grid.warmup), default=0.0) > SLOW_S
+    warm = times(grid.warmup)
+    slow = agreed(lambda: max(warm, default=0.0) > SLOW_S)
     return times(min(grid.repeats, REPEATS_IF_SLOW) if slow else grid.repeats)
 
 
-def _fits(model: CausalLM, tokens: int) -> bool:
+def _forward(model: CausalLM | EagleHead, tokens: Tensor) -> ModelOutput:
+    """Plain successive tokens; a head reads them with features of zero."""
+    if isinstance(model, CausalLM):
+        return model.extend(tokens)
+    features = torch.zeros(len(tokens), model.config.hidden_size, device=model.device, dtype=model.dtype)
+    return model(tokens, features, model.causal_layout(len(tokens)))
+
+
+def _fits(model: CausalLM | EagleHead, tokens: int) -> bool:
     return model.max_positions is None or tokens <= model.max_positions

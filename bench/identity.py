@@ -12,7 +12,11 @@ LABELS = {"pair": ("name", "published"), "drafter": ("name", "method"), "verifie
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a scientific config that `run_id` hashes."""
+    """The part of a scientific config that `run_id` hashes. Options at a default that came later make no other cell."""
+    target = config["pair"]["target"]
+    if target and target.get("bits", 0) is None:
+        pair = config["pair"] | {"target": {key: value for key, value in target.items() if key != "bits"}}
+        config = {**config, "pair": pair}
     return {
         axis: {key: value for key, value in values.items() if key not in LABELS[axis]} if axis in LABELS else values
         for axis, values in config.items()

@@ -1,5 +1,6 @@
 """Acceptance vectors and forward times: measured once, kept in `<results_dir>/calibration`, shown where used."""
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from bench.parquet import hidden_name
 from bench.provenance import collect
 from bench.records import GrowthRow, LatencyRow
 from bench.store import Store, run_id
+from specdec_core.models.ranks import agreed
 from specdec_core.sampling import Sampling
 from specdec_core.search import growth
 from specdec_core.verifiers import Verifier
@@ -65,7 +67,7 @@ def acceptance_vector(setting: Setting, request: AcceptanceRequest, rule: Verifi
         log.info("acceptance vector written to %s", path)
 
     _once(store, key, path.exists, measure, force=setting.runtime.force)
-    vector = AcceptanceVector.from_json(path.read_text(encoding="utf-8"))
+    vector = agreed(lambda: AcceptanceVector.from_json(path.read_text(encoding="utf-8")))
     experiment = Store(setting.results_dir, setting.experiment)
     if setting.runtime.force or not experiment.has("growth", key):
         experiment.write("acceptance", key, acceptance.rows(vector, key))
@@ -87,7 +89,7 @@ def latency(setting: Setting) -> dict[str, dict[int, float]]:
         log.info("%s: forward times written as %s", setting.pair.name, key)
 
     _once(store, key, lambda: store.has("latency", key), measure, force=runtime.force)
-    rows = store.read("latency", [key])
+    rows = agreed(lambda: store.read("latency", [key]))
     if runtime.force or not experiment.has("latency", key):
         records: Any = rows.to_dict("records")
         experiment.write("latency", key, [LatencyRow(**row) for row in records])
@@ -115,9 +117,17 @@ def growth_rows(vector: AcceptanceVector, key: str) -> list[GrowthRow]:
 
 
 def _once(store: Store, key: str, there: Callable[[], bool], measure: Callable[[], None], *, force: bool) -> None:
-    """Measure unless it is there, under `force` once per process; of several processes one does, and others wait."""
-    with store.lock(key, wait=True):
-        if not there() or (force and (store.folder, key) not in _forced):
+    """Measure unless it is there, under `force` once per process; of several processes one does, and others wait.
+
+    All ranks of one run measure together.
+    """
+    with contextlib.ExitStack() as held:
+
+        def wanted() -> bool:
+            held.enter_context(store.lock(key, wait=True))
+            return not there() or (force and (store.folder, key) not in _forced)
+
+        if agreed(wanted):
             measure()
             _forced.add((store.folder, key))
 

@@ -21,7 +21,7 @@ from bench.measurement import eos_token_ids
 from specdec_core import Sampling, TokenTree, generate, shapes
 from specdec_core.drafters import Autoregressive, Drafter, OptTree, StaticTree
 from specdec_core.engine import Step
-from specdec_core.models import ModelOutput, Pair
+from specdec_core.models import CausalLM, ModelOutput, Pair
 from specdec_core.sampling import draw_children
 from specdec_core.verifiers import KSeq, MultiCandidate, SpecInfer, TargetSample, Verifier, WithoutReplacement
 
@@ -123,7 +123,7 @@ def compare(
 
 def print_speeds(pair: Pair, prompt_ids: list[list[int]], new: int, rounds: int) -> None:
     """Our autoregressive loop and our chain of 4 against generate and assisted generation, prefill included."""
-    assert pair.draft is not None
+    assert isinstance(pair.draft, CausalLM)
     model, assistant, eos = pair.target.model, pair.draft.model, eos_token_ids(pair)
     assistant.generation_config.num_assistant_tokens = 4  # a constant draft of four tokens, as our chain
     assistant.generation_config.num_assistant_tokens_schedule = "constant"

@@ -70,6 +70,7 @@ class Outcome:
     error: str | None = None
     device: str | None = None
     dtype: str | None = None
+    attention: str | None = None
     target_revision: str | None = None
     draft_revision: str | None = None
     prompts_sha256: str = ""
@@ -128,7 +129,7 @@ def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRo
     """The row that marks a cell as run."""
     target, draft = cell.pair.target, cell.pair.draft
     origin: dict[str, Any] = provenance.collect(
-        outcome.device or "cpu", outcome.dtype or runtime.dtype, runtime.attention
+        outcome.device or "cpu", outcome.dtype or runtime.dtype, outcome.attention or runtime.attention
     )
     return RunRow(
         run_id=cell.run_id,

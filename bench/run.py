@@ -4,8 +4,11 @@ python -m bench.run drafter=opt_tree drafter.n=50             # one cell
 python -m bench.run -m experiment=opt_tree/table1 pair=tiny   # a sweep, one cell after another
 """
 
+import functools
 import logging
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import hydra
@@ -15,9 +18,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from bench import calibration, kept, pairs, resolvers, runner
+from bench.cell import Runtime
 from bench.configs import cell_of, runtime_of, scientific_config, setting_of
 from bench.names import unknown
 from bench.store import Store
+from specdec_core.models import ranks
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 
@@ -34,10 +39,31 @@ def _elsewhere(shard: str | None, job: int) -> bool:
     return job % int(parts) != int(part)
 
 
+def _joined(cfg: DictConfig) -> Runtime:
+    """How to run it; where torchrun started several processes, the first alone shows progress and keeps results."""
+    runtime = runtime_of(cfg)
+    if ranks.world_size() > 1 and not runtime.tensor_parallel:
+        raise ValueError("torchrun is for runtime.tensor_parallel=true; start other runs with python -m bench.run")
+    if runtime.tensor_parallel:
+        ranks.join()
+    if ranks.rank():
+        logging.disable(logging.WARNING)
+        cfg.results_dir = _discarded().name
+        runtime = replace(runtime, progress=False)
+    return runtime
+
+
+@functools.cache
+def _discarded() -> tempfile.TemporaryDirectory[str]:
+    """Where results go that no one reads; removed with the process."""
+    return tempfile.TemporaryDirectory(prefix="specdec-")
+
+
 def _execute(cfg: DictConfig, job: int) -> str:
     if _elsewhere(cfg.shard, job):
         return runner.SKIPPED
-    runtime, store = runtime_of(cfg), Store(Path(cfg.results_dir), cfg.name)
+    runtime = _joined(cfg)
+    store = Store(Path(cfg.results_dir), cfg.name)
     if runtime.num_threads:
         torch.set_num_threads(runtime.num_threads)
     if cfg.measure == "cells":

@@ -1,5 +1,6 @@
 """Runs cells: skip what is done, measure, write rows. A cell that fails is a row, not a crash."""
 
+import contextlib
 import logging
 import traceback
 
@@ -14,6 +15,7 @@ from bench.store import CellBusyError, Store, StoreError
 from bench.transcript import write_case_study
 from specdec_core.engine import check_lossless
 from specdec_core.errors import PromptError, SpecdecError
+from specdec_core.models.ranks import agreed, world_size
 
 log = logging.getLogger(__name__)
 OK, OOM, FAILED, INTERRUPTED, SKIPPED, BUSY = "ok", "oom", "failed", "interrupted", "skipped", "busy"
@@ -23,16 +25,23 @@ SENTENCES = (SpecdecError, datasets.DatasetError, StoreError, ValueError)
 
 def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
     """Measure a cell unless it is done; its status. Ctrl-C writes what there is and is passed on."""
+    with contextlib.ExitStack() as held:
+        try:
+            wanted = agreed(lambda: _claimed(cell, runtime, store, held))
+        except CellBusyError as error:
+            log.warning("%s: %s", cell.label, error)
+            return BUSY
+        if not wanted:
+            log.info("%s: already run as %s (force=true runs it again)", cell.label, cell.run_id)
+            return SKIPPED
+        return _run(cell, runtime, store)
+
+
+def _claimed(cell: Cell, runtime: Runtime, store: Store, held: contextlib.ExitStack) -> bool:
+    """Take the cell's lock; whether there is something to do."""
     store.check_writable()
-    try:
-        with store.lock(cell.run_id):
-            if not _wanted(cell, runtime, store):
-                log.info("%s: already run as %s (force=true runs it again)", cell.label, cell.run_id)
-                return SKIPPED
-            return _run(cell, runtime, store)
-    except CellBusyError as error:
-        log.warning("%s: %s", cell.label, error)
-        return BUSY
+    held.enter_context(store.lock(cell.run_id))
+    return _wanted(cell, runtime, store)
 
 
 def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
@@ -50,26 +59,31 @@ def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
 def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
     """Measure and write."""
     rows, outcome = Rows(), Outcome()
-    interrupt: KeyboardInterrupt | None = None
+    stop: BaseException | None = None
     try:
         _measure(cell, runtime, store, rows, outcome)
-    except KeyboardInterrupt as stop:
-        outcome.status, outcome.error, interrupt = INTERRUPTED, "stopped by the user", stop
+    except KeyboardInterrupt as interrupt:
+        outcome.status, outcome.error, stop = INTERRUPTED, "stopped by the user", interrupt
     except (torch.OutOfMemoryError, MemoryError) as problem:
-        outcome.status, outcome.error = OOM, _last_lines(problem)
+        outcome.status, outcome.error, stop = OOM, _last_lines(problem), _end_of_all_ranks()
     except SENTENCES as problem:
         outcome.status, outcome.error = FAILED, str(problem)
     except Exception as problem:  # whatever went wrong, the sweep goes on and the row says what it was
-        outcome.status, outcome.error = FAILED, _last_lines(problem)
+        outcome.status, outcome.error, stop = FAILED, _last_lines(problem), _end_of_all_ranks()
     if outcome.status == OOM:  # only now does nothing hold the tensors of the failed step any more
         pairs.release()
     if outcome.error:
         log.error("%s: %s: %s", cell.label, outcome.status, outcome.error)
     if outcome.status == OK or store.status(cell.run_id) != OK:  # a failure never replaces finished rows
         _write(cell, runtime, store, rows, outcome)
-    if interrupt:
-        raise interrupt
+    if stop:
+        raise stop
     return outcome.status
+
+
+def _end_of_all_ranks() -> SystemExit | None:
+    """What no rank but this one may have met leaves the others waiting; torchrun ends them when this one ends."""
+    return SystemExit(1) if world_size() > 1 else None
 
 
 def _write(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outcome) -> None:
@@ -88,6 +102,7 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     outcome.prompts_sha256 = datasets.fingerprint(conversations)
     pair = pairs.loaded(cell.pair, runtime)
     outcome.device, outcome.dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
+    outcome.attention = pair.target.attention
     measurement = Measurement(cell, pair, rows, baseline=runtime.baseline, record_nodes=runtime.record_nodes)
     outcome.draws = measurement.drafter.draws
     outcome.target_revision, outcome.draft_revision = (

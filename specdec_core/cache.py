@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+ROOM_FOR_TREES = 1024
+"""Slots beyond prompt and output, so that buffers do not grow while the clock runs."""
 _BLOCK = 256
 """Capacities are multiples of this many tokens."""
 
@@ -14,7 +16,8 @@ class KVCache(Cache):
     """All layers' keys and values; layers of one device and shape share one buffer, so that a commit is one gather.
 
     A forward appends its tokens behind `length`; `advance` makes them part of the cache. Buffers
-    `[layers, 2, batch, heads, capacity, head_dim]` are allocated at the first forward and double if they must grow.
+    `[layers, 2, batch, heads, capacity, head_dim]` are allocated behind the first forward, when it is known which
+    layers took part in it and where they are, and double if they must grow.
     """
 
     def __init__(self, num_layers: int, capacity: int) -> None:
@@ -22,7 +25,6 @@ class KVCache(Cache):
         self.length = 0
         self.capacity = _rounded(capacity)
         self._buffers: list[Tensor] = []
-        self._assigned: list[int] = []
 
     def reserve(self, capacity: int) -> None:
         """Make room for at least `capacity` tokens; what is stored stays."""
@@ -35,6 +37,7 @@ class KVCache(Cache):
 
     def advance(self, tokens: int) -> None:
         """Count the tokens of the last forward as stored."""
+        self._settle([layer for layer in self.layers if layer.first is not None])
         self.length += tokens
 
     def truncate(self, length: int) -> None:
@@ -50,23 +53,23 @@ class KVCache(Cache):
                 buffer[..., start : start + count, :] = buffer.index_select(-2, slots)
         self.length = start + count
 
-    def assign(self, like: Tensor) -> tuple[int, int]:
-        """The buffer (made if need be) for one more layer whose keys look like `like`, and the layer's place in it."""
-        batch, heads, _, dim = like.shape
-        for number, buffer in enumerate(self._buffers):
-            fits = buffer.shape[2:4] == (batch, heads) and buffer.shape[-1] == dim
-            if fits and (buffer.device, buffer.dtype) == (like.device, like.dtype):
-                self._assigned[number] += 1
-                return number, self._assigned[number] - 1
-        layers = len(self.layers) - sum(self._assigned)
-        self._buffers.append(_empty((layers, 2, batch, heads, self.capacity, dim), like))
-        self._assigned.append(1)
-        return len(self._buffers) - 1, 0
-
     def slices(self, buffer: int, place: int) -> tuple[Tensor, Tensor]:
         """One layer's keys and values, `[batch, heads, capacity, head_dim]` each."""
         keys, values = self._buffers[buffer][place]
         return keys, values
+
+    def _settle(self, layers: "list[_Layer]") -> None:
+        """Give layers that have just seen their first tokens a place in a buffer, and move the tokens there."""
+        alike: dict[tuple[Any, ...], list[_Layer]] = {}
+        for layer in layers:
+            keys, _ = layer.first
+            alike.setdefault((keys.device, keys.dtype, *keys.shape[:2], keys.shape[-1]), []).append(layer)
+        for members in alike.values():
+            keys, _ = members[0].first
+            batch, heads, _, dim = keys.shape
+            self._buffers.append(_empty((len(members), 2, batch, heads, self.capacity, dim), keys))
+            for place, layer in enumerate(members):
+                layer.settle(len(self._buffers) - 1, place)
 
     def _grown(self, buffer: Tensor) -> Tensor:
         grown = _empty((*buffer.shape[:-2], self.capacity, buffer.shape[-1]), buffer)
@@ -83,13 +86,19 @@ class _Layer(CacheLayerMixin):
         super().__init__()
         self.cache = cache
         self.place: tuple[int, int] | None = None
+        self.first: Any = None  # keys and values of the very first forward, until they have a place
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         if value_states.shape != key_states.shape:
             raise ValueError("keys and values of different shapes are not supported")
-        self.place = self.cache.assign(key_states)
-        self.is_initialized = True
+        self.first = key_states, value_states
+
+    def settle(self, buffer: int, place: int) -> None:
+        (keys, values), self.first = self.first, None
+        self.place, self.is_initialized = (buffer, place), True
         self.bind()
+        self.keys[:, :, : keys.shape[-2]] = keys
+        self.values[:, :, : values.shape[-2]] = values
 
     def bind(self) -> None:
         if self.place is not None:
@@ -98,6 +107,7 @@ class _Layer(CacheLayerMixin):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+            return key_states, value_states
         start, end = self.cache.length, self.cache.length + key_states.shape[-2]
         keys, values = self.keys[:, :, :end], self.values[:, :, :end]
         keys[:, :, start:] = key_states

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 from torch import Generator
 
+from specdec_core.cache import ROOM_FOR_TREES
 from specdec_core.drafters.base import Context, Drafter
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
@@ -18,8 +19,6 @@ from specdec_core.verifiers.base import Verifier
 
 __all__ = ["Generation", "Step", "Watch", "check_lossless", "generate"]
 
-ROOM_FOR_TREES = 1024
-"""Cache slots beyond prompt and output, so that buffers do not grow while the clock runs."""
 Watch = Callable[[TokenTree, ModelOutput, Verdict], None]
 """Called after every judgement, outside the measured spans; for instruments that need more than a `Step`."""
 
@@ -46,7 +45,7 @@ def generate(
     sampling, rng = sampling or Sampling(), rng or torch.Generator(target.device).manual_seed(0)
     check_lossless(drafter, verifier, sampling, allow_lossy=allow_lossy)
     _check_request(target, drafter, prompt_ids, max_new_tokens, eos_token_ids)
-    context = Context(list(prompt_ids), rng, Clock(target.device))
+    context = Context(list(prompt_ids), rng, Clock(target.device), draft_rng=_draft_rng(target, drafter, rng))
     output, trace, span = Output(max_new_tokens, eos_token_ids), Trace(), context.clock.span
     with span("prefill"):
         target.reset(len(prompt_ids) + max_new_tokens + ROOM_FOR_TREES)
@@ -54,7 +53,7 @@ def generate(
     while not output.finished:
         context.clock.next_step()
         with span("grow"):
-            tree = drafter.grow(context)
+            tree = drafter.grow(context).to(target.device)
         scored = _score(target, tree, context)
         with span("judge"):
             verdict = _judge(verifier, tree, scored, sampling, context)
@@ -112,6 +111,14 @@ def _check_request(
                 f"the prompt has {len(prompt_ids)} tokens and {new} more are asked for, but the {name} has "
                 f"{room} positions; shorten the prompt or lower max_new_tokens"
             )
+
+
+def _draft_rng(target: CausalLM, drafter: Drafter, rng: Generator) -> Generator | None:
+    """For a draft on another device a stream of its own, seeded by one draw."""
+    draft = drafter.draft_model
+    if draft is None or draft.device == target.device:
+        return None
+    return torch.Generator(draft.device).manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
 
 
 def _prefill(target: CausalLM, drafter: Drafter, context: Context, sampling: Sampling) -> list[int]:

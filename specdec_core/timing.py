@@ -25,14 +25,15 @@ class _Span:
     name: str
     tokens: int
     step: int
+    device: torch.device
     start: float | torch.cuda.Event = 0.0
     end: float | torch.cuda.Event = 0.0
 
     def __enter__(self) -> None:
-        self.start = self.clock.mark()
+        self.start = self.clock.mark(self.device)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.end = self.clock.mark()
+        self.end = self.clock.mark(self.device)
         self.clock.spans.append(self)
 
     def seconds(self) -> float:
@@ -49,26 +50,32 @@ class Clock:
         self.spans: list[_Span] = []
         self.step = -1
 
-    def span(self, name: str, tokens: int = 0) -> _Span:
-        """`with clock.span("draft", tokens=4): ...` adds to that name in the present step."""
-        return _Span(self, name, tokens, self.step)
+    def span(self, name: str, tokens: int = 0, device: torch.device | None = None) -> _Span:
+        """`with clock.span("draft", tokens=4): ...` adds to that name in the present step.
+
+        What runs on another device than the clock's is to be measured there.
+        """
+        return _Span(self, name, tokens, self.step, device or self.device)
 
     def next_step(self) -> None:
         """Spans that begin from now on belong to the next step. Those before the first belong to step -1."""
         self.step += 1
 
-    def mark(self) -> float | torch.cuda.Event:
-        """The present moment."""
-        if self.device.type != "cuda":
+    def mark(self, device: torch.device | None = None) -> float | torch.cuda.Event:
+        """The present moment, on the clock's device unless another is named."""
+        device = device or self.device
+        if device.type != "cuda":
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self.device))
+        with torch.cuda.device(device):
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
         return event
 
     def read(self) -> dict[int, dict[str, Tally]]:
-        """Tallies by step and name. Waits for the device."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        """Tallies by step and name. Waits for the devices."""
+        for device in {self.device, *(span.device for span in self.spans)}:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
         tallies: dict[int, dict[str, Tally]] = defaultdict(lambda: defaultdict(Tally))
         for span in self.spans:
             tally = tallies[span.step][span.name]

@@ -81,6 +81,17 @@ class TokenTree:
             return None
         return self.draft_probs[self.draft_rows[node]]
 
+    def to(self, device: torch.device) -> "TokenTree":
+        """The tree on another device; itself where it is there already."""
+        if self.tokens.device == device:
+            return self
+        parts = self.tokens, self.parents, self.edge_probs, self.draft_probs, self.draft_rows
+        tokens, parents, edges, laws, rows = (None if part is None else part.to(device) for part in parts)
+        assert tokens is not None
+        assert parents is not None
+        assert edges is not None
+        return TokenTree(tokens, parents, edges, laws, rows)
+
     def without_draft_probs(self) -> "TokenTree":
         """The same tree without its largest field, to be kept for the record."""
         return TokenTree(self.tokens, self.parents, self.edge_probs)

@@ -55,6 +55,8 @@ class BigramLM(CausalLM):
 class TableDraft:
     """A draft model whose law at a node is any function of the tokens on its path below the root."""
 
+    needs_hidden = False
+
     def __init__(self, vocab: int, law: Any) -> None:
         self.vocab_size, self.max_positions, self.device = vocab, None, torch.device("cpu")
         self.law, self.paths, self.expanded = law, [], []

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from tokenizers import ByteLevelBPETokenizer
 from tokenizers.processors import TemplateProcessing
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -69,13 +69,14 @@ def new_model(shape: dict[str, int], seed: int) -> LlamaForCausalLM:
 
 
 def train(
-    model: LlamaForCausalLM, loss_of: Callable[[Tensor], Tensor], stream: Tensor, args: argparse.Namespace, steps: int
+    model: nn.Module, loss_of: Callable[[Tensor], Tensor], stream: Tensor, args: argparse.Namespace, steps: int
 ) -> None:
     """Muon on the matrices inside the layers, AdamW on the rest; warm-up, then a linear decay to zero."""
-    inner = [p for p in model.model.layers.parameters() if p.ndim == 2]
-    outer = [p for p in model.parameters() if not any(p is q for q in inner)]
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    inner = {name: p for name, p in trained.items() if p.ndim == 2 and "embed" not in name}
+    outer = [p for name, p in trained.items() if name not in inner]
     optimizers = [
-        torch.optim.Muon(inner, lr=8e-3, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.Muon(inner.values(), lr=8e-3, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(outer, lr=3e-3, weight_decay=0.0),
     ]
     rates = [

@@ -4,7 +4,9 @@ from specdec_core.drafters.autoregressive import Autoregressive
 from specdec_core.drafters.base import Context, Drafter, DraftModel
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.drafters.eagle2 import Eagle2
+from specdec_core.drafters.eagle_draft import EagleDraft
 from specdec_core.drafters.opt_tree import OptTree
+from specdec_core.drafters.self_draft import SelfDraft
 from specdec_core.drafters.sequoia import Sequoia
 from specdec_core.drafters.static_tree import StaticTree
 from specdec_core.drafters.tree_drafter import TreeDrafter
@@ -16,7 +18,9 @@ __all__ = [
     "DraftModel",
     "Drafter",
     "Eagle2",
+    "EagleDraft",
     "OptTree",
+    "SelfDraft",
     "Sequoia",
     "StaticTree",
     "TreeDrafter",

@@ -25,6 +25,8 @@ class Context:
     """Virtual root: the law of the token after it, sampling settings applied. None for a pending root."""
     root_hidden: Float[Tensor, " hidden"] | None = None
     """The target's features of the last node of the accepted path, if it keeps them."""
+    draft_rng: Generator | None = None
+    """For a draft on another device than the target: a stream of that device. None: draws are from `rng`."""
 
     @property
     def virtual(self) -> bool:
@@ -49,8 +51,9 @@ class Drafter(Protocol):
     virtual_root: bool
     """Whether the first level of its trees is drawn from the target's own law (`Context.next_probs`)."""
 
-    needs_hidden: bool
-    """Whether it reads the target's hidden states, at `reset` those of the prompt, at `observe` those of the tree."""
+    @property
+    def needs_hidden(self) -> bool:
+        """Whether it reads the target's hidden states: at `reset` of the prompt, at `observe` of the tree."""
 
     @property
     def draft_model(self) -> "DraftModel | None":
@@ -75,6 +78,8 @@ class DraftModel(Protocol):
 
     vocab_size: int
     max_positions: int | None
+    needs_hidden: bool
+    """Whether it reads the target's hidden states, at `reset` those of the prompt, at `commit` those of the tree."""
 
     @property
     def device(self) -> torch.device:

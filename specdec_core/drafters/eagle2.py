@@ -1,9 +1,8 @@
 """EAGLE-2's dynamic tree: a beam of fixed depth, then a re-ranking of everything drafted (Li et al., 2024)."""
 
-from specdec_core.drafters.base import Context, DraftModel
+from specdec_core.drafters.base import Context
 from specdec_core.drafters.growth import Growth
-from specdec_core.drafters.tree_drafter import TreeDrafter
-from specdec_core.models.causal_lm import CausalLM
+from specdec_core.drafters.tree_drafter import AnyDraft, TreeDrafter
 from specdec_core.tree import TokenTree
 
 
@@ -16,7 +15,7 @@ class Eagle2(TreeDrafter):
     def __init__(
         self,
         *,
-        draft: CausalLM | DraftModel,
+        draft: AnyDraft,
         total: int = 60,
         depth: int = 5,
         k: int = 10,

@@ -1,9 +1,8 @@
 """OPT-Tree: the tree that maximises the expected acceptance length (Wang et al., Algorithm 1)."""
 
-from specdec_core.drafters.base import Context, DraftModel
+from specdec_core.drafters.base import Context
 from specdec_core.drafters.growth import Growth
-from specdec_core.drafters.tree_drafter import TreeDrafter
-from specdec_core.models.causal_lm import CausalLM
+from specdec_core.drafters.tree_drafter import AnyDraft, TreeDrafter
 from specdec_core.tree import TokenTree
 
 
@@ -17,7 +16,7 @@ class OptTree(TreeDrafter):
     def __init__(
         self,
         *,
-        draft: CausalLM | DraftModel,
+        draft: AnyDraft,
         n: int,
         delta: float = 0.5,
         max_depth: int | None = None,

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from specdec_core.drafters.base import DraftModel
 from specdec_core.drafters.static_tree import StaticTree
-from specdec_core.models.causal_lm import CausalLM
+from specdec_core.drafters.tree_drafter import AnyDraft
 from specdec_core.search import best_tree
 
 
@@ -19,7 +18,7 @@ class Sequoia(StaticTree):
     def __init__(
         self,
         *,
-        draft: CausalLM | DraftModel,
+        draft: AnyDraft,
         acceptance: Sequence[float],
         n: int,
         depth: int | None = None,

@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from specdec_core.drafters.base import Context, DraftModel
-from specdec_core.drafters.tree_drafter import TreeDrafter
-from specdec_core.models.causal_lm import CausalLM
+from specdec_core.drafters.base import Context
+from specdec_core.drafters.tree_drafter import AnyDraft, TreeDrafter
 from specdec_core.sampling import Sampling, draw_children
 from specdec_core.shapes import TreeShape
 from specdec_core.tree import TokenTree
@@ -37,7 +36,7 @@ class StaticTree(TreeDrafter):
     def __init__(
         self,
         *,
-        draft: CausalLM | DraftModel,
+        draft: AnyDraft,
         shape: TreeShape,
         draws: str = "topk",
         draft_temperature: float = 1.0,
@@ -69,7 +68,7 @@ class StaticTree(TreeDrafter):
         for level in self._levels:
             q = self.draft_sampling.probs(logits)
             laws.append(q)
-            probs, ids = draw_children(q, level.width, self.draws, context.rng)
+            probs, ids = draw_children(q, level.width, self.draws, context.draft_rng or context.rng)
             tokens.append(ids[level.rows, level.ranks])
             edges.append(probs[level.rows, level.ranks])
             if level.inner.shape[0]:

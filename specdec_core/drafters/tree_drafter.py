@@ -6,8 +6,15 @@ from torch import Tensor
 
 from specdec_core.drafters.base import DraftModel
 from specdec_core.drafters.causal_draft import CausalDraft
+from specdec_core.drafters.eagle_draft import EagleDraft
+from specdec_core.drafters.self_draft import SelfDraft
 from specdec_core.models.causal_lm import CausalLM, ModelOutput
+from specdec_core.models.eagle import EagleHead
+from specdec_core.models.layer_skip import LayerSkip
 from specdec_core.tree import Verdict
+
+AnyDraft = CausalLM | EagleHead | DraftModel
+"""What drafters take as `draft`: a loaded model, or one that drafts already."""
 
 
 class TreeDrafter:
@@ -15,12 +22,11 @@ class TreeDrafter:
 
     draws = "topk"
     virtual_root = False
-    needs_hidden = False
 
-    def __init__(self, draft: CausalLM | DraftModel, draft_temperature: float) -> None:
+    def __init__(self, draft: AnyDraft, draft_temperature: float) -> None:
         if not draft_temperature > 0:
             raise ValueError(f"draft_temperature must be positive, not {draft_temperature}")
-        self.draft: DraftModel = CausalDraft(draft) if isinstance(draft, CausalLM) else draft
+        self.draft = draft_model_of(draft)
         self.draft_temperature = draft_temperature
         self._slots: Int[Tensor, " nodes"] = torch.zeros(0, dtype=torch.long)
 
@@ -28,6 +34,11 @@ class TreeDrafter:
     def draft_model(self) -> DraftModel:
         """What it drafts with."""
         return self.draft
+
+    @property
+    def needs_hidden(self) -> bool:
+        """Whether its draft model reads the target's hidden states."""
+        return self.draft.needs_hidden
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
         """Begin a sequence."""
@@ -37,3 +48,12 @@ class TreeDrafter:
         """Keep the accepted nodes that the draft has read; the deepest one may be a node it never read (slot -1)."""
         slots = self._slots.cpu()[verdict.path[1:]]
         self.draft.commit(slots[slots >= 0], verdict, target)
+
+
+def draft_model_of(model: AnyDraft) -> DraftModel:
+    """A loaded model as drafters know it."""
+    if isinstance(model, LayerSkip):
+        return SelfDraft(model)
+    if isinstance(model, CausalLM):
+        return CausalDraft(model)
+    return EagleDraft(model) if isinstance(model, EagleHead) else model

@@ -1,6 +1,9 @@
 """Models behind one call: (tokens, layout) -> logits, hidden."""
 
 from specdec_core.models.causal_lm import CausalLM, ModelOutput
-from specdec_core.models.loading import ModelSpec, Pair, load_pair
+from specdec_core.models.eagle import EagleHead
+from specdec_core.models.layer_skip import LayerSkip
+from specdec_core.models.loading import load_pair
+from specdec_core.models.spec import ModelSpec, Pair
 
-__all__ = ["CausalLM", "ModelOutput", "ModelSpec", "Pair", "load_pair"]
+__all__ = ["CausalLM", "EagleHead", "LayerSkip", "ModelOutput", "ModelSpec", "Pair", "load_pair"]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specdec_core.cache import KVCache
 from specdec_core.layout import Layout, causal_layout
+from specdec_core.models.adapters import adapt
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +36,24 @@ class CausalLM:
         self.cache = KVCache(self.config.num_hidden_layers, capacity=0)
         self._hidden: Tensor | None = None
         model.get_decoder().register_forward_hook(self._remember_hidden)
+        adapt(model)
 
     @property
     def device(self) -> torch.device:
         """Where token ids go in and logits come out."""
-        return self.model.device
+        device: torch.device = self.model.device
+        # what accelerate streams from the host or the disk waits on the meta device; its hook knows where it runs
+        return device if device.type != "meta" else torch.device(self.model._hf_hook.execution_device)
 
     @property
     def dtype(self) -> torch.dtype:
         """Of weights and mask."""
         return self.model.dtype
+
+    @property
+    def attention(self) -> str:
+        """The implementation that runs, which is `eager` for models that have no other."""
+        return str(self.config._attn_implementation)
 
     def reset(self, capacity: int) -> None:
         """Empty the cache and make room for `capacity` tokens; it grows if that was too little."""

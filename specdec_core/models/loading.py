@@ -1,50 +1,29 @@
-"""Loading pairs by hub id or from a folder, and saying in a sentence why one cannot be had."""
+"""Loading pairs onto a device: what does not fit is refused before any weight is read."""
 
-import re
-from collections import Counter
-from dataclasses import dataclass
-from pathlib import Path
+import importlib.util
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, BitsAndBytesConfig, PreTrainedTokenizerBase
 
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models.causal_lm import CausalLM
-from specdec_core.models.memory import free_bytes, offloaded_bytes, weight_bytes
+from specdec_core.models.eagle import EagleHead
+from specdec_core.models.eagle_checkpoint import EagleCheckpoint, read_eagle
+from specdec_core.models.fetch import fetch, fetch_config, fetch_weights
+from specdec_core.models.fitting import check_memory
+from specdec_core.models.layer_skip import LayerSkip
 from specdec_core.models.offload import Offload
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSpec:
-    """Which weights: a hub id or a folder, and the revision."""
-
-    id: str
-    revision: str | None = None
-    gated: bool = False
-    kind: str = "causal_lm"
-    folder: str | None = None
-    """Where the files are, if not in the hub's cache or in a folder of that name."""
-    offload: bool = False
-    """Targets only: layers stay in host memory and are streamed through two buffers on the device."""
-    resident_layers: int = 0
-    """With `offload`, so many of the first layers stay on the device all the same."""
-
-    @property
-    def source(self) -> str:
-        """What `from_pretrained` is given."""
-        return self.folder or self.id
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A target with its draft (None: autoregressive decoding only) and their tokenizer."""
-
-    target: CausalLM
-    draft: CausalLM | None
-    tokenizer: PreTrainedTokenizerBase
-    offload: Offload | None = None
-    """Streams the target's layers, where that was asked for."""
+from specdec_core.models.placement import (
+    DeviceMap,
+    Placement,
+    head_device,
+    hook_again,
+    placed,
+    resolve_dtype,
+    with_embedding,
+)
+from specdec_core.models.spec import KINDS, ModelSpec, Pair
 
 
 def load_pair(
@@ -54,49 +33,35 @@ def load_pair(
     device: str = "auto",
     dtype: str = "auto",
     attention: str = "sdpa",
+    device_map: DeviceMap | None = None,
+    tensor_parallel: bool = False,
+    draft_device: str | None = None,
 ) -> Pair:
     """Load target and draft onto one device; of an offloaded target, all but the layers that are to be streamed.
 
-    `device` auto is a GPU if there is one; `dtype` auto is bfloat16 there and float32 on a CPU. LoadError where a model
-    is missing, gated, offline or too large, or a draft is to be offloaded, before any weights are read; PairError where
-    the tokenizers differ.
+    `device` auto is a GPU if there is one; `dtype` auto is bfloat16 there and float32 on a CPU. `device_map` (auto, or
+    module names to devices) spreads the target's layers over devices, `tensor_parallel` every layer over the processes
+    that torchrun started; the draft is whole, on `draft_device` or where token ids go in. LoadError where a model is
+    missing, gated, offline or too large, or placed as it cannot be, before any weights are read; PairError where the
+    tokenizers differ.
     """
-    where = torch.device(resolve_device(device))
-    kind = resolve_dtype(dtype, where)
+    where = placed(device, device_map=device_map, tensor_parallel=tensor_parallel, draft_device=draft_device)
+    kind = resolve_dtype(dtype, where.device)
     specs = [ModelSpec(id=spec) if isinstance(spec, str) else spec for spec in (target, draft) if spec is not None]
-    if any(spec.offload for spec in specs[1:]):
-        raise LoadError(f"{specs[1].id}: a draft stays on the device; offload the target alone")
-    configs = [_config(spec) for spec in specs]
-    tokenizers = [_fetch(AutoTokenizer, spec) for spec in specs]
-    if draft is not None:
+    _check_kinds(*specs)
+    _check_placement(where, *specs)
+    specs_read = [spec for spec in specs if spec.kind != "layer_skip"]
+    configs = [fetch_config(spec) for spec in specs_read]
+    whole = [spec for spec in specs if spec.kind == "causal_lm"]
+    tokenizers = [fetch(AutoTokenizer.from_pretrained, spec) for spec in whole]
+    if len(whole) == 2:
         check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
-    _check_memory(specs, configs, where, kind)
-    options = {"dtype": kind, "attn_implementation": attention}
-    (model, offload), *drafts = (_placed(spec, where, **options) for spec in specs)
-    return Pair(model, drafts[0][0] if drafts else None, tokenizers[0], offload)
-
-
-def resolve_device(device: str) -> str:
-    """`auto` is the first GPU, else the CPU."""
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise LoadError(f"unknown runtime.device={device}; use auto, cpu, cuda or cuda:1") from error
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise LoadError(f"runtime.device={device}, but this machine shows no CUDA device; use runtime.device=cpu")
-    return device
-
-
-def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 on a GPU and float32 on a CPU."""
-    if dtype == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    found = getattr(torch, dtype, None)
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise LoadError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
-    return found
+    head = read_eagle(specs[1], configs[0]) if specs[-1].kind == "eagle" else None
+    check_memory(specs_read, configs, where, kind)
+    # sdpa is transformers' own default, which falls back to eager for models that have no other (BLOOM)
+    options = {"dtype": kind, "attn_implementation": None if attention == "sdpa" else attention}
+    model, offload = _target(specs[0], where, **options)
+    return Pair(model, _draft(specs[1], model, head, where, **options) if draft else None, tokenizers[0], offload)
 
 
 def check_vocabularies(
@@ -123,67 +88,74 @@ def check_vocabularies(
         )
 
 
-def _config(spec: ModelSpec) -> Any:
+def _check_kinds(target: ModelSpec, draft: ModelSpec | None = None) -> None:
+    """LoadError unless the target is a model of its own and the draft of a kind that there is."""
+    if target.kind != "causal_lm":
+        raise LoadError(f"{target.id}: a target is of kind causal_lm, not {target.kind!r}")
+    if draft is None:
+        return
+    if draft.kind not in KINDS:
+        raise LoadError(f"{draft.id}: a draft is of kind {', '.join(KINDS[:-1])} or {KINDS[-1]}, not {draft.kind!r}")
+    if draft.offload:
+        raise LoadError(f"{draft.id}: a draft stays on the device; offload the target alone")
+    if draft.kind == "layer_skip" and (draft.source != target.source or target.offload):
+        raise LoadError(f"{draft.id}: a layer_skip draft is the target itself, by the same id and not offloaded")
+
+
+def _check_placement(where: Placement, target: ModelSpec, draft: ModelSpec | None = None) -> None:
+    """LoadError for what cannot be asked of one model at once."""
+    spread = where.ranks > 1 or where.device_map is not None
+    if target.offload and spread:
+        raise LoadError(f"{target.id}: offload streams layers to one device; leave out device_map and tensor_parallel")
+    if target.bits and (target.offload or where.ranks > 1):
+        raise LoadError(f"{target.id}: bits={target.bits} goes with device_map, not with offload or tensor_parallel")
+    for spec in filter(None, (target, draft)):
+        _check_bits(spec)
+    if draft is not None and draft.kind == "layer_skip" and where.draft is not None:
+        raise LoadError(f"{draft.id}: a layer_skip draft is where the target is; leave draft_device out")
+
+
+def _check_bits(spec: ModelSpec) -> None:
+    if spec.bits is None:
+        return
+    if spec.bits not in (4, 8):
+        raise LoadError(f"{spec.id}: bits is 4, 8 or null (not quantised), not {spec.bits}")
     if spec.kind != "causal_lm":
-        raise LoadError(f"{spec.id}: drafts of kind {spec.kind!r} are not supported; use a pair with a causal_lm draft")
-    return _fetch(AutoConfig, spec)
+        raise LoadError(f"{spec.id}: bits is for models of their own, not for a draft of kind {spec.kind}")
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise LoadError(f"{spec.id}: bits={spec.bits} needs bitsandbytes and a CUDA device: pip install bitsandbytes")
 
 
-def _placed(spec: ModelSpec, device: torch.device, **options: Any) -> tuple[CausalLM, Offload | None]:
-    model = _weights(spec, **options)
-    offload = Offload(model, device, spec.resident_layers) if spec.offload else None
-    return CausalLM(model.to(device)), offload
+def _target(spec: ModelSpec, where: Placement, **options: Any) -> tuple[CausalLM, Offload | None]:
+    if spec.offload:
+        model = fetch_weights(spec, **options)
+        offload = Offload(model, where.device, spec.resident_layers)
+        return CausalLM(model.to(where.device)), offload
+    return CausalLM(
+        fetch_weights(spec, **options, **_quantisation(spec, options["dtype"]), **where.target_options())
+    ), None
 
 
-def _weights(spec: ModelSpec, **options: Any) -> Any:
-    """The model, all of it: transformers would fill what a checkpoint lacks with random numbers and only log that."""
-    model, info = _fetch(AutoModelForCausalLM, spec, output_loading_info=True, **options)
-    if missing := sorted(info["missing_keys"]):
-        raise LoadError(
-            f"the weights of {spec.id} lack {len(missing)} tensors that its config.json asks for (such as "
-            f"{missing[0]}); fetch the model again, or correct the config"
-        )
-    return model
+def _draft(
+    spec: ModelSpec, target: CausalLM, head: EagleCheckpoint | None, where: Placement, **options: Any
+) -> CausalLM | EagleHead:
+    if spec.kind == "layer_skip":
+        draft = LayerSkip(target, spec.skipped_layers)
+        hook_again(draft.model)
+        return draft
+    if head is None:
+        device = where.draft or target.device
+        options |= _quantisation(spec, options["dtype"])
+        return CausalLM(fetch_weights(spec, **options, device_map={"": device}))
+    device, head = head_device(spec, head, target, where), with_embedding(head, target)
+    return head.head(target, device=device, dtype=options["dtype"])
 
 
-def _fetch(factory: Any, spec: ModelSpec, **options: Any) -> Any:
-    """`factory.from_pretrained`, with one sentence for what may be wrong."""
-    try:
-        return factory.from_pretrained(spec.source, revision=spec.revision or "main", **options)
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # broken files raise errors of many libraries, without a common class
-        raise LoadError(_reason(spec, error)) from error
-
-
-def _reason(spec: ModelSpec, error: Exception) -> str:
-    text = " ".join(str(error).split())
-    if Path(spec.source).is_file():
-        return f"{spec.source} is a file; give the folder that holds it"
-    if Path(spec.source).exists():
-        return f"the folder {spec.source} does not hold a loadable model: {text[:200]}"
-    if re.search(r"gated repo|40[13] Client Error", text):
-        return f"{spec.id} is gated: accept its licence on its hub page and log in with `hf auth login`"
-    hint = " (it is gated: its licence must be accepted first)" if spec.gated else ""
-    return (
-        f"{spec.id}{hint} is not on this machine and cannot be fetched; download it where there is a network, or give "
-        f"a folder with its files as the model's id ({type(error).__name__})"
-    )
-
-
-def _check_memory(specs: list[ModelSpec], configs: list[Any], device: torch.device, dtype: torch.dtype) -> None:
-    needed: Counter[torch.device] = Counter()
-    for spec, config in zip(specs, configs, strict=True):
-        if spec.offload:
-            on_device, on_host = offloaded_bytes(config, dtype, spec.resident_layers)
-        else:
-            on_device, on_host = weight_bytes(config, dtype), 0
-        needed.update({device: on_device})
-        needed.update({torch.device("cpu"): on_host})
-    for place, size in needed.items():
-        free = free_bytes(place)
-        if free is not None and size > free:
-            raise LoadError(
-                f"{' and '.join(spec.id for spec in specs)} need {size / 2**30:.1f} GiB for weights, but {place} has "
-                f"{free / 2**30:.1f} GiB free; use a smaller pair, a 16-bit dtype or a larger device"
-            )
+def _quantisation(spec: ModelSpec, dtype: torch.dtype) -> dict[str, Any]:
+    """What `from_pretrained` is given for a model of few bits."""
+    if spec.bits is None:
+        return {}
+    if spec.bits == 8:
+        return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True)}
+    config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+    return {"quantization_config": config}

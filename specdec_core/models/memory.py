@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from specdec_core.errors import LoadError
+from specdec_core.models.eagle import EagleModel
 
 _ALIGNMENT = 256
 """Bytes. Packed tensors start at multiples of it, as the allocators' own do: kernels may be chosen by alignment."""
@@ -18,6 +19,34 @@ _ALIGNMENT = 256
 def weight_bytes(config: Any, dtype: torch.dtype) -> int:
     """Bytes of all parameters at `dtype`, from the config alone: the model is laid out on the meta device."""
     return _parameter_bytes(_outline(config, dtype))
+
+
+def eagle_bytes(config: Any, dtype: torch.dtype) -> int:
+    """Bytes of an EAGLE-1 head with its own embedding; the output matrix is the target's, and not counted.
+
+    `config.bias` says whether its fc has one; it has unless said, as in the published code.
+    """
+    with torch.device("meta"):
+        return _parameter_bytes(EagleModel(config, bias=getattr(config, "bias", True)).to(dtype))
+
+
+def kv_bytes(config: Any, dtype: torch.dtype, tokens: int) -> int:
+    """Bytes of the keys and values of `tokens` tokens in all layers, one sequence.
+
+    Families without grouped heads, such as OPT, GPT-2 and BLOOM, do not name their number or size.
+    """
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * int(config.num_hidden_layers) * int(heads) * int(dim) * tokens * dtype.itemsize
+
+
+def tree_bytes(config: Any, dtype: torch.dtype, nodes: int, tokens: int) -> int:
+    """Bytes of scoring `nodes` nodes, root counted, behind `tokens` cached tokens.
+
+    The mask and the hidden states at `dtype`, the logits in float32; not what passes through one layer at a time.
+    """
+    mask, hidden = nodes * (tokens + nodes), nodes * int(config.hidden_size)
+    return (mask + hidden) * dtype.itemsize + nodes * int(config.vocab_size) * torch.float32.itemsize
 
 
 def offloaded_bytes(config: Any, dtype: torch.dtype, resident_layers: int) -> tuple[int, int]:

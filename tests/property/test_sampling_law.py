@@ -6,9 +6,12 @@ import pytest
 import torch
 from doubles import BigramLM
 from scipy import stats
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from specdec_core import Sampling, generate, shapes
+from specdec_core import CausalLM, Sampling, generate, shapes
 from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree
+from specdec_core.models import EagleHead
+from specdec_core.models.eagle import EagleModel
 from specdec_core.verifiers import (
     Chain,
     Eagle1,
@@ -86,6 +89,42 @@ def test_rules_that_compare_p_with_q_keep_the_targets_law(draws, rule, shape):
     for _ in range(SAMPLES):
         counts[tuple(generate(TARGET, drafter, rule, [0], max_new_tokens=3, sampling=sampling, rng=rng).tokens)] += 1
     assert all(law[outcome] > 0 for outcome, count in counts.items() if count)
+    assert p_value(counts, law) > 1e-3
+
+
+def eagle_pair() -> tuple[CausalLM, EagleHead]:
+    """A random target of three tokens and a random head."""
+    torch.manual_seed(5)
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        initializer_range=0.5,
+        pad_token_id=None,
+    )
+    target = LlamaForCausalLM(config)
+    return CausalLM(target), EagleHead(EagleModel(config, bias=True), target.lm_head)
+
+
+@pytest.mark.parametrize(("draws", "rule"), [("topk", TargetSample()), ("without_replacement", Eagle1())])
+def test_an_eagle_head_in_the_engine_keeps_the_targets_law(draws, rule):
+    """With EAGLE's own stochastic mode; what the head predicts at a node depends on how the tree came there."""
+    target, head = eagle_pair()
+    sampling, rng = Sampling(0.8), torch.Generator().manual_seed(13)
+    drafter = StaticTree(draft=head, shape=shapes.branching([2, 1]), draws=draws)
+    texts = torch.tensor([(0, a, b) for a, b in product(range(VOCAB), repeat=2)])
+    with torch.no_grad():
+        p = sampling.probs(target.model(texts).logits.flatten(0, 1)).view(-1, 3, VOCAB).double()
+    rows = dict(zip(product(range(VOCAB), repeat=2), p, strict=True))
+    law = {
+        (a, b, c): float(rows[a, b][0, a] * rows[a, b][1, b] * rows[a, b][2, c])
+        for a, b, c in product(range(VOCAB), repeat=3)
+    }
+    counts = dict.fromkeys(law, 0)
+    for _ in range(SAMPLES):
+        counts[tuple(generate(target, drafter, rule, [0], max_new_tokens=3, sampling=sampling, rng=rng).tokens)] += 1
     assert p_value(counts, law) > 1e-3
 
 

@@ -8,7 +8,7 @@ setting, so are all outcomes that begin with it: they are pooled, and its sample
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import pytest
@@ -17,11 +17,11 @@ from laws import declared_pairs, judges, name_of
 from scipy import stats
 from torch import Generator, Tensor
 
-from bench.embedded import prompts
-from specdec_core import Sampling
-from specdec_core.models import Pair
+from bench.embedded import TINY, prompts
+from specdec_core import CausalLM, Sampling, load_pair
+from specdec_core.models import ModelSpec, Pair
 from specdec_core.sampling import draw_children, draw_tokens
-from specdec_core.verifiers import ChildByChild, SpecInfer, WithoutReplacement
+from specdec_core.verifiers import ChildByChild, Eagle1, SpecInfer, TargetSample, WithoutReplacement
 from specdec_core.verifiers.rounds import State
 
 SAMPLES, VOCAB, PROMPT, ROWS = 200_000, 512, 8, 1024
@@ -35,7 +35,13 @@ SETTINGS = {
 }
 """The target's sampling and the draft's."""
 PAIRS = declared_pairs()
-SMALLEST_P = 1e-3 / (2 * len(PAIRS) * len(SETTINGS))
+EAGLE_PAIRS = [
+    (TargetSample(), "topk"),
+    (SpecInfer(), "iid"),
+    (WithoutReplacement(), "without_replacement"),
+    (Eagle1(), "without_replacement"),
+]
+SMALLEST_P = 1e-3 / (2 * len(PAIRS) * len(SETTINGS) + 4 * len(EAGLE_PAIRS))
 """Of all p-values in this file together one falls below it by chance once in a thousand; seeds are fixed."""
 
 
@@ -43,21 +49,38 @@ class Contexts:
     """Logits of target and draft after no, one and two new tokens; row 0 is the prompt, 1 to VOCAB follow it."""
 
     def __init__(self, pair: Pair) -> None:
+        self.pair, one = pair, torch.arange(VOCAB)[:, None]
         prompt = torch.tensor([pair.tokenizer(prompts()[11].turns[0]).input_ids[:PROMPT]])
-        one = torch.arange(VOCAB)[:, None]
-        self._first = [self._logits(model, prompt, one) for model in (pair.target.model, pair.draft.model)]
+        laws = self._logits_of_target, self._logits_of_draft
+        self._first = [law(prompt, one) for law in laws]
         first, expected = self._first[0], torch.zeros(VOCAB, VOCAB, dtype=torch.float64)
         for sampling, _ in SETTINGS.values():
             p = sampling.probs(first).double()
             expected = expected.maximum(SAMPLES * p[0, :, None] * p[1:])
         two = (expected >= 5).nonzero()
-        after = [self._logits(model, prompt, two)[1:] for model in (pair.target.model, pair.draft.model)]
+        after = [law(prompt, two)[1:] for law in laws]
         self.target, self.draft = (torch.cat(both) for both in zip(self._first, after, strict=True))
         self.next = torch.full((len(self.target), VOCAB), -1)
         self.next[0] = torch.arange(1, VOCAB + 1)
         self.next[two[:, 0] + 1, two[:, 1]] = torch.arange(VOCAB + 1, len(self.target))
         self.pools: dict[object, Pool] = {}
         self.p, self.q = (lru_cache(lambda s, of=of: s.probs(of)) for of in (self.target, self.draft))
+
+    def _logits_of_target(self, prompt: Tensor, new: Tensor) -> Tensor:
+        return self._logits(self.pair.target.model, prompt, new)
+
+    def _logits_of_draft(self, prompt: Tensor, new: Tensor) -> Tensor:
+        """A head's with the target's features: no rule may depend on how good the draft's law is."""
+        if isinstance(self.pair.draft, CausalLM):
+            return self._logits(self.pair.draft.model, prompt, new)
+        texts, head, target = [prompt, *self._texts(prompt, new)], self.pair.draft.model, self.pair.target.model
+        features = [head.predict(text[:, 1:], target.model(text).last_hidden_state[:, :-1])[:, -1] for text in texts]
+        return target.lm_head(torch.cat(features)).float()
+
+    @staticmethod
+    def _texts(prompt: Tensor, new: Tensor) -> Iterator[Tensor]:
+        for rows in new.split(256):
+            yield torch.cat((prompt.expand(len(rows), -1), rows), 1)
 
     @staticmethod
     def _logits(model: torch.nn.Module, prompt: Tensor, new: Tensor) -> Tensor:
@@ -218,6 +241,20 @@ def test_the_next_three_tokens_have_the_targets_law(contexts, rule, draws, setti
     found = p_values(contexts, tokens, SETTINGS[settings][0])
     print("p-values", *found)
     assert min(found) > SMALLEST_P
+
+
+@pytest.fixture(scope="module")
+def contexts_of_the_head() -> Contexts:
+    head = ModelSpec(id=str(TINY / "eagle"), kind="eagle")
+    with torch.inference_mode():
+        return Contexts(load_pair(str(TINY / "target"), head, device="cpu"))
+
+
+@pytest.mark.parametrize(("rule", "draws"), EAGLE_PAIRS, ids=["-".join(map(name_of, pair)) for pair in EAGLE_PAIRS])
+@pytest.mark.parametrize("settings", ["t1", "t06_top_p"])
+def test_the_laws_with_an_eagle_head_are_the_targets_too(contexts_of_the_head, rule, draws, settings):
+    tokens = sampled(contexts_of_the_head, rule, draws, SETTINGS[settings], Generator().manual_seed(7))
+    assert min(p_values(contexts_of_the_head, tokens, SETTINGS[settings][0])) > SMALLEST_P
 
 
 @pytest.mark.parametrize(

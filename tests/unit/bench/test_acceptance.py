@@ -12,7 +12,8 @@ from doubles import BigramLM, random_llama
 
 from bench import acceptance_estimators
 from bench.acceptance import AcceptanceRequest, AcceptanceVector, measure, power_law, rows
-from bench.acceptance_estimators import Estimator, expected, logits_along
+from bench.acceptance_estimators import Estimator, expected
+from bench.along import logits_along
 from bench.embedded import prompts as bundled
 from bench.records import AcceptanceRow
 from bench.store import Store, load

@@ -10,7 +10,7 @@ import huggingface_hub.constants
 import pytest
 import torch
 from checkpoints import WORDS, checkpoint
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, BloomConfig, BloomForCausalLM
 
 from specdec_core import load_pair
 from specdec_core.errors import LoadError, PairError
@@ -183,5 +183,16 @@ def test_reserved_tokens_may_be_renamed(tmp_path):
 
 
 def test_drafts_of_a_kind_that_is_not_there(whole):
-    head = ModelSpec(id="org/head", kind="eagle")
-    assert "drafts of kind 'eagle' are not supported" in sentence(whole, head)
+    said = sentence(whole, ModelSpec(id="org/heads", kind="medusa"))
+    assert said == "org/heads: a draft is of kind causal_lm, eagle or layer_skip, not 'medusa'"
+    assert "a target is of kind causal_lm, not 'eagle'" in sentence(ModelSpec(id="org/head", kind="eagle"))
+
+
+def test_a_model_without_sdpa_runs_eagerly_and_says_so(whole, tmp_path):
+    """BLOOM; others take what is asked for."""
+    folder = tmp_path / "bloom"
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    BloomForCausalLM(BloomConfig(vocab_size=20, hidden_size=16, n_layer=1, n_head=2)).save_pretrained(folder)
+    assert load_pair(str(folder), device="cpu").target.attention == "eager"
+    assert load_pair(str(whole), device="cpu").target.attention == "sdpa"
+    assert load_pair(str(whole), device="cpu", attention="eager").target.attention == "eager"

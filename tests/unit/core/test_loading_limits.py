@@ -7,8 +7,16 @@ from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, LlamaConf
 
 from specdec_core import load_pair
 from specdec_core.errors import LoadError, PairError
-from specdec_core.models import loading
-from specdec_core.models.memory import free_bytes, weight_bytes
+from specdec_core.models import ModelSpec, fitting, placement
+from specdec_core.models.memory import (
+    eagle_bytes,
+    free_bytes,
+    kv_bytes,
+    offloaded_bytes,
+    tree_bytes,
+    weight_bytes,
+)
+from specdec_core.models.placement import Placement
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +45,90 @@ def test_vocabularies_are_compared_before_weights_are_read(whole, tmp_path, no_w
 
 
 def test_models_larger_than_free_memory_are_refused_before_weights_are_read(whole, monkeypatch, no_weights):
-    needed = 2 * weight_bytes(AutoConfig.from_pretrained(whole), torch.float32)
-    monkeypatch.setattr(loading, "free_bytes", lambda device: needed - 1)
+    config = AutoConfig.from_pretrained(whole)
+    needed = 2 * (weight_bytes(config, torch.float32) + rest(config, torch.float32, 64))
+    monkeypatch.setattr(fitting, "free_bytes", lambda device: needed - 1)
     said = sentence(whole, whole, device="cpu", dtype="float32")
-    assert f"{whole} and {whole} need 0.0 GiB for weights, but cpu has 0.0 GiB free" in said
-    assert "smaller pair" in said
-    monkeypatch.setattr(loading, "free_bytes", lambda device: needed)
+    assert said.startswith(f"{whole} and {whole} need 0.0 GiB for weights and 0.0 GiB for keys and values of 2,048 ")
+    assert "a tree of 64 nodes, but cpu has 0.0 GiB free; use a smaller pair" in said
+    monkeypatch.setattr(fitting, "free_bytes", lambda device: needed)
     with pytest.raises(LoadError, match="weights were read"):
         load_pair(whole, whole, device="cpu", dtype="float32")
+
+
+def rest(config: LlamaConfig, dtype: torch.dtype, positions: int) -> int:
+    """Keys and values of so many tokens with the cache's room, and a tree of 64 nodes behind them."""
+    return kv_bytes(config, dtype, positions + 1024) + tree_bytes(config, dtype, 64, positions)
+
+
+TARGET, DRAFT = ModelSpec(id="org/target"), ModelSpec(id="org/draft")
+LARGE = LlamaConfig(hidden_size=4096, num_hidden_layers=4, max_position_embeddings=4096)
+LITTLE = LlamaConfig(hidden_size=512, intermediate_size=1024, num_hidden_layers=1, num_attention_heads=8)
+CPU, *GPUS = (torch.device(name) for name in ("cpu", "cuda:0", "cuda:1"))
+
+
+def parts(config: LlamaConfig, weights: int | None = None) -> tuple[int, int]:
+    found = weight_bytes(config, torch.bfloat16) if weights is None else weights
+    return found, rest(config, torch.bfloat16, 2048)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["draft elsewhere", "draft beside"])
+def test_a_spread_target_needs_its_devices_together_and_the_draft_its_own(beside):
+    where = Placement(device=GPUS[0], device_map={"a": 0, "b": 1}, draft=GPUS[1] if beside else torch.device("cuda:2"))
+    large, little = parts(LARGE), parts(LITTLE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placement, "resolve_device", lambda device, option="device": device)
+        found = fitting.needed([TARGET, DRAFT], [LARGE, LITTLE], where, torch.bfloat16)
+    together = tuple(a + b for a, b in zip(large, little, strict=True)) if beside else large
+    assert found == {tuple(GPUS): together, (where.draft,): little}
+
+
+def test_one_device_needs_both_and_a_rank_its_share_beside_a_whole_draft():
+    large, little = parts(LARGE), parts(LITTLE)
+    one = fitting.needed([TARGET, DRAFT], [LARGE, LITTLE], Placement(device=GPUS[0]), torch.bfloat16)
+    assert one == {(GPUS[0],): (large[0] + little[0], large[1] + little[1])}
+    shared = fitting.needed([TARGET, DRAFT], [LARGE, LITTLE], Placement(device=GPUS[0], ranks=2), torch.bfloat16)
+    halves = (large[0] // 2 + little[0], large[1] // 2 + little[1])
+    assert shared == {(GPUS[0],): pytest.approx(halves, abs=1)}
+    hosts = fitting.needed([TARGET, DRAFT], [LARGE, LITTLE], Placement(device=CPU, ranks=2), torch.bfloat16)
+    assert hosts == {(CPU,): pytest.approx([2 * part for part in halves], abs=2)}
+
+
+def test_an_eagle_head_and_an_offloaded_target_need_what_they_are():
+    head = ModelSpec(id="org/head", kind="eagle")
+    found = fitting.needed([TARGET, head], [LARGE, LITTLE], Placement(device=GPUS[0]), torch.bfloat16)
+    large, little = parts(LARGE), parts(LITTLE, eagle_bytes(LITTLE, torch.bfloat16))
+    assert found == {(GPUS[0],): (large[0] + little[0], large[1] + little[1])}
+    streamed = ModelSpec(id="org/target", offload=True, resident_layers=1)
+    on_device, on_host = offloaded_bytes(LARGE, torch.bfloat16, 1)
+    found = fitting.needed([streamed], [LARGE], Placement(device=GPUS[0]), torch.bfloat16)
+    assert found == {(GPUS[0],): (on_device, large[1]), (CPU,): (large[0], 0)}
+    found = fitting.needed([streamed], [LARGE], Placement(device=CPU), torch.bfloat16)
+    assert found == {(CPU,): (on_device + on_host, large[1])}
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_quantised_layers_take_their_bits_and_the_rest_the_dtype(bits):
+    """Of Llama, all but embedding, output matrix and norms."""
+    outside = 2 * LARGE.vocab_size * 4096 + (2 * 4 + 1) * 4096
+    total = weight_bytes(LARGE, torch.bfloat16) // 2
+    assert fitting.quantised_bytes(LARGE, torch.bfloat16, bits) == 2 * outside + (total - outside) * bits // 8
+    spec = ModelSpec(id="org/target", bits=bits)
+    found = fitting.needed([spec], [LARGE], Placement(device=GPUS[0]), torch.bfloat16)
+    assert found[GPUS[0],].weights == fitting.quantised_bytes(LARGE, torch.bfloat16, bits)
+
+
+def test_free_memory_of_several_devices_is_added_up_and_the_disk_is_not_asked(monkeypatch):
+    monkeypatch.setattr(placement, "resolve_device", lambda device, option="device": device)
+    where = Placement(device=GPUS[0], device_map={"a": 0, "b": 1})
+    need = sum(parts(LARGE))
+    monkeypatch.setattr(fitting, "free_bytes", lambda device: need - need // 2)
+    fitting.check_memory([TARGET], [LARGE], where, torch.bfloat16)
+    monkeypatch.setattr(fitting, "free_bytes", lambda device: need // 2 - 1)
+    with pytest.raises(LoadError, match=r"org/target need .* but cuda:0 and cuda:1 has"):
+        fitting.check_memory([TARGET], [LARGE], where, torch.bfloat16)
+    onto_disk = Placement(device=CPU, device_map={"a": "cpu", "b": "disk"})
+    fitting.check_memory([TARGET], [LARGE], onto_disk, torch.bfloat16)
 
 
 def test_a_70b_model_is_measured_without_being_made(monkeypatch):
@@ -84,8 +168,9 @@ def test_devices_that_are_none(whole, monkeypatch):
     assert "unknown runtime.device=gpu; use auto, cpu, cuda or cuda:1" in sentence(whole, device="gpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "runtime.device=cuda:1, but this machine shows no CUDA device" in sentence(whole, device="cuda:1")
-    assert loading.resolve_device("auto") == "cpu"
+    assert placement.resolve_device("auto") == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert loading.resolve_device("auto") == "cuda"
-    kinds = [loading.resolve_dtype("auto", torch.device(name)) for name in ("cpu", "cuda")]
+    assert placement.resolve_device("auto") == "cuda"
+    assert "runtime.device=cuda:1, but this machine shows only 0 GPUs" in sentence(whole, device="cuda:1")
+    kinds = [placement.resolve_dtype("auto", torch.device(name)) for name in ("cpu", "cuda")]
     assert kinds == [torch.float32, torch.bfloat16]

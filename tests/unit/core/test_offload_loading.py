@@ -15,8 +15,8 @@ from bench.store import load
 from specdec_core import generate, load_pair
 from specdec_core.drafters import OptTree
 from specdec_core.errors import LoadError
-from specdec_core.models import ModelSpec, loading
-from specdec_core.models.memory import offloaded_bytes, weight_bytes
+from specdec_core.models import ModelSpec, fitting, placement
+from specdec_core.models.memory import kv_bytes, offloaded_bytes, tree_bytes, weight_bytes
 from specdec_core.models.offload import Offload, _fill, _pieces
 from specdec_core.verifiers import TargetSample
 
@@ -83,24 +83,26 @@ def test_what_load_pair_refuses(saved):
 
 
 def test_each_place_has_to_have_room_for_its_part(saved, monkeypatch):
-    """Before any weight is read; the device needs less than the model, and the host what is streamed."""
+    """Before any weight is read; the device needs less than the model, and the host all of it until layers move."""
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("weights were read"))
-    monkeypatch.setattr(loading, "resolve_device", lambda device: "cuda")
+    monkeypatch.setattr(placement, "resolve_device", lambda device: "cuda")
     config, target = AutoConfig.from_pretrained(saved), ModelSpec(id=saved, offload=True, resident_layers=1)
     on_device, on_host = offloaded_bytes(config, torch.float32, 1)
-    draft = weight_bytes(config, torch.float32)
-    assert on_device < draft
+    whole = weight_bytes(config, torch.float32)
+    assert on_device < whole
+    rest = kv_bytes(config, torch.float32, 64 + 1024) + tree_bytes(config, torch.float32, 64, 64)
+    on_device, draft = on_device + rest, whole + rest
 
     def said(cuda: int, cpu: int) -> str:
-        monkeypatch.setattr(loading, "free_bytes", lambda device: cuda if device.type == "cuda" else cpu)
+        monkeypatch.setattr(fitting, "free_bytes", lambda device: cuda if device.type == "cuda" else cpu)
         with pytest.raises((LoadError, pytest.fail.Exception)) as refusal:
             load_pair(target, saved, device="cuda", dtype="float32")
         return str(refusal.value)
 
-    assert "weights were read" in said(on_device + draft, on_host)
-    assert "but cuda has" in said(on_device + draft - 1, on_host)
-    assert "but cpu has" in said(on_device + draft, on_host - 1)
-    monkeypatch.setattr(loading, "resolve_device", lambda device: "cpu")
+    assert "weights were read" in said(on_device + draft, whole)
+    assert "but cuda has" in said(on_device + draft - 1, whole)
+    assert "but cpu has" in said(on_device + draft, whole - 1)
+    monkeypatch.setattr(placement, "resolve_device", lambda device: "cpu")
     assert "weights were read" in said(0, on_device + on_host + draft)
     assert "but cpu has" in said(0, on_device + on_host + draft - 1)
 

@@ -1,0 +1,59 @@
+"""What draft models with a key-value cache share: the mask of a tree that grows layer by layer."""
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from specdec_core.drafters.base import Context
+from specdec_core.layout import Layout, tree_layout
+from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.eagle import EagleHead
+from specdec_core.timing import Clock
+
+ROOM = 2048
+"""Cache slots beyond the prompt, for answers and trees; the cache grows if they do not suffice."""
+
+
+class CachedDraft:
+    """The nodes of the present tree in the draft's cache: which see which, and where they begin."""
+
+    needs_hidden = False
+
+    def __init__(self, model: CausalLM | EagleHead) -> None:
+        self._model = model
+        self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
+        self._clock = Clock(model.device)
+        self._start = 0  # length of the cache once the root is in it: slot 0 of the tree
+        self._visible = torch.zeros(0, 0, dtype=torch.bool)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self._model.device
+
+    def _unread(self, context: Context, start: int) -> Int[Tensor, " new"]:
+        """Committed tokens from position `start` on."""
+        return torch.tensor(context.tokens[start:]).to(self.device, non_blocking=True)
+
+    def _begin_tree(self, context: Context) -> None:
+        """The cache ends in the root."""
+        self._clock, self._start = context.clock, self._model.cache.length
+        self._visible = torch.zeros(0, 0, dtype=torch.bool, device=self.device)
+
+    def _layout(self, parents: Int[Tensor, " new"]) -> Layout:
+        """Of one more layer of nodes, each below the slot `parents[i]` (-1: the root)."""
+        rows = self._grow_mask(parents)
+        return tree_layout(
+            rows, rows.sum(-1) - 1, prefix=self._start, max_positions=self.max_positions, dtype=self._model.dtype
+        )
+
+    def _grow_mask(self, parents: Int[Tensor, " new"]) -> Bool[Tensor, "new slots"]:
+        """A node's mask row is its parent's and itself."""
+        old, new = self._visible.shape[0], parents.shape[0]
+        visible = torch.zeros(old + new, old + new, dtype=torch.bool, device=parents.device)
+        visible[:old, :old] = self._visible
+        if old:
+            visible[old:, :old] = self._visible[parents.clamp(min=0)] & (parents >= 0)[:, None]
+        visible[old:, old:].fill_diagonal_(True)
+        self._visible = visible
+        return visible[old:]

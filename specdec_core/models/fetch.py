@@ -1,0 +1,95 @@
+"""Files by hub id or from a folder, and one sentence for why they cannot be had."""
+
+import functools
+import logging
+import re
+import socket
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+from huggingface_hub import constants
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from specdec_core.errors import LoadError
+from specdec_core.models.spec import ModelSpec
+
+log = logging.getLogger(__name__)
+_PATIENCE_S = 1.0
+
+
+def fetch(load: Callable[..., Any], spec: ModelSpec, **options: Any) -> Any:
+    """`load(source, revision=...)`, such as a `from_pretrained`; LoadError says what may be wrong."""
+    if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec.source) and not Path(spec.source).exists():
+        work_offline_if_refused()
+    try:
+        return load(spec.source, revision=spec.revision or "main", **options)
+    except (MemoryError, torch.OutOfMemoryError, LoadError):
+        raise
+    except Exception as error:  # broken files raise errors of many libraries, without a common class
+        raise LoadError(_reason(spec, error)) from error
+
+
+@functools.cache
+def work_offline_if_refused() -> None:
+    """Once per process: where the hub's address cannot be found or refuses, its client uses local files alone.
+
+    The client would try again for twenty seconds, file after file. A slow answer is no refusal, and of what a proxy may
+    reach nothing is known. A refusal is asked for twice, a second apart.
+    """
+    if constants.HF_HUB_OFFLINE or urllib.request.getproxies().keys() & {"http", "https", "all"}:
+        return
+    if not _refused():
+        return
+    time.sleep(_PATIENCE_S)
+    if _refused():
+        log.warning("%s cannot be reached: only files on this machine are used", constants.ENDPOINT)
+        constants.HF_HUB_OFFLINE = True
+
+
+def _refused() -> bool:
+    """Whether connecting to the hub fails at once."""
+    url = urlsplit(constants.ENDPOINT)
+    address = url.hostname or "", url.port or (80 if url.scheme == "http" else 443)
+    try:
+        socket.create_connection(address, _PATIENCE_S, all_errors=True).close()
+    except OSError:
+        return True
+    except ExceptionGroup as failures:  # one for each of its addresses
+        return not any(isinstance(failure, TimeoutError) for failure in failures.exceptions)
+    return False
+
+
+def fetch_config(spec: ModelSpec) -> Any:
+    """The model's config.json."""
+    return fetch(AutoConfig.from_pretrained, spec)
+
+
+def fetch_weights(spec: ModelSpec, **options: Any) -> Any:
+    """The model, all of it: transformers would fill what a checkpoint lacks with random numbers and only log that."""
+    model, info = fetch(AutoModelForCausalLM.from_pretrained, spec, output_loading_info=True, **options)
+    if missing := sorted(info["missing_keys"]):
+        raise LoadError(
+            f"the weights of {spec.id} lack {len(missing)} tensors that its config.json asks for (such as "
+            f"{missing[0]}); fetch the model again, or correct the config"
+        )
+    return model
+
+
+def _reason(spec: ModelSpec, error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if Path(spec.source).is_file():
+        return f"{spec.source} is a file; give the folder that holds it"
+    if Path(spec.source).exists():
+        return f"the folder {spec.source} does not hold a loadable model: {text[:200]}"
+    if re.search(r"gated repo|40[13] Client Error", text):
+        return f"{spec.id} is gated: accept its licence on its hub page and log in with `hf auth login`"
+    hint = " (it is gated: its licence must be accepted first)" if spec.gated else ""
+    return (
+        f"{spec.id}{hint} is not on this machine and cannot be fetched; download it where there is a network, or give "
+        f"a folder with its files as the model's id ({type(error).__name__})"
+    )

@@ -1,0 +1,48 @@
+"""Which weights, and the pair that they make."""
+
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.eagle import EagleHead
+from specdec_core.models.offload import Offload
+
+KINDS = ("causal_lm", "eagle", "layer_skip")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """Which weights: a hub id or a folder, and the revision."""
+
+    id: str
+    revision: str | None = None
+    gated: bool = False
+    kind: str = "causal_lm"
+    """causal_lm | eagle (a head that reads the target's features) | layer_skip (the target without some layers)"""
+    folder: str | None = None
+    """Where the files are, if not in the hub's cache or in a folder of that name."""
+    offload: bool = False
+    """Targets only: layers stay in host memory and are streamed through two buffers on the device."""
+    resident_layers: int = 0
+    """With `offload`, so many of the first layers stay on the device all the same."""
+    bits: int | None = None
+    """4 or 8: linear layers are quantised by bitsandbytes when they are loaded."""
+    skipped_layers: tuple[int, ...] = ()
+    """With `layer_skip`, the target's layers that the draft leaves out, counted from 0."""
+
+    @property
+    def source(self) -> str:
+        """What `from_pretrained` is given."""
+        return self.folder or self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A target with its draft (None: autoregressive decoding only) and their tokenizer."""
+
+    target: CausalLM
+    draft: CausalLM | EagleHead | None
+    tokenizer: PreTrainedTokenizerBase
+    offload: Offload | None = None
+    """Streams the target's layers, where that was asked for."""
