@@ -14,8 +14,8 @@ SWEEP = $(BIN)/python -m bench.run -m
 REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/report --pair $(PAIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke test test-gpu lint format reproduce report lossless tiny clean \
-	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-search
+.PHONY: help setup smoke plan test test-gpu lint format reproduce report lossless tiny tiny-eagle clean \
+	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-search bench-gpu
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -36,6 +36,11 @@ reproduce: setup  ## run and report one artifact: TABLE=sequoia/table4 PAIR=tiny
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make reproduce TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder"; exit 2; }
 	$(SWEEP) experiment=$(TABLE) $(OVERRIDES)
 	$(REPORT) $(TABLE)
+
+plan: setup  ## cells, models, memory and hours before anything runs: EXPERIMENT=sequoia/table4, PAIR=... or the paper's
+	@test -n "$(EXPERIMENT)" || { echo "EXPERIMENT is missing: make plan EXPERIMENT=opt_tree/table1 PAIR=tiny"; exit 2; }
+	@$(BIN)/python -m bench.plan experiment=$(EXPERIMENT) \
+		$(if $(filter-out file,$(origin PAIR)),pair=$(PAIR)) $(filter-out pair=%,$(OVERRIDES))
 
 report: setup  ## report what was run before: TABLE=opt_tree/table1
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make report TABLE=opt_tree/table1 PAIR=tiny"; exit 2; }
@@ -58,11 +63,17 @@ bench-overhead: setup  ## share of a step outside forwards; speed against transf
 bench-search: setup  ## time of Sequoia's tree search
 	$(BIN)/python -m bench.search
 
+bench-gpu: setup  ## the GPU tests, speeds, and every method on a planted (synthetic) pair, in under 8 minutes: PAIR=...
+	$(BIN)/python -m bench.gpu --out $(RESULTS)/gpu $(if $(filter-out file,$(origin PAIR)),--pair $(PAIR)) $(ARGS)
+
 lossless: setup  ## greedy outputs of every drafter against transformers' own generate, counted
 	$(BIN)/python -m bench.lossless $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
 
 tiny: setup  ## train the embedded pair anew (about an hour on two cores)
 	$(BIN)/python -m bench.tiny.train
+
+tiny-eagle: setup  ## train the embedded target's EAGLE head anew (half an hour)
+	$(BIN)/python -m bench.tiny.train_eagle
 
 test: setup  ## all tests that need no GPU
 	$(BIN)/python -m pytest $(ARGS)

@@ -7,7 +7,8 @@ from typing import Any
 
 from bench.datasets import DatasetSpec
 from specdec_core.drafters import Drafter
-from specdec_core.models import CausalLM, ModelSpec
+from specdec_core.models import CausalLM, EagleHead, ModelSpec
+from specdec_core.models.law import Planting
 from specdec_core.sampling import Sampling
 from specdec_core.verifiers import Verifier
 
@@ -20,6 +21,8 @@ class PairSpec:
     target: ModelSpec
     draft: ModelSpec | None
     template: str
+    planted: Planting | None = None
+    """Weights are random and made in memory, of the shapes that go by the ids."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,7 @@ class Cell:
     drafter: str
     method: str
     drafter_params: Mapping[str, Any]
-    build_drafter: Callable[[CausalLM | None], Drafter]
+    build_drafter: Callable[[CausalLM | EagleHead | None], Drafter]
     verifier: str
     rule: Verifier
     allow_lossy: bool
@@ -59,6 +62,9 @@ class Runtime:
     device: str = "auto"
     dtype: str = "auto"
     attention: str = "sdpa"
+    device_map: str | Mapping[str, str | int] | None = None
+    tensor_parallel: bool = False
+    draft_device: str | None = None
     num_threads: int | None = None
     warmup_conversations: int = 1
     baseline: bool = True

@@ -20,8 +20,9 @@ from bench.kept import Setting
 from bench.store import run_id
 from specdec_core import TreeShape
 from specdec_core.drafters import Drafter
-from specdec_core.models import CausalLM, ModelSpec
-from specdec_core.models.loading import resolve_device, resolve_dtype
+from specdec_core.models import CausalLM, EagleHead, ModelSpec
+from specdec_core.models.law import Planting
+from specdec_core.models.placement import resolve_device, resolve_dtype
 from specdec_core.sampling import Sampling
 from specdec_core.search import best_tree
 
@@ -137,12 +138,13 @@ def pair_of(cfg: DictConfig) -> PairSpec:
     target, draft = (_model_of(config[role]) if config[role] else None for role in ("target", "draft"))
     if target is None:
         raise ValueError(f"pair {config['name']} has no target")
-    return PairSpec(name=config["name"], target=target, draft=draft, template=config["template"])
+    planted = Planting(**config["planted"]) if config.get("planted") else None
+    return PairSpec(name=config["name"], target=target, draft=draft, template=config["template"], planted=planted)
 
 
 def _model_of(config: Mapping[str, Any]) -> ModelSpec:
     """A model by hub id or folder; `tiny/...` are the embedded weights."""
-    spec = ModelSpec(**config)
+    spec = ModelSpec(**{**config, "skipped_layers": tuple(config.get("skipped_layers", ()))})
     return replace(spec, folder=str(TINY.parent / spec.id)) if spec.id.startswith("tiny/") else spec
 
 
@@ -161,13 +163,13 @@ def runtime_of(cfg: DictConfig) -> Runtime:
     )
 
 
-def _builder(params: dict[str, Any]) -> Callable[[CausalLM | None], Drafter]:
+def _builder(params: dict[str, Any]) -> Callable[[CausalLM | EagleHead | None], Drafter]:
     """A constructor that still lacks the draft model; unknown parameters fail here, not after loading weights."""
     partial: functools.partial[Drafter] = hydra.utils.instantiate(params, _partial_=True, _convert_="all")
     takes_draft = "draft" in inspect.signature(partial.func).parameters
     inspect.signature(partial.func).bind(**({"draft": None} if takes_draft else {}), **partial.keywords)
 
-    def build(draft: CausalLM | None) -> Drafter:
+    def build(draft: CausalLM | EagleHead | None) -> Drafter:
         if takes_draft and draft is None:
             raise ValueError(f"{partial.func.__name__} needs a draft model, and the pair has none")
         return partial(draft=draft) if takes_draft else partial()

@@ -5,6 +5,7 @@ import gc
 import torch
 
 from bench.cell import PairSpec, Runtime
+from bench.synthetic import planted_pair
 from specdec_core.models import Pair, load_pair
 
 _loaded: dict[tuple[object, ...], Pair] = {}
@@ -12,11 +13,12 @@ _loaded: dict[tuple[object, ...], Pair] = {}
 
 def loaded(spec: PairSpec, runtime: Runtime) -> Pair:
     """The pair on its device; that of another cell gives its memory back first."""
-    key = (spec.target, spec.draft, runtime.device, runtime.dtype, runtime.attention)
+    names = ("device", "dtype", "attention", "device_map", "tensor_parallel", "draft_device")
+    options = {name: getattr(runtime, name) for name in names}
+    key = (spec.target, spec.draft, spec.planted, str(options))
     if key not in _loaded:
         release()
-        options = {"device": runtime.device, "dtype": runtime.dtype, "attention": runtime.attention}
-        _loaded[key] = load_pair(spec.target, spec.draft, **options)
+        _loaded[key] = planted_pair(spec, runtime) if spec.planted else load_pair(spec.target, spec.draft, **options)
     return _loaded[key]
 
 

@@ -173,8 +173,9 @@ def _mark(block: Block, found: list[Block], columns: list[str]) -> str:
 
 
 def _pair_words(block: Block) -> str:
-    names = " + ".join(block.published_as or ())
-    return f"{block.pair} (stands in for {names})" if block.stand_in and names else block.pair
+    names, planted = " + ".join(block.published_as or ()), bool(_pair(block.first).get("planted"))
+    notes = ["synthetic"] * planted + [f"stands in for {names}"] * (block.stand_in and bool(names))
+    return f"{block.pair} ({', '.join(notes)})" if notes else block.pair
 
 
 def _pair(run: pd.Series) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+import copy
 from functools import cache
 
 import pytest
@@ -11,6 +12,7 @@ from bench.datasets import BUNDLED, DatasetSpec
 from bench.datasets_hub import ADAPTERS
 from bench.run import CONF
 from bench.templates import TEMPLATES
+from specdec_core.models.spec import KINDS
 
 YAMLS = sorted(CONF.rglob("*.yaml"))
 EXPERIMENTS = sorted(
@@ -32,7 +34,7 @@ METHODS = {
 
 
 def names(group: str) -> list[str]:
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    return sorted(path.relative_to(CONF / group).with_suffix("").as_posix() for path in (CONF / group).rglob("*.yaml"))
 
 
 @cache
@@ -101,7 +103,8 @@ def test_the_command_line_replaces_what_an_experiment_sweeps():
 
 
 def test_every_pair_goes_with_every_drafter():
-    base = composed()
+    base = copy.deepcopy(composed())
+    OmegaConf.set_struct(base, False)  # a pair may have keys that the default pair has not
     for pair in names("pair"):
         for drafter in names("drafter"):
             parts = {"pair": composed(f"pair={pair}").pair, "drafter": composed(f"drafter={drafter}").drafter}
@@ -114,11 +117,15 @@ def test_every_pair_goes_with_every_drafter():
 def test_pairs_are_complete(name):
     pair = plain(composed(f"pair={name}"))["pair"]
     fields = {"name", "target", "draft", "template", "draft_temperature", "published"}
-    assert set(pair) == fields
-    assert set(pair["target"]) == {"id", "revision", "gated", "offload", "resident_layers"}
-    assert (pair["target"]["offload"], pair["target"]["resident_layers"]) == (False, 0)
-    assert set(pair["draft"]) == {"id", "revision", "gated", "kind"}
-    assert pair["draft"]["kind"] in {"causal_lm", "eagle"}
+    planted = name.startswith("planted/")
+    assert set(pair) == fields | ({"planted"} if planted else set())
+    assert set(pair.get("planted", {})) == ({"private", "spread", "noise", "seed"} if planted else set())
+    assert pair["published"]["stand_in"] or not planted
+    assert set(pair["target"]) == {"id", "revision", "gated", "offload", "resident_layers", "bits"}
+    assert [pair["target"][key] for key in ("offload", "resident_layers", "bits")] == [False, 0, None]
+    skipping = {"skipped_layers"} if pair["draft"]["kind"] == "layer_skip" else set()
+    assert set(pair["draft"]) == {"id", "revision", "gated", "kind"} | skipping
+    assert pair["draft"]["kind"] in KINDS
     assert pair["template"] in TEMPLATES
     printed = {(row.target, row.draft) for paper in published.papers() for row in published.load(paper).itertuples()}
     assert (pair["published"]["target"], pair["published"]["draft"]) in printed

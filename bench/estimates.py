@@ -1,0 +1,170 @@
+"""Memory and hours of planned jobs, from configs: weights, caches, trees; published MALs, kept forward times."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pandas as pd
+import torch
+from transformers import AutoConfig
+
+from bench import hub_configs, published
+from bench.cell import PairSpec
+from bench.kept import FOLDER
+from bench.names import unknown
+from bench.planned import Job
+from bench.store import Store
+from specdec_core.cache import ROOM_FOR_TREES
+from specdec_core.drafters.cached_draft import ROOM
+from specdec_core.errors import LoadError
+from specdec_core.models import ModelSpec
+from specdec_core.models.fitting import quantised_bytes
+from specdec_core.models.memory import eagle_bytes, kv_bytes, offloaded_bytes, tree_bytes, weight_bytes
+
+GPUS = (24, 40, 48, 80)
+"""GB of the GPUs that papers use: RTX 4090, A100, L40, A100 and H100."""
+SPARE = 1.1
+"""For the CUDA context, what passes through a layer, and fragments."""
+DEVICE_BPS, HOST_BPS = 2e12, 25e9
+"""Bytes per second: about an A100's memory, and PCIe 4.0 x16 for layers that are streamed from the host."""
+TRAINED = 2048
+"""Tokens of the texts that BLOOM, which has no last position, was trained on."""
+PUBLISHED = {"sequoia_hardware": "sequoia", "spec_infer": "specinfer"}
+"""Our methods by the papers' names, where they differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes of a pair on its devices, at most, and on the host."""
+
+    target: int
+    draft: int
+    caches: int
+    trees: int
+    host: int
+    draft_reads: int
+    """Of the weights, what a draft forward reads: also what a draft shares with its target."""
+
+    @property
+    def device(self) -> int:
+        """All that is not on the host."""
+        return self.target + self.draft + self.caches + self.trees
+
+    @property
+    def gpus(self) -> tuple[int, int]:
+        """How many GPUs of how many GB are enough: one if one is."""
+        needed = self.device * SPARE / 1e9
+        size = next((size for size in GPUS if needed <= size), GPUS[-1])
+        return math.ceil(needed / size), size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Seconds of a forward of target and draft over so many tokens."""
+
+    target: Callable[[int], float]
+    draft: Callable[[int], float]
+    origin: str
+
+    @classmethod
+    def of_bandwidth(cls, memory: Memory) -> Self:
+        """Of reading the weights once, whatever the tokens. Not measured."""
+        target, draft = memory.target / DEVICE_BPS + memory.host / HOST_BPS, memory.draft_reads / DEVICE_BPS
+        return cls(target=lambda _: target, draft=lambda _: draft, origin="bandwidth")
+
+
+def shape_of(spec: ModelSpec) -> Any:
+    """The config of a model: from its folder, the published table, or the hub's cache on this machine."""
+    if not Path(spec.source).is_dir() and hub_configs.known(spec.id):
+        return hub_configs.config_of(spec.id)
+    try:
+        return AutoConfig.from_pretrained(spec.source, revision=spec.revision or "main", local_files_only=True)
+    except (OSError, ValueError) as error:
+        known = unknown("published shape", spec.id, hub_configs.names())
+        raise LoadError(f"no readable config.json of {spec.source} is on this machine; {known}") from error
+
+
+def memory_of(pair: PairSpec, jobs: Iterable[Job], dtype: torch.dtype) -> Memory:
+    """What the hungriest of the jobs takes."""
+    jobs, config = list(jobs), shape_of(pair.target)
+    positions = getattr(config, "max_position_embeddings", None) or TRAINED
+    contexts = [min(job.context or positions, positions) for job in jobs]
+    caches = kv_bytes(config, dtype, max(contexts) + ROOM_FOR_TREES)
+    trees = [tree_bytes(config, dtype, job.nodes + 1, at) for job, at in zip(jobs, contexts, strict=True)]
+    if pair.target.offload:
+        target, host = offloaded_bytes(config, dtype, pair.target.resident_layers)
+    else:
+        bits = pair.target.bits
+        target, host = quantised_bytes(config, dtype, bits) if bits else weight_bytes(config, dtype), 0
+    draft, drafts_cache, reads = _draft(pair.draft, dtype, max(contexts) + ROOM)
+    if pair.draft is not None:  # its laws of the nodes are of the same size
+        trees = [2 * size for size in trees]
+    return Memory(
+        target=target, draft=draft, caches=caches + drafts_cache, trees=max(trees), host=host, draft_reads=reads
+    )
+
+
+def _draft(spec: ModelSpec | None, dtype: torch.dtype, tokens: int) -> tuple[int, int, int]:
+    """Bytes of a draft's weights beside the target's, of its cache, and of what a forward reads."""
+    if spec is None:
+        return 0, 0, 0
+    config = shape_of(spec)
+    weights = (eagle_bytes if spec.kind == "eagle" else weight_bytes)(config, dtype)
+    return 0 if spec.kind == "layer_skip" else weights, kv_bytes(config, dtype, tokens), weights
+
+
+def measured_times(results_dir: Path, pair: PairSpec) -> list[Times]:
+    """The forward times kept of a pair, one for every device and dtype; none of an offloaded target.
+
+    Rows do not say whether a target was offloaded. A size that was not measured takes as long as the next larger one.
+    """
+    rows = Store(results_dir, FOLDER).read("latency")
+    rows = rows[rows["pair"] == pair.name]
+    if pair.target.offload:
+        return []
+    found = []
+    for (device, dtype), group in rows.groupby(["device_name", "dtype"]):
+        by_role = {str(role): _by_size(times) for role, times in group.groupby("role")}
+        if "target" in by_role:
+            draft = by_role.get("draft", lambda _: 0.0)
+            found.append(Times(target=by_role["target"], draft=draft, origin=f"{device}, {dtype}"))
+    return found
+
+
+def _by_size(rows: pd.DataFrame) -> Callable[[int], float]:
+    medians = rows.groupby("num_tokens")["forward_s"].median().sort_index()
+
+    def seconds(tokens: int) -> float:
+        at = min(int(medians.index.searchsorted(tokens)), len(medians) - 1)
+        return float(medians.iloc[at])
+
+    return seconds
+
+
+def mal_of(experiment: str, labels: dict[str, Any], job: Job) -> float:
+    """The least MAL that the paper's table prints for pair, dataset, temperature and method; 1 where it has none."""
+    paper, _, artifact = experiment.partition("/")
+    if job.measure != "cells" or paper not in published.papers() or not labels or labels["stand_in"]:
+        return 1.0
+    rows = published.find(
+        paper,
+        artifact,
+        target=labels["target"],
+        draft=labels["draft"],
+        dataset=job.dataset,
+        temperature=job.temperature,
+        method=PUBLISHED.get(job.method, job.method),
+        metric=["mal", "tokens_per_step"],
+    )
+    return max(1.0, float(rows["value"].min())) if len(rows) else 1.0
+
+
+def seconds(job: Job, times: Times, mal: float) -> float:
+    """Of a job without prefills: every new token of the baseline is a forward, every step of a method 1 + depth."""
+    if job.measure == "latency":
+        return sum(times.target(size) + times.draft(size) for size in job.forwards)
+    step = times.target(job.nodes + 1) + job.depth * times.draft(1)
+    arms = job.passes * step / mal + (times.target(1) if job.baseline else 0.0)
+    return job.tokens * arms

@@ -1,0 +1,173 @@
+"""`python -m bench.plan experiment=opt_tree/table1 [pair=a,b]`: what an experiment needs, before anything runs.
+
+Cells, models and their licences, memory, hours: from configs and kept forward times, without weights or a network.
+Without `pair` the plan is for the experiment's own pairs; other overrides are taken as `bench.run` takes them.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+
+from bench import runner
+from bench.cell import PairSpec
+from bench.configs import pair_of
+from bench.estimates import DEVICE_BPS, HOST_BPS, SPARE, Memory, Times, mal_of, measured_times, memory_of, seconds
+from bench.planned import Job, jobs_of, sweep
+from bench.run import CONF, check_choices
+from specdec_core.models.placement import resolve_dtype
+
+KINDS = {"cells": "cell", "acceptance": "acceptance vector", "latency": "forward-time table"}
+HOURS = f"""\
+All answers as long as they may be; prefills left out. A cell: tokens x (T(1) for the baseline + (T(n + 1) + depth x
+D(1)) / MAL); a vector: tokens x (T(1) + D(1)). T and D: seconds of a forward of target and draft; n and depth: the
+tree's nodes and levels; MAL: the paper's for pair, dataset and temperature, or 1 where it prints none. bandwidth: not
+measured; forwards take as long as reading the weights, at {DEVICE_BPS / 1e12:g} TB/s on the device and \
+{HOST_BPS / 1e9:g} GB/s from the host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPair:
+    """A pair, what it takes, and how the papers' tables call it."""
+
+    spec: PairSpec
+    labels: dict[str, Any]
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An experiment: its jobs are the same for every pair."""
+
+    name: str
+    results_dir: Path
+    axes: dict[str, list[str]]
+    """What is swept, beside pairs."""
+    jobs: list[Job]
+    pairs: list[PlannedPair]
+    dtype: torch.dtype
+
+    def of_kind(self, measure: str) -> list[Job]:
+        """Its cells, acceptance vectors or tables of forward times."""
+        return [job for job in self.jobs if job.measure == measure]
+
+
+def make(arguments: Sequence[str]) -> Plan:
+    """The plan of a command line. Errors of configs, datasets and models are sentences, as in `bench.run`."""
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    if "," in given.get("experiment", ","):
+        raise ValueError("give one experiment, such as experiment=opt_tree/table1")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        own, batch = sweep([argument for argument in arguments if argument.partition("=")[0] != "pair"])
+        names = given["pair"].split(",") if "pair" in given else own
+        cells = [compose("config", [*job, f"pair={names[0]}"]) for job in batch]
+        bases = [cells[0], *(compose("config", [*batch[0], f"pair={name}"]) for name in names[1:])]
+    found = [job for cfg in cells for job in jobs_of(cfg)]
+    jobs = [job for job in found if job.measure == "cells"]
+    for kind in ("acceptance", "latency"):  # cells share what they are calibrated with
+        jobs += dict.fromkeys(job for job in found if job.measure == kind)
+    cfg = cells[0]
+    dtype = torch.bfloat16 if cfg.runtime.dtype == "auto" else resolve_dtype(cfg.runtime.dtype, torch.device("cpu"))
+    pairs = [_planned(pair_of(base), dict(base.pair.get("published") or {}), jobs, dtype) for base in bases]
+    return Plan(
+        name=cfg.name, results_dir=Path(cfg.results_dir), axes=_axes(batch), jobs=jobs, pairs=pairs, dtype=dtype
+    )
+
+
+def _planned(spec: PairSpec, labels: dict[str, Any], jobs: list[Job], dtype: torch.dtype) -> PlannedPair:
+    return PlannedPair(spec=spec, labels=labels, memory=memory_of(spec, jobs, dtype))
+
+
+def _axes(batch: list[list[str]]) -> dict[str, list[str]]:
+    found: dict[str, dict[str, None]] = {}
+    for override in (override for job in batch for override in job):
+        key, _, value = override.partition("=")
+        found.setdefault(key, {})[value] = None
+    return {key: list(values) for key, values in found.items() if len(values) > 1}
+
+
+def describe(plan: Plan) -> Iterator[str]:
+    """The lines that are printed."""
+    yield from _jobs(plan)
+    yield from _models(plan)
+    yield from _memory(plan)
+    yield from _hours(plan)
+
+
+def _jobs(plan: Plan) -> Iterator[str]:
+    counts = [_count(len(jobs), words) for kind, words in KINDS.items() if (jobs := plan.of_kind(kind))]
+    pairs, cells = len(plan.pairs), len(plan.of_kind("cells"))
+    total = f": {pairs * cells} cells" if cells else ""
+    yield f"{plan.name}: {', '.join(counts)} for " + ("1 pair" if pairs == 1 else f"each of {pairs} pairs{total}")
+    for key, values in plan.axes.items():
+        yield fill(", ".join(values), 110, initial_indent=f"  {key:<22} ", subsequent_indent=25 * " ")
+    for what, prompts in dict.fromkeys((job.what, job.prompts) for job in plan.jobs):
+        yield f"  {what:<22} {prompts}"
+
+
+def _models(plan: Plan) -> Iterator[str]:
+    specs = {spec.id: spec for pair in plan.pairs for spec in (pair.spec.target, pair.spec.draft) if spec is not None}
+    yield f"\n{'model':<38} {'revision':<10} licence"
+    for name, spec in sorted(specs.items()):
+        yield f"{name:<38} {spec.revision or 'main':<10} {'gated' if spec.gated else 'open'}"
+    if any(spec.gated for spec in specs.values()):
+        yield "gated: accept the licence at https://huggingface.co/<model>; log in with `hf auth login` to fetch it."
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    kind = str(plan.dtype).removeprefix("torch.")
+    yield f"\n{'GB in ' + kind:<32} {'target':>7} {'draft':>7} {'caches':>7} {'trees':>7} {'total':>7}  enough"
+    for pair in plan.pairs:
+        memory = pair.memory
+        sizes = (memory.target, memory.draft, memory.caches, memory.trees, memory.device)
+        count, size = memory.gpus
+        enough = f"one GPU of {size} GB" if count == 1 else f"{count} GPUs of {size} GB"
+        host = f" and {memory.host / 1e9:.0f} GB of the host" if memory.host else ""
+        yield f"{pair.spec.name:<32} {' '.join(f'{part / 1e9:>7.2f}' for part in sizes)}  {enough}{host}"
+    several = any(pair.memory.gpus[0] > 1 for pair in plan.pairs)
+    yield "All at most. caches: prompt, answer and room for trees; trees: masks, logits, hidden states; enough: with"
+    yield f"{SPARE - 1:.0%} to spare" + ("; several GPUs: with runtime.device_map=auto." if several else ".")
+
+
+def _hours(plan: Plan) -> Iterator[str]:
+    yield f"\n{'hours':<32} {'bandwidth':>9}  measured"
+    for pair in plan.pairs:
+        bound = _total(plan, pair, Times.of_bandwidth(pair.memory))
+        measured = [
+            f"{_number(_total(plan, pair, times))} ({times.origin})"
+            for times in measured_times(plan.results_dir, pair.spec)
+        ]
+        unknown = f"unknown: python -m bench.latency pair={pair.spec.name}"
+        yield f"{pair.spec.name:<32} {_number(bound):>9}  {'; '.join(measured) or unknown}"
+    yield HOURS
+
+
+def _total(plan: Plan, pair: PlannedPair, times: Times) -> float:
+    return sum(seconds(job, times, mal_of(plan.name, pair.labels, job)) for job in plan.jobs) / 3600
+
+
+def _number(hours: float) -> str:
+    return f"{hours:.2f}" if hours >= 0.01 else "< 0.01"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def main() -> None:
+    """Print the plan; a sentence and exit status 1 where there is none."""
+    check_choices(sys.argv[1:])
+    try:
+        print("\n".join(describe(make(sys.argv[1:]))))
+    except (TypeError, OSError, HydraException, *runner.SENTENCES) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

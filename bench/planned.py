@@ -1,0 +1,185 @@
+"""What an experiment would run, from its configs alone: cells, acceptance vectors, forwards to be timed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra import compose
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from bench import datasets
+from bench.calibration import HARDWARE, MEASURED
+from bench.configs import dataset_of
+from bench.datasets import DatasetSpec
+from bench.names import unknown
+from specdec_core import TreeShape
+from specdec_core.sampling import Sampling
+
+TURNS = {"mt_bench": 2}
+"""Turns of a conversation by adapter, where they are not one; a bundled dataset or a folder's are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A cell, an acceptance vector, or a table of forward times. Numbers of tokens are upper bounds."""
+
+    measure: str
+    """cells | acceptance | latency"""
+    method: str
+    what: str
+    """The dataset, for the eye."""
+    dataset: str
+    temperature: float
+    top_p: float
+    nodes: int
+    """Drafted nodes of the largest tree."""
+    depth: int
+    """Draft forwards of a step."""
+    prompts: str
+    """How many of which length, in words."""
+    tokens: int
+    """New tokens of one arm, of all conversations together."""
+    context: int | None
+    """Prompt and answer; None: as many as the model has positions."""
+    baseline: bool = False
+    """Whether the autoregressive arm is decoded too."""
+    passes: int = 1
+    """Of the method's arm: a second one if nodes are recorded."""
+    forwards: tuple[int, ...] = ()
+    """Tokens of every timed forward."""
+
+
+def sweep(arguments: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """The pairs that an experiment is for, and the overrides of every job, as Hydra's own sweeper makes them."""
+    parser = OverridesParser.create()
+    single = [given for given in arguments if not parser.parse_override(given).is_sweep_override()]
+    listed = compose("config", single, return_hydra_config=True)
+    given = [f"{key}={value}" for key, value in (listed.hydra.sweeper.params or {}).items()] + list(arguments)
+    (batch,) = BasicSweeper.split_arguments(parser.parse_overrides(given), None)
+    return list(listed.get("pairs") or [listed.pair.name]), [list(job) for job in batch]
+
+
+def jobs_of(cfg: DictConfig) -> list[Job]:
+    """The job of one composed config, behind the calibrations that a cell needs first."""
+    plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    if cfg.measure == "latency":
+        return [_timing(plain)]
+    if cfg.measure == "acceptance":
+        return [_vector(cfg, plain, plain["verifier"]["name"])]
+    if cfg.measure != "cells":
+        raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance")))
+    words = _words(plain["drafter"])
+    greedy = Sampling(plain["decoding"]["temperature"]).greedy
+    rule = "target_sample" if greedy else "without_replacement"
+    vectors = [_vector(cfg, plain, rule)] if MEASURED in words else []
+    times = [_timing(plain)] if HARDWARE in words else []
+    return [*vectors, *times, _cell(cfg, plain)]
+
+
+def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
+    drafter, spec, new = plain["drafter"], dataset_of(cfg), plain["decoding"]["max_new_tokens"]
+    nodes, depth = _tree(drafter, plain["calibration"])
+    prompts, tokens = _prompts(spec, new, plain)
+    return Job(
+        measure="cells",
+        method=drafter["method"],
+        what=spec.name,
+        dataset=spec.name,
+        temperature=plain["decoding"]["temperature"],
+        top_p=plain["decoding"]["top_p"],
+        nodes=nodes,
+        depth=depth,
+        prompts=prompts,
+        tokens=tokens,
+        context=_context(spec, new),
+        baseline=plain["runtime"]["baseline"],
+        passes=2 if plain["record_nodes"] else 1,
+    )
+
+
+def _vector(cfg: DictConfig, plain: Mapping[str, Any], rule: str) -> Job:
+    """A step of the target and one of the draft at each new token (`bench.acceptance_estimators`)."""
+    plan, decoding = plain["calibration"]["acceptance"], plain["decoding"]
+    spec, new = replace(dataset_of(cfg), part="calibration"), min(plan["new_tokens"], decoding["max_new_tokens"])
+    count = min(plan["prompts"], plain["limit"] or plan["prompts"])
+    return Job(
+        measure="acceptance",
+        method=rule,
+        what=f"vectors on {spec.name}",
+        dataset=spec.name,
+        temperature=decoding["temperature"] if plan["temperature"] is None else plan["temperature"],
+        top_p=decoding["top_p"] if plan["top_p"] is None else plan["top_p"],
+        nodes=plan["width"] if plan["estimator"] == "counts" else 0,
+        depth=1,
+        prompts=f"{count} prompts x {new} new tokens",
+        tokens=count * new,
+        context=_context(spec, new),
+    )
+
+
+def _timing(plain: Mapping[str, Any]) -> Job:
+    grid = plain["calibration"]["latency"]
+    rounds, sizes = grid["warmup"] + grid["repeats"], grid["num_tokens"]
+    return Job(
+        measure="latency",
+        method="",
+        what="forward times",
+        dataset="",
+        temperature=0.0,
+        top_p=1.0,
+        nodes=max(sizes) - 1,
+        depth=0,
+        prompts=f"{len(sizes)} sizes up to {max(sizes)} tokens x {rounds} forwards of target and draft",
+        tokens=0,
+        context=grid["num_prefix"],
+        forwards=tuple(sizes) * rounds,
+    )
+
+
+def _words(drafter: Mapping[str, Any]) -> set[str]:
+    """The words in a drafter's config that stand for numbers to be measured."""
+    places = [drafter, drafter.get("shape") or {}]
+    return {place[key] for place in places for key in ("acceptance", "n", "depth") if isinstance(place.get(key), str)}
+
+
+def _tree(drafter: Mapping[str, Any], calibration: Mapping[str, Any]) -> tuple[int, int]:
+    """Drafted nodes and depth; what is measured or grown anew is bounded by what `calibration` considers."""
+    shape = drafter.get("shape") or {}
+    if shape and "acceptance" not in shape:
+        found: TreeShape = hydra.utils.instantiate(shape, _convert_="all")
+        return found.num_drafted, found.depth
+    if drafter["method"] == "autoregressive":
+        return 0, 0
+    sizes = [drafter.get("n"), shape.get("n"), drafter["total"] - 1 if "total" in drafter else None]
+    largest = max(calibration["latency"]["num_tokens"]) - 1
+    nodes = next((size for size in sizes if isinstance(size, int)), largest)
+    depths = [drafter.get("depth"), drafter.get("max_depth")]
+    return nodes, next((depth for depth in depths if isinstance(depth, int)), min(nodes, calibration["depths"]))
+
+
+def _prompts(spec: DatasetSpec, new: int, plain: Mapping[str, Any]) -> tuple[str, int]:
+    """How many prompts in words, and their new tokens if no answer ends early."""
+    bound, turns = spec.max_total_tokens, _turns(spec, plain)
+    tokens = sum(min(count * new, bound or count * new) for count in turns)
+    each = f"{max(turns)} turn{'s' if max(turns) > 1 else ''}"
+    total = f", {bound} with the prompt" if bound else ""
+    return f"{len(turns)} conversations x {each} x {new} new tokens{total}: at most {tokens:,} an arm", tokens
+
+
+def _turns(spec: DatasetSpec, plain: Mapping[str, Any]) -> list[int]:
+    """Turns of every conversation; of a hub's dataset so many conversations as its sample has at most."""
+    if spec.source == "bundled" or plain["data_dir"]:
+        folder = Path(plain["data_dir"]) if plain["data_dir"] else None
+        return [len(found.turns) for found in datasets.load(spec, data_dir=folder, limit=plain["limit"])]
+    if (count := plain["limit"] or spec.limit) is None:
+        raise ValueError(f"dataset {spec.name} has no sample size; give limit=")
+    return [TURNS.get(spec.adapter or "", 1)] * count
+
+
+def _context(spec: DatasetSpec, new: int) -> int | None:
+    prompt = spec.prompt_tokens or spec.max_prompt_tokens
+    return spec.max_total_tokens or (prompt + new if prompt else None)

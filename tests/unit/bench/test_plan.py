@@ -1,0 +1,193 @@
+import socket
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from bench import plan
+from bench.cell import PairSpec
+from bench.estimates import Memory, mal_of, measured_times, memory_of, seconds, shape_of
+from bench.planned import sweep
+from bench.records import LatencyRow
+from bench.run import CONF
+from bench.store import Store
+from specdec_core.errors import LoadError
+from specdec_core.models import ModelSpec
+
+EXPERIMENTS = sorted(
+    path.relative_to(CONF / "experiment").with_suffix("").as_posix() for path in (CONF / "experiment").rglob("*.yaml")
+)
+TABLE1 = "experiment=opt_tree/table1"
+LLAMA_7B = 32000 * 4096 * 2 + 32 * (4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096) + 4096
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a plan asks the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+def printed(*arguments: str) -> str:
+    return "\n".join(plan.describe(plan.make(arguments)))
+
+
+def test_table_1_is_six_cells_for_each_of_ten_pairs():
+    found = plan.make([TABLE1])
+    assert (len(found.of_kind("cells")), len(found.jobs), len(found.pairs)) == (6, 6, 10)
+    assert [job.nodes for job in found.jobs] == [0, 30, 25, 25, 50, 60]
+    assert [job.depth for job in found.jobs] == [0, 4, 5, 16, 16, 16]  # grown anew: calibration.depths
+    assert {job.tokens for job in found.jobs} == {80 * 1960}
+    text = "\n".join(plan.describe(found))
+    assert "6 cells for each of 10 pairs: 60 cells" in text
+    assert "80 conversations x 2 turns x 1024 new tokens, 1960 with the prompt: at most 156,800 an arm" in text
+    lines = {line.split()[0]: line for line in text.splitlines() if line and not line.startswith(" ")}
+    assert lines["meta-llama/Llama-2-13b-chat-hf"].endswith("gated")
+    assert lines["lmsys/vicuna-33b-v1.3"].endswith("open")
+    assert "accept the licence at https://huggingface.co/<model>" in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_memory_of_llama_2_7b_by_hand():
+    pair = plan.make([TABLE1, "pair=llama2_7b_chat_jf68m"]).pairs[0].memory
+    draft = 32000 * 768 * 2 + 2 * (4 * 768**2 + 3 * 768 * 3072 + 2 * 768) + 768
+    tree = 61 * (1960 + 61) * 2 + 61 * 4096 * 2 + 61 * 32000 * 4
+    assert (pair.target, pair.draft, pair.host) == (2 * LLAMA_7B, 2 * draft, 0)
+    assert pair.caches == (1960 + 1024) * 524_288 + (1960 + 2048) * 2 * 2 * 768 * 2
+    assert pair.trees == 2 * tree
+    assert pair.gpus == (1, 24)
+    assert plan.make([TABLE1, "pair=llama2_7b_chat_jf68m", "runtime=cpu"]).pairs[0].memory.target == 4 * LLAMA_7B
+
+    quantised = plan.make([TABLE1, "pair=llama2_7b_chat_jf68m", "pair.target.bits=4"]).pairs[0].memory.target
+    assert quantised == 2 * LLAMA_7B - 32 * (4 * 4096**2 + 3 * 4096 * 11008) * 3 // 2
+
+
+def test_gpus_leave_a_tenth_to_spare():
+    nothing = Memory(target=0, draft=0, caches=0, trees=0, host=0, draft_reads=0)
+    sizes = {21.8: (1, 24), 21.9: (1, 40), 43.6: (1, 48), 72.7: (1, 80), 72.8: (2, 80), 145.4: (2, 80), 145.5: (3, 80)}
+    assert {size: replace(nothing, target=int(size * 1e9)).gpus for size in sizes} == sizes
+
+
+def test_an_offloaded_target_is_on_the_host():
+    found = plan.make(["experiment=sequoia/table5"])
+    memory = found.pairs[0].memory
+    assert memory.host + memory.target > 2 * 68.9e9
+    assert memory.target < 5e9
+    assert [job.nodes for job in found.of_kind("cells")] == [767, 768] * 6
+    assert {job.depth for job in found.of_kind("cells")} == {32, 48}  # calibration.depths; 16 sequences of 48
+    assert "GB of the host" in "\n".join(plan.describe(found))
+
+
+def test_cells_share_the_calibrations_that_come_before_them():
+    found = plan.make(["experiment=sequoia/table4", "pair=llama2_7b_jf68m"])
+    assert [len(found.of_kind(kind)) for kind in plan.KINDS] == [18, 6, 1]
+    assert {job.tokens for job in found.of_kind("acceptance")} == {200 * 128}
+    assert max(job.nodes for job in found.of_kind("cells")) == 1023  # hardware: bounded by the forwards that are timed
+    fig3 = plan.make(["experiment=sequoia/fig3"])
+    assert [len(fig3.of_kind(kind)) for kind in plan.KINDS] == [0, 12, 0]
+    fig4 = plan.make(["experiment=sequoia/fig4"])
+    assert [len(fig4.of_kind(kind)) for kind in plan.KINDS] == [0, 0, 1]
+    assert len(fig4.jobs[0].forwards) == 12 * 110
+
+
+def test_the_command_line_replaces_what_is_swept():
+    found = plan.make(["experiment=opt_tree/fig8", "pair=tiny", "drafter.delta=0.2,0.3", "dataset=mini", "limit=3"])
+    assert found.axes == {"drafter.delta": ["0.2", "0.3"]}
+    assert len(found.jobs) == 2  # alike for the plan, yet two cells
+    assert {job.prompts for job in found.jobs} == {"3 conversations x 2 turns x 64 new tokens: at most 384 an arm"}
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_plans(experiment, monkeypatch):
+    def ends(arguments):  # the cells between are alike, and composing is slow
+        pairs, batch = sweep(arguments)
+        return pairs, [batch[0], batch[-1]]
+
+    monkeypatch.setattr(plan, "sweep", ends)
+    listed = plan.make([f"experiment={experiment}", "limit=2"])
+    lines = list(plan.describe(listed))
+    assert lines[0].startswith(listed.name)
+    shown = [line.partition(" ")[0] for line in "\n".join(lines).splitlines()]
+    for pair in listed.pairs:
+        assert shown.count(pair.spec.name) == 2  # memory, hours
+    for spec in (spec for pair in listed.pairs for spec in (pair.spec.target, pair.spec.draft) if spec):
+        assert ("gated" if spec.gated else "open") == next(
+            line.split()[-1] for line in "\n".join(lines).splitlines() if line.startswith(f"{spec.id} ")
+        )
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("experiment=opt_tree/tabel1", 'did you mean "opt_tree/table1"'),
+        ("experiment=smoke,opt_tree/fig3", "one experiment"),
+        ("pair=tinny", 'did you mean "tiny"'),
+        ("drafter.nodes=3", "nodes"),
+        ("limit=0", "at least one"),
+        ("measure=latenzy", 'did you mean "latency"'),
+    ],
+)
+def test_what_cannot_be_planned_is_a_sentence(argument, sentence, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["plan", "experiment=smoke", argument])
+    with pytest.raises(SystemExit) as ended:
+        plan.main()
+    assert sentence in str(ended.value)
+    assert capsys.readouterr().out == ""
+
+
+def test_hours_from_kept_forward_times(tmp_path):
+    rows = [
+        LatencyRow(
+            run_id="a",
+            pair="llama2_7b_chat_jf68m",
+            role=role,
+            model_id="m",
+            device_name="A100",
+            dtype="bfloat16",
+            num_tokens=tokens,
+            num_prefix=128,
+            repeat=0,
+            forward_s=time,
+        )
+        for role, tokens, time in [("target", 1, 0.02), ("target", 32, 0.03), ("target", 64, 0.04), ("draft", 1, 0.001)]
+    ]
+    Store(tmp_path, "calibration").write("latency", "a", rows)
+    found = plan.make([TABLE1, "pair=llama2_7b_chat_jf68m", f"results_dir={tmp_path}"])
+    pair = found.pairs[0]
+    (times,) = measured_times(tmp_path, pair.spec)
+    assert (times.origin, times.target(26), times.target(512)) == ("A100, bfloat16", 0.03, 0.04)
+    mals = [mal_of("opt_tree/table1", pair.labels, job) for job in found.jobs]
+    assert mals == [1.0, 2.12, 2.47, 2.58, 2.58, 2.58]
+    opt_tree = seconds(found.jobs[3], times, 2.58)
+    assert opt_tree == pytest.approx(156_800 * (0.02 + (0.03 + 16 * 0.001) / 2.58))
+    assert seconds(found.jobs[0], times, 1.0) == pytest.approx(156_800 * 2 * 0.02)
+    hours = sum(seconds(job, times, mal) for job, mal in zip(found.jobs, mals, strict=True)) / 3600
+    assert f" {hours:.2f} (A100, bfloat16)" in "\n".join(plan.describe(found))
+    assert "unknown: python -m bench.latency pair=llama2_7b_chat_eagle" in printed(TABLE1, "pair=llama2_7b_chat_eagle")
+
+
+def test_a_stand_in_has_no_published_mal():
+    found = plan.make([TABLE1, "pair=tiny"])
+    assert {mal_of("opt_tree/table1", found.pairs[0].labels, job) for job in found.jobs} == {1.0}
+    assert {mal_of("smoke", {}, job) for job in found.jobs} == {1.0}
+
+
+def test_shapes_come_from_a_folder_or_the_table_or_not_at_all(tmp_path):
+    tiny = plan.make(["experiment=smoke"]).pairs[0].spec
+    assert shape_of(tiny.target).hidden_size == 256
+    with pytest.raises(LoadError, match=r"no readable config.json of nobody/nothing"):
+        shape_of(ModelSpec(id="nobody/nothing"))
+    with pytest.raises(LoadError, match=r"no readable config.json"):
+        shape_of(ModelSpec(id=str(tmp_path)))
+
+
+def test_a_draft_that_skips_the_targets_layers_adds_no_weights():
+    target = ModelSpec(id="meta-llama/Llama-2-7b-hf")
+    jobs = plan.make([TABLE1, "pair=tiny"]).jobs
+    alone = PairSpec(name="alone", target=target, draft=None, template="plain")
+    skipping = replace(alone, draft=ModelSpec(id=target.id, kind="layer_skip"))
+    first, second = (memory_of(pair, jobs, torch.bfloat16) for pair in (alone, skipping))
+    assert (first.draft, second.draft, second.draft_reads) == (0, 0, 2 * LLAMA_7B)
+    assert second.caches > first.caches
