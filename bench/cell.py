@@ -8,7 +8,7 @@ from typing import Any
 from bench.datasets import DatasetSpec
 from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, EagleHead, ModelSpec
-from specdec_core.models.law import Planting
+from specdec_core.models.planted.law import Planting
 from specdec_core.sampling import Sampling
 from specdec_core.verifiers import Verifier
 

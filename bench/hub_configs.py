@@ -1,7 +1,8 @@
 """The shapes of the papers' models: what their published config.json fix, so that nothing is fetched to plan.
 
-`hub_configs.json` has one entry per hub id of `conf/pair`. `kind` is eagle for EAGLE-1's heads: one decoder layer, as
-the training configs of its repository have it (Vicuna-33B's has 13 key-value heads, its target 52).
+`hub_configs.json` has one entry per hub id of `conf/pair`, and the small shapes of `planted/small`, which are no one's.
+`kind` is eagle for EAGLE-1's heads: one decoder layer, as the training configs of its repository have it (Vicuna-33B's
+has 13 key-value heads, its target 52).
 """
 
 import json

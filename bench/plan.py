@@ -112,10 +112,14 @@ def _jobs(plan: Plan) -> Iterator[str]:
 
 
 def _models(plan: Plan) -> Iterator[str]:
-    specs = {spec.id: spec for pair in plan.pairs for spec in (pair.spec.target, pair.spec.draft) if spec is not None}
-    yield f"\n{'model':<38} {'revision':<10} licence"
+    whole = [pair.spec for pair in plan.pairs if not pair.spec.planted]
+    specs = {spec.id: spec for pair in whole for spec in (pair.target, pair.draft) if spec is not None}
+    if specs:
+        yield f"\n{'model':<38} {'revision':<10} licence"
     for name, spec in sorted(specs.items()):
         yield f"{name:<38} {spec.revision or 'main':<10} {'gated' if spec.gated else 'open'}"
+    if len(whole) < len(plan.pairs):
+        yield "\nplanted pairs are synthetic: random weights, made where they run; nothing is fetched"
     if any(spec.gated for spec in specs.values()):
         yield "gated: accept the licence at https://huggingface.co/<model>; log in with `hf auth login` to fetch it."
 

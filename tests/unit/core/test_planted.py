@@ -4,15 +4,15 @@ import pytest
 import torch
 from transformers import LlamaConfig, OPTConfig
 
-from bench.synthetic import shape_of
+from bench.hub_configs import config_of
 from specdec_core import generate
 from specdec_core.drafters import Autoregressive, OptTree, StaticTree
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models import EagleHead, ModelSpec, Pair
-from specdec_core.models.law import Planting, draw_law
 from specdec_core.models.memory import weight_bytes
-from specdec_core.models.planted import plant_pair
-from specdec_core.models.planted_tokenizer import planted_tokenizer
+from specdec_core.models.planted.law import Planting, draw_law
+from specdec_core.models.planted.pair import plant_pair
+from specdec_core.models.planted.tokenizer import planted_tokenizer
 from specdec_core.shapes import chain
 from specdec_core.verifiers import Greedy
 
@@ -163,7 +163,7 @@ def test_weights_are_made_at_their_own_dtype():
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_shapes_are_those_of_the_papers_models(name):
-    assert weight_bytes(shape_of(name), torch.bfloat16) == 2 * PARAMETERS[name]
+    assert weight_bytes(config_of(name), torch.bfloat16) == 2 * PARAMETERS[name]
 
 
 @pytest.mark.parametrize("size", [256, 300, 2048, 32_000])

@@ -18,11 +18,11 @@ from specdec_core.errors import LoadError, PairError
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.eagle import EagleHead, EagleModel
 from specdec_core.models.fitting import check_memory
-from specdec_core.models.law import Law, Planting, draw_law
 from specdec_core.models.memory import streamed_layers
 from specdec_core.models.offload import Offload
 from specdec_core.models.placement import Placement
-from specdec_core.models.planted_tokenizer import planted_tokenizer
+from specdec_core.models.planted.law import Law, Planting, draw_law
+from specdec_core.models.planted.tokenizer import planted_tokenizer
 from specdec_core.models.spec import ModelSpec, Pair
 
 SHARPNESS = 2.0
