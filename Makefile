@@ -67,7 +67,7 @@ bench-gpu: setup  ## the GPU tests, speeds, and every method on a planted (synth
 	$(BIN)/python -m bench.gpu --out $(RESULTS)/gpu $(if $(filter-out file,$(origin PAIR)),--pair $(PAIR)) $(ARGS)
 
 lossless: setup  ## greedy outputs of every drafter against transformers' own generate, counted
-	$(BIN)/python -m bench.lossless $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
+	$(BIN)/python -m bench.lossless --pair $(PAIR) $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
 
 tiny: setup  ## train the embedded pair anew (about an hour on two cores)
 	$(BIN)/python -m bench.tiny.train

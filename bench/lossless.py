@@ -13,12 +13,11 @@ import torch
 from hydra import compose, initialize_config_dir
 from tqdm import tqdm
 
-from bench import datasets
+from bench import datasets, pairs
 from bench.audit import divergence_gap, first_divergence
-from bench.configs import cell_of, dataset_of
-from bench.embedded import tiny_pair
+from bench.configs import cell_of, dataset_of, runtime_of
 from bench.measurement import eos_token_ids, first_prompts
-from bench.run import CONF
+from bench.run import CONF, check_choices
 from specdec_core import generate
 from specdec_core.drafters import Drafter
 from specdec_core.models import Pair
@@ -45,18 +44,21 @@ def reference(pair: Pair, prompt: list[int], new: int) -> list[int]:
 def main() -> None:
     """Print a table of identical outputs by dataset and drafter; exit status 1 if any differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pair", default="tiny", help="of conf/pair")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--limit", type=int, default=40, help="prompts per dataset")
     parser.add_argument("--new", type=int, default=32, help="new tokens per prompt")
     args = parser.parse_args()
+    check_choices([f"pair={args.pair}"])
     data, limit = args.data_dir, args.limit
-    pair = tiny_pair(dtype="float32")
     names = DATASETS if data else DATASETS[:1]
     drafters = sorted(path.stem for path in (CONF / "drafter").glob("*.yaml"))
     cells, prompts = {}, {}
     with initialize_config_dir(str(CONF), version_base="1.3"), TemporaryDirectory() as folder:
         for name in drafters:
-            cells[name] = cell_of(compose("config", [f"drafter={name}", f"results_dir={folder}", *CALIBRATION]))
+            choices = [f"pair={args.pair}", f"drafter={name}", "runtime.dtype=float32", f"results_dir={folder}"]
+            cells[name] = cell_of(cfg := compose("config", [*choices, *CALIBRATION]))
+        pair = pairs.loaded(cells[drafters[0]].pair, runtime_of(cfg))
         for d in names:
             spec = dataset_of(compose("config", [f"dataset={d}"]))
             texts = datasets.load(spec, data_dir=data, limit=limit)
