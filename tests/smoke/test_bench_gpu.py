@@ -13,9 +13,11 @@ import pytest
 import torch
 from cells import config
 
-from bench import gpu, gpu_cells, gpu_checks, gpu_summary, pairs
+from bench import pairs
 from bench.configs import pair_of, runtime_of
-from bench.gpu_cells import METHODS, OutOfTimeError, limited
+from bench.gpu import __main__ as gpu
+from bench.gpu import cells, checks, summary
+from bench.gpu.cells import METHODS, OutOfTimeError, limited
 from bench.report.blocks import blocks, scale
 from bench.run import CONF
 from bench.store import load
@@ -72,7 +74,7 @@ def test_every_part_is_in_the_json(done):
         assert row["mal"]["value"] >= 1
         assert row["speedup"]["value"] > 0
         assert row["identical"] == (1 if row["temperature"] == 0 else None)
-        assert row["step_ms"] == pytest.approx(sum(row[f"{phase}_ms"] for phase in gpu_summary.metrics.PHASES))
+        assert row["step_ms"] == pytest.approx(sum(row[f"{phase}_ms"] for phase in summary.metrics.PHASES))
 
 
 def test_rows_are_the_usual_parquet_in_the_same_folder(done):
@@ -153,12 +155,12 @@ def test_a_part_is_stopped_where_it_stands():
 
 def test_tests_are_counted_and_stopped(tmp_path):
     (tmp_path / "test_some.py").write_text(TESTS)
-    found = gpu_checks.run_tests(120, ["test_some.py"], tmp_path)
+    found = checks.run_tests(120, ["test_some.py"], tmp_path)
     assert (found["passed"], found["failed"], found["skipped"]) == (1, 1, 1)
     assert found["failing"] == ["test_some::test_bad"]
     assert (found["exit_status"], found["stopped_at_limit"]) == (1, False)
     (tmp_path / "test_slow.py").write_text(TESTS + "def test_slow(): time.sleep(600)\n")
-    found = gpu_checks.run_tests(12, ["test_slow.py"], tmp_path)
+    found = checks.run_tests(12, ["test_slow.py"], tmp_path)
     assert found["stopped_at_limit"] is True
     assert found["exit_status"] != 0
     assert found["seconds"] < 60
@@ -170,17 +172,17 @@ def test_bytes_of_a_token_are_those_of_weights_and_cache():
     hidden, inner, layers, vocab = 128, 344, 4, 2048
     layer = hidden * hidden * (1 + 1 / 2 + 1 / 2 + 1) + 3 * hidden * inner + 2 * hidden
     weights = 4 * (layers * layer + vocab * hidden + hidden + hidden)
-    assert gpu_summary.bytes_per_token(pair, 0) == weights
-    assert gpu_summary.bytes_per_token(pair, 10) - weights == 10 * layers * 2 * 64 * 4
+    assert summary.bytes_per_token(pair, 0) == weights
+    assert summary.bytes_per_token(pair, 10) - weights == 10 * layers * 2 * 64 * 4
 
 
 def test_copies_are_timed(monkeypatch):
-    monkeypatch.setitem(gpu_checks.COPY_BYTES, "cpu", 1 << 20)
-    assert gpu_checks.copy_bytes_per_s(torch.device("cpu"), repeats=3) > 1e6
+    monkeypatch.setitem(checks.COPY_BYTES, "cpu", 1 << 20)
+    assert checks.copy_bytes_per_s(torch.device("cpu"), repeats=3) > 1e6
 
 
 def test_a_config_of_the_command_measures_what_nothing_was_calibrated_on(tmp_path):
-    request = gpu_cells.Request("planted/small", tmp_path, 2, 8, 1)
-    cfg = gpu_cells.config(request, "drafter=sequoia")
+    request = cells.Request("planted/small", tmp_path, 2, 8, 1)
+    cfg = cells.config(request, "drafter=sequoia")
     assert cfg.dataset.part == "evaluation"
     assert cfg.results_dir == str(tmp_path)

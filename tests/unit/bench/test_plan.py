@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bench import plan
 from bench.cell import PairSpec
-from bench.estimates import Memory, mal_of, measured_times, memory_of, seconds, shape_of
-from bench.planned import sweep
+from bench.plan import __main__ as plan
+from bench.plan.estimates import Memory, mal_of, measured_times, memory_of, seconds, shape_of
+from bench.plan.jobs import sweep
 from bench.records import LatencyRow
 from bench.run import CONF
 from bench.store import Store

@@ -14,7 +14,7 @@ from bench import hub_configs, published
 from bench.cell import PairSpec
 from bench.kept import FOLDER
 from bench.names import unknown
-from bench.planned import Job
+from bench.plan.jobs import Job
 from bench.store import Store
 from specdec_core.cache import ROOM_FOR_TREES
 from specdec_core.drafters.cached_draft import ROOM

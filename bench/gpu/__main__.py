@@ -20,8 +20,9 @@ from typing import Any
 
 import torch
 
-from bench import gpu_checks, gpu_summary, pairs
-from bench.gpu_cells import (
+from bench import pairs
+from bench.gpu import checks, summary
+from bench.gpu.cells import (
     EXPERIMENT,
     METHODS,
     OutOfTimeError,
@@ -93,7 +94,7 @@ class Session:
         """The JSON and the table, each in one stroke."""
         self.report["seconds"]["total"] = round(time.monotonic() - self.start, 1)
         self._whole("gpu.json", json.dumps(self.report, indent=1))
-        self._whole("gpu.md", to_markdown(gpu_summary.table(self.report)))
+        self._whole("gpu.md", to_markdown(summary.table(self.report)))
 
     def _whole(self, name: str, text: str) -> None:
         self.request.out.mkdir(parents=True, exist_ok=True)
@@ -107,7 +108,7 @@ class Session:
             device = torch.device(resolve_device(self.runtime.device))
             kind = str(resolve_dtype(self.runtime.dtype, device)).removeprefix("torch.")
             self.report["device"] = collect(str(device), kind, self.runtime.attention)
-            self.report["copy"] = {"bytes_per_s": gpu_checks.copy_bytes_per_s(device)}
+            self.report["copy"] = {"bytes_per_s": checks.copy_bytes_per_s(device)}
         with self.part("pair"):
             self.pair = pairs.loaded(self.spec, self.runtime)
         if self.pair is not None:
@@ -132,11 +133,11 @@ class Session:
     def _method(self, drafter: str, decoding: str) -> None:
         run_id = run_method(self.request, drafter, decoding, self.store)
         self.run_ids.append(run_id)
-        row = gpu_summary.method_row(self.store, run_id)
+        row = summary.method_row(self.store, run_id)
         self.report["methods"].append(row)
         copy = (self.report.get("copy") or {}).get("bytes_per_s")
         assert self.pair is not None
-        self.report["autoregressive"] = gpu_summary.autoregressive(self.store, self.run_ids, self.pair, copy)
+        self.report["autoregressive"] = summary.autoregressive(self.store, self.run_ids, self.pair, copy)
         if row["status"] != "ok":
             raise OutOfTimeError(row["error"]) if self.left_s <= 0 else RuntimeError(row["error"])
 
@@ -152,14 +153,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.tests:
             with session.part("tests"):
                 limit = min(TESTS_SHARE * session.limit_s, session.left_s)
-                session.report["tests"] = gpu_checks.run_tests(limit)
+                session.report["tests"] = checks.run_tests(limit)
         session.prepare()
         session.methods()
     finally:
         faulthandler.cancel_dump_traceback_later()
     session.report["complete"] = not (session.report["left_out"] or session.report["errors"])
     session.write()
-    print(to_markdown(gpu_summary.table(session.report)))
+    print(to_markdown(summary.table(session.report)))
     print(options.out / "gpu.json")
     return int(bool(session.report["errors"] or (session.report.get("tests") or {}).get("exit_status")))
 

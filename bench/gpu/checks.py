@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SELECTION = ("-m", "gpu", "tests")
 GRACE_S = 15.0
 """How long interrupted tests may take to write down what they found."""

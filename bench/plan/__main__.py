@@ -18,8 +18,8 @@ from hydra.errors import HydraException
 from bench import runner
 from bench.cell import PairSpec
 from bench.configs import pair_of
-from bench.estimates import DEVICE_BPS, HOST_BPS, SPARE, Memory, Times, mal_of, measured_times, memory_of, seconds
-from bench.planned import Job, jobs_of, sweep
+from bench.plan.estimates import DEVICE_BPS, HOST_BPS, SPARE, Memory, Times, mal_of, measured_times, memory_of, seconds
+from bench.plan.jobs import Job, jobs_of, sweep
 from bench.run import CONF, check_choices
 from specdec_core.models.placement import resolve_dtype
 
