@@ -1,4 +1,5 @@
-# Every target makes .venv first. Variables: PAIR, DATA_DIR, LIMIT, MAX_NEW_TOKENS, RESULTS, TABLE, ARGS (any Hydra override).
+# Every target makes .venv first. Variables: PAIR, EXPERIMENT, TABLE, DATA_DIR, LIMIT, MAX_NEW_TOKENS, RESULTS,
+# ARGS (any Hydra override).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -75,8 +76,8 @@ tiny: setup  ## train the embedded pair anew (about an hour on two cores)
 tiny-eagle: setup  ## train the embedded target's EAGLE head anew (half an hour)
 	$(BIN)/python -m bench.tiny.train_eagle
 
-test: setup  ## all tests that need no GPU
-	$(BIN)/python -m pytest $(ARGS)
+test: setup  ## all tests that need no GPU, a file per core
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 test-gpu: setup  ## the tests that need a GPU (skipped without one)
 	$(BIN)/python -m pytest -m gpu $(ARGS)

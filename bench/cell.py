@@ -9,6 +9,7 @@ from bench.datasets import DatasetSpec
 from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, EagleHead, ModelSpec
 from specdec_core.models.planted.law import Planting
+from specdec_core.models.ranks import world_size
 from specdec_core.sampling import Sampling
 from specdec_core.verifiers import Verifier
 
@@ -57,7 +58,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """How it is run. Of these only dtype and attention are part of the cell's identity."""
+    """How it is run. Of these dtype and attention are part of the cell's identity, and the placement if it has one."""
 
     device: str = "auto"
     dtype: str = "auto"
@@ -74,6 +75,12 @@ class Runtime:
     force: bool = False
     record_nodes: bool = False
     case_study: bool = False
+
+    @property
+    def placement(self) -> dict[str, Any]:
+        """How target and draft share out several devices; empty where both are on one."""
+        found = {name: value for name in ("device_map", "draft_device") if (value := getattr(self, name))}
+        return found | ({"tensor_parallel": world_size()} if self.tensor_parallel else {})
 
 
 @dataclass(frozen=True, kw_only=True)

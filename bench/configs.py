@@ -46,6 +46,8 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
         "dtype": str(resolve_dtype(runtime["dtype"], device)).removeprefix("torch."),
         "attention": runtime["attention"],
     }
+    if placement := runtime_of(cfg).placement:
+        config["runtime"]["placement"] = placement
     return config
 
 

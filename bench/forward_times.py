@@ -14,7 +14,7 @@ from bench.provenance import collect
 from bench.records import LatencyRow
 from bench.store import run_id
 from specdec_core.models import CausalLM, EagleHead, ModelOutput, Pair
-from specdec_core.models.ranks import agreed, world_size
+from specdec_core.models.ranks import agreed
 from specdec_core.timing import Clock
 
 SLOW_S, REPEATS_IF_SLOW = 0.5, 20
@@ -25,8 +25,7 @@ def key(spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> str:
     folders = [Path(model.source) for model in (spec.target, spec.draft) if model]
     files = [fingerprint_folder(folder) for folder in folders if folder.is_dir()]
     origin: dict[str, Any] = {**_origin(pair, runtime), "num_threads": torch.get_num_threads()}
-    origin |= {name: getattr(runtime, name) for name in ("attention", "device_map", "draft_device")}
-    origin["ranks"] = world_size() if runtime.tensor_parallel else 1
+    origin |= {"attention": pair.target.attention, "placement": runtime.placement}
     return run_id({"latency": asdict(grid), "pair": asdict(spec), "files": files, "runtime": origin})
 
 
@@ -43,7 +42,7 @@ def rows(run_id: str, spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Ru
                     run_id=run_id,
                     pair=spec.name,
                     role=role,
-                    model_id=model_spec.id,
+                    model_id=model_spec.name,
                     **origin,
                     num_tokens=tokens,
                     num_prefix=grid.num_prefix,
@@ -55,7 +54,8 @@ def rows(run_id: str, spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Ru
 
 
 def _origin(pair: Pair, runtime: Runtime) -> dict[str, str]:
-    facts = collect(str(pair.target.device), str(pair.target.dtype).removeprefix("torch."), runtime.attention)
+    kind = str(pair.target.dtype).removeprefix("torch.")
+    facts = collect(str(pair.target.device), kind, pair.target.attention, runtime.placement)
     return {"device_name": str(facts["device_name"]), "dtype": str(facts["dtype"])}
 
 

@@ -138,7 +138,8 @@ def _measure(
     dataset = replace(setting.dataset, part="calibration")
     conversations = datasets.load(dataset, data_dir=setting.runtime.data_dir, limit=prompts)
     pair = pairs.loaded(setting.pair, setting.runtime)
-    device = collect(str(pair.target.device), str(pair.target.dtype), setting.runtime.attention)["device_name"]
+    runtime = setting.runtime
+    device = collect(str(pair.target.device), runtime.dtype, runtime.attention, runtime.placement)["device_name"]
     return acceptance.measure(
         pair,
         first_prompts(pair, setting.pair.template, dataset, conversations),

@@ -7,15 +7,22 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
 _DISTRIBUTION = "specdec-bench"
 
 
-def collect(device: str, dtype: str, attention: str) -> dict[str, str | int | bool | None]:
-    """The provenance columns of a `runs` row, for a run on `device` with that dtype and attention implementation."""
+def collect(
+    device: str, dtype: str, attention: str, placement: Mapping[str, Any] | None = None
+) -> dict[str, str | int | bool | None]:
+    """The provenance columns of a `runs` row, for a run on `device` with that dtype and attention implementation.
+
+    `placement` is the runtime's, where the models share out several devices; the device's name then says so.
+    """
     revision, dirty = _own_git_state()
     return {
         "package_version": _version(_DISTRIBUTION),
@@ -26,7 +33,7 @@ def collect(device: str, dtype: str, attention: str) -> dict[str, str | int | bo
         "transformers_version": _version("transformers"),
         "cuda_version": torch.version.cuda,
         "driver_version": _driver_version() if torch.cuda.is_available() else None,
-        "device_name": _device_name(device),
+        "device_name": _placed_name(_device_name(device), device, placement or {}),
         "dtype": dtype,
         "attention": attention,
         "num_threads": torch.get_num_threads(),
@@ -80,6 +87,19 @@ def _device_name(device: str) -> str:
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     return _cpu_name()
+
+
+def _placed_name(name: str, device: str, placement: Mapping[str, Any]) -> str:
+    """`4x NVIDIA A100, tensor parallel`."""
+    count = placement.get("tensor_parallel", 1)
+    if placement.get("device_map") and torch.device(device).type == "cuda":
+        count = torch.cuda.device_count()
+    words = {
+        "tensor_parallel": "tensor parallel",
+        "device_map": f"device map {placement.get('device_map')}",
+        "draft_device": f"draft on {placement.get('draft_device')}",
+    }
+    return ", ".join([f"{count}x {name}" if count > 1 else name, *(words[key] for key in words if key in placement)])
 
 
 def _cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

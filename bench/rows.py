@@ -128,8 +128,9 @@ def step_rows(run_id: str, conversation: Conversation, turn: int, generation: Ge
 def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRow:
     """The row that marks a cell as run."""
     target, draft = cell.pair.target, cell.pair.draft
+    attention = outcome.attention or runtime.attention
     origin: dict[str, Any] = provenance.collect(
-        outcome.device or "cpu", outcome.dtype or runtime.dtype, outcome.attention or runtime.attention
+        outcome.device or "cpu", outcome.dtype or runtime.dtype, attention, runtime.placement
     )
     return RunRow(
         run_id=cell.run_id,

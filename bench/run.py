@@ -4,10 +4,8 @@ python -m bench.run drafter=opt_tree drafter.n=50             # one cell
 python -m bench.run -m experiment=opt_tree/table1 pair=tiny   # a sweep, one cell after another
 """
 
-import functools
 import logging
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,15 +46,9 @@ def _joined(cfg: DictConfig) -> Runtime:
         ranks.join()
     if ranks.rank():
         logging.disable(logging.WARNING)
-        cfg.results_dir = _discarded().name
+        cfg.results_dir = ranks.discarded()
         runtime = replace(runtime, progress=False)
     return runtime
-
-
-@functools.cache
-def _discarded() -> tempfile.TemporaryDirectory[str]:
-    """Where results go that no one reads; removed with the process."""
-    return tempfile.TemporaryDirectory(prefix="specdec-")
 
 
 def _execute(cfg: DictConfig, job: int) -> str:

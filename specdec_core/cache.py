@@ -27,11 +27,14 @@ class KVCache(Cache):
         self._buffers: list[Tensor] = []
 
     def reserve(self, capacity: int) -> None:
-        """Make room for at least `capacity` tokens; what is stored stays."""
+        """Make room for at least `capacity` tokens; what is stored stays, an empty cache does not double."""
         if capacity <= self.capacity:
             return
-        self.capacity = _rounded(max(capacity, 2 * self.capacity) if self._buffers else capacity)
-        self._buffers = [self._grown(buffer) for buffer in self._buffers]
+        self.capacity = _rounded(max(capacity, 2 * self.capacity) if self._buffers and self.length else capacity)
+        for layer in self.layers:
+            layer.unbind()  # views would keep the old buffers in memory
+        for number in range(len(self._buffers)):
+            self._grow(number)
         for layer in self.layers:
             layer.bind()
 
@@ -71,10 +74,16 @@ class KVCache(Cache):
             for place, layer in enumerate(members):
                 layer.settle(len(self._buffers) - 1, place)
 
-    def _grown(self, buffer: Tensor) -> Tensor:
-        grown = _empty((*buffer.shape[:-2], self.capacity, buffer.shape[-1]), buffer)
-        grown[..., : self.length, :] = buffer[..., : self.length, :]
-        return grown
+    def _grow(self, number: int) -> None:
+        """One buffer; where nothing is stored its memory is given back before more is taken."""
+        old = self._buffers[number]
+        shape, like = (*old.shape[:-2], self.capacity, old.shape[-1]), old.new_empty(0)
+        kept = old[..., : self.length, :] if self.length else None
+        self._buffers[number] = like
+        del old
+        self._buffers[number] = _empty(shape, like)
+        if kept is not None:
+            self._buffers[number][..., : self.length, :] = kept
 
 
 class _Layer(CacheLayerMixin):
@@ -85,6 +94,8 @@ class _Layer(CacheLayerMixin):
     def __init__(self, cache: KVCache) -> None:
         super().__init__()
         self.cache = cache
+        self.keys: Any = None
+        self.values: Any = None
         self.place: tuple[int, int] | None = None
         self.first: Any = None  # keys and values of the very first forward, until they have a place
 
@@ -99,6 +110,9 @@ class _Layer(CacheLayerMixin):
         self.bind()
         self.keys[:, :, : keys.shape[-2]] = keys
         self.values[:, :, : values.shape[-2]] = values
+
+    def unbind(self) -> None:
+        self.keys = self.values = None
 
     def bind(self) -> None:
         if self.place is not None:

@@ -50,6 +50,7 @@ def generate(
     with span("prefill"):
         target.reset(len(prompt_ids) + max_new_tokens + ROOM_FOR_TREES)
         output.extend(_prefill(target, drafter, context, sampling))
+        _await_draft(target, drafter)
     while not output.finished:
         context.clock.next_step()
         with span("grow"):
@@ -62,6 +63,7 @@ def generate(
         with span("commit"):
             _commit(target, tree, verdict, context)
             drafter.observe(verdict, scored)
+            _await_draft(target, drafter)
             new = context.advance(verdict, scored.hidden)
         trace.add(tree, verdict, *output.extend(new))
     return trace.generation(output, context.clock)
@@ -119,6 +121,13 @@ def _draft_rng(target: CausalLM, drafter: Drafter, rng: Generator) -> Generator 
     if draft is None or draft.device == target.device:
         return None
     return torch.Generator(draft.device).manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
+
+
+def _await_draft(target: CausalLM, drafter: Drafter) -> None:
+    """Let the target's stream wait for a draft on another GPU, so that a span there ends with the draft's work."""
+    draft = drafter.draft_model
+    if draft is not None and draft.device != target.device and draft.device.type == target.device.type == "cuda":
+        torch.cuda.current_stream(target.device).wait_stream(torch.cuda.current_stream(draft.device))
 
 
 def _prefill(target: CausalLM, drafter: Drafter, context: Context, sampling: Sampling) -> list[int]:

@@ -82,7 +82,7 @@ class Session:
         try:
             with limited(self.left_s):
                 yield
-        except Exception as error:
+        except (Exception, OutOfTimeError) as error:
             problem = f"{type(error).__name__}: {error}"
             self.report["errors"].append({"part": name, "error": problem})
         seconds = time.monotonic() - start

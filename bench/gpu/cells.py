@@ -31,8 +31,8 @@ GRID = "1,2,4,8,16,32,64,128,256,512"
 log = logging.getLogger(__name__)
 
 
-class OutOfTimeError(RuntimeError):
-    """A part was stopped where it stood."""
+class OutOfTimeError(BaseException):
+    """A part was stopped where it stood. As an interrupt, it is no failure of what it interrupts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,8 @@ def _notes(report: Mapping[str, Any]) -> list[str]:
             f"The autoregressive arm reads {base['bytes_per_token'] / 1e9:.3g} GB per token, "
             f"{base['tokens_per_s']:.1f} tokens/s: {share} of the {speed:.3g} TB/s that a copy reads and writes here."
         )
+    if base:
+        notes.append("tokens/s of None: all autoregressive arms together; speedups: paired within each row.")
     if tests:
         notes.append(
             "GPU tests: " + ", ".join(f"{tests.get(key, 0)} {key}" for key in ("passed", "failed", "skipped")) + "."

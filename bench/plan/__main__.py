@@ -132,9 +132,11 @@ def _memory(plan: Plan) -> Iterator[str]:
         sizes = (memory.target, memory.draft, memory.caches, memory.trees, memory.device)
         count, size = memory.gpus
         enough = f"one GPU of {size} GB" if count == 1 else f"{count} GPUs of {size} GB"
+        if pair.spec.planted and count > 1:
+            enough = f"one GPU of {memory.device * SPARE / 1e9:.0f} GB, or pair.target.offload=true"
         host = f" and {memory.host / 1e9:.0f} GB of the host" if memory.host else ""
         yield f"{pair.spec.name:<32} {' '.join(f'{part / 1e9:>7.2f}' for part in sizes)}  {enough}{host}"
-    several = any(pair.memory.gpus[0] > 1 for pair in plan.pairs)
+    several = any(pair.memory.gpus[0] > 1 and not pair.spec.planted for pair in plan.pairs)
     yield "All at most. caches: prompt, answer and room for trees; trees: masks, logits, hidden states; enough: with"
     yield f"{SPARE - 1:.0%} to spare" + ("; several GPUs: with runtime.device_map=auto." if several else ".")
 

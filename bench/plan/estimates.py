@@ -21,7 +21,7 @@ from specdec_core.drafters.cached_draft import ROOM
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
 from specdec_core.models.fitting import quantised_bytes
-from specdec_core.models.memory import eagle_bytes, kv_bytes, offloaded_bytes, tree_bytes, weight_bytes
+from specdec_core.models.memory import eagle_bytes, kv_bytes, layer_bytes, offloaded_bytes, tree_bytes, weight_bytes
 
 GPUS = (24, 40, 48, 80)
 """GB of the GPUs that papers use: RTX 4090, A100, L40, A100 and H100."""
@@ -111,19 +111,23 @@ def _draft(spec: ModelSpec | None, dtype: torch.dtype, tokens: int) -> tuple[int
     if spec is None:
         return 0, 0, 0
     config = shape_of(spec)
-    weights = (eagle_bytes if spec.kind == "eagle" else weight_bytes)(config, dtype)
-    return 0 if spec.kind == "layer_skip" else weights, kv_bytes(config, dtype, tokens), weights
+    if spec.kind == "layer_skip":  # on the target's weights and cache
+        return 0, 0, weight_bytes(config, dtype) - len(spec.skipped_layers) * layer_bytes(config, dtype)
+    if spec.kind == "eagle":
+        weights = eagle_bytes(config, dtype)
+    else:
+        weights = quantised_bytes(config, dtype, spec.bits) if spec.bits else weight_bytes(config, dtype)
+    return weights, kv_bytes(config, dtype, tokens), weights
 
 
 def measured_times(results_dir: Path, pair: PairSpec) -> list[Times]:
-    """The forward times kept of a pair, one for every device and dtype; none of an offloaded target.
+    """The forward times kept of a pair, one for every device and dtype.
 
-    Rows do not say whether a target was offloaded. A size that was not measured takes as long as the next larger one.
+    A size that was not measured takes as long as the next larger one.
     """
     rows = Store(results_dir, FOLDER).read("latency")
-    rows = rows[rows["pair"] == pair.name]
-    if pair.target.offload:
-        return []
+    names = [model.name for model in (pair.target, pair.draft) if model is not None]
+    rows = rows[(rows["pair"] == pair.name) & rows["model_id"].isin(names)]
     found = []
     for (device, dtype), group in rows.groupby(["device_name", "dtype"]):
         by_role = {str(role): _by_size(times) for role, times in group.groupby("role")}

@@ -33,7 +33,7 @@ class CachedDraft:
 
     def _unread(self, context: Context, start: int) -> Int[Tensor, " new"]:
         """Committed tokens from position `start` on."""
-        return torch.tensor(context.tokens[start:]).to(self.device, non_blocking=True)
+        return torch.tensor(context.tokens[start:], dtype=torch.long).to(self.device, non_blocking=True)
 
     def _begin_tree(self, context: Context) -> None:
         """The cache ends in the root."""

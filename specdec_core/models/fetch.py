@@ -1,12 +1,12 @@
 """Files by hub id or from a folder, and one sentence for why they cannot be had."""
 
-import functools
 import logging
 import re
 import socket
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,21 +34,36 @@ def fetch(load: Callable[..., Any], spec: ModelSpec, **options: Any) -> Any:
         raise LoadError(_reason(spec, error)) from error
 
 
-@functools.cache
+@dataclass
+class _Hub:
+    """What this process knows of the hub."""
+
+    reached: bool = False
+    given_up: bool = False
+    """Offline by our own choice, which is looked at again with every model."""
+
+
+_hub = _Hub()
+
+
 def work_offline_if_refused() -> None:
-    """Once per process: where the hub's address cannot be found or refuses, its client uses local files alone.
+    """Where the hub's address cannot be found or refuses, its client uses local files alone.
 
     The client would try again for twenty seconds, file after file. A slow answer is no refusal, and of what a proxy may
-    reach nothing is known. A refusal is asked for twice, a second apart.
+    reach nothing is known. The first refusal is asked for twice, a second apart.
     """
-    if constants.HF_HUB_OFFLINE or urllib.request.getproxies().keys() & {"http", "https", "all"}:
+    if _hub.reached or (constants.HF_HUB_OFFLINE and not _hub.given_up):
         return
-    if not _refused():
+    if urllib.request.getproxies().keys() & {"http", "https", "all"}:
         return
-    time.sleep(_PATIENCE_S)
-    if _refused():
+    refused = _refused()
+    if refused and not _hub.given_up:
+        time.sleep(_PATIENCE_S)
+        refused = _refused()
+    if refused and not _hub.given_up:
         log.warning("%s cannot be reached: only files on this machine are used", constants.ENDPOINT)
-        constants.HF_HUB_OFFLINE = True
+    _hub.reached, _hub.given_up = not refused, refused
+    constants.HF_HUB_OFFLINE = refused
 
 
 def _refused() -> bool:
@@ -84,10 +99,14 @@ def _reason(spec: ModelSpec, error: Exception) -> str:
     text = " ".join(str(error).split())
     if Path(spec.source).is_file():
         return f"{spec.source} is a file; give the folder that holds it"
+    if Path(spec.source).exists() and (isinstance(error, ImportError) or "device_map" in text):
+        return f"{spec.source} cannot be loaded as asked: {text[:200]}"
     if Path(spec.source).exists():
         return f"the folder {spec.source} does not hold a loadable model: {text[:200]}"
     if re.search(r"gated repo|40[13] Client Error", text):
         return f"{spec.id} is gated: accept its licence on its hub page and log in with `hf auth login`"
+    if not isinstance(error, OSError):  # as the errors of the hub's client are
+        return f"{spec.id} cannot be loaded as asked: {text[:200]}"
     hint = " (it is gated: its licence must be accepted first)" if spec.gated else ""
     return (
         f"{spec.id}{hint} is not on this machine and cannot be fetched; download it where there is a network, or give "

@@ -16,10 +16,11 @@ from specdec_core.models.memory import (
     free_bytes,
     kv_bytes,
     offloaded_bytes,
+    outline,
     tree_bytes,
     weight_bytes,
 )
-from specdec_core.models.placement import Placement
+from specdec_core.models.placement import DeviceMap, Placement
 from specdec_core.models.spec import ModelSpec
 
 CONTEXT, NODES = 2048, 64
@@ -41,6 +42,21 @@ class Need(NamedTuple):
     def share(self, ranks: int) -> "Need":
         """What one of so many ranks holds; the tree is whole in each, and small."""
         return Need(-(-self.weights // ranks), -(-self.rest // ranks))
+
+
+def check_map(device_map: DeviceMap | None, config: Any) -> None:
+    """LoadError where a device map names a part that the model has not: accelerate would only warn."""
+    if device_map is None or isinstance(device_map, str):
+        return
+    model = outline(config, torch.float32)
+    names = {name for name, _ in [*model.named_modules(), *model.named_parameters()]}
+    for part in device_map:
+        if part not in names:
+            layers = [name for name in names if name.endswith(".0")]
+            raise LoadError(
+                f"device_map names {part!r}, which {type(model).__name__} has not; its parts have names such as "
+                f"{', '.join(sorted(layers)[:1])} and those above it"
+            )
 
 
 def check_memory(specs: list[ModelSpec], configs: list[Any], where: Placement, dtype: torch.dtype) -> None:

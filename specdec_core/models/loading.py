@@ -11,7 +11,7 @@ from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.eagle import EagleHead
 from specdec_core.models.eagle_checkpoint import EagleCheckpoint, read_eagle
 from specdec_core.models.fetch import fetch, fetch_config, fetch_weights
-from specdec_core.models.fitting import check_memory
+from specdec_core.models.fitting import check_map, check_memory
 from specdec_core.models.layer_skip import LayerSkip
 from specdec_core.models.offload import Offload
 from specdec_core.models.placement import (
@@ -57,6 +57,7 @@ def load_pair(
     if len(whole) == 2:
         check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
     head = read_eagle(specs[1], configs[0]) if specs[-1].kind == "eagle" else None
+    check_map(where.device_map, configs[0])
     check_memory(specs_read, configs, where, kind)
     # sdpa is transformers' own default, which falls back to eager for models that have no other (BLOOM)
     options = {"dtype": kind, "attn_implementation": None if attention == "sdpa" else attention}

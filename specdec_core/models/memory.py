@@ -18,7 +18,12 @@ _ALIGNMENT = 256
 
 def weight_bytes(config: Any, dtype: torch.dtype) -> int:
     """Bytes of all parameters at `dtype`, from the config alone: the model is laid out on the meta device."""
-    return _parameter_bytes(_outline(config, dtype))
+    return _parameter_bytes(outline(config, dtype))
+
+
+def layer_bytes(config: Any, dtype: torch.dtype) -> int:
+    """Bytes of one decoder layer's parameters, all layers being alike. LoadError as for `streamed_layers`."""
+    return _parameter_bytes(streamed_layers(outline(config, dtype), 0)[0])
 
 
 def eagle_bytes(config: Any, dtype: torch.dtype) -> int:
@@ -54,7 +59,7 @@ def offloaded_bytes(config: Any, dtype: torch.dtype, resident_layers: int) -> tu
 
     LoadError as for `streamed_layers`.
     """
-    model = _outline(config, dtype)
+    model = outline(config, dtype)
     streamed = streamed_layers(model, resident_layers)
     outside = _parameter_bytes(model) - sum(map(_parameter_bytes, streamed))
     return outside + sum(buffer_bytes(streamed)), sum(map(packed_bytes, streamed))
@@ -107,7 +112,7 @@ def free_bytes(device: torch.device) -> int | None:
     return int(lines["MemAvailable"].split()[0]) * 1024
 
 
-def _outline(config: Any, dtype: torch.dtype) -> Any:
+def outline(config: Any, dtype: torch.dtype) -> Any:
     """The model on the meta device: shapes, but no numbers."""
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config, dtype=dtype)

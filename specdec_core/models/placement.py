@@ -67,8 +67,8 @@ def placed(
     """The placement that is asked for; LoadError in a sentence where there is none."""
     if (device_map is not None or tensor_parallel) and device != "auto":
         raise LoadError(f"device_map and tensor_parallel choose the target's devices: use device=auto, not {device}")
-    where = torch.device(resolve_device(device))
-    draft = torch.device(resolve_device(draft_device, "draft_device")) if draft_device else None
+    where = _numbered(resolve_device(device))
+    draft = _numbered(resolve_device(draft_device, "draft_device")) if draft_device else None
     if tensor_parallel:
         if device_map is not None:
             raise LoadError(
@@ -158,8 +158,14 @@ def _shared(device: torch.device, draft: torch.device | None) -> Placement:
     return Placement(device=here, ranks=ranks.world_size())
 
 
+def _numbered(device: str) -> torch.device:
+    """`cuda` is the first GPU, and equal to the one that a map or a tensor names."""
+    found = torch.device(device)
+    return torch.device("cuda", 0) if found.type == "cuda" and found.index is None else found
+
+
 def _device_of(place: str | int) -> torch.device:
     """A value of a device map; "disk" is the meta device."""
     if place == "disk":
         return torch.device("meta")
-    return torch.device(resolve_device(f"cuda:{place}" if isinstance(place, int) else place, "device_map"))
+    return _numbered(resolve_device(f"cuda:{place}" if isinstance(place, int) else place, "device_map"))

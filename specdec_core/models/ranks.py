@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ import torch
 from torch import distributed
 
 T = TypeVar("T")
+_folders: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def started() -> bool:
@@ -62,6 +64,13 @@ def agreed(decide: Callable[[], T]) -> T:
     if box[1] is not None:
         raise failure or box[1]
     return box[0]
+
+
+def discarded() -> str:
+    """A folder for what only the first rank keeps; removed with the process."""
+    if not _folders:
+        _folders.append(tempfile.TemporaryDirectory(prefix="specdec-"))
+    return _folders[0].name
 
 
 def _leave() -> None:

@@ -32,6 +32,12 @@ class ModelSpec:
     """With `layer_skip`, the target's layers that the draft leaves out, counted from 0."""
 
     @property
+    def name(self) -> str:
+        """The id, and what is done to the weights, for rows that tell such models apart."""
+        done = [f"{self.bits} bits"] * bool(self.bits) + ["offloaded"] * self.offload
+        return f"{self.id} ({', '.join(done)})" if done else self.id
+
+    @property
     def source(self) -> str:
         """What `from_pretrained` is given."""
         return self.folder or self.id

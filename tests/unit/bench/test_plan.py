@@ -19,7 +19,8 @@ EXPERIMENTS = sorted(
     path.relative_to(CONF / "experiment").with_suffix("").as_posix() for path in (CONF / "experiment").rglob("*.yaml")
 )
 TABLE1 = "experiment=opt_tree/table1"
-LLAMA_7B = 32000 * 4096 * 2 + 32 * (4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096) + 4096
+LAYER_7B = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
+LLAMA_7B = 32000 * 4096 * 2 + 32 * LAYER_7B + 4096
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +144,7 @@ def test_hours_from_kept_forward_times(tmp_path):
             run_id="a",
             pair="llama2_7b_chat_jf68m",
             role=role,
-            model_id="m",
+            model_id={"target": "meta-llama/Llama-2-7b-chat-hf", "draft": "JackFram/llama-68m"}[role],
             device_name="A100",
             dtype="bfloat16",
             num_tokens=tokens,
@@ -157,6 +158,8 @@ def test_hours_from_kept_forward_times(tmp_path):
     found = plan.make([TABLE1, "pair=llama2_7b_chat_jf68m", f"results_dir={tmp_path}"])
     pair = found.pairs[0]
     (times,) = measured_times(tmp_path, pair.spec)
+    halved = replace(pair.spec, target=replace(pair.spec.target, bits=8))
+    assert measured_times(tmp_path, halved) == [], "times of other weights"
     assert (times.origin, times.target(26), times.target(512)) == ("A100, bfloat16", 0.03, 0.04)
     mals = [mal_of("opt_tree/table1", pair.labels, job) for job in found.jobs]
     assert mals == [1.0, 2.12, 2.47, 2.58, 2.58, 2.58]
@@ -187,7 +190,7 @@ def test_a_draft_that_skips_the_targets_layers_adds_no_weights():
     target = ModelSpec(id="meta-llama/Llama-2-7b-hf")
     jobs = plan.make([TABLE1, "pair=tiny"]).jobs
     alone = PairSpec(name="alone", target=target, draft=None, template="plain")
-    skipping = replace(alone, draft=ModelSpec(id=target.id, kind="layer_skip"))
+    skipping = replace(alone, draft=ModelSpec(id=target.id, kind="layer_skip", skipped_layers=(1, 3)))
     first, second = (memory_of(pair, jobs, torch.bfloat16) for pair in (alone, skipping))
-    assert (first.draft, second.draft, second.draft_reads) == (0, 0, 2 * LLAMA_7B)
-    assert second.caches > first.caches
+    assert (first.draft, second.draft, second.draft_reads) == (0, 0, 2 * (LLAMA_7B - 2 * LAYER_7B))
+    assert second.caches == first.caches

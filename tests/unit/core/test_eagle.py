@@ -286,6 +286,14 @@ def test_features_that_are_not_kept_are_a_sentence(whole):
         draft.reset(torch.tensor([1, 2]), ModelOutput(torch.zeros(1, VOCAB)))
 
 
+def test_a_virtual_root_of_one_token_has_no_law(whole):
+    draft = EagleDraft(load(whole).draft)
+    draft.reset(torch.tensor([3]), ModelOutput(torch.zeros(1, VOCAB), torch.zeros(1, 48)))
+    context = Context([3], torch.Generator(), Clock(torch.device("cpu")), next_probs=torch.ones(VOCAB) / VOCAB)
+    with pytest.raises(PairError, match="virtual root of a one-token prompt"):
+        draft.begin(context)
+
+
 class Code:
     """What a pickle must not be able to do."""
 

@@ -196,3 +196,12 @@ def test_a_model_without_sdpa_runs_eagerly_and_says_so(whole, tmp_path):
     assert load_pair(str(folder), device="cpu").target.attention == "eager"
     assert load_pair(str(whole), device="cpu").target.attention == "sdpa"
     assert load_pair(str(whole), device="cpu", attention="eager").target.attention == "eager"
+
+
+@pytest.mark.parametrize("error", [ImportError("flash_attn is not installed"), ValueError("no kernel for it")])
+def test_what_is_not_the_hubs_failure_is_not_called_so(error, monkeypatch):
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", fail)
+    assert sentence("org/model") == f"org/model cannot be loaded as asked: {error}"

@@ -174,3 +174,22 @@ def test_devices_that_are_none(whole, monkeypatch):
     assert "runtime.device=cuda:1, but this machine shows only 0 GPUs" in sentence(whole, device="cuda:1")
     kinds = [placement.resolve_dtype("auto", torch.device(name)) for name in ("cpu", "cuda")]
     assert kinds == [torch.float32, torch.bfloat16]
+
+
+@pytest.mark.parametrize("options", [{"device_map": "auto"}, {"draft_device": "cuda"}, {"draft_device": "cuda:0"}, {}])
+def test_the_first_gpu_is_the_same_by_every_name(options, monkeypatch):
+    """The draft counts beside the target, whether the device is called cuda or cuda:0."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    where = placement.placed("auto", **options)
+    found = fitting.needed([TARGET, DRAFT], [LARGE, LITTLE], where, torch.bfloat16)
+    assert sum(found[where.pool]) == sum(parts(LARGE)) + sum(parts(LITTLE))
+    assert all(device.index is not None for devices in found for device in devices)
+
+
+def test_a_device_map_that_names_no_part_of_the_model_is_refused(whole):
+    said = sentence(whole, device_map={"model": "cpu", "modle.norm": "cpu", "lm_head": "cpu"})
+    assert said == (
+        "device_map names 'modle.norm', which LlamaForCausalLM has not; its parts have names such as model.layers.0 "
+        "and those above it"
+    )

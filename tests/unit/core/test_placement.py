@@ -255,9 +255,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"{name.upper()}_PROXY", raising=False)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(fetch.time, "sleep", lambda seconds: None)
-    fetch.work_offline_if_refused.cache_clear()
-    yield
-    fetch.work_offline_if_refused.cache_clear()
+    monkeypatch.setattr(fetch, "_hub", fetch._Hub())
 
 
 REFUSALS = {
@@ -267,7 +265,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("error", REFUSALS.values(), ids=REFUSALS)
-def test_a_hub_that_refuses_is_asked_twice_and_then_no_more(error, hub, monkeypatch):
+def test_a_hub_that_refuses_is_asked_twice_and_then_once_with_every_model(error, hub, monkeypatch):
     asked = []
 
     def connect(address: tuple[str, int], *options: Any, **named: Any) -> None:
@@ -278,7 +276,18 @@ def test_a_hub_that_refuses_is_asked_twice_and_then_no_more(error, hub, monkeypa
     for _ in range(2):
         assert "org/model is not on this machine" in sentence("org/model", device="cpu")
     assert constants.HF_HUB_OFFLINE
-    assert asked == [("huggingface.co", 443)] * 2
+    assert asked == [("huggingface.co", 443)] * 3
+    monkeypatch.setattr(socket, "create_connection", lambda *options, **named: socket.socket())
+    fetch.work_offline_if_refused()
+    assert not constants.HF_HUB_OFFLINE
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_process_that_was_told_to_stay_offline_does(monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(socket, "create_connection", lambda *options, **named: pytest.fail("asked"))
+    fetch.work_offline_if_refused()
+    assert constants.HF_HUB_OFFLINE
 
 
 @pytest.mark.parametrize("way", ["answers", "is slow", "answers the second time", "is behind a proxy"])
