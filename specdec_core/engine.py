@@ -50,7 +50,6 @@ def generate(
     with span("prefill"):
         target.reset(len(prompt_ids) + max_new_tokens + ROOM_FOR_TREES)
         output.extend(_prefill(target, drafter, context, sampling))
-        _await_draft(target, drafter)
     while not output.finished:
         context.clock.next_step()
         with span("grow"):
@@ -61,10 +60,7 @@ def generate(
         if watch:
             watch(tree, scored, verdict)
         with span("commit"):
-            _commit(target, tree, verdict, context)
-            drafter.observe(verdict, scored)
-            _await_draft(target, drafter)
-            new = context.advance(verdict, scored.hidden)
+            new = _commit(target, drafter, tree, verdict, scored, context)
         trace.add(tree, verdict, *output.extend(new))
     return trace.generation(output, context.clock)
 
@@ -136,6 +132,7 @@ def _prefill(target: CausalLM, drafter: Drafter, context: Context, sampling: Sam
     target.keep_hidden = drafter.needs_hidden
     scored = target.prefill(prompt)
     drafter.reset(prompt, scored)
+    _await_draft(target, drafter)
     if drafter.virtual_root:
         context.next_probs = sampling.probs(scored.logits[-1])
         context.root_hidden = None if scored.hidden is None else scored.hidden[-1]
@@ -177,7 +174,12 @@ def _judge(verifier: Verifier, tree: TokenTree, scored: ModelOutput, sampling: S
         raise NonFiniteLogitsError(f"step {context.clock.step}: {error}") from error
 
 
-def _commit(target: CausalLM, tree: TokenTree, verdict: Verdict, context: Context) -> None:
-    """Keep the path's keys and values. A virtual root was in the cache before the tree."""
+def _commit(
+    target: CausalLM, drafter: Drafter, tree: TokenTree, verdict: Verdict, scored: ModelOutput, context: Context
+) -> tuple[int, ...]:
+    """Keep the path in the caches and return its tokens. A virtual root was in the cache before the tree."""
     fed = tree.num_nodes - int(context.virtual)
     target.cache.commit(target.cache.length - fed, verdict.path[1:] - 1 if context.virtual else verdict.path)
+    drafter.observe(verdict, scored)
+    _await_draft(target, drafter)
+    return context.advance(verdict, scored.hidden)
