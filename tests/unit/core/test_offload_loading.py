@@ -100,7 +100,7 @@ def test_each_place_has_to_have_room_for_its_part(saved, monkeypatch):
         return str(refusal.value)
 
     assert "weights were read" in said(on_device + draft, whole)
-    assert "but cuda has" in said(on_device + draft - 1, whole)
+    assert "but cuda:0 has" in said(on_device + draft - 1, whole)
     assert "but cpu has" in said(on_device + draft, whole - 1)
     monkeypatch.setattr(placement, "resolve_device", lambda device: "cpu")
     assert "weights were read" in said(0, on_device + on_host + draft)
