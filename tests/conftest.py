@@ -19,7 +19,7 @@ from specdec_core.models import Pair
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _two_threads() -> None:
+def _threads() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from specdec_core.errors import LoadError
 from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.memory import layer_stack
 
 
 class LayerSkip(CausalLM):
@@ -30,9 +31,8 @@ class LayerSkip(CausalLM):
 
 def _without(model: Any, skipped: set[int]) -> Any:
     """New modules from the model down to its list of layers; everything else is shared."""
-    count, decoder = model.config.num_hidden_layers, model.get_decoder()
-    names = [n for n, child in decoder.named_children() if isinstance(child, nn.ModuleList) and len(child) == count]
-    if len(names) != 1:
+    count, decoder, stack = model.config.num_hidden_layers, model.get_decoder(), layer_stack(model)
+    if stack is None:
         raise LoadError(f"{type(model).__name__} has no single list of {count} layers, so that none can be skipped")
     config = copy.deepcopy(model.config)
     config.num_hidden_layers = count - len(skipped)
@@ -41,8 +41,8 @@ def _without(model: Any, skipped: set[int]) -> Any:
     for name in path.split("."):
         setattr(part, name, _shell(getattr(part, name), config))
         part = getattr(part, name)
-    kept = [layer for number, layer in enumerate(getattr(decoder, names[0])) if number not in skipped]
-    setattr(part, names[0], nn.ModuleList(kept))
+    name, layers = stack
+    setattr(part, name, nn.ModuleList(layer for number, layer in enumerate(layers) if number not in skipped))
     return shell
 
 

@@ -65,16 +65,22 @@ def offloaded_bytes(config: Any, dtype: torch.dtype, resident_layers: int) -> tu
     return outside + sum(buffer_bytes(streamed)), sum(map(packed_bytes, streamed))
 
 
+def layer_stack(model: Any) -> tuple[str, nn.ModuleList] | None:
+    """The decoder's one list of layers and its name there; None where the model has no such list, or several."""
+    count, children = model.config.num_hidden_layers, model.get_decoder().named_children()
+    found = [(name, child) for name, child in children if isinstance(child, nn.ModuleList) and len(child) == count]
+    return found[0] if len(found) == 1 else None
+
+
 def streamed_layers(model: Any, resident_layers: int) -> list[nn.Module]:
     """The decoder layers behind the first `resident_layers`; LoadError where the model cannot be split so."""
     count = model.config.num_hidden_layers
-    children = model.get_decoder().children()
-    stacks = [child for child in children if isinstance(child, nn.ModuleList) and len(child) == count]
-    if len(stacks) != 1:
+    stack = layer_stack(model)
+    if stack is None:
         raise LoadError(f"{type(model).__name__} has no single list of {count} layers to offload; use offload=false")
     if not 0 <= resident_layers <= count:
         raise LoadError(f"resident_layers is from 0 to the target's {count} layers, not {resident_layers}")
-    layers = list(stacks[0])[resident_layers:]
+    layers = list(stack[1])[resident_layers:]
     owners = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
     if any(owners[id(parameter)] > 1 for layer in layers for parameter in layer.parameters()):
         raise LoadError(f"a layer of {type(model).__name__} shares weights with another part; use offload=false")
