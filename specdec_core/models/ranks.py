@@ -3,6 +3,7 @@
 import atexit
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -74,5 +75,11 @@ def discarded() -> str:
 
 
 def _leave() -> None:
+    """Destroy the group while the interpreter stands, and let go of it for a moment.
+
+    gloo's threads free the tensors of their last collective after it has returned, for which they need the interpreter;
+    one that asks when it is gone aborts the process ("terminate called without an active exception").
+    """
     if distributed.is_initialized():
         distributed.destroy_process_group()
+        time.sleep(0.2)
