@@ -1,4 +1,4 @@
-"""The order in which a tree's nodes stand in a forward, and what it costs block-sparse attention (DySpec, appendix C)."""
+"""The order of a tree's nodes in a forward, and what it costs block-sparse attention (DySpec, appendix C)."""
 
 import torch
 from jaxtyping import Bool, Int
