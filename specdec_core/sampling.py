@@ -92,6 +92,19 @@ def _exponentials(like: Tensor, rng: Generator) -> Float[Tensor, "*rows vocab"]:
     return clocks.exponential_(generator=rng).clamp_(min=torch.finfo(torch.float64).tiny)
 
 
+def _finish(probs: Float[Tensor, "*rows vocab"], clocks: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
+    """When each token arrives; tokens of probability 0 never do."""
+    return torch.where(probs > 0, clocks / probs, torch.inf)
+
+
+def race(probs: Float[Tensor, "*rows vocab"], rng: Generator) -> Float[Tensor, "*rows vocab"]:
+    """Arrival times of an exponential race, float64: their order is that of draws without replacement, infinity never.
+
+    One race fixes all draws of a row: the k-th to arrive is a draw from q without the k - 1 before it.
+    """
+    return _finish(probs, _exponentials(probs, rng))
+
+
 def top_k(values: Float[Tensor, "*rows vocab"], k: int) -> tuple[Float[Tensor, "*rows k"], Int[Tensor, "*rows k"]]:
     """The k largest non-negative float32 values per row, descending, ties to the lower index on every device."""
     index = torch.arange(values.shape[-1], device=values.device)
@@ -121,7 +134,7 @@ def without_replacement(probs: Float[Tensor, "rows vocab"], k: int, rng: Generat
     drawn uniformly from the others (Sequoia's fallback), in a second race behind the first.
     """
     clocks = _exponentials(probs, rng)
-    times = torch.where(probs > 0, clocks / probs, torch.inf)
+    times = _finish(probs, clocks)
     first = times.topk(k, dim=-1, largest=False)
     second = torch.where(probs > 0, torch.inf, clocks).topk(k, dim=-1, largest=False).indices
     drawn = first.values.isfinite()

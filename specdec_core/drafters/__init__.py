@@ -3,6 +3,7 @@
 from specdec_core.drafters.autoregressive import Autoregressive
 from specdec_core.drafters.base import Context, Drafter, DraftModel
 from specdec_core.drafters.causal_draft import CausalDraft
+from specdec_core.drafters.dyspec import DySpec, DySpecThreshold
 from specdec_core.drafters.eagle2 import Eagle2
 from specdec_core.drafters.eagle_draft import EagleDraft
 from specdec_core.drafters.opt_tree import OptTree
@@ -17,6 +18,8 @@ __all__ = [
     "Context",
     "DraftModel",
     "Drafter",
+    "DySpec",
+    "DySpecThreshold",
     "Eagle2",
     "EagleDraft",
     "OptTree",

@@ -1,0 +1,127 @@
+"""DySpec: trees that grow where the draft is likely to go, their children drawn without replacement."""
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from specdec_core.drafters.base import Context
+from specdec_core.drafters.sites import Sites
+from specdec_core.drafters.tree_drafter import AnyDraft, TreeDrafter
+from specdec_core.errors import NonFiniteLogitsError
+from specdec_core.sampling import draft_probs, race, top_k
+from specdec_core.tree import TokenTree
+
+DRAWS = ("without_replacement", "topk")
+_FIRST_DRAWS = 64
+
+
+class DySpec(TreeDrafter):
+    """The tree of the n sampling sites of largest value (Xiong et al., 2024, Algorithm 1).
+
+    The paper pops sites off a heap and runs the draft once per node. That order is not needed: the draws of a node are
+    one exponential race, so that the n best sites are a property of the races alone, in whatever order they are
+    looked at. Here the draft reads a layer at a time: every node whose first site could still be among the n best. Same
+    races, same tree, one forward per layer; of the nodes read some are not in the tree.
+
+    `draws=topk` takes the draft's best tokens in place of draws, with the same values.
+    """
+
+    def __init__(
+        self,
+        *,
+        draft: AnyDraft,
+        n: int,
+        max_depth: int = 32,
+        draws: str = "without_replacement",
+        draft_temperature: float = 0.6,
+    ) -> None:
+        super().__init__(draft, draft_temperature)
+        if n < 1:
+            raise ValueError(f"DySpec's budget n must be at least 1 node, not {n}")
+        if max_depth < 1:
+            raise ValueError(f"DySpec's max_depth must be at least 1, not {max_depth}")
+        if draws not in DRAWS:
+            raise ValueError(f"DySpec's draws must be one of {', '.join(DRAWS)}, not {draws!r}")
+        self.n, self.max_depth, self.draws = n, max_depth, draws
+
+    def grow(self, context: Context) -> TokenTree:
+        """Draft layer by layer, then take the best sites' nodes."""
+        sites, laws = self._sites(context.tokens[-1]), []
+        logits = self.draft.begin(context).logits
+        while True:
+            q = draft_probs(logits, self.draft_temperature)
+            laws.append(q)
+            tokens, parent_slots = self._reveal(sites, q, context.draft_rng or context.rng)
+            if not len(tokens):
+                break
+            new = torch.from_numpy(np.stack((tokens, parent_slots))).to(q.device)
+            logits = self.draft.expand(new[0], new[1]).logits
+        return self._tree(sites, laws)
+
+    def _sites(self, root: int) -> Sites:
+        return Sites(root, self.n, max_depth=self.max_depth)
+
+    def _reveal(self, sites: Sites, q: Float[Tensor, "layer vocab"], rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draw at every node of a layer, as often as there may be sites to choose. One read from the device.
+
+        Where the first draws do not suffice more of the same race are looked at, which happens in flat laws.
+        """
+        times = None if self.draws == "topk" else race(q, rng)
+        total = q.sum(
+            -1, keepdim=True, dtype=torch.float64
+        )  # 1 but for the rounding of float32, which is 1 - S in tails
+        limit = min(self.n, q.shape[-1])
+        width = limit if not sites.depth else min(limit, _FIRST_DRAWS)
+        while True:
+            edges, ids = top_k(q, width) if times is None else _first(q, times, width)
+            found, drawn = torch.stack((edges / total, ids.double())).cpu().numpy()
+            if not np.isfinite(found[:, 0]).all():
+                raise NonFiniteLogitsError("the draft returned NaN or infinite logits")
+            values = sites.values(found)
+            if width == limit or not sites.wants_more(values):
+                return sites.add(drawn.astype(np.int64), found, values)
+            width = min(limit, 4 * width)
+
+    def _tree(self, sites: Sites, laws: list[Tensor]) -> TokenTree:
+        nodes, device = sites.chosen(), laws[0].device
+        self._slots = torch.from_numpy(nodes.slots)
+        rows = np.where(nodes.slots >= 0, nodes.slots + 1, -1)
+        rows[0] = 0  # the root's law is the first, those of other nodes follow in the order in which they were read
+        tokens, parents, law_rows = torch.from_numpy(np.stack((nodes.tokens, nodes.parents, rows))).to(device)
+        tree = tokens, parents, torch.from_numpy(nodes.edges).to(device, torch.float32)
+        if self.draws == "topk":  # such children follow no law that a rule could compare with p
+            return TokenTree(*tree)
+        return TokenTree(*tree, torch.cat(laws), law_rows)
+
+
+class DySpecThreshold(DySpec):
+    """Every sampling site whose value reaches `threshold`, layer by layer, at most n (Xiong et al., 2024, Algorithm 2).
+
+    `threshold` None is 1/n. Where a layer has more sites than the budget has room for, the most valuable are taken and
+    the tree ends. The printed loop runs `while v < t`, with which it would never begin; sites of v >= t are meant.
+    """
+
+    def __init__(
+        self,
+        *,
+        draft: AnyDraft,
+        n: int,
+        threshold: float | None = None,
+        max_depth: int = 32,
+        draws: str = "without_replacement",
+        draft_temperature: float = 0.6,
+    ) -> None:
+        super().__init__(draft=draft, n=n, max_depth=max_depth, draws=draws, draft_temperature=draft_temperature)
+        if threshold is not None and not threshold > 0:
+            raise ValueError(f"DySpec's threshold must be positive (or null for 1/n), not {threshold}")
+        self.threshold = 1 / n if threshold is None else threshold
+
+    def _sites(self, root: int) -> Sites:
+        return Sites(root, self.n, max_depth=self.max_depth, floor=self.threshold, settled=True)
+
+
+def _first(q: Tensor, times: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The first arrivals: their probabilities and ids."""
+    ids = times.topk(width, dim=-1, largest=False).indices
+    return q.gather(-1, ids), ids
