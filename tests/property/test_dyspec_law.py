@@ -134,8 +134,10 @@ MAKES = {
 }
 
 
-@pytest.mark.parametrize("rule", [MultiCandidate(), WithoutReplacement()], ids=lambda rule: type(rule).__name__)
-@pytest.mark.parametrize("name", MAKES)
+CELLS = [(name, MultiCandidate()) for name in MAKES] + [("heap_3", WithoutReplacement())]
+
+
+@pytest.mark.parametrize(("name", "rule"), CELLS, ids=[f"{name}-{type(rule).__name__}" for name, rule in CELLS])
 def test_the_next_three_tokens_have_the_targets_law(name, rule, monkeypatch):
     assert furthest(law_of_three(MAKES[name], rule, monkeypatch)) < TOLERANCE
 
