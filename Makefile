@@ -16,7 +16,7 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 
 .DEFAULT_GOAL := help
 .PHONY: help setup smoke plan test test-gpu lint format reproduce report lossless tiny tiny-eagle clean \
-	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-search bench-gpu
+	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-search bench-gpu
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -60,6 +60,12 @@ bench-xsum: reproduce  ## the same on XSum
 
 bench-overhead: setup  ## share of a step outside forwards; speed against transformers' generate, in pairs
 	$(BIN)/python -m bench.overhead $(ARGS)
+
+bench-attention: setup  ## time of attention over random trees by kernel and node order: ARGS="attention.heads=4"
+	$(BIN)/python -m bench.attention results_dir=$(RESULTS) $(ARGS)
+
+bench-tree-build: setup  ## microseconds of building a tree, by size, without forwards
+	$(BIN)/python -m bench.tree_build $(ARGS)
 
 bench-search: setup  ## time of Sequoia's tree search
 	$(BIN)/python -m bench.search

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.datasets import DatasetSpec
+from bench.names import unknown
 from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, EagleHead, ModelSpec
 from specdec_core.models.planted.law import Planting
 from specdec_core.models.ranks import world_size
+from specdec_core.node_order import NODE_ORDERS
 from specdec_core.sampling import Sampling
 from specdec_core.verifiers import Verifier
 
@@ -58,11 +60,14 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """How it is run. Of these dtype and attention are part of the cell's identity, and the placement if it has one."""
+    """How it is run. Of these dtype and attention are part of the cell's identity, and what is not at its default of
+    placement and node order.
+    """
 
     device: str = "auto"
     dtype: str = "auto"
     attention: str = "sdpa"
+    node_order: str = "creation"
     device_map: str | Mapping[str, str | int] | None = None
     tensor_parallel: bool = False
     draft_device: str | None = None
@@ -74,7 +79,12 @@ class Runtime:
     retry_failed: bool = False
     force: bool = False
     record_nodes: bool = False
+    record_masks: bool = False
     case_study: bool = False
+
+    def __post_init__(self) -> None:
+        if self.node_order not in NODE_ORDERS:
+            raise ValueError(unknown("runtime.node_order", self.node_order, NODE_ORDERS))
 
     @property
     def placement(self) -> dict[str, Any]:

@@ -48,6 +48,8 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
     }
     if placement := runtime_of(cfg).placement:
         config["runtime"]["placement"] = placement
+    if runtime["node_order"] != "creation":
+        config["runtime"]["node_order"] = runtime["node_order"]
     return config
 
 
@@ -112,6 +114,7 @@ def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
 def _calibration_identity(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
     """What acceptance depends on: models, dtype, and the prompts of the calibration part alone."""
     found = {axis: dict(identity(config)[axis]) for axis in ("pair", "dataset", "runtime")}
+    found["runtime"].pop("node_order", None)
     for key in ("part", "limit", "prompts_sha256"):
         found["dataset"].pop(key, None)
     if cfg.data_dir:
@@ -161,6 +164,7 @@ def runtime_of(cfg: DictConfig) -> Runtime:
         retry_failed=cfg.retry == "failed",
         force=cfg.force,
         record_nodes=cfg.record_nodes,
+        record_masks=cfg.record_masks,
         case_study=cfg.case_study,
     )
 

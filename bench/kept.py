@@ -8,15 +8,19 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import acceptance, datasets, forward_times, pairs
+import torch
+
+from bench import acceptance, attention_times, datasets, forward_times, pairs
 from bench.acceptance import AcceptanceRequest, AcceptanceVector
+from bench.attention_times import AttentionGrid
 from bench.cell import CalibrationPlan, PairSpec, Runtime
 from bench.datasets import DatasetSpec
 from bench.measurement import eos_token_ids, first_prompts
 from bench.parquet import hidden_name
 from bench.provenance import collect
-from bench.records import GrowthRow, LatencyRow
+from bench.records import AttentionRow, GrowthRow, LatencyRow
 from bench.store import Store, run_id
+from specdec_core.models.placement import resolve_device, resolve_dtype
 from specdec_core.models.ranks import agreed
 from specdec_core.sampling import Sampling
 from specdec_core.search import growth
@@ -95,6 +99,23 @@ def latency(setting: Setting) -> dict[str, dict[int, float]]:
         experiment.write("latency", key, [LatencyRow(**row) for row in records])
     medians = rows.groupby(["role", "num_tokens"])["forward_s"].median()
     return {role: medians[role].to_dict() for role in rows["role"].unique()}
+
+
+def attention(grid: AttentionGrid, runtime: Runtime, results_dir: Path, experiment: str) -> list[AttentionRow]:
+    """Times of attention over random trees on this device, measured unless they were; the rows go to the experiment."""
+    device = torch.device(resolve_device(runtime.device))
+    dtype = resolve_dtype(runtime.dtype, device)
+    store, key = Store(results_dir, FOLDER), attention_times.key(grid, device, dtype)
+
+    def measure() -> None:
+        rows = attention_times.rows(key, grid, device, dtype, progress=runtime.progress)
+        store.write("attention", key, rows)
+
+    _once(store, key, lambda: store.has("attention", key), measure, force=runtime.force)
+    records: Any = agreed(lambda: store.read("attention", [key])).to_dict("records")
+    rows = [AttentionRow(**row) for row in records]
+    Store(results_dir, experiment).write("attention", key, rows)
+    return rows
 
 
 def growth_rows(vector: AcceptanceVector, key: str) -> list[GrowthRow]:

@@ -9,8 +9,9 @@ import torch
 from torch import Generator
 
 from bench.audit import divergence_gap, first_divergence
-from bench.cell import Cell
+from bench.cell import Cell, Runtime
 from bench.datasets import Conversation, DatasetSpec
+from bench.masks import MaskRecorder
 from bench.nodes import NodeRecorder
 from bench.records import AUTOREGRESSIVE, METHOD
 from bench.rows import NO_AUDIT, Rows, failed_row, prompt_row, step_rows
@@ -37,11 +38,8 @@ class Turn:
 class Measurement:
     """Measures conversations of one cell with loaded models, into `rows`."""
 
-    def __init__(
-        self, cell: Cell, pair: Pair, rows: Rows, *, baseline: bool = True, record_nodes: bool = False
-    ) -> None:
-        self.cell, self.pair, self.rows = cell, pair, rows
-        self.baseline, self.record_nodes = baseline, record_nodes
+    def __init__(self, cell: Cell, pair: Pair, rows: Rows, runtime: Runtime) -> None:
+        self.cell, self.pair, self.rows, self.runtime = cell, pair, rows, runtime
         self.drafter = cell.build_drafter(pair.draft)
         self.eos = eos_token_ids(pair)
 
@@ -90,7 +88,7 @@ class Measurement:
 
     def _both_arms(self, turn: Turn) -> Generation:
         """Decode a turn in both arms, which take turns at going first, and write their rows."""
-        arms = [METHOD, AUTOREGRESSIVE] if self.baseline else [METHOD]
+        arms = [METHOD, AUTOREGRESSIVE] if self.runtime.baseline else [METHOD]
         if (crc32(turn.conversation.id.encode()) + turn.number) % 2:
             arms.reverse()
         done = {arm: self._decode(turn, arm, turn.max_new_tokens) for arm in arms}
@@ -99,11 +97,23 @@ class Measurement:
             audit = self._audit(turn, generation, done.get(AUTOREGRESSIVE))
             self.rows.prompts.append(prompt_row(*key, arm, len(turn.prompt), generation, **audit))
         self.rows.steps.extend(step_rows(*key, done[METHOD]))
-        if self.record_nodes:  # a pass of its own: the instrument would be in the measured time
-            recorder = NodeRecorder(self.cell.run_id, turn.conversation.id, turn.number, self.cell.sampling)
-            self._decode(turn, METHOD, turn.max_new_tokens, recorder)
-            self.rows.nodes.extend(recorder.rows)
+        if self.runtime.record_nodes or self.runtime.record_masks:
+            self._record(turn)
         return done[METHOD]
+
+    def _record(self, turn: Turn) -> None:
+        """A pass of its own, with the same random numbers: instruments would be in the measured time."""
+        key = (self.cell.run_id, turn.conversation.id, turn.number)
+        nodes, masks = NodeRecorder(*key, self.cell.sampling), MaskRecorder(*key, len(turn.prompt))
+        watches: list[Watch] = [*[nodes] * self.runtime.record_nodes, *[masks] * self.runtime.record_masks]
+
+        def watch(*judged: Any) -> None:
+            for each in watches:
+                each(*judged)
+
+        self._decode(turn, METHOD, turn.max_new_tokens, watch)
+        self.rows.nodes.extend(nodes.rows)
+        self.rows.masks.extend(masks.rows)
 
     def _decode(self, turn: Turn, arm: str, max_new_tokens: int, watch: Watch | None = None) -> Generation:
         method = arm == METHOD
@@ -116,6 +126,7 @@ class Measurement:
             sampling=self.cell.sampling,
             eos_token_ids=self.eos,
             allow_lossy=self.cell.allow_lossy,
+            node_order=self.runtime.node_order,
             rng=self._generator(turn, arm),
             watch=watch,
         )

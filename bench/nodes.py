@@ -1,6 +1,9 @@
 """Per-node events of a decoding run: what the draft thought of each node and what became of it."""
 
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from bench.records import NodeRow
 from specdec_core.models import ModelOutput
@@ -12,35 +15,34 @@ class NodeRecorder:
     """A watch for `generate` that turns every judged tree into rows."""
 
     def __init__(self, run_id: str, prompt_id: str, turn: int, sampling: Sampling) -> None:
-        self.run_id, self.prompt_id, self.turn = run_id, prompt_id, turn
+        self._turn: dict[str, Any] = {"run_id": run_id, "prompt_id": prompt_id, "turn": turn}
         self._law = Sampling(1.0) if sampling.greedy else sampling
         self.rows: list[NodeRow] = []
         self._step = 0
 
     def __call__(self, tree: TokenTree, target: ModelOutput, verdict: Verdict) -> None:
         """One row per drafted node."""
-        accepted = torch.zeros(tree.num_nodes, dtype=torch.bool)
-        accepted[verdict.path] = True
-        p = self._law.probs(target.logits)[tree.parents.clamp(min=0)].gather(-1, tree.tokens[:, None])[:, 0]
-        columns = (tree.parents, tree.depths, tree.edge_probs, tree.path_probs, p)
-        for node, (parent, depth, edge, path, target_prob) in enumerate(
-            zip(*(c.tolist() for c in columns), strict=True)
-        ):
-            if node == 0:
-                continue
-            self.rows.append(
-                NodeRow(
-                    run_id=self.run_id,
-                    prompt_id=self.prompt_id,
-                    turn=self.turn,
-                    step=self._step,
-                    node=node,
-                    depth=depth,
-                    edge_prob=edge,
-                    path_prob=path,
-                    target_prob=target_prob,
-                    parent_accepted=bool(accepted[parent]),
-                    accepted=bool(accepted[node]),
-                )
-            )
+        columns = {name: column[1:].tolist() for name, column in self._columns(tree, target, verdict).items()}
+        for values in zip(*columns.values(), strict=True):
+            self.rows.append(NodeRow(**self._turn, step=self._step, **dict(zip(columns, values, strict=True))))
         self._step += 1
+
+    def _columns(self, tree: TokenTree, target: ModelOutput, verdict: Verdict) -> dict[str, Tensor]:
+        """The columns of the rows that are not the step's, of all nodes; the root's are not used."""
+        above = tree.parents.clamp(min=0)
+        accepted = torch.zeros(tree.num_nodes, dtype=torch.bool, device=above.device)
+        accepted[verdict.path] = True
+        p = self._law.probs(target.logits)
+        if target.root_probs is not None:
+            p[0] = target.root_probs  # sampling settings applied already
+        return {
+            "node": torch.arange(tree.num_nodes),
+            "parent": tree.parents,
+            "rank": (tree.parents[:, None] == tree.parents).tril(-1).sum(-1),
+            "depth": tree.depths,
+            "edge_prob": tree.edge_probs,
+            "path_prob": tree.path_probs,
+            "target_prob": p[above, tree.tokens],
+            "parent_accepted": accepted[above],
+            "accepted": accepted,
+        }

@@ -73,6 +73,7 @@ class RunRow:
     device_name: str
     dtype: str
     attention: str
+    node_order: str | None = None  # of a tree in the target's forward; None in files of before there was a choice
     num_threads: int
     slurm_job_id: str | None
     slurm_array_task_id: str | None
@@ -137,12 +138,34 @@ class NodeRow:
     turn: int
     step: int
     node: int
+    parent: int | None = None  # a node of the same step, 0 the root; None in files of before it was kept, like `rank`
+    rank: int | None = None  # place among its siblings in draft order, from 0
     depth: int
     edge_prob: float  # q(node | parent)
     path_prob: float
     target_prob: float  # p(node | parent) at the run's temperature; at temperature 0: of the untempered target
     parent_accepted: bool
     accepted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaskRow:
+    """The attention mask of one decoding step's tree in one node order (written on request), root included.
+
+    A virtual root is not fed to the target, so that it is part of the prefix here.
+    """
+
+    run_id: str
+    prompt_id: str
+    turn: int
+    step: int
+    num_nodes: int  # rows of the mask
+    num_prefix: int  # cached tokens before the tree, which all of them see
+    order: str  # heap | creation | dfs | heavy_path
+    block: int  # rows and columns of a block
+    num_blocks: int  # with an entry that is seen, key blocks counted from the first cached token (`full`)
+    num_tree_blocks: int  # of the nodes among themselves (`tree`)
+    parents: list[int]  # of every row, in this order; -1 where it is no row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +182,32 @@ class LatencyRow:
     num_prefix: int
     repeat: int
     forward_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionRow:
+    """Time of one attention of a batch of one over a random tree, and the blocks of its mask (written by `bench.kept`).
+
+    Block counts are named as in `MaskRow`.
+    """
+
+    run_id: str
+    device_name: str
+    dtype: str
+    kernel: str  # tree_triton | sdpa | manual | flex_attention
+    num_nodes: int  # queries: the tree's nodes, root included
+    num_prefix: int
+    order: str  # creation | dfs | heavy_path
+    block: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    tree: int  # its number; the generator's seed is the grid's and this
+    num_blocks: int
+    num_tree_blocks: int
+    repeats: int
+    prepare_s: float  # what is done once per forward for its mask, whatever the number of layers
+    forward_s: float  # median of the repeats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +261,9 @@ TABLES: dict[str, type] = {
     "prompts": PromptRow,
     "steps": StepRow,
     "nodes": NodeRow,
+    "masks": MaskRow,
     "latency": LatencyRow,
+    "attention": AttentionRow,
     "acceptance": AcceptanceRow,
     "growth": GrowthRow,
 }

@@ -13,7 +13,7 @@ from bench import datasets, metrics, provenance, stats
 from bench.audit import output_sha256
 from bench.cell import Cell, Runtime
 from bench.datasets import Conversation
-from bench.records import AUTOREGRESSIVE, METHOD, SCHEMA_VERSION, NodeRow, PromptRow, RunRow, StepRow
+from bench.records import AUTOREGRESSIVE, METHOD, SCHEMA_VERSION, MaskRow, NodeRow, PromptRow, RunRow, StepRow
 from specdec_core.engine import Generation
 
 
@@ -24,6 +24,7 @@ class Rows:
     prompts: list[PromptRow] = field(default_factory=list)
     steps: list[StepRow] = field(default_factory=list)
     nodes: list[NodeRow] = field(default_factory=list)
+    masks: list[MaskRow] = field(default_factory=list)
 
     def running(self) -> str:
         """MAL and speedup so far, for the progress bar."""
@@ -158,6 +159,7 @@ def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRo
         seed=cell.seed,
         max_new_tokens=cell.max_new_tokens,
         config=json.dumps(cell.config, sort_keys=True),
+        node_order=runtime.node_order,
         predicted_mal=cell.predicted_mal,
         predicted_speedup=cell.predicted_speedup,
         **rows.aggregates(),

@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from bench import calibration, kept, pairs, resolvers, runner
+from bench import attention_times, calibration, kept, pairs, resolvers, runner
 from bench.cell import Runtime
 from bench.configs import cell_of, runtime_of, scientific_config, setting_of
 from bench.names import unknown
@@ -60,6 +60,10 @@ def _execute(cfg: DictConfig, job: int) -> str:
         torch.set_num_threads(runtime.num_threads)
     if cfg.measure == "cells":
         return runner.run_cell(cell_of(cfg), runtime, store)
+    if cfg.measure == "attention":
+        grid = hydra.utils.instantiate(cfg.attention, _convert_="all")
+        print(attention_times.summary(kept.attention(grid, runtime, Path(cfg.results_dir), cfg.name), grid))
+        return runner.OK
     config = scientific_config(cfg)
     setting = setting_of(cfg, config)
     if cfg.measure == "latency":
@@ -69,7 +73,7 @@ def _execute(cfg: DictConfig, job: int) -> str:
         draws = resolvers.draws_for_rule(_root_=cfg)
         calibration.measure_acceptance(setting, config["verifier"]["name"], hydra.utils.instantiate(rule), draws)
     else:
-        raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance")))
+        raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance", "attention")))
     return runner.OK
 
 

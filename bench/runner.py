@@ -53,7 +53,9 @@ def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
     if runtime.force or status != OK:
         return True
     lacks_baseline = runtime.baseline and runs["autoregressive_tokens_per_s"].isna().all()
-    return bool(lacks_baseline) or (runtime.record_nodes and not store.has("nodes", cell.run_id))
+    recorded = {"nodes": runtime.record_nodes, "masks": runtime.record_masks}
+    lacks_rows = any(asked and not store.has(table, cell.run_id) for table, asked in recorded.items())
+    return bool(lacks_baseline) or lacks_rows
 
 
 def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
@@ -93,6 +95,8 @@ def _write(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outc
     store.write("steps", cell.run_id, rows.steps)
     if runtime.record_nodes:
         store.write("nodes", cell.run_id, rows.nodes)
+    if runtime.record_masks:
+        store.write("masks", cell.run_id, rows.masks)
     store.write("runs", cell.run_id, [run_row(cell, runtime, rows, outcome)])
 
 
@@ -103,7 +107,7 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     pair = pairs.loaded(cell.pair, runtime)
     outcome.device, outcome.dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
     outcome.attention = pair.target.attention
-    measurement = Measurement(cell, pair, rows, baseline=runtime.baseline, record_nodes=runtime.record_nodes)
+    measurement = Measurement(cell, pair, rows, runtime)
     outcome.draws = measurement.drafter.draws
     outcome.target_revision, outcome.draft_revision = (
         getattr(model.config, "_commit_hash", None) if model else None for model in (pair.target, pair.draft)

@@ -45,9 +45,11 @@ class Results:
     prompts: pd.DataFrame
     steps: pd.DataFrame
     nodes: pd.DataFrame
+    masks: pd.DataFrame
     latency: pd.DataFrame
     acceptance: pd.DataFrame
     growth: pd.DataFrame
+    attention: pd.DataFrame
 
 
 def run_id(config: Mapping[str, Any]) -> str:
@@ -92,9 +94,9 @@ class Store:
         return self._path(table, run_id).exists()
 
     def forget(self, run_id: str) -> None:
-        """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or old nodes on new rows."""
+        """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or instrument on new rows."""
         with _explained(self.folder):
-            for table in ("runs", "nodes"):
+            for table in ("runs", "nodes", "masks"):
                 self._path(table, run_id).unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -126,7 +128,7 @@ def load(root: Path, experiment: str, pair: str | None = None, dataset: str | No
     """Tables of an experiment, of one pair or dataset if asked; of the runs of the same cell the newest counts.
 
     Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone, `acceptance` and
-    `growth` also by dataset.
+    `growth` also by dataset. Times of attention belong to neither.
     """
     store = Store(root, experiment)
     latency = _where(store.read("latency"), pair=pair)
@@ -135,8 +137,10 @@ def load(root: Path, experiment: str, pair: str | None = None, dataset: str | No
     )
     runs = runs.sort_values("created_utc", kind="stable")
     runs = runs.drop_duplicates(list(CELL), keep="last", ignore_index=True)
-    prompts, steps, nodes = (store.read(table, runs["run_id"]) for table in ("prompts", "steps", "nodes"))
-    return Results(runs, prompts, steps, nodes, latency, acceptance, growth)
+    prompts, steps, nodes, masks = (
+        store.read(table, runs["run_id"]) for table in ("prompts", "steps", "nodes", "masks")
+    )
+    return Results(runs, prompts, steps, nodes, masks, latency, acceptance, growth, store.read("attention"))
 
 
 def _where(frame: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:

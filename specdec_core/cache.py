@@ -48,9 +48,13 @@ class KVCache(Cache):
         self.length = min(self.length, length)
 
     def commit(self, start: int, kept: Tensor) -> None:
-        """Of the tokens from slot `start` on keep those at offsets `kept` (ascending, on the host)."""
+        """Of the tokens from slot `start` on keep those at offsets `kept` (ascending).
+
+        On the host it costs nothing where they stand in place already; offsets on a device are not looked at.
+        """
         count = kept.shape[0]
-        if count and int(kept[-1]) != count - 1:  # otherwise they stand in place already
+        in_place = kept.device.type == "cpu" and (not count or int(kept[-1]) == count - 1)
+        if not in_place:
             for buffer in self._buffers:
                 slots = (kept + start).to(buffer.device)
                 buffer[..., start : start + count, :] = buffer.index_select(-2, slots)

@@ -12,6 +12,7 @@ from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
 from specdec_core.generation import Generation, Output, Step, Trace
 from specdec_core.layout import tree_layout
 from specdec_core.models.causal_lm import CausalLM, ModelOutput
+from specdec_core.node_order import Placed, placed
 from specdec_core.sampling import Sampling
 from specdec_core.timing import Clock
 from specdec_core.tree import TokenTree, Verdict
@@ -34,12 +35,14 @@ def generate(
     sampling: Sampling | None = None,
     eos_token_ids: Collection[int] = (),
     allow_lossy: bool = False,
+    node_order: str = "creation",
     rng: Generator | None = None,
     watch: Watch | None = None,
 ) -> Generation:
     """Decode `prompt_ids` speculatively: greedily by default, lossless unless `allow_lossy`.
 
-    `rng` lives on the target's device; None is seeded with 0. PromptError or PairError say what cannot be decoded,
+    `node_order` (one of `NODE_ORDERS`) is how a tree's nodes stand in the target's forward; nothing else sees it. `rng`
+    lives on the target's device; None is seeded with 0. PromptError or PairError say what cannot be decoded,
     NonFiniteLogitsError in which step a model returned nonsense.
     """
     sampling, rng = sampling or Sampling(), rng or torch.Generator(target.device).manual_seed(0)
@@ -54,13 +57,14 @@ def generate(
         context.clock.next_step()
         with span("grow"):
             tree = drafter.grow(context).to(target.device)
-        scored = _score(target, tree, context)
+            fed = placed(tree, node_order)
+        scored = _score(target, fed, context)
         with span("judge"):
             verdict = _judge(verifier, tree, scored, sampling, context)
         if watch:
             watch(tree, scored, verdict)
         with span("commit"):
-            new = _commit(target, drafter, tree, verdict, scored, context)
+            new = _commit(target, drafter, fed, verdict, scored, context)
         trace.add(tree, verdict, *output.extend(new))
     return trace.generation(output, context.clock)
 
@@ -144,9 +148,12 @@ def _prefill(target: CausalLM, drafter: Drafter, context: Context, sampling: Sam
     return [first]
 
 
-def _score(target: CausalLM, tree: TokenTree, context: Context) -> ModelOutput:
-    """One target forward over the tree; a row per node. A virtual root is not fed again: its law is known already."""
-    span, virtual = context.clock.span, int(context.virtual)
+def _score(target: CausalLM, fed: Placed, context: Context) -> ModelOutput:
+    """One target forward over the tree; a row per node, as they were drafted.
+
+    A virtual root is not fed again: its law is known already. It stands first in every order.
+    """
+    span, virtual, tree = context.clock.span, int(context.virtual), fed.tree
     with span("layout"):
         target.cache.truncate(len(context.tokens) - 1 + virtual)
         layout = tree_layout(
@@ -157,7 +164,13 @@ def _score(target: CausalLM, tree: TokenTree, context: Context) -> ModelOutput:
             dtype=target.dtype,
         )
     with span("score"):
-        scored = target(tree.tokens[virtual:], layout)
+        scored = _with_root(target(tree.tokens[virtual:], layout), context)
+        hidden = None if scored.hidden is None else fed.restored(scored.hidden)
+        return ModelOutput(fed.restored(scored.logits), hidden, scored.root_probs)
+
+
+def _with_root(scored: ModelOutput, context: Context) -> ModelOutput:
+    """The rows of a tree: a virtual root's come from what is known of it."""
     if context.next_probs is None:
         return scored
     logits = torch.cat((context.next_probs.log()[None].to(scored.logits.dtype), scored.logits))
@@ -175,11 +188,12 @@ def _judge(verifier: Verifier, tree: TokenTree, scored: ModelOutput, sampling: S
 
 
 def _commit(
-    target: CausalLM, drafter: Drafter, tree: TokenTree, verdict: Verdict, scored: ModelOutput, context: Context
+    target: CausalLM, drafter: Drafter, fed: Placed, verdict: Verdict, scored: ModelOutput, context: Context
 ) -> tuple[int, ...]:
     """Keep the path in the caches and return its tokens. A virtual root was in the cache before the tree."""
-    fed = tree.num_nodes - int(context.virtual)
-    target.cache.commit(target.cache.length - fed, verdict.path[1:] - 1 if context.virtual else verdict.path)
+    start = target.cache.length - (fed.tree.num_nodes - int(context.virtual))
+    slots = fed.slots(verdict.path)
+    target.cache.commit(start, slots[1:] - 1 if context.virtual else slots)
     drafter.observe(verdict, scored)
     _await_draft(target, drafter)
     return context.advance(verdict, scored.hidden)

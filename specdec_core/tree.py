@@ -1,9 +1,10 @@
 """The two values that everything passes around: a drafted tree and the verdict on it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 
@@ -61,10 +62,15 @@ class TokenTree:
     @property
     def path_probs(self) -> Float[Tensor, " nodes"]:
         """Product of edge probabilities from the root, in float64; 1 at the root."""
-        product = self.edge_probs.double()
+        return self.along_paths(self.edge_probs.double(), torch.mul)
+
+    def along_paths(
+        self, values: Shaped[Tensor, " nodes"], combine: Callable[[Tensor, Tensor], Tensor]
+    ) -> Shaped[Tensor, " nodes"]:
+        """Each node's value combined with those of its ancestors; the root's must change none (0 in a sum)."""
         for jump in self._jumps():
-            product = product * product[jump]
-        return product
+            values = combine(values, values[jump])
+        return values
 
     @property
     def expected_acceptance(self) -> Float[Tensor, ""]:

@@ -23,7 +23,12 @@ from bench.plan.jobs import Job, jobs_of, sweep
 from bench.run import CONF, check_choices
 from specdec_core.models.placement import resolve_dtype
 
-KINDS = {"cells": "cell", "acceptance": "acceptance vector", "latency": "forward-time table"}
+KINDS = {
+    "cells": "cell",
+    "acceptance": "acceptance vector",
+    "latency": "forward-time table",
+    "attention": "attention table",
+}
 HOURS = f"""\
 All answers as long as they may be; prefills left out. A cell: tokens x (T(1) for the baseline + (T(n + 1) + depth x
 D(1)) / MAL); a vector: tokens x (T(1) + D(1)). T and D: seconds of a forward of target and draft; n and depth: the
@@ -70,7 +75,7 @@ def make(arguments: Sequence[str]) -> Plan:
         bases = [cells[0], *(compose("config", [*batch[0], f"pair={name}"]) for name in names[1:])]
     found = [job for cfg in cells for job in jobs_of(cfg)]
     jobs = [job for job in found if job.measure == "cells"]
-    for kind in ("acceptance", "latency"):  # cells share what they are calibrated with
+    for kind in ("acceptance", "latency", "attention"):  # cells share what they are calibrated with
         jobs += dict.fromkeys(job for job in found if job.measure == kind)
     cfg = cells[0]
     dtype = torch.bfloat16 if cfg.runtime.dtype == "auto" else resolve_dtype(cfg.runtime.dtype, torch.device("cpu"))

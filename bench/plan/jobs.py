@@ -28,7 +28,7 @@ class Job:
     """A cell, an acceptance vector, or a table of forward times. Numbers of tokens are upper bounds."""
 
     measure: str
-    """cells | acceptance | latency"""
+    """cells | acceptance | latency | attention"""
     method: str
     what: str
     """The dataset, for the eye."""
@@ -70,8 +70,10 @@ def jobs_of(cfg: DictConfig) -> list[Job]:
         return [_timing(plain)]
     if cfg.measure == "acceptance":
         return [_vector(cfg, plain, plain["verifier"]["name"])]
+    if cfg.measure == "attention":
+        return [_attention(plain)]
     if cfg.measure != "cells":
-        raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance")))
+        raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance", "attention")))
     words = _words(plain["drafter"])
     greedy = Sampling(plain["decoding"]["temperature"]).greedy
     rule = "target_sample" if greedy else "without_replacement"
@@ -97,7 +99,7 @@ def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
         tokens=tokens,
         context=_context(spec, new),
         baseline=plain["runtime"]["baseline"],
-        passes=2 if plain["record_nodes"] else 1,
+        passes=2 if plain["record_nodes"] or plain["record_masks"] else 1,
     )
 
 
@@ -138,6 +140,13 @@ def _timing(plain: Mapping[str, Any]) -> Job:
         context=grid["num_prefix"],
         forwards=tuple(sizes) * rounds,
     )
+
+
+def _attention(plain: Mapping[str, Any]) -> Job:
+    """Of no model: it counts for nothing in hours."""
+    grid = plain["attention"]
+    prompts = f"{grid['trees']} random trees of each of {len(grid['num_tokens'])} sizes; no model is loaded"
+    return replace(_timing(plain), measure="attention", what="attention alone", prompts=prompts, nodes=0, forwards=())
 
 
 def _words(drafter: Mapping[str, Any]) -> set[str]:

@@ -11,6 +11,13 @@ from typing import Any
 
 from bench import store
 from bench.report import case_study, smoke
+from bench.report.dyspec.attention import attention_figure, attention_table
+from bench.report.dyspec.layouts import LAYOUTS as DYSPEC
+from bench.report.dyspec.mask_blocks import blocks_by_prefix
+from bench.report.dyspec.masks import ORDERS, tree_masks
+from bench.report.dyspec.probabilities import probabilities
+from bench.report.dyspec.step_times import STEP
+from bench.report.dyspec.tree_sizes import tree_sizes
 from bench.report.figures.expected_actual import expected_actual
 from bench.report.figures.frequency import acceptance_by_probability
 from bench.report.figures.latency import SEQUOIA_TITLE, forward_time
@@ -22,10 +29,10 @@ from bench.report.outputs import NoResultsError, Output
 from bench.report.sequoia.by_rule import speedup_by_temperature
 from bench.report.sequoia.by_size import speedup_by_size
 from bench.report.sequoia.formulas import formula_table
-from bench.report.sequoia.layouts import LAYOUTS
+from bench.report.sequoia.layouts import LAYOUTS as SEQUOIA
 from bench.report.sequoia.rejection import rejection_rates
-from bench.report.sequoia.speedups import speedup_table
 from bench.report.sequoia.tokens_by_size import tokens_by_size
+from bench.report.speedups.table import speedup_table
 
 DATASETS = ("mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 """Datasets that have an experiment of their own, `bench/<dataset>`, for any pair."""
@@ -35,7 +42,7 @@ Builder = Callable[[Any], list[Output]]
 def read_results(folder: Path, pair: str | None) -> store.Results:
     """The tables in an experiment's folder; NoResultsError if nothing was measured there."""
     results = store.load(folder.parent, folder.name, pair=pair)
-    if results.runs.empty and results.latency.empty and results.acceptance.empty:
+    if all(table.empty for table in (results.runs, results.latency, results.acceptance, results.attention)):
         raise NoResultsError(f"there are none in {folder}")
     return results
 
@@ -67,7 +74,7 @@ ARTIFACTS: dict[str, Artifact] = {
     "opt_tree/fig11": Artifact(partial(acceptance_by_probability, "fig11")),
     "sequoia/table1": Artifact(partial(formula_table, "table1")),
     "sequoia/table2": Artifact(partial(formula_table, "table2")),
-    **{f"sequoia/{name}": Artifact(partial(speedup_table, name)) for name in LAYOUTS},
+    **{f"sequoia/{name}": Artifact(partial(speedup_table, name, layout)) for name, layout in SEQUOIA.items()},
     "sequoia/fig1": Artifact(partial(tokens_by_size, "fig1")),
     "sequoia/fig2": Artifact(partial(tokens_by_size, "fig2")),
     "sequoia/fig3": Artifact(partial(rejection_rates, "fig3")),
@@ -75,6 +82,15 @@ ARTIFACTS: dict[str, Artifact] = {
     "sequoia/fig5a": Artifact(partial(tokens_by_size, "fig5a")),
     "sequoia/fig5b": Artifact(partial(speedup_by_temperature, "fig5b")),
     "sequoia/fig5c": Artifact(partial(speedup_by_size, "fig5c")),
+    **{f"dyspec/{name}": Artifact(partial(speedup_table, name, layout)) for name, layout in DYSPEC.items()},
+    "dyspec/fig2": Artifact(partial(probabilities, "fig2")),
+    "dyspec/fig4": Artifact(partial(time_by_phase, "fig4", pies=STEP)),
+    "dyspec/fig5": Artifact(partial(tree_sizes, "fig5")),
+    "dyspec/fig6": Artifact(partial(tree_masks, "fig6", orders=("heap", "dfs"), block=8)),
+    "dyspec/fig7": Artifact(partial(tree_masks, "fig7", orders=tuple(ORDERS), block=32)),
+    "dyspec/table5": Artifact(partial(attention_table, "table5")),
+    "dyspec/fig8": Artifact(partial(attention_figure, "fig8")),
+    "dyspec/fig9": Artifact(partial(blocks_by_prefix, "fig9")),
     **{f"bench/{name}": Artifact(partial(dataset_table, name)) for name in DATASETS},
     "smoke": Artifact(smoke.smoke),
 }

@@ -81,6 +81,10 @@ class Block:
         """The drafted nodes of a run; empty if they were not recorded."""
         return _rows(self.results.nodes, run_id)
 
+    def masks(self, run_id: str) -> pd.DataFrame:
+        """The masks of a run's trees; empty if they were not recorded."""
+        return _rows(self.results.masks, run_id)
+
 
 def blocks(results: Results, *, across: Sequence[str] = ()) -> list[Block]:
     """All blocks, in the order in which their pairs were first run; `across` names cell columns that are swept.

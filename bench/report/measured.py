@@ -16,6 +16,8 @@ _LABELS = {
     "autoregressive": "None (autoregressive)",
     "binary": "Binary",
     "chain": "Chain",
+    "dyspec": "DySpec",
+    "dyspec_threshold": "DySpec, threshold",
     "eagle_tree": "EAGLE tree",
     "eagle2": "EAGLE-2",
     "opt_tree": "OPT-Tree",

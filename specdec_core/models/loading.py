@@ -24,6 +24,7 @@ from specdec_core.models.placement import (
     with_embedding,
 )
 from specdec_core.models.spec import KINDS, ModelSpec, Pair
+from specdec_core.models.tree_attention import check_attention
 
 
 def load_pair(
@@ -58,6 +59,7 @@ def load_pair(
         check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
     head = read_eagle(specs[1], configs[0]) if specs[-1].kind == "eagle" else None
     check_map(where.device_map, configs[0])
+    check_attention(attention, filter(None, (where.device, where.draft)), configs)
     check_memory(specs_read, configs, where, kind)
     # sdpa is transformers' own default, which falls back to eager for models that have no other (BLOOM)
     options = {"dtype": kind, "attn_implementation": None if attention == "sdpa" else attention}

@@ -25,6 +25,8 @@ METHODS = {
     "eagle_tree",
     "k_sequences",
     "branching",
+    "dyspec",
+    "dyspec_threshold",
     "opt_tree",
     "eagle2",
     "sequoia",
@@ -79,8 +81,8 @@ def test_names_are_file_names(group):
 def test_every_cell_of_every_experiment_composes(experiment):
     config = composed(f"experiment={experiment}", "pair=tiny")
     assert config.pair.name == "tiny"
-    assert config.name.startswith(("opt_tree/", "sequoia/", "bench/", "smoke"))
-    if experiment.startswith(("opt_tree/", "sequoia/")):
+    assert config.name.startswith(("opt_tree/", "sequoia/", "dyspec/", "bench/", "smoke"))
+    if experiment.startswith(("opt_tree/", "sequoia/", "dyspec/")):
         assert config.name == experiment
     assert set(config.get("pairs", [])) <= set(names("pair"))
     batch = cells(experiment, "pair=tiny")
@@ -96,6 +98,36 @@ def test_table_1_has_six_cells_per_pair():
     assert chosen == {"autoregressive", "binary", "eagle25", "opt_tree", "opt_tree_n50", "opt_tree_n60"}
 
 
+@pytest.mark.parametrize(
+    ("table", "datasets", "drafters", "nodes"),
+    [
+        *((f"table{number}", 5, {"dyspec", "sized_sequoia", "spec_infer_8x8"}, 64) for number in (1, 2, 3)),
+        ("table4", 3, {"dyspec_threshold", "sized_sequoia", "spec_infer_16x48"}, 768),
+    ],
+)
+def test_dyspecs_tables_compare_trees_of_one_size(table, datasets, drafters, nodes):
+    rows = published.find("dyspec", table)
+    configs = [composed(*cell) for cell in cells(f"dyspec/{table}")]
+    settings = {(config.dataset.name, config.decoding.temperature) for config in configs}
+    assert settings == set(zip(rows["dataset"], rows["temperature"], strict=True))
+    assert len(settings) == 2 * datasets
+    assert len(configs) == 2 * datasets * len(drafters)
+    assert {config.drafter.name for config in configs} == drafters
+    for config in configs:
+        shape = config.drafter.get("shape")
+        assert (shape.num_sequences * shape.depth if shape else config.drafter.n) == nodes
+        assert config.decoding.max_new_tokens == 128
+        assert config.dataset.part == "evaluation"  # Sequoia's tree is chosen on the other part
+        assert config.pair.target.offload == (table in ("table3", "table4"))
+
+
+def test_dyspec_draws_at_its_own_temperature_also_for_greedy_decoding():
+    for decoding in ("greedy", "t06", "t1"):
+        found = plain(composed("drafter=dyspec", "verifier=by_draws", f"decoding={decoding}"))
+        assert (found["drafter"]["draws"], found["drafter"]["draft_temperature"]) == ("without_replacement", 0.6)
+        assert found["verifier"]["name"] == "without_replacement"
+
+
 def test_the_command_line_replaces_what_an_experiment_sweeps():
     assert len(cells("opt_tree/fig8", "pair=tiny")) == 10
     assert len(cells("opt_tree/fig8", "pair=tiny", "drafter.delta=0.2,0.3")) == 2
@@ -109,7 +141,8 @@ def test_every_pair_goes_with_every_drafter():
         for drafter in names("drafter"):
             parts = {"pair": composed(f"pair={pair}").pair, "drafter": composed(f"drafter={drafter}").drafter}
             both = plain(OmegaConf.merge(base, {"drafter": None}, parts))
-            expected = both["pair"]["draft_temperature"]
+            own = both["pair"]["draft_temperature"]
+            expected = 0.6 if drafter.startswith("dyspec") else own  # DySpec's paper fixes it, whatever the pair
             assert drafter == "autoregressive" or both["drafter"]["draft_temperature"] == expected
 
 
@@ -132,9 +165,8 @@ def test_pairs_are_complete(name):
 
 
 def test_the_tables_name_the_pairs_of_the_paper():
-    for paper, table in [("opt_tree", f"table{k}") for k in (1, 2, 3)] + [
-        ("sequoia", f"table{k}") for k in (3, 4, 5, 6, 7)
-    ]:
+    numbers = {"opt_tree": (1, 2, 3), "sequoia": (3, 4, 5, 6, 7), "dyspec": (1, 2, 3, 4)}
+    for paper, table in [(name, f"table{number}") for name, found in numbers.items() for number in found]:
         pairs = [composed(f"pair={name}").pair.published for name in composed(f"experiment={paper}/{table}").pairs]
         rows = published.find(paper, table)
         printed = set(zip(rows.target, rows.draft, strict=True)) - {(target, "none") for target in rows.target}

@@ -112,6 +112,7 @@ def powers_of_two(axes: Axes, sizes: Iterable[float]) -> None:
     axes.set_xlim(2 ** (min(exponents) - 0.3), 2 ** (max(exponents) + 0.3))
 
 
-def legend_below(axes: Axes, columns: int = 2) -> None:
-    """The legend under the x axis, where it hides nothing."""
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.6 / (axes.bbox.height / axes.figure.dpi)), ncols=columns)
+def legend_below(axes: Axes, columns: int = 2, **given: Any) -> None:
+    """The legend under the x axis, where it hides nothing; `handles` may name what is in it."""
+    below = (0.5, -0.6 / (axes.bbox.height / axes.figure.dpi))
+    axes.legend(loc="upper center", bbox_to_anchor=below, ncols=columns, **given)

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 
 from bench import published
 from bench.report import tables
-from bench.report.sequoia.arms import params_of
 from bench.report.sequoia.panels import Panel
 from bench.report.sequoia.structures import K_SEQUENCES, SEQUOIA, Structure
+from bench.report.speedups.arms import params_of
 
 COLUMNS = ("gain F(T)", "gain MAL", "gain published")
 LEGEND = {

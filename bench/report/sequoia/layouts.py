@@ -1,23 +1,38 @@
-"""Sequoia, Tables 3 to 7: their titles, columns and how a row finds the paper's."""
+"""Sequoia, Tables 3 to 7: their titles, columns, and what their paper leaves open or says in its text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
-from bench.report.sequoia.arms import Arm
+import pandas as pd
+
+from bench import published
+from bench.records import AUTOREGRESSIVE
+from bench.report import tables
+from bench.report.blocks import Block
+from bench.report.speedups.arms import Arm, seconds_per_token
+from bench.report.speedups.layout import Layout
+
+PAPER = "sequoia"
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """One table: its arms and what it shows beside speedup and tokens per step."""
+def _unstated(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+    yield "The paper states neither dataset nor temperature of Table 3; its numbers stand beside every setting."
 
-    title: str
-    arms: tuple[Arm, ...]
-    match: tuple[str, ...] = ("dataset", "temperature")  # what the paper states of a row's setting
-    tree: bool = True  # the tree of the first arm, and what was predicted for it
-    top_p: bool = False
-    seconds: bool = False
+
+def _one_tree(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+    yield "One tree for all rules, the children drawn as each rule demands."
+
+
+def _without_a_tree(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+    plain = published.find(PAPER, "claim_text", method="autoregressive", params="offload=true;system=sequoia_offload")
+    for block in found:
+        prompts = block.results.prompts[block.results.prompts["run_id"].isin(block.runs["run_id"])]
+        seconds = tables.interval(seconds_per_token(prompts, AUTOREGRESSIVE), 4)
+        yield (
+            f"Offloaded without a tree, {block.name}: {seconds} s/token; "
+            f"the paper's text: {plain['value'].iloc[0]:g} s/token (Llama-2-70B, L40)."
+        )
 
 
 _CHOSEN = Arm("Sequoia", ("sequoia_hardware", "sequoia"), "sequoia")
@@ -28,6 +43,7 @@ _SPEC_INFER = {
 _ON_CHIP = (_CHOSEN, _SPEC_INFER["5x8"], _SPEC_INFER["8x8"])
 LAYOUTS: Mapping[str, Layout] = {
     "table3": Layout(
+        PAPER,
         "Sequoia Table 3: hardware-aware tree against fixed sizes",
         (
             Arm("hardware-aware", ("sequoia_hardware",), "sequoia", {"selection": "hardware_aware"}),
@@ -35,12 +51,18 @@ LAYOUTS: Mapping[str, Layout] = {
             Arm("N=256", ("sequoia",), "sequoia", {"selection": "fixed", "size": "256"}, 256),
         ),
         match=(),
+        remarks=_unstated,
     ),
-    "table4": Layout("Sequoia Table 4: on-chip results (the paper: A100)", _ON_CHIP),
+    "table4": Layout(PAPER, "Sequoia Table 4: on-chip results (the paper: A100)", _ON_CHIP),
     "table5": Layout(
-        "Sequoia Table 5: offloaded target (the paper: L40)", (_CHOSEN, _SPEC_INFER["16x48"]), seconds=True
+        PAPER,
+        "Sequoia Table 5: offloaded target (the paper: L40)",
+        (_CHOSEN, _SPEC_INFER["16x48"]),
+        seconds=True,
+        remarks=_without_a_tree,
     ),
     "table6": Layout(
+        PAPER,
         "Sequoia Table 6: rules of acceptance by top-p, one tree",
         (
             Arm("Sequoia", ("without_replacement",), "sequoia"),
@@ -50,6 +72,7 @@ LAYOUTS: Mapping[str, Layout] = {
         ),
         tree=False,
         top_p=True,
+        remarks=_one_tree,
     ),
-    "table7": Layout("Sequoia Table 7: on-chip results (the paper: L40)", _ON_CHIP),
+    "table7": Layout(PAPER, "Sequoia Table 7: on-chip results (the paper: L40)", _ON_CHIP),
 }

@@ -11,8 +11,8 @@ from bench import published
 from bench.report import tables
 from bench.report.blocks import Block
 from bench.report.measured import method_label
-from bench.report.sequoia.arms import cell, params_of
 from bench.report.sequoia.vectors import rule_index, rule_label
+from bench.report.speedups.arms import cell, params_of
 from bench.stats import Interval
 
 _SEQUOIA = "without_replacement"

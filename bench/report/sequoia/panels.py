@@ -9,9 +9,9 @@ import pandas as pd
 
 from bench.report.blocks import Block, blocks, drafter_params, setting
 from bench.report.outputs import NoResultsError
-from bench.report.sequoia.arms import Cell, cell
 from bench.report.sequoia.structures import Structure
 from bench.report.sequoia.vectors import Vector, growth, vectors, words
+from bench.report.speedups.arms import Cell, cell
 from bench.stats import Interval
 from bench.store import Results
 

@@ -9,8 +9,8 @@ import pandas as pd
 from bench.report import definitions, tables
 from bench.report.blocks import Block, scale
 from bench.report.measured import method_label
-from bench.report.sequoia.arms import cell
 from bench.report.sequoia.vectors import rule_label
+from bench.report.speedups.arms import cell
 from bench.report.tables import Table
 
 COLUMNS = (

@@ -24,6 +24,7 @@ from specdec_core.models.placement import Placement
 from specdec_core.models.planted.law import Law, Planting, draw_law
 from specdec_core.models.planted.tokenizer import planted_tokenizer
 from specdec_core.models.spec import ModelSpec, Pair
+from specdec_core.models.tree_attention import check_attention
 
 SHARPNESS = 2.0
 """Of attention scores, in standard deviations: a few tokens get most of the weight, so that the context matters."""
@@ -47,6 +48,7 @@ def plant_pair(
     memory or a shape is no Llama's, PairError where the vocabularies differ.
     """
     _check(specs, configs, device, dtype)
+    check_attention(attention, [device], configs)
     law = draw_law(planting, [config.hidden_size for config in configs], configs[0].vocab_size)
     options: dict[str, Any] = {"device": device, "dtype": dtype, "attention": attention}
     target, offload = _target(specs[0], configs[0], law, **options)

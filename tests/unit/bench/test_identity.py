@@ -1,12 +1,18 @@
 """What makes another cell of a config, and what does not."""
 
+import json
+from pathlib import Path
+
+import pandas as pd
 import pytest
 from cells import config
 
-from bench.configs import scientific_config
+from bench.configs import scientific_config, setting_of
 from bench.identity import identity
 from bench.provenance import collect
-from bench.store import run_id
+from bench.store import Store, run_id
+
+REFERENCE = Path(__file__).resolve().parents[3] / "results" / "reference"
 
 
 def cell(*overrides: str) -> str:
@@ -19,6 +25,7 @@ def cell(*overrides: str) -> str:
         "runtime.device_map={model: cpu, lm_head: cpu}",
         "runtime.draft_device=cpu",
         "runtime.dtype=bfloat16",
+        "runtime.node_order=dfs",
         "pair.target.bits=8",
         "seed=1",
     ],
@@ -38,7 +45,32 @@ def test_options_that_came_later_change_no_cell_at_their_default():
     before = scientific_config(config())
     del before["pair"]["target"]["bits"]
     assert run_id(identity(before)) == cell()
-    assert "placement" not in before["runtime"]
+    assert set(before["runtime"]) == {"dtype", "attention"}
+    assert cell("runtime.node_order=creation") == cell()
+
+
+def test_kept_rows_have_the_ids_that_their_configs_give():
+    """Of the results that are committed with the code."""
+    kept = [
+        row
+        for runs in REFERENCE.rglob("runs")
+        for row in Store(runs.parents[1], runs.parent.name).read("runs").itertuples()
+    ]
+    assert kept
+    assert all(run_id(identity(json.loads(row.config))) == row.run_id for row in kept)
+    assert all(pd.isna(row.node_order) for row in kept if "node_order" not in json.loads(row.config)["runtime"])
+
+
+def test_unknown_node_orders_suggest_the_nearest():
+    with pytest.raises(ValueError, match=r'unknown runtime.node_order "heavy"; did you mean "heavy_path"'):
+        scientific_config(config("runtime.node_order=heavy"))
+
+
+def test_acceptance_vectors_do_not_depend_on_the_node_order():
+    found = [
+        setting_of(made, scientific_config(made)).identity for made in (config(), config("runtime.node_order=dfs"))
+    ]
+    assert found[0] == found[1]
 
 
 def test_the_device_of_a_row_says_how_it_was_shared(monkeypatch):

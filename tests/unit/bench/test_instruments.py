@@ -43,7 +43,7 @@ def pair() -> Pair:
 def recorded(pair: Pair, drafter: str, temperature: float, new: int = 23) -> Rows:
     rows = Rows()
     made = cell(drafter, new=new, temperature=temperature)
-    Measurement(made, pair, rows, record_nodes=True).run(TALK)
+    Measurement(made, pair, rows, Runtime(record_nodes=True)).run(TALK)
     return rows
 
 
@@ -67,6 +67,11 @@ def test_nodes_agree_with_steps(drafter, temperature, pair):
         assert sum(node.path_prob for node in nodes) + 1 == pytest.approx(step.expected_acceptance, rel=1e-5)
         assert all(0 <= node.path_prob <= node.edge_prob * (1 + 1e-6) for node in nodes)
         assert all(0 <= node.target_prob <= 1 for node in nodes)
+        above = {0: 0} | {node.node: node.depth for node in nodes}
+        assert all(above[node.parent] == node.depth - 1 for node in nodes)
+        for parent in above:
+            siblings = [node.rank for node in nodes if node.parent == parent]
+            assert siblings == list(range(len(siblings)))
     assert len(rows.nodes) == sum(step.num_drafted for step in rows.steps)
     assert any(node.accepted for node in rows.nodes) == (drafter != "autoregressive")
 
@@ -107,6 +112,24 @@ def test_node_probabilities_are_those_of_draft_and_target(temperature, used):
         before, token = int(tree.tokens[tree.parents[node]]), int(tree.tokens[node])
         assert row.target_prob == pytest.approx(float(p[before, token]), rel=1e-5)
         assert row.edge_prob == pytest.approx(float(q[before, token]), rel=1e-5)
+
+
+def test_a_virtual_roots_law_is_tempered_once():
+    """It comes with the sampling settings applied, unlike the rows below it."""
+    table = torch.tensor([[0.0, 1.0, 2.0], [2.0, 0.0, 1.0], [1.0, 2.0, 0.0]])
+    sampling = Sampling(0.5)
+    tree = TokenTree(torch.tensor([0, 2, 1]), torch.tensor([-1, 0, 1]), torch.ones(3))
+    law = sampling.probs(table[0])
+    scored = ModelOutput(torch.cat((law.log()[None], table[[2, 1]])), None, law)
+    recorder = NodeRecorder("run", "prompt", 0, sampling)
+    recorder(tree, scored, Verdict(torch.tensor([0, 1]), (2,), 1))
+    assert [row.target_prob for row in recorder.rows] == pytest.approx(
+        [float(law[2]), float(sampling.probs(table[2])[1])]
+    )
+    assert [(row.parent, row.rank, row.accepted, row.parent_accepted) for row in recorder.rows] == [
+        (0, 0, True, True),
+        (1, 0, False, True),
+    ]
 
 
 @pytest.mark.parametrize(

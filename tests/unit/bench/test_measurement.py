@@ -7,7 +7,7 @@ import torch
 from cells import cell, word_pair
 
 from bench import measurement
-from bench.cell import Cell
+from bench.cell import Cell, Runtime
 from bench.datasets import Conversation
 from bench.measurement import Measurement, eos_token_ids
 from bench.records import AUTOREGRESSIVE, METHOD
@@ -34,7 +34,7 @@ def chain() -> Cell:
 
 def measured(cell: Cell, pair: Pair, *conversations: Conversation, **options: Any) -> Rows:
     rows = Rows()
-    measurement = Measurement(cell, pair, rows, **options)
+    measurement = Measurement(cell, pair, rows, Runtime(**options))
     for conversation in conversations:
         measurement.run(conversation)
     return rows
@@ -186,7 +186,7 @@ def test_random_streams_belong_to_the_prompt(temperature, pair):
     sampled = cell("drafter=branching_4_2_2_1_wor", temperature=temperature)
     both, alone = measured(sampled, pair, ONE, TWO), measured(sampled, pair, TWO)
     warm = Rows()
-    started = Measurement(sampled, pair, warm)
+    started = Measurement(sampled, pair, warm, Runtime())
     started.warm_up(ONE)
     assert warm == Rows()
     started.run(TWO)

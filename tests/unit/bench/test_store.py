@@ -10,7 +10,9 @@ import typing
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import bench.store
@@ -190,6 +192,19 @@ def test_load_keeps_the_newest_run_of_each_cell_and_its_rows(store, tmp_path):
         assert getattr(found, table).index.tolist() == [0, 1]
     assert found.latency["run_id"].to_dict() == {0: "l1"}
     assert load(tmp_path, "e", pair="big").latency.empty
+
+
+def test_nodes_of_an_older_version_are_read(store):
+    """Files of before `parent` and `rank` were kept, in another order of columns, beside a new one."""
+    store.write("nodes", "new", [row(NodeRow, run_id="new", parent=4, rank=1)])
+    old = store.folder / "nodes" / "run_id=old.parquet"
+    fields = [field for field in schema(NodeRow) if field.name not in ("parent", "rank")]
+    values = dataclasses.asdict(row(NodeRow, run_id="old"))
+    pq.write_table(pa.Table.from_pylist([values], schema=pa.schema(fields)), old)
+    found = store.read("nodes").set_index("run_id")
+    assert found.loc["new", ["parent", "rank", "node"]].tolist() == [4, 1, 3]
+    assert found.loc["old", ["parent", "rank"]].isna().all()
+    assert found.loc["old", "accepted"] is np.True_
 
 
 def test_load_of_nothing_is_empty_tables(tmp_path):

@@ -73,6 +73,8 @@ def test_every_artifact_of_the_papers_is_registered() -> None:
         *(f"table{number}" for number in range(1, 8)),
         *(f"fig{name}" for name in ("1", "2", "3", "4", "5a", "5b", "5c")),
     )
+    dyspec = {f"dyspec/{name}" for name in ("table1", "table2", "table3", "table4", "fig2", "fig4", "fig5")}
+    assert dyspec <= set(ARTIFACTS)
     assert {f"sequoia/{name}" for name in names} == {name for name in ARTIFACTS if name.startswith("sequoia/")}
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dyspec_fills import FILLS as DYSPEC
 from PIL import Image
 from sequoia_fills import FILLS as SEQUOIA
 
@@ -75,6 +76,7 @@ FILLS = {
     "bench/c4": opt_tree,
     "smoke": fill_smoke,
     **SEQUOIA,
+    **DYSPEC,
 }
 
 

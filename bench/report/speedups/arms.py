@@ -1,4 +1,4 @@
-"""What stands in a column of Tables 3 to 7: which of our runs, and which of the paper's rows."""
+"""What stands in a column of a table: which of our runs, and which of the paper's rows."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ class Cell:
     measured: Measured | None = None
     nodes: int | None = None  # N, root counted
     levels: int | None = None
+    size: float | None = None  # drafted nodes a step, on average
     predicted_speedup: float | None = None
     predicted_mal: float | None = None
     seconds: Interval | None = None  # per decoded token
@@ -73,13 +74,14 @@ class Cell:
 
 
 def cell(block: Block, run: pd.Series) -> Cell:
-    """A run's numbers. N and levels are those of the largest tree drawn, since static trees never change."""
+    """A run's numbers. N and levels are those of the largest tree drawn; static trees never change."""
     measured, steps = measure(block, run), block.steps(str(run["run_id"]))
     size = measured.size if steps.empty else int(steps["num_drafted"].max())
     return Cell(
         measured=measured,
         nodes=size + 1 if size else None,
         levels=None if steps.empty else int(steps["depth"].max()) + 1,
+        size=None if steps.empty else float(steps["num_drafted"].mean()),
         predicted_speedup=_number(run.get("predicted_speedup")),
         predicted_mal=_number(run.get("predicted_mal")),
         seconds=seconds_per_token(block.prompts(measured.run_id)) if measured.tokens_per_s else None,

@@ -1,0 +1,106 @@
+"""How far one method of a table is ahead of another: the ratio of their MAL and of their speedups, ours and a paper's.
+
+Ours is paired: the conversations that both runs decoded are drawn anew together, so that what one prompt gives to both
+does not widen the interval. One method is called ahead where 1 lies outside the 95% interval, `neither` where it does
+not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+
+from bench import stats
+from bench.records import AUTOREGRESSIVE, METHOD
+from bench.report import tables
+from bench.report.blocks import Block
+from bench.report.speedups.arms import METRICS, Cell
+from bench.stats import Interval
+
+NEITHER = "neither"
+HEADERS = {"mal": "MAL", "speedup": "speedup"}
+_SUMS = {"mal": (("tokens",), ("steps",)), "speedup": (("seconds_base", "tokens"), ("tokens_base", "seconds"))}
+"""A metric is the product of these sums over conversations, divided by the product of those."""
+
+
+def ratio(block: Block, metric: str, first: Cell, other: Cell) -> Interval | None:
+    """The first run's metric over the other's, of the conversations that both decoded; None where one has none."""
+    if not getattr(first.measured, metric, None) or not getattr(other.measured, metric, None):
+        return None
+    own, theirs = (_sums(block, metric, one.run_id) for one in (first, other))
+    both = own.add_suffix("/first").join(theirs.add_suffix("/other"), how="inner")
+    over, under = _SUMS[metric]
+
+    def value(rows: pd.DataFrame) -> float:
+        """The ratio of the metric, whose sums for the other run stand on the other side."""
+        total = rows.sum()
+        above = [total[f"{name}/first"] for name in over] + [total[f"{name}/other"] for name in under]
+        below = [total[f"{name}/first"] for name in under] + [total[f"{name}/other"] for name in over]
+        return math.prod(above) / math.prod(below) if all(below) else math.nan
+
+    found = stats.bootstrap(
+        both.reset_index(names="prompt"), lambda rows: value(rows.drop(columns="prompt")), by="prompt"
+    )
+    return None if math.isnan(found.value) else found
+
+
+def published_ratio(metric: str, first: Mapping[str, float], other: Mapping[str, float]) -> float | None:
+    """The same of the paper's numbers of two methods; None where it does not print both."""
+    values = [numbers.get(METRICS[metric]) for numbers in (first, other)]
+    return None if values[0] is None or not values[1] else values[0] / values[1]
+
+
+def ahead(value: Interval | float | None, names: tuple[str, str]) -> str | None:
+    """Which of the two is ahead, or `neither`; None where there is no ratio, or no interval to judge ours by."""
+    if value is None or (isinstance(value, Interval) and math.isnan(value.low + value.high)):
+        return None
+    low, high = (value.low, value.high) if isinstance(value, Interval) else (value, value)
+    return names[0] if low > 1 else names[1] if high < 1 else NEITHER
+
+
+def words(value: Interval | float | None, names: tuple[str, str], *, reach: bool = False) -> str:
+    """`1.053 (DySpec)`: the ratio and who is ahead; `reach` adds the interval of ours."""
+    if value is None:
+        return tables.ABSENT
+    plain = value.value if isinstance(value, Interval) else value
+    text = tables.interval(value, 3) if reach and isinstance(value, Interval) else tables.number(plain, 3)
+    return f"{text} ({ahead(value, names) or 'no interval'})"
+
+
+def summary(ratios: Mapping[str, Sequence[Interval | None]], names: tuple[str, str]) -> Iterator[str]:
+    """A sentence per metric: in how many settings which of the two is ahead."""
+    for metric, values in ratios.items():
+        counts = Counter(who for value in values if (who := ahead(value, names)))
+        if counts:
+            first, second, level = (counts[who] for who in (*names, NEITHER))
+            cases = f"{first} of {counts.total()} settings"
+            yield (
+                f"Here, by {HEADERS[metric]}, {names[0]} is ahead of {names[1]} in {cases} and behind in {second}; "
+                f"in {level} the 95% interval of the ratio holds 1."
+            )
+
+
+def behind(pairs: Mapping[str, Sequence[tuple[str, float, float]]], names: tuple[str, str]) -> Iterator[str]:
+    """What the paper itself prints: the settings, with both values, in which its first method is behind."""
+    for metric, values in pairs.items():
+        lost = [f"{setting} ({one:.2f} < {two:.2f})" for setting, one, two in values if one < two]
+        if values:
+            where = f"{len(lost)} of {len(values)} settings: {'; '.join(lost)}" if lost else "no setting"
+            yield f"In the paper's own table, by {HEADERS[metric]}, {names[0]} is behind {names[1]} in {where}."
+
+
+def _sums(block: Block, metric: str, run_id: str) -> pd.DataFrame:
+    """The sums of a metric by conversation."""
+    if metric == "mal":
+        lengths = block.steps(run_id).groupby("prompt_id")["acceptance_length"]
+        return pd.DataFrame({"tokens": lengths.sum(), "steps": lengths.size()})
+    turns = block.prompts(run_id)
+    turns = turns[turns["status"] == "ok"].set_index(["prompt_id", "turn"])
+    method, base = (
+        turns.loc[turns["arm"] == arm, ["decode_s", "num_decoded_tokens"]].set_axis(["seconds", "tokens"], axis=1)
+        for arm in (METHOD, AUTOREGRESSIVE)
+    )
+    return method.join(base.add_suffix("_base"), how="inner").groupby("prompt_id").sum()

@@ -1,0 +1,139 @@
+"""One row of a table: the arms of one block beside the paper's numbers for the same setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from bench import metrics
+from bench.records import AUTOREGRESSIVE
+from bench.report import tables, verdict
+from bench.report.blocks import Block
+from bench.report.speedups import against
+from bench.report.speedups.arms import METRICS, Arm, Cell, seconds_per_token
+from bench.report.speedups.layout import Layout
+from bench.stats import Interval
+
+DETAILS = (
+    *("Method", "N", "levels", "n mean"),
+    *("speedup", "speedup published", "speedup predicted"),
+    *("MAL", "MAL published", "MAL predicted", "MAL - 1"),
+    *("s/token", "s/token published"),
+    *("MAL ratio", "MAL ratio published", "speedup ratio", "speedup ratio published"),
+    *("lossless", "verdict speedup", "verdict MAL"),
+)
+PLAIN = "plain"
+_SECONDS = "latency_s_per_token"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A block, or a setting of the paper that was not run (`block` is None), and the paper's rows for it."""
+
+    layout: Layout
+    who: dict[str, str]  # pair, dataset, temperature
+    paper: pd.DataFrame
+    block: Block | None = None
+
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """Ours by arm."""
+        return {arm.header: arm.pick(self.block) if self.block else Cell() for arm in self.layout.arms}
+
+    @cached_property
+    def published(self) -> dict[str, dict[str, float]]:
+        """The paper's numbers by arm and metric; a speedup it leaves out is taken from its times on one device."""
+        found = {arm.header: arm.published(self.paper) for arm in self.layout.arms}
+        plain = self.paper[self.paper["method"] == AUTOREGRESSIVE]
+        for arm in self.layout.arms if len(plain) else ():
+            own, same = found[arm.header], self.paper["method"] == arm.paper
+            if _SECONDS in own and set(self.paper.loc[same, "hardware"]) == set(plain["hardware"]):
+                own.setdefault("speedup", float(plain["value"].iloc[0]) / own[_SECONDS])
+        return found
+
+    @cached_property
+    def plain(self) -> Interval | None:
+        """Seconds per token of autoregressive decoding, of the runs of all arms together."""
+        if self.block is None:
+            return None
+        turns = self.block.results.prompts
+        found = seconds_per_token(turns[turns["run_id"].isin(self.runs.split())], AUTOREGRESSIVE)
+        return found if found.n else None
+
+    @property
+    def plain_published(self) -> float | None:
+        """What the paper prints for it."""
+        values = self.paper.loc[self.paper["method"] == AUTOREGRESSIVE, "value"]
+        return float(values.iloc[0]) if len(values) else None
+
+    @property
+    def runs(self) -> str:
+        """The runs of all arms."""
+        return " ".join(cell.run_id for cell in self.cells.values() if cell.run_id)
+
+    @cached_property
+    def ratios(self) -> dict[tuple[str, str], Interval | None]:
+        """The first arm's metric over another's, by metric and arm."""
+        first, *others = self.layout.arms
+        return {
+            (metric, other.header): against.ratio(
+                self.block, metric, self.cells[first.header], self.cells[other.header]
+            )
+            for metric in against.HEADERS
+            for other in others
+            if self.block
+        }
+
+    def published_ratio(self, metric: str, other: str) -> float | None:
+        """The same of the paper's numbers."""
+        return against.published_ratio(metric, self.published[self.layout.arms[0].header], self.published[other])
+
+    def details(self) -> Iterator[tuple[dict[str, str], str]]:
+        """A row per arm with intervals, predictions and verdicts, and its run; then plain decoding, where it counts."""
+        for arm in self.layout.arms:
+            yield self.who | self._detail(arm), self.cells[arm.header].run_id
+        if self.layout.plain:
+            own = {"Method": PLAIN, "s/token": tables.interval(self.plain, self.layout.digits)}
+            own["s/token published"] = printed(self.plain_published)
+            yield self.who | dict.fromkeys(DETAILS, tables.ABSENT) | own, ""
+
+    def _detail(self, arm: Arm) -> dict[str, str]:
+        cell, paper = self.cells[arm.header], self.published[arm.header]
+        nodes, levels = cell.nodes or tables.ABSENT, cell.levels or tables.ABSENT
+        row = {"Method": arm.header, "N": str(nodes), "levels": str(levels), "n mean": tables.number(cell.size, 1)}
+        for metric, header in against.HEADERS.items():
+            row[header] = tables.interval(getattr(cell.measured, metric, None))
+            row[f"{header} published"] = tables.number(paper.get(METRICS[metric]))
+            row[f"{header} predicted"] = tables.number(getattr(cell, f"predicted_{metric}"))
+            row[f"verdict {header}"] = self._verdict(arm, metric)
+            row |= self._against(arm, metric)
+        steps = self.block.steps(cell.run_id) if self.block and cell.status == "ok" else pd.DataFrame()
+        row["MAL - 1"] = tables.number(metrics.accepted_per_step(steps))
+        row["s/token"] = tables.interval(cell.seconds, self.layout.digits)
+        seconds = paper.get(_SECONDS)
+        row["s/token published"] = printed(seconds) if self.layout.in_seconds else tables.number(seconds)
+        row["lossless"] = tables.ABSENT if cell.measured is None else "yes" if cell.measured.lossless else "no"
+        return row if cell.status in (None, "ok") else row | {"speedup": str(cell.status)}
+
+    def _against(self, arm: Arm, metric: str) -> dict[str, str]:
+        header, names = f"{against.HEADERS[metric]} ratio", (self.layout.arms[0].header, arm.header)
+        if not self.layout.against or arm is self.layout.arms[0]:
+            return dict.fromkeys((header, f"{header} published"), tables.ABSENT)
+        ours, paper = self.ratios.get((metric, arm.header)), self.published_ratio(metric, arm.header)
+        return {header: against.words(ours, names, reach=True), f"{header} published": against.words(paper, names)}
+
+    def _verdict(self, arm: Arm, metric: str) -> str:
+        if self.block is None:
+            return verdict.NOT_RUN
+        pairings = {name: cell.pairing(metric, self.published[name]) for name, cell in self.cells.items()}
+        hardware = "".join(self.paper["hardware"].unique()[:1])
+        same = metric == "mal" or verdict.same_device(str(self.block.first["device_name"]), hardware)
+        return verdict.judge(arm.header, pairings, stand_in=self.block.stand_in, same_device=same)
+
+
+def printed(value: float | None) -> str:
+    """A number with the digits that the paper gives it."""
+    return tables.ABSENT if value is None else f"{value:g}"

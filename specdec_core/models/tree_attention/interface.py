@@ -1,0 +1,104 @@
+"""Attention over a tree's blocks by name, `runtime.attention=tree_triton`, for models with transformers' interface."""
+
+import importlib.util
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from specdec_core.errors import LoadError
+from specdec_core.models.tree_attention.blocks import block_mask
+from specdec_core.models.tree_attention.dense import dense_attention
+
+TRITON, DENSE = "tree_triton", "tree_dense"
+"""The kernel, and the same in plain tensor operations."""
+LARGEST_HEAD = 128
+"""Dimensions of a head for which the tiles fit onto a multiprocessor of any GPU, in any dtype."""
+
+
+def tree_triton(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """What a layer calls: queries, keys and values are [batch, heads, tokens, dim], the output [batch, new, heads, dim]
+    and no weights. Without a mask (a prefill, or one token that sees all), or with what the kernel does not know, it is
+    SDPA.
+    """
+    if attention_mask is None or not _known(query, key, value, attention_mask, options):
+        return _sdpa(module, query, key, value, attention_mask, **options)
+    from specdec_core.models.tree_attention.kernel import block_attention
+
+    return block_attention(query, key, value, block_mask(attention_mask), _scale(query, options)), None
+
+
+def tree_dense(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """The same in plain tensor operations, on any device."""
+    if attention_mask is None or not _known(query, key, value, attention_mask, options):
+        return _sdpa(module, query, key, value, attention_mask, **options)
+    mixed = dense_attention(query, key, value, attention_mask, _scale(query, options))
+    return mixed.transpose(1, 2).contiguous(), None
+
+
+def check_attention(name: str, devices: Iterable[torch.device], configs: Iterable[Any]) -> None:
+    """LoadError in a sentence where models of these configs cannot run the attention of that name on these devices.
+
+    Other names than ours are left to transformers.
+    """
+    if name not in (TRITON, DENSE):
+        return
+    for config in configs:
+        if not _has_interface(config):
+            raise LoadError(
+                f"runtime.attention={name} is for models with transformers' attention interface, and "
+                f"{config.model_type} has one of its own; use runtime.attention=sdpa, which runs that"
+            )
+    if name == DENSE:
+        return
+    if importlib.util.find_spec("triton") is None:
+        raise LoadError(f"runtime.attention={name} needs Triton: pip install triton, or use runtime.attention=sdpa")
+    import triton
+
+    elsewhere = [device for device in devices if device.type != "cuda"]
+    if elsewhere and not triton.knobs.runtime.interpret:
+        raise LoadError(
+            f"runtime.attention={name} needs a GPU, and the pair would run on {elsewhere[0]}; use "
+            "runtime.attention=sdpa, or set TRITON_INTERPRET=1 to try the kernel in Triton's slow interpreter"
+        )
+
+
+def _has_interface(config: Any) -> bool:
+    """Whether the architecture computes attention by the function that its config names, as SDPA would."""
+    kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    return kind is None or bool(kind._supports_sdpa and kind._can_set_attn_implementation())
+
+
+def _known(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: dict[str, Any]) -> bool:
+    """Whether it is attention under one mask and nothing else."""
+    besides = ("softcap", "position_bias", "s_aux")
+    return (
+        mask.shape == (1, 1, query.shape[2], key.shape[2])
+        and key.shape == value.shape
+        and query.shape[-1] <= LARGEST_HEAD
+        and not (options.get("dropout") or options.get("output_attentions"))
+        and all(options.get(name) is None for name in besides)
+    )
+
+
+def _sdpa(*arguments: Any, **options: Any) -> tuple[Tensor, None]:
+    found: tuple[Tensor, None] = sdpa_attention_forward(*arguments, **options)
+    return found
+
+
+def _scale(query: Tensor, options: dict[str, Any]) -> float:
+    scaling: float | None = options.get("scaling")
+    return query.shape[-1] ** -0.5 if scaling is None else scaling
+
+
+for _name, _function in ((TRITON, tree_triton), (DENSE, tree_dense)):
+    AttentionInterface.register(_name, _function)
+    AttentionMaskInterface.register(_name, sdpa_mask)

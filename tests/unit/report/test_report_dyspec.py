@@ -1,0 +1,218 @@
+"""DySpec's Tables 1 to 4: numbers against the rows, who is ahead, the paper's numbers, and what was not run."""
+
+import math
+
+import pytest
+from dyspec_fills import P, fill_large, fill_small
+
+from bench import published
+from bench.report.artifacts import ARTIFACTS
+from bench.report.outputs import write_all
+from bench.report.speedups import against
+from bench.report.speedups.arms import cell
+from bench.report.tables import Table
+from bench.stats import Interval
+
+SMALL = {"pair": "llama2_7b_jf68m", "published": {"target": "llama2_7b", "draft": "jf68m", "stand_in": False}}
+LARGE = {"pair": "offloaded", "published": {"target": "llama2_70b", "draft": "llama2_7b", "stand_in": False}}
+RATIOS = [f"DySpec / Sequoia: {metric}{side}" for metric in ("MAL", "speedup") for side in ("", " published")]
+NAMES = ("DySpec", "Sequoia")
+
+
+def build(name: str, cells) -> list[Table]:
+    outputs = ARTIFACTS[f"dyspec/{name}"].build(cells.load())
+    assert all(isinstance(output, Table) for output in outputs)
+    return outputs
+
+
+def mal(cells, run_id: str) -> float:
+    steps = cells.load().steps
+    return steps.loc[steps["run_id"] == run_id, "acceptance_length"].mean()
+
+
+def seconds(cells, run_id: str, arm: str = "method") -> float:
+    """Per decoded token."""
+    prompts = cells.load().prompts
+    rows = prompts[(prompts["run_id"] == run_id) & (prompts["arm"] == arm)]
+    return rows["decode_s"].sum() / rows["num_decoded_tokens"].sum()
+
+
+def speedup(cells, run_id: str) -> float:
+    return seconds(cells, run_id, "autoregressive") / seconds(cells, run_id)
+
+
+def test_cells_are_speedup_and_mal_beside_the_papers(cells) -> None:
+    runs = fill_small(cells, dataset="openwebtext", temperature=0.0, **SMALL)
+    wide, _ = build("table1", cells)
+    row = wide.frame.iloc[0]
+    for header, method in (("DySpec", "dyspec"), ("Sequoia", "sequoia"), ("SpecInfer", "spec_infer")):
+        assert row[header] == f"{speedup(cells, runs[method]):.2f}x ({mal(cells, runs[method]):.2f})"
+    printed = [row[f"{header} published"] for header in ("DySpec", "Sequoia", "SpecInfer")]
+    assert printed == ["2.28x (3.79)", "2.19x (3.81)", "1.47x (2.54)"]
+    assert row[["Target", "Dataset", "temperature"]].tolist() == ["llama2_7b", "openwebtext", "0"]
+    assert wide.runs == (" ".join(runs.values()),)
+
+
+def test_ratios_are_of_the_two_runs_and_of_the_two_printed_numbers(cells) -> None:
+    runs = fill_small(cells, dataset="openwebtext", temperature=0.0, **SMALL)
+    wide, details = build("table1", cells)
+    values = [statistic(cells, runs["dyspec"]) / statistic(cells, runs["sequoia"]) for statistic in (mal, speedup)]
+    row = wide.frame.iloc[0]
+    assert [row[name].split(" ")[0] for name in RATIOS[::2]] == [f"{value:.3f}" for value in values]
+    assert row[RATIOS[1::2]].tolist() == [f"{3.79 / 3.81:.3f} (Sequoia)", f"{2.28 / 2.19:.3f} (DySpec)"]
+    frame = details.frame.set_index("Method")
+    assert frame.loc["DySpec", ["MAL ratio", "MAL ratio published", "speedup ratio"]].tolist() == ["–"] * 3
+    over_spec_infer = mal(cells, runs["dyspec"]) / mal(cells, runs["spec_infer"])
+    assert frame.loc["SpecInfer", "MAL ratio"].startswith(f"{over_spec_infer:.3f} [")
+    assert frame.loc["SpecInfer", "MAL ratio published"] == f"{3.79 / 2.54:.3f} (DySpec)"
+
+
+@pytest.mark.parametrize(("ours", "other", "ahead"), [(4.0, 2.0, "DySpec"), (2.0, 4.0, "Sequoia")])
+def test_who_is_ahead_is_said_both_ways(ours: float, other: float, ahead: str, cells) -> None:
+    cells.add("dyspec", params={"n": 64}, mal=ours, speedup=ours / 2)
+    cells.add("sized_sequoia", "sequoia", params={"n": 64, "acceptance": P}, mal=other, speedup=other / 2)
+    wide, details = build("table1", cells)
+    assert all(wide.frame[name].iloc[0].endswith(f"({ahead})") for name in RATIOS[::2])
+    sequoia = details.frame.set_index("Method").loc["Sequoia"]
+    assert all(sequoia[f"{metric} ratio"].endswith(f"] ({ahead})") for metric in ("MAL", "speedup"))
+    cases = (1, 0) if ahead == "DySpec" else (0, 1)
+    words = f"DySpec is ahead of Sequoia in {cases[0]} of 1 settings and behind in {cases[1]}; in 0 the 95%"
+    assert sum(words in note for note in wide.notes) == 2
+
+
+def test_neither_is_ahead_where_one_lies_within_the_interval() -> None:
+    for low, high, word in (
+        (0.9, 1.1, "neither"),
+        (1.0, 1.2, "neither"),
+        (1.01, 1.2, "DySpec"),
+        (0.5, 0.99, "Sequoia"),
+    ):
+        assert against.ahead(Interval((low + high) / 2, low, high, 9), NAMES) == word
+    assert against.ahead(Interval(1.3, math.nan, math.nan, 1), NAMES) is None
+    assert [against.ahead(value, NAMES) for value in (1.2, 0.8, 1.0, None)] == ["DySpec", "Sequoia", "neither", None]
+
+
+def test_pairing_takes_out_what_both_runs_share(cells) -> None:
+    run_id = cells.add("dyspec", params={"n": 64})
+    block = cells.block()
+    same = cell(block, next(block.ok))
+    assert same.run_id == run_id
+    for metric in ("mal", "speedup"):
+        found = against.ratio(block, metric, same, same)
+        assert found is not None
+        assert (found.value, found.low, found.high) == pytest.approx((1, 1, 1))
+
+
+def test_the_papers_own_defeats_are_listed(cells) -> None:
+    fill_small(cells)
+    notes = " ".join(build("table1", cells)[0].notes)
+    lost = "openwebtext at temperature 0 (3.79 < 3.81); cnn_dm at temperature 0 (3.97 < 4.04); "
+    lost += "cnn_dm at temperature 0.6 (3.18 < 3.22)."
+    assert f"by MAL, DySpec is behind Sequoia in 3 of 10 settings: {lost}" in notes
+    assert "by speedup, DySpec is behind Sequoia in no setting." in notes
+
+
+def test_table_2_prints_one_speedup_twice_and_that_is_no_defeat(cells) -> None:
+    fill_small(
+        cells,
+        dataset="mt_bench",
+        temperature=0.0,
+        **SMALL | {"published": {**SMALL["published"], "target": "llama2_13b"}},
+    )
+    wide, _ = build("table2", cells)
+    assert wide.frame[RATIOS[3]].tolist() == ["1.000 (neither)"]
+    assert "by speedup, DySpec is behind Sequoia in no setting." in " ".join(wide.notes)
+
+
+def test_details_have_mean_size_accepted_tokens_and_plain_seconds(cells) -> None:
+    runs = fill_small(cells)
+    _, details = build("table1", cells)
+    frame = details.frame.set_index("Method")
+    steps = cells.load().steps
+    own = steps[steps["run_id"] == runs["dyspec"]]
+    assert frame.loc["DySpec", ["N", "n mean", "MAL - 1"]].tolist() == [
+        "65",
+        "64.0",
+        f"{own['num_accepted'].mean():.2f}",
+    ]
+    assert frame.loc["Sequoia", "s/token"].startswith(f"{seconds(cells, runs['sequoia']):.5f} [")
+    base = cells.load().prompts.query("arm == 'autoregressive'")[["decode_s", "num_decoded_tokens"]].sum()
+    assert frame.loc["plain", "s/token"].startswith(f"{base['decode_s'] / base['num_decoded_tokens']:.5f} [")
+    assert details.runs == (*runs.values(), "")
+    assert "s/token published" not in details.frame
+
+
+def test_table_4_is_in_seconds_with_plain_decoding_beside(cells) -> None:
+    runs = fill_large(cells, **LARGE)
+    wide, details = build("table4", cells)
+    row = wide.frame.iloc[0]
+    assert row["DySpec"] == f"{seconds(cells, runs['dyspec']):.5f} ({mal(cells, runs['dyspec']):.2f})"
+    columns = [f"{name} published" for name in ("DySpec", "Sequoia", "SpecInfer", "plain")]
+    assert row[columns].tolist() == ["0.87648 (7.02)", "0.65835 (8.80)", "1.02 (6.24)", "5.2928"]
+    assert row[RATIOS[1]] == f"{7.02 / 8.80:.3f} (Sequoia)"
+    assert row[RATIOS[3]] == f"{0.65835 / 0.87648:.3f} (Sequoia)"
+    frame = details.frame.set_index("Method")
+    assert frame.loc["DySpec", "speedup published"] == f"{5.2928 / 0.87648:.2f}"
+    assert frame.loc["SpecInfer", "speedup published"] == "–"  # its seconds are of another device
+    notes = " ".join(wide.notes)
+    assert "threshold and cap here: 0.001 and 768." in notes
+    assert notes.count("behind Sequoia in 3 of 6 settings: c4 at temperature 0.6 (") == 2
+
+
+def test_specinfers_numbers_in_table_4_are_sequoias() -> None:
+    keys = ["dataset", "temperature", "metric"]
+    ours, theirs = (
+        published.find(paper, table, method="specinfer", metric="tokens_per_step")[[*keys, "value", "hardware"]]
+        for paper, table in (("dyspec", "table4"), ("sequoia", "table5"))
+    )
+    both = ours.merge(theirs, on=[*keys, "value"])
+    assert len(both) == len(ours) == 6
+    assert set(both["hardware_x"]) == {"L40 offload"}
+
+
+def test_what_was_not_run_is_absent_and_what_failed_is_said(cells) -> None:
+    dyspec = cells.add("dyspec", params={"n": 64}, mal=3.0)
+    failed = cells.add("spec_infer_8x8", "spec_infer", status="oom")
+    wide, details = build("table1", cells)
+    assert wide.frame[["Sequoia", "SpecInfer", RATIOS[0], RATIOS[2]]].iloc[0].tolist() == ["–", "oom", "–", "–"]
+    frame = details.frame.set_index("Method")
+    assert frame.loc[["Sequoia", "SpecInfer"], "speedup"].tolist() == ["–", "oom"]
+    assert frame.loc[["Sequoia", "SpecInfer"], "MAL ratio"].tolist() == ["–", "–"]
+    assert frame.loc[["Sequoia", "SpecInfer"], "verdict MAL"].tolist() == ["not run", "not run"]
+    assert wide.runs == (f"{dyspec} {failed}",)
+    assert not [note for note in wide.notes if note.startswith("Here, by")]
+
+
+def test_a_threshold_tree_is_no_arm_of_the_small_tables(cells) -> None:
+    cells.add("dyspec_threshold", params={"n": 64})
+    cells.add("sized_sequoia", "sequoia", params={"n": 64})
+    assert build("table1", cells)[0].frame["DySpec"].tolist() == ["–"]
+
+
+def test_a_stand_in_stands_for_the_models_of_each_table(cells) -> None:
+    fill_small(cells, dataset="c4", temperature=0.0)
+    for name, target, printed in (("table1", "llama2_7b", "3.15x (5.25)"), ("table3", "llama2_70b", "9.42x (9.10)")):
+        wide, _ = build(name, cells)
+        assert wide.frame["Target"].tolist() == [f"tiny (for {target})"]
+        assert wide.frame["DySpec published"].tolist() == [printed]
+        assert any("absolute values are not comparable" in note for note in wide.notes)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("table1", 10), ("table2", 10), ("table3", 10), ("table4", 6)])
+def test_without_runs_all_rows_of_the_paper_are_there(name: str, rows: int, cells) -> None:
+    wide, details = build(name, cells)
+    assert len(wide.frame) == rows
+    assert len(details.frame) == 4 * rows
+    assert "not run" in wide.title
+    columns = [column for column in wide.frame if column.endswith("published")]
+    assert (wide.frame[columns] != "–").all(axis=None)
+    assert (wide.frame[RATIOS[::2]] == "–").all(axis=None)
+
+
+@pytest.mark.parametrize(("name", "fill"), [("table1", fill_small), ("table4", fill_large)])
+def test_one_conversation_has_a_ratio_but_no_winner(name: str, fill, cells, tmp_path) -> None:
+    fill(cells, conversations=1)
+    outputs = build(name, cells)
+    assert len(write_all(outputs, tmp_path)) == 6
+    assert all(outputs[0].frame[column].iloc[0].endswith("(no interval)") for column in RATIOS[::2])
+    assert all("nan" not in text for output in outputs for text in output.frame.to_numpy().ravel())

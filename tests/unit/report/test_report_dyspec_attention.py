@@ -1,0 +1,101 @@
+"""DySpec's Table 5 and Figure 8 on made-up times."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from PIL import Image
+
+from bench.records import AttentionRow
+from bench.report.artifacts import ARTIFACTS, build
+from bench.report.figures.style import Figure
+from bench.report.outputs import NoResultsError, write_all
+from bench.report.tables import ABSENT
+
+COUNTS = {("creation", 256): 36, ("dfs", 256): 22, ("creation", 2048): 1650, ("dfs", 2048): 400}
+
+
+def fill(cells, kernels: tuple[str, ...] = ("tree_triton", "sdpa"), run_id: str = "a77e00000000", **given) -> None:
+    """Trees of three counts around the given one; times in proportion to the blocks, or to the square of the size."""
+    rows = [
+        AttentionRow(
+            run_id=run_id,
+            **{"device_name": "Test GPU", "dtype": "bfloat16", "num_prefix": 0, "block": 32} | given,
+            kernel=kernel,
+            num_nodes=nodes,
+            order=order,
+            heads=64,
+            kv_heads=64,
+            head_dim=128,
+            tree=tree,
+            num_blocks=count + tree - 1,
+            num_tree_blocks=count + tree - 1,
+            repeats=100,
+            prepare_s=1e-5,
+            forward_s=1e-6 * (count if kernel == "tree_triton" else nodes**2 / 1024) * (1 + tree / 100),
+        )
+        for kernel in kernels
+        for (order, nodes), count in COUNTS.items()
+        for tree in range(3)
+    ]
+    cells.store.write("attention", run_id, rows)
+
+
+def test_table_5_has_our_times_and_the_papers_beside_each_other(cells):
+    fill(cells)
+    (table,) = ARTIFACTS["dyspec/table5"].build(cells.load())
+    frame = table.frame.set_index(["Tokens", "Reordered"])
+    assert list(frame.index) == [("256", "no"), ("256", "yes"), ("2048", "no"), ("2048", "yes")]
+    row = frame.loc["256", "yes"]
+    assert row["tree_triton ms"] == "0.02222"
+    assert row["sdpa ms"] == "0.06464"
+    assert row[["blocks", "paper's", "difference"]].tolist() == ["22.0 [21.0, 23.0]", "22.5", "-2.2%"]
+    assert row[["custom, paper", "manual, paper", "xformers, paper"]].tolist() == ["0.05406", "0.14124", "0.16721"]
+    assert frame["Verdict"].tolist() == ["matches", "matches", "matches", "differs"]
+    assert frame.loc["2048", "yes"]["difference"] == "+43.5%"
+    for word in ("Test GPU", "bfloat16", "64 heads of 128", "blocks of 32", "3 uniform random recursive trees"):
+        assert word in table.title
+    assert any("unit that it does not state, on an A100" in note for note in table.notes)
+    assert not any("on a GPU alone" in note for note in table.notes)
+    assert table.runs == ("a77e00000000",) * 4
+
+
+def test_what_the_paper_does_not_have_has_no_verdict(cells):
+    fill(cells, kernels=("sdpa",), block=64)
+    (table,) = ARTIFACTS["dyspec/table5"].build(cells.load())
+    assert set(table.frame["Verdict"]) == {"not comparable: no published value"}
+    assert set(table.frame["paper's"]) == {ABSENT}
+    assert any("timed on a GPU alone; here they were not run" in note for note in table.notes)
+
+
+def test_figure_8_has_a_line_for_every_kernel_and_order_and_the_papers_beside_them(cells, tmp_path: Path):
+    fill(cells)
+    fill(cells, ("sdpa", "manual"), run_id="a77e00000001", device_name="Test CPU", dtype="float32")
+    figure, table = ARTIFACTS["dyspec/fig8"].build(cells.load())
+    assert isinstance(figure, Figure)
+    ours, cpu, papers = figure.canvas.axes
+    assert (ours.get_title(), cpu.get_title()) == ("Test GPU, bfloat16", "Test CPU, float32")
+    assert "A100" in papers.get_title()
+    labels = {line.get_label(): line for line in ours.lines}
+    assert set(labels) == {f"{kernel}, {order}" for kernel in ("tree_triton", "sdpa") for order in ("creation", "dfs")}
+    assert list(labels["tree_triton, dfs"].get_xdata()) == [256, 2048]
+    assert list(labels["tree_triton, dfs"].get_ydata()) == pytest.approx([22.22e-3, 404e-3], rel=1e-3)
+    beside = {line.get_label(): line for line in papers.lines}
+    assert len(beside) == 6
+    assert list(beside["custom, dfs"].get_ydata()) == [0.05406, 0.11364, 0.31801, 1.02645]
+    assert to_hex(beside["custom, dfs"].get_color()) == to_hex(labels["tree_triton, dfs"].get_color())
+    paths = write_all([figure, table], tmp_path)
+    pixels = np.asarray(Image.open(paths[0]).convert("L"), dtype=float)
+    assert pixels.std() > 8
+    assert len(table.frame) == 16
+    speedup = table.frame[(table.frame["Kernel"] == "tree_triton") & (table.frame["Order"] == "dfs")]
+    assert speedup["creation / this"].tolist() == ["1.64", "4.13"]
+
+
+@pytest.mark.parametrize("name", ["table5", "fig8"])
+def test_without_times_there_is_nothing_to_show(name, cells, tmp_path: Path):
+    with pytest.raises(NoResultsError):
+        ARTIFACTS[f"dyspec/{name}"].build(cells.load())
+    with pytest.raises(NoResultsError):
+        build(f"dyspec/{name}", tmp_path)

@@ -1,0 +1,160 @@
+"""DySpec's Figures 2, 4 and 5: what is drawn and what stands in their tables, against the rows."""
+
+import numpy as np
+import pytest
+from drawn import labels, lines
+from dyspec_fills import Q_AND_P, SAMPLING, fill_nodes, fill_sizes, fill_steps, node
+
+from bench.report.artifacts import ARTIFACTS
+from bench.report.dyspec.probabilities import BINS, first_children, shares
+from bench.report.dyspec.step_times import _within
+from bench.report.figures.style import Figure
+from bench.report.outputs import NoResultsError, Output, write_all
+from bench.report.tables import Table
+from bench.stats import Interval
+
+LLAMA_70B = {"target": "llama2_70b", "draft": "llama2_7b", "stand_in": False}
+
+
+def build(name: str, cells) -> list[Output]:
+    return ARTIFACTS[f"dyspec/{name}"].build(cells.load())
+
+
+def first(name: str, cells) -> tuple[list, Table]:
+    figure, table, *_ = build(name, cells)
+    assert isinstance(figure, Figure)
+    assert isinstance(table, Table)
+    return figure.canvas.axes, table
+
+
+def test_columns_of_the_heat_maps_sum_to_one_and_empty_ones_are_blank(cells) -> None:
+    fill_nodes(cells)
+    block = cells.block()
+    nodes = first_children(block, next(block.ok))
+    assert len(nodes) == 20  # neither a second child nor one below a node that was not accepted
+    for column, values in (("chance", [1.0, 0.5, 0.25, 1.0, 0.5]), ("target_prob", [p for _, p in Q_AND_P])):
+        expected = np.full((BINS, BINS), np.nan)
+        for (q, _), value in zip(Q_AND_P, values, strict=True):
+            x, y = (min(int(number * BINS), BINS - 1) for number in (q, value))
+            expected[:, x] = np.nan_to_num(expected[:, x])
+            expected[y, x] += 1
+        expected /= expected.sum(axis=0)
+        np.testing.assert_allclose(shares(nodes, column), expected)
+
+
+def test_the_panels_show_the_shares_and_what_was_accepted(cells) -> None:
+    fill_nodes(cells)
+    (left, right, *_), _ = first("fig2", cells)
+    block = cells.block()
+    nodes = first_children(block, next(block.ok))
+    for axes, column in ((left, "chance"), (right, "target_prob")):
+        drawn = axes.collections[0].get_array()
+        np.testing.assert_allclose(np.ma.filled(drawn, np.nan).reshape(BINS, BINS), shares(nodes, column))
+    assert (0.425, 0.375) in [(pytest.approx(x), pytest.approx(y)) for x, y in lines(left)[0]]  # 0.5 and 0.25
+    accepted = nodes.groupby("bin")["accepted"].mean()
+    assert [y for _, y in lines(left, marker="x")[0]] == pytest.approx(accepted.tolist())
+    assert [left.get_ylabel(), right.get_ylabel()] == ["acceptance probability min(1, p/q)", "target probability p"]
+
+
+def test_the_table_has_a_row_for_every_bin_of_q(cells) -> None:
+    fill_nodes(cells)
+    _, table = first("fig2", cells)
+    frame = table.frame.set_index("q")
+    assert len(frame) == BINS
+    assert frame["nodes"].astype(int).sum() == 20
+    columns = ["nodes", "acceptance probability", "p"]
+    assert frame.loc["0.40 to 0.45", columns].tolist() == ["8", "0.38", "0.16"]
+    assert frame.loc["0.95 to 1.00", columns].tolist() == ["8", "0.75", "0.73"]
+    assert frame.loc["0.70 to 0.75", [*columns, "accepted"]].tolist() == ["0", "–", "–", "–"]
+    nodes = cells.load().nodes
+    own = nodes[(nodes["edge_prob"] // 0.05 == 8) & (nodes["rank"] == 0)]
+    assert frame.loc["0.40 to 0.45", "accepted"].startswith(f"{own['accepted'].mean():.2f} [")
+
+
+@pytest.mark.parametrize("given", [{"temperature": 0.0}, {"draws": "topk"}])
+def test_nodes_that_chance_does_not_judge_are_not_drawn(given, cells) -> None:
+    fill_nodes(cells, **given)
+    with pytest.raises(NoResultsError, match="record_nodes=true"):
+        build("fig2", cells)
+
+
+def test_nodes_of_an_earlier_version_have_no_rank(cells) -> None:
+    run_id = cells.add("dyspec", **SAMPLING)
+    cells.store.write("nodes", run_id, [node(run_id, 0, 0.5, 0.5, rank=None)])
+    with pytest.raises(NoResultsError, match="force=true"):
+        build("fig2", cells)
+
+
+def test_one_node_is_drawn(cells, tmp_path) -> None:
+    run_id = cells.add("dyspec", conversations=1, **SAMPLING)
+    cells.store.write("nodes", run_id, [node(run_id, 0, 0.5, 0.5)])
+    assert write_all(build("fig2", cells), tmp_path)
+
+
+def test_components_of_a_step_and_the_papers_bound(cells) -> None:
+    fill_steps(cells)
+    (axes,), table = first("fig4", cells)
+    steps = cells.load().steps
+    sums = {phase: steps[f"{phase}_s"].sum() for phase in ("tree", "draft", "score", "judge", "commit")}
+    shares = {phase: value / sum(sums.values()) for phase, value in sums.items()}
+    row = table.frame.iloc[0]
+    names = ["tree construction", "draft forwards", "target forward", "judging", "committing"]
+    assert [row[f"{name} share"] for name in names] == [f"{share:.1%}" for share in shares.values()]
+    assert [row[f"{name} ms"] for name in names] == [f"{value / len(steps) * 1000:.2f}" for value in sums.values()]
+    assert row[["bounded part", "published", "within"]].tolist() == ["tree construction", "< 2%", "no"]
+    assert row["bounded share"].startswith(f"{shares['tree']:.1%} [")
+    assert labels(axes)[0].endswith(f"({shares['tree']:.1%}, the paper: < 2%)")
+    assert not any("paper" in label for label in labels(axes)[1:])
+
+
+def test_with_the_offloaded_pair_all_but_the_forwards_is_bounded(cells) -> None:
+    cells.add("dyspec", pair="offloaded", published=LLAMA_70B, **SAMPLING)
+    (axes,), table = first("fig4", cells)
+    steps = cells.load().steps
+    other = steps[["tree_s", "judge_s", "commit_s"]].sum().sum()
+    row = table.frame.iloc[0]
+    assert row["bounded part"] == "all but the forwards"
+    assert row["bounded share"].startswith(f"{other / (other + steps[['draft_s', 'score_s']].sum().sum()):.1%} [")
+    assert not any("paper" in label for label in labels(axes))
+
+
+def test_models_that_the_paper_has_not_have_no_bound(cells) -> None:
+    cells.add("dyspec", published={"target": "vicuna_33b", "draft": "jf68m", "stand_in": False}, **SAMPLING)
+    _, table = first("fig4", cells)
+    assert table.frame[["bounded part", "bounded share", "published", "within"]].iloc[0].tolist() == ["–"] * 4
+
+
+def test_within_is_judged_by_the_whole_interval() -> None:
+    ends = [(0.01, 0.019), (0.02, 0.03), (0.01, 0.02), (float("nan"), float("nan"))]
+    assert [_within(Interval(0.02, low, high, 3), 0.02) for low, high in ends] == ["yes", "no", "open", "open"]
+
+
+def test_sizes_and_tokens_of_the_first_conversation(cells) -> None:
+    run_id = fill_sizes(cells)
+    (left, right), table = first("fig5", cells)
+    *_, listed = build("fig5", cells)
+    steps = cells.load().steps
+    shown = steps[(steps["prompt_id"] == "p0") & (steps["turn"] == 0)].sort_values("step")
+    assert list(left.lines[0].get_ydata()) == shown["num_drafted"].tolist()
+    assert [bar.get_height() for bar in right.patches] == shown["acceptance_length"].tolist()
+    assert [bar.get_x() + bar.get_width() / 2 for bar in right.patches] == pytest.approx(shown["step"].tolist())
+    assert isinstance(listed, Table)
+    assert listed.frame["A"].tolist() == [str(value) for value in shown["acceptance_length"]]
+    assert listed.frame["accepted"].tolist() == [str(value) for value in shown["num_accepted"]]
+    row = table.frame.iloc[0]
+    assert row["steps"] == str(len(steps))
+    assert row["n mean"].startswith(f"{steps['num_drafted'].mean():.2f} [")
+    assert row[["threshold", "cap", "at cap", "n published"]].tolist() == ["0.001", "768", "100%", "551.79"]
+    assert any(label.startswith("the paper's mean: 551.79 (llama2_70b") for label in labels(left))
+    assert "accepted tokens A" in labels(left)
+    assert set(table.runs) == {run_id}
+
+
+@pytest.mark.parametrize(
+    "given", [{"dataset": "c4"}, {"temperature": 0.0}, {"params": {"threshold": None, "n": 768}}, {"params": {"n": 64}}]
+)
+def test_the_papers_mean_stands_beside_its_own_setting_alone(given, cells) -> None:
+    fill_sizes(cells, **given)
+    (left, _), table = first("fig5", cells)
+    assert table.frame["n published"].tolist() == ["–"]
+    assert not any("paper" in label for label in labels(left))
