@@ -58,6 +58,7 @@ class RunRow:
     speedup: float | None
     speedup_low: float | None  # 95% interval, bootstrap over conversations
     speedup_high: float | None
+    node_order: str | None = None  # of a tree in the target's forward; None in files of before there was a choice
     predicted_mal: float | None = None  # F(T) of a static tree for its measured acceptance vector
     predicted_speedup: float | None = None  # of the tree that was chosen by measured forward times
     identical: float | None  # share of outputs equal to the autoregressive arm's, greedy decoding only
@@ -73,7 +74,6 @@ class RunRow:
     device_name: str
     dtype: str
     attention: str
-    node_order: str | None = None  # of a tree in the target's forward; None in files of before there was a choice
     num_threads: int
     slurm_job_id: str | None
     slurm_array_task_id: str | None
