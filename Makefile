@@ -16,7 +16,7 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 
 .DEFAULT_GOAL := help
 .PHONY: help setup smoke plan test test-gpu lint format reproduce report lossless tiny tiny-eagle clean \
-	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-search bench-gpu
+	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-search bench-gpu
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18

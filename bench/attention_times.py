@@ -6,6 +6,10 @@ A tree is a uniform random recursive one: the parent of node i is uniform among 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,12 +17,15 @@ from jaxtyping import Float
 from torch import Tensor
 from tqdm import tqdm
 
+from bench import attention_kernels
 from bench.attention_kernels import KERNELS, SDPA, Kernel, Problem, runnable
 from bench.names import unknown
 from bench.provenance import collect
 from bench.records import AttentionRow
 from bench.store import run_id
 from specdec_core.layout import tree_layout
+from specdec_core.models import tree_attention
+from specdec_core.models.tree_attention import BLOCKS
 from specdec_core.node_order import NODE_ORDERS, block_count, node_order, reordered
 from specdec_core.timing import Clock
 from specdec_core.tree import TokenTree
@@ -53,15 +60,23 @@ class AttentionGrid:
             for name in names:
                 if name not in known:
                     raise ValueError(unknown(f"attention.{kind}", name, known))
-        if not self.num_tokens or min(*self.num_tokens, self.trees) < 1:
-            raise ValueError("attention.num_tokens and attention.trees have to be at least one")
+        for name in ("num_tokens", "trees", "heads", "kv_heads", "head_dim", "repeats", "orders", "kernels"):
+            value = getattr(self, name)
+            if not value or (name not in ("orders", "kernels") and min(value if name == "num_tokens" else [value]) < 1):
+                raise ValueError(f"attention.{name} has to be at least one")
+        if self.block not in BLOCKS:
+            raise ValueError(f"attention.block is one of {', '.join(map(str, BLOCKS))}, not {self.block}")
         if self.heads % self.kv_heads:
             raise ValueError(f"attention.heads={self.heads} is no multiple of attention.kv_heads={self.kv_heads}")
 
 
 def key(grid: AttentionGrid, device: torch.device, dtype: torch.dtype) -> str:
-    """What tells these times from others: grid, device, dtype, threads."""
-    return run_id({"attention": asdict(grid), **_origin(device, dtype), "num_threads": torch.get_num_threads()})
+    """What tells these times from others: grid, device, dtype, threads, and what computes them."""
+    versions = {"torch": str(torch.__version__), "triton": version("triton") if find_spec("triton") else None}
+    sources = sorted([*Path(tree_attention.__file__).parent.glob("*.py"), Path(attention_kernels.__file__)])
+    kernels = sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    identity = {"attention": asdict(grid), **_origin(device, dtype), "num_threads": torch.get_num_threads()}
+    return run_id(identity | {"versions": versions, "kernels": kernels})
 
 
 @torch.inference_mode()
@@ -71,6 +86,8 @@ def rows(
     """A row for every kernel, size, tree and order: the median time of a run, and of what is done once for a mask."""
     found = []
     kernels = [name for name in grid.kernels if runnable(name, device)]
+    if not kernels:
+        raise ValueError(f"{', '.join(grid.kernels)} is timed on a GPU alone; add sdpa or manual to attention.kernels")
     for nodes in tqdm(grid.num_tokens, desc="attention", unit="size", disable=not progress):
         inputs, warmed = _inputs(grid, nodes, device, dtype), set()
         for tree, order, blocks, mask in _masks(grid, nodes, dtype):
@@ -159,7 +176,8 @@ def _queued(run: Callable[[], Tensor], count: int, device: torch.device) -> list
 
 def _origin(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     kind = str(dtype).removeprefix("torch.")
-    return {"device_name": str(collect(str(device), kind, "")["device_name"]), "dtype": kind}
+    facts = collect(str(device), kind, "")
+    return {name: facts[name] for name in ("device_name", "dtype", "torch_version")}
 
 
 def summary(rows: Sequence[AttentionRow], grid: AttentionGrid) -> str:

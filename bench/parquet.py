@@ -71,8 +71,8 @@ def _read_file(path: Path, expected: pa.Schema) -> pa.Table | None:
 
 
 def _completed(table: pa.Table, expected: pa.Schema) -> pa.Table:
-    """An older version may have written fewer columns: those that may be missing are."""
-    if not set(table.column_names) < set(expected.names):
+    """Another version may have written fewer columns, those that may be missing, or in another order."""
+    if not set(table.column_names) <= set(expected.names):
         return table
     if any(not field.nullable and field.name not in table.column_names for field in expected):
         return table

@@ -194,6 +194,7 @@ class AttentionRow:
     run_id: str
     device_name: str
     dtype: str
+    torch_version: str
     kernel: str  # tree_triton | sdpa | manual | flex_attention
     num_nodes: int  # queries: the tree's nodes, root included
     num_prefix: int

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import traceback
+from dataclasses import replace
 
 import torch
 from tqdm import tqdm
@@ -61,6 +62,9 @@ def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
 def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
     """Measure and write."""
     rows, outcome = Rows(), Outcome()
+    # what was recorded before is recorded again, since the rows of all tables are replaced together
+    nodes, masks = (store.has(table, cell.run_id) for table in ("nodes", "masks"))
+    runtime = replace(runtime, record_nodes=runtime.record_nodes or nodes, record_masks=runtime.record_masks or masks)
     stop: BaseException | None = None
     try:
         _measure(cell, runtime, store, rows, outcome)

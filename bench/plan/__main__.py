@@ -100,6 +100,8 @@ def _axes(batch: list[list[str]]) -> dict[str, list[str]]:
 def describe(plan: Plan) -> Iterator[str]:
     """The lines that are printed."""
     yield from _jobs(plan)
+    if not set(KINDS) - {"attention"} & {job.measure for job in plan.jobs}:
+        return  # no model is loaded
     yield from _models(plan)
     yield from _memory(plan)
     yield from _hours(plan)

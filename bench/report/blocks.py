@@ -14,7 +14,7 @@ from bench.records import AUTOREGRESSIVE
 from bench.report.outputs import NoResultsError
 from bench.store import Results
 
-_CELL = ["pair", "dataset", "temperature", "top_p", "seed", "max_new_tokens"]
+_CELL = ["pair", "dataset", "temperature", "top_p", "seed", "max_new_tokens", "attention", "node_order"]
 _PLACE = ["prompts_sha256", "device_name", "dtype"]
 
 

@@ -74,7 +74,9 @@ class Sites:
         rows, found, edges = sites // values.shape[1], values.ravel()[sites], edges.ravel()[sites]
         self.depth += 1
         paths = self._paths[rows] * edges
-        bounds = np.nextafter(np.minimum(paths, found), 0)
+        bounds = np.minimum(paths, found)
+        if not self.settled:  # so that of equal values the shallower site is taken
+            bounds = np.nextafter(bounds, 0)
         self._values = np.concatenate((self._values, found))
         read = self._worth_reading(bounds)
         slots = np.full(len(sites), -1)

@@ -134,7 +134,8 @@ MAKES = {
 }
 
 
-CELLS = [(name, MultiCandidate()) for name in MAKES] + [("heap_3", WithoutReplacement())]
+CELLS = [(name, MultiCandidate()) for name in MAKES]
+CELLS += [(name, WithoutReplacement()) for name in ("heap_3", "threshold", "threshold_capped")]
 
 
 @pytest.mark.parametrize(("name", "rule"), CELLS, ids=[f"{name}-{type(rule).__name__}" for name, rule in CELLS])

@@ -27,7 +27,8 @@ def tree_triton(
     and no weights. Without a mask (a prefill, or one token that sees all), or with what the kernel does not know, it is
     SDPA.
     """
-    if attention_mask is None or not _known(query, key, value, attention_mask, options):
+    narrow = query.shape[-1] <= LARGEST_HEAD
+    if attention_mask is None or not (narrow and _known(query, key, value, attention_mask, options)):
         return _sdpa(module, query, key, value, attention_mask, **options)
     from specdec_core.models.tree_attention.kernel import block_attention
 
@@ -57,6 +58,11 @@ def check_attention(name: str, devices: Iterable[torch.device], configs: Iterabl
                 f"runtime.attention={name} is for models with transformers' attention interface, and "
                 f"{config.model_type} has one of its own; use runtime.attention=sdpa, which runs that"
             )
+        if name == TRITON and (wide := _head_dim(config)) > LARGEST_HEAD:
+            raise LoadError(
+                f"runtime.attention={name} is for heads of at most {LARGEST_HEAD} dimensions, and those of "
+                f"{config.model_type} have {wide}; use runtime.attention=sdpa"
+            )
     if name == DENSE:
         return
     if importlib.util.find_spec("triton") is None:
@@ -77,13 +83,17 @@ def _has_interface(config: Any) -> bool:
     return kind is None or bool(kind._supports_sdpa and kind._can_set_attn_implementation())
 
 
+def _head_dim(config: Any) -> int:
+    given: int | None = getattr(config, "head_dim", None)
+    return given or config.hidden_size // config.num_attention_heads
+
+
 def _known(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, options: dict[str, Any]) -> bool:
     """Whether it is attention under one mask and nothing else."""
     besides = ("softcap", "position_bias", "s_aux")
     return (
         mask.shape == (1, 1, query.shape[2], key.shape[2])
         and key.shape == value.shape
-        and query.shape[-1] <= LARGEST_HEAD
         and not (options.get("dropout") or options.get("output_attentions"))
         and all(options.get(name) is None for name in besides)
     )

@@ -99,12 +99,28 @@ def test_rows_are_written_once_and_shown_again(tmp_path: Path, capsys, monkeypat
         ({"heads": 6, "kv_heads": 4}, "attention.heads=6 is no multiple of attention.kv_heads=4"),
         ({"trees": 0}, "at least one"),
         ({"num_tokens": []}, "at least one"),
+        ({"kv_heads": 0}, "attention.kv_heads has to be at least one"),
+        ({"kernels": []}, "attention.kernels has to be at least one"),
+        ({"block": 24}, "attention.block is one of 16, 32, 64, not 24"),
     ],
 )
 def test_a_grid_that_makes_no_sense_is_a_sentence(given, sentence):
     with pytest.raises(ValueError, match="attention") as refused:
         AttentionGrid(**given)
     assert sentence in str(refused.value)
+
+
+def test_kernels_for_a_gpu_alone_are_refused_without_one(tmp_path):
+    with pytest.raises(ValueError, match="tree_triton is timed on a GPU alone; add sdpa or manual"):
+        execute(tmp_path, *SMALL, f"attention.kernels=[{TRITON}]")
+    assert load(tmp_path, "here").attention.empty
+
+
+def test_another_kernel_is_another_measurement(monkeypatch):
+    before = attention_times.key(AttentionGrid(), CPU, torch.float32)
+    assert attention_times.key(AttentionGrid(), CPU, torch.float32) == before
+    monkeypatch.setattr(torch, "__version__", "9.9")
+    assert attention_times.key(AttentionGrid(), CPU, torch.float32) != before
 
 
 def test_a_slow_kernel_is_run_once_and_a_fast_one_as_often_as_asked(rng):

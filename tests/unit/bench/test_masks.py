@@ -134,3 +134,13 @@ def test_both_arms_are_decoded_in_the_order_and_give_the_same_tokens(pair):
     plain, moved = (measured(pair, "opt_tree", node_order=order) for order in ("creation", "heavy_path"))
     assert [row.output_ids for row in moved.prompts] == [row.output_ids for row in plain.prompts]
     assert {row.identical for row in moved.prompts} == {True}
+
+
+def test_what_was_recorded_before_is_recorded_again(tmp_path):
+    asked = ("dataset=mini", "limit=1", "decoding.max_new_tokens=6", "runtime.baseline=false", "drafter=chain4")
+    for flag, tables in (("record_nodes", {"nodes"}), ("record_masks", {"nodes", "masks"})):
+        assert execute(tmp_path, *asked, f"{flag}=true") == "ok"
+        store = Store(tmp_path, "default")
+        (run_id,) = store.read("runs")["run_id"]
+        assert {table for table in ("nodes", "masks") if store.has(table, run_id)} == tables
+    assert execute(tmp_path, *asked, "record_nodes=true") == "skipped"

@@ -207,6 +207,23 @@ def test_nodes_of_an_older_version_are_read(store):
     assert found.loc["old", "accepted"] is np.True_
 
 
+def test_columns_may_stand_in_another_order(store):
+    store.write("nodes", "b", [row(NodeRow, run_id="b", parent=4, rank=1)])
+    path = store.folder / "nodes" / "run_id=b.parquet"
+    before = store.read("nodes")
+    table = pq.ParquetFile(path).read()
+    pq.write_table(table.select(table.column_names[::-1]), path)
+    assert store.read("nodes").equals(before)
+
+
+def test_node_orders_and_attentions_are_cells_of_their_own(tmp_path):
+    store = Store(tmp_path, "e")
+    for name, order in (("a", None), ("b", "creation"), ("c", "dfs")):
+        store.write("runs", name, [row(RunRow, run_id=name, created_utc=name, node_order=order, attention="sdpa")])
+    store.write("runs", "d", [row(RunRow, run_id="d", created_utc="d", node_order="dfs", attention="tree_dense")])
+    assert load(tmp_path, "e").runs["run_id"].tolist() == ["b", "c", "d"], "what has no order is in that of creation"
+
+
 def test_load_of_nothing_is_empty_tables(tmp_path):
     found = load(tmp_path, "never/ran")
     assert all(getattr(found, table).empty for table in TABLES)

@@ -9,12 +9,13 @@ import pytest
 import torch
 from doubles import TableDraft, context_for, paths_of, random_law
 
+from bench.embedded import prompts, tiny_pair
 from specdec_core import Sampling, generate
 from specdec_core.drafters import DySpec, DySpecThreshold, dyspec
 from specdec_core.drafters.sites import Sites
 from specdec_core.errors import NonFiniteLogitsError
-from specdec_core.sampling import race
-from specdec_core.verifiers import MultiCandidate, TargetSample, WithoutReplacement
+from specdec_core.sampling import draft_probs, race
+from specdec_core.verifiers import MultiCandidate, WithoutReplacement
 
 
 def fixed_race(q, rng=None):
@@ -214,13 +215,37 @@ def test_a_tree_knows_its_laws(draws):
     assert draws != "topk" or tree.draft_probs is None
 
 
-def test_accepted_nodes_stay_in_the_draft(tiny):
-    """Only nodes that were read have a place there; leaves have none."""
-    drafter = DySpec(draft=tiny.draft, n=20)
-    found = generate(tiny.target, drafter, TargetSample(), [5, 6, 7], max_new_tokens=40)
-    alone = generate(tiny.target, DySpec(draft=tiny.draft, n=1), TargetSample(), [5, 6, 7], max_new_tokens=40)
-    assert found.tokens == alone.tokens
+@pytest.mark.parametrize("make", [DySpec, DySpecThreshold])
+def test_every_law_of_every_step_is_the_drafts_after_its_path(make, tiny, tiny_draft, monkeypatch):
+    """What was accepted stays in the draft's cache: a draft that reads everything anew gives the same laws."""
+    monkeypatch.setattr(dyspec, "race", race)
+    prompt, gaps = tiny.tokenizer(prompts(1)[0].turns[0])["input_ids"][:64], []
+    committed = list(prompt)
+
+    def watch(tree, scored, verdict):
+        for node, path in enumerate(paths_of(tree)):
+            if not len(tree.children(node)):
+                continue
+            text = torch.tensor([*committed, int(tree.tokens[0]), *path])
+            tiny_draft.reset(len(text))
+            q = draft_probs(tiny_draft.prefill(text).logits[-1:], 0.6)[0]
+            gaps.append(float((q - tree.law_after(node)).abs().max()))
+        committed.extend([int(tree.tokens[0]), *verdict.tokens])
+
+    drafter = make(draft=tiny.draft, n=20)
+    found = generate(
+        tiny.target, drafter, MultiCandidate(), prompt, max_new_tokens=24, sampling=Sampling(0.6), watch=watch
+    )
+    assert max(gaps) < 1e-4
+    assert max(step.num_accepted for step in found.steps) > 1
     assert sum(step.draft_tokens for step in found.steps) < 20 * len(found.steps), "not all nodes are read"
+
+
+@pytest.fixture
+def tiny_draft():
+    """Weights of the embedded draft, in a model of its own."""
+    pair = tiny_pair()
+    return pair.draft
 
 
 def test_a_certain_draft_gives_a_chain():

@@ -161,6 +161,14 @@ def test_an_architecture_with_attention_of_its_own_is_refused(name):
     check_attention("sdpa", [CPU], [BloomConfig()])
 
 
+def test_heads_too_wide_for_the_kernel_are_refused(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    for config in (LlamaConfig(hidden_size=1024, num_attention_heads=4), LlamaConfig(head_dim=256)):
+        with pytest.raises(LoadError, match="heads of at most 128 dimensions, and those of llama have 256"):
+            check_attention(TRITON, [CPU], [config])
+        check_attention(DENSE, [CPU], [config])
+
+
 @pytest.mark.parametrize(("capability", "dtype", "dim", "splits"), [(80, "fp16", 128, 1), (90, "bf16", 80, 4)])
 def test_the_kernel_compiles_for_gpus(capability, dtype, dim, splits):
     """Which needs none: what the interpreter lets pass and the compiler does not is seen here."""
