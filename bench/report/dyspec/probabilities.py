@@ -24,6 +24,8 @@ from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.store import Results
 
+RULES = ("without_replacement", "multi_candidate", "multi_candidate_iid", "spec_infer", "eagle1", "chain")
+"""The rules that test a first child with probability min(1, p/q)."""
 TITLE = "DySpec Figure 2: acceptance and target probability against draft probability, first children"
 BINS = 20
 COLUMNS = ("Pair", "Drafter", "q", "nodes", "acceptance probability", "p", "accepted")
@@ -57,7 +59,8 @@ def probabilities(name: str, results: Results) -> list[Output]:
     runs = [_Run(block, run, nodes) for block in found for run in block.ok if len(nodes := first_children(block, run))]
     if not runs:
         raise NoResultsError(
-            "no run that samples, with children drawn from the draft, recorded its nodes and their ranks; "
+            "no run that samples, with children drawn from the draft and a rule that tests the first of them with "
+            f"min(1, p/q) ({', '.join(RULES)}), recorded its nodes and their ranks; "
             "record_nodes=true does, and force=true runs finished cells again"
         )
     words = setting({run.block.name: run.block for run in runs}.values())
@@ -74,12 +77,14 @@ def probabilities(name: str, results: Results) -> list[Output]:
 
 
 def first_children(block: Block, run: pd.Series) -> pd.DataFrame:
-    """The tested first children of a run; none where they were not drawn from q, or not judged by chance.
+    """The tested first children of a run; none where they were not drawn from q, or not tested with min(1, p/q).
 
     At temperature 0 a node is accepted or it is not, and the rows hold the untempered target's p.
     """
     nodes = block.nodes(str(run["run_id"]))
     if nodes.empty or "rank" not in nodes or run["draws"] == "topk" or run["temperature"] == 0:
+        return pd.DataFrame()
+    if run["verifier"] not in RULES:
         return pd.DataFrame()
     tested = nodes[(nodes["rank"] == 0) & nodes["parent_accepted"].astype(bool) & (nodes["edge_prob"] > 0)]
     chance = np.minimum(1, tested["target_prob"] / tested["edge_prob"])

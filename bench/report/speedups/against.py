@@ -2,7 +2,7 @@
 
 Ours is paired: the conversations that both runs decoded are drawn anew together, so that what one prompt gives to both
 does not widen the interval. One method is called ahead where 1 lies outside the 95% interval, `neither` where it does
-not.
+not; and of two methods of different budgets none is.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from bench.report.speedups.arms import METRICS, Cell
 from bench.stats import Interval
 
 NEITHER = "neither"
+UNEVEN = "budgets differ"
 HEADERS = {"mal": "MAL", "speedup": "speedup"}
 _SUMS = {"mal": (("tokens",), ("steps",)), "speedup": (("seconds_base", "tokens"), ("tokens_base", "seconds"))}
 """A metric is the product of these sums over conversations, divided by the product of those."""
@@ -61,13 +62,13 @@ def ahead(value: Interval | float | None, names: tuple[str, str]) -> str | None:
     return names[0] if low > 1 else names[1] if high < 1 else NEITHER
 
 
-def words(value: Interval | float | None, names: tuple[str, str], *, reach: bool = False) -> str:
-    """`1.053 (DySpec)`: the ratio and who is ahead; `reach` adds the interval of ours."""
+def words(value: Interval | float | None, names: tuple[str, str], *, reach: bool = False, even: bool = True) -> str:
+    """`1.053 (DySpec)`: the ratio and who is ahead, if the budgets are `even`; `reach` adds the interval of ours."""
     if value is None:
         return tables.ABSENT
     plain = value.value if isinstance(value, Interval) else value
     text = tables.interval(value, 3) if reach and isinstance(value, Interval) else tables.number(plain, 3)
-    return f"{text} ({ahead(value, names) or 'no interval'})"
+    return f"{text} ({(ahead(value, names) or 'no interval') if even else UNEVEN})"
 
 
 def summary(ratios: Mapping[str, Sequence[Interval | None]], names: tuple[str, str]) -> Iterator[str]:

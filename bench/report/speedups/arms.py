@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from bench import stats
-from bench.records import METHOD
-from bench.report.blocks import Block
-from bench.report.measured import Measured, measure
+from bench.records import AUTOREGRESSIVE, METHOD
+from bench.report.blocks import Block, drafter_params
+from bench.report.measured import Measured, measure, tree_size
 from bench.report.verdict import Pairing
 from bench.stats import Interval
 
@@ -27,16 +27,22 @@ class Arm:
     paper: str  # method of the published rows
     params: Mapping[str, str] = field(default_factory=dict)  # what their params must hold
     nodes: int | None = None  # the tree size N that a run must have
+    budget: int | None = None  # drafted nodes of the paper's runs, whose numbers stand beside no other budget
 
     def pick(self, block: Block) -> Cell:
-        """The run of this arm, of several the last that ended well; empty if there is none."""
+        """What the run of this arm came to; empty if there is none."""
+        run = self.chosen(block)
+        return Cell() if run is None else cell(block, run)
+
+    def chosen(self, block: Block) -> pd.Series | None:
+        """The run of this arm, of several the last that ended well, those with the paper's budget before others."""
         for name in self.ours:
             runs = [run for _, run in block.runs.iterrows() if name in (run["drafter"], run["method"], run["verifier"])]
-            cells = [cell(block, run) for run in runs if run["method"] != "autoregressive"]
-            cells = [one for one in cells if self.nodes in (None, one.nodes)]
-            if cells:
-                return next((one for one in reversed(cells) if one.status == "ok"), cells[-1])
-        return Cell()
+            runs = [run for run in runs if run["method"] != AUTOREGRESSIVE]
+            runs = [run for run in runs if self.nodes in (None, nodes_of(block, run))]
+            if runs:
+                return sorted(runs, key=lambda run: (run["status"] == "ok", self.budget == budget_of(block, run)))[-1]
+        return None
 
     def published(self, paper: pd.DataFrame) -> dict[str, float]:
         """The paper's numbers of this arm by metric, of the rows of one setting."""
@@ -54,6 +60,7 @@ class Cell:
     nodes: int | None = None  # N, root counted
     levels: int | None = None
     size: float | None = None  # drafted nodes a step, on average
+    budget: int | None = None  # and at most
     predicted_speedup: float | None = None
     predicted_mal: float | None = None
     seconds: Interval | None = None  # per decoded token
@@ -76,16 +83,31 @@ class Cell:
 def cell(block: Block, run: pd.Series) -> Cell:
     """A run's numbers. N and levels are those of the largest tree drawn; static trees never change."""
     measured, steps = measure(block, run), block.steps(str(run["run_id"]))
-    size = measured.size if steps.empty else int(steps["num_drafted"].max())
     return Cell(
         measured=measured,
-        nodes=size + 1 if size else None,
+        nodes=nodes_of(block, run),
         levels=None if steps.empty else int(steps["depth"].max()) + 1,
         size=None if steps.empty else float(steps["num_drafted"].mean()),
+        budget=budget_of(block, run),
         predicted_speedup=_number(run.get("predicted_speedup")),
         predicted_mal=_number(run.get("predicted_mal")),
         seconds=seconds_per_token(block.prompts(measured.run_id)) if measured.tokens_per_s else None,
     )
+
+
+def nodes_of(block: Block, run: pd.Series) -> int | None:
+    """N of the largest tree drawn, or of the one that was asked for where none was; None if neither is known."""
+    steps = block.steps(str(run["run_id"]))
+    size = tree_size(run, steps) if steps.empty else int(steps["num_drafted"].max())
+    return size + 1 if size else None
+
+
+def budget_of(block: Block, run: pd.Series) -> int | None:
+    """How many nodes a run may draft in a step: its n, or the nodes of its shape; None if it is not known."""
+    shape = drafter_params(run).get("shape")
+    if isinstance(shape, dict) and {"num_sequences", "depth"} <= shape.keys():
+        return int(shape["num_sequences"]) * int(shape["depth"])
+    return tree_size(run, block.steps(str(run["run_id"])))
 
 
 def seconds_per_token(prompts: pd.DataFrame, arm: str = METHOD) -> Interval:

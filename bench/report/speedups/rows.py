@@ -18,7 +18,7 @@ from bench.report.speedups.layout import Layout
 from bench.stats import Interval
 
 DETAILS = (
-    *("Method", "N", "levels", "n mean"),
+    *("Method", "budget", "N", "levels", "n mean"),
     *("speedup", "speedup published", "speedup predicted"),
     *("MAL", "MAL published", "MAL predicted", "MAL - 1"),
     *("s/token", "s/token published"),
@@ -45,7 +45,24 @@ class Row:
 
     @cached_property
     def published(self) -> dict[str, dict[str, float]]:
-        """The paper's numbers by arm and metric; a speedup it leaves out is taken from its times on one device."""
+        """The paper's numbers by arm and metric, none of arms that were run with another budget."""
+        return {header: {} if header in self.hidden else numbers for header, numbers in self._printed.items()}
+
+    @cached_property
+    def hidden(self) -> dict[str, int]:
+        """The arms for which the paper has numbers of another budget than ours, and ours."""
+        arms = [arm for arm in self.layout.arms if arm.budget and self._printed[arm.header]]
+        ours = [(arm, self.cells[arm.header].budget) for arm in arms]
+        return {arm.header: budget for arm, budget in ours if budget not in (None, arm.budget)}
+
+    def even(self, other: str) -> bool:
+        """Whether no budgets are known in which the first arm and another differ."""
+        budgets = {self.cells[header].budget for header in (self.layout.arms[0].header, other)}
+        return len(budgets - {None}) < 2
+
+    @cached_property
+    def _printed(self) -> dict[str, dict[str, float]]:
+        """All of the paper's numbers; a speedup it leaves out is taken from its times on one device."""
         found = {arm.header: arm.published(self.paper) for arm in self.layout.arms}
         plain = self.paper[self.paper["method"] == AUTOREGRESSIVE]
         for arm in self.layout.arms if len(plain) else ():
@@ -104,6 +121,7 @@ class Row:
         cell, paper = self.cells[arm.header], self.published[arm.header]
         nodes, levels = cell.nodes or tables.ABSENT, cell.levels or tables.ABSENT
         row = {"Method": arm.header, "N": str(nodes), "levels": str(levels), "n mean": tables.number(cell.size, 1)}
+        row["budget"] = str(cell.budget or tables.ABSENT)
         for metric, header in against.HEADERS.items():
             row[header] = tables.interval(getattr(cell.measured, metric, None))
             row[f"{header} published"] = tables.number(paper.get(METRICS[metric]))
@@ -123,11 +141,14 @@ class Row:
         if not self.layout.against or arm is self.layout.arms[0]:
             return dict.fromkeys((header, f"{header} published"), tables.ABSENT)
         ours, paper = self.ratios.get((metric, arm.header)), self.published_ratio(metric, arm.header)
-        return {header: against.words(ours, names, reach=True), f"{header} published": against.words(paper, names)}
+        own = against.words(ours, names, reach=True, even=self.even(arm.header))
+        return {header: own, f"{header} published": against.words(paper, names)}
 
     def _verdict(self, arm: Arm, metric: str) -> str:
         if self.block is None:
             return verdict.NOT_RUN
+        if arm.header in self.hidden and getattr(self.cells[arm.header].measured, metric, None):
+            return verdict.not_comparable("other budget")
         pairings = {name: cell.pairing(metric, self.published[name]) for name, cell in self.cells.items()}
         hardware = "".join(self.paper["hardware"].unique()[:1])
         same = metric == "mal" or verdict.same_device(str(self.block.first["device_name"]), hardware)

@@ -26,6 +26,7 @@ _CELLS = {
 }
 LEGEND = {
     "Tree": definitions.TREE,
+    "budget": "nodes that the method may draft in a step, root excluded",
     "N": definitions.NODES,
     "levels": definitions.LEVELS,
     "n mean": f"{definitions.SIZE}, on average; N and levels are the largest",
@@ -75,7 +76,7 @@ def _details(name: str, title: str, rows: list[Row], notes: tuple[str, ...]) -> 
     if not layout.seconds and not layout.plain:
         absent |= {"s/token", "s/token published"}
     if not layout.growing:
-        absent |= {"n mean", "MAL - 1"}
+        absent |= {"budget", "n mean", "MAL - 1"}
     else:  # their size is given, not chosen by what it is predicted to gain
         absent |= {"speedup predicted"}
     if layout.plain and not layout.in_seconds:  # no such paper prints both
@@ -123,8 +124,11 @@ def _notes(paper: pd.DataFrame, layout: Layout, found: list[Block]) -> Iterator[
 def _comparison(paper: pd.DataFrame, layout: Layout, rows: list[Row]) -> Iterator[str]:
     """Who is ahead in our rows, and in which settings of its own table the paper's method is not."""
     first, second, *_ = (arm.header for arm in layout.arms)
-    ours = {metric: [row.ratios.get((metric, second)) for row in rows] for metric in against.HEADERS}
+    even = [row for row in rows if row.even(second)]
+    ours = {metric: [row.ratios.get((metric, second)) for row in even] for metric in against.HEADERS}
     yield from against.summary(ours, (first, second))
+    if left := len(rows) - len(even):
+        yield f"Settings in which the budgets of {first} and {second} differ are not counted: {left}."
     every = [Row(layout, who, of_setting) for who, of_setting in settings(paper, layout)]
     theirs = {metric: list(_both(every, metric, first, second)) for metric in against.HEADERS}
     yield from against.behind(theirs, (first, second))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from bench.report import tables
 from bench.report.speedups import against
 from bench.report.speedups.arms import Cell
@@ -22,7 +20,7 @@ def wide(row: Row) -> dict[str, str]:
     for arm in layout.arms:
         cell, paper = row.cells[arm.header], row.published[arm.header]
         cells[arm.header] = _ours(row, cell)
-        cells[beside(arm.header)] = _published(row, paper)
+        cells[beside(arm.header)] = _published(row, arm.header)
         if arm.header == first and layout.tree:
             cells[f"{first} predicted"] = _times(cell.predicted_speedup, cell.predicted_mal)
         if arm.header == first and layout.seconds:
@@ -50,7 +48,7 @@ def _against(row: Row) -> dict[str, str]:
     cells = {}
     for metric in against.HEADERS:
         header = ratio_header(row, metric)
-        cells[header] = against.words(row.ratios.get((metric, second)), (first, second))
+        cells[header] = against.words(row.ratios.get((metric, second)), (first, second), even=row.even(second))
         cells[beside(header)] = against.words(row.published_ratio(metric, second), (first, second))
     return cells
 
@@ -64,7 +62,10 @@ def _ours(row: Row, cell: Cell) -> str:
     return _times(_value(cell.measured.speedup), mal)
 
 
-def _published(row: Row, paper: Mapping[str, float]) -> str:
+def _published(row: Row, header: str) -> str:
+    if header in row.hidden:
+        return f"{tables.ABSENT} (ours: {row.hidden[header]} nodes)"
+    paper = row.published[header]
     mal = paper.get("tokens_per_step")
     if row.layout.in_seconds:
         return _with_mal(printed(paper.get("latency_s_per_token")), mal)

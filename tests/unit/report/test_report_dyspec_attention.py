@@ -15,19 +15,19 @@ from bench.report.tables import ABSENT
 
 COUNTS = {("creation", 256): 36, ("dfs", 256): 22, ("creation", 2048): 1650, ("dfs", 2048): 400}
 
+GRID = {"heads": 64, "kv_heads": 64, "head_dim": 128, "num_prefix": 0, "block": 32}
+TIMES = ["custom, paper", "manual, paper", "xformers, paper"]
+
 
 def fill(cells, kernels: tuple[str, ...] = ("tree_triton", "sdpa"), run_id: str = "a77e00000000", **given) -> None:
     """Trees of three counts around the given one; times in proportion to the blocks, or to the square of the size."""
     rows = [
         AttentionRow(
             run_id=run_id,
-            **{"device_name": "Test GPU", "dtype": "bfloat16", "num_prefix": 0, "block": 32} | given,
+            **GRID | {"device_name": "Test GPU", "dtype": "bfloat16", "torch_version": "2"} | given,
             kernel=kernel,
             num_nodes=nodes,
             order=order,
-            heads=64,
-            kv_heads=64,
-            head_dim=128,
             tree=tree,
             num_blocks=count + tree - 1,
             num_tree_blocks=count + tree - 1,
@@ -51,7 +51,7 @@ def test_table_5_has_our_times_and_the_papers_beside_each_other(cells):
     assert row["tree_triton ms"] == "0.02222"
     assert row["sdpa ms"] == "0.06464"
     assert row[["blocks", "paper's", "difference"]].tolist() == ["22.0 [21.0, 23.0]", "22.5", "-2.2%"]
-    assert row[["custom, paper", "manual, paper", "xformers, paper"]].tolist() == ["0.05406", "0.14124", "0.16721"]
+    assert row[TIMES].tolist() == ["0.05406", "0.14124", "0.16721"]
     assert frame["Verdict"].tolist() == ["matches", "matches", "matches", "differs"]
     assert frame.loc["2048", "yes"]["difference"] == "+43.5%"
     for word in ("Test GPU", "bfloat16", "64 heads of 128", "blocks of 32", "3 uniform random recursive trees"):
@@ -65,8 +65,42 @@ def test_what_the_paper_does_not_have_has_no_verdict(cells):
     fill(cells, kernels=("sdpa",), block=64)
     (table,) = ARTIFACTS["dyspec/table5"].build(cells.load())
     assert set(table.frame["Verdict"]) == {"not comparable: no published value"}
-    assert set(table.frame["paper's"]) == {ABSENT}
+    assert (table.frame[["paper's", *TIMES]] == ABSENT).all(axis=None)
     assert any("timed on a GPU alone; here they were not run" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    "given", [{"heads": 2, "kv_heads": 2}, {"head_dim": 16}, {"num_prefix": 512}, {"heads": 2, "head_dim": 16}]
+)
+def test_the_papers_times_stand_beside_its_own_grid_alone_and_its_blocks_beside_every_one(given, cells):
+    fill(cells, **given)
+    (table,) = ARTIFACTS["dyspec/table5"].build(cells.load())
+    assert (table.frame[TIMES] == ABSENT).all(axis=None)
+    assert table.frame["paper's"].tolist() == ["36", "22.5", "1654.5", "278.7"]
+    assert table.frame["Verdict"].tolist() == ["matches", "matches", "matches", "differs"]
+    figure, _ = ARTIFACTS["dyspec/fig8"].build(cells.load())
+    assert [axes.get_title() for axes in figure.canvas.axes] == ["Test GPU, bfloat16"]
+
+
+def test_rows_and_panels_of_several_grids_are_told_apart(cells):
+    grids = [{}, {"num_prefix": 512}, {"kv_heads": 8}, {"heads": 2, "kv_heads": 2, "head_dim": 16}, {"block": 64}]
+    for place, grid in enumerate(grids):
+        fill(cells, run_id=f"a77e0000000{place}", **grid)
+    words = {
+        "64 x 128, prefix 0, block 32",
+        "64 x 128, prefix 512, block 32",
+        "64 x 128 (8 of keys), prefix 0, block 32",
+        "2 x 16, prefix 0, block 32",
+        "64 x 128, prefix 0, block 64",
+    }
+    (table,) = ARTIFACTS["dyspec/table5"].build(cells.load())
+    assert set(table.frame["Grid"]) == words
+    assert not table.frame.duplicated(["Grid", "Tokens", "Reordered"]).any()
+    figure, listed = ARTIFACTS["dyspec/fig8"].build(cells.load())
+    assert not listed.frame.duplicated(["Grid", "Kernel", "Order", "Tokens"]).any()
+    titles = [axes.get_title() for axes in figure.canvas.axes]
+    assert {title.partition("\n")[2] for title in titles[:-1]} == words
+    assert "64 x 128, prefix 0" in titles[-1]
 
 
 def test_figure_8_has_a_line_for_every_kernel_and_order_and_the_papers_beside_them(cells, tmp_path: Path):

@@ -1,18 +1,24 @@
 """DySpec's Figures 2, 4 and 5: what is drawn and what stands in their tables, against the rows."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from drawn import labels, lines
 from dyspec_fills import Q_AND_P, SAMPLING, fill_nodes, fill_sizes, fill_steps, node
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
 from bench.report.artifacts import ARTIFACTS
-from bench.report.dyspec.probabilities import BINS, first_children, shares
+from bench.report.dyspec.probabilities import BINS, RULES, first_children, shares
 from bench.report.dyspec.step_times import _within
 from bench.report.figures.style import Figure
 from bench.report.outputs import NoResultsError, Output, write_all
 from bench.report.tables import Table
 from bench.stats import Interval
 
+CONF = Path(__file__).parents[3] / "conf" / "verifier"
 LLAMA_70B = {"target": "llama2_70b", "draft": "llama2_7b", "stand_in": False}
 
 
@@ -76,6 +82,36 @@ def test_nodes_that_chance_does_not_judge_are_not_drawn(given, cells) -> None:
     fill_nodes(cells, **given)
     with pytest.raises(NoResultsError, match="record_nodes=true"):
         build("fig2", cells)
+
+
+@pytest.mark.parametrize("rule", ["target_sample", "k_seq"])
+def test_rules_that_test_a_first_child_otherwise_are_not_drawn(rule: str, cells) -> None:
+    """Neither takes it with probability min(1, p/q), though the children were drawn from q."""
+    fill_nodes(cells, verifier=rule)
+    with pytest.raises(NoResultsError, match=r"tests the first of them with min\(1, p/q\) \(without_replacement, "):
+        build("fig2", cells)
+    kept = fill_nodes(cells)
+    assert set(first("fig2", cells)[1].runs) == {kept}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_that_foretell_by_p_over_q_are_drawn(rule: str, cells) -> None:
+    fill_nodes(cells, verifier=rule)
+    assert len(first("fig2", cells)[0]) == 4  # two panels with their scales
+
+
+def test_those_rules_and_no_others_are_configured_to_do_so() -> None:
+    """The first round of each rule gives min(1, p/q), checked on laws in which both sides of 1 occur."""
+    p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.5, 0.3])
+    names = [path.stem for path in CONF.glob("*.yaml") if path.stem not in ("by_draws", "greedy", "target_sample")]
+    found = set()
+    for name in names:
+        config = OmegaConf.load(CONF / f"{name}.yaml")
+        rule = instantiate({key: value for key, value in config.items() if key not in ("name", "allow_lossy")})
+        chances = [float(rule.begin(p, q, 2 - (name == "chain")).accept(torch.tensor(child))) for child in range(3)]
+        if chances == pytest.approx([1, 0.6, 2 / 3]):
+            found.add(name)
+    assert found == set(RULES)
 
 
 def test_nodes_of_an_earlier_version_have_no_rank(cells) -> None:
