@@ -19,7 +19,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from bench.acceptance_estimators import AcceptanceRequest, Estimator, Sums
-from bench.records import AcceptanceRow
+from bench.kept_records import AcceptanceRow
 from bench.stats import ratio_of_sums
 from specdec_core.errors import PromptError
 from specdec_core.models import Pair

@@ -19,9 +19,9 @@ from tqdm import tqdm
 
 from bench import attention_kernels
 from bench.attention_kernels import KERNELS, SDPA, Kernel, Problem, runnable
+from bench.kept_records import AttentionRow
 from bench.names import unknown
 from bench.provenance import collect
-from bench.records import AttentionRow
 from bench.store import run_id
 from specdec_core.layout import tree_layout
 from specdec_core.models import tree_attention

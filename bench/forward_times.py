@@ -10,8 +10,8 @@ from tqdm import tqdm
 
 from bench.cell import LatencyGrid, PairSpec, Runtime
 from bench.identity import fingerprint_folder
+from bench.kept_records import LatencyRow
 from bench.provenance import collect
-from bench.records import LatencyRow
 from bench.store import run_id
 from specdec_core.models import CausalLM, EagleHead, ModelOutput, Pair
 from specdec_core.models.ranks import agreed

@@ -15,10 +15,10 @@ from bench.acceptance import AcceptanceRequest, AcceptanceVector
 from bench.attention_times import AttentionGrid
 from bench.cell import CalibrationPlan, PairSpec, Runtime
 from bench.datasets import DatasetSpec
+from bench.kept_records import AttentionRow, GrowthRow, LatencyRow
 from bench.measurement import eos_token_ids, first_prompts
 from bench.parquet import hidden_name
 from bench.provenance import collect
-from bench.records import AttentionRow, GrowthRow, LatencyRow
 from bench.store import Store, run_id
 from specdec_core.models.placement import resolve_device, resolve_dtype
 from specdec_core.models.ranks import agreed

@@ -15,7 +15,7 @@ from bench.acceptance import AcceptanceRequest, AcceptanceVector, measure, power
 from bench.acceptance_estimators import Estimator, expected
 from bench.along import logits_along
 from bench.embedded import prompts as bundled
-from bench.records import AcceptanceRow
+from bench.kept_records import AcceptanceRow
 from bench.store import Store, load
 from specdec_core import generate
 from specdec_core.drafters import Autoregressive

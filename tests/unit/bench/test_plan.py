@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from bench.cell import PairSpec
+from bench.kept_records import LatencyRow
 from bench.plan import __main__ as plan
 from bench.plan.estimates import Memory, mal_of, measured_times, memory_of, seconds, shape_of
 from bench.plan.jobs import sweep
-from bench.records import LatencyRow
 from bench.run import CONF
 from bench.store import Store
 from specdec_core.errors import LoadError

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import bench.store
-from bench.records import TABLES, LatencyRow, NodeRow, PromptRow, RunRow, StepRow, schema
+from bench.kept_records import LatencyRow
+from bench.records import TABLES, NodeRow, PromptRow, RunRow, StepRow, schema
 from bench.store import CellBusyError, Store, StoreError, load, run_id
 
 CHECKOUT = Path(bench.store.__file__).parents[1]

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from bench.records import AttentionRow
+from bench.kept_records import AttentionRow
 from bench.report.artifacts import ARTIFACTS, build
 from bench.report.figures.style import Figure
 from bench.report.outputs import NoResultsError, write_all
