@@ -62,8 +62,8 @@ def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
 def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
     """Measure and write."""
     rows, outcome = Rows(), Outcome()
-    # what was recorded before is recorded again, since the rows of all tables are replaced together
-    nodes, masks = (store.has(table, cell.run_id) for table in ("nodes", "masks"))
+    # what a finished run recorded is recorded again, since the rows of all tables are replaced together
+    nodes, masks = (store.has("runs", cell.run_id) and store.has(table, cell.run_id) for table in ("nodes", "masks"))
     runtime = replace(runtime, record_nodes=runtime.record_nodes or nodes, record_masks=runtime.record_masks or masks)
     stop: BaseException | None = None
     try:

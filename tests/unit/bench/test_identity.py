@@ -58,7 +58,9 @@ def test_kept_rows_have_the_ids_that_their_configs_give():
     ]
     assert kept
     assert all(run_id(identity(json.loads(row.config))) == row.run_id for row in kept)
-    assert all(pd.isna(row.node_order) for row in kept if "node_order" not in json.loads(row.config)["runtime"])
+    for row in kept:
+        order = "creation" if pd.isna(row.node_order) else row.node_order
+        assert json.loads(row.config)["runtime"].get("node_order", "creation") == order
 
 
 def test_unknown_node_orders_suggest_the_nearest():
