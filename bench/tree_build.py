@@ -1,14 +1,16 @@
 """What building a tree costs beside the draft's forwards: `python -m bench.tree_build` (make bench-tree-build).
 
 Draft laws are rows of a bank over 32,000 tokens (a power law of the rank, ranks shuffled), so that no model runs. Every
-drafter turns logits into laws, picks or draws children and chooses nodes; for DySpec the choice alone (`selection`, on
-the host) is measured too: the rest is the vocabulary's, one softmax and one race per node that is read.
+drafter turns logits into laws, picks or draws children and chooses nodes. DySpec's choice, on the host, is measured too:
+in place, where softmax and race over the vocabulary have emptied the caches between its layers, and `alone`, the same
+draws chosen among once more, as where a GPU does the rest.
 """
 
 import argparse
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -59,9 +61,10 @@ class Bank:
 
 
 class TimedSites(Sites):
-    """Sites that remember what choosing among them took."""
+    """Sites that remember what choosing among them took, and the draws, to choose among them once more."""
 
     seconds = 0.0
+    draws: ClassVar[list[tuple[Any, Any]]] = []
 
 
 def _timed(name: str) -> Callable[..., object]:
@@ -73,12 +76,24 @@ def _timed(name: str) -> Callable[..., object]:
             return method(self, *arguments, **options)
         finally:
             TimedSites.seconds += time.perf_counter() - start
+            if name == "add":
+                TimedSites.draws.append((arguments[0], arguments[1]))
 
     return run
 
 
 for _name in ("__init__", "values", "wants_more", "add", "chosen"):
     setattr(TimedSites, _name, _timed(_name))
+
+
+def replayed(n: int, max_depth: int) -> float:
+    """Seconds of the last tree's choice alone, nothing the size of a vocabulary between its layers."""
+    start = time.perf_counter()
+    sites = Sites(0, n, max_depth=max_depth)
+    for tokens, edges in TimedSites.draws:
+        sites.add(tokens, edges, sites.values(edges))
+    sites.chosen()
+    return time.perf_counter() - start
 
 
 class TimedDySpec(DySpec):
@@ -102,14 +117,17 @@ def drafters(bank: Bank, n: int) -> dict[str, Drafter]:
 
 
 def measure(drafter: Drafter, bank: Bank, repeats: int) -> dict[str, float]:
-    """Medians over trees: milliseconds of all and of the selection, draft forwards, nodes read."""
+    """Medians over trees: milliseconds of all and of the choice, draft forwards, nodes read."""
     context = Context([1], torch.Generator().manual_seed(0), Clock(bank.device))
-    rows: dict[str, list[float]] = {"ms": [], "selection": [], "forwards": [], "read": []}
+    rows: dict[str, list[float]] = {"ms": [], "in place": [], "alone": [], "forwards": [], "read": []}
     for _ in range(repeats + 2):
-        before, TimedSites.seconds, start = (bank.forwards, bank.read), 0.0, time.perf_counter()
+        before, TimedSites.seconds, TimedSites.draws = (bank.forwards, bank.read), 0.0, []
+        start = time.perf_counter()
         drafter.grow(context)
         seconds = time.perf_counter() - start
-        values = (1e3 * seconds, 1e3 * TimedSites.seconds, bank.forwards - before[0], bank.read - before[1])
+        again = replayed(drafter.n, drafter.max_depth) if isinstance(drafter, TimedDySpec) else 0.0
+        counts = bank.forwards - before[0], bank.read - before[1]
+        values = (1e3 * seconds, 1e3 * TimedSites.seconds, 1e3 * again, *counts)
         for name, value in zip(rows, values, strict=True):
             rows[name].append(value)
     return {name: statistics.median(values[2:]) for name, values in rows.items()}
@@ -127,15 +145,17 @@ def main() -> None:
     print(f"One tree in microseconds, {VOCABULARY} tokens, q ~ rank^-{args.exponent:g}, one thread, no forwards")
     columns = ("OPT-Tree", "EAGLE-2", "Sequoia", "DySpec")
     header = " ".join(f"{name:>10}" for name in columns)
-    print(f"{'n':>6} {header} {'selection':>10} {'per node':>9} {'of 25 ms':>9} {'forwards':>9} {'read':>6}")
+    print(f"{'':>50} {'selection in DySpec':>31}")
+    print(f"{'n':>6} {header} {'in place':>9} {'alone':>7} {'per node':>9} {'of 25 ms':>9} {'forwards':>9} {'read':>6}")
     for n in args.sizes:
         bank = Bank(args.exponent)
         found = {name: measure(drafter, bank, args.repeats) for name, drafter in drafters(bank, n).items()}
         times = " ".join(f"{1e3 * found[name]['ms']:>10.0f}" if name in found else f"{'-':>10}" for name in columns)
         ours = found["DySpec"]
+        place, alone = 1e3 * ours["in place"], 1e3 * ours["alone"]
         print(
-            f"{n:>6} {times} {1e3 * ours['selection']:>10.0f} {1e3 * ours['selection'] / n:>9.2f} "
-            f"{ours['selection'] / STEP_MS:>9.1%} {ours['forwards']:>9.0f} {ours['read']:>6.0f}"
+            f"{n:>6} {times} {place:>9.0f} {alone:>7.0f} {alone / n:>9.2f} {1e-3 * alone / STEP_MS:>9.1%} "
+            f"{ours['forwards']:>9.0f} {ours['read']:>6.0f}"
         )
 
 
