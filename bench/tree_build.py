@@ -1,9 +1,9 @@
 """What building a tree costs beside the draft's forwards: `python -m bench.tree_build` (make bench-tree-build).
 
 Draft laws are rows of a bank over 32,000 tokens (a power law of the rank, ranks shuffled), so that no model runs. Every
-drafter turns logits into laws, picks or draws children and chooses nodes. DySpec's choice, on the host, is measured too:
-in place, where softmax and race over the vocabulary have emptied the caches between its layers, and `alone`, the same
-draws chosen among once more, as where a GPU does the rest.
+drafter turns logits into laws, picks or draws children and chooses nodes. DySpec's choice, on the host, is measured
+too: in place, where softmax and race over the vocabulary have emptied the caches between its layers, and `alone`, the
+same draws chosen among once more, as where a GPU does the rest.
 """
 
 import argparse
