@@ -68,9 +68,8 @@ class DySpec(TreeDrafter):
         Where the first draws do not suffice more of the same race are looked at, which happens in flat laws.
         """
         times = None if self.draws == "topk" else race(q, rng)
-        total = q.sum(
-            -1, keepdim=True, dtype=torch.float64
-        )  # 1 but for the rounding of float32, which is 1 - S in tails
+        # 1 but for the rounding of float32, which is as large as 1 - S in the tails of sharp laws
+        total = q.sum(-1, keepdim=True, dtype=torch.float64)
         limit = min(self.n, q.shape[-1])
         width = limit if not sites.depth else min(limit, _FIRST_DRAWS)
         while True:

@@ -78,7 +78,8 @@ def _leave() -> None:
     """Destroy the group while the interpreter stands, and let go of it for a moment.
 
     gloo's threads free the tensors of their last collective after it has returned, for which they need the interpreter;
-    one that asks when it is gone aborts the process ("terminate called without an active exception").
+    one that asks when it is gone aborts the process ("terminate called without an active exception"). A rank was seen
+    to end so once, on a busy machine; that this was the cause is not proved.
     """
     if distributed.is_initialized():
         distributed.destroy_process_group()
