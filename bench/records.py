@@ -128,6 +128,16 @@ class StepRow:
     score_s: float
     judge_s: float
     commit_s: float
+    accepted_ranks: list[int] | None = None  # place among its siblings, from 0, of each accepted token
+    # of trees that come from a token graph (GSD; see `specdec_core.graph`), None for others; root excluded
+    num_live: int | None = None
+    num_prob_leaf: int | None = None
+    num_sib_leaf: int | None = None
+    num_alias: int | None = None  # merge edges
+    capped: bool | None = None  # nodes of the graph were left out of the verified tree for its cap
+    num_behind_merge: int | None = None  # accepted tokens whose path crosses a merge edge
+    recurring: list[float] | None = None  # for n = 1, 2, ...: share of the records whose n-gram recurs in the graph
+    merge_kl: list[float] | None = None  # nats, of every merge edge, where a MergeProbe drafted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

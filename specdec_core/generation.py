@@ -1,9 +1,11 @@
 """What a decoding run yields: tokens under the stop rules, and one record per step."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from specdec_core.errors import NonFiniteLogitsError
+from specdec_core.graph import Kind
 from specdec_core.timing import Clock, Tally
 from specdec_core.tree import TokenTree, Verdict
 
@@ -29,6 +31,22 @@ class Step:
     score_s: float
     judge_s: float
     commit_s: float
+    accepted_ranks: list[int] = field(default_factory=list)
+    """Place among its siblings in draft order, from 0, of each of the `num_accepted` tokens."""
+    # of trees that come from a token graph (`DraftGraph`); None for others
+    num_live: int | None = None
+    num_prob_leaf: int | None = None
+    num_sib_leaf: int | None = None
+    num_alias: int | None = None
+    """Merge edges: candidates that were redundant."""
+    capped: bool | None = None
+    """Whether nodes of the graph were left out of the tree for its cap."""
+    num_behind_merge: int | None = None
+    """Accepted tokens that are copies: whose path crosses a merge edge."""
+    recurring: list[float] | None = None
+    """For n = 1, 2, ...: share of the records whose n-gram recurs elsewhere in the graph; nan where there is none."""
+    merge_kl: list[float] | None = None
+    """A value per merge edge in nats, where a `MergeProbe` drafted."""
 
     @property
     def seconds(self) -> float:
@@ -79,11 +97,12 @@ class Trace:
     """What is remembered of every step; evaluated after the last one, so that no instrument is in the measured time."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[TokenTree, int, int, int]] = []
+        self._steps: list[tuple[TokenTree, list[int], int, int]] = []
 
     def add(self, tree: TokenTree, verdict: Verdict, length: int, kept: int) -> None:
         """Remember a step of `length` new tokens, of which `kept` are in the output."""
-        self._steps.append((tree.without_draft_probs(), min(len(verdict.tokens), length), length, kept))
+        path = verdict.path[1 : 1 + min(len(verdict.tokens), length)].tolist()
+        self._steps.append((tree.without_draft_probs(), path, length, kept))
 
     def generation(self, output: Output, clock: Clock) -> Generation:
         """Evaluate. NonFiniteLogitsError with the step where the draft's probabilities are no numbers."""
@@ -96,7 +115,7 @@ class Trace:
         return Generation(output.tokens, output.finish, steps, prefill_s, sum(step.seconds for step in steps))
 
 
-def _step(tree: TokenTree, accepted: int, length: int, kept: int, times: dict[str, Tally]) -> Step:
+def _step(tree: TokenTree, accepted: list[int], length: int, kept: int, times: dict[str, Tally]) -> Step:
     draft = times["draft"]
     return Step(
         num_drafted=tree.num_drafted,
@@ -104,7 +123,7 @@ def _step(tree: TokenTree, accepted: int, length: int, kept: int, times: dict[st
         draft_forwards=draft.calls,
         draft_tokens=draft.tokens,
         expected_acceptance=float(tree.expected_acceptance),
-        num_accepted=accepted,
+        num_accepted=len(accepted),
         acceptance_length=length,
         kept=kept,
         draft_s=draft.seconds,
@@ -112,4 +131,26 @@ def _step(tree: TokenTree, accepted: int, length: int, kept: int, times: dict[st
         score_s=times["score"].seconds,
         judge_s=times["judge"].seconds,
         commit_s=times["commit"].seconds,
+        accepted_ranks=_ranks(tree, accepted),
+        **_graph_facts(tree, accepted),
     )
+
+
+def _ranks(tree: TokenTree, nodes: list[int]) -> list[int]:
+    """How many earlier siblings each of these nodes has."""
+    parents = tree.parents.cpu()
+    return [int((parents[:node] == parents[node]).sum()) for node in nodes]
+
+
+def _graph_facts(tree: TokenTree, accepted: list[int]) -> dict[str, Any]:
+    """What a step tells of the token graph that its tree comes from; nothing of other trees."""
+    graph = tree.graph
+    if graph is None:
+        return {}
+    return {
+        **{f"num_{kind.name.lower()}": graph.count(kind) for kind in Kind},
+        "capped": graph.capped,
+        "num_behind_merge": int(graph.behind_merge[accepted].sum()),
+        "recurring": graph.recurring_shares(),
+        "merge_kl": None if graph.merge_kl is None else graph.merge_kl.tolist(),
+    }

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from specdec_core.graph import DraftGraph
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenTree:
@@ -26,6 +28,8 @@ class TokenTree:
     """q after each expanded node, as it was drawn from, for rules that compare it with p."""
     draft_rows: Int[Tensor, " nodes"] | None = None
     """Row of `draft_probs` for each node; -1 for leaves."""
+    graph: DraftGraph | None = None
+    """The token graph that this tree was unmerged from, if it was one (on the host)."""
     _memo: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @staticmethod
@@ -96,11 +100,11 @@ class TokenTree:
         assert tokens is not None
         assert parents is not None
         assert edges is not None
-        return TokenTree(tokens, parents, edges, laws, rows)
+        return TokenTree(tokens, parents, edges, laws, rows, self.graph)
 
     def without_draft_probs(self) -> "TokenTree":
         """The same tree without its largest field, to be kept for the record."""
-        return TokenTree(self.tokens, self.parents, self.edge_probs)
+        return TokenTree(self.tokens, self.parents, self.edge_probs, graph=self.graph)
 
     def _jumps(self) -> list[Tensor]:
         """Ancestors at distance 1, 2, 4, ... of every node; the root jumps to itself."""

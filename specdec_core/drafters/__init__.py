@@ -6,10 +6,12 @@ from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.drafters.dyspec import DySpec, DySpecThreshold
 from specdec_core.drafters.eagle2 import Eagle2
 from specdec_core.drafters.eagle_draft import EagleDraft
+from specdec_core.drafters.merge_probe import MergeProbe
 from specdec_core.drafters.opt_tree import OptTree
 from specdec_core.drafters.self_draft import SelfDraft
 from specdec_core.drafters.sequoia import Sequoia
 from specdec_core.drafters.static_tree import StaticTree
+from specdec_core.drafters.token_graph import TokenGraph
 from specdec_core.drafters.tree_drafter import TreeDrafter
 
 __all__ = [
@@ -22,9 +24,11 @@ __all__ = [
     "DySpecThreshold",
     "Eagle2",
     "EagleDraft",
+    "MergeProbe",
     "OptTree",
     "SelfDraft",
     "Sequoia",
     "StaticTree",
+    "TokenGraph",
     "TreeDrafter",
 ]

@@ -4,6 +4,7 @@ from specdec_core.verifiers.base import Verifier
 from specdec_core.verifiers.chain import Chain
 from specdec_core.verifiers.eagle1 import Eagle1
 from specdec_core.verifiers.greedy import Greedy
+from specdec_core.verifiers.gsd_nondeterministic import GsdNondeterministic
 from specdec_core.verifiers.k_seq import KSeq
 from specdec_core.verifiers.multi_candidate import MultiCandidate
 from specdec_core.verifiers.rounds import ChildByChild, Rounds
@@ -16,6 +17,7 @@ __all__ = [
     "ChildByChild",
     "Eagle1",
     "Greedy",
+    "GsdNondeterministic",
     "KSeq",
     "MultiCandidate",
     "Rounds",

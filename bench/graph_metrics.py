@@ -1,0 +1,97 @@
+"""Metrics of token graphs as GSD's tables define them: pure functions from the `steps` frame of one run.
+
+A sample is a prompt (conversation and turn). Where the paper leaves a definition open, the one taken is in the docstring
+and in the header of its column (`bench.report.definitions`). Steps without a graph give nan.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+SAMPLE = ["prompt_id", "turn"]
+PER_TOKENS = 512
+"""Drafted tokens are told for so many generated ones (GSD, appendix A)."""
+OPERATIONS = {"draft": ("draft_s", "tree_s"), "verification": ("score_s", "judge_s"), "others": ("commit_s",)}
+"""Table 3: draft forwards and graph work; target forward and judging; the rest, mostly the caches."""
+
+
+def samples(steps: pd.DataFrame) -> pd.DataFrame:
+    """One row per sample, `prompt_id` and `turn` first, with what GSD's tables average over samples.
+
+    `acceptance_rate`: accepted drafted tokens / draft forwards, bonus excluded; may exceed 1 behind merge edges.
+    `accepted_per_step`: accepted drafted tokens / decoding steps. The counts are sums over steps, scaled to
+    `PER_TOKENS` generated tokens: `created` = live + pruned by probability + pruned beside a sibling, root excluded;
+    `drafted` = live + pruned by probability + one root per step, the paper's Drafted Token Num as far as its numbers
+    tell; `aliases` = redundant candidates, which are merge edges; `sib_leaves` = pruned beside a sibling; `verified` =
+    nodes of the trees that the target judged, root excluded.
+    """
+    columns = ["num_accepted", "draft_forwards", "kept", "num_live", "num_prob_leaf", "num_sib_leaf", "num_alias"]
+    grouped = steps.groupby(SAMPLE, sort=False)
+    sums = grouped[[*columns, "num_drafted"]].sum(min_count=1).astype(float)
+    rounds, scale = grouped.size(), PER_TOKENS / (sums["kept"] + 1)  # the first new token is the prefill's
+    live_or_improbable = sums["num_live"] + sums["num_prob_leaf"]
+    frame = pd.DataFrame(
+        {
+            "acceptance_rate": sums["num_accepted"] / sums["draft_forwards"].where(sums["draft_forwards"] > 0),
+            "accepted_per_step": sums["num_accepted"] / rounds,
+            "created": (live_or_improbable + sums["num_sib_leaf"]) * scale,
+            "drafted": (live_or_improbable + rounds) * scale,
+            "aliases": sums["num_alias"] * scale,
+            "sib_leaves": sums["num_sib_leaf"] * scale,
+            "verified": sums["num_drafted"] * scale,
+        }
+    )
+    return frame.reset_index()
+
+
+def acceptance_rate(steps: pd.DataFrame) -> float:
+    """GSD's Acceptance Rate: mean over samples of accepted drafted tokens / draft forwards."""
+    return _mean(samples(steps)["acceptance_rate"]) if len(steps) else math.nan
+
+
+def graph_success(steps: pd.DataFrame) -> float:
+    """Share of all steps whose accepted path has a token behind a merge edge; nan without a graph."""
+    crossed = steps["num_behind_merge"].dropna() if len(steps) else pd.Series(dtype=float)
+    return _mean((crossed > 0).astype(float))
+
+
+def capped_share(steps: pd.DataFrame) -> float:
+    """Share of the steps whose verified tree lacks nodes of the graph for its cap; nan without a graph."""
+    return _mean(steps["capped"].dropna().astype(float)) if len(steps) else math.nan
+
+
+def child_shares(steps: pd.DataFrame) -> pd.Series:
+    """Share of the accepted drafted tokens that are the i-th child of their parent; index i = 1, 2, ..., no gaps."""
+    ranks = steps["accepted_ranks"].explode().dropna().astype(int) if len(steps) else pd.Series(dtype=int)
+    index = pd.RangeIndex(1, int(ranks.max()) + 2 if len(ranks) else 1, name="child")
+    counts = (ranks + 1).value_counts().reindex(index, fill_value=0)
+    return (counts / max(len(ranks), 1)).rename("share")
+
+
+def recurring_shares(steps: pd.DataFrame) -> pd.Series:
+    """Mean over graphs of the share of n-grams that recur in the graph (GSD, Figure 3); index n = 1, 2, ..."""
+    found = steps["recurring"].dropna() if len(steps) else pd.Series(dtype=object)
+    table = pd.DataFrame([list(row) for row in found], dtype=float)
+    table.columns = pd.RangeIndex(1, table.shape[1] + 1, name="n")
+    return table.mean().rename("share")
+
+
+def merge_divergences(steps: pd.DataFrame) -> pd.DataFrame:
+    """One row per merge edge that was measured: `prompt_id`, `turn`, `kl` in nats (GSD, Table 5)."""
+    if not len(steps):
+        return pd.DataFrame(columns=[*SAMPLE, "kl"])
+    found = steps.loc[steps["merge_kl"].notna(), [*SAMPLE, "merge_kl"]].explode("merge_kl")
+    return found.dropna().rename(columns={"merge_kl": "kl"}).astype({"kl": float}).reset_index(drop=True)
+
+
+def operation_times(steps: pd.DataFrame) -> pd.Series:
+    """Mean seconds a step of `OPERATIONS` (GSD, Table 3)."""
+    means = {name: steps[list(columns)].sum(axis=1).mean() for name, columns in OPERATIONS.items()}
+    return pd.Series(means, dtype=float, name="seconds")
+
+
+def _mean(values: pd.Series) -> float:
+    return float(np.mean(values)) if len(values) else math.nan

@@ -1,0 +1,66 @@
+"""GSD's rule for non-deterministic decoding, which does not keep the target's law."""
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.node_order import node_order
+from specdec_core.sampling import Sampling, draw_tokens
+from specdec_core.tree import TokenTree, Verdict
+from specdec_core.verifiers.rounds import target_law
+
+
+class GsdNondeterministic:
+    """Accept every child of an accepted node on its own with min(1, p/q); the longest accepted path wins.
+
+    As the public code of Gong et al. (2024) does it (section 6.4 gives no rule): of equally long paths the first in
+    depth first order, then one token from p after its last node. Children are no draws from q, the choice depends on
+    what is accepted below, and no residual makes up for rejections: the output law is not the target's, not at
+    temperature 0 either, where the rule happens to be greedy verification.
+    """
+
+    lossless_for = frozenset[str]()
+
+    def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
+        """Judge all nodes at once. NonFiniteLogitsError where the target returned nonsense."""
+        chances = _chances(tree, target, sampling)
+        uniform = torch.rand(tree.num_nodes, dtype=torch.float64, device=chances.device, generator=rng)
+        accepted = ((uniform < chances) | ~tree.ancestor_mask).all(-1)
+        order = node_order(tree, "dfs")
+        lengths = torch.where(accepted, tree.depths, -1)[order]
+        end = int(order[(lengths == lengths.max()).int().argmax()])
+        path = tree.ancestor_mask[end].nonzero().flatten()
+        token = int(draw_tokens(target_law(target, end, sampling), 1, rng))
+        return Verdict(path.cpu(), tuple(tree.tokens[path[1:]].tolist()), token)
+
+    def first_token_law(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
+        """The law of the step's first token for this tree, summed exactly over all draws of the rule; float64.
+
+        For instruments: a loop over nodes, on the host.
+        """
+        law = target_law(target, 0, sampling).double().cpu()
+        chances, parents = _chances(tree, target, sampling).tolist(), tree.parents.tolist()
+        below: list[list[int]] = [[] for _ in parents]
+        # reach[node][l]: how probable it is that at most l nodes are accepted from this one downwards
+        reach = torch.ones(len(parents), int(tree.depths.max()) + 1, dtype=torch.float64)
+        for node in range(len(parents) - 1, 0, -1):
+            longest = reach[below[node]].prod(0)
+            reach[node, 0], reach[node, 1:] = 1 - chances[node], 1 - chances[node] + chances[node] * longest[:-1]
+            below[parents[node]].insert(0, node)
+        exactly, children = reach.diff(dim=1), below[0]
+        won = law * reach[children, 0].prod()  # nothing was accepted
+        for place, child in enumerate(children):
+            earlier, later = reach[children[:place], :-1].prod(0), reach[children[place + 1 :], 1:].prod(0)
+            won[tree.tokens[child]] += (exactly[child] * earlier * later).sum()
+        return won
+
+
+def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " nodes"]:
+    """min(1, p/q) of every node on its own; 1 for the root."""
+    p = sampling.probs(target.logits)
+    if target.root_probs is not None:
+        p[0] = target.root_probs
+    chances = (p[tree.parents, tree.tokens].double() / tree.edge_probs.double()).clamp(max=1)
+    chances[0] = 1
+    return chances
