@@ -123,6 +123,6 @@ class TokenGraph(TreeDrafter):
 
     def _unmerged(self, growth: GraphGrowth) -> DraftGraph:
         tokens, parents, probs, kinds, merged_into = growth.records
-        limits = {"cap": self.verify_cap, "depth": self.unmerge_depth}
-        tree = unmerge(parents, probs, merged_into, order=self.cap_order, **limits)
+        cap, depth = self.verify_cap, self.unmerge_depth
+        tree = unmerge(parents, probs, merged_into, cap=cap, depth=depth, order=self.cap_order)
         return DraftGraph(tokens, parents, probs, kinds, merged_into, *tree)
