@@ -16,7 +16,7 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 
 .DEFAULT_GOAL := help
 .PHONY: help setup smoke plan test test-gpu lint format reproduce report lossless tiny tiny-eagle clean \
-	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-search bench-gpu
+	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -66,6 +66,9 @@ bench-attention: setup  ## time of attention over random trees by kernel and nod
 
 bench-tree-build: setup  ## microseconds of building a tree, by size, without forwards
 	$(BIN)/python -m bench.tree_build $(ARGS)
+
+bench-graph-build: setup  ## microseconds per record of a token graph as it grows to 100, 1,000 and 5,000 records
+	$(BIN)/python -m bench.graph_build $(ARGS)
 
 bench-search: setup  ## time of Sequoia's tree search
 	$(BIN)/python -m bench.search

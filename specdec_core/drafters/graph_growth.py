@@ -71,47 +71,31 @@ class GraphRules:
 class MergeEdges:
     """Keeps live nodes acyclic: an alias makes its parent an ancestor of the node it is merged into.
 
-    Every node has a level above its ancestors' levels, at first its depth. What has a higher level than u cannot lead
-    to u; where that does not settle it, only descendants of lower level are visited, and if the edge is kept all of
-    them are raised past u. A node is raised at most once per level, which is what keeps many edges cheap.
+    Ancestors, through tree and merge edges, are the bits of one number per node, so that a test is a shift. A merge
+    edge hands its node's ancestors down, as far as they are new there.
     """
 
     def __init__(self) -> None:
-        self._level, self._below = {0: 0}, defaultdict[int, list[int]](list)
+        self._above, self._below = {0: 0}, {0: list[int]()}
 
     def add_child(self, parent: int, child: int) -> None:
         """A tree edge to a new node."""
-        self._level[child] = self._level[parent] + 1
+        self._above[child], self._below[child] = self._above[parent] | 1 << parent, []
         self._below[parent].append(child)
 
     def join(self, node: int, into: int) -> bool:
         """Add the edge unless it would close a cycle; whether it was added."""
-        if self._leads(into, node):
+        line = self._above[node] | 1 << node
+        if line >> into & 1:
             return False
         self._below[node].append(into)
-        self._raise(node, into)
+        waiting = [into]
+        while waiting:
+            lower = waiting.pop()
+            if self._above[lower] | line != self._above[lower]:
+                self._above[lower] |= line
+                waiting += self._below[lower]
         return True
-
-    def _leads(self, start: int, end: int) -> bool:
-        """Whether `end` can be reached from `start`."""
-        stack, seen = [start], {start}
-        while stack:
-            node = stack.pop()
-            if node == end:
-                return True
-            if self._level[node] < self._level[end]:
-                stack += [below for below in self._below[node] if below not in seen]
-                seen.update(self._below[node])
-        return False
-
-    def _raise(self, above: int, node: int) -> None:
-        """Lift a node, and what is below it, over the one above."""
-        stack = [(above, node)]
-        while stack:
-            above, node = stack.pop()
-            if self._level[node] <= self._level[above]:
-                self._level[node] = self._level[above] + 1
-                stack += [(node, below) for below in self._below[node]]
 
 
 class GraphGrowth:
@@ -125,8 +109,7 @@ class GraphGrowth:
         self._frontier, self._frontier_slots = np.zeros(1, np.int64), np.array([-1])
         self._hopeless = np.zeros(1, bool)  # of the frontier: whether it is pruned and read all the same
         # of the records that may have children or be merged into, where there is merging
-        self._edges, self._above = MergeEdges(), dict[int, int]()
-        self._grams: dict[int, tuple[int, ...]] = {0: (root,)}
+        self._edges, self._grams = MergeEdges(), {0: (root,)}
         self._index = defaultdict[tuple[int, ...], list[int]](list)
 
     def add(
@@ -188,21 +171,14 @@ class GraphGrowth:
                 kinds[new], merged[new] = Kind.ALIAS, first
                 continue
             self._edges.add_child(parent, record)
-            self._grams[record], self._above[record] = gram, parent
+            self._grams[record] = gram
             if everything or kinds[new] == Kind.LIVE:
                 self._index[gram].append(record)
         return merged
 
     def _first_occurrence(self, gram: tuple[int, ...], parent: int) -> int | None:
         """The first record with this gram that a child of `parent` may be merged into; the edge is then there."""
-        found = self._index.get(gram)
-        if not found:
-            return None
-        line, above = {parent}, self._above.get(parent)
-        while above is not None:
-            line.add(above)
-            above = self._above.get(above)
-        return next((record for record in found if record not in line and self._edges.join(parent, record)), None)
+        return next((first for first in self._index[gram] if self._edges.join(parent, first)), None)
 
     def _to_be_read(self, kinds: Int[ndarray, " new"]) -> Bool[ndarray, " new"]:
         """Live nodes, while drafting goes on; the public code's too improbable ones as well, as long as any is live."""

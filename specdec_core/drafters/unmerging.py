@@ -37,11 +37,7 @@ def unmerge(
     `path_prob`; of equal ones the first found). `probs` are q(record | parent); the records of one parent stand
     side by side.
     """
-    starts = np.searchsorted(parents[1:], np.arange(len(parents))) + 1
-    ends = np.searchsorted(parents[1:], np.arange(len(parents)), side="right") + 1
-    source = np.where(merged_into >= 0, merged_into, np.arange(len(parents)))
-    below = list(zip(starts[source].tolist(), ends[source].tolist(), strict=True))
-    alias, chances = (merged_into >= 0).tolist(), probs.astype(float).tolist()
+    starts = np.bincount(parents + 1, minlength=len(parents) + 1).cumsum()  # of each record's children, and of the next
     # of every waiting node: what orders it, when it was found, path probability, record, parent, depth, is it a copy
     waiting = [(0.0, 0, 1.0, 0, -1, 0, False)]
     nodes, found = list[tuple[int, int, bool]](), 1
@@ -50,10 +46,12 @@ def unmerge(
         nodes.append((record, parent, copied))
         if level == depth:
             continue
-        for child in range(*below[record]):
-            reached = chance * chances[child]
-            rank = -reached if order == "path_prob" else 0.0
-            heapq.heappush(waiting, (rank, found, reached, child, len(nodes) - 1, level + 1, copied or alias[record]))
+        alias = bool(merged_into[record] >= 0)
+        source = int(merged_into[record]) if alias else record
+        first, last = starts[source : source + 2].tolist()
+        for child, q in enumerate(probs[first:last].tolist(), start=first):
+            rank = -chance * q if order == "path_prob" else 0.0
+            heapq.heappush(waiting, (rank, found, chance * q, child, len(nodes) - 1, level + 1, copied or alias))
             found += 1
     records, above, behind = (np.array(column) for column in zip(*nodes, strict=True))
     return Unmerged(records, above, behind, bool(waiting))
