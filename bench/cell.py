@@ -45,6 +45,8 @@ class Cell:
     allow_lossy: bool
     sampling: Sampling
     max_new_tokens: int
+    ignore_eos: bool
+    """Decoding goes on behind an end-of-sequence token, so that every answer has `max_new_tokens`."""
     seed: int
     limit: int | None
     config: Mapping[str, Any]
@@ -80,6 +82,8 @@ class Runtime:
     force: bool = False
     record_nodes: bool = False
     record_masks: bool = False
+    record_variation: bool = False
+    record_quality: bool = False
     case_study: bool = False
 
     def __post_init__(self) -> None:

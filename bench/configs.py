@@ -17,6 +17,7 @@ from bench.datasets import DatasetSpec
 from bench.embedded import TINY
 from bench.identity import fingerprint_data, fingerprint_folder, identity
 from bench.kept import Setting
+from bench.records import RECORDED
 from bench.store import run_id
 from specdec_core import TreeShape
 from specdec_core.drafters import Drafter
@@ -48,6 +49,8 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
     }
     if placement := runtime_of(cfg).placement:
         config["runtime"]["placement"] = placement
+    if not config["decoding"]["ignore_eos"]:
+        del config["decoding"]["ignore_eos"]
     if runtime["node_order"] != "creation":
         config["runtime"]["node_order"] = runtime["node_order"]
     return config
@@ -77,6 +80,7 @@ def cell_of(cfg: DictConfig) -> Cell:
         rule=hydra.utils.instantiate(verifier),
         allow_lossy=allow_lossy,
         max_new_tokens=decoding.pop("max_new_tokens"),
+        ignore_eos=decoding.pop("ignore_eos", False),
         sampling=Sampling(**decoding),
         seed=config["seed"],
         limit=config["limit"],
@@ -92,6 +96,7 @@ def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
     acceptance, latency = AcceptancePlan(**plan.pop("acceptance")), LatencyGrid(**plan.pop("latency"))
     decoding, drafter, own = dict(config["decoding"]), config["drafter"], config["pair"]["draft_temperature"]
     new, planned = decoding.pop("max_new_tokens"), acceptance.temperature
+    decoding.pop("ignore_eos", None)  # acceptance is measured up to EOS
     elsewhere = own if planned is None or Sampling(planned).greedy else planned
     return Setting(
         experiment=cfg.name,
@@ -163,9 +168,8 @@ def runtime_of(cfg: DictConfig) -> Runtime:
         data_dir=Path(cfg.data_dir) if cfg.data_dir else None,
         retry_failed=cfg.retry == "failed",
         force=cfg.force,
-        record_nodes=cfg.record_nodes,
-        record_masks=cfg.record_masks,
         case_study=cfg.case_study,
+        **{f"record_{table}": cfg[f"record_{table}"] for table in RECORDED},
     )
 
 

@@ -45,12 +45,16 @@ class DatasetSpec:
     """Other names, without `.jsonl`, under which the file may lie in DATA_DIR."""
     part: str = "all"
     """calibration: the first 200 usable ones, or half of fewer than 400 | evaluation: the others, in a fixed order."""
+    frame: str | None = None
+    """What is put around the text of every turn, `{text}`, before the pair's template: instructions, an example."""
 
     def __post_init__(self) -> None:
         if self.source not in ("bundled", "hub") or (self.source == "hub") != bool(self.hub and self.adapter):
             raise DatasetError(f"dataset {self.name}: source is bundled, or hub with both hub and adapter given")
         if self.mode not in ("chat", "raw") or (self.mode == "raw") != (self.prompt_tokens is not None):
             raise DatasetError(f"dataset {self.name}: mode is chat, or raw with prompt_tokens given")
+        if self.frame is not None and (self.mode != "chat" or "{text}" not in self.frame):
+            raise DatasetError(f"dataset {self.name}: a frame needs {{text}} where the turn's text goes, and mode chat")
         if self.part not in PARTS:
             raise DatasetError(unknown("dataset.part", self.part, PARTS))
 

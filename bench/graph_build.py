@@ -8,7 +8,6 @@ it. The cost of a record is to stay as it is, however large the graph.
 import argparse
 import statistics
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,9 +18,9 @@ from bench.embedded import TINY
 from specdec_core.drafters import Context, TokenGraph
 from specdec_core.drafters.graph_growth import GraphGrowth
 from specdec_core.drafters.unmerging import unmerge
-from specdec_core.graph import Kind
+from specdec_core.graph import DraftGraph, Kind
 from specdec_core.models import CausalLM, ModelOutput
-from specdec_core.timing import Clock
+from specdec_core.timing import Clock, Tally
 
 SIZES = (100, 1000, 5000)
 TAUS = (1, 2, 3, None)
@@ -40,16 +39,6 @@ class Recorded(TokenGraph):
         return found
 
 
-@dataclass(slots=True)
-class Costs:
-    """Microseconds per record, of every repeat."""
-
-    total: list[float] = field(default_factory=list)
-    forwards: list[float] = field(default_factory=list)
-    growing: list[float] = field(default_factory=list)
-    unmerging: list[float] = field(default_factory=list)
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -60,9 +49,8 @@ def main() -> None:
     draft = CausalLM(AutoModelForCausalLM.from_pretrained(TINY / "draft", dtype=torch.float32))
     prompt = AutoTokenizer.from_pretrained(TINY / "draft")(PROMPT)["input_ids"]
     print("Microseconds per record (k = 4, nothing pruned, embedded draft, one thread); medians of", args.repeats)
-    print(
-        f"{'tau':>4} {'records':>8} {'read':>6} {'merged':>7} {'total':>7} {'forwards':>9} {'growing':>8} {'unmerging':>10}"
-    )
+    columns = ("records", "read", "merged", "total", "forwards", "growing")
+    print(" tau", *(f"{name:>8}" for name in columns), " unmerging")
     for tau in TAUS:
         for size in args.sizes:
             drafter = Recorded(draft=draft, k=4, tau=tau, theta_prob=0, theta_sib=0, max_steps=64, draft_node_cap=size)
@@ -71,29 +59,24 @@ def main() -> None:
 
 @torch.inference_mode()
 def measured(drafter: Recorded, prompt: list[int], repeats: int) -> str:
-    """A row: how large the graph became, and its costs."""
-    ids, costs = torch.tensor(prompt), Costs()
-    drafter.reset(ids[:-1], ModelOutput(torch.zeros(0, drafter.draft.vocab_size)))
-    for _ in range(repeats + 1):
-        drafter.candidates, clock = [], Clock(ids.device)
-        clock.next_step()
-        with clock.span("grow"):
-            graph = drafter.grow(Context(prompt, torch.Generator(), clock)).graph
-        assert graph is not None
-        tally, records = clock.read()[0], len(graph.tokens) - 1
-        growing, unmerging = replayed(drafter, prompt[-1])
-        for column, seconds in (
-            (costs.total, tally["grow"].seconds),
-            (costs.forwards, tally["draft"].seconds),
-            (costs.growing, growing),
-            (costs.unmerging, unmerging),
-        ):
-            column.append(1e6 * seconds / records)
-    total, forwards, growing, unmerging = (
-        statistics.median(column[1:]) for column in (costs.total, costs.forwards, costs.growing, costs.unmerging)
-    )
-    read, merged = tally["draft"].tokens, graph.count(Kind.ALIAS)
-    return f"{records:>8} {read:>6} {merged:>7} {total:>7.1f} {forwards:>9.1f} {growing:>8.1f} {unmerging:>10.2f}"
+    """A row: how large the graph became, and microseconds per record, medians over graphs."""
+    drafter.reset(torch.tensor(prompt[:-1]), ModelOutput(torch.zeros(0, drafter.draft.vocab_size)))
+    found = [drafted(drafter, prompt) for _ in range(repeats + 1)][1:]
+    graph, tally, _ = found[-1]
+    sizes = len(graph.tokens) - 1, tally["draft"].tokens, graph.count(Kind.ALIAS)
+    seconds = [(times["grow"].seconds, times["draft"].seconds, *again) for _, times, again in found]
+    costs = (1e6 * statistics.median(column) / sizes[0] for column in zip(*seconds, strict=True))
+    return "{:>8} {:>8} {:>8} {:>8.1f} {:>8.1f} {:>8.1f} {:>10.2f}".format(*sizes, *costs)
+
+
+def drafted(drafter: Recorded, prompt: list[int]) -> tuple[DraftGraph, dict[str, Tally], tuple[float, float]]:
+    """A graph, what it took, and what growing and unmerging take alone."""
+    drafter.candidates, clock = [], Clock(torch.device("cpu"))
+    clock.next_step()
+    with clock.span("grow"):
+        graph = drafter.grow(Context(prompt, torch.Generator(), clock)).graph
+    assert graph is not None
+    return graph, clock.read()[0], replayed(drafter, prompt[-1])
 
 
 def replayed(drafter: Recorded, root: int) -> tuple[float, float]:

@@ -63,20 +63,20 @@ def capped_share(steps: pd.DataFrame) -> float:
     return _mean(steps["capped"].dropna().astype(float)) if len(steps) else math.nan
 
 
-def child_shares(steps: pd.DataFrame) -> pd.Series:
-    """Share of the accepted drafted tokens that are the i-th child of their parent; index i = 1, 2, ..., no gaps."""
-    ranks = steps["accepted_ranks"].explode().dropna().astype(int) if len(steps) else pd.Series(dtype=int)
-    index = pd.RangeIndex(1, int(ranks.max()) + 2 if len(ranks) else 1, name="child")
-    counts = (ranks + 1).value_counts().reindex(index, fill_value=0)
-    return (counts / max(len(ranks), 1)).rename("share")
+def accepted_children(steps: pd.DataFrame) -> pd.DataFrame:
+    """One row per accepted drafted token: `prompt_id`, `turn` and `child`, its rank among its siblings from 1."""
+    found = steps[[*SAMPLE, "accepted_ranks"]].explode("accepted_ranks").dropna()
+    return found.assign(child=found["accepted_ranks"].astype(int) + 1).drop(columns="accepted_ranks")
 
 
-def recurring_shares(steps: pd.DataFrame) -> pd.Series:
-    """Mean over graphs of the share of n-grams that recur in the graph (GSD, Figure 3); index n = 1, 2, ..."""
-    found = steps["recurring"].dropna() if len(steps) else pd.Series(dtype=object)
-    table = pd.DataFrame([list(row) for row in found], dtype=float)
-    table.columns = pd.RangeIndex(1, table.shape[1] + 1, name="n")
-    return table.mean().rename("share")
+def recurrences(steps: pd.DataFrame) -> pd.DataFrame:
+    """One row per graph and length n: `prompt_id`, `turn`, `n`, and the `share` of its n-grams that recur (Figure 3).
+
+    A graph without a path of n tokens has no row for it.
+    """
+    found = steps.loc[steps["recurring"].notna(), [*SAMPLE, "recurring"]].explode("recurring")
+    found["n"] = found.groupby(level=0).cumcount() + 1
+    return found.rename(columns={"recurring": "share"}).astype({"share": float}).dropna()
 
 
 def merge_divergences(steps: pd.DataFrame) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Conversations measured: both arms on the same prompts, turn after turn."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -13,9 +14,11 @@ from bench.cell import Cell, Runtime
 from bench.datasets import Conversation, DatasetSpec
 from bench.masks import MaskRecorder
 from bench.nodes import NodeRecorder
+from bench.quality import quality_rows
 from bench.records import AUTOREGRESSIVE, METHOD
 from bench.rows import NO_AUDIT, Rows, failed_row, prompt_row, step_rows
 from bench.templates import prompt_ids
+from bench.variation import VariationRecorder, first_token_law
 from specdec_core.drafters import Autoregressive
 from specdec_core.engine import Generation, Watch, generate
 from specdec_core.errors import PromptError
@@ -41,7 +44,7 @@ class Measurement:
     def __init__(self, cell: Cell, pair: Pair, rows: Rows, runtime: Runtime) -> None:
         self.cell, self.pair, self.rows, self.runtime = cell, pair, rows, runtime
         self.drafter = cell.build_drafter(pair.draft)
-        self.eos = eos_token_ids(pair)
+        self.eos = [] if cell.ignore_eos else eos_token_ids(pair)
 
     def warm_up(self, conversation: Conversation) -> None:
         """Decode a few tokens in both arms and forget them: buffers and kernels are then in place."""
@@ -65,20 +68,12 @@ class Measurement:
             except PromptError as error:
                 self.rows.prompts.append(failed_row(self.cell.run_id, conversation, number, error))
                 break
-            answers.append(self.pair.tokenizer.decode(generations[-1].tokens, skip_special_tokens=True))
+            answers.append(self._text(generations[-1]))
         return generations
 
     def _turn(self, conversation: Conversation, number: int, answers: list[str]) -> Turn:
         dataset = self.cell.dataset
-        prompt = prompt_ids(
-            self.pair.tokenizer,
-            self.cell.pair.template,
-            conversation.turns[: number + 1],
-            answers,
-            mode=dataset.mode,
-            prompt_tokens=dataset.prompt_tokens,
-            max_prompt_tokens=dataset.max_prompt_tokens,
-        )
+        prompt = _prompt(self.pair, self.cell.pair.template, dataset, conversation.turns[: number + 1], answers)
         room = self.cell.max_new_tokens
         if dataset.max_total_tokens is not None:
             room = min(room, dataset.max_total_tokens - len(prompt))
@@ -97,23 +92,35 @@ class Measurement:
             audit = self._audit(turn, generation, done.get(AUTOREGRESSIVE))
             self.rows.prompts.append(prompt_row(*key, arm, len(turn.prompt), generation, **audit))
         self.rows.steps.extend(step_rows(*key, done[METHOD]))
-        if self.runtime.record_nodes or self.runtime.record_masks:
-            self._record(turn)
+        if self.runtime.record_quality:
+            texts = {arm: self._text(generation) for arm, generation in done.items()}
+            self.rows.quality.extend(quality_rows(*key, texts, self.cell.dataset))
+        self._record(turn)
         return done[METHOD]
 
     def _record(self, turn: Turn) -> None:
         """A pass of its own, with the same random numbers: instruments would be in the measured time."""
-        key = (self.cell.run_id, turn.conversation.id, turn.number)
-        nodes, masks = NodeRecorder(*key, self.cell.sampling), MaskRecorder(*key, len(turn.prompt))
-        watches: list[Watch] = [*[nodes] * self.runtime.record_nodes, *[masks] * self.runtime.record_masks]
+        key, law = (self.cell.run_id, turn.conversation.id, turn.number), first_token_law(self.cell.rule)
+        recorders: dict[str, Any] = {}
+        if self.runtime.record_nodes:
+            recorders["nodes"] = NodeRecorder(*key, self.cell.sampling)
+        if self.runtime.record_masks:
+            recorders["masks"] = MaskRecorder(*key, len(turn.prompt))
+        if self.runtime.record_variation and law:
+            recorders["variation"] = VariationRecorder(*key, law, self.cell.sampling)
+        if not recorders:
+            return
 
         def watch(*judged: Any) -> None:
-            for each in watches:
-                each(*judged)
+            for recorder in recorders.values():
+                recorder(*judged)
 
         self._decode(turn, METHOD, turn.max_new_tokens, watch)
-        self.rows.nodes.extend(nodes.rows)
-        self.rows.masks.extend(masks.rows)
+        for table, recorder in recorders.items():
+            getattr(self.rows, table).extend(recorder.rows)
+
+    def _text(self, generation: Generation) -> str:
+        return str(self.pair.tokenizer.decode(generation.tokens, skip_special_tokens=True))
 
     def _decode(self, turn: Turn, arm: str, max_new_tokens: int, watch: Watch | None = None) -> Generation:
         method = arm == METHOD
@@ -150,17 +157,20 @@ def first_prompts(
     pair: Pair, template: str, dataset: DatasetSpec, conversations: list[Conversation]
 ) -> list[list[int]]:
     """Token ids of the first turns, as they are decoded."""
-    return [
-        prompt_ids(
-            pair.tokenizer,
-            template,
-            conversation.turns[:1],
-            mode=dataset.mode,
-            prompt_tokens=dataset.prompt_tokens,
-            max_prompt_tokens=dataset.max_prompt_tokens,
-        )
-        for conversation in conversations
-    ]
+    return [_prompt(pair, template, dataset, conversation.turns[:1], []) for conversation in conversations]
+
+
+def _prompt(pair: Pair, template: str, dataset: DatasetSpec, turns: Sequence[str], answers: Sequence[str]) -> list[int]:
+    return prompt_ids(
+        pair.tokenizer,
+        template,
+        turns,
+        answers,
+        mode=dataset.mode,
+        prompt_tokens=dataset.prompt_tokens,
+        max_prompt_tokens=dataset.max_prompt_tokens,
+        frame=dataset.frame,
+    )
 
 
 def eos_token_ids(pair: Pair) -> list[int]:

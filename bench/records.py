@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bench.instrument_records import MaskRow, NodeRow, QualityRow, VariationRow
 from bench.kept_records import AcceptanceRow, AttentionRow, GrowthRow, LatencyRow
 from bench.schema import schema as schema
 
@@ -140,53 +141,18 @@ class StepRow:
     merge_kl: list[float] | None = None  # nats, of every merge edge, where a MergeProbe drafted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRow:
-    """One drafted node (written on request): what the draft thought of it and what became of it."""
-
-    run_id: str
-    prompt_id: str
-    turn: int
-    step: int
-    node: int
-    parent: int | None = None  # a node of the same step, 0 the root; None in files of before it was kept, like `rank`
-    rank: int | None = None  # place among its siblings in draft order, from 0
-    depth: int
-    edge_prob: float  # q(node | parent)
-    path_prob: float
-    target_prob: float  # p(node | parent) at the run's temperature; at temperature 0: of the untempered target
-    parent_accepted: bool
-    accepted: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaskRow:
-    """The attention mask of one decoding step's tree in one node order (written on request), root included.
-
-    A virtual root is not fed to the target, so that it is part of the prefix here.
-    """
-
-    run_id: str
-    prompt_id: str
-    turn: int
-    step: int
-    num_nodes: int  # rows of the mask
-    num_prefix: int  # cached tokens before the tree, which all of them see
-    order: str  # heap | creation | dfs | heavy_path
-    block: int  # rows and columns of a block
-    num_blocks: int  # with an entry that is seen, key blocks counted from the first cached token (`full`)
-    num_tree_blocks: int  # of the nodes among themselves (`tree`)
-    parents: list[int]  # of every row, in this order; -1 where it is no row
-
-
 TABLES: dict[str, type] = {
     "runs": RunRow,
     "prompts": PromptRow,
     "steps": StepRow,
     "nodes": NodeRow,
     "masks": MaskRow,
+    "variation": VariationRow,
+    "quality": QualityRow,
     "latency": LatencyRow,
     "attention": AttentionRow,
     "acceptance": AcceptanceRow,
     "growth": GrowthRow,
 }
+RECORDED = ("nodes", "masks", "variation", "quality")
+"""Tables of a cell that are written where `record_<table>` asks for them."""

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import traceback
 from dataclasses import replace
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -11,6 +12,8 @@ from tqdm import tqdm
 from bench import datasets, pairs
 from bench.cell import Cell, Runtime
 from bench.measurement import Measurement
+from bench.quality import check_references
+from bench.records import RECORDED
 from bench.rows import Outcome, Rows, run_row
 from bench.store import CellBusyError, Store, StoreError
 from bench.transcript import write_case_study
@@ -54,17 +57,21 @@ def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
     if runtime.force or status != OK:
         return True
     lacks_baseline = runtime.baseline and runs["autoregressive_tokens_per_s"].isna().all()
-    recorded = {"nodes": runtime.record_nodes, "masks": runtime.record_masks}
-    lacks_rows = any(asked and not store.has(table, cell.run_id) for table, asked in recorded.items())
-    return bool(lacks_baseline) or lacks_rows
+    return bool(lacks_baseline) or any(not store.has(table, cell.run_id) for table in _recorded(runtime))
+
+
+def _recorded(runtime: Runtime) -> list[str]:
+    """The tables that are asked for beside the usual ones."""
+    return [table for table in RECORDED if getattr(runtime, f"record_{table}")]
 
 
 def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
     """Measure and write."""
     rows, outcome = Rows(), Outcome()
-    # what a finished run recorded is recorded again, since the rows of all tables are replaced together
-    nodes, masks = (store.has("runs", cell.run_id) and store.has(table, cell.run_id) for table in ("nodes", "masks"))
-    runtime = replace(runtime, record_nodes=runtime.record_nodes or nodes, record_masks=runtime.record_masks or masks)
+    if store.has("runs", cell.run_id):
+        # what a finished run recorded is recorded again, since the rows of all tables are replaced together
+        again: dict[str, Any] = {f"record_{table}": True for table in RECORDED if store.has(table, cell.run_id)}
+        runtime = replace(runtime, **again)
     stop: BaseException | None = None
     try:
         _measure(cell, runtime, store, rows, outcome)
@@ -95,12 +102,8 @@ def _end_of_all_ranks() -> SystemExit | None:
 def _write(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outcome) -> None:
     """The `runs` row last, since it marks the cell as finished."""
     store.forget(cell.run_id)
-    store.write("prompts", cell.run_id, rows.prompts)
-    store.write("steps", cell.run_id, rows.steps)
-    if runtime.record_nodes:
-        store.write("nodes", cell.run_id, rows.nodes)
-    if runtime.record_masks:
-        store.write("masks", cell.run_id, rows.masks)
+    for table in ("prompts", "steps", *_recorded(runtime)):
+        store.write(table, cell.run_id, getattr(rows, table))
     store.write("runs", cell.run_id, [run_row(cell, runtime, rows, outcome)])
 
 
@@ -108,6 +111,8 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     """Decode all conversations into `rows`; what is learnt of models and data goes into `outcome`."""
     conversations = datasets.load(cell.dataset, data_dir=runtime.data_dir, limit=cell.limit)
     outcome.prompts_sha256 = datasets.fingerprint(conversations)
+    if runtime.record_quality:
+        check_references(cell.dataset, conversations)
     pair = pairs.loaded(cell.pair, runtime)
     outcome.device, outcome.dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
     outcome.attention = pair.target.attention

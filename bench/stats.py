@@ -7,7 +7,7 @@ the number of conversations alone, not on the order of the rows, so an interval 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,6 +69,25 @@ def ratio_of_sums(
     below = grouped.size() if denominator is None else grouped[denominator].sum()
     sums = np.column_stack([grouped[numerator].sum(), below]).astype(float)
     return _interval(sums, lambda total: _divide(total[0], total[1]), resamples, level, seed)
+
+
+def of_totals(
+    frame: pd.DataFrame,
+    statistic: Callable[[Mapping[str, NDArray[np.float64]]], NDArray[np.float64]],
+    by: str = "prompt_id",
+    *,
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Interval of a function of the totals of all other columns, which sees all resamples at once."""
+    if frame.empty:
+        return Interval(math.nan, math.nan, math.nan, 0)
+    sums = frame.groupby(by).sum()
+    values = sums.to_numpy(dtype=float)
+    return _interval(
+        values, lambda total: statistic(dict(zip(sums.columns, total, strict=True))), resamples, level, seed
+    )
 
 
 def mal_interval(steps: pd.DataFrame, *, resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:

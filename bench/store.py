@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from bench.parquet import file_name, hidden_name, read_rows, write_rows
-from bench.records import SCHEMA_VERSION, TABLES
+from bench.records import RECORDED, SCHEMA_VERSION, TABLES
 
 CELL = (
     *("pair", "target_id", "draft_id", "dataset", "drafter", "drafter_params", "verifier"),
@@ -46,6 +46,8 @@ class Results:
     steps: pd.DataFrame
     nodes: pd.DataFrame
     masks: pd.DataFrame
+    variation: pd.DataFrame
+    quality: pd.DataFrame
     latency: pd.DataFrame
     acceptance: pd.DataFrame
     growth: pd.DataFrame
@@ -96,7 +98,7 @@ class Store:
     def forget(self, run_id: str) -> None:
         """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or instrument on new rows."""
         with _explained(self.folder):
-            for table in ("runs", "nodes", "masks"):
+            for table in ("runs", *RECORDED):
                 self._path(table, run_id).unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -137,10 +139,10 @@ def load(root: Path, experiment: str, pair: str | None = None, dataset: str | No
     )
     runs = runs.sort_values("created_utc", kind="stable").fillna({"node_order": "creation"})
     runs = runs.drop_duplicates(list(CELL), keep="last", ignore_index=True)
-    prompts, steps, nodes, masks = (
-        store.read(table, runs["run_id"]) for table in ("prompts", "steps", "nodes", "masks")
+    own = {table: store.read(table, runs["run_id"]) for table in ("prompts", "steps", *RECORDED)}
+    return Results(
+        runs=runs, **own, latency=latency, acceptance=acceptance, growth=growth, attention=store.read("attention")
     )
-    return Results(runs, prompts, steps, nodes, masks, latency, acceptance, growth, store.read("attention"))
 
 
 def _where(frame: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:

@@ -104,12 +104,14 @@ def prompt_ids(
     mode: str = "chat",
     prompt_tokens: int | None = None,
     max_prompt_tokens: int | None = None,
+    frame: str | None = None,
 ) -> list[int]:
     """Token ids of the prompt for the last turn, with BOS if the tokenizer adds it.
 
     raw: the first `prompt_tokens` tokens of the first turn, BOS among them; no template.
-    chat: the rendered template. A prompt longer than `max_prompt_tokens` loses the end of the last user text, but
-    neither the template's tail nor a short last paragraph, which is the instruction (GSD's "Summarize ...").
+    chat: the rendered template, with each user text in place of `{text}` in the `frame`. A prompt longer than
+    `max_prompt_tokens` loses the end of the last user text, but neither frame nor template nor a short last paragraph,
+    which is the instruction (GSD's "Summarize ...").
     PromptError if nothing is left.
     """
     if mode not in ("chat", "raw"):
@@ -117,17 +119,18 @@ def prompt_ids(
     if mode == "raw":
         ids = _encode(tokenizer, turns[0])[:prompt_tokens]
     else:
-        ids = _chat_ids(tokenizer, template, turns, answers, max_prompt_tokens)
+        ids = _chat_ids(tokenizer, template, turns, answers, max_prompt_tokens, frame or "{text}")
     if not ids:
         raise PromptError("the prompt is empty: the tokenizer finds no token in it")
     return ids
 
 
 def _chat_ids(
-    tokenizer: Tokenizer, template: str, turns: Sequence[str], answers: Sequence[str], limit: int | None
+    tokenizer: Tokenizer, template: str, turns: Sequence[str], answers: Sequence[str], limit: int | None, frame: str
 ) -> list[int]:
     def encode(last: str) -> list[int]:
-        return _encode(tokenizer, render(template, [*turns[:-1], last], answers))
+        framed = [frame.replace("{text}", turn) for turn in (*turns[:-1], last)]
+        return _encode(tokenizer, render(template, framed, answers))
 
     ids = encode(turns[-1])
     if limit is None or len(ids) <= limit:

@@ -1,17 +1,21 @@
-"""One answer, token by token, with who said it: the input of OPT-Tree's Figure 10."""
+"""One answer, token by token, with who said it: the input of OPT-Tree's Figure 10 and GSD's Figure 6."""
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from bench.cell import Cell
 from bench.datasets import Conversation
-from specdec_core.engine import Generation
+from specdec_core.engine import Generation, Step
 from specdec_core.models import Pair
+
+TARGET, DRAFT, MERGED = "target", "draft", "merged"
+"""Who said a token: the target alone, or the draft and the target accepted it, before or behind a merge edge."""
 
 
 def write_case_study(folder: Path, cell: Cell, pair: Pair, conversation: Conversation, generation: Generation) -> None:
-    """Write `case_study.json`: prompt, pieces of text with whether the draft proposed them, MAL and tokens/s."""
+    """Write `case_study.json`: prompt, pieces of text with who said them, MAL and tokens/s."""
     steps = generation.steps
     study = {
         "title": f"{cell.pair.name}, {cell.drafter}, temperature {cell.sampling.temperature:g}",
@@ -25,19 +29,23 @@ def write_case_study(folder: Path, cell: Cell, pair: Pair, conversation: Convers
     (folder / "case_study.json").write_text(json.dumps(study, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
-def pieces(pair: Pair, generation: Generation) -> Iterator[tuple[str, bool]]:
-    """The answer in pieces that join to its text; True where the draft proposed the token and the target accepted it.
+def pieces(pair: Pair, generation: Generation) -> Iterator[tuple[str, str]]:
+    """The answer in pieces that join to its text, each with one of `TARGET`, `DRAFT`, `MERGED`.
 
     A token that ends inside a character is shown with the one that completes it, or with the answer's last one.
     """
-    drafted = [False]
-    for step in generation.steps:
-        accepted = min(step.num_accepted, step.kept)
-        drafted += [True] * accepted + [False] * (step.kept - accepted)
+    said = [TARGET, *chain.from_iterable(map(_said, generation.steps))]
     shown = ""
-    for end, by_draft in enumerate(drafted, start=1):
+    for end, who in enumerate(said, start=1):
         text = pair.tokenizer.decode(generation.tokens[:end], skip_special_tokens=True)
-        whole = not text.endswith("\N{REPLACEMENT CHARACTER}") or end == len(drafted)
+        whole = not text.endswith("\N{REPLACEMENT CHARACTER}") or end == len(said)
         if len(text) > len(shown) and whole:
-            yield text[len(shown) :], by_draft
+            yield text[len(shown) :], who
             shown = text
+
+
+def _said(step: Step) -> list[str]:
+    """Who said each token of a step that is kept; all that lies behind a merge edge ends the accepted path."""
+    behind = step.num_behind_merge or 0
+    path = [DRAFT] * (step.num_accepted - behind) + [MERGED] * behind
+    return [*path, TARGET][: step.kept]

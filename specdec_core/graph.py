@@ -82,7 +82,7 @@ class DraftGraph:
 
     def _lengthened(self, grams: Int[ndarray, " records"]) -> Int[ndarray, " records"]:
         """Ids of n-grams from those of (n - 1)-grams: two are equal where the parents' and the last tokens are."""
-        above = np.where(self.parents >= 0, grams[self.parents], -1)
+        above = grams[np.maximum(self.parents, 0)]  # the root's own n-grams are never asked for
         return np.unique(np.stack((above, self.tokens)), axis=1, return_inverse=True)[1].reshape(-1)
 
     def _recurs(self, grams: Int[ndarray, " records"], inside: Bool[ndarray, " records"]) -> Bool[ndarray, " records"]:

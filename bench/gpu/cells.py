@@ -23,7 +23,7 @@ METHODS = (
     *(("opt_tree_n50", "greedy"), ("opt_tree", "greedy"), ("eagle25", "greedy"), ("chain4", "greedy")),
     *(("sequoia", "greedy"), ("binary", "greedy"), ("eagle2", "greedy"), ("spec_infer_5x8", "greedy")),
     *(("opt_tree_n50", "t1"), ("sequoia", "t1"), ("dyspec", "t1"), ("dyspec", "greedy"), ("opt_tree_n60", "greedy")),
-    *(("chain8", "greedy"), ("branching_4_2_2_1", "greedy"), ("spec_infer_5x8", "t1")),
+    *(("chain8", "greedy"), ("branching_4_2_2_1", "greedy"), ("spec_infer_5x8", "t1"), ("gsd", "greedy")),
 )
 """Drafter and decoding, the most telling first: what comes last is left out where time is short."""
 GRID = "1,2,4,8,16,32,64,128,256,512"

@@ -48,7 +48,7 @@ class Job:
     baseline: bool = False
     """Whether the autoregressive arm is decoded too."""
     passes: int = 1
-    """Of the method's arm: a second one if nodes are recorded."""
+    """Of the method's arm: a second one if an instrument records what happens in it."""
     forwards: tuple[int, ...] = ()
     """Tokens of every timed forward."""
 
@@ -99,7 +99,7 @@ def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
         tokens=tokens,
         context=_context(spec, new),
         baseline=plain["runtime"]["baseline"],
-        passes=2 if plain["record_nodes"] or plain["record_masks"] else 1,
+        passes=1 + any(plain[f"record_{table}"] for table in ("nodes", "masks", "variation")),
     )
 
 
@@ -163,6 +163,9 @@ def _tree(drafter: Mapping[str, Any], calibration: Mapping[str, Any]) -> tuple[i
         return found.num_drafted, found.depth
     if drafter["method"] == "autoregressive":
         return 0, 0
+    if "max_steps" in drafter:  # a token graph: what is verified of it; of a sequence no more than is drafted
+        steps = drafter["max_steps"]
+        return steps if drafter["k"] == 1 else drafter["verify_cap"], steps
     sizes = [drafter.get("n"), shape.get("n"), drafter["total"] - 1 if "total" in drafter else None]
     largest = max(calibration["latency"]["num_tokens"]) - 1
     nodes = next((size for size in sizes if isinstance(size, int)), largest)

@@ -24,6 +24,16 @@ from bench.report.figures.latency import SEQUOIA_TITLE, forward_time
 from bench.report.figures.phases import time_by_phase
 from bench.report.figures.sweeps import by_delta, by_temperature
 from bench.report.figures.tree_size import mal_by_size
+from bench.report.gsd.ablations import ABLATIONS, ablation
+from bench.report.gsd.by_dataset import by_dataset
+from bench.report.gsd.child_ranks import GROUPINGS, child_ranks
+from bench.report.gsd.layouts import LAYOUTS as GSD
+from bench.report.gsd.main_table import main_table
+from bench.report.gsd.merge_kl import merge_kl
+from bench.report.gsd.operations import operations
+from bench.report.gsd.quality import quality_table
+from bench.report.gsd.recurrence import recurrence
+from bench.report.gsd.story import story
 from bench.report.opt_tree.comparison import dataset_table, paper_table
 from bench.report.outputs import NoResultsError, Output
 from bench.report.sequoia.by_rule import speedup_by_temperature
@@ -91,6 +101,15 @@ ARTIFACTS: dict[str, Artifact] = {
     "dyspec/table5": Artifact(partial(attention_table, "table5")),
     "dyspec/fig8": Artifact(partial(attention_figure, "fig8")),
     "dyspec/fig9": Artifact(partial(blocks_by_prefix, "fig9")),
+    "gsd/table1": Artifact(partial(main_table, "table1")),
+    **{f"gsd/{name}": Artifact(partial(by_dataset, name, layout)) for name, layout in GSD.items()},
+    "gsd/table3": Artifact(partial(operations, "table3")),
+    "gsd/table10": Artifact(partial(quality_table, "table10")),
+    "gsd/table5": Artifact(partial(merge_kl, "table5")),
+    "gsd/fig3": Artifact(partial(recurrence, "fig3")),
+    **{f"gsd/{name}": Artifact(partial(ablation, name)) for name in ABLATIONS},
+    "gsd/fig6": Artifact(story, read_case_study),
+    **{f"gsd/{name}": Artifact(partial(child_ranks, name)) for name in GROUPINGS},
     **{f"bench/{name}": Artifact(partial(dataset_table, name)) for name in DATASETS},
     "smoke": Artifact(smoke.smoke),
 }
@@ -102,7 +121,8 @@ def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
     Raises KeyError with a sentence for an unknown name, NoResultsError where nothing was run.
     """
     if name not in ARTIFACTS:
-        near = difflib.get_close_matches(name, ARTIFACTS, n=3, cutoff=0.3) or sorted(ARTIFACTS)
+        same = [known for known in ARTIFACTS if known.endswith(f"/{name}")]
+        near = same or difflib.get_close_matches(name, ARTIFACTS, n=3, cutoff=0.3) or sorted(ARTIFACTS)
         raise KeyError(f"there is no artifact {name!r}; the nearest are {', '.join(near)}")
     artifact = ARTIFACTS[name]
     return artifact.build(artifact.read(root / name, pair))

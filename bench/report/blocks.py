@@ -85,6 +85,14 @@ class Block:
         """The masks of a run's trees; empty if they were not recorded."""
         return _rows(self.results.masks, run_id)
 
+    def variation(self, run_id: str) -> pd.DataFrame:
+        """How far the laws of a run's steps are off; empty if it was not recorded, or the rule keeps the law."""
+        return _rows(self.results.variation, run_id)
+
+    def quality(self, run_id: str) -> pd.DataFrame:
+        """Scores of a run's answers, both arms; empty if they were not recorded."""
+        return _rows(self.results.quality, run_id)
+
 
 def blocks(results: Results, *, across: Sequence[str] = ()) -> list[Block]:
     """All blocks, in the order in which their pairs were first run; `across` names cell columns that are swept.

@@ -31,3 +31,30 @@ RATIO = (
     "{} over {}, paired over the conversations that both decoded; in parentheses which is ahead: neither where 1 lies "
     "within the 95% interval (bootstrap over conversations; in brackets in the details); the paper's by value alone"
 )
+# of token graphs (GSD), from bench/graph_metrics.py; what the paper leaves open is said
+_COUNTED = "mean over samples (prompts) of the sum over steps, for 512 generated tokens; in brackets the 95% interval"
+ACCEPTANCE_RATE = (
+    "mean over samples of accepted drafted tokens / draft forwards, bonus token excluded; it can exceed 1 where an "
+    "accepted path leads behind a merge edge; in brackets the 95% interval (bootstrap over conversations)"
+)
+DRAFTED_TOKENS = (
+    "(ii) nodes that go on (live) + nodes that end for theta_prob + one root a step, nodes pruned beside a sibling and "
+    f"merge edges left out: what the paper's counts fit, which it does not define; {_COUNTED}"
+)
+CREATED = (
+    f"(i) all drafted nodes but redundant ones: live + ended for theta_prob + pruned beside a sibling, no root; "
+    f"{_COUNTED}"
+)
+ALIASES = f"(iii) redundant candidates, each a merge edge of the graph; {_COUNTED}"
+SIB_LEAVES = f"(iv) nodes pruned beside a better sibling (theta_sib); {_COUNTED}"
+VERIFIED = f"nodes of the unmerged trees that the target read, root excluded; {_COUNTED}"
+CAPPED = "share of the steps whose tree was cut at the most nodes or the greatest depth that is verified"
+GRAPH_SUCCESS = "share of all steps whose accepted path has a token behind a merge edge, merge edges alone not counted"
+MEAN_SPEEDUP = (
+    "mean of the speedups of greedy and of top-p decoding, paired over the conversations that both decoded, as the "
+    "paper gives it"
+)
+VARIATION = (
+    "total variation between the law of a step's first token under the rule and the target's own law, exact for the "
+    "drafted tree, mean over steps, in brackets the 95% interval; not computed for lossless rules, which keep that law"
+)

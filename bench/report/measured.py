@@ -9,6 +9,7 @@ import pandas as pd
 
 from bench import metrics, stats
 from bench.records import METHOD
+from bench.report import tables
 from bench.report.blocks import Block, drafter_params
 from bench.stats import Interval
 
@@ -20,11 +21,17 @@ _LABELS = {
     "dyspec_threshold": "DySpec, threshold",
     "eagle_tree": "EAGLE tree",
     "eagle2": "EAGLE-2",
+    "gsd": "GSD",
     "opt_tree": "OPT-Tree",
     "k_sequences": "K sequences",
     "sequoia": "Sequoia",
     "sequoia_hardware": "Sequoia, hardware-aware",
     "spec_infer": "SpecInfer",
+    "ssd": "SSD",
+    "ssd_iid": "SSD, drawn",
+    "ssd_noexit": "SSD, no exit",
+    "tsd": "TSD",
+    "tsd_sib": "TSD, sibling pruning",
 }
 
 
@@ -52,6 +59,12 @@ class Measured:
 def method_label(method: str) -> str:
     """The method as the papers print it; a name they do not know stands as it is."""
     return _LABELS.get(method, method)
+
+
+def lossless_words(run: Measured) -> str:
+    """`yes, 98.0% identical`: whether its rule is lossless, and the share of outputs equal to the target's own."""
+    word = "yes" if run.lossless else "no"
+    return word if run.identical is None else f"{word}, {tables.percent(run.identical)} identical"
 
 
 def measure(block: Block, run: pd.Series) -> Measured:

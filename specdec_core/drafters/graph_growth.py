@@ -109,7 +109,8 @@ class GraphGrowth:
         self._frontier, self._frontier_slots = np.zeros(1, np.int64), np.array([-1])
         self._hopeless = np.zeros(1, bool)  # of the frontier: whether it is pruned and read all the same
         # of the records that may have children or be merged into, where there is merging
-        self._edges, self._grams = MergeEdges(), {0: (root,)}
+        self._edges = MergeEdges()
+        self._grams: dict[int, tuple[int, ...]] = {0: (root,)}
         self._index = defaultdict[tuple[int, ...], list[int]](list)
 
     def add(

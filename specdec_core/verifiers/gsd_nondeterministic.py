@@ -61,6 +61,7 @@ def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[
     p = sampling.probs(target.logits)
     if target.root_probs is not None:
         p[0] = target.root_probs
-    chances = (p[tree.parents, tree.tokens].double() / tree.edge_probs.double()).clamp(max=1)
+    wanted = p[tree.parents, tree.tokens].double()
+    chances = torch.where(wanted > 0, wanted / tree.edge_probs.double(), 0.0).clamp(max=1)  # q may have underflowed
     chances[0] = 1
     return chances

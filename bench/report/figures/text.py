@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from typing import Any
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.font_manager import findfont, get_font
 from matplotlib.patches import Rectangle
 
-from bench.report.figures.style import Figure, styled
+from bench.report.figures.style import styled
 
 _FONT = "DejaVu Sans Mono"
 _WIDTH = 92  # characters a line
@@ -24,15 +25,25 @@ _CELL = (
     _SIZE * 0.602 / 72,
     _SIZE * 1.55 / 72,
 )  # inches of a character: DejaVu Sans Mono's advance, and the line height
-_INK = {True: ("#00507F", "#D6E9F5"), False: ("#8A3D00", "#FBE0CC")}
-Run = tuple[str, bool]
+WHITE = "#FFFFFF"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the pieces of one kind are written, and the words that say in the key what they are."""
+
+    words: str
+    ink: str
+    paper: str = WHITE
+    underline: str = ""  # "solid", "dotted" or none: colour is never the only cue
+
+
+Run = tuple[str, Look]
 
 
 @styled
-def page(
-    name: str, title: str, prompt: str, pieces: Iterable[Run], summary: str, legend: tuple[str, str], run_id: str
-) -> Figure:
-    """Prompt and answer; a piece that is True has the first colour of the legend, the others the second."""
+def page(title: str, prompt: str, pieces: Sequence[Run], key: Sequence[Look], summary: str) -> Canvas:
+    """Prompt and answer, every piece in its look; the key stands between them, the summary below."""
     answer = _lines(pieces)
     cut, answer = len(answer) - _LINES, answer[:_LINES]
     above = [*textwrap.wrap(title, _WIDTH), ""]
@@ -43,22 +54,22 @@ def page(
     canvas, axes = _sheet(len(above) + len(answer) + len(below) + 3)
     axes.add_patch(Rectangle((-1, start - 0.5), _WIDTH + 2, len(above) - start, facecolor="#EEEEEE", linewidth=0))
     _plain(axes, 0, above)
-    _key(axes, len(above) + 1, legend)
+    _key(axes, len(above) + 1, key)
     for offset, line in enumerate(answer):
         _coloured(axes, len(above) + 2.5 + offset, line)
     _plain(axes, len(above) + len(answer) + 3, below)
-    return Figure(name, title, canvas, (run_id,))
+    return canvas
 
 
 def _lines(pieces: Iterable[Run]) -> list[list[Run]]:
-    """The characters of the pieces in lines of at most `_WIDTH`, each a list of stretches of one colour."""
+    """The characters of the pieces in lines of at most `_WIDTH`, each a list of stretches of one look."""
     lines: list[list[Run]] = [[]]
-    for text, drafted in pieces:
+    for text, look in pieces:
         for char in text.expandtabs(4).replace("\r", ""):
             if char == "\n":
                 lines.append([])
             else:
-                lines[-1].append((char if ord(char) in _glyphs() else "\N{REPLACEMENT CHARACTER}", drafted))
+                lines[-1].append((char if ord(char) in _glyphs() else "\N{REPLACEMENT CHARACTER}", look))
     while len(lines) > 1 and not lines[-1]:
         lines.pop()
     return [list(_merged(part)) for line in lines for part in _folded(line)]
@@ -81,8 +92,8 @@ def _glyphs() -> frozenset[int]:
 
 
 def _merged(line: Sequence[Run]) -> Iterator[Run]:
-    for drafted, run in groupby(line, key=lambda cell: cell[1]):
-        yield "".join(char for char, _ in run), drafted
+    for look, run in groupby(line, key=lambda cell: cell[1]):
+        yield "".join(char for char, _ in run), look
 
 
 def _wrapped(text: str) -> list[str]:
@@ -104,17 +115,22 @@ def _plain(axes: Axes, line: float, texts: Iterable[str]) -> None:
         _write(axes, 0, line + offset, text, "#111111")
 
 
-def _key(axes: Axes, line: float, legend: tuple[str, str]) -> None:
-    _coloured(axes, line, [(legend[0], True)])
-    _coloured(axes, line, [(legend[1], False)], start=len(legend[0]) + 2)
+def _key(axes: Axes, line: float, key: Iterable[Look]) -> None:
+    start = 0
+    for look in key:
+        _coloured(axes, line, [(look.words, look)], start)
+        start += len(look.words) + 2
 
 
 def _coloured(axes: Axes, line: float, runs: Iterable[Run], start: int = 0) -> None:
-    for text, drafted in runs:
-        ink, paper = _INK[drafted]
-        axes.add_patch(Rectangle((start, line - 0.5), len(text), 1, facecolor=paper, linewidth=0))
-        _write(axes, start, line, text, ink)
-        start += len(text)
+    for text, look in runs:
+        end = start + len(text)
+        axes.add_patch(Rectangle((start, line - 0.5), len(text), 1, facecolor=look.paper, linewidth=0))
+        if look.underline:
+            rule: Any = {"color": look.ink, "linestyle": look.underline, "linewidth": 0.8}
+            axes.plot([start, end], [line + 0.4, line + 0.4], **rule)
+        _write(axes, start, line, text, look.ink)
+        start = end
 
 
 def _write(axes: Axes, column: int, line: float, text: str, ink: str) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 import pandas as pd
 
 from bench.report import tables, verdict
-from bench.report.measured import Measured, method_label
+from bench.report.measured import Measured, lossless_words, method_label
 from bench.report.verdict import Pairing
 
 METRICS = {"mal": "MAL", "tokens_per_s": "tokens/s", "speedup": "speedup"}
@@ -63,7 +63,7 @@ class BlockRows:
     def _measured(self, run: Measured, *, chosen: bool, alone: bool) -> dict[str, str]:
         row = self._row(run.method, run, chosen=chosen)
         row["Tree size n"] = f"{run.size or 0}" + (" (best)" if chosen and run.mal and not alone else "")
-        row["lossless"] = _lossless(run)
+        row["lossless"] = lossless_words(run)
         if run.status != "ok":
             row["MAL"] = run.status
         return row
@@ -83,8 +83,3 @@ class BlockRows:
         hardware = "".join(self.paper["hardware"].unique()[:1])
         same = metric == "mal" or verdict.same_device(self.device, hardware)
         return verdict.judge(method, self.pairings[metric], stand_in=self.stand_in, same_device=same)
-
-
-def _lossless(run: Measured) -> str:
-    word = "yes" if run.lossless else "no"
-    return word if run.identical is None else f"{word}, {tables.percent(run.identical)} identical"

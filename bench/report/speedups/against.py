@@ -31,7 +31,7 @@ def ratio(block: Block, metric: str, first: Cell, other: Cell) -> Interval | Non
     """The first run's metric over the other's, of the conversations that both decoded; None where one has none."""
     if not getattr(first.measured, metric, None) or not getattr(other.measured, metric, None):
         return None
-    own, theirs = (_sums(block, metric, one.run_id) for one in (first, other))
+    own, theirs = (sums(block, metric, one.run_id) for one in (first, other))
     both = own.add_suffix("/first").join(theirs.add_suffix("/other"), how="inner")
     over, under = _SUMS[metric]
 
@@ -93,8 +93,8 @@ def behind(pairs: Mapping[str, Sequence[tuple[str, float, float]]], names: tuple
             yield f"In the paper's own table, by {HEADERS[metric]}, {names[0]} is behind {names[1]} in {where}."
 
 
-def _sums(block: Block, metric: str, run_id: str) -> pd.DataFrame:
-    """The sums of a metric by conversation."""
+def sums(block: Block, metric: str, run_id: str) -> pd.DataFrame:
+    """The sums by conversation of which a metric is a ratio."""
     if metric == "mal":
         lengths = block.steps(run_id).groupby("prompt_id")["acceptance_length"]
         return pd.DataFrame({"tokens": lengths.sum(), "steps": lengths.size()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pandas as pd
 
@@ -28,6 +29,8 @@ class Arm:
     params: Mapping[str, str] = field(default_factory=dict)  # what their params must hold
     nodes: int | None = None  # the tree size N that a run must have
     budget: int | None = None  # drafted nodes of the paper's runs, whose numbers stand beside no other budget
+    given: Mapping[str, Any] = field(default_factory=dict)  # what the arguments of our drafter must be
+    rules: tuple[str, ...] = ()  # of which a run's rule must be one; of none any may
 
     def pick(self, block: Block) -> Cell:
         """What the run of this arm came to; empty if there is none."""
@@ -39,10 +42,15 @@ class Arm:
         for name in self.ours:
             runs = [run for _, run in block.runs.iterrows() if name in (run["drafter"], run["method"], run["verifier"])]
             runs = [run for run in runs if run["method"] != AUTOREGRESSIVE]
-            runs = [run for run in runs if self.nodes in (None, nodes_of(block, run))]
+            runs = [run for run in runs if self.nodes in (None, nodes_of(block, run)) and self._admits(run)]
             if runs:
                 return sorted(runs, key=lambda run: (run["status"] == "ok", self.budget == budget_of(block, run)))[-1]
         return None
+
+    def _admits(self, run: pd.Series) -> bool:
+        """Whether a run has the arguments and the rule that are asked for."""
+        ruled = not self.rules or run["verifier"] in self.rules
+        return ruled and self.given.items() <= drafter_params(run).items()
 
     def published(self, paper: pd.DataFrame) -> dict[str, float]:
         """The paper's numbers of this arm by metric, of the rows of one setting."""

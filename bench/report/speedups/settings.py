@@ -1,8 +1,8 @@
-"""The settings of a paper's table: its rows for one of our blocks, and all of them where nothing was run."""
+"""The settings of a paper's table: its rows for a block of ours, all where nothing was run, and their words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
@@ -42,6 +42,28 @@ def settings(paper: pd.DataFrame, layout: Layout) -> Iterator[tuple[dict[str, st
         who = {"Target": first["target"], "Draft": first["draft"], "Dataset": first["dataset"]}
         who["temperature"] = tables.ABSENT if pd.isna(first["temperature"]) else f"{first['temperature']:g}"
         yield who | ({"top-p": params_of(first["params"])["top_p"]} if layout.top_p else {}), pd.concat([rows, alone])
+
+
+def who(block: Block) -> dict[str, str]:
+    """What stands in a row under Target, Draft and Dataset."""
+    target, draft = block.published_as or (block.pair, block.pair)
+    if block.stand_in:
+        target, draft = f"{block.pair} (for {target})", f"{block.pair} (for {draft})"
+    return {"Target": target, "Draft": draft, "Dataset": str(block.first["dataset"])}
+
+
+def stand_ins(found: Sequence[Block]) -> Iterator[str]:
+    """A sentence for every pair that stands in for others."""
+    for pair in dict.fromkeys(block.pair for block in found if block.stand_in):
+        yield f"{pair} stands in for the paper's models: absolute values are not comparable; rows are judged by order."
+
+
+def left_out(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+    """A sentence on the paper's models that no block is set against; none where nothing was run at all."""
+    done = {block.published_as for block in found}
+    missing = dict.fromkeys(zip(paper["target"], paper["draft"], strict=True)) if found else {}
+    if left := [f"{target} + {draft}" for target, draft in missing if (target, draft) not in done]:
+        yield f"Not run: {', '.join(left)}."
 
 
 def _top_p(rows: pd.DataFrame) -> pd.Series:

@@ -14,7 +14,7 @@ from bench.report.speedups import against
 from bench.report.speedups.arms import METRICS
 from bench.report.speedups.layout import Layout
 from bench.report.speedups.rows import DETAILS, PLAIN, Row
-from bench.report.speedups.settings import drafted, setting_of, settings
+from bench.report.speedups.settings import drafted, left_out, setting_of, settings, stand_ins, who
 from bench.report.speedups.wide import beside, ratio_header, wide
 from bench.report.tables import Table
 from bench.store import Results
@@ -98,26 +98,17 @@ def _predicted() -> str:
 
 
 def _who(layout: Layout, block: Block) -> dict[str, str]:
-    target, draft = block.published_as or (block.pair, block.pair)
-    if block.stand_in:
-        target, draft = f"{block.pair} (for {target})", f"{block.pair} (for {draft})"
-    first = block.first
-    who = {"Target": target, "Draft": draft, "Dataset": str(first["dataset"])}
-    who["temperature"] = f"{first['temperature']:g}"
-    return who | ({"top-p": f"{first['top_p']:.1f}"} if layout.top_p else {})
+    first, names = block.first, who(block)
+    names["temperature"] = f"{first['temperature']:g}"
+    return names | ({"top-p": f"{first['top_p']:.1f}"} if layout.top_p else {})
 
 
 def _notes(paper: pd.DataFrame, layout: Layout, found: list[Block]) -> Iterator[str]:
     for block in found:
         hardware = " / ".join(setting_of(paper, layout, block)["hardware"].unique())
         yield scale(block) + (f" Published: {hardware}." if hardware else " The paper has no numbers for this setting.")
-    for pair in dict.fromkeys(block.pair for block in found if block.stand_in):
-        yield f"{pair} stands in for the paper's models: absolute values are not comparable; rows are judged by order."
-    done = {block.published_as for block in found}
-    printed = drafted(paper)
-    missing = dict.fromkeys(zip(printed["target"], printed["draft"], strict=True)) if found else {}
-    if left := [f"{target} + {draft}" for target, draft in missing if (target, draft) not in done]:
-        yield f"Not run: {', '.join(left)}."
+    yield from stand_ins(found)
+    yield from left_out(drafted(paper), found)
     yield from layout.remarks(paper, found)
 
 

@@ -102,6 +102,11 @@ def test_a_spec_checks_itself():
         spec(mode="raw")
     with pytest.raises(DatasetError, match="hub with both"):
         spec(hub=None)
+    assert spec().frame is None
+    assert spec(frame="Q: {text}").frame == "Q: {text}"
+    for wrong in ({"frame": "Q: {question}"}, {"frame": "{text}", "mode": "raw", "prompt_tokens": 3}):
+        with pytest.raises(DatasetError, match=r"dataset quiz: a frame needs \{text\} .* and mode chat"):
+            spec(**wrong)
     with pytest.raises(DatasetError, match="lacks limit"):
         DatasetSpec.from_config({key: None for key in DatasetSpec.__slots__ if key != "limit"})
 

@@ -27,6 +27,8 @@ def cell(*overrides: str) -> str:
         "runtime.dtype=bfloat16",
         "runtime.node_order=dfs",
         "pair.target.bits=8",
+        "decoding.ignore_eos=true",
+        "+dataset.frame='Q: {text}'",
         "seed=1",
     ],
 )
@@ -35,7 +37,11 @@ def test_other_weights_places_and_seeds_are_other_cells(override):
 
 
 @pytest.mark.parametrize(
-    "override", ["runtime.num_threads=3", "runtime.warmup_conversations=4", "results_dir=elsewhere"]
+    "override",
+    [
+        *("runtime.num_threads=3", "runtime.warmup_conversations=4", "results_dir=elsewhere"),
+        *("record_variation=true", "record_quality=true", "decoding.ignore_eos=false"),
+    ],
 )
 def test_how_it_is_run_is_not(override):
     assert cell(override) == cell()
@@ -46,6 +52,7 @@ def test_options_that_came_later_change_no_cell_at_their_default():
     del before["pair"]["target"]["bits"]
     assert run_id(identity(before)) == cell()
     assert set(before["runtime"]) == {"dtype", "attention"}
+    assert set(before["decoding"]) == {"temperature", "top_p", "max_new_tokens"}
     assert cell("runtime.node_order=creation") == cell()
 
 
@@ -61,6 +68,14 @@ def test_kept_rows_have_the_ids_that_their_configs_give():
     for row in kept:
         order = "creation" if pd.isna(row.node_order) else row.node_order
         assert json.loads(row.config)["runtime"].get("node_order", "creation") == order
+
+
+def test_todays_configs_make_the_cells_that_were_kept():
+    """Of a sweep on the embedded pair; a calibrated tree's config has measured numbers in it."""
+    kept = {row.drafter: row.run_id for row in Store(REFERENCE, "smoke").read("runs").itertuples()}
+    del kept["sequoia"]
+    assert len(kept) > 8
+    assert {drafter: cell("experiment=smoke", f"drafter={drafter}") for drafter in kept} == kept
 
 
 def test_unknown_node_orders_suggest_the_nearest():

@@ -16,16 +16,16 @@ from transformers import PreTrainedTokenizerFast
 
 from bench import forward_times
 from bench.cell import LatencyGrid, Runtime
-from bench.configs import pair_of
-from bench.datasets import Conversation
+from bench.configs import dataset_of, pair_of
+from bench.datasets import Conversation, load
 from bench.measurement import Measurement
 from bench.nodes import NodeRecorder
 from bench.records import NodeRow, StepRow
 from bench.report.case_study import read
 from bench.rows import Rows
-from bench.transcript import pieces, write_case_study
+from bench.transcript import DRAFT, MERGED, TARGET, pieces, write_case_study
 from specdec_core import Sampling, TokenTree, Verdict, generate, shapes
-from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree
+from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree, TokenGraph
 from specdec_core.engine import Generation, Step
 from specdec_core.models import ModelOutput, Pair
 from specdec_core.verifiers import TargetSample
@@ -151,9 +151,42 @@ def test_pieces_join_to_the_answer_and_tell_who_said_it(drafter, new, pair, tiny
         accepted = sum(min(step.num_accepted, step.kept) for step in made.steps)
         if models is pair:  # one word, one token
             assert [piece.strip() for piece, _ in found] == [f"w{token}" for token in made.tokens]
-            assert sum(by_draft for _, by_draft in found) == accepted
-            assert not found[0][1]
-        assert sum(by_draft for _, by_draft in found) <= accepted
+            assert sum(who == DRAFT for _, who in found) == accepted
+            assert found[0][1] == TARGET
+        assert sum(who == DRAFT for _, who in found) <= accepted
+        assert {who for _, who in found} <= {TARGET, DRAFT}
+
+
+@pytest.mark.parametrize(
+    ("accepted", "behind", "kept", "said"),
+    [
+        (3, 2, 4, [DRAFT, MERGED, MERGED, TARGET]),
+        (3, 2, 3, [DRAFT, MERGED, MERGED]),  # the path ends in EOS, or the answer with it
+        (3, 2, 2, [DRAFT, MERGED]),
+        (3, 3, 4, [MERGED, MERGED, MERGED, TARGET]),
+        (2, 0, 3, [DRAFT, DRAFT, TARGET]),
+        (2, None, 3, [DRAFT, DRAFT, TARGET]),
+        (0, 0, 1, [TARGET]),
+    ],
+)
+def test_what_is_accepted_behind_a_merge_edge_is_told_from_the_rest_of_the_path(accepted, behind, kept, said, pair):
+    (step,) = steps(1)
+    step = replace(step, num_accepted=accepted, kept=kept, num_behind_merge=behind)
+    made = Generation(list(range(1, kept + 2)), "length", [step], 0.1, 0.1)
+    assert [who for _, who in pieces(pair, made)] == [TARGET, *said]
+
+
+def test_pieces_of_a_token_graph_on_the_embedded_pair(tiny, tmp_path):
+    """One in which something behind a merge edge is accepted; the file names its three classes."""
+    (code,) = (talk for talk in load(dataset_of(config("dataset=gsd/case_study"))) if "def " in talk.turns[0])
+    drafter = TokenGraph(draft=tiny.draft, tau=1, theta_prob=0.1, theta_sib=0.1)
+    prompt = tiny.tokenizer(code.turns[0])["input_ids"]
+    made = generate(tiny.target, drafter, TargetSample(), prompt, max_new_tokens=150)
+    assert sum(step.num_behind_merge for step in made.steps) > 0
+    write_case_study(tmp_path, cell("drafter=gsd"), tiny, code, made)
+    found = json.loads((tmp_path / "case_study.json").read_text())["pieces"]
+    assert {who for _, who in found} == {"target", "draft", "merged"}
+    assert "".join(text for text, _ in found) == tiny.tokenizer.decode(made.tokens, skip_special_tokens=True)
 
 
 def steps(count: int) -> list[Step]:

@@ -9,7 +9,7 @@ from cells import cell, word_pair
 from bench import measurement
 from bench.cell import Cell, Runtime
 from bench.datasets import Conversation
-from bench.measurement import Measurement, eos_token_ids
+from bench.measurement import Measurement, eos_token_ids, first_prompts
 from bench.records import AUTOREGRESSIVE, METHOD
 from bench.rows import Rows
 from specdec_core import CausalLM, Sampling, TokenTree, Verdict
@@ -208,6 +208,33 @@ def test_the_seed_decides_what_is_sampled(pair):
     one, again, other = sampled(1), sampled(1), sampled(2)
     assert one == again
     assert all(one[key] != other[key] for key in one)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_answers_that_ignore_eos_have_the_length_that_was_asked_for(temperature, pair):
+    """And are those of a model that never ends; a prompt that ends with the token is no prompt to refuse."""
+    free = outputs(measured(cell("drafter=chain4", temperature=temperature), pair, TWO))
+    ended = word_pair(eos=free["two", 0, METHOD][5])
+    stopped, ignoring = (
+        measured(cell("drafter=chain4", f"decoding.ignore_eos={on}", temperature=temperature), ended, TWO)
+        for on in (False, True)
+    )
+    row = next(row for row in stopped.prompts if row.arm == METHOD)
+    assert (row.finish, row.num_new_tokens <= 6) == ("eos", True)
+    assert outputs(ignoring) == free
+    assert {(row.finish, row.num_new_tokens) for row in ignoring.prompts} == {("length", 12)}
+    at_end = Conversation("end", (f"w3 w{free['two', 0, METHOD][5]}",))
+    for on, status in ((True, "ok"), (False, "failed")):
+        made = cell("drafter=chain4", f"decoding.ignore_eos={on}", temperature=temperature)
+        assert {row.status for row in measured(made, ended, at_end).prompts} == {status}
+
+
+def test_a_datasets_frame_is_around_every_turn_also_in_first_prompts(pair, calls):
+    framed = cell("drafter=chain4", dataset={"frame": "w7 {text} w8"})
+    rows = measured(framed, pair, ONE)
+    assert calls[0][1] == [7, 3, 1, 4, 8]
+    assert calls[2][1] == [7, 3, 1, 4, 8, *outputs(rows)["one", 0, METHOD], 7, 1, 5, 8]
+    assert first_prompts(pair, framed.pair.template, framed.dataset, [ONE]) == [[7, 3, 1, 4, 8]]
 
 
 @pytest.mark.parametrize(("given", "found"), [(7, [7]), ([7, 8], [7, 8]), (None, [])])

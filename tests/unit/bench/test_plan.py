@@ -197,3 +197,10 @@ def test_a_draft_that_skips_the_targets_layers_adds_no_weights():
     first, second = (memory_of(pair, jobs, torch.bfloat16) for pair in (alone, skipping))
     assert (first.draft, second.draft, second.draft_reads) == (0, 0, 2 * (LLAMA_7B - 2 * LAYER_7B))
     assert second.caches == first.caches
+
+
+def test_token_graphs_are_as_large_as_what_is_verified_of_them():
+    found = plan.make(["experiment=gsd/table2", "pair=tiny", "dataset=mini", "limit=2"])
+    sizes = {"ssd": (10, 10), "ssd_iid": (10, 10), "tsd": (100, 10), "gsd": (100, 10)}
+    assert {job.method: (job.nodes, job.depth) for job in found.jobs} == sizes
+    assert {job.passes for job in found.jobs} == {2}, "variation is recorded in a pass of its own"

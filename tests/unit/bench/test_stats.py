@@ -139,12 +139,22 @@ def test_one_conversation_has_a_value_and_no_interval():
         assert math.isnan(found.high)
 
 
+def test_a_function_of_totals_is_the_plain_bootstrap_of_it():
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"prompt_id": np.arange(60) % 12, "a": rng.uniform(1, 2, 60), "b": rng.uniform(1, 2, 60)})
+    fast = stats.of_totals(frame, lambda total: total["a"] / total["b"] + 1)
+    plain = stats.bootstrap(frame, lambda rows: rows["a"].sum() / rows["b"].sum() + 1)
+    assert (fast.value, fast.low, fast.high) == pytest.approx((plain.value, plain.low, plain.high))
+    assert fast.n == plain.n == 12
+
+
 @pytest.mark.parametrize("nothing", [pd.DataFrame(), prompts()], ids=["no columns", "no rows"])
 def test_nothing_gives_nan(nothing):
     found = [
         stats.mal_interval(nothing),
         stats.paired_speedup(nothing),
         stats.bootstrap(nothing, lambda frame: math.nan),
+        stats.of_totals(nothing, lambda total: total["decode_s"]),
         stats.ratio_of_sums(nothing, "decode_s", "num_new_tokens"),
     ]
     assert all(math.isnan(number) for each in found for number in (each.value, each.low, each.high))

@@ -98,6 +98,35 @@ def test_the_cut_spares_a_short_last_paragraph(tokenizer):
     assert decode(ids) == "<s>Article.\n\nyyyy"
 
 
+FRAME = "Be {brief}.\n\nQ: {text}\nA:"
+
+
+def test_a_frame_stands_around_every_turn(tokenizer):
+    encode, decode = tokenizer
+    ids = prompt_ids(encode, "vicuna", ["Hi {you}", "Bye"], ["Hello."], frame=FRAME)
+    framed = ["Be {brief}.\n\nQ: Hi {you}\nA:", "Be {brief}.\n\nQ: Bye\nA:"]
+    assert decode(ids) == "<s>" + render("vicuna", framed, ["Hello."])
+    assert prompt_ids(encode, "plain", ["Hi"], frame=None) == prompt_ids(encode, "plain", ["Hi"])
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "left"),
+    [
+        ("x" * 500, 9, "x" * 9),
+        ("Article: " + "x" * 500 + "\n\nSummarise it.", 29, "Article: xxxxx\n\nSummarise it."),
+    ],
+)
+def test_the_cut_spares_frame_and_instruction(text, room, left, tokenizer):
+    """The frame's own paragraphs are no instruction of the text's."""
+    encode, decode = tokenizer
+    limit = 1 + len(FRAME.replace("{text}", "")) + room
+    ids = prompt_ids(encode, "plain", [text], max_prompt_tokens=limit, frame=FRAME)
+    assert len(ids) == limit
+    assert decode(ids) == "<s>" + FRAME.replace("{text}", left)
+    with pytest.raises(PromptError, match="leaves no room"):
+        prompt_ids(encode, "plain", ["x" * 500], max_prompt_tokens=limit - room, frame=FRAME)
+
+
 def test_prompts_that_cannot_be(tokenizer):
     encode, _ = tokenizer
     with pytest.raises(PromptError, match="leaves no room"):

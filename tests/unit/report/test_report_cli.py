@@ -24,7 +24,7 @@ def test_prints_the_table_then_the_paths(table1_cells, capsys, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("opt_tree/tabel1", "opt_tree/table1"), ("smok", "smoke"), ("fig6", "opt_tree/fig6")]
+    ("name", "near"), [("opt_tree/tabel1", "opt_tree/table1"), ("smok", "smoke"), ("fig6", "gsd/fig6")]
 )
 def test_an_unknown_name_gives_the_nearest(name: str, near: str, capsys, tmp_path: Path) -> None:
     code, out, err = run(capsys, name, "--results", str(tmp_path))

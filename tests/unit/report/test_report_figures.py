@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dyspec_fills import FILLS as DYSPEC
+from gsd_figure_fills import FILLS as GSD_FIGURES
 from PIL import Image
 from sequoia_fills import FILLS as SEQUOIA
 
@@ -77,6 +78,7 @@ FILLS = {
     "smoke": fill_smoke,
     **SEQUOIA,
     **DYSPEC,
+    **GSD_FIGURES,
 }
 
 

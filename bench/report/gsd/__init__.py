@@ -1,0 +1,1 @@
+"""The tables and figures of GSD (Gong et al., 2024)."""

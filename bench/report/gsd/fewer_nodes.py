@@ -1,0 +1,66 @@
+"""Whether GSD drafts fewer nodes than TSD at the same acceptance rate, in a sentence with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from bench import graph_metrics, stats
+from bench.report import tables
+from bench.report.gsd.methods import GSD, TSD, TSD_SIB
+from bench.report.gsd.outcomes import Method
+from bench.stats import Interval
+
+
+def sentences(who: Mapping[str, str], methods: Sequence[Method]) -> Iterator[str]:
+    """One for each of the trees that was run beside GSD, paired over the samples that both decoded."""
+    found = {one.arm.header: one for one in methods}
+    graph = found.get(GSD.header)
+    for tree in (found.get(arm.header) for arm in (TSD, TSD_SIB)):
+        if graph and tree and (text := _compared(graph, tree)):
+            yield f"{who['Dataset']}, {who['Target']}: {text}"
+
+
+def _compared(graph: Method, tree: Method) -> str | None:
+    if graph.counts.samples.empty or tree.counts.samples.empty:
+        return None
+    both = graph.counts.samples.merge(tree.counts.samples, on=graph_metrics.SAMPLE, suffixes=("", "_tree"))
+    both["gain"] = both["acceptance_rate"] - both["acceptance_rate_tree"]
+    drafted, created, verified = (
+        stats.ratio_of_sums(both, name, f"{name}_tree") for name in ("drafted", "created", "verified")
+    )
+    gain = stats.ratio_of_sums(both.dropna(subset=["gain"]), "gain")
+    return (
+        f"GSD drafts {times(drafted)} the nodes (ii) of {tree.arm.header}, at an acceptance rate of {signed(gain)}: "
+        f"{_conclusion(drafted, gain)}.{_paper(graph, tree)} With what is pruned beside a sibling (i) it is "
+        f"{times(created)}; the target reads {times(verified)} the nodes."
+    )
+
+
+def _conclusion(drafted: Interval, gain: Interval) -> str:
+    if not drafted.low <= drafted.high:
+        return "one conversation has no interval to judge by"
+    nodes = "fewer" if drafted.high < 1 else "more" if drafted.low > 1 else "neither fewer nor more"
+    rate = "higher" if gain.low > 0 else "lower" if gain.high < 0 else "not measurably different"
+    return f"{nodes} nodes, the rate {rate}"
+
+
+def _paper(graph: Method, tree: Method) -> str:
+    ours, theirs = graph.published, tree.published
+    if not {"drafted_tokens", "acceptance_rate"} <= ours.keys() & theirs.keys():
+        return ""
+    ratio = ours["drafted_tokens"] / theirs["drafted_tokens"]
+    gain = ours["acceptance_rate"] - theirs["acceptance_rate"]
+    return f" The paper: {ratio:.2f}x at {gain:+.3f}."
+
+
+def times(value: Interval) -> str:
+    """`0.28x [0.25, 0.31]`."""
+    return f"{tables.number(value.value)}x [{tables.number(value.low)}, {tables.number(value.high)}]"
+
+
+def signed(value: Interval, digits: int = 3) -> str:
+    """`+0.012 [-0.003, +0.027]`."""
+    first, low, high = (
+        tables.ABSENT if end != end else f"{end:+.{digits}f}" for end in (value.value, value.low, value.high)
+    )
+    return f"{first} [{low}, {high}]"

@@ -1,0 +1,86 @@
+"""GSD's experiments against what the paper's tables and figures compare."""
+
+import pytest
+from composed import cells, composed, names, plain
+
+TO_THE_END = {"gsd/table10", "gsd/fig6"}
+"""Of GSD's experiments those whose answers are read, and hence end at EOS."""
+
+
+@pytest.mark.parametrize("experiment", [name for name in names("experiment") if name.startswith("gsd/")])
+def test_gsds_experiments_have_512_new_tokens_and_the_thresholds_of_their_models(experiment):
+    configs = [composed(*cell) for cell in cells(experiment)]
+    swept = set(composed(f"experiment={experiment}").hydra.sweeper.params or {})
+    small = {"gsd/table6", "gsd/table7", "gsd/table8", "gsd/table9", "gsd/table10", "gsd/fig7", "gsd/fig8"}
+    tau, prob, sib = (1, 0.4, 0.1) if experiment in small else (2, 0.2, 0.3)
+    for config in configs:
+        assert config.decoding.ignore_eos == (experiment not in TO_THE_END)
+        assert (config.decoding.max_new_tokens, config.dataset.max_total_tokens) == (512, None)
+        assert config.dataset.max_prompt_tokens == (None if experiment == "gsd/fig6" else 512)
+        drafter = config.drafter
+        assert (drafter.max_steps, drafter.get("verify_cap", 100)) == (10, 100)
+        if "drafter.theta_prob" not in swept and drafter.method != "ssd_noexit":
+            assert drafter.theta_prob == prob
+        if drafter.method == "gsd" and not swept & {"drafter.theta_sib", "drafter.tau"}:
+            assert (drafter.tau, drafter.theta_sib) == (2 if drafter.name == "gsd_tau2" else tau, sib)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "datasets", "temperatures", "drafters", "rules"),
+    [
+        ("table1", "gsm8k xsum", {0.0, 0.7}, "ssd ssd_noexit tsd tsd_sib gsd", "target_sample"),
+        ("table2", "gsm8k xsum", {0.7}, "ssd ssd_iid tsd gsd", "target_sample spec_infer gsd_nondeterministic"),
+        ("table3", "gsm8k", {0.0}, "ssd tsd_k2 gsd_k2 tsd gsd", "target_sample"),
+        ("table4", "gsm8k xsum", {0.0, 0.7}, "gsd", "target_sample"),
+        *(
+            (table, "alpaca wmt14 gsm8k", {0.0}, "ssd tsd gsd", "target_sample")
+            for table in ("table6", "table7", "table8")
+        ),
+        ("table9", "alpaca wmt14 gsm8k", {0.7}, "ssd ssd_iid gsd", "target_sample spec_infer gsd_nondeterministic"),
+        ("table10", "xsum", {0.7}, "ssd ssd_iid gsd gsd_tau2", "target_sample spec_infer gsd_nondeterministic"),
+    ],
+)
+def test_gsds_tables_have_the_rows_of_the_paper(experiment, datasets, temperatures, drafters, rules):
+    configs = [composed(*cell) for cell in cells(f"gsd/{experiment}")]
+    assert {config.dataset.name for config in configs} == set(datasets.split())
+    assert {config.decoding.temperature for config in configs} == temperatures
+    assert {config.decoding.top_p for config in configs} == {0.7 if value else 1.0 for value in temperatures}
+    assert {config.drafter.name for config in configs} == set(drafters.split())
+    assert {config.verifier.name for config in configs} == set(rules.split())
+    kinds = 2 if "gsd_nondeterministic" in rules else 1
+    assert len(configs) == len(datasets.split()) * len(temperatures) * len(drafters.split()) * kinds
+    assert {config.record_variation for config in configs} == {kinds == 2}
+    assert {config.record_quality for config in configs} == {experiment == "table10"}
+    assert {config.runtime.baseline for config in configs} == {True}
+
+
+def test_what_gsds_other_experiments_sweep():
+    def swept(experiment: str, *overrides: str) -> set[tuple]:
+        drafters = [composed(*cell).drafter for cell in cells(f"gsd/{experiment}", *overrides)]
+        return {(d.name, d.k, d.tau, d.theta_prob, d.theta_sib) for d in drafters}
+
+    usual, tenths = ("gsd", 4, 2), (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+    assert swept("table5") == {("gsd_probe", k, tau, 0.2, 0.3) for k in (3, 5, 32) for tau in range(5)}
+    assert all(composed(*cell).drafter.tau_as_context for cell in cells("gsd/table5"))
+    assert swept("fig3") == {("tsd_sib", 4, None, 0.2, 0.3)}
+    assert swept("fig5a") == {("gsd", k, 2, 0.2, 0.3) for k in range(1, 6)} | {
+        ("tsd", k, None, 0.2, 0.0) for k in range(1, 6)
+    }
+    assert swept("fig5b") == {("gsd", 4, tau, 0.2, 0.3) for tau in range(1, 5)}
+    assert swept("fig5b", "drafter.tau=5,6") == {("gsd", 4, tau, 0.2, 0.3) for tau in (5, 6)}
+    assert swept("fig5c") == {(*usual, theta, 0.3) for theta in tenths}
+    assert swept("fig5d") == {(*usual, 0.2, theta) for theta in tenths}
+    assert swept("fig7") == {("ssd", 1, None, 0.4, 0.0), ("tsd", 4, None, 0.4, 0.0), ("gsd", 4, 1, 0.4, 0.1)}
+    assert swept("fig8") == {("gsd", 4, 1, 0.4, theta) for theta in tenths[1:5]}
+    assert composed("experiment=gsd/fig3").limit == 100
+    assert composed("experiment=gsd/fig6").case_study is True
+
+
+def test_gsds_datasets_are_the_others_with_512_tokens_before_and_after():
+    for name in ("gsm8k", "xsum", "alpaca", "wmt14"):
+        ours, usual = (plain(composed(f"dataset={chosen}"))["dataset"] for chosen in (f"gsd/{name}", name))
+        frame = ours.pop("frame", None)
+        assert (frame is None) == (name in ("xsum", "wmt14"))
+        assert "frame" not in usual, "it would be another cell"
+        lengths = {"max_prompt_tokens": 512, "max_new_tokens": 512, "max_total_tokens": None}
+        assert ours == usual | lengths | ({"limit": 320} if name == "alpaca" else {})

@@ -1,0 +1,203 @@
+"""GSD's Figures 3, 5, 7 and 8 against their definitions, written down once more; and what their axes show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from drawn import labels, lines
+from gsd_figure_fills import FILLS, fill_fig3, fill_fig5a, fill_fig7, fill_fig8
+from gsd_fills import add
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+
+from bench.report.artifacts import ARTIFACTS
+from bench.report.figures import style
+from bench.report.outputs import NoResultsError, write_all
+from bench.report.tables import ABSENT, Table
+
+FIGURES = [name for name in FILLS if "fig" in name]
+
+
+def build(name: str, cells) -> tuple[list[Axes], Table]:
+    figure, table = ARTIFACTS[f"gsd/{name}"].build(cells.load())
+    assert isinstance(figure, style.Figure)
+    assert isinstance(table, Table)
+    assert set(figure.runs) == set(table.runs)
+    return figure.canvas.axes, table
+
+
+def interval(values: dict[str, Sequence[float]], digits: int = 2) -> str:
+    """Mean of all values and its percentile interval over conversations, from their definition."""
+    sums = np.array([(sum(values[name]), len(values[name])) for name in sorted(values)])
+    draws = np.random.default_rng(0).multinomial(len(sums), [1 / len(sums)] * len(sums), size=1000)
+    low, high = np.quantile([np.divide(*(count @ sums)) for count in draws], [0.025, 0.975])
+    return f"{np.divide(*sums.sum(axis=0)):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+
+def by_conversation(
+    rows: pd.DataFrame, found: Callable[[pd.DataFrame], Sequence[float]], keys: Sequence[str] = ("prompt_id",)
+) -> dict[str, list[float]]:
+    """The values of each conversation; `found` gives those of every group of its rows by `keys`."""
+    values: dict[str, list[float]] = {}
+    for _, group in rows.groupby(list(keys), sort=False):
+        values.setdefault(group["prompt_id"].iloc[0], []).extend(found(group))
+    return values
+
+
+def steps_of(cells, run_id: str) -> pd.DataFrame:
+    steps = cells.load().steps
+    return steps[steps["run_id"] == run_id]
+
+
+def reaches(axes: Axes) -> list[tuple[float, str]]:
+    """x, and the ends of every vertical line, as a table prints them."""
+    found = [line for line in axes.collections if isinstance(line, LineCollection)]
+    return [(part[0][0], f"[{part[0][1]:.2f}, {part[1][1]:.2f}]") for line in found for part in line.get_segments()]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_are_written_with_what_they_are_of(name: str, cells, tmp_path: Path) -> None:
+    FILLS[name](cells)
+    figure, table = ARTIFACTS[name].build(cells.load())
+    assert all(path.stat().st_size > 100 for path in write_all([figure, table], tmp_path))
+    assert isinstance(table, Table)
+    for word in ("GSD Figure", "tiny", "gsm8k", "temperature 0", "Test CPU", "float32"):
+        assert word in table.title
+    assert set(table.runs) == set(cells.load().runs["run_id"])
+    assert len(table.runs) == len(table.frame)
+    assert table.legend
+    assert table.notes
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_without_graphs_there_is_no_figure(name: str, cells) -> None:
+    with pytest.raises(NoResultsError):
+        ARTIFACTS[name].build(cells.load())
+    cells.add("opt_tree", params={"k": 4, "tau": 1, "theta_prob": 0.2, "theta_sib": 0.3})
+    with pytest.raises(NoResultsError):
+        ARTIFACTS[name].build(cells.load())
+
+
+def test_recurrence_is_the_mean_over_graphs(cells) -> None:
+    run_id = fill_fig3(cells)
+    (axes,), table = build("fig3", cells)
+    steps = steps_of(cells, run_id)
+    rows = {
+        n: steps.assign(share=[row[n - 1] for row in steps["recurring"]]).dropna(subset="share") for n in range(1, 6)
+    }
+    expected = {n: interval(by_conversation(found, lambda group: list(group["share"]))) for n, found in rows.items()}
+    assert table.frame["share"].tolist() == list(expected.values())
+    assert table.frame["graphs"].tolist() == [str(len(found)) for found in rows.values()]
+    assert len(rows[5]) < len(rows[1]) == len(steps)
+    assert table.frame["share published"].tolist() == ["0.70", *[ABSENT] * 4]
+    line, star = lines(axes)
+    assert [f"{y:.2f}" for _, y in line] == [text.split(" ")[0] for text in expected.values()]
+    assert star == [(1, 0.7)]
+    assert reaches(axes) == [(n, text.partition(" ")[2]) for n, text in expected.items()]
+    assert labels(axes)[0] == f"TSD, sibling pruning, {len(steps)} graphs (95% interval)"
+    assert axes.get_xlabel().startswith("n of the n-gram")
+
+
+def test_ablations_average_over_samples(cells) -> None:
+    runs = fill_fig5a(cells)
+    _, table = build("fig5a", cells)
+    assert table.frame[["Line", "k"]].to_numpy().tolist() == [[m.upper(), str(k)] for m, k in runs]
+    for (_, row), run_id in zip(table.frame.iterrows(), runs.values(), strict=True):
+        steps = steps_of(cells, run_id)
+
+        def rate(sample: pd.DataFrame) -> list[float]:
+            return [sample["num_accepted"].sum() / sample["draft_forwards"].sum()]
+
+        def drafted(sample: pd.DataFrame) -> list[float]:
+            count = sample["num_live"].sum() + sample["num_prob_leaf"].sum() + len(sample)
+            return [count * 512 / (sample["kept"].sum() + 1)]
+
+        for column, found, digits in (("acceptance rate", rate, 3), ("drafted tokens", drafted, 1)):
+            assert row[column] == interval(by_conversation(steps, found, ("prompt_id", "turn")), digits)
+
+
+def test_ablations_have_a_linear_and_a_logarithmic_axis(cells) -> None:
+    fill_fig5a(cells)
+    (left, right), table = build("fig5a", cells)
+    assert (left.get_yscale(), right.get_yscale()) == ("linear", "log")
+    assert left.get_ylabel() == "acceptance rate (95% interval)"
+    assert right.get_ylabel() == "drafted tokens, log (95% interval)"
+    assert left.get_xlabel() == "k: most children of a node"
+    for axes, look, column, digits in ((left, "-", "acceptance rate", 3), (right, "--", "drafted tokens", 1)):
+        drawn = [f"{y:.{digits}f}" for line in lines(axes, linestyle=look) for _, y in line]
+        assert drawn == [cell.split(" ")[0] for cell in table.frame[column]]
+        assert len(reaches(axes)) == len(table.frame)
+    assert lines(right, marker="*") == [[(4, 20000)]]
+    words = labels(left)
+    assert words[:4] == [
+        f"{what}, {m}" for m in ("TSD", "GSD") for what in ("acceptance rate (left)", "drafted tokens (right)")
+    ]
+    assert "20000" in words[4]
+
+
+@pytest.mark.parametrize(("name", "swept"), [("fig5b", "tau"), ("fig5c", "theta_prob"), ("fig5d", "theta_sib")])
+def test_ablations_read_what_is_swept(name: str, swept: str, cells) -> None:
+    FILLS[f"gsd/{name}"](cells)
+    (left, right), table = build(name, cells)
+    assert left.get_xlabel().startswith(f"{swept}: ")
+    assert (
+        [x for x, _ in lines(left)[0]] == [x for x, _ in lines(right)[0]] == table.frame[swept].astype(float).tolist()
+    )
+    assert left.get_xticks().tolist() == table.frame[swept].astype(float).tolist()
+    assert not lines(right, marker="*")
+
+
+def test_a_sweep_of_something_else_is_no_ablation(cells) -> None:
+    cells.add("dyspec", params={"k": 3})
+    fill_fig5a(cells)
+    _, table = build("fig5a", cells)
+    assert set(table.frame["Line"]) == {"TSD", "GSD"}
+
+
+def test_child_ranks_are_shares_of_accepted_tokens(cells) -> None:
+    runs = fill_fig7(cells)
+    (axes,), table = build("fig7", cells)
+    assert table.frame["Method"].tolist() == ["SSD", "TSD", "GSD"]
+    for (_, row), run_id in zip(table.frame.iterrows(), runs.values(), strict=True):
+        steps = steps_of(cells, run_id)
+        counts = Counter(rank for ranks in steps["accepted_ranks"] for rank in ranks)
+        assert row["accepted tokens"] == str(counts.total()) == str(steps["num_accepted"].sum())
+        for rank in (1, 2, 3):
+            values = by_conversation(
+                steps,
+                lambda group, rank=rank: [float(r == rank - 1) for ranks in group["accepted_ranks"] for r in ranks],
+            )
+            assert row[f"child {rank}"] == (ABSENT if rank > 1 and row["Method"] == "SSD" else interval(values))
+        later = 1 - counts[0] / counts.total()
+        assert row["child > 1"].startswith(f"{later:.2f} ")
+    assert table.frame.loc[0, ["child 1", "child 2", "child 4"]].tolist() == ["1.00 [1.00, 1.00]", ABSENT, ABSENT]
+    assert table.frame.loc[1, "child 4"] == "0.00 [0.00, 0.00]"  # k children, though none was accepted
+    assert "about 50% of the accepted tokens" in " ".join(table.notes)
+    bars = [cell for _, row in table.frame.iterrows() for cell in row[3:7] if cell != ABSENT]
+    heights = [f"{patch.get_height():.2f}" for patch in axes.patches]
+    assert [f"{height} {reach}" for height, (_, reach) in zip(heights, reaches(axes), strict=True)] == bars
+    assert "tiny (stands in for llama2_7b + llama_160m)" in table.title
+    assert labels(axes) == ["SSD", "TSD", "GSD"]
+    assert axes.get_xticks().tolist() == [1, 2, 3, 4]
+
+
+def test_bars_of_figure_8_stand_in_the_order_of_theta_sib(cells) -> None:
+    runs = fill_fig8(cells)
+    (axes,), table = build("fig8", cells)
+    assert labels(axes) == table.frame["Line"].tolist() == [f"theta_sib = {theta}" for theta in (0.1, 0.2, 0.3)]
+    assert table.runs == (runs[0.1], runs[0.2], runs[0.3])
+    places = [patch.get_x() for patch in axes.patches]
+    assert places[0] < places[4] < places[8] < places[1]  # bars of a rank side by side, run by run
+    assert "theta_prob = 0.4" in " ".join(table.notes)
+
+
+def test_runs_of_one_method_are_told_apart(cells) -> None:
+    fill_fig7(cells)
+    add(cells, "gsd_tau2", "gsd", params={"k": 4, "tau": 2})
+    (axes,), _ = build("fig7", cells)
+    assert labels(axes) == ["SSD", "TSD", "GSD, tau=1", "GSD, tau=2"]

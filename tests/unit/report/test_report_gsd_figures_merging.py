@@ -1,0 +1,105 @@
+"""GSD's Table 5 against plain numpy, and what stands where nothing was merged or run."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from gsd_figure_fills import fill_table5, probe
+from gsd_fills import add
+
+from bench.embedded import TINY
+from bench.hub_configs import config_of
+from bench.report.artifacts import ARTIFACTS
+from bench.report.gsd.vocabulary import vocabulary
+from bench.report.outputs import NoResultsError
+from bench.report.tables import ABSENT, Table, to_csv
+
+
+def build(cells) -> tuple[Table, Table]:
+    wide, details = ARTIFACTS["gsd/table5"].build(cells.load())
+    assert isinstance(wide, Table)
+    assert isinstance(details, Table)
+    return wide, details
+
+
+def test_means_are_over_merge_edges_and_divided_by_the_vocabulary(cells) -> None:
+    runs = fill_table5(cells)
+    wide, details = build(cells)
+    steps = cells.load().steps
+    assert details.runs == tuple(runs.values())
+    by_k = wide.frame.set_index("k")
+    size = json.loads((TINY / "draft" / "config.json").read_text())["vocab_size"]
+    for ((k, tau), run_id), (_, row) in zip(runs.items(), details.frame.iterrows(), strict=True):
+        values = np.concatenate(steps.loc[steps["run_id"] == run_id, "merge_kl"].tolist())
+        label = "unlimited (32)" if k == 32 else str(k)
+        assert row[["k", "tau", "n-gram", "merges", "V"]].tolist() == [
+            *(label, str(tau), str(tau + 1), str(len(values)), str(size))
+        ]
+        assert row["KL"].startswith(f"{values.mean():.3f} [")
+        assert row["KL / V"] == f"{values.mean() / size:.2e}"
+        assert by_k.loc[label, f"tau {tau}"] == f"{values.mean() / size:.2e} ({values.mean():.3f})"
+
+
+def test_the_wide_table_has_the_papers_rows_and_columns(cells) -> None:
+    runs = fill_table5(cells)
+    wide, details = build(cells)
+    assert wide.frame["k"].tolist() == ["3", "5", "unlimited (32)"]
+    assert [name for name in wide.frame if "published" not in name][2:] == [f"tau {tau}" for tau in range(5)]
+    assert wide.frame["tau 0 published"].tolist() == ["1.19e-04", "1.78e-04", "1.30e-04"]
+    assert wide.frame["tau 4 published"].tolist() == ["5.13e-07", "8.49e-07", "7.64e-07"]
+    assert wide.frame.loc[1, [f"tau {tau}" for tau in range(5)]].tolist() == ["not run"] * 5
+    assert wide.frame.loc[0, ["tau 3", "tau 4"]].tolist() == ["not run"] * 2
+    assert details.frame["KL published"].tolist()[:2] == ["1.19e-04", "2.70e-06"]
+    assert wide.runs[0] == " ".join(runs[3, tau] for tau in range(3))
+    assert wide.runs[1] == ""
+    assert to_csv(wide)
+    for word in ("tiny", "gsm8k", "temperature 0", "Test CPU"):
+        assert word in wide.title
+    assert "our inference" in wide.legend["tau 0"]
+    assert "1000 examples" in " ".join(wide.notes)
+
+
+def test_tau_is_the_context_whatever_the_drafter_counts(cells) -> None:
+    probe(cells, 5, 2, 0.1, params={"k": 5, "tau": 2, "tau_as_context": False})
+    _, details = build(cells)
+    assert details.frame[["tau", "n-gram"]].to_numpy().tolist() == [["1", "2"]]
+    assert details.frame["KL published"].tolist() == ["4.70e-06"]
+
+
+def test_no_merge_and_failed_runs(cells) -> None:
+    probe(cells, 3, 0, 0.1)
+    probe(cells, 3, 4, 0.1, alias=0)
+    probe(cells, 5, 0, 0.1, status="oom")
+    wide, details = build(cells)
+    assert wide.frame.loc[0, "tau 4"] == ABSENT
+    assert wide.frame.loc[1, "tau 0"] == "oom"
+    assert details.frame["merges"].tolist()[1:] == ["0", ABSENT]
+    assert details.frame["KL"].tolist()[1:] == [ABSENT, "oom"]
+    assert details.frame["KL / V"].tolist()[1:] == [ABSENT, ABSENT]
+
+
+def test_runs_that_compare_nothing_are_no_table(cells) -> None:
+    add(cells, "gsd", params={"k": 4, "tau": 2})
+    with pytest.raises(NoResultsError, match="compared"):
+        ARTIFACTS["gsd/table5"].build(cells.load())
+    probe(cells, 5, 0, 0.1, status="oom")
+    with pytest.raises(NoResultsError, match="compared"):
+        ARTIFACTS["gsd/table5"].build(cells.load())
+
+
+def test_vocabularies_are_those_of_the_models_configs() -> None:
+    for model in ("meta-llama/Llama-2-7b-hf", "JackFram/llama-160m", "bigscience/bloom-560m", "facebook/opt-350m"):
+        assert vocabulary(model) == config_of(model).vocab_size
+    assert vocabulary("tiny/draft") == 512
+    assert vocabulary("tiny/nothing") is None
+    assert vocabulary("/models/of/my/own") is None
+
+
+def test_without_a_vocabulary_the_nats_alone_stand(cells, monkeypatch) -> None:
+    monkeypatch.setattr("bench.report.gsd.merge_kl.vocabulary", {"tiny/draft": None}.__getitem__)
+    probe(cells, 3, 0, 0.1)
+    wide, details = build(cells)
+    assert wide.frame.loc[0, "tau 0"].startswith(f"{ABSENT} (0.")
+    assert details.frame.loc[0, ["V", "KL / V"]].tolist() == [ABSENT, ABSENT]
