@@ -15,10 +15,13 @@ MAL                   sum of A / decoding steps; the token drawn from the prefil
 bonus / recovered     the token the target adds after a fully accepted path / after a rejection
 lossless              greedy: the target's own tokens; sampling: the target's own distribution
 draws                 how a drafter picks children: `topk`, `iid`, `without_replacement`
+token graph           drafted candidates (`records`) with merge edges: an *alias*, whose last tau tokens ended at an
+                      earlier node already, goes on as that node does; *unmerged* to a tree before it is verified
 
 Shapes
 ------
-`nodes` (root included unless said), `vocab`, `prefix` (committed tokens in a cache), `depth`, `hidden`.
+`records` (of a token graph, root included), `nodes` (of a tree, root included unless said), `vocab`, `prefix`
+(committed tokens in a cache), `depth`, `hidden`.
 """
 
 from specdec_core.engine import Generation, Step, generate

@@ -48,7 +48,9 @@ CREATED = (
 ALIASES = f"(iii) redundant candidates, each a merge edge of the graph; {_COUNTED}"
 SIB_LEAVES = f"(iv) nodes pruned beside a better sibling (theta_sib); {_COUNTED}"
 VERIFIED = f"nodes of the unmerged trees that the target read, root excluded; {_COUNTED}"
-CAPPED = "share of the steps whose tree was cut at the most nodes or the greatest depth that is verified"
+CAPPED = (
+    "share of the steps whose unmerged tree had more nodes, down to the greatest depth verified, than the target reads"
+)
 GRAPH_SUCCESS = "share of all steps whose accepted path has a token behind a merge edge, merge edges alone not counted"
 MEAN_SPEEDUP = (
     "mean of the speedups of greedy and of top-p decoding, paired over the conversations that both decoded, as the "
