@@ -100,7 +100,7 @@ class Measurement:
 
     def _record(self, turn: Turn) -> None:
         """A pass of its own, with the same random numbers: instruments would be in the measured time."""
-        key, law = (self.cell.run_id, turn.conversation.id, turn.number), first_token_law(self.cell.rule)
+        key, law = (self.cell.run_id, turn.conversation.id, turn.number), first_token_law(self.cell.rule, self.drafter)
         recorders: dict[str, Any] = {}
         if self.runtime.record_nodes:
             recorders["nodes"] = NodeRecorder(*key, self.cell.sampling)

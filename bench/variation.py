@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from bench.instrument_records import VariationRow
+from specdec_core.drafters import Drafter
 from specdec_core.models import ModelOutput
 from specdec_core.sampling import Sampling
 from specdec_core.tree import TokenTree, Verdict
@@ -14,10 +15,13 @@ FirstTokenLaw = Callable[[TokenTree, ModelOutput, Sampling], Tensor]
 """(drafted tree, target's output, sampling) -> the exact law of the step's first token, float64 [vocab]."""
 
 
-def first_token_law(rule: object) -> FirstTokenLaw | None:
-    """A rule's own account of its law, if it gives one."""
+def first_token_law(rule: object, drafter: Drafter) -> FirstTokenLaw | None:
+    """A rule's own account of its law, if it gives one; None for trees that are drawn.
+
+    The law for one drawn tree is not the target's under a lossless rule either: only the mean over trees is.
+    """
     law: FirstTokenLaw | None = getattr(rule, "first_token_law", None)
-    return law
+    return law if drafter.draws == "topk" else None
 
 
 class VariationRecorder:

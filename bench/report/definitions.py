@@ -58,5 +58,6 @@ MEAN_SPEEDUP = (
 )
 VARIATION = (
     "total variation between the law of a step's first token under the rule and the target's own law, exact for the "
-    "drafted tree, mean over steps, in brackets the 95% interval; not computed for lossless rules, which keep that law"
+    "drafted tree, mean over steps, in brackets the 95% interval; not for lossless rules, which keep that law, nor for "
+    "drawn trees: over those only its mean is a law"
 )

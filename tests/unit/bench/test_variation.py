@@ -113,6 +113,11 @@ def test_rules_that_give_no_account_cost_no_pass(pair, monkeypatch):
     assert len(decoded) == 6
 
 
+def test_trees_that_are_drawn_have_none(pair):
+    """A lossless rule's law for one drawn tree is not the target's either."""
+    assert measured(pair, "drafter=ssd_iid", *LOSSY[1:], record_variation=True).variation == []
+
+
 def test_they_are_written_on_request_be_they_none(tmp_path):
     base = ("drafter=gsd", "decoding=t07_top_p07", "limit=1", "decoding.max_new_tokens=6", "runtime.baseline=false")
     short = (*base, "runtime.warmup_conversations=0")
