@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+from specdec_core.drafters.merge_edges import MergeEdges
 from specdec_core.graph import Kind
 
 PRUNING = ("paper", "code")
@@ -66,36 +67,6 @@ class GraphRules:
     def merge_first(self) -> bool:
         """Whether redundancy is looked at before probability."""
         return self.merge_before_prob or self.pruning == "code"
-
-
-class MergeEdges:
-    """Keeps live nodes acyclic: an alias makes its parent an ancestor of the node it is merged into.
-
-    Ancestors, through tree and merge edges, are the bits of one number per node, so that a test is a shift. A merge
-    edge hands its node's ancestors down, as far as they are new there.
-    """
-
-    def __init__(self) -> None:
-        self._above, self._below = {0: 0}, {0: list[int]()}
-
-    def add_child(self, parent: int, child: int) -> None:
-        """A tree edge to a new node."""
-        self._above[child], self._below[child] = self._above[parent] | 1 << parent, []
-        self._below[parent].append(child)
-
-    def join(self, node: int, into: int) -> bool:
-        """Add the edge unless it would close a cycle; whether it was added."""
-        line = self._above[node] | 1 << node
-        if line >> into & 1:
-            return False
-        self._below[node].append(into)
-        waiting = [into]
-        while waiting:
-            lower = waiting.pop()
-            if self._above[lower] | line != self._above[lower]:
-                self._above[lower] |= line
-                waiting += self._below[lower]
-        return True
 
 
 class GraphGrowth:
