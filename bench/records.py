@@ -60,6 +60,7 @@ class RunRow:
     speedup: float | None
     speedup_low: float | None  # 95% interval, bootstrap over conversations
     speedup_high: float | None
+    ignore_eos: bool | None = None  # answers go on behind EOS; None in files of before there was a choice
     node_order: str | None = None  # of a tree in the target's forward; None in files of before there was a choice
     predicted_mal: float | None = None  # F(T) of a static tree for its measured acceptance vector
     predicted_speedup: float | None = None  # of the tree that was chosen by measured forward times
@@ -125,7 +126,7 @@ class StepRow:
     )
     kept: int  # tokens of A that are in the output
     draft_s: float  # draft forwards
-    tree_s: float  # growing the tree, forwards excluded
+    tree_s: float  # growing the tree, forwards excluded, and laying it out for the target
     score_s: float
     judge_s: float
     commit_s: float

@@ -162,6 +162,7 @@ def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRo
         seed=cell.seed,
         max_new_tokens=cell.max_new_tokens,
         config=json.dumps(cell.config, sort_keys=True),
+        ignore_eos=cell.ignore_eos,
         node_order=runtime.node_order,
         predicted_mal=cell.predicted_mal,
         predicted_speedup=cell.predicted_speedup,

@@ -24,7 +24,7 @@ from bench.records import RECORDED, SCHEMA_VERSION, TABLES
 
 CELL = (
     *("pair", "target_id", "draft_id", "dataset", "drafter", "drafter_params", "verifier"),
-    *("temperature", "top_p", "max_new_tokens", "seed", "attention", "node_order"),
+    *("temperature", "top_p", "max_new_tokens", "seed", "attention", "node_order", "ignore_eos"),
 )
 """Columns of `runs` that say which cell it is; of runs that differ elsewhere (prompts, device) a report takes one."""
 
@@ -137,7 +137,7 @@ def load(root: Path, experiment: str, pair: str | None = None, dataset: str | No
     runs, acceptance, growth = (
         _where(store.read(table), pair=pair, dataset=dataset) for table in ("runs", "acceptance", "growth")
     )
-    runs = runs.sort_values("created_utc", kind="stable").fillna({"node_order": "creation"})
+    runs = runs.sort_values("created_utc", kind="stable").fillna({"node_order": "creation", "ignore_eos": False})
     runs = runs.drop_duplicates(list(CELL), keep="last", ignore_index=True)
     own = {table: store.read(table, runs["run_id"]) for table in ("prompts", "steps", *RECORDED)}
     return Results(

@@ -20,9 +20,9 @@ MERGE_INTO = ("live", "any")
 
 
 def at_least_one(name: str, value: int) -> None:
-    """ValueError for a size below 1."""
-    if value < 1:
-        raise ValueError(f"TokenGraph's {name} must be at least 1, not {value}")
+    """ValueError for a size that is no whole number from 1 on."""
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"TokenGraph's {name} must be a whole number of at least 1, not {value}")
 
 
 def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -53,7 +53,7 @@ class GraphRules:
         for name in ("theta_prob", "theta_sib"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"TokenGraph's {name} must be 0 (no pruning) or positive, not {getattr(self, name)}")
-        if self.gram is not None and self.gram < 1:
+        if self.gram is not None and (not isinstance(self.gram, int) or self.gram < 1):
             raise ValueError(
                 f"TokenGraph's tau must be at least 1 token (0 with tau_as_context), or null, not {self.tau}"
             )

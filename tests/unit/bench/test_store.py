@@ -225,6 +225,13 @@ def test_node_orders_and_attentions_are_cells_of_their_own(tmp_path):
     assert load(tmp_path, "e").runs["run_id"].tolist() == ["b", "c", "d"], "what has no order is in that of creation"
 
 
+def test_runs_behind_eos_are_cells_of_their_own(tmp_path):
+    store = Store(tmp_path, "e")
+    for name, ignored in (("a", None), ("b", False), ("c", True)):
+        store.write("runs", name, [row(RunRow, run_id=name, created_utc=name, ignore_eos=ignored)])
+    assert load(tmp_path, "e").runs["run_id"].tolist() == ["b", "c"], "before there was a choice answers ended at EOS"
+
+
 def test_load_of_nothing_is_empty_tables(tmp_path):
     found = load(tmp_path, "never/ran")
     assert all(getattr(found, table).empty for table in TABLES)
