@@ -14,7 +14,12 @@ from bench.records import AUTOREGRESSIVE
 from bench.report.outputs import NoResultsError
 from bench.store import Results
 
-_CELL = ["pair", "dataset", "temperature", "top_p", "seed", "max_new_tokens", "attention", "node_order"]
+_CELL = [
+    *("pair", "dataset", "temperature", "top_p", "seed", "max_new_tokens", "ignore_eos"),
+    *("attention", "node_order"),
+]
+NO_DRAFT = "none"
+"""The published draft of a target without one, or with heads or layers of its own."""
 _PLACE = ["prompts_sha256", "device_name", "dtype"]
 
 
@@ -156,6 +161,11 @@ def scale(block: Block) -> str:
     )
 
 
+def models(target: str, draft: str) -> str:
+    """The words for models by their published names."""
+    return f"{target} drafting for itself" if draft == NO_DRAFT else f"{target} + {draft}"
+
+
 def drafter_params(run: pd.Series) -> dict[str, Any]:
     """The arguments of a run's drafter, such as n and delta."""
     params = json.loads(run["drafter_params"])
@@ -185,7 +195,7 @@ def _mark(block: Block, found: list[Block], columns: list[str]) -> str:
 
 
 def _pair_words(block: Block) -> str:
-    names, planted = " + ".join(block.published_as or ()), bool(_pair(block.first).get("planted"))
+    names, planted = models(*block.published_as) if block.published_as else "", bool(_pair(block.first).get("planted"))
     notes = ["synthetic"] * planted + [f"stands in for {names}"] * (block.stand_in and bool(names))
     return f"{block.pair} ({', '.join(notes)})" if notes else block.pair
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from bench import published, stats
 from bench.report import definitions, tables
-from bench.report.blocks import Block, drafter_params, measured_blocks, setting
+from bench.report.blocks import Block, drafter_params, measured_blocks, models, setting
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.speedups.arms import params_of
@@ -73,7 +73,7 @@ def _panel(axes: Axes, block: Block, run: pd.Series, steps: pd.DataFrame) -> Non
     label = f"mean n of all conversations: {mean:.1f}"
     handles.append(axes.axhline(mean, color=blue, linestyle="--", linewidth=1, label=label))
     if (size := _published(block, run)) is not None:
-        label = f"the paper's mean: {size:g} ({' + '.join(block.published_as or ())})"
+        label = f"the paper's mean: {size:g} ({models(*(block.published_as or ('', '')))})"
         handles.append(axes.axhline(size, color="black", linestyle=":", linewidth=1.2, label=label))
     axes.set(title=f"{block.name}, {run['drafter']}, conversation {steps['prompt_id'].iloc[0]}", xlabel="step")
     axes.set_ylabel("tree size n (drafted nodes)", color=blue)

@@ -42,7 +42,7 @@ def paper_table(artifact: str, results: Results) -> list[Output]:
     if not found:
         groups = [BlockRows(names, _of_models(paper, names)) for names in missing]
         return [_table(artifact, f"{TABLES[artifact]} (not run)", groups, ())]
-    left_out = ", ".join(f"{target} + {draft}" for target, draft in missing)
+    left_out = ", ".join(models(*names) for names in missing)
     notes = (*_notes(paper, found), *([f"Not run: {left_out}."] if missing else []))
     return [_table(artifact, f"{TABLES[artifact]} ({setting(found)})", [_rows(paper, block) for block in found], notes)]
 

@@ -30,6 +30,7 @@ class Arm:
     nodes: int | None = None  # the tree size N that a run must have
     budget: int | None = None  # drafted nodes of the paper's runs, whose numbers stand beside no other budget
     given: Mapping[str, Any] = field(default_factory=dict)  # what the arguments of our drafter must be
+    free: frozenset[str] | None = None  # arguments beside them that a run may have; None: any
     rules: tuple[str, ...] = ()  # of which a run's rule must be one; of none any may
 
     def pick(self, block: Block) -> Cell:
@@ -40,17 +41,23 @@ class Arm:
     def chosen(self, block: Block) -> pd.Series | None:
         """The run of this arm, of several the last that ended well, those with the paper's budget before others."""
         for name in self.ours:
-            runs = [run for _, run in block.runs.iterrows() if name in (run["drafter"], run["method"], run["verifier"])]
+            runs = [run for _, run in block.runs.iterrows() if name in _names(run)]
             runs = [run for run in runs if run["method"] != AUTOREGRESSIVE]
             runs = [run for run in runs if self.nodes in (None, nodes_of(block, run)) and self._admits(run)]
             if runs:
                 return sorted(runs, key=lambda run: (run["status"] == "ok", self.budget == budget_of(block, run)))[-1]
         return None
 
+    def named(self, run: pd.Series) -> bool:
+        """Whether a run is of one of its drafters, methods or rules."""
+        return not set(self.ours).isdisjoint(_names(run))
+
     def _admits(self, run: pd.Series) -> bool:
         """Whether a run has the arguments and the rule that are asked for."""
+        params = drafter_params(run)
         ruled = not self.rules or run["verifier"] in self.rules
-        return ruled and self.given.items() <= drafter_params(run).items()
+        known = self.free is None or params.keys() <= self.given.keys() | self.free
+        return ruled and known and self.given.items() <= params.items()
 
     def published(self, paper: pd.DataFrame) -> dict[str, float]:
         """The paper's numbers of this arm by metric, of the rows of one setting."""
@@ -122,6 +129,10 @@ def seconds_per_token(prompts: pd.DataFrame, arm: str = METHOD) -> Interval:
     """Seconds of decoding per decoded token of an arm, prefill excluded, with its interval."""
     rows = prompts[(prompts["arm"] == arm) & (prompts["status"] == "ok")]
     return stats.ratio_of_sums(rows, "decode_s", "num_decoded_tokens")
+
+
+def _names(run: pd.Series) -> tuple[str, str, str]:
+    return run["drafter"], run["method"], run["verifier"]
 
 
 def params_of(text: str) -> dict[str, str]:

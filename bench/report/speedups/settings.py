@@ -7,23 +7,23 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from bench.report import tables
-from bench.report.blocks import Block
+from bench.report.blocks import NO_DRAFT, Block, models
 from bench.report.speedups.arms import params_of
 from bench.report.speedups.layout import Layout
 
-_NO_DRAFT = "none"
-"""The draft of a row about the target alone, such as its plain decoding."""
+ITSELF = "itself"
+"""What stands under Draft where the target drafts for itself."""
 
 
 def drafted(paper: pd.DataFrame) -> pd.DataFrame:
     """The rows about a target with a draft."""
-    return paper[paper["draft"] != _NO_DRAFT]
+    return paper[paper["draft"] != NO_DRAFT]
 
 
 def setting_of(paper: pd.DataFrame, layout: Layout, block: Block) -> pd.DataFrame:
     """The paper's rows for a block's models, prompts and decoding; empty if it has none."""
     target, draft = block.published_as or ("", "")
-    keep = (paper["target"] == target) & paper["draft"].isin([draft, _NO_DRAFT])
+    keep = (paper["target"] == target) & paper["draft"].isin([draft, NO_DRAFT])
     for column in layout.match:
         keep &= paper[column] == block.first[column]
     rows = paper[keep]
@@ -38,7 +38,7 @@ def settings(paper: pd.DataFrame, layout: Layout) -> Iterator[tuple[dict[str, st
     keys += [_top_p(with_draft)] if layout.top_p else []
     for _, rows in with_draft.groupby(keys, sort=False):
         first = rows.iloc[0]
-        alone = paper[(paper["draft"] == _NO_DRAFT) & (paper[columns] == first[columns]).all(axis=1)]
+        alone = paper[(paper["draft"] == NO_DRAFT) & (paper[columns] == first[columns]).all(axis=1)]
         who = {"Target": first["target"], "Draft": first["draft"], "Dataset": first["dataset"]}
         who["temperature"] = tables.ABSENT if pd.isna(first["temperature"]) else f"{first['temperature']:g}"
         yield who | ({"top-p": params_of(first["params"])["top_p"]} if layout.top_p else {}), pd.concat([rows, alone])
@@ -48,7 +48,8 @@ def who(block: Block) -> dict[str, str]:
     """What stands in a row under Target, Draft and Dataset."""
     target, draft = block.published_as or (block.pair, block.pair)
     if block.stand_in:
-        target, draft = f"{block.pair} (for {target})", f"{block.pair} (for {draft})"
+        target, draft = f"{block.pair} (for {target})", draft if draft == NO_DRAFT else f"{block.pair} (for {draft})"
+    draft = ITSELF if draft == NO_DRAFT else draft
     return {"Target": target, "Draft": draft, "Dataset": str(block.first["dataset"])}
 
 
@@ -62,7 +63,7 @@ def left_out(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
     """A sentence on the paper's models that no block is set against; none where nothing was run at all."""
     done = {block.published_as for block in found}
     missing = dict.fromkeys(zip(paper["target"], paper["draft"], strict=True)) if found else {}
-    if left := [f"{target} + {draft}" for target, draft in missing if (target, draft) not in done]:
+    if left := [models(*names) for names in missing if names not in done]:
         yield f"Not run: {', '.join(left)}."
 
 

@@ -331,8 +331,8 @@ def test_defaults_are_the_papers_for_its_largest_model():
 
 
 REFUSED = {
-    "k": (0, -1, 2.5),
-    "tau": (0, -1, 1.5),
+    "k": (0, -1),
+    "tau": (0, -1),
     "theta_prob": (-0.1, float("nan")),
     "theta_sib": (-0.1, float("nan")),
     "max_steps": (0,),
