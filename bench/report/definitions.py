@@ -49,7 +49,8 @@ ALIASES = f"(iii) redundant candidates, each a merge edge of the graph; {_COUNTE
 SIB_LEAVES = f"(iv) nodes pruned beside a better sibling (theta_sib); {_COUNTED}"
 VERIFIED = f"nodes of the unmerged trees that the target read, root excluded; {_COUNTED}"
 CAPPED = (
-    "share of the steps whose unmerged tree had more nodes, down to the greatest depth verified, than the target reads"
+    "share of the steps in which the cap of verified nodes cut the unmerged tree; what the limit of its depth "
+    "alone cuts does not count"
 )
 GRAPH_SUCCESS = "share of all steps whose accepted path has a token behind a merge edge, merge edges alone not counted"
 MEAN_SPEEDUP = (

@@ -52,7 +52,10 @@ def _differing(rests: list[dict[str, object]]) -> list[str]:
 
 def _series(rest: dict[str, object], line: list[tuple[float, pd.Series]], differ: list[str]) -> Series:
     line.sort(key=lambda point: point[0])
-    words = [method_label(str(rest["method"])), *(f"{key}={_short(rest[key])}" for key in differ if key in rest)]
+    words = [
+        method_label(str(rest["method"])),
+        *(f"{key}={_short(rest[key])}" for key in differ if rest.get(key) is not None),
+    ]
     return Series(", ".join(words), [value for value, _ in line], [run for _, run in line])
 
 

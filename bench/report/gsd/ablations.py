@@ -16,6 +16,7 @@ from bench.report.blocks import Block, measured_blocks, scale, setting
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
 from bench.report.figures.twin import Quantity, twin
+from bench.report.gsd import remarks, settings
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.stats import Interval
@@ -86,7 +87,8 @@ _STAR: Any = {
 def ablation(name: str, results: Results) -> list[Output]:
     """One panel per block, a line per method on each of the two axes; the right one is logarithmic."""
     panel = ABLATIONS[name]
-    found = [(block, lines) for block in measured_blocks(results) if (lines := _lines(block, panel.swept))]
+    every = map(settings.of_main_pair, measured_blocks(results))
+    found = [(block, lines) for block in every if (lines := _lines(block, panel.swept))]
     if not found:
         raise NoResultsError(f"no run of a token graph sweeps {panel.swept}")
     words = setting(block for block, _ in found)
@@ -134,7 +136,8 @@ def _table(name: str, title: str, found: Found, panel: Ablation) -> Table:
         for x, run in zip(line.x, line.runs, strict=True)
     ]
     rows = [_row(*point, panel) for point in points]
-    notes = (*(scale(block) for block, _ in found), *_notes(panel))
+    said = remarks.draft_temperatures(run for _, _, _, run in points)
+    notes = (*(scale(block) for block, _ in found), *_notes(panel), *said)
     legend = LEGEND | {panel.swept: panel.meaning}
     frame = tables.frame(rows, ("Pair", "Line", panel.swept, *_MEASURES, "capped", "MAL"))
     return Table(name, title, frame, notes, legend, tuple(str(run["run_id"]) for _, _, _, run in points))

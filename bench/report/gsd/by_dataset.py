@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bench import published
 from bench.report import definitions, tables, verdict
 from bench.report.blocks import setting
-from bench.report.gsd import settings
+from bench.report.gsd import remarks, settings
 from bench.report.gsd.groups import Group, groups_of, unrun
 from bench.report.gsd.outcomes import Method, method
 from bench.report.outputs import Output
@@ -53,14 +53,19 @@ class Layout:
 def by_dataset(name: str, layout: Layout, results: Results) -> list[Output]:
     """One of the tables, twice: in the paper's layout, and a row per run with intervals and verdicts."""
     paper = published.find(settings.PAPER, name)
-    found = settings.found_blocks(results, paper)
+    found = settings.found_blocks(
+        results, paper, greedy=layout.mean or not layout.sampling, sampled=layout.mean or layout.sampling
+    )
     groups = list(groups_of(paper, found)) or list(unrun(paper))
     ran = [dataset for group in groups for dataset in group.datasets]
     datasets = settings.in_order([*paper["dataset"], *ran], list(dict.fromkeys(paper["dataset"])))
     cells = [{dataset: _methods(layout, group, dataset) for dataset in datasets} for group in groups]
-    title = f"{layout.title} ({setting(found, but=('dataset',)) if found else 'not run'})"
+    swept = ("dataset", "temperature") if layout.mean else ("dataset",)
+    title = f"{layout.title} ({setting(found, but=swept) if found else 'not run'})"
     every = [by_arm for by_set in cells for by_arm in by_set.values()]
+    shown = [one.runs for by_arm in every for one in by_arm.values()]
     notes = (*settings.said(drafted(paper), found), settings.NO_HARDWARE, *layout.notes(every))
+    notes += tuple(remarks.of_runs(results, layout.arms, shown))
     wide = [line for group, by_set in zip(groups, cells, strict=True) for line in _wide(layout, group, by_set)]
     details = [line for group, by_set in zip(groups, cells, strict=True) for line in _details(layout, group, by_set)]
     printed = set(paper["dataset"])
@@ -69,13 +74,13 @@ def by_dataset(name: str, layout: Layout, results: Results) -> list[Output]:
     legend = {datasets[0]: _cells(layout)}
     own = {"speedup": f"{layout.speedup}; in brackets the 95% interval"}
     hidden = {"acceptance published", "verdict acceptance"} if not layout.acceptance else set()
-    shown = [column for column in _DETAILS if column not in hidden | (set() if layout.sampling else {"variation"})]
+    full = [column for column in _DETAILS if column not in hidden | (set() if layout.sampling else {"variation"})]
     return [
         Table(name, title, tables.frame([row for row, _ in wide], columns), notes, legend, tuple(r for _, r in wide)),
         Table(
             f"{name}_details",
             f"{title}, details",
-            tables.frame([row for row, _ in details], shown),
+            tables.frame([row for row, _ in details], full),
             notes,
             LEGEND | own,
             tuple(run for _, run in details),

@@ -14,6 +14,7 @@ from bench.report import tables
 from bench.report.blocks import Block, drafter_params, measured_blocks, scale, setting
 from bench.report.figures import style
 from bench.report.figures.series import series
+from bench.report.gsd import remarks
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.stats import Interval
@@ -123,7 +124,8 @@ def _table(name: str, title: str, found: Sequence[tuple[Block, list[_Bars]]], gr
     most = max(one.ranks[-1] for one in every)
     columns = ("Pair", grouping.header, "accepted tokens", *(f"child {rank}" for rank in range(1, most + 1)), LATER)
     frame = tables.frame([_row(one, grouping) for one in every], columns).fillna(tables.ABSENT)
-    notes = (*(scale(block) for block, _ in found), *grouping.remarks())
+    said = remarks.draft_temperatures(one.run for one in every)
+    notes = (*(scale(block) for block, _ in found), *grouping.remarks(), *said)
     return Table(name, title, frame, notes, LEGEND, tuple(str(one.run["run_id"]) for one in every))
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from bench.report.blocks import Block
+from bench.report.blocks import NO_DRAFT, Block
 from bench.report.gsd import settings
 from bench.report.speedups.settings import drafted, who
 
-_CELL = ("pair", "seed", "max_new_tokens", "attention", "node_order")
+_CELL = ("pair", "seed", "max_new_tokens", "ignore_eos", "attention", "node_order")
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _fits(block: Block, members: Sequence[Block]) -> bool:
 def _of_target(paper: pd.DataFrame, block: Block) -> pd.DataFrame:
     """The paper's rows for a block's models, methods without a draft of their own among them."""
     target = (block.published_as or ("", ""))[0]
-    alone = paper[(paper["target"] == target) & (paper["draft"] == settings.NO_DRAFT)]
+    alone = paper[(paper["target"] == target) & (paper["draft"] == NO_DRAFT)]
     return pd.concat([settings.of_models(paper, block), alone]).drop_duplicates()
 
 
@@ -65,5 +65,5 @@ def unrun(paper: pd.DataFrame) -> Iterator[Group]:
     """The paper's models, of which none was run."""
     for names, rows in drafted(paper).groupby(["target", "draft"], sort=False):
         target, draft = map(str, names)
-        alone = paper[(paper["target"] == target) & (paper["draft"] == settings.NO_DRAFT)]
+        alone = paper[(paper["target"] == target) & (paper["draft"] == NO_DRAFT)]
         yield Group({"Target": target, "Draft": draft}, pd.concat([rows, alone]))

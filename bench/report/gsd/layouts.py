@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.report.gsd.by_dataset import Layout
+from bench.report.gsd.classes import LARGE, SMALL, ModelClass, bound
 from bench.report.gsd.methods import GSD, MEDUSA, SSD, SSD_DRAWN, TSD, lossy, unprinted
 from bench.report.gsd.outcomes import Method
 from bench.report.speedups.arms import Arm
@@ -36,29 +37,35 @@ def _medusa(cells: Sequence[Mapping[str, Method]]) -> Iterator[str]:
     yield "Medusa is not run here: its row is the paper's, which does not give the settings of its heads."
 
 
-def _rows(*arms: Arm) -> tuple[Arm, ...]:
+def _bound(models: ModelClass, *arms: Arm) -> tuple[Arm, ...]:
+    return tuple(bound(arm, models) for arm in arms)
+
+
+def _rows(models: ModelClass, *arms: Arm) -> tuple[Arm, ...]:
     """Every method under a lossless rule, then under the paper's."""
-    return (*(unprinted(arm) for arm in arms), *(lossy(arm) for arm in arms))
+    return _bound(models, *map(unprinted, arms), *map(lossy, arms))
 
 
 LAYOUTS: Mapping[str, Layout] = {
     "table2": Layout(
         "GSD Table 2: speedup of non-deterministic decoding",
-        _rows(SSD, SSD_DRAWN, TSD, GSD),
+        _rows(LARGE, SSD, SSD_DRAWN, TSD, GSD),
         acceptance=False,
         sampling=True,
         notes=_rules,
     ),
-    "table4": Layout("GSD Table 4: speedup beside Medusa's", (MEDUSA, GSD), acceptance=False, mean=True, notes=_medusa),
+    "table4": Layout(
+        "GSD Table 4: speedup beside Medusa's", _bound(LARGE, MEDUSA, GSD), acceptance=False, mean=True, notes=_medusa
+    ),
     **{
         f"table{number}": Layout(
-            f"GSD Table {number}: acceptance rate and speedup, {models}", (SSD, TSD, GSD), notes=_greedy
+            f"GSD Table {number}: acceptance rate and speedup, {models}", _bound(SMALL, SSD, TSD, GSD), notes=_greedy
         )
         for number, models in ((6, "BLOOM-7B1"), (7, "OPT-13B"), (8, "Llama-2-7B"))
     },
     "table9": Layout(
         "GSD Table 9: acceptance rate and speedup of non-deterministic decoding, Llama-2-7B",
-        _rows(SSD, SSD_DRAWN, GSD),
+        _rows(SMALL, SSD, SSD_DRAWN, GSD),
         sampling=True,
         notes=_rules,
     ),

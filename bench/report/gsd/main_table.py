@@ -11,13 +11,14 @@ import pandas as pd
 
 from bench import published
 from bench.report import definitions, tables, verdict
-from bench.report.blocks import Block, setting
-from bench.report.gsd import fewer_nodes, settings
+from bench.report.blocks import NO_DRAFT, Block, setting
+from bench.report.gsd import fewer_nodes, remarks, settings
+from bench.report.gsd.classes import LARGE, bound
 from bench.report.gsd.methods import GSD, SSD, SSD_NO_EXIT, TSD, TSD_SIB, self_drafting
 from bench.report.gsd.outcomes import COUNTS, Method, Outcome, method
 from bench.report.outputs import Output
 from bench.report.speedups.arms import Arm
-from bench.report.speedups.settings import drafted, who
+from bench.report.speedups.settings import ITSELF, drafted, who
 from bench.report.tables import Table
 from bench.store import Results
 
@@ -51,8 +52,6 @@ _DETAILS = (
     *("greedy", "top-p", "Speedup", "MAL", "lossless", *(f"verdict {header}" for header in METRICS.values())),
 )
 
-_ITSELF = "itself"
-
 
 @dataclass(frozen=True)
 class Rows:
@@ -65,14 +64,17 @@ class Rows:
     @property
     def own(self) -> bool:
         """Whether the target drafts for itself."""
-        return self.who["Draft"] == _ITSELF
+        return self.who["Draft"] == ITSELF
 
     @cached_property
     def methods(self) -> list[Method]:
         """The paper's methods, and those of ours that were run."""
-        arms: Sequence[Arm] = [self_drafting(arm) for arm in ARMS] if self.own else ARMS
-        found = [method(arm, self.block, self.paper) for arm in arms]
+        found = [method(bound(arm, LARGE), self.block, self.paper) for arm in self._arms]
         return [one for one in found if one.arm.paper or one.runs]
+
+    @property
+    def _arms(self) -> Sequence[Arm]:
+        return [self_drafting(arm) for arm in ARMS] if self.own else ARMS
 
     def wide(self) -> Iterator[dict[str, str]]:
         """A row per method as the paper prints it, its number beside ours."""
@@ -110,11 +112,12 @@ def main_table(name: str, results: Results) -> list[Output]:
     """Table 1, twice: as printed, and with all counts, intervals and verdicts."""
     paper = published.find(settings.PAPER, name)
     found = settings.found_blocks(results, paper)
-    rows = [Rows(_names(block), settings.of_setting(paper, block), block) for block in found] or list(_unrun(paper))
+    rows = [Rows(who(block), settings.of_setting(paper, block), block) for block in found] or list(_unrun(paper))
     rows.sort(key=lambda one: _place(paper, one))
     title = f"{TITLE} ({setting(found, but=('temperature',)) if found else 'not run'})"
-    notes = tuple(_notes(paper, found, rows))
     runs = tuple(one.runs for row in rows for one in row.methods)
+    arms = [bound(arm, LARGE) for arm in ARMS]
+    notes = (*_notes(paper, found, rows), *remarks.of_runs(results, arms, runs))
     wide = tables.frame([line for row in rows for line in row.wide()], _wide_columns())
     details = tables.frame([line for row in rows for line in row.details()], _DETAILS)
     return [
@@ -145,12 +148,8 @@ def _skipped(block: Block) -> Iterator[str]:
 def _unrun(paper: pd.DataFrame) -> Iterator[Rows]:
     for names, rows in paper.groupby(["target", "draft", "dataset"], sort=False):
         target, draft, dataset = map(str, names)
-        draft = _ITSELF if draft == settings.NO_DRAFT else draft
+        draft = ITSELF if draft == NO_DRAFT else draft
         yield Rows({"Target": target, "Draft": draft, "Dataset": dataset}, rows)
-
-
-def _names(block: Block) -> dict[str, str]:
-    return who(block) | ({"Draft": _ITSELF} if settings.drafts_for_itself(block) else {})
 
 
 def _place(paper: pd.DataFrame, rows: Rows) -> tuple[int, int, bool]:

@@ -11,6 +11,7 @@ import pandas as pd
 from bench import graph_metrics, published, stats
 from bench.report import tables
 from bench.report.blocks import Block, drafted_blocks, drafter_params, scale, setting
+from bench.report.gsd import remarks, settings
 from bench.report.gsd.vocabulary import vocabulary
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
@@ -80,13 +81,14 @@ class _Run:
 
 def merge_kl(name: str, results: Results) -> list[Output]:
     """The paper's layout, a row per k and a column per tau; and a row per run with intervals and counts."""
-    found = [(block, _probes(block)) for block in drafted_blocks(results)]
+    found = [(block, _probes(block)) for block in map(settings.of_main_pair, drafted_blocks(results))]
     found = [(block, runs) for block, runs in found if any(run.run["status"] == "ok" for run in runs)]
     if not found:
         raise NoResultsError("no run compared the draft's laws with and without merging")
     title = f"{TITLE} ({setting(block for block, _ in found)})"
-    notes = (*(scale(block) for block, _ in found), *_notes())
     runs = [run for _, runs in found for run in runs]
+    said = remarks.draft_temperatures(run.run for run in runs)
+    notes = (*(scale(block) for block, _ in found), *_notes(), *said)
     frame = tables.frame(map(_detail, runs), DETAILS)
     details = Table(f"{name}_details", f"{title}, details", frame, notes, LEGEND, tuple(run.run_id for run in runs))
     return [_wide(name, title, found, notes), details]

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from bench import graph_metrics, metrics, published, stats
 from bench.report import definitions, tables, verdict
 from bench.report.blocks import Block, scale, setting
-from bench.report.gsd import settings
+from bench.report.gsd import remarks, settings
+from bench.report.gsd.classes import LARGE, bound
 from bench.report.gsd.fewer_nodes import times
 from bench.report.gsd.methods import SSD, TARGETS
-from bench.report.gsd.outcomes import Outcome, decoded, mean_of
+from bench.report.gsd.outcomes import Outcome, mean_of
 from bench.report.outputs import Output
 from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import stand_ins, who
@@ -29,7 +30,7 @@ PRINTED = {"draft": "draft_ms", "verification": "verify_ms", "others": "other_ms
 """The paper's name of an operation."""
 HEADERS = {name: f"{name.capitalize()} ms" for name in graph_metrics.OPERATIONS}
 LEGEND = {
-    "Draft ms": "draft forwards and the work on tree or graph, mean over all steps; in brackets the 95% interval "
+    "Draft ms": "draft forwards, the work on tree or graph and its layout for the target, mean over all steps; in brackets the 95% interval "
     "(bootstrap over conversations)",
     "Verification ms": "the target's forward over the tree, and judging",
     "Others ms": "the rest, mostly keeping the accepted path in the caches of both models",
@@ -43,24 +44,23 @@ LEGEND = {
 
 
 def _of_k(name: str, k: int) -> Arm:
-    return Arm(f"{name} (k={k})", (name.lower(),), name.lower(), {"k": str(k)}, given={"k": k}, rules=TARGETS)
+    return bound(Arm(f"{name} (k={k})", (name.lower(),), name.lower(), {"k": str(k)}, rules=TARGETS), LARGE, k=k)
 
 
-ARMS = (SSD, *(_of_k(name, k) for k in (2, 4) for name in ("TSD", "GSD")))
+ARMS = (bound(SSD, LARGE), *(_of_k(name, k) for k in (2, 4) for name in ("TSD", "GSD")))
 
 
 def operations(name: str, results: Results) -> list[Output]:
     """Table 3, twice: as printed, and with intervals, what the time goes to, and verdicts."""
     paper = published.find(settings.PAPER, name).assign(target="llama2_70b", draft="llama2_7b")
-    every = [decoded(block, greedy=True) for block in settings.found_blocks(results, paper)]
-    found = [block for block in every if block is not None]
+    found = settings.found_blocks(results, paper, sampled=False)
     groups: list[tuple[dict[str, str], Block | None]] = [(who(block), block) for block in found]
     groups = groups or [({"Target": "unstated", "Draft": "unstated", "Dataset": "unstated"}, None)]
     outcomes = [{arm.header: Outcome(arm, block) for arm in ARMS} for _, block in groups]
     title = f"{TITLE} ({setting(found) if found else 'not run'})"
-    notes = tuple(_notes(paper, found, outcomes))
-    details = [line for (names, _), of in zip(groups, outcomes, strict=True) for line in _rows(names, of, paper)]
     runs = tuple(one.cell.run_id for of in outcomes for one in of.values())
+    notes = (*_notes(paper, found, outcomes), *remarks.of_runs(results, ARMS, runs))
+    details = [line for (names, _), of in zip(groups, outcomes, strict=True) for line in _rows(names, of, paper)]
     beside = [column for header in HEADERS.values() for column in (header, f"{header} published")]
     first = ["Target", "Draft", "Dataset", "Method"]
     rest = [f"verdict {header}" for header in HEADERS.values()]

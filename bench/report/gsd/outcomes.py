@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bench import graph_metrics, stats
 from bench.report import tables
 from bench.report.blocks import Block
+from bench.report.gsd.classes import is_greedy, is_sampled
 from bench.report.measured import lossless_words
 from bench.report.speedups import against
 from bench.report.speedups.arms import Arm, Cell
@@ -163,10 +164,10 @@ def method(arm: Arm, block: Block | None, paper: pd.DataFrame, *, sampling: bool
 
 
 def decoded(block: Block | None, *, greedy: bool) -> Block | None:
-    """The part of a block in one decoding; None if there is none."""
+    """The part of a block in greedy decoding or in the paper's sampling; None if there is none."""
     if block is None:
         return None
-    runs = block.runs[(block.runs["temperature"] == 0) == greedy]
+    runs = block.runs[is_greedy(block.runs) if greedy else is_sampled(block.runs)]
     return None if runs.empty else replace(block, runs=runs.reset_index(drop=True))
 
 

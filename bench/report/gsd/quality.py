@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,11 +12,12 @@ from bench import published
 from bench.records import AUTOREGRESSIVE, METHOD
 from bench.report import definitions, tables, verdict
 from bench.report.blocks import Block, setting
-from bench.report.gsd import settings
+from bench.report.gsd import remarks, settings
+from bench.report.gsd.classes import SMALL, bound
 from bench.report.gsd.fewer_nodes import signed
 from bench.report.gsd.layouts import LOSSY
 from bench.report.gsd.methods import GSD, SSD, SSD_DRAWN, lossy, unprinted
-from bench.report.gsd.outcomes import Outcome, decoded, mean_of
+from bench.report.gsd.outcomes import Outcome, mean_of
 from bench.report.outputs import Output
 from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import drafted, who
@@ -30,8 +30,10 @@ TITLE = "GSD Table 10: ROUGE of non-deterministic decoding"
 SCORES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rouge_l": "ROUGE-L"}
 PRINTED = {"rouge1": "rouge1", "rouge2": "rouge2", "rouge_l": "rougeL"}
 VANILLA = Arm("vanilla", (), AUTOREGRESSIVE)
-GRAPHS = tuple(replace(GSD, header=f"GSD (tau={tau})", params={"tau": str(tau)}, given={"tau": tau}) for tau in (1, 2))
-_DRAFTED = (SSD, SSD_DRAWN, *GRAPHS)
+GRAPHS = tuple(
+    bound(replace(GSD, header=f"GSD (tau={tau})", params={"tau": str(tau)}), replace(SMALL, tau=tau)) for tau in (1, 2)
+)
+_DRAFTED = (bound(SSD, SMALL), bound(SSD_DRAWN, SMALL), *GRAPHS)
 ARMS = (VANILLA, *(unprinted(arm) for arm in _DRAFTED), *(lossy(arm) for arm in _DRAFTED))
 _SCORE = "F1 against the dataset's reference, mean over prompts; in brackets the 95% interval (bootstrap over prompts)"
 LEGEND = {
@@ -85,15 +87,15 @@ class Scored:
 def quality_table(name: str, results: Results) -> list[Output]:
     """Table 10, twice: as printed, and with intervals, differences to plain decoding and verdicts."""
     paper = published.find(settings.PAPER, name)
-    every = [decoded(block, greedy=False) for block in settings.found_blocks(results, drafted(paper))]
-    found = [block for block in every if block is not None]
+    found = settings.found_blocks(results, drafted(paper), greedy=False)
     groups: list[tuple[dict[str, str], Block | None]] = [(who(block), block) for block in found]
     groups = groups or [({"Target": "llama2_7b", "Draft": "llama_160m", "Dataset": "unstated"}, None)]
     scored = [[Scored(Outcome(arm, block)) for arm in ARMS] for _, block in groups]
     title = f"{TITLE} ({setting(found) if found else 'not run'})"
-    notes = (*settings.said(drafted(paper), found), *_notes([one for of in scored for one in of]))
-    rows = [row for (names, _), of in zip(groups, scored, strict=True) for row in _rows(names, of, paper)]
     runs = tuple(one.outcome.cell.run_id for of in scored for one in of)
+    notes = (*settings.said(drafted(paper), found), *_notes([one for of in scored for one in of]))
+    notes += tuple(remarks.of_runs(results, ARMS, runs))
+    rows = [row for (names, _), of in zip(groups, scored, strict=True) for row in _rows(names, of, paper)]
     beside = [column for header in SCORES.values() for column in (header, f"{header} published")]
     first = ["Target", "Draft", "Dataset", "Method"]
     more = [f"{what} {header}" for what in ("difference", "verdict") for header in SCORES.values()]
@@ -138,30 +140,35 @@ def _plain(row: Mapping[str, str]) -> dict[str, str]:
 def _notes(scored: Sequence[Scored]) -> Iterator[str]:
     yield "The paper names no dataset of this table, and prints two digits without intervals."
     yield LOSSY
+    judged = []
     for word, rules in (("lossless", False), ("lossy", True)):
         mine = [one for one in scored if one.outcome.arm.header.endswith("(lossy)") == rules]
-        yield from _differences(word, [one for one in mine if one.outcome.arm is not VANILLA])
+        judged += list(_differences(word, [one for one in mine if one.outcome.arm is not VANILLA]))
+    yield from judged
+    if judged:
+        yield (
+            "A lossless rule differs from plain decoding by chance alone: 1 in 20 such intervals is to miss 0. Of "
+            "either rule more miss it where prompts are few, and few prompts make wide intervals, which hold 0 "
+            "whatever the rule. That a lossy rule's holds 0 does not make it lossless: ROUGE may not show what "
+            "variation does."
+        )
 
 
 def _differences(word: str, scored: Sequence[Scored]) -> Iterator[str]:
     """Whether plain decoding's scores are kept."""
-    counts: Counter[bool] = Counter()
-    off = []
-    for one in scored:
-        for score, header in SCORES.items():
-            found = one.difference(score)
-            if found is not None and found.low <= found.high:
-                counts[found.low <= 0 <= found.high] += 1
-                off += [] if found.low <= 0 <= found.high else [f"{one.outcome.arm.header} {header} {signed(found)}"]
-    if counts:
-        others = f"; not so: {'; '.join(off)}" if off else ""
+    every = [
+        (f"{one.outcome.arm.header} {header} {signed(found)}", found)
+        for one in scored
+        for score, header in SCORES.items()
+        if (found := one.difference(score)) is not None and found.low <= found.high
+    ]
+    wide = [(words, found) for words, found in every if found.low < found.high]
+    off = [words for words, found in wide if not found.low <= 0 <= found.high]
+    others = f"; not so: {'; '.join(off)}" if off else ""
+    if wide:
         yield (
-            f"Of {counts.total()} differences of {word} rules to plain decoding {counts[True]} hold 0 in their 95% "
+            f"Of {len(wide)} differences of {word} rules to plain decoding {len(wide) - len(off)} hold 0 in their 95% "
             f"interval{others}."
         )
-    if counts and word == "lossless":
-        yield (
-            "A lossless rule differs from plain decoding by chance alone: 1 in 20 such intervals is to miss 0, more "
-            "where prompts are few. That a lossy rule's holds 0 does not make it lossless: ROUGE may not show what "
-            "variation does."
-        )
+    if narrow := len(every) - len(wide):
+        yield f"Not counted: {narrow} differences of {word} rules whose interval has no width, which tells nothing."

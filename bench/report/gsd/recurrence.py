@@ -14,6 +14,7 @@ from bench.report import tables
 from bench.report.blocks import Block, measured_blocks, scale, setting
 from bench.report.figures import style
 from bench.report.figures.series import series
+from bench.report.gsd import remarks, settings
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.stats import Interval
@@ -42,17 +43,18 @@ class _Run:
 @style.styled
 def recurrence(name: str, results: Results) -> list[Output]:
     """One panel per block, one line per run that drafted graphs or trees with their records."""
-    found = [(block, runs) for block in measured_blocks(results) if (runs := _runs(block))]
+    every = map(settings.of_main_pair, measured_blocks(results))
+    found = [(block, runs) for block in every if (runs := _runs(block))]
     if not found:
         raise NoResultsError("no run has a drafted graph")
     words = setting(block for block, _ in found)
     canvas, axes = style.panels(TITLE, words, len(found))
     for axis, (block, runs) in zip(axes, found, strict=True):
         _panel(axis, block, runs)
-    every = [run for _, runs in found for run in runs]
-    ids = tuple(str(run.run["run_id"]) for run in every for _ in run.shares)
-    notes = (*(scale(block) for block, _ in found), *_notes())
-    frame = tables.frame([row for run in every for row in _rows(run)], COLUMNS)
+    shown = [run for _, runs in found for run in runs]
+    ids = tuple(str(run.run["run_id"]) for run in shown for _ in run.shares)
+    notes = (*(scale(block) for block, _ in found), *_notes(), *remarks.draft_temperatures(one.run for one in shown))
+    frame = tables.frame([row for run in shown for row in _rows(run)], COLUMNS)
     table = Table(name, f"{TITLE} ({words})", frame, notes, LEGEND, ids)
     return [style.Figure(name, table.title, canvas, ids), table]
 

@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
+from bench import published
 from bench.report.blocks import Block, blocks, scale
+from bench.report.gsd.classes import is_greedy, is_sampled
 from bench.report.speedups.settings import drafted, left_out, stand_ins
 from bench.store import Results
 
 PAPER = "gsd"
 DATASETS = {"wmt14": "wmt14_en_de"}
 """The published name of a dataset, where it is not ours."""
-NO_DRAFT = "none"
-"""The draft of a row about a target without one, or with heads or layers of its own."""
 SWEPT = ("temperature", "top_p")
 NO_HARDWARE = "The paper does not state its hardware: speedups are judged by order alone."
 
 
-def found_blocks(results: Results, paper: pd.DataFrame) -> list[Block]:
-    """The blocks of all decodings, stand-ins set against the models of these published rows."""
+def found_blocks(results: Results, paper: pd.DataFrame, *, greedy: bool = True, sampled: bool = True) -> list[Block]:
+    """The blocks of the paper's decodings, stand-ins set against the models of these published rows.
+
+    A block holds `greedy` decoding and what is `sampled` as the paper samples, or one of them.
+    """
+    keep = (is_greedy(results.runs) & greedy) | (is_sampled(results.runs) & sampled)
+    found = blocks(replace(results, runs=results.runs[keep]), across=SWEPT)
+    return [standing_in(replace(block, results=results), paper) for block in found]
+
+
+def standing_in(block: Block, paper: pd.DataFrame) -> Block:
+    """The block, if it is a stand-in for models that are not printed: for the first that are, with a draft."""
     printed = set(zip(paper["target"], paper["draft"], strict=True))
-    found = blocks(results, across=SWEPT)
-    return [block if block.published_as in printed else block.standing_in(drafted(paper)) for block in found]
+    return block if block.published_as in printed else block.standing_in(drafted(paper))
+
+
+def of_main_pair(block: Block) -> Block:
+    """A stand-in, for the pair of Table 1: the paper states no models of Figures 3 and 5 and of Table 5."""
+    return standing_in(block, published.find(PAPER, "table1"))
 
 
 def published_dataset(block: Block) -> str:
     """The name of a block's dataset in the published rows."""
     name = str(block.first["dataset"])
     return DATASETS.get(name, name)
-
-
-def drafts_for_itself(block: Block) -> bool:
-    """Whether a block stands beside the numbers of a target without a draft model."""
-    return (block.published_as or ("", ""))[1] == NO_DRAFT
 
 
 def of_setting(paper: pd.DataFrame, block: Block) -> pd.DataFrame:

@@ -12,10 +12,11 @@ import pandas as pd
 
 from bench import published
 from bench.report import definitions, tables
-from bench.report.blocks import Block, blocks, scale, setting
+from bench.report.blocks import Block, blocks, models, scale, setting
 from bench.report.measured import measure
 from bench.report.opt_tree.rows import COLUMNS, BlockRows
 from bench.report.outputs import Output
+from bench.report.speedups.settings import who
 from bench.report.tables import Table
 from bench.store import Results
 
@@ -96,11 +97,5 @@ def _notes(paper: pd.DataFrame, found: list[Block]) -> Iterable[str]:
 
 def _names(block: Block) -> tuple[str, str]:
     mark = f" [{block.mark}]" if block.mark else ""
-    if block.published_as is None:
-        return f"{block.pair}{mark}", block.pair
-    target, draft = block.published_as
-    return (
-        (f"{block.pair} (for {target}){mark}", f"{block.pair} (for {draft})")
-        if block.stand_in
-        else (target + mark, draft)
-    )
+    names = who(block)
+    return names["Target"] + mark, names["Draft"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,21 @@ CHAT: dict[str, Any] = {"pair": "llama2_70b_chat_llama2_7b_chat"}
 CHAT |= {"published": {"target": "llama2_70b_chat", "draft": "llama2_7b_chat", "stand_in": False}}
 SMALL: dict[str, Any] = {"pair": "llama2_7b_jf160m"}
 SMALL |= {"published": {"target": "llama2_7b", "draft": "llama_160m", "stand_in": False}}
+CLASS_7B: dict[str, Any] = {"tau": 1, "theta_prob": 0.4, "theta_sib": 0.1}
+SMALL |= {"thresholds": CLASS_7B}
 SELF: dict[str, Any] = {"pair": "tiny_self"}
 SELF |= {"published": {"target": "llama2_70b", "draft": "none", "stand_in": True}}
 GRAPHS: dict[str, dict[str, Any]] = {
-    "ssd": {"live": 7, "prob": 1, "mal": 4.0, "ranks": [1.0], "params": {"k": 1, "theta_prob": 0.2}},
-    "ssd_noexit": {"live": 10, "mal": 4.5, "ranks": [1.0], "params": {"k": 1, "theta_prob": 0.0}},
-    "ssd_iid": {"live": 7, "prob": 1, "mal": 3.5, "ranks": [1.0], "draws": "iid", "params": {"k": 1}},
+    "ssd": {"live": 7, "prob": 1, "mal": 4.0, "ranks": [1.0]},
+    "ssd_noexit": {"live": 10, "mal": 4.5, "ranks": [1.0]},
+    "ssd_iid": {"live": 7, "prob": 1, "mal": 3.5, "ranks": [1.0], "draws": "iid"},
     "tsd": {"live": 60, "prob": 40, "mal": 5.0, "capped": 0.5, "recurring": [0.7, 0.4, 0.2, 0.1, 0.05]},
     "tsd_sib": {"live": 40, "prob": 20, "sib": 30, "mal": 4.8, "recurring": [0.7, 0.4, 0.2, 0.1, 0.05]},
-    "gsd": {"live": 12, "prob": 4, "sib": 10, "alias": 6, "mal": 5.2, "merged": 0.3, "params": {"k": 4, "tau": 2}},
+    "gsd": {"live": 12, "prob": 4, "sib": 10, "alias": 6, "mal": 5.2, "merged": 0.3},
 }
 """Of each method, per step: records of every class, MAL, shares of capped steps and of tokens behind a merge edge."""
 OPTIONS: dict[str, Any] = {"live": 8, "prob": 0, "sib": 0, "alias": 0, "merged": 0.0, "capped": 0.0}
+OPTIONS |= {"thresholds": {"tau": 2, "theta_prob": 0.2, "theta_sib": 0.3}}
 OPTIONS |= {"ranks": [0.7, 0.2, 0.1], "recurring": None, "kl": None, "variation": None, "rouge": None}
 """What `add` knows beside the options of the rows; of `ranks` the i-th is the share of i-th children."""
 
@@ -36,11 +40,13 @@ OPTIONS |= {"ranks": [0.7, 0.2, 0.1], "recurring": None, "kl": None, "variation"
 def add(cells, drafter: str, method: str | None = None, **given: Any) -> str:
     """One run of a token graph, with what `GRAPHS` has for its method where nothing else is given; its run id.
 
+    `params` are those of the method with these `thresholds`, 70B's if none are given, and what is given of them.
     `variation` is the mean total variation of its steps, `rouge` the mean ROUGE-1 F1 of its texts; the autoregressive
     texts have 0.25. ROUGE-2 is 0.4 and ROUGE-L 0.8 of ROUGE-1.
     """
-    options = {"params": {"k": 4}} | GRAPHS.get(method or drafter, {}) | GREEDY | given
+    options = GRAPHS.get(method or drafter, {}) | GREEDY | given
     own = OPTIONS | {name: options.pop(name) for name in OPTIONS if name in options}
+    options["params"] = _params(method or drafter, own["thresholds"]) | given.get("params", {})
     run_id = cells.add(drafter, method, **options)
     frame = cells.store.read("steps", [run_id])
     rng = np.random.default_rng(int(run_id, 16) % 2**32)
@@ -57,6 +63,17 @@ def add(cells, drafter: str, method: str | None = None, **given: Any) -> str:
             "quality", run_id, [_quality(run_id, turn, arm, mean, rng) for turn in turns for arm, mean in arms]
         )
     return run_id
+
+
+def _params(method: str, thresholds: dict[str, Any]) -> dict[str, Any]:
+    own: dict[str, dict[str, Any]] = {
+        "ssd": {"k": 1, "tau": None, "theta_sib": 0.0, "draws": "topk"},
+        "ssd_noexit": {"k": 1, "tau": None, "theta_prob": 0.0, "theta_sib": 0.0, "draws": "topk"},
+        "ssd_iid": {"k": 1, "tau": None, "theta_sib": 0.0, "draws": "iid"},
+        "tsd": {"tau": None, "theta_sib": 0.0},
+        "tsd_sib": {"tau": None},
+    }
+    return {"k": 4, "max_steps": 10} | thresholds | own.get(method, {})
 
 
 def _with_graph(row: dict[str, Any], own: dict[str, Any], rng: np.random.Generator) -> StepRow:
@@ -109,15 +126,16 @@ def fill_rules(cells, **given: Any) -> dict[tuple[str, str], str]:
     for drafter in ("ssd", "ssd_iid", "tsd", "gsd", "gsd_tau2"):
         method = drafter.partition("_tau")[0]
         lossless = {"verifier": "spec_infer"} if drafter == "ssd_iid" else {}
-        runs[drafter, "lossless"] = add(cells, drafter, method, **SAMPLING | {"rouge": 0.25} | lossless | given)
-        runs[drafter, "lossy"] = add(cells, drafter, method, **LOSSY | {"rouge": 0.2} | given)
+        own = given | ({"params": {"tau": 2}} if drafter == "gsd_tau2" else {})
+        runs[drafter, "lossless"] = add(cells, drafter, method, **SAMPLING | {"rouge": 0.25} | lossless | own)
+        runs[drafter, "lossy"] = add(cells, drafter, method, **LOSSY | {"rouge": 0.2} | own)
     return runs
 
 
 def fill_steps(cells, **given: Any) -> dict[str, str]:
     """The five rows of Table 3."""
     few: dict[str, Any] = {"params": {"k": 2}, "live": 9}
-    sizes = {"tsd_k2": few, "gsd_k2": few, "tsd": {"params": {"k": 4}}, "gsd": {"params": {"k": 4, "tau": 2}}}
+    sizes: dict[str, dict[str, Any]] = {"tsd_k2": few, "gsd_k2": few, "tsd": {}, "gsd": {}}
     runs = {name: add(cells, name, name.partition("_")[0], **own | given) for name, own in sizes.items()}
     return {"ssd": add(cells, "ssd", **given)} | runs
 
@@ -125,7 +143,7 @@ def fill_steps(cells, **given: Any) -> dict[str, str]:
 def fill_datasets(cells, **given: Any) -> dict[tuple[str, str], str]:
     """SSD, TSD and GSD on the three datasets of Tables 6 to 8, by dataset and method."""
     return {
-        (dataset, method): add(cells, method, **{"dataset": dataset} | given)
+        (dataset, method): add(cells, method, **{"dataset": dataset, "thresholds": CLASS_7B} | given)
         for dataset in ("alpaca", "wmt14", "gsm8k")
         for method in ("ssd", "tsd", "gsd")
     }
@@ -137,6 +155,6 @@ FILLS = {
     "gsd/table3": fill_steps,
     "gsd/table4": fill_table1,
     **{f"gsd/table{number}": fill_datasets for number in (6, 7, 8)},
-    "gsd/table9": fill_rules,
-    "gsd/table10": fill_rules,
+    "gsd/table9": partial(fill_rules, thresholds=CLASS_7B),
+    "gsd/table10": partial(fill_rules, thresholds=CLASS_7B),
 }

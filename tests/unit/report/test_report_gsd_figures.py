@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from drawn import labels, lines
 from gsd_figure_fills import FILLS, fill_fig3, fill_fig5a, fill_fig7, fill_fig8
-from gsd_fills import add
+from gsd_fills import OPTIONS, add
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
@@ -201,3 +201,15 @@ def test_runs_of_one_method_are_told_apart(cells) -> None:
     add(cells, "gsd_tau2", "gsd", params={"k": 4, "tau": 2})
     (axes,), _ = build("fig7", cells)
     assert labels(axes) == ["SSD", "TSD", "GSD, tau=1", "GSD, tau=2"]
+
+
+@pytest.mark.parametrize("name", [*FIGURES, "gsd/table5"])
+def test_the_draft_temperature_and_the_pair_of_the_paper_are_told(name: str, cells, monkeypatch) -> None:
+    params = OPTIONS["thresholds"] | {"draft_temperature": 0.6}
+    monkeypatch.setitem(OPTIONS, "thresholds", params)
+    FILLS[name](cells)
+    table = ARTIFACTS[name].build(cells.load())[-1]
+    words = "Draft temperature 0.6 for tiny (the paper: 1): thresholds are compared with q at this temperature."
+    assert words in table.notes
+    models = "llama2_7b + llama_160m" if name in ("gsd/fig7", "gsd/fig8") else "llama2_70b + llama2_7b"
+    assert f"tiny (stands in for {models})" in table.title
