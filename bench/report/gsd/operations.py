@@ -30,8 +30,8 @@ PRINTED = {"draft": "draft_ms", "verification": "verify_ms", "others": "other_ms
 """The paper's name of an operation."""
 HEADERS = {name: f"{name.capitalize()} ms" for name in graph_metrics.OPERATIONS}
 LEGEND = {
-    "Draft ms": "draft forwards, the work on tree or graph and its layout for the target, mean over all steps; in brackets the 95% interval "
-    "(bootstrap over conversations)",
+    "Draft ms": "draft forwards, the work on tree or graph, and its layout for the target; mean over all steps, in "
+    "brackets the 95% interval (bootstrap over conversations)",
     "Verification ms": "the target's forward over the tree, and judging",
     "Others ms": "the rest, mostly keeping the accepted path in the caches of both models",
     "plain ms": "a step of plain decoding in the same run: where it differs, the machine was another between the runs",
