@@ -155,3 +155,4 @@ def _notes(panel: Ablation) -> Iterator[str]:
     yield "The paper states neither models nor data of this figure, and prints its values in the figure alone."
     for k, tokens in _published(panel):
         yield f"Its text: at k = {k:g} TSD's tree has more than {tokens:g} tokens."
+        yield "TSD prunes no siblings, and (ii) does not count those that GSD prunes; Table 1 has TSD with pruning too."
