@@ -1,7 +1,14 @@
 """GSD's experiments against what the paper's tables and figures compare."""
 
+import json
+from dataclasses import replace
+
+import pandas as pd
 import pytest
 from composed import cells, composed, names, plain
+
+from bench.report.gsd import classes
+from bench.report.speedups.arms import Arm
 
 TO_THE_END = {"gsd/table10", "gsd/fig6"}
 """Of GSD's experiments those whose answers are read, and hence end at EOS."""
@@ -52,6 +59,21 @@ def test_gsds_tables_have_the_rows_of_the_paper(experiment, datasets, temperatur
     assert {config.record_variation for config in configs} == {kinds == 2}
     assert {config.record_quality for config in configs} == {experiment == "table10"}
     assert {config.runtime.baseline for config in configs} == {True}
+
+
+@pytest.mark.parametrize("table", [name for name in names("experiment") if name.startswith("gsd/table")])
+def test_every_run_of_a_table_is_one_that_it_shows(table):
+    """Reports show runs of the paper's parameters alone: what an experiment runs must have them."""
+    for config in (composed(*cell) for cell in cells(table)):
+        drafter = plain(config)["drafter"]
+        name, method = drafter.pop("name"), drafter.pop("method")
+        models = classes.LARGE if table in {f"gsd/table{number}" for number in range(1, 6)} else classes.SMALL
+        models = replace(models, tau=2) if name == "gsd_tau2" else models
+        if name == "gsd_probe":  # Table 5 reads k and tau off its runs
+            continue
+        del drafter["_target_"]
+        arm = classes.bound(Arm("", (method,), ""), models, k=2 if name.endswith("_k2") else 4)
+        assert classes.off(arm, pd.Series({"drafter_params": json.dumps(drafter)})) == {}, name
 
 
 def test_what_gsds_other_experiments_sweep():

@@ -14,7 +14,7 @@ from bench.report.speedups.arms import Arm
 TEMPERATURE, TOP_P = 0.7, 0.7
 """Of all sampling in the paper (appendix A)."""
 MAX_STEPS = 10
-UNSTATED = frozenset({"draft_temperature", "draws", "draft_node_cap", "verify_cap"})
+UNSTATED = frozenset({"draft_temperature", "draws", "draft_node_cap", "verify_cap", "unmerge_depth"})
 """Arguments of our drafters of which the paper states nothing in its tables, or of which a note tells."""
 
 
