@@ -47,6 +47,10 @@ class Bank:
         """The root's row."""
         return self._next(1)
 
+    def begin_below(self, context: Context, tokens: Tensor) -> ModelOutput:
+        """A row per node; the root's is skipped."""
+        return self._next(tokens.shape[0])
+
     def expand(self, tokens: Tensor, parents: Tensor) -> ModelOutput:
         """A row per node."""
         return self._next(tokens.shape[0])

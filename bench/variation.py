@@ -36,6 +36,6 @@ class VariationRecorder:
         """Half the L1 distance between the rule's law after the root and p there."""
         law = self._law(tree, target, self._sampling).double().cpu()
         known = target.root_probs  # a virtual root's law, sampling settings applied already
-        p = (self._sampling.probs(target.logits[0]) if known is None else known).double().cpu()
+        p = (self._sampling.probs(target.logits[0]) if known is None else self._sampling.closed(known)).double().cpu()
         distance = float((law - p).abs().sum() / 2)
         self.rows.append(VariationRow(**self._turn, step=len(self.rows), total_variation=distance))

@@ -48,7 +48,8 @@ def generate(
     sampling, rng = sampling or Sampling(), rng or torch.Generator(target.device).manual_seed(0)
     check_lossless(drafter, verifier, sampling, allow_lossy=allow_lossy)
     _check_request(target, drafter, prompt_ids, max_new_tokens, eos_token_ids)
-    context = Context(list(prompt_ids), rng, Clock(target.device), draft_rng=_draft_rng(target, drafter, rng))
+    draft_rng = _draft_rng(target, drafter, rng)
+    context = Context(list(prompt_ids), rng, Clock(target.device), draft_rng=draft_rng, greedy=sampling.greedy)
     output, trace, span = Output(max_new_tokens, eos_token_ids), Trace(), context.clock.span
     with span("prefill"):
         target.reset(len(prompt_ids) + max_new_tokens + ROOM_FOR_TREES)
@@ -65,7 +66,7 @@ def generate(
             watch(tree, scored, verdict)
         with span("commit"):
             new = _commit(target, drafter, fed, verdict, scored, context)
-        trace.add(tree, verdict, *output.extend(new))
+        trace.add(tree, verdict, *output.extend(new), virtual=scored.root_probs is not None)
     return trace.generation(output, context.clock)
 
 
@@ -76,16 +77,30 @@ def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, 
     root draws nothing.
     """
     drafted = drafter.draft_model is not None
+    if drafter.virtual_root and not getattr(verifier, "virtual_root", False):
+        raise PairError(
+            f"{type(drafter).__name__} starts from the target's law after the last token, which "
+            f"{type(verifier).__name__} does not leave; use verifier=independent_longest or longest_subtree"
+        )
+    several = drafter.draws.startswith("targets_")  # of which the second best may win, at temperature 0 too
     lossless = (
-        drafter.draws in verifier.lossless_for or not drafted or (sampling.greedy and bool(verifier.lossless_for))
+        drafter.draws in verifier.lossless_for
+        or not drafted
+        or (sampling.greedy and not several and bool(verifier.lossless_for))
     )
     if not lossless and not allow_lossy:
         raise PairError(
             f"{type(verifier).__name__} does not keep the target's law for {drafter.draws} children of "
-            f"{type(drafter).__name__}; use verifier=target_sample, which keeps it for any children, "
-            "or another rule, or allow_lossy=true to measure it as lossy"
+            f"{type(drafter).__name__}; {_lossless_rule(drafter)}, or allow_lossy=true to measure it as lossy"
         )
     return lossless
+
+
+def _lossless_rule(drafter: Drafter) -> str:
+    """Advice on which rule keeps the law for a drafter's children."""
+    if drafter.virtual_root:
+        return "with one first token verifier=longest_subtree keeps it"
+    return "use verifier=target_sample, which keeps it for any children, or another rule"
 
 
 def _check_request(
@@ -138,7 +153,9 @@ def _prefill(target: CausalLM, drafter: Drafter, context: Context, sampling: Sam
     drafter.reset(prompt, scored)
     _await_draft(target, drafter)
     if drafter.virtual_root:
-        context.next_probs = sampling.probs(scored.logits[-1])
+        if not bool(scored.logits[-1].max().isfinite()):
+            raise NonFiniteLogitsError("prefill: the target returned NaN or infinite logits")
+        context.next_probs = sampling.open_law(scored.logits[-1])
         context.root_hidden = None if scored.hidden is None else scored.hidden[-1]
         return []
     first = int(sampling.draw(scored.logits[-1], context.rng))

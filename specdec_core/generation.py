@@ -19,11 +19,12 @@ class Step:
     draft_forwards: int
     draft_tokens: int
     expected_acceptance: float
-    """E(A), root counted."""
+    """E(A): the root stands for the token that the target adds, and counts if it is pending."""
     num_accepted: int
-    """Drafted tokens of the accepted path, up to an EOS."""
+    """Drafted tokens of the accepted path, up to an EOS; below a virtual root the target's own first one among them."""
     acceptance_length: int
-    """A: `num_accepted` + 1, or `num_accepted` where the path ends in EOS. Not clipped by `max_new_tokens`."""
+    """A: `num_accepted` + 1, or `num_accepted` where the path ends in EOS or the root was virtual. Not clipped by
+    `max_new_tokens`."""
     kept: int
     """Tokens of A that are part of the output."""
     draft_s: float
@@ -97,12 +98,12 @@ class Trace:
     """What is remembered of every step; evaluated after the last one, so that no instrument is in the measured time."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[TokenTree, list[int], int, int]] = []
+        self._steps: list[tuple[TokenTree, list[int], int, int, bool]] = []
 
-    def add(self, tree: TokenTree, verdict: Verdict, length: int, kept: int) -> None:
-        """Remember a step of `length` new tokens, of which `kept` are in the output."""
+    def add(self, tree: TokenTree, verdict: Verdict, length: int, kept: int, *, virtual: bool = False) -> None:
+        """Remember a step of `length` new tokens, of which `kept` are in the output; a virtual root is no new token."""
         path = verdict.path[1 : 1 + min(len(verdict.tokens), length)].tolist()
-        self._steps.append((tree.without_draft_probs(), path, length, kept))
+        self._steps.append((tree.without_draft_probs(), path, length, kept, virtual))
 
     def generation(self, output: Output, clock: Clock) -> Generation:
         """Evaluate. NonFiniteLogitsError with the step where the draft's probabilities are no numbers."""
@@ -115,14 +116,14 @@ class Trace:
         return Generation(output.tokens, output.finish, steps, prefill_s, sum(step.seconds for step in steps))
 
 
-def _step(tree: TokenTree, accepted: list[int], length: int, kept: int, times: dict[str, Tally]) -> Step:
+def _step(tree: TokenTree, accepted: list[int], length: int, kept: int, virtual: bool, times: dict[str, Tally]) -> Step:
     draft = times["draft"]
     return Step(
         num_drafted=tree.num_drafted,
         depth=int(tree.depths.max()),
         draft_forwards=draft.calls,
         draft_tokens=draft.tokens,
-        expected_acceptance=float(tree.expected_acceptance),
+        expected_acceptance=float(tree.expected_acceptance) - virtual,
         num_accepted=len(accepted),
         acceptance_length=length,
         kept=kept,

@@ -48,6 +48,14 @@ class Sampling:
             scaled = _nucleus(scaled, self.top_p)
         return scaled.softmax(-1)
 
+    def open_law(self, logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
+        """The law that a virtual root keeps: P, or at temperature 0 the untempered one, which ranks all tokens."""
+        return logits.float().softmax(-1) if self.greedy else self.probs(logits)
+
+    def closed(self, law: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
+        """P of an `open_law`: one-hot at temperature 0."""
+        return self.probs(law) if self.greedy else law
+
     def draw(self, logits: Float[Tensor, "*rows vocab"], rng: Generator) -> Int[Tensor, "*rows"]:
         """One token per row; -1 where the row's logits are NaN or have no finite maximum."""
         best, tokens = logits.max(-1)

@@ -127,4 +127,4 @@ class Verdict:
     next_token: int | None
     """Bonus or recovered token, the next pending root; None when the next root is virtual."""
     next_probs: Float[Tensor, " vocab"] | None = None
-    """Law of the next token, for a drafter that draws its first level from it."""
+    """Law of the next token (`Sampling.open_law`), for a drafter that draws its first level from it."""

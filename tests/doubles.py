@@ -68,6 +68,10 @@ class TableDraft:
         self.paths, self.expanded = [], []
         return self._logits([()])
 
+    def begin_below(self, context: Context, tokens: Tensor) -> ModelOutput:
+        self.paths, self.expanded = [], []
+        return self.expand(tokens, torch.full_like(tokens, -1))
+
     def expand(self, tokens: Tensor, parents: Tensor) -> ModelOutput:
         new = [
             (*(self.paths[parent] if parent >= 0 else ()), token)

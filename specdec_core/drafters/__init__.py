@@ -11,6 +11,7 @@ from specdec_core.drafters.opt_tree import OptTree
 from specdec_core.drafters.self_draft import SelfDraft
 from specdec_core.drafters.sequoia import Sequoia
 from specdec_core.drafters.static_tree import StaticTree
+from specdec_core.drafters.target_init import TargetInit
 from specdec_core.drafters.token_graph import TokenGraph
 from specdec_core.drafters.tree_drafter import TreeDrafter
 
@@ -29,6 +30,7 @@ __all__ = [
     "SelfDraft",
     "Sequoia",
     "StaticTree",
+    "TargetInit",
     "TokenGraph",
     "TreeDrafter",
 ]

@@ -22,11 +22,13 @@ class Context:
     clock: Clock
     """Draft forwards are measured under the name `draft`."""
     next_probs: Float[Tensor, " vocab"] | None = None
-    """Virtual root: the law of the token after it, sampling settings applied. None for a pending root."""
+    """Virtual root: the law of the token after it (`Sampling.open_law`). None for a pending root."""
     root_hidden: Float[Tensor, " hidden"] | None = None
     """The target's features of the last node of the accepted path, if it keeps them."""
     draft_rng: Generator | None = None
     """For a draft on another device than the target: a stream of that device. None: draws are from `rng`."""
+    greedy: bool = False
+    """Whether the target's temperature is 0, so that `next_probs` ranks the tokens and is not drawn from."""
 
     @property
     def virtual(self) -> bool:
@@ -90,6 +92,12 @@ class DraftModel(Protocol):
 
     def begin(self, context: Context) -> ModelOutput:
         """Read the committed tokens that are still unread, the root last; one row, of the root."""
+
+    def begin_below(self, context: Context, tokens: Int[Tensor, " first"]) -> ModelOutput:
+        """Read the unread committed tokens and the first level below the root, which is given; a row for each of it.
+
+        The slots of that level are the first ones, as after `begin` and `expand`.
+        """
 
     def expand(self, tokens: Int[Tensor, " new"], parents: Int[Tensor, " new"]) -> ModelOutput:
         """Read one layer of nodes, each below the slot `parents[i]` (-1: the root); a row for each."""

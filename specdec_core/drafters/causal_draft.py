@@ -1,10 +1,12 @@
 """A causal language model as draft model: catch up, read tree layers, keep what was accepted."""
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from specdec_core.drafters.base import Context
 from specdec_core.drafters.cached_draft import ROOM, CachedDraft
+from specdec_core.layout import tree_layout
 from specdec_core.models.causal_lm import CausalLM, ModelOutput
 from specdec_core.tree import Verdict
 
@@ -29,6 +31,21 @@ class CausalDraft(CachedDraft):
             output = self.model.extend(unread)
         self._begin_tree(context)
         return ModelOutput(output.logits[-1:], None if output.hidden is None else output.hidden[-1:])
+
+    def begin_below(self, context: Context, tokens: Int[Tensor, " first"]) -> ModelOutput:
+        """One forward: what is unread as plain text, and behind it siblings that do not see one another."""
+        self.model.cache.truncate(len(context.tokens))
+        unread, start = self._unread(context, self.model.cache.length), self.model.cache.length
+        known, new = unread.shape[0], tokens.shape[0]
+        visible = torch.ones(known + new, known + new, dtype=torch.bool, device=self.device).tril_()
+        visible[known:, known:] = torch.eye(new, dtype=torch.bool, device=self.device)
+        layout = tree_layout(
+            visible, visible.sum(-1) - 1, prefix=start, max_positions=self.max_positions, dtype=self.model.dtype
+        )
+        with context.clock.span("draft", tokens=known + new, device=self.device):
+            output = self.model(torch.cat((unread, tokens)), layout)
+        self._begin_tree(context, first=new)
+        return ModelOutput(output.logits[known:], None if output.hidden is None else output.hidden[known:])
 
     def expand(self, tokens: Int[Tensor, " new"], parents: Int[Tensor, " new"]) -> ModelOutput:
         """One forward over a layer of nodes."""

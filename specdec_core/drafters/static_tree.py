@@ -46,7 +46,7 @@ class StaticTree(TreeDrafter):
         self.draft_sampling = Sampling(draft_temperature, draft_top_p)
         if draws not in DRAWS:
             raise ValueError(f"draws must be one of {', '.join(DRAWS)}, not {draws!r}")
-        self.draws = draws
+        self.draws = self.picks = draws
         self.shape = shape if draws == "iid" else shape.limited(self.draft_model.vocab_size)
         if not self.shape.num_drafted:
             raise ValueError("the tree shape has no nodes; use the autoregressive drafter for a bare root")
@@ -61,20 +61,25 @@ class StaticTree(TreeDrafter):
 
     def grow(self, context: Context) -> TokenTree:
         """Draft level by level."""
-        logits = self.draft.begin(context).logits
-        tokens = [torch.full((1,), context.tokens[-1], device=logits.device)]
-        edges = [torch.ones(1, device=logits.device)]
+        logits, device = self.draft.begin(context).logits, self.draft.device
+        root = torch.full((1,), context.tokens[-1], device=device)
+        return self._drafted(context, logits, self._levels, [root], [torch.ones(1, device=device)])
+
+    def _drafted(
+        self, context: Context, logits: Tensor, levels: list[_Level], tokens: list[Tensor], edges: list[Tensor]
+    ) -> TokenTree:
+        """Draft these levels below the nodes that there are; `logits` are those of the last ones that have children."""
         laws = []
-        for level in self._levels:
+        for level in levels:
             q = self.draft_sampling.probs(logits)
             laws.append(q)
-            probs, ids = draw_children(q, level.width, self.draws, context.draft_rng or context.rng)
+            probs, ids = draw_children(q, level.width, self.picks, context.draft_rng or context.rng)
             tokens.append(ids[level.rows, level.ranks])
             edges.append(probs[level.rows, level.ranks])
             if level.inner.shape[0]:
                 logits = self.draft.expand(tokens[-1][level.inner], level.parent_slots).logits
         tree = torch.cat(tokens), self._parents, torch.cat(edges)
-        if self.draws == "topk":  # such children follow no law that a rule could compare with p
+        if self.picks == "topk":  # such children follow no law that a rule could compare with p
             return TokenTree(*tree)
         return TokenTree(*tree, torch.cat(laws), self._rows)
 

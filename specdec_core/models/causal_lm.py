@@ -21,7 +21,8 @@ class ModelOutput:
     hidden: Float[Tensor, "tokens hidden"] | None = None
     """The features that the output matrix reads (after the final norm), of all new tokens; None unless asked for."""
     root_probs: Float[Tensor, " vocab"] | None = None
-    """Virtual root: its law, sampling settings applied, which stands in place of the first row of `logits`."""
+    """Virtual root: its law, which stands in place of the first row of `logits`. Sampling settings are applied, but for
+    temperature 0, at which it is the untempered one (`Sampling.open_law`)."""
 
 
 class CausalLM:

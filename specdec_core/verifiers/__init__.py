@@ -6,6 +6,7 @@ from specdec_core.verifiers.eagle1 import Eagle1
 from specdec_core.verifiers.greedy import Greedy
 from specdec_core.verifiers.gsd_nondeterministic import GsdNondeterministic
 from specdec_core.verifiers.k_seq import KSeq
+from specdec_core.verifiers.longest import IndependentLongest, LongestSubtree
 from specdec_core.verifiers.multi_candidate import MultiCandidate
 from specdec_core.verifiers.rounds import ChildByChild, Rounds
 from specdec_core.verifiers.spec_infer import SpecInfer
@@ -18,7 +19,9 @@ __all__ = [
     "Eagle1",
     "Greedy",
     "GsdNondeterministic",
+    "IndependentLongest",
     "KSeq",
+    "LongestSubtree",
     "MultiCandidate",
     "Rounds",
     "SpecInfer",

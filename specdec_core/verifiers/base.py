@@ -3,11 +3,12 @@
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Generator, Tensor
 
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.node_order import node_order
 from specdec_core.sampling import Sampling, draw_tokens
 from specdec_core.tree import TokenTree, Verdict
 
@@ -29,8 +30,17 @@ def target_choices(target: ModelOutput, sampling: Sampling, rng: Generator) -> I
     """The target's own token after every node, -1 where its logits are not finite; a virtual root's from its law."""
     choices = sampling.draw(target.logits, rng)
     if target.root_probs is not None:
-        choices[:1] = draw_tokens(target.root_probs, 1, rng)
+        choices[:1] = draw_tokens(sampling.closed(target.root_probs), 1, rng)
     return choices
+
+
+def deepest(tree: TokenTree, alone: Bool[Tensor, " nodes"]) -> Int[Tensor, " path"]:
+    """The longest path of nodes that are accepted on their own; of equally long ones the first in depth first order."""
+    accepted = (alone | ~tree.ancestor_mask).all(-1)
+    order = node_order(tree, "dfs")
+    lengths = torch.where(accepted, tree.depths, -1)[order]
+    end = order[(lengths == lengths.max()).int().argmax()]
+    return tree.ancestor_mask[end].nonzero().flatten().cpu()
 
 
 def follow(tree: TokenTree, choices: Int[Tensor, " nodes"]) -> Verdict:

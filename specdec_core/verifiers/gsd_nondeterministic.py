@@ -5,9 +5,9 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from specdec_core.models.causal_lm import ModelOutput
-from specdec_core.node_order import node_order
 from specdec_core.sampling import Sampling, draw_tokens
 from specdec_core.tree import TokenTree, Verdict
+from specdec_core.verifiers.base import deepest
 from specdec_core.verifiers.rounds import target_law
 
 
@@ -26,13 +26,9 @@ class GsdNondeterministic:
         """Judge all nodes at once. NonFiniteLogitsError where the target returned nonsense."""
         chances = _chances(tree, target, sampling)
         uniform = torch.rand(tree.num_nodes, dtype=torch.float64, device=chances.device, generator=rng)
-        accepted = ((uniform < chances) | ~tree.ancestor_mask).all(-1)
-        order = node_order(tree, "dfs")
-        lengths = torch.where(accepted, tree.depths, -1)[order]
-        end = int(order[(lengths == lengths.max()).int().argmax()])
-        path = tree.ancestor_mask[end].nonzero().flatten()
-        token = int(draw_tokens(target_law(target, end, sampling), 1, rng))
-        return Verdict(path.cpu(), tuple(tree.tokens[path[1:]].tolist()), token)
+        path = deepest(tree, uniform < chances)
+        token = int(draw_tokens(target_law(target, int(path[-1]), sampling), 1, rng))
+        return Verdict(path, tuple(tree.tokens[path[1:].to(tree.tokens.device)].tolist()), token)
 
     def first_token_law(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
         """The law of the step's first token for this tree, summed exactly over all draws of the rule; float64.
@@ -60,7 +56,7 @@ def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[
     """min(1, p/q) of every node on its own; 1 for the root."""
     p = sampling.probs(target.logits)
     if target.root_probs is not None:
-        p[0] = target.root_probs
+        p[0] = sampling.closed(target.root_probs)
     wanted = p[tree.parents, tree.tokens].double()
     chances = torch.where(wanted > 0, wanted / tree.edge_probs.double(), 0.0).clamp(max=1)  # q may have underflowed
     chances[0] = 1

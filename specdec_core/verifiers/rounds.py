@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -111,27 +112,46 @@ class ChildByChild(ABC):
         """Walk down from accepted child to accepted child; p is computed at visited nodes only."""
         if sampling.greedy:
             return follow(tree, target_choices(target, sampling, rng))
-        parents, tokens = torch.stack((tree.parents, tree.tokens)).tolist()
-        children = defaultdict(list)
-        for node, parent in enumerate(parents):
-            children[parent].append(node)
-        path, law = [0], target_law(target, 0, sampling)
+        tokens, children = family(tree)
+        path, law = self.walk(tree, target, sampling, rng, tokens, children)
+        token = int(draw_tokens(law, 1, rng))
+        return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), token)
+
+    def walk(
+        self,
+        tree: TokenTree,
+        target: ModelOutput,
+        sampling: Sampling,
+        rng: Generator,
+        tokens: Sequence[int],
+        children: Mapping[int, list[int]],
+        start: int = 0,
+    ) -> tuple[list[int], Float[Tensor, " vocab"]]:
+        """The accepted path from a node on, and the law of the token after it. `tokens`, `children`: the `family`."""
+        path, law = [start], target_law(target, start, sampling)
         while below := children.get(path[-1]):
             drawn = torch.tensor([tokens[node] for node in below], device=law.device)
             chosen = self.choose(law, tree.law_after(path[-1]), drawn, rng)
             if isinstance(chosen, Tensor):
-                law = chosen
-                break
+                return path, chosen
             path.append(below[chosen])
             law = target_law(target, path[-1], sampling)
-        token = int(draw_tokens(law, 1, rng))
-        return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), token)
+        return path, law
+
+
+def family(tree: TokenTree) -> tuple[list[int], dict[int, list[int]]]:
+    """Tokens, and every node's children in draft order, on the host: one read from the device."""
+    parents, tokens = torch.stack((tree.parents, tree.tokens)).tolist()
+    children = defaultdict(list)
+    for node, parent in enumerate(parents):
+        children[parent].append(node)
+    return tokens, children
 
 
 def target_law(target: ModelOutput, node: int, sampling: Sampling) -> Float[Tensor, " vocab"]:
     """P after a node, float32. NonFiniteLogitsError where the target returned nonsense."""
     if node == 0 and target.root_probs is not None:
-        return target.root_probs
+        return sampling.closed(target.root_probs)
     logits = target.logits[node]
     if not bool(logits.max().isfinite()):
         raise NonFiniteLogitsError("the target returned NaN or infinite logits")

@@ -180,7 +180,7 @@ class FromTarget(Autoregressive):
 
     def grow(self, context: Context) -> TokenTree:
         assert context.next_probs is not None
-        tokens = [context.tokens[-1], int(torch.multinomial(context.next_probs, 1, generator=context.rng))]
+        tokens = [context.tokens[-1], int(context.next_probs.argmax())]
         for _ in range(self.depth - 1):
             tokens.append(int(self.table[tokens[-1]].argmax()))
         nodes = torch.arange(len(tokens))
@@ -189,6 +189,8 @@ class FromTarget(Autoregressive):
 
 class KeepLaw(TargetSample):
     """Accepts the first level as given and leaves the law after the path to the next step (W = 1: lossless)."""
+
+    virtual_root = True
 
     def judge(self, tree, target, sampling, rng):
         choices = target_choices(target, sampling, rng)
@@ -215,7 +217,7 @@ class FirstLevelFromTarget(StaticTree):
 
     def grow(self, context: Context) -> TokenTree:
         assert context.next_probs is not None
-        first = int(torch.multinomial(context.next_probs, 1, generator=context.rng))
+        first = int(context.next_probs.argmax())
         self.draft.begin(context)
         second = self.draft.expand(torch.tensor([first]), torch.tensor([-1])).logits.argmax()
         self._slots = torch.tensor([-1, 0, -1])

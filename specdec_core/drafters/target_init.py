@@ -1,0 +1,73 @@
+"""Target-initialised trees: the first level is drawn from the target's own law (Lu et al., 2024)."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from specdec_core.drafters.base import Context
+from specdec_core.drafters.static_tree import StaticTree
+from specdec_core.drafters.tree_drafter import AnyDraft
+from specdec_core.errors import PairError
+from specdec_core.sampling import draw_children
+from specdec_core.shapes import branching
+from specdec_core.tree import TokenTree
+
+
+class TargetInit(StaticTree):
+    """`widths[0]` tokens from the target's law of the next one, and below each `widths[1]` children, and so on.
+
+    The root is virtual: the target's law after it is known from the step before, so that no forward is wasted on a
+    bonus token. Levels from the second on are the draft's, picked as `draws` says; the first is drawn without
+    replacement, at temperature 0 it is the target's best tokens. Its nodes are not judged: rules for such
+    trees (`IndependentLongest`, `LongestSubtree`) choose one of them by what is accepted below. Where the law has fewer
+    tokens (top-p) the level is smaller. `edge_probs` of the first level are shares of what was drawn.
+    """
+
+    virtual_root = True
+
+    def __init__(
+        self,
+        *,
+        draft: AnyDraft,
+        widths: Sequence[int],
+        draws: str = "without_replacement",
+        draft_temperature: float = 1.0,
+    ) -> None:
+        if len(widths) < 2 or min(widths) < 1:
+            raise ValueError(f"TargetInit's widths={list(widths)} leave nothing to draft; give two positive ones")
+        shape = branching([min(widths[0], draft.vocab_size), *widths[1:]])
+        super().__init__(draft=draft, shape=shape, draws=draws, draft_temperature=draft_temperature)
+        self.draws = f"{'target' if widths[0] == 1 else 'targets'}_{draws}"
+        device = self.draft.device
+        self._branch = torch.tensor([path[0] for path in self.shape.paths], device=device)
+        self._width, self._all_slots = len(self.shape.levels[1]), self._slots
+        self._rows = torch.where(self._rows > 0, self._rows - 1, -1)  # the root's law is not the draft's
+
+    def grow(self, context: Context) -> TokenTree:
+        """Draw the first level, then draft the others; the first draft forward reads what is unread and that level."""
+        if context.next_probs is None:
+            raise PairError(
+                "TargetInit starts from the target's law, which the rule left out; use a rule for such trees"
+            )
+        law, rng = context.next_probs.to(self.draft.device), context.draft_rng or context.rng
+        picks = "topk" if context.greedy else "without_replacement"
+        probs, ids = draw_children(law[None], self._width, picks, rng)
+        tokens = [torch.full_like(ids[0, :1], context.tokens[-1]), ids[0]]
+        edges = [torch.ones_like(probs[0, :1]), probs[0] / probs[0].sum()]
+        logits = self.draft.begin_below(context, ids[0]).logits
+        tree = self._drafted(context, logits, self._levels[1:], tokens, edges)
+        return self._without_impossible(tree, probs[0] > 0)
+
+    def _without_impossible(self, tree: TokenTree, possible: Bool[Tensor, " first"]) -> TokenTree:
+        """Without the nodes below first tokens that the target's law does not have."""
+        self._slots = self._all_slots
+        if bool(possible.all()):
+            return tree
+        kept = torch.cat((torch.ones_like(possible[:1]), possible[self._branch]))
+        self._slots = self._all_slots[kept.cpu()]
+        parents = (kept.cumsum(0) - 1)[tree.parents[kept]]
+        parents[0] = -1
+        rows = None if tree.draft_rows is None else tree.draft_rows[kept]
+        return TokenTree(tree.tokens[kept], parents, tree.edge_probs[kept], tree.draft_probs, rows)

@@ -1,0 +1,85 @@
+"""Rules for target-initialised trees, whose first level is the target's own: the longest accepted path wins.
+
+They leave the law of the next token in place of a token, for the next tree to start from. With several first tokens
+none of them keeps the target's law: a first token is the more likely to win the better the draft goes on behind it.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from specdec_core.errors import PairError
+from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.sampling import Sampling
+from specdec_core.tree import TokenTree, Verdict
+from specdec_core.verifiers.base import deepest
+from specdec_core.verifiers.rounds import ChildByChild, family, target_law
+from specdec_core.verifiers.target_sample import TargetSample
+
+
+class IndependentLongest:
+    """Accept every drafted node on its own with min(1, p/q); the longest path wins (Lu et al., 2024, section 3).
+
+    q is the draft's law as it was before any sibling was drawn. The next law is p after a whole path and after a bare
+    first token, else norm(max(p - q, 0)) once, however many siblings were rejected. Lossy with one first token too:
+    siblings drawn without replacement are tested as if each were the only one.
+    """
+
+    lossless_for = frozenset[str]()
+    virtual_root = True
+
+    def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
+        """Judge all nodes at once. NonFiniteLogitsError where the target returned nonsense."""
+        _check(target)
+        wanted = sampling.probs(target.logits)[tree.parents, tree.tokens].double()
+        uniform = torch.rand(tree.num_nodes, dtype=torch.float64, device=wanted.device, generator=rng)
+        drawn = (tree.edge_probs > 0) | sampling.greedy  # behind the support of q children are no draws from it
+        path = deepest(tree, (uniform * tree.edge_probs.double() < wanted) & drawn | (tree.parents <= 0))
+        law = target_law(target, int(path[-1]), sampling)
+        if len(path) > 2 and bool((tree.parents == path[-1]).any()) and not sampling.greedy:
+            law = _residual(law, tree.law_after(int(path[-1])))
+        return _left(tree, path, law, target, sampling)
+
+
+class LongestSubtree:
+    """Judge what is drafted below every first token by a rule of its own; the longest path wins, the first of equals.
+
+    With one first token the process is the rule's, the bonus token drawn at the start of the next step: lossless where
+    the rule is (`target_` and its draws).
+    """
+
+    virtual_root = True
+
+    def __init__(self, *, rule: ChildByChild) -> None:
+        self.rule = rule
+        self.lossless_for = frozenset(f"target_{draws}" for draws in rule.lossless_for)
+
+    def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
+        """Walk below every first token. NonFiniteLogitsError where the target returned nonsense."""
+        _check(target)
+        tokens, children = family(tree)
+        rule = TargetSample() if sampling.greedy else self.rule
+        walks = [rule.walk(tree, target, sampling, rng, tokens, children, first) for first in children[0]]
+        path, law = max(walks, key=lambda walk: len(walk[0]))
+        return _left(tree, torch.tensor([0, *path]), law, target, sampling)
+
+
+def _left(tree: TokenTree, path: Tensor, law: Tensor, target: ModelOutput, sampling: Sampling) -> Verdict:
+    """A verdict that leaves a law; at temperature 0 one that ranks all tokens."""
+    law = sampling.open_law(target.logits[int(path[-1])]) if sampling.greedy else law.float()
+    return Verdict(path, tuple(tree.tokens[path[1:].to(tree.tokens.device)].tolist()), None, law)
+
+
+def _residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"] | None) -> Float[Tensor, " vocab"]:
+    """norm(max(p - q, 0)); p where that is nothing but rounding."""
+    if q is None:
+        raise PairError(
+            "independent_longest compares p with q, but the drafter kept no q; use draws=without_replacement"
+        )
+    rest = (p.double() - q.double()).clamp(min=0)
+    return rest / rest.sum() if float(rest.sum()) > 0 else p
+
+
+def _check(target: ModelOutput) -> None:
+    if target.root_probs is None:
+        raise PairError("this rule judges trees that start from the target's law; use drafter=target_init")
