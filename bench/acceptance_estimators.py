@@ -11,8 +11,9 @@ from torch import Generator, Tensor
 
 from bench.along import draft_logits_along, logits_along
 from bench.names import unknown
+from specdec_core.checks import check_lossless
 from specdec_core.drafters import Autoregressive, StaticTree
-from specdec_core.engine import check_lossless, generate
+from specdec_core.engine import generate
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import ModelOutput, Pair
 from specdec_core.sampling import Sampling, draw_children

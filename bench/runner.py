@@ -17,7 +17,7 @@ from bench.records import RECORDED
 from bench.rows import Outcome, Rows, run_row
 from bench.store import CellBusyError, Store, StoreError
 from bench.transcript import write_case_study
-from specdec_core.engine import check_lossless
+from specdec_core.checks import check_lossless
 from specdec_core.errors import PromptError, SpecdecError
 from specdec_core.models.ranks import agreed, world_size
 

@@ -6,9 +6,9 @@ import torch
 from torch import Generator
 
 from specdec_core.cache import ROOM_FOR_TREES
+from specdec_core.checks import check_lossless, check_request
 from specdec_core.drafters.base import Context, Drafter
-from specdec_core.drafters.causal_draft import CausalDraft
-from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
+from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.generation import Generation, Output, Step, Trace
 from specdec_core.layout import tree_layout
 from specdec_core.models.causal_lm import CausalLM, ModelOutput
@@ -18,7 +18,7 @@ from specdec_core.timing import Clock
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import Verifier
 
-__all__ = ["Generation", "Step", "Watch", "check_lossless", "generate"]
+__all__ = ["Generation", "Step", "Watch", "generate"]
 
 Watch = Callable[[TokenTree, ModelOutput, Verdict], None]
 """Called after every judgement, outside the measured spans; for instruments that need more than a `Step`."""
@@ -47,7 +47,7 @@ def generate(
     """
     sampling, rng = sampling or Sampling(), rng or torch.Generator(target.device).manual_seed(0)
     check_lossless(drafter, verifier, sampling, allow_lossy=allow_lossy)
-    _check_request(target, drafter, prompt_ids, max_new_tokens, eos_token_ids)
+    check_request(target, drafter, prompt_ids, max_new_tokens, eos_token_ids)
     draft_rng = _draft_rng(target, drafter, rng)
     context = Context(list(prompt_ids), rng, Clock(target.device), draft_rng=draft_rng, greedy=sampling.greedy)
     output, trace, span = Output(max_new_tokens, eos_token_ids), Trace(), context.clock.span
@@ -68,66 +68,6 @@ def generate(
             new = _commit(target, drafter, fed, verdict, scored, context)
         trace.add(tree, verdict, *output.extend(new), virtual=scored.root_probs is not None)
     return trace.generation(output, context.clock)
-
-
-def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, allow_lossy: bool = False) -> bool:
-    """Whether the output law is the target's for this pair; PairError if it is not and that was not asked for.
-
-    At temperature 0 every rule that keeps some law accepts the arg max alone, however the children were picked. A bare
-    root draws nothing.
-    """
-    drafted = drafter.draft_model is not None
-    if drafter.virtual_root and not getattr(verifier, "virtual_root", False):
-        raise PairError(
-            f"{type(drafter).__name__} starts from the target's law after the last token, which "
-            f"{type(verifier).__name__} does not leave; use verifier=independent_longest or longest_subtree"
-        )
-    several = drafter.draws.startswith("targets_")  # of which the second best may win, at temperature 0 too
-    lossless = (
-        drafter.draws in verifier.lossless_for
-        or not drafted
-        or (sampling.greedy and not several and bool(verifier.lossless_for))
-    )
-    if not lossless and not allow_lossy:
-        raise PairError(
-            f"{type(verifier).__name__} does not keep the target's law for {drafter.draws} children of "
-            f"{type(drafter).__name__}; {_lossless_rule(drafter)}, or allow_lossy=true to measure it as lossy"
-        )
-    return lossless
-
-
-def _lossless_rule(drafter: Drafter) -> str:
-    """Advice on which rule keeps the law for a drafter's children."""
-    if drafter.virtual_root:
-        return "with one first token verifier=longest_subtree keeps it"
-    return "use verifier=target_sample, which keeps it for any children, or another rule"
-
-
-def _check_request(
-    target: CausalLM, drafter: Drafter, prompt_ids: Sequence[int], new: int, eos_token_ids: Collection[int]
-) -> None:
-    """Refuse what cannot be decoded, in a sentence."""
-    draft = drafter.draft_model
-    if isinstance(draft, CausalDraft) and draft.model is target:
-        raise PairError("target and draft are the same object and would share a cache; wrap the model a second time")
-    if draft is not None and draft.vocab_size != target.vocab_size:
-        raise PairError(
-            f"the draft has a vocabulary of {draft.vocab_size} tokens and the target one of {target.vocab_size}; "
-            "a pair must share its tokenizer"
-        )
-    if not len(prompt_ids):
-        raise PromptError("the prompt is empty; give at least one token")
-    if new < 1:
-        raise PromptError(f"max_new_tokens must be at least 1, not {new}")
-    if prompt_ids[-1] in eos_token_ids:
-        raise PromptError(f"the prompt ends with the end-of-sequence token {prompt_ids[-1]}; remove it to decode on")
-    for name, model in (("target", target), ("draft", draft)):
-        room = model.max_positions if model is not None else None
-        if room is not None and len(prompt_ids) + new > room:
-            raise PromptError(
-                f"the prompt has {len(prompt_ids)} tokens and {new} more are asked for, but the {name} has "
-                f"{room} positions; shorten the prompt or lower max_new_tokens"
-            )
 
 
 def _draft_rng(target: CausalLM, drafter: Drafter, rng: Generator) -> Generator | None:

@@ -11,8 +11,8 @@ from laws import ordered_draws
 from scipy import stats
 
 from specdec_core import Sampling, TokenTree, generate, shapes
+from specdec_core.checks import check_lossless
 from specdec_core.drafters import StaticTree, TargetInit, static_tree, target_init
-from specdec_core.engine import check_lossless
 from specdec_core.errors import PairError
 from specdec_core.models import ModelOutput
 from specdec_core.sampling import draw_tokens

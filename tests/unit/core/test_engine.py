@@ -5,8 +5,8 @@ import torch
 from doubles import BigramLM, random_llama
 
 from specdec_core import CausalLM, Sampling, TokenTree, Verdict, generate, shapes
+from specdec_core.checks import check_lossless
 from specdec_core.drafters import Autoregressive, Context, Eagle2, OptTree, StaticTree
-from specdec_core.engine import check_lossless
 from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
 from specdec_core.models import ModelOutput
 from specdec_core.verifiers import Greedy, SpecInfer, TargetSample

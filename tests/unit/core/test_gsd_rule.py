@@ -10,8 +10,8 @@ from scipy import stats
 from token_graphs import coarse_law, drafted
 
 from specdec_core import Sampling, TokenTree, generate
+from specdec_core.checks import check_lossless
 from specdec_core.drafters import StaticTree, TokenGraph
-from specdec_core.engine import check_lossless
 from specdec_core.errors import NonFiniteLogitsError, PairError
 from specdec_core.models import ModelOutput
 from specdec_core.shapes import chain

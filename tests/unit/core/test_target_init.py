@@ -6,8 +6,8 @@ from doubles import BigramLM, context_for, paths_of, random_llama
 
 from bench.embedded import TINY, prompts
 from specdec_core import CausalLM, Sampling, generate, load_pair, shapes
+from specdec_core.checks import check_lossless
 from specdec_core.drafters import Autoregressive, CausalDraft, EagleDraft, SelfDraft, StaticTree, TargetInit
-from specdec_core.engine import check_lossless
 from specdec_core.errors import NonFiniteLogitsError, PairError
 from specdec_core.models import LayerSkip, ModelOutput, ModelSpec
 from specdec_core.sampling import draft_probs
