@@ -122,7 +122,7 @@ class StepRow:
     expected_acceptance: float  # E(A), root counted
     num_accepted: int  # drafted tokens on the accepted path
     acceptance_length: (
-        int  # A = num_accepted + 1, or num_accepted if the path ends in EOS; not clipped by the length limit
+        int  # A = num_accepted + 1, or num_accepted below a virtual root or if the path ends in EOS; not clipped
     )
     kept: int  # tokens of A that are in the output
     draft_s: float  # draft forwards

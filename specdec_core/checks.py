@@ -20,7 +20,7 @@ def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, 
     if drafter.virtual_root and not getattr(verifier, "virtual_root", False):
         raise PairError(
             f"{type(drafter).__name__} starts from the target's law after the last token, which "
-            f"{type(verifier).__name__} does not leave; use verifier=independent_longest or longest_subtree"
+            f"{type(verifier).__name__} does not leave; use IndependentLongest or LongestSubtree"
         )
     several = drafter.draws.startswith("targets_")  # of which the second best may win, at temperature 0 too
     lossless = (
@@ -39,7 +39,7 @@ def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, 
 def _lossless_rule(drafter: Drafter) -> str:
     """Advice on which rule keeps the law for a drafter's children."""
     if drafter.virtual_root:
-        return "with one first token verifier=longest_subtree keeps it"
+        return "with one first token LongestSubtree keeps it"
     return "use verifier=target_sample, which keeps it for any children, or another rule"
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from specdec_core.drafters.base import Context
 from specdec_core.layout import Layout, tree_layout
-from specdec_core.models.causal_lm import CausalLM, ModelOutput
+from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.eagle import EagleHead
 from specdec_core.timing import Clock
 
@@ -30,19 +30,6 @@ class CachedDraft:
     def device(self) -> torch.device:
         """Where the model is."""
         return self._model.device
-
-    def begin(self, context: Context) -> ModelOutput:
-        """Read the committed tokens that are still unread, the root last."""
-        raise NotImplementedError
-
-    def expand(self, tokens: Int[Tensor, " new"], parents: Int[Tensor, " new"]) -> ModelOutput:
-        """Read one layer of nodes."""
-        raise NotImplementedError
-
-    def begin_below(self, context: Context, tokens: Int[Tensor, " first"]) -> ModelOutput:
-        """Two forwards, where the first level cannot be read with the root."""
-        self.begin(context)
-        return self.expand(tokens, torch.full_like(tokens, -1))
 
     def _unread(self, context: Context, start: int) -> Int[Tensor, " new"]:
         """Committed tokens from position `start` on."""

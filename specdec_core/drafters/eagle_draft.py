@@ -51,6 +51,11 @@ class EagleDraft(CachedDraft):
         self._parents = known if known.shape[0] else output.hidden[-1:]  # a virtual root's own feature is known
         return ModelOutput(output.logits[-1:], self._parents)
 
+    def begin_below(self, context: Context, tokens: Int[Tensor, " first"]) -> ModelOutput:
+        """Two forwards: the first level is read with the feature that the first one gives at the root."""
+        self.begin(context)
+        return self.expand(tokens, torch.full_like(tokens, -1))
+
     def expand(self, tokens: Int[Tensor, " new"], parents: Int[Tensor, " new"]) -> ModelOutput:
         """One forward over a layer of nodes, each with the feature predicted at its parent."""
         layout = self._layout(parents)

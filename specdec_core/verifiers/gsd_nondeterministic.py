@@ -16,8 +16,8 @@ class GsdNondeterministic:
 
     As the public code of Gong et al. (2024) does it (section 6.4 gives no rule): of equally long paths the first in
     depth first order, then one token from p after its last node. Children are no draws from q, the choice depends on
-    what is accepted below, and no residual makes up for rejections: the output law is not the target's, not at
-    temperature 0 either, where the rule happens to be greedy verification.
+    what is accepted below, and no residual makes up for rejections: the output law is not the target's. At temperature
+    0 the rule comes to greedy verification, but declares no law to be kept there either.
     """
 
     lossless_for = frozenset[str]()

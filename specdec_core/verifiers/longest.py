@@ -74,7 +74,7 @@ def _residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"] | None) -> 
     """norm(max(p - q, 0)); p where that is nothing but rounding."""
     if q is None:
         raise PairError(
-            "independent_longest compares p with q, but the drafter kept no q; use draws=without_replacement"
+            "IndependentLongest compares p with q, but the drafter kept no q; use draws=without_replacement"
         )
     rest = (p.double() - q.double()).clamp(min=0)
     return rest / rest.sum() if float(rest.sum()) > 0 else p
@@ -82,4 +82,4 @@ def _residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"] | None) -> 
 
 def _check(target: ModelOutput) -> None:
     if target.root_probs is None:
-        raise PairError("this rule judges trees that start from the target's law; use drafter=target_init")
+        raise PairError("this rule judges trees that start from the target's law; draft with TargetInit")
