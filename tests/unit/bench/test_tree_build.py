@@ -14,5 +14,5 @@ def test_the_cost_of_building_is_printed_by_size(monkeypatch, capsys):
         size, *times = (float(value.rstrip("%")) for value in row.split())
         assert size == n
         assert 0 < times[4] < times[3], "the selection is a part of it"
-        assert 0 < times[5] < times[3]
+        assert times[5] > 0, "timed apart, so that it may be disturbed apart"
         assert 1 < times[-1] <= n, "not every node is read"
