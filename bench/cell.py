@@ -84,6 +84,7 @@ class Runtime:
     record_masks: bool = False
     record_variation: bool = False
     record_quality: bool = False
+    record_answers: bool = False
     case_study: bool = False
 
     def __post_init__(self) -> None:

@@ -46,18 +46,24 @@ class MaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariationRow:
-    """One decoding step under a rule that does not keep the target's law (written on request): how far it is off."""
+    """One decoding step under a rule that does not keep the target's law (written on request): how far it is off.
+
+    Where trees are drawn, the law is a mean over trees: there is one row per answer, of its first step, and `num_trees`
+    says over how many.
+    """
 
     run_id: str
     prompt_id: str
     turn: int
     step: int
     total_variation: float  # between the rule's law of the step's first token, for the drafted tree, and the target's
+    num_trees: int | None = None  # that were drawn for it
+    noise: float | None = None  # what so many trees would show if the law were the target's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityRow:
-    """One answer in one arm, judged by the dataset's reference (written on request); None where there is none."""
+    """One answer in one arm, judged without a judge (written on request); None where there is nothing to compare."""
 
     run_id: str
     prompt_id: str
@@ -67,3 +73,37 @@ class QualityRow:
     rouge1: float | None = None  # F1 of ROUGE-1, ROUGE-2 and ROUGE-L, words stemmed; first turns only
     rouge2: float | None = None
     rouge_l: float | None = None
+    # ROUGE against the target's own greedy answer to the same prompt
+    greedy_rouge1: float | None = None
+    greedy_rouge2: float | None = None
+    greedy_rouge_l: float | None = None
+    log_likelihood: float | None = None  # nats, mean over tokens of log p under the target at the cell's temperature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRow:
+    """One answer as text (written on request), to be judged later or by hand."""
+
+    run_id: str
+    prompt_id: str
+    turn: int
+    arm: str  # method | autoregressive
+    question: str  # the user's words in this turn
+    answer: str
+    reference: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgementRow:
+    """What a judge said of one answer (`python -m bench.judge`); no score where it gave none."""
+
+    run_id: str
+    prompt_id: str
+    turn: int
+    arm: str  # method | autoregressive
+    judge: str  # the model, by the name that its endpoint knows
+    prompt_version: str  # of the judge's prompts
+    score: float | None  # from 1 to 10
+    error: str | None  # why there is no score
+    reply: str | None  # all that the judge wrote
+    created_utc: str

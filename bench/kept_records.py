@@ -95,3 +95,20 @@ class GrowthRow(VectorRow):
     depth: int
     expected_tokens: float  # F(T), root counted
     parents: list[int]  # of every node, the root (-1) among them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionRow:
+    """What a decision model says of one drafted token that it was not trained on, and what became of the token."""
+
+    run_id: str  # of the model
+    pair: str
+    dataset: str
+    device_name: str
+    kind: str  # hidden | topk
+    temperature: float
+    num_prompts: int  # that it was trained on
+    prompt_id: str
+    label: float  # min(1, p/q)
+    accepted: bool  # drawn with that probability; at temperature 0: the token is the target's best
+    score: float  # in (0, 1)

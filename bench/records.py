@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.instrument_records import MaskRow, NodeRow, QualityRow, VariationRow
-from bench.kept_records import AcceptanceRow, AttentionRow, GrowthRow, LatencyRow
+from bench.instrument_records import AnswerRow, JudgementRow, MaskRow, NodeRow, QualityRow, VariationRow
+from bench.kept_records import AcceptanceRow, AttentionRow, DecisionRow, GrowthRow, LatencyRow
 from bench.schema import schema as schema
 
 SCHEMA_VERSION = 1
@@ -140,6 +140,9 @@ class StepRow:
     num_behind_merge: int | None = None  # accepted tokens whose path crosses a merge edge
     recurring: list[float] | None = None  # for n = 1, 2, ...: share of the records whose n-gram recurs in the graph
     merge_kl: list[float] | None = None  # nats, of every merge edge, where a MergeProbe drafted
+    # of trees that a decision model may end early (`EarlyStop`), None for others
+    decision_calls: int | None = None  # how often it was asked
+    decision_s: float | None = None  # a part of `tree_s`
 
 
 TABLES: dict[str, type] = {
@@ -150,10 +153,13 @@ TABLES: dict[str, type] = {
     "masks": MaskRow,
     "variation": VariationRow,
     "quality": QualityRow,
+    "answers": AnswerRow,
+    "judgements": JudgementRow,
     "latency": LatencyRow,
     "attention": AttentionRow,
     "acceptance": AcceptanceRow,
     "growth": GrowthRow,
+    "decisions": DecisionRow,
 }
-RECORDED = ("nodes", "masks", "variation", "quality")
+RECORDED = ("nodes", "masks", "variation", "quality", "answers")
 """Tables of a cell that are written where `record_<table>` asks for them."""

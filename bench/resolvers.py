@@ -11,13 +11,19 @@ RULES = {
     "iid": {"name": "spec_infer", "class": "SpecInfer"},
     "without_replacement": {"name": "without_replacement", "class": "WithoutReplacement"},
 }
+BY_ROOT = (
+    {"name": "multi_candidate", "class": "MultiCandidate", "lossy": False},
+    {"name": "longest_subtree", "class": "LongestSubtree", "lossy": False},
+    {"name": "independent_longest", "class": "IndependentLongest", "lossy": True},
+)
+"""Improved MCSD's rules for trees with none, one, or several first tokens from the target's law."""
 DRAWS = {"target_sample": "topk", "greedy": "topk", "spec_infer": "iid", "k_seq": "iid", "multi_candidate_iid": "iid"}
 """The draws for which a rule was made; those without replacement for the others."""
 
 
 def register() -> None:
     """Make them known to OmegaConf, once or again."""
-    for resolver in (when_sampling, rule_for, draws_for_rule):
+    for resolver in (when_sampling, rule_for, rule_by_root, draws_for_rule):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
@@ -29,6 +35,13 @@ def when_sampling(yes: Any, no: Any, *, _root_: DictConfig) -> Any:
 def rule_for(what: str, *, _root_: DictConfig) -> str:
     """`${rule_for:name}` and `${rule_for:class}`: the rule that the drafter's draws call for."""
     return RULES[_root_.drafter.get("draws", "topk")][what]
+
+
+def rule_by_root(what: str, *, _root_: DictConfig) -> Any:
+    """`${rule_by_root:name}`, `class` and `lossy`: the rule that the drafter's first level calls for."""
+    drafter = _root_.drafter
+    first = drafter.widths[0] if "widths" in drafter else drafter.width if drafter.get("init") == "target" else 0
+    return BY_ROOT[min(first, 2)][what]
 
 
 def draws_for_rule(*, _root_: DictConfig) -> str:

@@ -13,7 +13,7 @@ from bench import datasets, metrics, provenance, stats
 from bench.audit import output_sha256
 from bench.cell import Cell, Runtime
 from bench.datasets import Conversation
-from bench.instrument_records import MaskRow, NodeRow, QualityRow, VariationRow
+from bench.instrument_records import AnswerRow, MaskRow, NodeRow, QualityRow, VariationRow
 from bench.records import AUTOREGRESSIVE, METHOD, SCHEMA_VERSION, PromptRow, RunRow, StepRow
 from specdec_core.engine import Generation
 
@@ -28,6 +28,7 @@ class Rows:
     masks: list[MaskRow] = field(default_factory=list)
     variation: list[VariationRow] = field(default_factory=list)
     quality: list[QualityRow] = field(default_factory=list)
+    answers: list[AnswerRow] = field(default_factory=list)
 
     def running(self) -> str:
         """MAL and speedup so far, for the progress bar."""

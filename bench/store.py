@@ -48,10 +48,13 @@ class Results:
     masks: pd.DataFrame
     variation: pd.DataFrame
     quality: pd.DataFrame
+    answers: pd.DataFrame
+    judgements: pd.DataFrame
     latency: pd.DataFrame
     acceptance: pd.DataFrame
     growth: pd.DataFrame
     attention: pd.DataFrame
+    decisions: pd.DataFrame
 
 
 def run_id(config: Mapping[str, Any]) -> str:
@@ -98,7 +101,7 @@ class Store:
     def forget(self, run_id: str) -> None:
         """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or instrument on new rows."""
         with _explained(self.folder):
-            for table in ("runs", *RECORDED):
+            for table in ("runs", *RECORDED, "judgements"):
                 self._path(table, run_id).unlink(missing_ok=True)
 
     @contextlib.contextmanager
@@ -129,20 +132,20 @@ class Store:
 def load(root: Path, experiment: str, pair: str | None = None, dataset: str | None = None) -> Results:
     """Tables of an experiment, of one pair or dataset if asked; of the runs of the same cell the newest counts.
 
-    Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone, `acceptance` and
-    `growth` also by dataset. Times of attention belong to neither.
+    Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone, `acceptance`, `growth` and
+    `decisions` also by dataset. Times of attention belong to neither.
     """
     store = Store(root, experiment)
     latency = _where(store.read("latency"), pair=pair)
-    runs, acceptance, growth = (
-        _where(store.read(table), pair=pair, dataset=dataset) for table in ("runs", "acceptance", "growth")
+    runs, acceptance, growth, decisions = (
+        _where(store.read(table), pair=pair, dataset=dataset)
+        for table in ("runs", "acceptance", "growth", "decisions")
     )
     runs = runs.sort_values("created_utc", kind="stable").fillna({"node_order": "creation", "ignore_eos": False})
     runs = runs.drop_duplicates(list(CELL), keep="last", ignore_index=True)
-    own = {table: store.read(table, runs["run_id"]) for table in ("prompts", "steps", *RECORDED)}
-    return Results(
-        runs=runs, **own, latency=latency, acceptance=acceptance, growth=growth, attention=store.read("attention")
-    )
+    own = {table: store.read(table, runs["run_id"]) for table in ("prompts", "steps", *RECORDED, "judgements")}
+    measured = {"latency": latency, "acceptance": acceptance, "growth": growth, "decisions": decisions}
+    return Results(runs=runs, **own, **measured, attention=store.read("attention"))
 
 
 def _where(frame: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:

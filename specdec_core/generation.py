@@ -48,6 +48,10 @@ class Step:
     """For n = 1, 2, ...: share of the records whose n-gram recurs elsewhere in the graph; nan where there is none."""
     merge_kl: list[float] | None = None
     """A value per merge edge in nats, where a `MergeProbe` drafted."""
+    decision_calls: int | None = None
+    """How often a decision model was asked whether to draft on; None where there is none."""
+    decision_s: float | None = None
+    """A part of `tree_s`."""
 
     @property
     def seconds(self) -> float:

@@ -13,6 +13,7 @@ from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import deepest
+from specdec_core.verifiers.multi_candidate import MultiCandidate
 from specdec_core.verifiers.rounds import ChildByChild, family, target_law
 from specdec_core.verifiers.target_sample import TargetSample
 
@@ -45,14 +46,14 @@ class LongestSubtree:
     """Judge what is drafted below every first token by a rule of its own; the longest path wins, the first of equals.
 
     With one first token the process is the rule's, the bonus token drawn at the start of the next step: lossless where
-    the rule is (`target_` and its draws).
+    the rule is (`target_` and its draws). Without a rule it is MCSD's, without replacement.
     """
 
     virtual_root = True
 
-    def __init__(self, *, rule: ChildByChild) -> None:
-        self.rule = rule
-        self.lossless_for = frozenset(f"target_{draws}" for draws in rule.lossless_for)
+    def __init__(self, *, rule: ChildByChild | None = None) -> None:
+        self.rule = rule or MultiCandidate()
+        self.lossless_for = frozenset(f"target_{draws}" for draws in self.rule.lossless_for)
 
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
         """Walk below every first token. NonFiniteLogitsError where the target returned nonsense."""
