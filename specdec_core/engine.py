@@ -10,7 +10,7 @@ from specdec_core.checks import check_lossless, check_request
 from specdec_core.drafters.base import Context, Drafter
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.generation import Generation, Output, Step, Trace
-from specdec_core.layout import tree_layout
+from specdec_core.layout import Layout, tree_layout
 from specdec_core.models.causal_lm import CausalLM, ModelOutput
 from specdec_core.node_order import Placed, placed
 from specdec_core.sampling import Sampling
@@ -49,7 +49,14 @@ def generate(
     check_lossless(drafter, verifier, sampling, allow_lossy=allow_lossy)
     check_request(target, drafter, prompt_ids, max_new_tokens, eos_token_ids)
     draft_rng = _draft_rng(target, drafter, rng)
-    context = Context(list(prompt_ids), rng, Clock(target.device), draft_rng=draft_rng, greedy=sampling.greedy)
+    context = Context(
+        list(prompt_ids),
+        rng,
+        Clock(target.device),
+        draft_rng=draft_rng,
+        eos_token_ids=frozenset(eos_token_ids),
+        greedy=sampling.greedy,
+    )
     output, trace, span = Output(max_new_tokens, eos_token_ids), Trace(), context.clock.span
     with span("prefill"):
         target.reset(len(prompt_ids) + max_new_tokens + ROOM_FOR_TREES)
@@ -113,17 +120,27 @@ def _score(target: CausalLM, fed: Placed, context: Context) -> ModelOutput:
     span, virtual, tree = context.clock.span, int(context.virtual), fed.tree
     with span("layout"):
         target.cache.truncate(len(context.tokens) - 1 + virtual)
-        layout = tree_layout(
-            tree.ancestor_mask[virtual:, virtual:],
-            tree.depths[virtual:] - virtual,
-            prefix=target.cache.length,
-            max_positions=target.max_positions,
-            dtype=target.dtype,
-        )
+        layout = _layout(target, tree, virtual)
     with span("score"):
         scored = _with_root(target(tree.tokens[virtual:], layout), context)
         hidden = None if scored.hidden is None else fed.restored(scored.hidden)
         return ModelOutput(fed.restored(scored.logits), hidden, scored.root_probs)
+
+
+def _layout(target: CausalLM, tree: TokenTree, virtual: int) -> Layout:
+    """Mask and positions of the tree, without a virtual root: sliced, where the drafter made the mask before."""
+    prefix, dtype, max_positions = target.cache.length, target.dtype, target.max_positions
+    if tree.sliced is not None:
+        return tree.sliced.layout(
+            virtual,
+            tree.num_nodes - virtual,
+            prefix=prefix,
+            device=target.device,
+            dtype=dtype,
+            max_positions=max_positions,
+        )
+    visible, depths = tree.ancestor_mask[virtual:, virtual:], tree.depths[virtual:] - virtual
+    return tree_layout(visible, depths, prefix=prefix, max_positions=max_positions, dtype=dtype)
 
 
 def _with_root(scored: ModelOutput, context: Context) -> ModelOutput:

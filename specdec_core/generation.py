@@ -121,7 +121,7 @@ class Trace:
 
 
 def _step(tree: TokenTree, accepted: list[int], length: int, kept: int, virtual: bool, times: dict[str, Tally]) -> Step:
-    draft = times["draft"]
+    draft, decision = times["draft"], times.get("decision")
     return Step(
         num_drafted=tree.num_drafted,
         depth=int(tree.depths.max()),
@@ -137,6 +137,8 @@ def _step(tree: TokenTree, accepted: list[int], length: int, kept: int, virtual:
         judge_s=times["judge"].seconds,
         commit_s=times["commit"].seconds,
         accepted_ranks=_ranks(tree, accepted),
+        decision_calls=decision.calls if decision else None,
+        decision_s=decision.seconds if decision else None,
         **_graph_facts(tree, accepted),
     )
 

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from specdec_core.graph import DraftGraph
+from specdec_core.sliced_mask import SlicedMask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +31,8 @@ class TokenTree:
     """Row of `draft_probs` for each node; -1 for leaves."""
     graph: DraftGraph | None = None
     """The token graph that this tree was unmerged from, if it was one (on the host)."""
+    sliced: SlicedMask | None = None
+    """Masks of the largest tree of which this one is the first nodes, where they were made before."""
     _memo: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @staticmethod
@@ -51,6 +54,8 @@ class TokenTree:
     @property
     def ancestor_mask(self) -> Bool[Tensor, "nodes nodes"]:
         """Row i marks node i and its ancestors."""
+        if self.sliced is not None:
+            return self.sliced.ancestors(self.num_nodes, self.tokens.device)
         if "ancestor_mask" not in self._memo:
             mask = torch.eye(self.num_nodes, dtype=torch.bool, device=self.tokens.device)
             for jump in self._jumps():
@@ -61,6 +66,8 @@ class TokenTree:
     @property
     def depths(self) -> Int[Tensor, " nodes"]:
         """Edges from the root."""
+        if self.sliced is not None:
+            return self.sliced.depths(self.num_nodes, self.tokens.device)
         return self.ancestor_mask.sum(-1) - 1
 
     @property
@@ -100,11 +107,11 @@ class TokenTree:
         assert tokens is not None
         assert parents is not None
         assert edges is not None
-        return TokenTree(tokens, parents, edges, laws, rows, self.graph)
+        return TokenTree(tokens, parents, edges, laws, rows, self.graph, self.sliced)
 
     def without_draft_probs(self) -> "TokenTree":
         """The same tree without its largest field, to be kept for the record."""
-        return TokenTree(self.tokens, self.parents, self.edge_probs, graph=self.graph)
+        return TokenTree(self.tokens, self.parents, self.edge_probs, graph=self.graph, sliced=self.sliced)
 
     def _jumps(self) -> list[Tensor]:
         """Ancestors at distance 1, 2, 4, ... of every node; the root jumps to itself."""

@@ -6,6 +6,8 @@ from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.drafters.dyspec import DySpec, DySpecThreshold
 from specdec_core.drafters.eagle2 import Eagle2
 from specdec_core.drafters.eagle_draft import EagleDraft
+from specdec_core.drafters.early_stop import EarlyStop, Stop
+from specdec_core.drafters.fork_tree import fork_tree
 from specdec_core.drafters.merge_probe import MergeProbe
 from specdec_core.drafters.opt_tree import OptTree
 from specdec_core.drafters.self_draft import SelfDraft
@@ -25,12 +27,15 @@ __all__ = [
     "DySpecThreshold",
     "Eagle2",
     "EagleDraft",
+    "EarlyStop",
     "MergeProbe",
     "OptTree",
     "SelfDraft",
     "Sequoia",
     "StaticTree",
+    "Stop",
     "TargetInit",
     "TokenGraph",
     "TreeDrafter",
+    "fork_tree",
 ]

@@ -27,6 +27,7 @@ class Context:
     """The target's features of the last node of the accepted path, if it keeps them."""
     draft_rng: Generator | None = None
     """For a draft on another device than the target: a stream of that device. None: draws are from `rng`."""
+    eos_token_ids: frozenset[int] = frozenset()
     greedy: bool = False
     """Whether the target's temperature is 0, so that `next_probs` ranks the tokens and is not drawn from."""
 

@@ -8,6 +8,7 @@ from specdec_core.drafters.base import Context
 from specdec_core.layout import Layout, tree_layout
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.eagle import EagleHead
+from specdec_core.sliced_mask import LEAD, SlicedMask
 from specdec_core.timing import Clock
 
 ROOM = 2048
@@ -24,7 +25,10 @@ class CachedDraft:
         self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
         self._clock = Clock(model.device)
         self._start = 0  # length of the cache once the root is in it: slot 0 of the tree
+        self._num_slots = 0  # nodes below the root that the model has read
         self._visible = torch.zeros(0, 0, dtype=torch.bool)
+        self.sliced: SlicedMask | None = None
+        """Masks of the largest tree, where the drafter knows it and gives its nodes in order, level by level."""
 
     @property
     def device(self) -> torch.device:
@@ -38,13 +42,32 @@ class CachedDraft:
     def _begin_tree(self, context: Context, first: int = 0) -> None:
         """The cache ends in the root, or in the `first` nodes right below it."""
         self._clock, self._start = context.clock, self._model.cache.length - first
-        self._visible = torch.eye(first, dtype=torch.bool, device=self.device)
+        self._num_slots = first
+        if self.sliced is None:
+            self._visible = torch.eye(first, dtype=torch.bool, device=self.device)
 
     def _layout(self, parents: Int[Tensor, " new"]) -> Layout:
         """Of one more layer of nodes, each below the slot `parents[i]` (-1: the root)."""
+        new, before = parents.shape[0], self._num_slots
+        self._num_slots += new
+        if sliced := self._sliced_layout(before + 1, new):
+            return sliced
         rows = self._grow_mask(parents)
         return tree_layout(
             rows, rows.sum(-1) - 1, prefix=self._start, max_positions=self.max_positions, dtype=self._model.dtype
+        )
+
+    def _sliced_layout(self, first: int, count: int) -> Layout | None:
+        """Of nodes from `first` on, behind all that the cache holds; None where no mask was made for them."""
+        if self.sliced is None or first < -LEAD:
+            return None
+        return self.sliced.layout(
+            first,
+            count,
+            prefix=self._model.cache.length,
+            device=self.device,
+            dtype=self._model.dtype,
+            max_positions=self.max_positions,
         )
 
     def _grow_mask(self, parents: Int[Tensor, " new"]) -> Bool[Tensor, "new slots"]:

@@ -7,9 +7,12 @@ from jaxtyping import Int
 from torch import Tensor
 
 from specdec_core.drafters.base import Context
+from specdec_core.drafters.early_stop import Stop
 from specdec_core.drafters.tree_drafter import AnyDraft, TreeDrafter
+from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling, draw_children
 from specdec_core.shapes import TreeShape
+from specdec_core.sliced_mask import SlicedMask
 from specdec_core.tree import TokenTree
 
 DRAWS = ("topk", "iid", "without_replacement")
@@ -25,12 +28,21 @@ class _Level(NamedTuple):
     parent_slots: Int[Tensor, " inner"]  # their parents' slots in the draft
 
 
+class _Cut(NamedTuple):
+    """The tree down to some depth, whose last level no draft has read."""
+
+    parents: Int[Tensor, " nodes"]
+    rows: Int[Tensor, " nodes"]  # of the draft's laws; -1 where there is none
+    slots: Int[Tensor, " nodes"]  # in the draft, on the host; -1 where it read none
+
+
 class StaticTree(TreeDrafter):
     """A tree of given shape; only its inner nodes are read by the draft, one forward per depth that has some.
 
     `draws` says how a node's children are picked: its best tokens (`topk`), independent draws from q (`iid`, siblings
     may repeat a token), or successive draws (`without_replacement`). Ranks beyond the vocabulary are dropped. q is the
-    draft's law at `draft_temperature` within its top `draft_top_p` of probability.
+    draft's law at `draft_temperature` within its top `draft_top_p` of probability. All masks are views of two that are
+    made once. A `stop` may end the tree behind a level; what was drafted stays, so that no law changes.
     """
 
     def __init__(
@@ -41,6 +53,7 @@ class StaticTree(TreeDrafter):
         draws: str = "topk",
         draft_temperature: float = 1.0,
         draft_top_p: float = 1.0,
+        stop: Stop | None = None,
     ) -> None:
         super().__init__(draft, draft_temperature)
         self.draft_sampling = Sampling(draft_temperature, draft_top_p)
@@ -50,45 +63,70 @@ class StaticTree(TreeDrafter):
         self.shape = shape if draws == "iid" else shape.limited(self.draft_model.vocab_size)
         if not self.shape.num_drafted:
             raise ValueError("the tree shape has no nodes; use the autoregressive drafter for a bare root")
-        device = self.draft_model.device
-        self._parents = torch.tensor(self.shape.parents, device=device)
-        inner = [node for node, count in enumerate(self.shape.num_children) if count]
-        self._rows = torch.full((self.shape.num_drafted + 1,), -1, device=device)
-        self._rows[inner] = torch.arange(len(inner), device=device)
-        self._slots = torch.full((self.shape.num_drafted + 1,), -1)
-        self._slots[inner[1:]] = torch.arange(len(inner) - 1)
-        self._levels = [self._level(depth) for depth in range(1, self.shape.depth + 1)]
+        self.stop = stop
+        self.reads_draft_hidden = stop is not None and stop.needs_hidden
+        self._index_nodes()
+
+    def _index_nodes(self) -> None:
+        """All that follows from the shape: how levels are drafted, the tree down to every depth, and its masks."""
+        device, shape = self.draft_model.device, self.shape
+        inner = [node for node, count in enumerate(shape.num_children) if count]
+        rows = torch.full((shape.num_drafted + 1,), -1)
+        rows[inner] = torch.arange(len(inner))
+        slots = (rows - 1).clamp(min=-1)  # the root has none
+        self._cuts = [self._cut(depth, rows.to(device), slots) for depth in range(1, shape.depth + 1)]
+        self._levels = [self._level(depth, slots.tolist()) for depth in range(1, shape.depth + 1)]
+        self._sliced = SlicedMask(shape.parents)
+        place = {node: number for number, node in enumerate(inner)}
+        self.sliced_for_draft = SlicedMask([place.get(shape.parents[node], -1) for node in inner])
 
     def grow(self, context: Context) -> TokenTree:
         """Draft level by level."""
-        logits, device = self.draft.begin(context).logits, self.draft.device
+        drafted, device = self.draft.begin(context), self.draft.device
         root = torch.full((1,), context.tokens[-1], device=device)
-        return self._drafted(context, logits, self._levels, [root], [torch.ones(1, device=device)])
+        return self._drafted(context, drafted, 1, [root], [torch.ones(1, device=device)])
 
     def _drafted(
-        self, context: Context, logits: Tensor, levels: list[_Level], tokens: list[Tensor], edges: list[Tensor]
+        self, context: Context, drafted: ModelOutput, first: int, tokens: list[Tensor], edges: list[Tensor]
     ) -> TokenTree:
-        """Draft these levels below the nodes that there are; `logits` are those of the last ones that have children."""
+        """Draft levels from depth `first` on below the nodes that there are; `drafted` is of those with children."""
         laws = []
-        for level in levels:
-            q = self.draft_sampling.probs(logits)
+        for depth in range(first, self.shape.depth + 1):
+            level = self._levels[depth - 1]
+            q = self.draft_sampling.probs(drafted.logits)
             laws.append(q)
             probs, ids = draw_children(q, level.width, self.picks, context.draft_rng or context.rng)
             tokens.append(ids[level.rows, level.ranks])
             edges.append(probs[level.rows, level.ranks])
-            if level.inner.shape[0]:
-                logits = self.draft.expand(tokens[-1][level.inner], level.parent_slots).logits
-        tree = torch.cat(tokens), self._parents, torch.cat(edges)
+            if depth == self.shape.depth or self._stops(context, drafted):
+                break
+            drafted = self.draft.expand(tokens[-1][level.inner], level.parent_slots)
+        cut = self._cuts[depth - 1]
+        self._slots = cut.slots
+        tree = torch.cat(tokens), cut.parents, torch.cat(edges)
         if self.picks == "topk":  # such children follow no law that a rule could compare with p
-            return TokenTree(*tree)
-        return TokenTree(*tree, torch.cat(laws), self._rows)
+            return TokenTree(*tree, sliced=self._sliced)
+        return TokenTree(*tree, torch.cat(laws), cut.rows, sliced=self._sliced)
 
-    def _level(self, depth: int) -> _Level:
+    def _stops(self, context: Context, drafted: ModelOutput) -> bool:
+        if self.stop is None:
+            return False
+        with context.clock.span("decision", tokens=drafted.logits.shape[0]):
+            return not self.stop.goes_on(drafted)
+
+    def _cut(self, depth: int, rows: Tensor, slots: Tensor) -> _Cut:
+        """Of the whole tree's rows and slots; at the last level there are none."""
+        end, read = self.shape.levels[depth].stop, self.shape.levels[depth].start
+        rows, slots = rows[:end].clone(), slots[:end].clone()
+        rows[read:] = slots[read:] = -1
+        return _Cut(torch.tensor(self.shape.parents[:end], device=rows.device), rows, slots)
+
+    def _level(self, depth: int, all_slots: list[int]) -> _Level:
         above, here = self.shape.levels[depth - 1], self.shape.levels[depth]
         counts, parents, ranks = self.shape.num_children, self.shape.parents, self.shape.ranks
         row = {node: row for row, node in enumerate(node for node in above if counts[node])}
         inner = [node for node in here if counts[node]]
-        slots = [int(self._slots[parents[node]]) if parents[node] else -1 for node in inner]
+        slots = [all_slots[parents[node]] for node in inner]
 
         def index(values: list[int]) -> Tensor:
             return torch.tensor(values, dtype=torch.long, device=self.draft_model.device)

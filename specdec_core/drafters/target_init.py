@@ -1,12 +1,14 @@
 """Target-initialised trees: the first level is drawn from the target's own law (Lu et al., 2024)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
 from specdec_core.drafters.base import Context
+from specdec_core.drafters.early_stop import Stop
 from specdec_core.drafters.static_tree import StaticTree
 from specdec_core.drafters.tree_drafter import AnyDraft
 from specdec_core.errors import PairError
@@ -34,16 +36,18 @@ class TargetInit(StaticTree):
         widths: Sequence[int],
         draws: str = "without_replacement",
         draft_temperature: float = 1.0,
+        stop: Stop | None = None,
     ) -> None:
         if len(widths) < 2 or min(widths) < 1:
             raise ValueError(f"TargetInit's widths={list(widths)} leave nothing to draft; give two positive ones")
         shape = branching([min(widths[0], draft.vocab_size), *widths[1:]])
-        super().__init__(draft=draft, shape=shape, draws=draws, draft_temperature=draft_temperature)
+        super().__init__(draft=draft, shape=shape, draws=draws, draft_temperature=draft_temperature, stop=stop)
         self.draws = f"{'target' if widths[0] == 1 else 'targets'}_{draws}"
         device = self.draft.device
         self._branch = torch.tensor([path[0] for path in self.shape.paths], device=device)
-        self._width, self._all_slots = len(self.shape.levels[1]), self._slots
-        self._rows = torch.where(self._rows > 0, self._rows - 1, -1)  # the root's law is not the draft's
+        self._width = len(self.shape.levels[1])
+        # the root's law is not the draft's
+        self._cuts = [cut._replace(rows=torch.where(cut.rows > 0, cut.rows - 1, -1)) for cut in self._cuts]
 
     def grow(self, context: Context) -> TokenTree:
         """Draw the first level, then draft the others; the first draft forward reads what is unread and that level."""
@@ -56,18 +60,26 @@ class TargetInit(StaticTree):
         probs, ids = draw_children(law[None], self._width, picks, rng)
         tokens = [torch.full_like(ids[0, :1], context.tokens[-1]), ids[0]]
         edges = [torch.ones_like(probs[0, :1]), probs[0] / probs[0].sum()]
-        logits = self.draft.begin_below(context, ids[0]).logits
-        tree = self._drafted(context, logits, self._levels[1:], tokens, edges)
-        return self._without_impossible(tree, probs[0] > 0)
+        tree = self._drafted(context, self.draft.begin_below(context, ids[0]), 2, tokens, edges)
+        return self._without_impossible(_ended(tree, context.eos_token_ids), probs[0] > 0)
 
     def _without_impossible(self, tree: TokenTree, possible: Bool[Tensor, " first"]) -> TokenTree:
         """Without the nodes below first tokens that the target's law does not have."""
-        self._slots = self._all_slots
         if bool(possible.all()):
             return tree
-        kept = torch.cat((torch.ones_like(possible[:1]), possible[self._branch]))
-        self._slots = self._all_slots[kept.cpu()]
+        kept = torch.cat((torch.ones_like(possible[:1]), possible[self._branch[: tree.num_drafted]]))
+        self._slots = self._slots[kept.cpu()]
         parents = (kept.cumsum(0) - 1)[tree.parents[kept]]
         parents[0] = -1
         rows = None if tree.draft_rows is None else tree.draft_rows[kept]
         return TokenTree(tree.tokens[kept], parents, tree.edge_probs[kept], tree.draft_probs, rows)
+
+
+def _ended(tree: TokenTree, eos_token_ids: frozenset[int]) -> TokenTree:
+    """The tree with probability 0 for what is drafted behind a stop token, where no answer goes on."""
+    if not eos_token_ids:
+        return tree
+    stops = torch.isin(tree.tokens, torch.tensor(list(eos_token_ids), device=tree.tokens.device))
+    stops[0] = False  # the root is committed: an answer that goes on behind it does so
+    behind = (tree.ancestor_mask & stops).sum(-1) > stops
+    return replace(tree, edge_probs=tree.edge_probs.masked_fill(behind, 0.0))

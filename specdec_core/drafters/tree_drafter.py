@@ -5,12 +5,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from specdec_core.drafters.base import DraftModel
+from specdec_core.drafters.cached_draft import CachedDraft
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.drafters.eagle_draft import EagleDraft
 from specdec_core.drafters.self_draft import SelfDraft
 from specdec_core.models.causal_lm import CausalLM, ModelOutput
 from specdec_core.models.eagle import EagleHead
 from specdec_core.models.layer_skip import LayerSkip
+from specdec_core.sliced_mask import SlicedMask
 from specdec_core.tree import Verdict
 
 AnyDraft = CausalLM | EagleHead | DraftModel
@@ -22,6 +24,9 @@ class TreeDrafter:
 
     draws = "topk"
     virtual_root = False
+    sliced_for_draft: SlicedMask | None = None
+    """Masks of all that its draft may read below a root, where that is known before."""
+    reads_draft_hidden = False
 
     def __init__(self, draft: AnyDraft, draft_temperature: float) -> None:
         if not draft_temperature > 0:
@@ -42,6 +47,10 @@ class TreeDrafter:
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
         """Begin a sequence."""
+        if isinstance(self.draft, CachedDraft):
+            self.draft.sliced = self.sliced_for_draft
+        if isinstance(self.draft, CausalDraft):
+            self.draft.keeps_hidden = self.reads_draft_hidden
         self.draft.reset(prompt_ids, target)
 
     def observe(self, verdict: Verdict, target: ModelOutput) -> None:

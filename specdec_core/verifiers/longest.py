@@ -4,6 +4,8 @@ They leave the law of the next token in place of a token, for the next tree to s
 none of them keeps the target's law: a first token is the more likely to win the better the draft goes on behind it.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
@@ -32,14 +34,27 @@ class IndependentLongest:
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
         """Judge all nodes at once. NonFiniteLogitsError where the target returned nonsense."""
         _check(target)
-        wanted = sampling.probs(target.logits)[tree.parents, tree.tokens].double()
-        uniform = torch.rand(tree.num_nodes, dtype=torch.float64, device=wanted.device, generator=rng)
-        drawn = (tree.edge_probs > 0) | sampling.greedy  # behind the support of q children are no draws from it
-        path = deepest(tree, (uniform * tree.edge_probs.double() < wanted) & drawn | (tree.parents <= 0))
+        chances = _chances(tree, target, sampling)
+        uniform = torch.rand(tree.num_nodes, dtype=torch.float64, device=chances.device, generator=rng)
+        path = deepest(tree, uniform < chances)
         law = target_law(target, int(path[-1]), sampling)
         if len(path) > 2 and bool((tree.parents == path[-1]).any()) and not sampling.greedy:
             law = _residual(law, tree.law_after(int(path[-1])))
         return _left(tree, path, law, target, sampling)
+
+    def first_token_law(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
+        """The law of the step's first token for this tree, summed exactly over the rule's own draws; float64, host."""
+        _check(target)
+        chances, (tokens, children) = _chances(tree, target, sampling).tolist(), family(tree)
+
+        def lengths(node: int) -> Float[Tensor, " lengths"]:
+            """How probable it is that at least 0, 1, ... nodes are accepted below this one."""
+            none = torch.ones(int(tree.depths.max()), dtype=torch.float64)
+            for child in children.get(node, []):
+                none[1:] *= 1 - chances[child] * lengths(child)[:-1]
+            return torch.cat((torch.ones_like(none[:1]), 1 - none[1:]))
+
+        return _winner(tokens, children[0], lengths, target)
 
 
 class LongestSubtree:
@@ -63,6 +78,55 @@ class LongestSubtree:
         walks = [rule.walk(tree, target, sampling, rng, tokens, children, first) for first in children[0]]
         path, law = max(walks, key=lambda walk: len(walk[0]))
         return _left(tree, torch.tensor([0, *path]), law, target, sampling)
+
+    def first_token_law(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
+        """The law of the step's first token for this tree, summed exactly over the rule's own draws; float64, host."""
+        _check(target)
+        tokens, children = family(tree)
+        rule = TargetSample() if sampling.greedy else self.rule
+
+        def lengths(node: int) -> Float[Tensor, " lengths"]:
+            """How probable it is that at least 0, 1, ... nodes are accepted below this one."""
+            found, open_ = torch.zeros(int(tree.depths.max()), dtype=torch.float64), 1.0
+            found[0] = 1
+            below = children.get(node, [])
+            if below:
+                law, q = target_law(target, node, sampling), tree.law_after(node)
+                drawn = torch.tensor([tokens[child] for child in below], device=law.device)
+                for child, chance in zip(
+                    below, rule.rounds(law, law if q is None else q, drawn).accept.tolist(), strict=True
+                ):
+                    found[1:] += open_ * chance * lengths(child)[:-1]
+                    open_ *= 1 - chance
+            return found
+
+        return _winner(tokens, children[0], lengths, target)
+
+
+def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " nodes"]:
+    """min(1, p/q) of every node on its own, with the original q; 1 for the root and the first level.
+
+    Behind the support of q children are no draws from it, and behind a stop token none of the answer: q is 0 there.
+    """
+    wanted, drawn = sampling.probs(target.logits)[tree.parents, tree.tokens].double(), tree.edge_probs.double()
+    chances = torch.where(drawn > 0, wanted / drawn, 0.0).clamp(max=1)
+    return torch.where(tree.parents <= 0, 1.0, chances)
+
+
+def _winner(
+    tokens: Sequence[int], first: Sequence[int], lengths: Callable[[int], Tensor], target: ModelOutput
+) -> Float[Tensor, " vocab"]:
+    """The law of the first token that wins: accepted below it is the longest path, the first of equals.
+
+    `lengths(node)` are the probabilities that at least 0, 1, ... nodes are accepted below; those of different first
+    tokens are independent.
+    """
+    at_least = torch.stack([torch.cat((lengths(node), torch.zeros(1, dtype=torch.float64))) for node in first])
+    exactly, at_most, less = -at_least.diff(dim=1), 1 - at_least[:, 1:], 1 - at_least[:, :-1]
+    law = torch.zeros(target.logits.shape[-1], dtype=torch.float64)
+    for place, node in enumerate(first):
+        law[tokens[node]] += (exactly[place] * less[:place].prod(0) * at_most[place + 1 :].prod(0)).sum()
+    return law
 
 
 def _left(tree: TokenTree, path: Tensor, law: Tensor, target: ModelOutput, sampling: Sampling) -> Verdict:
