@@ -17,10 +17,16 @@ def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, 
     root draws nothing.
     """
     drafted = drafter.draft_model is not None
-    if drafter.virtual_root and not getattr(verifier, "virtual_root", False):
+    rule_starts_there = getattr(verifier, "virtual_root", False)
+    if drafter.virtual_root and not rule_starts_there:
         raise PairError(
             f"{type(drafter).__name__} starts from the target's law after the last token, which "
-            f"{type(verifier).__name__} does not leave; use IndependentLongest or LongestSubtree"
+            f"{type(verifier).__name__} does not leave; use verifier=by_root (IndependentLongest or LongestSubtree)"
+        )
+    if rule_starts_there and not drafter.virtual_root:
+        raise PairError(
+            f"{type(verifier).__name__} judges trees that start from the target's law, and those of "
+            f"{type(drafter).__name__} start from a token; use verifier=by_root or by_draws, or draft with TargetInit"
         )
     several = drafter.draws.startswith("targets_")  # of which the second best may win, at temperature 0 too
     lossless = (
