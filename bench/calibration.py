@@ -1,15 +1,21 @@
-"""What a drafter's config leaves to be measured, `acceptance: measured` and `n: hardware`, becomes numbers."""
+"""What a drafter's config leaves to be measured becomes numbers, what it leaves to be trained becomes a model.
+
+`acceptance: measured` and `n: hardware` are measured, `decision: hidden` and `decision: topk` trained.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from bench import kept
+from bench import kept, kept_decision
 from bench.acceptance import AcceptanceRequest, AcceptanceVector
+from bench.decision import digest
 from bench.kept import Setting
 from bench.names import unknown
 from specdec_core import TreeShape
+from specdec_core.models.decision import KINDS, DecisionModel
 from specdec_core.sampling import Sampling
 from specdec_core.search import choose_tree, expected_tokens
 from specdec_core.verifiers import TargetSample, Verifier, WithoutReplacement
@@ -26,6 +32,8 @@ class Calibrated:
     """
 
     drafter: dict[str, Any]
+    decision: DecisionModel | None = None
+    """Stands in the drafter's parameters by kind and weights, as what the cell is known by."""
     mal: float | None = None
     speedup: float | None = None
 
@@ -35,6 +43,9 @@ def calibrate(
 ) -> Calibrated:
     """Measure what a drafter's config leaves to be measured; `shape_of` builds the tree of a finished config."""
     found = {key: dict(value) if isinstance(value, Mapping) else value for key, value in drafter.items()}
+    model = decision_model(found.get("decision"), setting)
+    if model is not None:
+        found["decision"] = {"kind": model.kind, "sha256": digest(model)}
     places = [place for place in (found, found.get("shape")) if isinstance(place, dict) and "acceptance" in place]
     for place in places:
         _check_words(place)
@@ -49,8 +60,28 @@ def calibrate(
         tree, speedup = hardware_choice(found, setting)
         found |= {"n": tree.num_drafted, "depth": tree.depth}
     if measured is None or not _of_the_cell(measured, found, setting):
-        return Calibrated(drafter=found)
-    return Calibrated(drafter=found, mal=expected_tokens(shape_of(found), measured.vector), speedup=speedup)
+        return Calibrated(drafter=found, decision=model)
+    mal = expected_tokens(shape_of(found), measured.vector)
+    return Calibrated(drafter=found, decision=model, mal=mal, speedup=speedup)
+
+
+def decision_model(word: Any, setting: Setting) -> DecisionModel | None:
+    """The model that a drafter's `decision` names: a kind, trained unless it was, a file, or none.
+
+    None of the cell's prompts may be what it learnt from (DatasetError).
+    """
+    if word is None:
+        return None
+    if word in KINDS:
+        model = kept_decision.models(setting)[word]
+    elif str(word).endswith(".safetensors"):
+        model, draft = kept_decision.read(Path(word).expanduser()), setting.pair.draft
+        if draft is not None and model.facts.get("draft", draft.name) != draft.name:
+            log.warning("the decision model %s was trained for %s, not %s", word, model.facts["draft"], draft.name)
+    else:
+        raise ValueError(f"{unknown('drafter.decision', str(word), KINDS)} A .safetensors file may be given too.")
+    kept_decision.check_disjoint(model.facts, setting)
+    return model
 
 
 def sequoias_vector(setting: Setting) -> AcceptanceVector:

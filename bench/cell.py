@@ -123,11 +123,35 @@ class AcceptancePlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecisionPlan:
+    """How decision models are trained (Lu et al., 2024, section 3.3)."""
+
+    prompts: int = 700
+    """To train on, at most."""
+    validation: int = 100
+    """To choose the best epoch by, at most; of fewer prompts in all an eighth."""
+    new_tokens: int = 200
+    width: int = 10
+    """First tokens of every tree, and so examples of a step."""
+    temperature: float = 1.0
+    """Of target and draft."""
+    epochs: int = 10
+    batch: int = 50
+    rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for name in ("prompts", "validation", "new_tokens", "width", "epochs", "batch", "rate"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"calibration.decision.{name} must be positive, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class CalibrationPlan:
-    """What is measured before a tree is chosen."""
+    """What is measured before a tree is chosen, or trained before one is ended early."""
 
     acceptance: AcceptancePlan = field(default_factory=AcceptancePlan)
     latency: LatencyGrid = field(default_factory=LatencyGrid)
+    decision: DecisionPlan = field(default_factory=DecisionPlan)
     depths: int = 16
     """The deepest tree that is considered."""
     draft_passes: str = "depth"

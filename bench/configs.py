@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from bench import calibration, resolvers, templates
-from bench.cell import AcceptancePlan, CalibrationPlan, Cell, LatencyGrid, PairSpec, Runtime
+from bench.cell import AcceptancePlan, CalibrationPlan, Cell, DecisionPlan, LatencyGrid, PairSpec, Runtime
 from bench.datasets import DatasetSpec
 from bench.embedded import TINY
 from bench.identity import fingerprint_data, fingerprint_folder, identity
@@ -75,7 +75,7 @@ def cell_of(cfg: DictConfig) -> Cell:
         drafter=name,
         method=method,
         drafter_params={key: value for key, value in drafter.items() if key != "_target_"},
-        build_drafter=_builder(drafter),
+        build_drafter=_builder(drafter, **({"decision": tree.decision} if tree.decision else {})),
         verifier=rule,
         rule=hydra.utils.instantiate(verifier),
         allow_lossy=allow_lossy,
@@ -91,9 +91,10 @@ def cell_of(cfg: DictConfig) -> Cell:
 
 
 def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
-    """What an acceptance vector and forward times are measured for."""
+    """What acceptance vectors and forward times are measured for, and decision models trained."""
     plan: Any = OmegaConf.to_container(cfg.calibration, resolve=True)
     acceptance, latency = AcceptancePlan(**plan.pop("acceptance")), LatencyGrid(**plan.pop("latency"))
+    decision = DecisionPlan(**plan.pop("decision"))
     decoding, drafter, own = dict(config["decoding"]), config["drafter"], config["pair"]["draft_temperature"]
     new, planned = decoding.pop("max_new_tokens"), acceptance.temperature
     decoding.pop("ignore_eos", None)  # acceptance is measured up to EOS
@@ -110,7 +111,7 @@ def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
         seed=config["seed"],
         limit=config["limit"],
         runtime=runtime_of(cfg),
-        plan=CalibrationPlan(acceptance=acceptance, latency=latency, **plan),
+        plan=CalibrationPlan(acceptance=acceptance, latency=latency, decision=decision, **plan),
         results_dir=Path(cfg.results_dir),
         identity=_calibration_identity(cfg, config),
     )
@@ -173,9 +174,14 @@ def runtime_of(cfg: DictConfig) -> Runtime:
     )
 
 
-def _builder(params: dict[str, Any]) -> Callable[[CausalLM | EagleHead | None], Drafter]:
-    """A constructor that still lacks the draft model; unknown parameters fail here, not after loading weights."""
-    partial: functools.partial[Drafter] = hydra.utils.instantiate(params, _partial_=True, _convert_="all")
+def _builder(params: dict[str, Any], **objects: Any) -> Callable[[CausalLM | EagleHead | None], Drafter]:
+    """A constructor that still lacks the draft model; unknown parameters fail here, not after loading weights.
+
+    `objects` are parameters that no config can hold; they take the place of what stands for them.
+    """
+    plain = {key: value for key, value in params.items() if key not in objects}
+    partial: functools.partial[Drafter] = hydra.utils.instantiate(plain, _partial_=True, _convert_="all")
+    partial = functools.partial(partial, **objects)
     takes_draft = "draft" in inspect.signature(partial.func).parameters
     inspect.signature(partial.func).bind(**({"draft": None} if takes_draft else {}), **partial.keywords)
 

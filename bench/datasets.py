@@ -15,7 +15,7 @@ __all__ = ["Conversation", "DatasetError", "DatasetSpec", "HubSource", "fingerpr
 
 BUNDLED = Path(__file__).parent / "tiny"
 PARTS = ("all", "calibration", "evaluation")
-_CALIBRATION, _CANDIDATES, _SEED = 200, 2000, 17
+CALIBRATION, _CANDIDATES, _SEED = 200, 2000, 17
 """Usable conversations for calibration; how many are looked at in all; the seed that draws the others' order."""
 
 
@@ -101,7 +101,7 @@ def _part(usable: Iterator[Conversation], part: str) -> Iterable[Conversation]:
     if part == "all":
         return usable
     found = list(islice(usable, _CANDIDATES))
-    cut = _CALIBRATION if len(found) >= 2 * _CALIBRATION else len(found) // 2
+    cut = CALIBRATION if len(found) >= 2 * CALIBRATION else len(found) // 2
     if part == "calibration":
         return found[:cut]
     return random.Random(_SEED).sample(found[cut:], len(found) - cut)

@@ -70,7 +70,7 @@ def acceptance_vector(setting: Setting, request: AcceptanceRequest, rule: Verifi
         _write_whole(path, found.to_json())
         log.info("acceptance vector written to %s", path)
 
-    _once(store, key, path.exists, measure, force=setting.runtime.force)
+    once(store, key, path.exists, measure, force=setting.runtime.force)
     vector = agreed(lambda: AcceptanceVector.from_json(path.read_text(encoding="utf-8")))
     experiment = Store(setting.results_dir, setting.experiment)
     if setting.runtime.force or not experiment.has("growth", key):
@@ -92,7 +92,7 @@ def latency(setting: Setting) -> dict[str, dict[int, float]]:
         store.write("latency", key, forward_times.rows(key, setting.pair, pair, grid, runtime))
         log.info("%s: forward times written as %s", setting.pair.name, key)
 
-    _once(store, key, lambda: store.has("latency", key), measure, force=runtime.force)
+    once(store, key, lambda: store.has("latency", key), measure, force=runtime.force)
     rows = agreed(lambda: store.read("latency", [key]))
     if runtime.force or not experiment.has("latency", key):
         records: Any = rows.to_dict("records")
@@ -111,7 +111,7 @@ def attention(grid: AttentionGrid, runtime: Runtime, results_dir: Path, experime
         rows = attention_times.rows(key, grid, device, dtype, progress=runtime.progress)
         store.write("attention", key, rows)
 
-    _once(store, key, lambda: store.has("attention", key), measure, force=runtime.force)
+    once(store, key, lambda: store.has("attention", key), measure, force=runtime.force)
     records: Any = agreed(lambda: store.read("attention", [key])).to_dict("records")
     rows = [AttentionRow(**row) for row in records]
     Store(results_dir, experiment).write("attention", key, rows)
@@ -137,7 +137,7 @@ def growth_rows(vector: AcceptanceVector, key: str) -> list[GrowthRow]:
     ]
 
 
-def _once(store: Store, key: str, there: Callable[[], bool], measure: Callable[[], None], *, force: bool) -> None:
+def once(store: Store, key: str, there: Callable[[], bool], measure: Callable[[], None], *, force: bool) -> None:
     """Measure unless it is there, under `force` once per process; of several processes one does, and others wait.
 
     All ranks of one run measure together.

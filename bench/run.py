@@ -15,7 +15,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from bench import attention_times, calibration, kept, pairs, resolvers, runner
+from bench import attention_times, calibration, kept, kept_decision, pairs, resolvers, runner
 from bench.cell import Runtime
 from bench.configs import cell_of, runtime_of, scientific_config, setting_of
 from bench.names import unknown
@@ -68,12 +68,14 @@ def _execute(cfg: DictConfig, job: int) -> str:
     setting = setting_of(cfg, config)
     if cfg.measure == "latency":
         kept.latency(setting)
+    elif cfg.measure == "decision":
+        print(kept_decision.summary(setting))
     elif cfg.measure == "acceptance":
         rule = {key: value for key, value in config["verifier"].items() if key not in ("name", "allow_lossy")}
         draws = resolvers.draws_for_rule(_root_=cfg)
         calibration.measure_acceptance(setting, config["verifier"]["name"], hydra.utils.instantiate(rule), draws)
     else:
-        raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance", "attention")))
+        raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance", "decision", "attention")))
     return runner.OK
 
 

@@ -28,12 +28,14 @@ KINDS = {
     "acceptance": "acceptance vector",
     "latency": "forward-time table",
     "attention": "attention table",
+    "decision": "decision-model training",
 }
 HOURS = f"""\
 All answers as long as they may be; prefills left out. A cell: tokens x (T(1) for the baseline + (T(n + 1) + depth x
-D(1)) / MAL); a vector: tokens x (T(1) + D(1)). T and D: seconds of a forward of target and draft; n and depth: the
-tree's nodes and levels; MAL: the paper's for pair, dataset and temperature, or 1 where it prints none. bandwidth: not
-measured; forwards take as long as reading the weights, at {DEVICE_BPS / 1e12:g} TB/s on the device and \
+D(1)) / MAL); a vector: tokens x (T(1) + D(1)); decision models: tokens x (T(n + 1) + D(1)), their own training left
+out. T and D: seconds of a forward of target and draft; n and depth: the tree's nodes and levels; MAL: the paper's for
+pair, dataset and temperature, or 1 where it prints none. bandwidth: not measured; forwards take as long as reading the
+weights, at {DEVICE_BPS / 1e12:g} TB/s on the device and \
 {HOST_BPS / 1e9:g} GB/s from the host."""
 
 
@@ -75,7 +77,7 @@ def make(arguments: Sequence[str]) -> Plan:
         bases = [cells[0], *(compose("config", [*batch[0], f"pair={name}"]) for name in names[1:])]
     found = [job for cfg in cells for job in jobs_of(cfg)]
     jobs = [job for job in found if job.measure == "cells"]
-    for kind in ("acceptance", "latency", "attention"):  # cells share what they are calibrated with
+    for kind in tuple(KINDS)[1:]:  # cells share what they are calibrated with
         jobs += dict.fromkeys(job for job in found if job.measure == kind)
     cfg = cells[0]
     dtype = torch.bfloat16 if cfg.runtime.dtype == "auto" else resolve_dtype(cfg.runtime.dtype, torch.device("cpu"))

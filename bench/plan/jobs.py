@@ -1,11 +1,10 @@
-"""What an experiment would run, from its configs alone: cells, acceptance vectors, forwards to be timed."""
+"""What an experiment would run, from its configs alone: cells, and what they are calibrated with."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import hydra
 from hydra import compose
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -13,10 +12,13 @@ from omegaconf import DictConfig, OmegaConf
 
 from bench import datasets
 from bench.calibration import HARDWARE, MEASURED
+from bench.cell import DecisionPlan
 from bench.configs import dataset_of
 from bench.datasets import DatasetSpec
+from bench.decision_prompts import most
 from bench.names import unknown
-from specdec_core import TreeShape
+from bench.plan.trees import size, words
+from specdec_core.models.decision import KINDS
 from specdec_core.sampling import Sampling
 
 TURNS = {"mt_bench": 2}
@@ -25,10 +27,10 @@ TURNS = {"mt_bench": 2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A cell, an acceptance vector, or a table of forward times. Numbers of tokens are upper bounds."""
+    """A cell, or what cells are calibrated with. Numbers of tokens are upper bounds."""
 
     measure: str
-    """cells | acceptance | latency | attention"""
+    """cells | acceptance | latency | attention | decision"""
     method: str
     what: str
     """The dataset, for the eye."""
@@ -72,19 +74,22 @@ def jobs_of(cfg: DictConfig) -> list[Job]:
         return [_vector(cfg, plain, plain["verifier"]["name"])]
     if cfg.measure == "attention":
         return [_attention(plain)]
+    if cfg.measure == "decision":
+        return [_decision(cfg, plain)]
     if cfg.measure != "cells":
-        raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance", "attention")))
-    words = _words(plain["drafter"])
+        raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance", "decision", "attention")))
+    found = words(plain["drafter"])
     greedy = Sampling(plain["decoding"]["temperature"]).greedy
     rule = "target_sample" if greedy else "without_replacement"
-    vectors = [_vector(cfg, plain, rule)] if MEASURED in words else []
-    times = [_timing(plain)] if HARDWARE in words else []
-    return [*vectors, *times, _cell(cfg, plain)]
+    vectors = [_vector(cfg, plain, rule)] if MEASURED in found else []
+    times = [_timing(plain)] if HARDWARE in found else []
+    models = [_decision(cfg, plain)] if plain["drafter"].get("decision") in KINDS else []
+    return [*vectors, *times, *models, _cell(cfg, plain)]
 
 
 def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
     drafter, spec, new = plain["drafter"], dataset_of(cfg), plain["decoding"]["max_new_tokens"]
-    nodes, depth = _tree(drafter, plain["calibration"])
+    nodes, depth = size(drafter, plain["calibration"])
     prompts, tokens = _prompts(spec, new, plain)
     return Job(
         measure="cells",
@@ -123,6 +128,26 @@ def _vector(cfg: DictConfig, plain: Mapping[str, Any], rule: str) -> Job:
     )
 
 
+def _decision(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
+    """Both kinds from one pass over the prompts, in trees of one draft level; their own training is left out."""
+    plan, spec = DecisionPlan(**plain["calibration"]["decision"]), replace(dataset_of(cfg), part="calibration")
+    new = min(plan.new_tokens, plain["decoding"]["max_new_tokens"])
+    count = min(most(plan, plain["limit"]), datasets.CALIBRATION)
+    return Job(
+        measure="decision",
+        method="",
+        what=f"models on {spec.name}",
+        dataset=spec.name,
+        temperature=plan.temperature,
+        top_p=1.0,
+        nodes=2 * plan.width,
+        depth=1,
+        prompts=f"at most {count} prompts x {new} new tokens, to train both kinds of decision model",
+        tokens=count * new,
+        context=_context(spec, new),
+    )
+
+
 def _timing(plain: Mapping[str, Any]) -> Job:
     grid = plain["calibration"]["latency"]
     rounds, sizes = grid["warmup"] + grid["repeats"], grid["num_tokens"]
@@ -147,30 +172,6 @@ def _attention(plain: Mapping[str, Any]) -> Job:
     grid = plain["attention"]
     prompts = f"{grid['trees']} random trees of each of {len(grid['num_tokens'])} sizes; no model is loaded"
     return replace(_timing(plain), measure="attention", what="attention alone", prompts=prompts, nodes=0, forwards=())
-
-
-def _words(drafter: Mapping[str, Any]) -> set[str]:
-    """The words in a drafter's config that stand for numbers to be measured."""
-    places = [drafter, drafter.get("shape") or {}]
-    return {place[key] for place in places for key in ("acceptance", "n", "depth") if isinstance(place.get(key), str)}
-
-
-def _tree(drafter: Mapping[str, Any], calibration: Mapping[str, Any]) -> tuple[int, int]:
-    """Drafted nodes and depth; what is measured or grown anew is bounded by what `calibration` considers."""
-    shape = drafter.get("shape") or {}
-    if shape and "acceptance" not in shape:
-        found: TreeShape = hydra.utils.instantiate(shape, _convert_="all")
-        return found.num_drafted, found.depth
-    if drafter["method"] == "autoregressive":
-        return 0, 0
-    if "max_steps" in drafter:  # a token graph: what is verified of it; of a sequence no more than is drafted
-        steps = drafter["max_steps"]
-        return steps if drafter["k"] == 1 else drafter["verify_cap"], steps
-    sizes = [drafter.get("n"), shape.get("n"), drafter["total"] - 1 if "total" in drafter else None]
-    largest = max(calibration["latency"]["num_tokens"]) - 1
-    nodes = next((size for size in sizes if isinstance(size, int)), largest)
-    depths = [drafter.get("depth"), drafter.get("max_depth")]
-    return nodes, next((depth for depth in depths if isinstance(depth, int)), min(nodes, calibration["depths"]))
 
 
 def _prompts(spec: DatasetSpec, new: int, plain: Mapping[str, Any]) -> tuple[str, int]:

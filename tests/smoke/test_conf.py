@@ -36,14 +36,19 @@ METHODS = {
     "tsd",
     "tsd_sib",
     "gsd",
+    "sd",
+    "mcsd",
+    "target_init_mcsd",
+    "dynamic_mcsd",
 }
-PAPERS = ("opt_tree/", "sequoia/", "dyspec/", "gsd/")
+PAPERS = ("opt_tree/", "sequoia/", "dyspec/", "gsd/", "improving_mcsd/")
+LOSSY = ("gsd_nondeterministic", "independent_longest", "longest_subtree")
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.relative_to(CONF).as_posix())
 def test_a_yaml_is_short_and_says_what_it_is(path):
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 20
+    assert len(lines) <= (20 if path.parent != CONF else 25)  # config.yaml has a line for every key
     assert max(map(len, lines)) <= 130
     comment = lines[1] if lines[0].startswith("# @package") else lines[0]
     assert comment.startswith("# ")
@@ -154,6 +159,7 @@ def test_the_tables_name_the_pairs_of_the_paper():
         "sequoia": (3, 4, 5, 6, 7),
         "dyspec": (1, 2, 3, 4),
         "gsd": (1, 2, 4, 6, 7, 8, 9, 10),
+        "improving_mcsd": (1, 2, 3, 4),
     }
     for paper, table in [(name, f"table{number}") for name, found in numbers.items() for number in found]:
         chosen = f"experiment={paper}/{table}"
@@ -183,7 +189,7 @@ def test_datasets_are_complete(name):
 @pytest.mark.parametrize("name", names("verifier"))
 def test_rules_are_complete(name):
     verifier = plain(composed(f"verifier={name}"))["verifier"]
-    assert verifier["allow_lossy"] is (name == "gsd_nondeterministic")
+    assert verifier["allow_lossy"] is (name in LOSSY)
     assert verifier["_target_"].startswith("specdec_core.verifiers.")
 
 

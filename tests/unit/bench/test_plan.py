@@ -83,14 +83,44 @@ def test_an_offloaded_target_is_on_the_host():
 
 def test_cells_share_the_calibrations_that_come_before_them():
     found = plan.make(["experiment=sequoia/table4", "pair=llama2_7b_jf68m"])
-    assert [len(found.of_kind(kind)) for kind in plan.KINDS] == [18, 6, 1, 0]
+    assert [len(found.of_kind(kind)) for kind in plan.KINDS] == [18, 6, 1, 0, 0]
     assert {job.tokens for job in found.of_kind("acceptance")} == {200 * 128}
     assert max(job.nodes for job in found.of_kind("cells")) == 1023  # hardware: bounded by the forwards that are timed
     fig3 = plan.make(["experiment=sequoia/fig3"])
-    assert [len(fig3.of_kind(kind)) for kind in plan.KINDS] == [0, 12, 0, 0]
+    assert [len(fig3.of_kind(kind)) for kind in plan.KINDS] == [0, 12, 0, 0, 0]
     fig4 = plan.make(["experiment=sequoia/fig4"])
-    assert [len(fig4.of_kind(kind)) for kind in plan.KINDS] == [0, 0, 1, 0]
+    assert [len(fig4.of_kind(kind)) for kind in plan.KINDS] == [0, 0, 1, 0, 0]
     assert len(fig4.jobs[0].forwards) == 12 * 110
+
+
+FORK = ("experiment=smoke", "drafter=dyn_mcsd", "verifier=by_root", "decoding=t1")
+
+
+def test_cells_share_the_decision_models_that_are_trained_before_them():
+    found = plan.make([*FORK, "drafter.decision=null,hidden,topk", "limit=null"])
+    assert [len(found.of_kind(kind)) for kind in plan.KINDS] == [3, 0, 0, 0, 1]
+    (job,) = found.of_kind("decision")
+    assert (job.tokens, job.nodes, job.depth, job.temperature) == (200 * 64, 20, 1, 1.0)
+    assert "3 cells, 1 decision-model training for 1 pair" in "\n".join(plan.describe(found))
+    few = plan.make([*FORK, "measure=decision", "limit=6", "calibration.decision.width=4"])
+    assert [(job.measure, job.tokens, job.nodes) for job in few.jobs] == [("decision", 6 * 64, 8)]
+    assert "trees;" in printed(*FORK, "measure=decision")
+
+
+@pytest.mark.parametrize(
+    ("drafter", "nodes", "depth"),
+    [
+        (["drafter=ti_mcsd"], 82, 4),
+        (["drafter=ti_mcsd_w1"], 41, 4),
+        (["drafter=dyn_mcsd"], 96, 5),
+        (["drafter=dyn_mcsd", "drafter.init=draft", "drafter.width=3"], 15, 5),
+        (["drafter=mcsd"], 44, 4),
+        (["drafter=sd"], 4, 4),
+    ],
+)
+def test_trees_of_improved_mcsd_by_hand(drafter, nodes, depth):
+    (job,) = plan.make([*FORK, *drafter]).of_kind("cells")
+    assert (job.nodes, job.depth) == (nodes, depth)
 
 
 def test_the_command_line_replaces_what_is_swept():
