@@ -15,7 +15,7 @@ SWEEP = $(BIN)/python -m bench.run -m
 REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/report --pair $(PAIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke plan test test-gpu lint format reproduce report lossless tiny tiny-eagle clean \
+.PHONY: help setup smoke plan test test-gpu lint format reproduce report lossless tiny tiny-eagle judge clean \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
@@ -46,6 +46,10 @@ plan: setup  ## cells, models, memory and hours before anything runs: EXPERIMENT
 report: setup  ## report what was run before: TABLE=opt_tree/table1
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make report TABLE=opt_tree/table1 PAIR=tiny"; exit 2; }
 	$(REPORT) $(TABLE)
+
+judge: setup  ## have recorded answers graded by JUDGE_MODEL at JUDGE_BASE_URL (JUDGE_API_KEY): TABLE=improving_mcsd/table1
+	@test -n "$(TABLE)" || { echo "TABLE is missing: make judge TABLE=improving_mcsd/table1"; exit 2; }
+	$(BIN)/python -m bench.judge $(RESULTS)/$(TABLE) $(ARGS)
 
 bench-mtbench: TABLE = bench/mt_bench
 bench-mtbench: reproduce  ## Table 1's methods on MT-Bench: PAIR=... DATA_DIR=... LIMIT=... MAX_NEW_TOKENS=...

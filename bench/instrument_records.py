@@ -82,7 +82,10 @@ class QualityRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRow:
-    """One answer as text (written on request), to be judged later or by hand."""
+    """One answer as text (written on request), to be judged later or by hand.
+
+    The target's answers are of a conversation of its own: in later turns it sees its own answers, not the method's.
+    """
 
     run_id: str
     prompt_id: str

@@ -12,7 +12,6 @@ from tqdm import tqdm
 from bench import datasets, pairs
 from bench.cell import Cell, Runtime
 from bench.measurement import Measurement
-from bench.quality import check_references
 from bench.records import RECORDED
 from bench.rows import Outcome, Rows, run_row
 from bench.store import CellBusyError, Store, StoreError
@@ -111,8 +110,6 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     """Decode all conversations into `rows`; what is learnt of models and data goes into `outcome`."""
     conversations = datasets.load(cell.dataset, data_dir=runtime.data_dir, limit=cell.limit)
     outcome.prompts_sha256 = datasets.fingerprint(conversations)
-    if runtime.record_quality:
-        check_references(cell.dataset, conversations)
     pair = pairs.loaded(cell.pair, runtime)
     outcome.device, outcome.dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
     outcome.attention = pair.target.attention

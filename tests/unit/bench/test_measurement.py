@@ -6,7 +6,7 @@ import pytest
 import torch
 from cells import cell, word_pair
 
-from bench import measurement
+from bench import decoding
 from bench.cell import Cell, Runtime
 from bench.datasets import Conversation
 from bench.measurement import Measurement, eos_token_ids, first_prompts
@@ -48,14 +48,14 @@ def outputs(rows: Rows) -> dict[tuple[str, int, str], list[int]]:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[int], int]]:
     """Arm, prompt and seed of every decoding, in order."""
     seen: list[tuple[str, list[int], int]] = []
-    original = measurement.generate
+    original = decoding.generate
 
     def generate(target: CausalLM, drafter: Any, rule: Any, prompt_ids: list[int], **options: Any) -> Any:
         arm = AUTOREGRESSIVE if isinstance(drafter, Autoregressive) else METHOD
         seen.append((arm, list(prompt_ids), options["rng"].initial_seed()))
         return original(target, drafter, rule, prompt_ids, **options)
 
-    monkeypatch.setattr(measurement, "generate", generate)
+    monkeypatch.setattr(decoding, "generate", generate)
     return seen
 
 

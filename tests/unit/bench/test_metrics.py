@@ -95,6 +95,52 @@ def test_acceptance_by_depth_counts_only_trees_that_reach_the_depth():
     assert list(found) == pytest.approx([3 / 4, 3 / 4, 1 / 3, 0, 0])
 
 
+BELOW_TARGET = pd.DataFrame(  # trees of up to 4 draft levels below first tokens of the target's
+    [
+        step("a", depth=5, accepted=1, length=1),
+        step("a", depth=5, accepted=5, length=5),
+        step("b", depth=2, accepted=2, length=2),
+        step("b", depth=4, accepted=3, length=3),
+    ]
+)
+
+
+def test_the_first_token_of_the_target_counts_neither_as_accepted_nor_as_a_level():
+    assert list(metrics.accepted_drafts(BELOW_TARGET, virtual=True)) == [0, 4, 1, 2]
+    assert list(metrics.drafted_levels(BELOW_TARGET, virtual=True)) == [4, 4, 1, 3]
+    assert metrics.alpha(BELOW_TARGET, 4, virtual=True) == pytest.approx(7 / 16)
+    assert metrics.alpha_drafted(BELOW_TARGET, virtual=True) == pytest.approx(7 / 12)
+    assert metrics.mal(BELOW_TARGET) == pytest.approx(1 + 4 * 7 / 16)
+
+
+def test_alpha_of_trees_below_the_last_token_by_hand():
+    static = pd.DataFrame([step(depth=4, accepted=accepted) for accepted in (0, 4, 1)])
+    assert metrics.alpha(static, 4) == metrics.alpha_drafted(static) == pytest.approx(5 / 12)
+    assert metrics.mal(static) == pytest.approx(1 + 4 * 5 / 12)
+
+
+def test_a_path_that_ends_in_eos_has_no_bonus_token():
+    ended = pd.DataFrame([step(depth=4, accepted=2, length=2), step(depth=4, accepted=2)])
+    assert metrics.alpha(ended, 4) == pytest.approx(4 / 8)
+    assert metrics.mal(ended) == pytest.approx(1 + 4 * 4 / 8 - 1 / 2)
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+def test_alpha_drafted_is_at_least_alpha_and_equal_where_no_tree_ends_early(virtual):
+    rng = np.random.default_rng(0)
+    depths = rng.integers(1, 6, size=200) + virtual
+    early = pd.DataFrame([step(depth=d, accepted=int(rng.integers(virtual, d + 1))) for d in depths])
+    assert metrics.alpha_drafted(early, virtual=virtual) > metrics.alpha(early, 5, virtual=virtual)
+    whole = early[early["depth"] == 5 + virtual]
+    assert metrics.alpha_drafted(whole, virtual=virtual) == pytest.approx(metrics.alpha(whole, 5, virtual=virtual))
+
+
+def test_without_draft_levels_there_is_no_alpha():
+    bare = pd.DataFrame([step(n=0, depth=0, accepted=0)] * 3)
+    assert math.isnan(metrics.alpha(bare, 0))
+    assert math.isnan(metrics.alpha_drafted(bare))
+
+
 def test_autoregressive_steps_draft_nothing():
     steps = pd.DataFrame([step(n=0, depth=0, expected=1.0, accepted=0)] * 3)
     assert metrics.mal(steps) == 1
@@ -172,9 +218,10 @@ def test_nothing_gives_nan_and_never_an_error(nothing):
         for metric in (
             *(metrics.mal, metrics.mal_kept, metrics.mal_prompt_mean, metrics.accepted_per_step),
             *(metrics.expected_acceptance, metrics.acceptance_rate_depth, metrics.acceptance_rate_node),
-            *(metrics.target_step_s, metrics.draft_forward_s),
+            *(metrics.target_step_s, metrics.draft_forward_s, metrics.alpha_drafted),
         )
     ]
+    numbers += [metrics.alpha(nothing, 4), metrics.alpha(nothing, 4, virtual=True)]
     numbers += [metrics.tokens_per_s(nothing, METHOD), metrics.tokens_per_s_with_prefill(nothing, METHOD)]
     numbers += [metrics.cost_ratio(nothing, nothing), metrics.calibration(nothing).gap, *metrics.phase_times(nothing)]
     assert all(math.isnan(number) for number in numbers)

@@ -1,19 +1,25 @@
-"""ROUGE of answers: values by hand, which answers have them, and what is refused."""
+"""Quality of answers: ROUGE and log-likelihood by hand, which answers have them, and the answers as texts."""
 
 import json
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
+import torch
 from cells import cell, execute, word_pair
 
 from bench.cell import Runtime
-from bench.datasets import Conversation, DatasetError
+from bench.datasets import Conversation
+from bench.decoding import Decoding
 from bench.instrument_records import QualityRow
 from bench.measurement import Measurement
-from bench.quality import check_references, quality_rows, rouge
+from bench.quality import log_likelihoods, quality_rows, reference_of, rouge
 from bench.records import AUTOREGRESSIVE, METHOD
 from bench.rows import Rows
-from bench.store import Store, load
+from bench.second_pass import SecondPass
+from bench.store import load
+from specdec_core import Sampling, generate
+from specdec_core.drafters import Autoregressive
+from specdec_core.verifiers import TargetSample
 
 MAT = "The cats sat on the mat."
 SHORT = ("drafter=chain4", "limit=2", "decoding.max_new_tokens=30", "runtime.warmup_conversations=0")
@@ -60,18 +66,55 @@ def test_both_arms_are_scored_on_the_first_turn_alone():
 def test_lists_of_references_are_no_answers(dataset):
     spec = cell(f"dataset={dataset}", "drafter=chain4").dataset
     talk = Conversation("talk", ("x",), reference='["one", "two"]')
-    (row,) = quality_rows("run", talk, 0, {METHOD: "one"}, spec)
-    assert row.rouge1 is None
-    with pytest.raises(DatasetError, match=f"record_quality=true needs answers .* dataset {dataset} has none"):
-        check_references(spec, [talk])
+    (row,) = quality_rows("run", talk, 0, {METHOD: "one"}, spec, greedy="one")
+    assert (row.rouge1, row.greedy_rouge1, row.greedy_rouge_l) == (None, 1, 1)
 
 
-def test_one_reference_is_enough():
-    spec = cell("dataset=gsm8k", "drafter=chain4").dataset
-    talks = [Conversation("a", ("x",)), Conversation("b", ("x",), reference="7")]
-    check_references(spec, talks)
-    with pytest.raises(DatasetError, match=r"none among its 1 conversations; take one .* such as xsum"):
-        check_references(spec, talks[:1])
+def test_answers_are_set_against_the_greedy_one_on_every_turn():
+    spec = cell("dataset=alpaca", "drafter=chain4").dataset
+    talk = Conversation("talk", ("x", "y"))
+    (row,) = quality_rows("run", talk, 1, {METHOD: "On a mat the cat is"}, spec, greedy=MAT, log_likelihoods={})
+    assert (row.rouge1, row.greedy_rouge1, row.greedy_rouge2, row.greedy_rouge_l, row.log_likelihood) == (
+        None, pytest.approx(4 / 6), pytest.approx(1 / 5), pytest.approx(2 / 6), None,
+    )  # fmt: skip
+    (row,) = quality_rows("run", talk, 1, {METHOD: "x"}, spec, greedy="", log_likelihoods={METHOD: -1.5})
+    assert (row.greedy_rouge1, row.log_likelihood) == (None, -1.5)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "reference", "found"),
+    [
+        ("mt_bench", '["4", " "]', ["4", None, None]),
+        ("mt_bench", '["4", "5"]', ["4", "5", None]),
+        ("mt_bench", '"4"', [None] * 3),
+        ("mt_bench", "4, surely", ["4, surely", None, None]),
+        ("mt_bench", None, [None] * 3),
+        ("triviaqa", "Mars | The red planet", ["Mars | The red planet", None, None]),
+        ("alpaca", "4", ["4", None, None]),
+    ],
+)
+def test_references_for_readers(adapter, reference, found):
+    spec = replace(cell("dataset=alpaca", "drafter=chain4").dataset, adapter=adapter)
+    talk = Conversation("talk", ("x", "y", "z"), reference=reference)
+    assert [reference_of(talk, turn, spec) for turn in range(3)] == found
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_p=0.5), Sampling(0.0)])
+def test_log_likelihood_is_that_of_a_plain_forward(sampling):
+    """Against the stock model's own forward over prompt and answer, token by token."""
+    pair, prompt = word_pair(), [3, 1, 4]
+    outputs = {METHOD: [5, 9, 2, 6], AUTOREGRESSIVE: [7], "none": []}
+    found = log_likelihoods(pair.target, prompt, outputs, sampling)
+    for arm in (METHOD, AUTOREGRESSIVE):
+        tokens = torch.tensor([[*prompt, *outputs[arm]]])
+        with torch.inference_mode():
+            logits = pair.target.model(tokens).logits[0].double() / (sampling.temperature or 1.0)
+        each = [
+            float(logits[len(prompt) + place - 1].log_softmax(-1)[token]) for place, token in enumerate(outputs[arm])
+        ]
+        assert found[arm] == pytest.approx(sum(each) / len(each), abs=1e-5)
+    assert found["none"] is None
+    assert found[METHOD] != pytest.approx(found[AUTOREGRESSIVE], abs=1e-3)
 
 
 def test_rows_are_of_the_texts_that_were_decoded():
@@ -102,6 +145,80 @@ def test_a_run_with_references_and_one_without(tmp_path):
     assert quality.loc["a", ["rouge1", "rouge2", "rouge_l"]].notna().all(axis=None)
     assert quality.loc["b", ["rouge1", "rouge2", "rouge_l"]].isna().all(axis=None)
     assert quality.loc[("a", METHOD)].equals(quality.loc[("a", AUTOREGRESSIVE)]), "greedy outputs are the same"
-    assert execute(Path(tmp_path / "mini"), *SHORT, "dataset=mini", "record_quality=true") == "failed"
-    (row,) = Store(tmp_path / "mini", "default").read("runs").itertuples()
-    assert row.error.startswith("record_quality=true needs answers to compare with, and dataset mini has none")
+    found = quality[["log_likelihood", "greedy_rouge1"]]
+    assert found.notna().all(axis=None)
+    assert (quality["greedy_rouge1"] == 1).all(), "at temperature 0 both are the greedy answer"
+
+
+def test_the_log_likelihood_and_the_greedy_answer_are_the_cells(monkeypatch):
+    """Sampled arms against a greedy decoding of the same prompt, and the log-likelihood of their own tokens."""
+    pair, rows = word_pair(), Rows()
+    made = cell("drafter=chain4", temperature=0.8)
+    Measurement(made, pair, rows, Runtime(record_quality=True)).run(Conversation("talk", ("w3 w1 w4", "w1 w5")))
+    outputs = {(row.turn, row.arm): row for row in rows.prompts}
+    assert len(rows.quality) == 4
+    for row in rows.quality:
+        prompt = [3, 1, 4] if row.turn == 0 else [3, 1, 4, *outputs[0, METHOD].output_ids, 1, 5]
+        own = outputs[row.turn, row.arm].output_ids
+        greedy = generate(pair.target, Autoregressive(), TargetSample(), prompt, max_new_tokens=12).tokens
+        expected = rouge(pair.tokenizer.decode(greedy), pair.tokenizer.decode(own))
+        assert row.greedy_rouge_l == pytest.approx(expected["rouge_l"])
+        law = log_likelihoods(pair.target, prompt, {"own": own}, Sampling(0.8))
+        assert row.log_likelihood == pytest.approx(law["own"], abs=1e-6)
+
+
+def test_a_dataset_without_references_has_the_other_columns(tmp_path):
+    assert execute(tmp_path, *SHORT, "dataset=mini", "record_quality=true", "record_answers=true") == "ok"
+    found = load(tmp_path, "default")
+    assert found.quality["rouge1"].isna().all()
+    assert found.quality[["greedy_rouge_l", "log_likelihood"]].notna().all(axis=None)
+    assert len(found.answers) == len(found.quality) == 8, "two turns in two arms"
+    assert found.answers["question"].str.len().min() > 0
+
+
+def test_the_targets_conversation_is_its_own():
+    """Its second answer follows its first, not the method's."""
+    pair, rows = word_pair(), Rows()
+    talk = Conversation("talk", ("w3 w1 w4", "w1 w5"), reference='["w1", "w2"]')
+    made = cell("drafter=chain4", temperature=0.8, dataset={"adapter": "mt_bench"})
+    measurement = Measurement(made, pair, rows, Runtime(record_answers=True))
+    measurement.run(talk)
+    answers = {(row.turn, row.arm): row for row in rows.answers}
+    decoded = {(row.turn, row.arm): pair.tokenizer.decode(row.output_ids) for row in rows.prompts}
+    assert len(answers) == 4
+    assert [answers[turn, METHOD].answer for turn in (0, 1)] == [decoded[turn, METHOD] for turn in (0, 1)]
+    assert answers[0, AUTOREGRESSIVE].answer == decoded[0, AUTOREGRESSIVE] != decoded[0, METHOD]
+    alone = measurement.decoding.turn(talk, 1, [decoded[0, AUTOREGRESSIVE]])
+    expected = measurement.decoding.text(measurement.decoding.decode(alone, AUTOREGRESSIVE))
+    assert answers[1, AUTOREGRESSIVE].answer == expected != decoded[1, AUTOREGRESSIVE]
+    assert [(row.question, row.reference) for row in rows.answers if row.arm == METHOD] == [
+        ("w3 w1 w4", "w1"),
+        ("w1 w5", "w2"),
+    ]
+    single = Rows()
+    Measurement(made, pair, single, Runtime(record_answers=True, baseline=False)).run(talk)
+    assert {row.arm for row in single.answers} == {METHOD}
+
+
+def test_greedy_arms_that_agree_are_not_decoded_again(monkeypatch):
+    """The target's conversation is then the method's."""
+    seen: list[str] = []
+    original = Decoding.decode
+    monkeypatch.setattr(
+        Decoding, "decode", lambda self, turn, arm, *a, **o: seen.append(arm) or original(self, turn, arm, *a, **o)
+    )
+    rows = Rows()
+    Measurement(cell("drafter=chain4"), word_pair(), rows, Runtime(record_answers=True)).run(
+        Conversation("talk", ("w3 w1 w4", "w1 w5"))
+    )
+    assert sorted(seen) == [AUTOREGRESSIVE] * 2 + [METHOD] * 2
+    assert len(rows.answers) == 4
+
+
+def test_a_target_that_runs_out_of_room_has_no_later_answer():
+    """Its own first answer may be longer than the method's: the prompt of the next turn then does not fit."""
+    rows = Rows()
+    pass_two = SecondPass(Decoding(cell("drafter=chain4"), word_pair(), Runtime(record_answers=True)), rows)
+    long = " ".join(["w9"] * 300)
+    pass_two.answers(Conversation("talk", ("w3", "w1")), ["w5", "w6"], [long, "w7"])
+    assert [(row.turn, row.arm) for row in rows.answers] == [(0, METHOD), (0, AUTOREGRESSIVE), (1, METHOD)]

@@ -8,13 +8,13 @@ import pytest
 import torch
 from cells import cell, execute, word_pair
 
-from bench import measurement
+from bench import decoding, variation
 from bench.cell import Runtime
 from bench.datasets import Conversation
 from bench.measurement import Measurement
 from bench.rows import Rows
 from bench.store import Store, load
-from bench.variation import VariationRecorder
+from bench.variation import DrawnVariation, VariationRecorder
 from specdec_core import Sampling, TokenTree, Verdict, generate
 from specdec_core.drafters import TokenGraph
 from specdec_core.models import ModelOutput, Pair
@@ -89,6 +89,7 @@ def test_a_virtual_roots_law_is_the_targets():
     tree = TokenTree.root_only(0, torch.device("cpu"))
     recorder(tree, ModelOutput(torch.full((1, 3), torch.nan), None, known), Verdict(torch.tensor([0]), (), 1))
     assert recorder.rows[0].total_variation == pytest.approx(0.5)
+    assert (recorder.rows[0].num_trees, recorder.rows[0].noise) == (1, 0)
 
 
 def test_every_step_has_a_row_and_decodes_as_before(pair):
@@ -104,8 +105,8 @@ def test_every_step_has_a_row_and_decodes_as_before(pair):
 
 def test_rules_that_give_no_account_cost_no_pass(pair, monkeypatch):
     decoded: list[object] = []
-    original = measurement.generate
-    monkeypatch.setattr(measurement, "generate", lambda *a, **o: decoded.append(o["watch"]) or original(*a, **o))
+    original = decoding.generate
+    monkeypatch.setattr(decoding, "generate", lambda *a, **o: decoded.append(o["watch"]) or original(*a, **o))
     assert measured(pair, "drafter=gsd", "verifier=target_sample", record_variation=True).variation == []
     assert decoded == [None] * 4
     decoded.clear()
@@ -142,3 +143,57 @@ def test_the_draft_that_is_the_target_is_still_off(pair):
     same = replace(pair, draft=word_pair().target)
     rows = measured(same, *LOSSY, "drafter.theta_sib=0", "drafter.draft_temperature=0.8", record_variation=True)
     assert max(row.total_variation for row in rows.variation) > 0.05
+
+
+TARGET_INIT = ("drafter=ti_mcsd", "decoding=t07", "drafter.widths=[2,2,1]")
+
+
+@pytest.mark.parametrize("rule", ["independent_longest", "longest_subtree"])
+def test_trees_from_the_targets_law_are_drawn_many_times_for_the_first_step(pair, rule, monkeypatch):
+    monkeypatch.setattr(variation, "TREES", 12)
+    asked = (*TARGET_INIT, f"verifier={rule}")
+    plain, rows = measured(pair, *asked), measured(pair, *asked, record_variation=True)
+    assert [(row.turn, row.step, row.num_trees) for row in rows.variation] == [(0, 0, 12), (1, 0, 12)]
+    assert all(0 < row.noise < 1 and 0 <= row.total_variation < 1 for row in rows.variation)
+    assert [row.output_ids for row in rows.prompts] == [row.output_ids for row in plain.prompts]
+    assert rows.variation == measured(pair, *asked, record_variation=True).variation, "the seeds are its own"
+
+
+def test_with_one_first_token_there_is_none(pair):
+    one = ("drafter.widths=[1,2,1]", "verifier=independent_longest")
+    rows = measured(pair, *TARGET_INIT[:2], *one, record_variation=True).variation
+    assert [(row.num_trees, row.noise) for row in rows] == [(1, 0), (1, 0)]
+    assert [row.total_variation for row in rows] == pytest.approx([0, 0], abs=1e-12)
+
+
+def test_at_temperature_0_trees_are_not_drawn_and_every_step_has_a_row(pair):
+    asked = ("drafter=ti_mcsd", "decoding=greedy", "drafter.widths=[3,2,1]", "verifier=independent_longest")
+    rows = Rows()
+    Measurement(cell(*asked, new=20), pair, rows, Runtime(record_variation=True)).run(TALK)
+    assert [(row.turn, row.step) for row in rows.variation] == [(step.turn, step.step) for step in rows.steps]
+    assert {row.total_variation for row in rows.variation} <= {0.0, 1.0}
+    assert {(row.num_trees, row.noise) for row in rows.variation} == {(1, 0.0)}
+    ranks = [row.accepted_ranks[0] for row in rows.steps]
+    # the first of the first tokens is the target's best
+    assert [row.total_variation for row in rows.variation] == [float(rank > 0) for rank in ranks]
+    assert max(ranks) > 0
+
+
+def test_the_noise_is_what_a_rule_that_keeps_the_law_would_show():
+    """A second draw that is as likely as the first: the law is the target's, and no tree tells so."""
+    vocab, rng, found = 8, torch.Generator().manual_seed(0), []
+    target = ModelOutput(torch.zeros(3, vocab), None, torch.full((vocab,), 1 / vocab))
+
+    def second(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> torch.Tensor:
+        return torch.nn.functional.one_hot(tree.tokens[2], vocab).double()
+
+    for _ in range(200):
+        drawn = DrawnVariation(second, Sampling(1.0))
+        while not drawn.done:
+            first, other = torch.randperm(vocab, generator=rng)[:2].tolist()
+            tree = TokenTree(torch.tensor([0, first, other]), torch.tensor([-1, 0, 0]), torch.ones(3))
+            drawn(tree, target, Verdict(torch.tensor([0, 1]), (first,), None, target.root_probs))
+        found.append(drawn.row("run", "talk", 0))
+    shown, noise = (sum(getattr(row, name) for row in found) / len(found) for name in ("total_variation", "noise"))
+    assert 0.05 < noise < 0.3
+    assert shown == pytest.approx(noise, rel=0.05)
