@@ -70,6 +70,32 @@ def acceptance_rate_node(steps: pd.DataFrame) -> float:
     return _ratio(_sum(steps, "num_accepted"), _sum(steps, "num_drafted"))
 
 
+def accepted_drafts(steps: pd.DataFrame, *, virtual: bool = False) -> pd.Series:
+    """Accepted tokens of the draft in every step, m. `virtual`: the first accepted token is the target's own."""
+    return _column(steps, "num_accepted") - int(virtual)
+
+
+def drafted_levels(steps: pd.DataFrame, *, virtual: bool = False) -> pd.Series:
+    """Levels of every step's tree that the draft added. `virtual`: the first level is the target's own."""
+    return _column(steps, "depth") - int(virtual)
+
+
+def alpha(steps: pd.DataFrame, levels: int, *, virtual: bool = False) -> float:
+    """Acceptance rate of improved MCSD: accepted draft tokens / (steps x `levels`), the most that the draft may add.
+
+    MAL = 1 + alpha x levels, but for paths that end in EOS, which have no bonus token. nan without levels. Source: Lu
+    et al. (2024), Tables 2 to 4: longest accepted draft length / maximum draft length, the target's first token
+    excluded.
+    """
+    return _ratio(float(accepted_drafts(steps, virtual=virtual).sum()), len(steps) * levels)
+
+
+def alpha_drafted(steps: pd.DataFrame, *, virtual: bool = False) -> float:
+    """Accepted draft tokens / draft levels that were there: `alpha` for static trees, above it for what ends early."""
+    levels = drafted_levels(steps, virtual=virtual)
+    return _ratio(float(accepted_drafts(steps, virtual=virtual).sum()), float(levels.sum()))
+
+
 def acceptance_by_depth(steps: pd.DataFrame) -> pd.Series:
     """Share of steps that accepted at least d tokens, of those whose tree reaches depth d; index d = 1, 2, ..."""
     deepest = 0 if steps.empty else int(steps["depth"].max())
@@ -151,6 +177,10 @@ def _ok(prompts: pd.DataFrame, arm: str) -> pd.DataFrame:
 
 def _sum(frame: pd.DataFrame, column: str) -> float:
     return 0.0 if frame.empty else float(frame[column].sum())
+
+
+def _column(frame: pd.DataFrame, column: str) -> pd.Series:
+    return pd.Series(dtype="int64") if frame.empty else frame[column]
 
 
 def _ratio(numerator: float, denominator: float) -> float:

@@ -138,8 +138,7 @@ def load(root: Path, experiment: str, pair: str | None = None, dataset: str | No
     store = Store(root, experiment)
     latency = _where(store.read("latency"), pair=pair)
     runs, acceptance, growth, decisions = (
-        _where(store.read(table), pair=pair, dataset=dataset)
-        for table in ("runs", "acceptance", "growth", "decisions")
+        _where(store.read(table), pair=pair, dataset=dataset) for table in ("runs", "acceptance", "growth", "decisions")
     )
     runs = runs.sort_values("created_utc", kind="stable").fillna({"node_order": "creation", "ignore_eos": False})
     runs = runs.drop_duplicates(list(CELL), keep="last", ignore_index=True)

@@ -34,6 +34,15 @@ from bench.report.gsd.operations import operations
 from bench.report.gsd.quality import quality_table
 from bench.report.gsd.recurrence import recurrence
 from bench.report.gsd.story import story
+from bench.report.improving_mcsd.acceptance import LAYOUTS as MCSD
+from bench.report.improving_mcsd.acceptance import acceptance_table
+from bench.report.improving_mcsd.bars import LAYOUTS as MCSD_BARS
+from bench.report.improving_mcsd.bars import speedup_bars
+from bench.report.improving_mcsd.by_width import by_width
+from bench.report.improving_mcsd.decisions import with_decisions
+from bench.report.improving_mcsd.heat_map import heat_map
+from bench.report.improving_mcsd.quality import answers_table
+from bench.report.improving_mcsd.scores import scores
 from bench.report.opt_tree.comparison import dataset_table, paper_table
 from bench.report.outputs import NoResultsError, Output
 from bench.report.sequoia.by_rule import speedup_by_temperature
@@ -52,7 +61,8 @@ Builder = Callable[[Any], list[Output]]
 def read_results(folder: Path, pair: str | None) -> store.Results:
     """The tables in an experiment's folder; NoResultsError if nothing was measured there."""
     results = store.load(folder.parent, folder.name, pair=pair)
-    if all(table.empty for table in (results.runs, results.latency, results.acceptance, results.attention)):
+    measured = (results.runs, results.latency, results.acceptance, results.attention, results.decisions)
+    if all(table.empty for table in measured):
         raise NoResultsError(f"there are none in {folder}")
     return results
 
@@ -110,6 +120,13 @@ ARTIFACTS: dict[str, Artifact] = {
     **{f"gsd/{name}": Artifact(partial(ablation, name)) for name in ABLATIONS},
     "gsd/fig6": Artifact(story, read_case_study),
     **{f"gsd/{name}": Artifact(partial(child_ranks, name)) for name in GROUPINGS},
+    "improving_mcsd/table1": Artifact(partial(answers_table, "table1")),
+    "improving_mcsd/fig4": Artifact(partial(heat_map, "fig4")),
+    "improving_mcsd/fig6": Artifact(partial(by_width, "fig6")),
+    "improving_mcsd/fig7": Artifact(partial(scores, "fig7")),
+    "improving_mcsd/fig8": Artifact(partial(with_decisions, "fig8")),
+    **{f"improving_mcsd/{name}": Artifact(partial(speedup_bars, layout)) for name, layout in MCSD_BARS.items()},
+    **{f"improving_mcsd/{name}": Artifact(partial(acceptance_table, name, layout)) for name, layout in MCSD.items()},
     **{f"bench/{name}": Artifact(partial(dataset_table, name)) for name in DATASETS},
     "smoke": Artifact(smoke.smoke),
 }

@@ -62,3 +62,16 @@ VARIATION = (
     "drafted tree, mean over steps, in brackets the 95% interval; not for lossless rules, which keep that law, nor for "
     "drawn trees: over those only its mean is a law"
 )
+# of improved MCSD, from bench/metrics.py
+ALPHA = (
+    "accepted draft tokens / (steps x draft levels at most): the target's own first token and level are left out; in "
+    "brackets the 95% interval (bootstrap over conversations). MAL = 1 + alpha x levels, but for paths that end in EOS"
+)
+ALPHA_DRAFTED = (
+    "accepted draft tokens / draft levels that were there: alpha where the tree never ends early, else above it; in "
+    "brackets the 95% interval"
+)
+ACCEPTED_DEPTH = "accepted tokens / depth of the tree, both with the target's own first token and level"
+ACCEPTED_NODE = "accepted tokens / nodes of the tree, both with the target's own first tokens"
+DRAFT_NODES = "nodes that the draft adds to a tree, mean over steps"
+VERIFIED_ROWS = "tokens in the target's forward, mean over steps: the tree, and the last token where it is the root"

@@ -1,0 +1,181 @@
+"""What became of the answers of one method in one block: grades of a judge, and what is measured without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from bench import stats
+from bench.records import AUTOREGRESSIVE, METHOD
+from bench.report.blocks import Block
+from bench.report.improving_mcsd.methods import Method
+from bench.report.improving_mcsd.settings import LOSSY_RULE
+from bench.report.speedups.arms import params_of
+from bench.report.speedups.settings import drafted, who
+from bench.stats import Interval
+from bench.store import Results
+
+_TURN = ["prompt_id", "turn"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A model and the wording that it was asked in."""
+
+    model: str
+    prompts: str
+
+    def __str__(self) -> str:
+        return f"{self.model} (prompts {self.prompts})"
+
+
+def judges(results: Results) -> list[Judge]:
+    """Those that graded answers, the one with the most grades first."""
+    graded = results.judgements.dropna(subset=["score"])
+    counts = graded.groupby(["judge", "prompt_version"]).size().sort_values(ascending=False, kind="stable")
+    return [Judge(str(model), str(prompts)) for model, prompts in counts.index]
+
+
+@dataclass(frozen=True)
+class Graded:
+    """One row of a block: the answers of a method's run, or without a method those of the target alone."""
+
+    method: Method | None
+    block: Block | None
+    judge: Judge | None
+
+    @cached_property
+    def run(self) -> pd.Series | None:
+        """The method's run, however it ended; None for the target alone and where there is none."""
+        return self.method.chosen(self.block) if self.method and self.block is not None else None
+
+    @property
+    def failure(self) -> str:
+        """How the run ended if it did not end well."""
+        return "" if self.run is None or self.run["status"] == "ok" else str(self.run["status"])
+
+    @cached_property
+    def run_ids(self) -> list[str]:
+        """The runs whose rows count: the method's own; for the target alone all of the block, whose answers are its."""
+        if self.block is None or self.failure:
+            return []
+        if self.method is None:
+            return [str(run["run_id"]) for run in self.block.ok]
+        return [] if self.run is None else [str(self.run["run_id"])]
+
+    @property
+    def arm(self) -> str:
+        """Of the rows that count."""
+        return AUTOREGRESSIVE if self.method is None else METHOD
+
+    @cached_property
+    def score(self) -> Interval | None:
+        """Mean grade over turns, conversations resampled."""
+        return _mean(_per_turn(self._grades(self.arm), "score"), "score")
+
+    @cached_property
+    def score_difference(self) -> Interval | None:
+        """Its grade less that of the target alone on the same turn of the same conversation."""
+        return None if self.method is None else _difference(self._grades(METHOD), self._grades(AUTOREGRESSIVE), "score")
+
+    @cached_property
+    def judged(self) -> tuple[int, int]:
+        """Turns with a grade, of all whose answers were recorded."""
+        answers = _of(self.block.results.answers, self.run_ids, self.arm) if self.block is not None else pd.DataFrame()
+        return len(_per_turn(self._grades(self.arm), "score")), len(_per_turn(answers, None))
+
+    def quality(self, column: str, arm: str | None = None) -> Interval | None:
+        """Mean over turns of a column of `quality`, of this row's arm or of another's of its run."""
+        return _mean(_per_turn(self._quality(arm or self.arm), column), column)
+
+    def difference(self, column: str) -> Interval | None:
+        """A column of `quality` less that of the target alone for the same prompt."""
+        return (
+            None if self.method is None else _difference(self._quality(METHOD), self._quality(AUTOREGRESSIVE), column)
+        )
+
+    def variation(self, column: str = "total_variation") -> Interval | None:
+        """Mean over rows of a column of `variation`."""
+        if self.block is None or self.method is None:
+            return None
+        rows = self.block.results.variation
+        return _mean(rows[rows["run_id"].isin(self.run_ids)], column)
+
+    def _grades(self, arm: str) -> pd.DataFrame:
+        if self.block is None or self.judge is None:
+            return pd.DataFrame()
+        rows = _of(self.block.results.judgements, self.run_ids, arm).dropna(subset=["score"])
+        return rows[(rows["judge"] == self.judge.model) & (rows["prompt_version"] == self.judge.prompts)]
+
+    def _quality(self, arm: str) -> pd.DataFrame:
+        return pd.DataFrame() if self.block is None else _of(self.block.results.quality, self.run_ids, arm)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A draft: its block and the paper's rows, one of which may be missing."""
+
+    target: str
+    draft: str
+    block: Block | None
+    paper: pd.DataFrame
+    alone: float | None  # the paper's score of the target
+
+    def published(self, method: Method | None, metric: str) -> float | None:
+        """The paper's number; none of rules that it does not have."""
+        if method is None:
+            return self.alone if metric == "mt_bench_score" else None
+        if method.rule != LOSSY_RULE:
+            return None
+        rows = self.paper[self.paper["metric"] == metric]
+        wanted = str(method.given["widths"][0])
+        found = [params_of(text).get("target_init_width") == wanted for text in rows["params"]]
+        values = rows["value"][found]
+        return float(values.iloc[0]) if len(values) else None
+
+
+def columns_of(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[Column]:
+    """The drafts that were run, then those of the paper that were not."""
+    printed, taken = drafted(paper), set[tuple[str, str]]()
+    own = paper[paper["method"] == AUTOREGRESSIVE]
+    scores = {str(target): float(value) for target, value in zip(own["target"], own["value"], strict=True)}
+    names = [who(block)["Draft"] for block in found]
+    for place, block in enumerate(found):
+        target, draft = block.published_as or ("", "")
+        same = bool(block.first["dataset"] == "mt_bench")
+        rows = printed[(printed["target"] == target) & (printed["draft"] == draft) & same]
+        words = names[place] if names.count(names[place]) == 1 else f"{names[place]}, {block.mark or place + 1}"
+        taken.add((target, draft))
+        yield Column(who(block)["Target"], words, block, rows, scores.get(target) if same else None)
+    for models, rows in printed.groupby(["target", "draft"], sort=False):
+        target, draft = map(str, models)
+        if (target, draft) not in taken:
+            yield Column(target, draft, None, rows, scores.get(target))
+
+
+def _of(rows: pd.DataFrame, run_ids: Sequence[str], arm: str) -> pd.DataFrame:
+    return rows[rows["run_id"].isin(list(run_ids)) & (rows["arm"] == arm)]
+
+
+def _per_turn(rows: pd.DataFrame, column: str | None) -> pd.DataFrame:
+    """A row per turn: several runs have the same answers of the target alone, or as good ones."""
+    if rows.empty:
+        return pd.DataFrame()
+    if column is None:
+        return rows.drop_duplicates(_TURN)
+    return rows.dropna(subset=[column]).groupby(_TURN)[[column]].mean().reset_index()
+
+
+def _mean(rows: pd.DataFrame, column: str) -> Interval | None:
+    known = rows.dropna(subset=[column]) if len(rows) else rows
+    return stats.ratio_of_sums(known, column) if len(known) else None
+
+
+def _difference(mine: pd.DataFrame, plain: pd.DataFrame, column: str) -> Interval | None:
+    if mine.empty or plain.empty:
+        return None
+    both = mine.merge(plain, on=["run_id", *_TURN], suffixes=("", "_plain"), validate="one_to_one")
+    return _mean(both.assign(difference=both[column] - both[f"{column}_plain"]), "difference")

@@ -1,0 +1,103 @@
+"""Runs of target-initialised trees that differ in two of their widths alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+
+from bench.report.blocks import Block, drafter_params
+from bench.report.improving_mcsd.gains import Side, ahead, gain
+from bench.report.improving_mcsd.rates import alpha
+from bench.report.improving_mcsd.settings import lossy_mark
+from bench.report.measured import Measured, measure
+from bench.stats import Interval
+
+BEST, LEVEL, BEHIND, AHEAD = "best", "level", "behind", "ahead"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The run of one tree; it may have failed."""
+
+    block: Block
+    run: pd.Series
+
+    @property
+    def run_id(self) -> str:
+        """The run's."""
+        return str(self.run["run_id"])
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Children per node, from the first level on."""
+        return tuple(drafter_params(self.run)["widths"])
+
+    @property
+    def swept(self) -> tuple[int, int]:
+        """Those of the first two draft levels, a and b."""
+        return self.widths[1], self.widths[2]
+
+    @cached_property
+    def measured(self) -> Measured:
+        """What was measured, with intervals."""
+        return measure(self.block, self.run)
+
+    @cached_property
+    def alpha(self) -> Interval | None:
+        """The paper's acceptance rate; None of a run that did not end well."""
+        return alpha(self.block, self.run) if self.run["status"] == "ok" else None
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """Its decoding steps."""
+        return self.block.steps(self.run_id)
+
+    @property
+    def nodes(self) -> float | None:
+        """Verified nodes a step, first tokens counted; None without a step."""
+        return float(self.steps["num_drafted"].mean()) if len(self.steps) else None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The cells of a block, by a and b, whose other widths and rule are the same."""
+
+    block: Block
+    name: str
+    cells: dict[tuple[int, int], Cell]
+
+    @cached_property
+    def best(self) -> Cell | None:
+        """The cell with most tokens/s; None where no cell has any."""
+        ran = [cell for cell in self.cells.values() if cell.measured.tokens_per_s]
+        return max(ran, key=lambda cell: cell.measured.rank, default=None)
+
+    @cached_property
+    def standings(self) -> dict[tuple[int, int], str | None]:
+        """How every cell stands against the best one: by the ratio of speedups, with its interval."""
+        return {key: self._standing(cell) for key, cell in self.cells.items()}
+
+    def _standing(self, cell: Cell) -> str | None:
+        if cell is self.best or self.best is None:
+            return BEST if cell is self.best else None
+        if cell.run["status"] != "ok":
+            return None
+        return ahead(gain([(Side(self.block, cell.run_id), Side(self.block, self.best.run_id))]), AHEAD, BEHIND, LEVEL)
+
+
+def grids(block: Block) -> Iterator[Grid]:
+    """The grids of a block, one for every rule and every choice of the widths that are not swept."""
+    rules = block.runs["verifier"].nunique()
+    found: dict[str, dict[tuple[int, int], Cell]] = {}
+    for _, run in block.runs.iterrows():
+        widths = drafter_params(run).get("widths", ())
+        if len(widths) > 2:
+            shape = ", ".join(map(str, [widths[0], "a", "b", *widths[3:]]))
+            rule = f", {run['verifier']}" if rules > 1 else ""
+            name = f"{block.name}, ({shape}){rule}{lossy_mark(run)}"
+            found.setdefault(name, {})[widths[1], widths[2]] = Cell(block, run)
+    for name, cells in found.items():
+        yield Grid(block, name, dict(sorted(cells.items())))

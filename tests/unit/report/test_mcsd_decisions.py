@@ -1,0 +1,161 @@
+"""Improved MCSD's Figure 8: what a decision model costs and brings, against plain numpy and by its words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from drawn import labels, lines, row_of
+from matplotlib.axes import Axes
+from mcsd_figure_fills import HIDDEN, LARGE, LLAMA, TOPK, fill_fig8, fork
+
+from bench.report.artifacts import ARTIFACTS
+from bench.report.figures import style
+from bench.report.improving_mcsd.gains import ahead
+from bench.report.outputs import NoResultsError, write_all
+from bench.report.tables import ABSENT, Table
+from bench.stats import Interval
+
+PHASES = ["draft_s", "tree_s", "score_s", "judge_s", "commit_s"]
+
+
+def build(cells) -> tuple[list[Axes], Table]:
+    figure, table = ARTIFACTS["improving_mcsd/fig8"].build(cells.load())
+    assert isinstance(figure, style.Figure)
+    assert isinstance(table, Table)
+    assert figure.runs == table.runs
+    return figure.canvas.axes, table
+
+
+def speeds(prompts: pd.DataFrame, run_id: str, draws: np.ndarray) -> np.ndarray:
+    """Speedups over conversations that are drawn so often: one for every row of `draws`."""
+    rows = prompts[prompts["run_id"] == run_id]
+    per_token = {}
+    for arm, group in rows.groupby("arm"):
+        sums = group.groupby("prompt_id")[["decode_s", "num_decoded_tokens"]].sum().sort_index().to_numpy(dtype=float)
+        seconds, tokens = (draws @ sums).T
+        per_token[arm] = seconds / tokens
+    return per_token["autoregressive"] / per_token["method"]
+
+
+def test_both_acceptance_rates_and_the_decision_models_share(cells) -> None:
+    runs = fill_fig8(cells)
+    axes, table = build(cells)
+    results = cells.load()
+    kinds = ["none", "hidden", "topk"]
+    for (kind, width), run_id in runs.items():
+        steps, row = results.steps[results.steps["run_id"] == run_id], row_of(table, run_id)
+        accepted, levels = (steps["num_accepted"] - 1).sum(), steps["depth"] - 1
+        highest, drafted = accepted / (5 * len(steps)), accepted / levels.sum()
+        assert row["alpha_max"].startswith(f"{highest:.3f} [")
+        assert row["alpha_drafted"].startswith(f"{drafted:.3f} [")
+        assert row["draft levels"] == f"{levels.mean():.2f}"
+        look = {"color": style.COLOURS[kinds.index(kind)]}
+        drawn = [dict(line) for line in (lines(axes[0], linestyle=dash, **look)[0] for dash in ("-", "--"))]
+        assert [line[width] for line in drawn] == [pytest.approx(highest), pytest.approx(drafted)]
+        if kind == "none":
+            assert highest == drafted
+            assert row[["calls", "decision time", "with / without"]].tolist() == [ABSENT] * 3
+        else:
+            assert highest < drafted
+            assert row["calls"] == f"{steps['decision_calls'].astype(float).mean():.2f}"
+            share = steps["decision_s"].astype(float).sum() / steps[PHASES].sum().sum()
+            assert row["decision time"] == f"{share * 100:.1f}%"
+    assert table.frame["Decision"].tolist() == ["no decision model"] * 3 + ["hidden"] * 3 + ["topk"] * 3
+    assert labels(axes[1]) == ["no decision model", "hidden", "topk"]
+    assert labels(axes[0])[2:4] == ["alpha_max, hidden", "alpha_drafted, hidden"]
+
+
+def test_speeds_are_compared_over_the_conversations_of_both(cells) -> None:
+    runs = fill_fig8(cells)
+    _, table = build(cells)
+    prompts = cells.load().prompts
+    count = prompts["prompt_id"].nunique()
+    draws = np.random.default_rng(0).multinomial(count, [1 / count] * count, size=1000)
+    for width, word in ((1, "faster"), (12, "slower")):
+        value, *values = (
+            speeds(prompts, runs["hidden", width], times) / speeds(prompts, runs["none", width], times)
+            for times in (np.ones((1, count)), draws)
+        )
+        low, high = np.quantile(values, [0.025, 0.975])
+        found = row_of(table, runs["hidden", width])["with / without"]
+        assert found == f"{value[0]:.3f} [{low:.3f}, {high:.3f}] ({word})"
+
+
+def test_a_conversation_of_one_run_alone_does_not_count(cells) -> None:
+    first, other = (fork(cells, 4, chance=0.5, params={"decision": kind}) for kind in (HIDDEN, None))
+    results, lost = cells.load(), "p3"
+    rows = results.prompts
+    prompts = rows[(rows["run_id"] != other) | (rows["prompt_id"] != lost)]
+    _, table = ARTIFACTS["improving_mcsd/fig8"].build(replace(results, prompts=prompts))
+    assert isinstance(table, Table)
+    both, once = rows[rows["prompt_id"] != lost], np.ones((1, rows["prompt_id"].nunique() - 1))
+    ratio = (speeds(both, first, once) / speeds(both, other, once))[0]
+    assert row_of(table, first)["with / without"].startswith(f"{ratio:.3f} [")
+
+
+def test_the_effect_is_counted_over_widths(cells) -> None:
+    fill_fig8(cells)
+    _, table = build(cells)
+    steps = cells.load().steps
+    hidden, topk = (note for note in table.notes if "against none" in note)
+    assert hidden.startswith(
+        "tiny, hidden against none, at 3 widths: faster at 1 (W = 1); slower at 2 (W = 4, 12); within the interval at 0"
+    )
+    assert topk.startswith(
+        "tiny, topk against none, at 3 widths: faster at 0; slower at 0; within the interval at 3 (W = 1, 4, 12)."
+    )
+    of_hidden = [run for run, word in zip(table.runs, table.frame["Decision"], strict=True) if word == "hidden"]
+    early = (steps[steps["run_id"].isin(of_hidden)]["depth"] < 6).mean()
+    assert hidden.endswith(f"In {early * 100:.1f}% of its steps the tree ended early.")
+
+
+def test_a_ratio_is_a_word_by_its_interval() -> None:
+    words = ("faster", "slower", "level")
+    assert ahead(Interval(1.2, 1.01, 1.3, 9), *words) == "faster"
+    assert ahead(Interval(0.8, 0.7, 0.99, 9), *words) == "slower"
+    assert ahead(Interval(1.2, 1.0, 1.3, 9), *words) == "level"
+    assert ahead(Interval(1.2, float("nan"), float("nan"), 1), *words) is None
+    assert ahead(None, *words) is None
+
+
+def test_nothing_is_compared_across_widths_or_parameters(cells) -> None:
+    lonely = fork(cells, 4, chance=0.5, stops=0.2, params={"decision": HIDDEN})
+    fork(cells, 8, chance=0.5)
+    fork(cells, 4, chance=0.5, params={"depth": 4})
+    _, table = build(cells)
+    assert set(table.frame["with / without"]) == {ABSENT}
+    assert row_of(table, lonely)["Decision"] == "hidden, depth=5"
+    assert "tiny, hidden, depth=5: no width has an interval with it and without it." in table.notes
+
+
+def test_every_pair_has_its_three_panels(cells, tmp_path: Path) -> None:
+    for pair in (LLAMA, LARGE):
+        for decision in (None, TOPK):
+            fork(cells, 4, chance=0.5, stops=0.1 if decision else 0, params={"decision": decision}, **pair)
+    axes, table = build(cells)
+    assert [panel.get_title() for panel in axes] == [
+        f"{pair['pair']}: {what}" for pair in (LLAMA, LARGE) for what in ("alpha", "tokens/s", "speedup")
+    ]
+    assert table.frame["Pair"].tolist() == [pair["pair"] for pair in (LLAMA, LLAMA, LARGE, LARGE)]
+    outputs = ARTIFACTS["improving_mcsd/fig8"].build(cells.load())
+    assert all(path.stat().st_size > 100 for path in write_all(outputs, tmp_path))
+
+
+def test_a_failed_run_is_in_the_table_and_not_compared(cells) -> None:
+    fork(cells, 4, chance=0.5)
+    failed = fork(cells, 4, chance=0.5, params={"decision": HIDDEN}, status="failed")
+    other = fork(cells, 8, chance=0.5, stops=0.2, params={"decision": HIDDEN})
+    fork(cells, 8, chance=0.5, status="oom")
+    _, table = build(cells)
+    assert row_of(table, failed)[["alpha_max", "with / without", "calls"]].tolist() == ["failed", ABSENT, ABSENT]
+    assert row_of(table, other)["with / without"] == ABSENT
+
+
+def test_there_is_no_figure_without_a_fork(cells) -> None:
+    cells.add("mcsd", "mcsd")
+    with pytest.raises(NoResultsError):
+        build(cells)

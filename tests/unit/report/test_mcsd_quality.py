@@ -1,0 +1,177 @@
+"""Improved MCSD's Table 1: grades and their differences, what needs no judge, and the paper's numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcsd_quality_fills import NAMES, RULES, add, fill, judgement
+
+from bench.records import AUTOREGRESSIVE, METHOD
+from bench.report.artifacts import ARTIFACTS
+from bench.report.outputs import write_all
+from bench.report.tables import ABSENT, Table
+from bench.store import Store
+
+
+def build(cells) -> tuple[Table, Table]:
+    wide, details = ARTIFACTS["improving_mcsd/table1"].build(cells.load())
+    return wide, details
+
+
+def row(table: Table, width: int | str, rule: str = RULES[0], **where: str) -> Any:
+    frame = table.frame[(table.frame["First tokens"] == str(width)) & (table.frame["Rule"] == rule)]
+    for column, value in where.items():
+        frame = frame[frame[column] == value]
+    (line,) = [line for _, line in frame.iterrows()]
+    return line
+
+
+def alone(table: Table, **where: str) -> Any:
+    return row(table, "the target alone", ABSENT, **where)
+
+
+def test_grades_stand_beside_the_papers(cells) -> None:
+    fill(cells)
+    wide, details = build(cells)
+    assert wide.frame["First tokens"].tolist() == ["the target alone", "1", "2", "3", "1", "2", "3"]
+    assert alone(wide)[["jf68m", "jf68m published", "tinyllama_1_1b published"]].tolist() == ["6.50", "6.29", "6.29"]
+    two = row(wide, 2)
+    assert two[["jf68m", "jf68m published"]].tolist() == ["5.50 (-1.00)", "5.83 (-0.43)"]
+    assert two[["tinyllama_1_1b", "tinyllama_1_1b published"]].tolist() == ["5.50 (-1.00)", "5.07 (-1.22)"]
+    assert row(wide, 3)["jf68m published"] == "5.69 (-0.60)"
+    assert row(wide, 2, RULES[1])["jf68m published"] == row(wide, 1)["jf68m published"] == ABSENT
+    full = row(details, 3, Draft="jf68m")
+    assert full["score"].startswith("4.50 [4.50, 4.50]")
+    assert full["score - alone"].startswith("-2.000 [-2.000")
+    assert full[["score published", "score - alone published", "judged"]].tolist() == ["5.69", "-0.60", "12 of 12"]
+    assert full["verdict"] == "order holds"
+    assert row(details, 2, RULES[1], Draft="jf68m")["verdict"] == "not comparable: no published value"
+
+
+def test_scores_in_the_wrong_order_differ_from_the_paper(cells) -> None:
+    for width, score in ((2, 4.0), (3, 5.0)):
+        add(cells, width, score=score)
+    _, details = build(cells)
+    assert row(details, 3, Draft="jf68m")["verdict"] == "differs"
+
+
+def test_the_rows_of_a_run_say_whether_it_keeps_the_law(cells) -> None:
+    fill(cells)
+    for table in build(cells):
+        lossless = {
+            (line["First tokens"], line["Rule"]) for _, line in table.frame.iterrows() if line["lossless"] == "lossless"
+        }
+        assert lossless == {("the target alone", ABSENT), ("1", RULES[1])}
+
+
+def test_without_a_judge_there_is_what_needs_none(cells) -> None:
+    fill(cells, score=None)
+    wide, details = build(cells)
+    assert set(wide.frame["jf68m"]) == {"not judged"}
+    two = row(wide, 2)
+    assert two["jf68m variation"] == "0.050 (noise 0.010)"
+    assert float(two["jf68m log-likelihood - alone"]) == pytest.approx(-0.2, abs=0.02)
+    assert two["jf68m ROUGE-L"] == "0.233"
+    assert two["jf68m published"] == "5.83 (-0.43)"
+    full = row(details, 2, Draft="jf68m")
+    assert full[["score - alone", "judged", "verdict"]].tolist() == [ABSENT, "0 of 12", "not comparable: not judged"]
+    assert full["ROUGE-L alone"].startswith("0.300 [")
+    assert full["log-likelihood - alone"].startswith("-0.2")
+    assert "bench.judge" in " ".join(wide.notes)
+
+
+def test_differences_are_paired_by_turn_and_intervals_by_conversation(cells) -> None:
+    """A turn that has a grade in one arm alone counts for the mean and not for the difference."""
+    run = add(cells, 2, score=None)
+    grades = {("p0", 0): (2, 8), ("p0", 1): (4, 4), ("p1", 0): (6, None), ("p1", 1): (8, 9), ("p2", 0): (None, 1)}
+    rows = [
+        judgement({"run_id": run, "prompt_id": prompt, "turn": turn, "arm": arm}, score)
+        for (prompt, turn), both in grades.items() for arm, score in zip((METHOD, AUTOREGRESSIVE), both, strict=True)
+    ]  # fmt: skip
+    cells.store.write("judgements", run, rows)
+    wide, details = build(cells)
+    assert row(wide, 2)["jf68m"] == f"{(2 + 4 + 6 + 8) / 4:.2f} ({(-6 + 0 - 1) / 3:+.2f})"
+    assert alone(wide)["jf68m"] == f"{(8 + 4 + 9 + 1) / 4:.2f}"
+    assert row(details, 2, Draft="jf68m")["judged"] == "4 of 12"
+
+
+def test_of_several_judges_the_one_with_most_grades_is_shown(cells) -> None:
+    add(cells, 2, score=3.0, judge="most")
+    add(cells, 3, score=9.0, judge="few")
+    add(cells, 1, score=2.0, judge="most")
+    wide, _ = build(cells)
+    assert [row(wide, width)["jf68m"].split()[0] for width in (1, 2, 3)] == ["2.00", "3.00", "not"]
+    notes = " ".join(wide.notes)
+    assert "Scores are by most (prompts 1)" in notes
+    assert "Not shown: grades by few (prompts 1)." in notes
+
+
+def test_notes_say_where_the_law_is_lost_and_what_the_paper_misprints(cells) -> None:
+    add(cells, 2, fall=0.4)
+    add(cells, 1, RULES[1], fall=0.0)
+    notes = " ".join(build(cells)[0].notes)
+    assert "Of 2 log-likelihoods 1 differ from the target's own by their 95% interval: TI-MCSD (lossy), W = 2" in notes
+    assert "5.83 (-0.43) for jf68m with 2 first tokens, but 5.83 - 6.29 = -0.46" in notes
+    assert "5.07" not in notes
+    assert "within 0.05" in notes
+
+
+def test_other_runs_are_named_and_not_shown(cells) -> None:
+    add(cells, 2)
+    other = add(cells, 2, params={"widths": [2, 2, 1]}, temperature=1.0)
+    wide, _ = build(cells)
+    assert other not in " ".join(wide.runs)
+    assert any(other in note for note in wide.notes)
+
+
+def test_failures_stand_in_their_cells(cells) -> None:
+    add(cells, 2)
+    add(cells, 3, status="oom", lossless=False)
+    wide, details = build(cells)
+    assert row(wide, 3)["jf68m"] == "oom"
+    assert row(details, 3, Draft="jf68m")["verdict"] == "not run"
+
+
+@pytest.mark.parametrize(
+    "filled",
+    [
+        fill,
+        lambda cells: None,
+        lambda cells: add(cells, 2, status="oom"),
+        lambda cells: add(cells, 2, pair="tiny", published={"target": "x", "draft": "y", "stand_in": True}),
+        lambda cells: add(cells, 2, pair="mine", published=None, dataset="mini"),
+        lambda cells: [add(cells, 2, seed=seed) for seed in (0, 1)],
+        lambda cells: add(cells, 1, score=5.0, conversations=1),
+    ],
+)
+def test_it_is_written_whatever_was_run(filled, cells, tmp_path: Path) -> None:
+    filled(cells)
+    outputs = build(cells)
+    paths = write_all(outputs, tmp_path / "out")
+    assert [path.name for path in paths if path.suffix == ".md"] == ["table1.md", "table1_details.md"]
+    for table in outputs:
+        assert len(table.runs) == len(table.frame)
+        assert table.frame.columns.is_unique
+        assert not {"nan", "None"} & set(table.frame.to_numpy().ravel())
+        assert "nan" not in " ".join(table.notes)
+
+
+def test_a_stand_in_takes_the_place_of_the_first_draft(cells) -> None:
+    add(cells, 2, pair="tiny", published={"target": "x", "draft": "y", "stand_in": True})
+    wide, _ = build(cells)
+    assert row(wide, 2)["tiny (for tinyllama_1_1b) published"] == "5.07 (-1.22)"
+    assert "jf68m published" in wide.frame
+
+
+def test_prompts_of_other_datasets_have_no_published_scores(cells) -> None:
+    add(cells, 2, dataset="alpaca")
+    wide, _ = build(cells)
+    assert row(wide, 2)["jf68m published"] == ABSENT
+    assert alone(wide)["jf68m published"] == ABSENT
+
+
+def test_the_fill_is_what_the_store_holds(cells) -> None:
+    runs = fill(cells)
+    assert len(runs) == len(NAMES) * 3 * 2
+    store: Store = cells.store
+    assert all(store.has("judgements", run) for run in runs.values())

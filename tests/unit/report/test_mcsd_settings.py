@@ -1,0 +1,57 @@
+"""What a run's arguments say of its tree, and alpha with its interval from them."""
+
+import json
+from typing import Any
+
+import pandas as pd
+import pytest
+from mcsd_table_fills import chain, tree
+from mcsd_table_fills import run as add
+
+from bench import metrics
+from bench.report.blocks import blocks
+from bench.report.improving_mcsd.rates import alpha, alpha_drafted
+from bench.report.improving_mcsd.settings import draft_levels, first_tokens, lossy_mark, virtual
+
+
+def row(params: dict[str, Any], draws: str = "", verifier: str = "multi_candidate") -> pd.Series:
+    return pd.Series({"drafter_params": json.dumps(params), "draws": draws, "verifier": verifier})
+
+
+@pytest.mark.parametrize(
+    ("params", "draws", "levels", "first"),
+    [
+        (chain(4), "without_replacement", 4, 0),
+        (tree(4, 2, 2, 1), "without_replacement", 4, 0),
+        ({"widths": [2, 4, 3, 1, 1]}, "targets_without_replacement", 4, 2),
+        ({"widths": [1, 4]}, "target_topk", 1, 1),
+        ({"width": 16, "depth": 5, "init": "target"}, "targets_without_replacement", 5, 16),
+        ({"width": 16, "depth": 5, "init": "draft"}, "without_replacement", 5, 0),
+        ({"n": 50, "delta": None}, "topk", 0, 0),
+        ({}, "topk", 0, 0),
+    ],
+)
+def test_levels_and_first_tokens_of_every_kind_of_tree(params, draws, levels, first):
+    assert (draft_levels(row(params, draws)), first_tokens(row(params, draws))) == (levels, first)
+    assert virtual(row(params, draws)) == virtual(row(params)) == (first > 0)
+
+
+def test_what_is_lossy_is_told_by_the_first_tokens_and_by_the_rule():
+    one, two = {"widths": [1, 4]}, {"widths": [2, 4]}
+    assert lossy_mark(row(one, verifier="longest_subtree")) == lossy_mark(row(tree(4, 2))) == ""
+    assert lossy_mark(row(one, verifier="independent_longest")) == " (lossy)"
+    assert lossy_mark(row(two, verifier="longest_subtree")) == " (lossy)"
+
+
+@pytest.mark.parametrize(("name", "stops"), [("ti", 0.0), ("dynamic", 0.3), ("mcsd4221", 0.0)])
+def test_alpha_with_its_interval_is_that_of_the_metrics(name: str, stops: float, cells) -> None:
+    add(cells, name, stops=stops)
+    (block,) = blocks(cells.load())
+    run, steps = block.first, block.steps(block.first["run_id"])
+    options = {"virtual": virtual(run)}
+    whole, drafted = alpha(block, run), alpha_drafted(block, run)
+    assert whole.value == pytest.approx(metrics.alpha(steps, draft_levels(run), **options))
+    assert drafted.value == pytest.approx(metrics.alpha_drafted(steps, **options))
+    assert (drafted.value > whole.value) == bool(stops)
+    assert whole.low < whole.value < whole.high
+    assert whole.n == steps["prompt_id"].nunique()
