@@ -140,8 +140,8 @@ class StepRow:
     num_behind_merge: int | None = None  # accepted tokens whose path crosses a merge edge
     recurring: list[float] | None = None  # for n = 1, 2, ...: share of the records whose n-gram recurs in the graph
     merge_kl: list[float] | None = None  # nats, of every merge edge, where a MergeProbe drafted
-    # of trees that a decision model may end early (`EarlyStop`), None for others
-    decision_calls: int | None = None  # how often it was asked
+    # of trees that a decision model may end early (`EarlyStop`), None where it was not asked
+    decision_calls: int | None = None
     decision_s: float | None = None  # a part of `tree_s`
 
 

@@ -61,6 +61,8 @@ def generate(
     with span("prefill"):
         target.reset(len(prompt_ids) + max_new_tokens + ROOM_FOR_TREES)
         output.extend(_prefill(target, drafter, context, sampling))
+        if sliced := getattr(drafter, "sliced", None):
+            sliced.prepare(len(prompt_ids) + max_new_tokens, target.device, target.dtype)
     while not output.finished:
         context.clock.next_step()
         with span("grow"):

@@ -49,7 +49,7 @@ class Step:
     merge_kl: list[float] | None = None
     """A value per merge edge in nats, where a `MergeProbe` drafted."""
     decision_calls: int | None = None
-    """How often a decision model was asked whether to draft on; None where there is none."""
+    """How often a decision model was asked whether to draft on; None where it was not."""
     decision_s: float | None = None
     """A part of `tree_s`."""
 

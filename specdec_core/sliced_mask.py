@@ -15,7 +15,7 @@ from specdec_core.layout import Layout
 LEAD = 1
 """Tokens before the root that may be read together with it."""
 ROOM = 1024
-"""Cached tokens before the tree that a new mask has columns for; it is made anew, twice as wide, where they run out."""
+"""Cached tokens before the tree for which a mask has columns, or a multiple; where they run out it is made anew."""
 ALIGNMENT = 8
 """Views begin, and rows follow one another, at multiples of so many entries: attention on a GPU copies other masks."""
 
@@ -41,6 +41,11 @@ class SlicedMask:
     def depths(self, nodes: int, device: torch.device) -> Int[Tensor, " nodes"]:
         """Edges from the root of the first `nodes`: a view."""
         return self._there(device)[1][LEAD : LEAD + nodes]
+
+    def prepare(self, room: int, device: torch.device, dtype: torch.dtype) -> None:
+        """Make all masks for up to `room` cached tokens before the tree, so that none is made while decoding."""
+        for root in range(room, room + ALIGNMENT):
+            self._room(root, device, dtype)
 
     def layout(
         self,
@@ -81,7 +86,7 @@ class SlicedMask:
         """The additive mask of all nodes, and its number of columns before the root's, `root` of them at least."""
         key, nodes = (device, dtype, root % ALIGNMENT), self._num_nodes
         if key not in self._made or self._made[key][1] < root:
-            columns = max(ROOM, 2 * root) // ALIGNMENT * ALIGNMENT + root % ALIGNMENT
+            columns = -(-max(ROOM, root) // ROOM) * ROOM + root % ALIGNMENT
             width = -(-(columns + nodes) // ALIGNMENT) * ALIGNMENT
             made = torch.zeros(LEAD + nodes, width, dtype=dtype, device=device)
             made[LEAD:, columns : columns + nodes].masked_fill_(~self.ancestors(nodes, device), -torch.inf)

@@ -57,6 +57,12 @@ class CachedDraft:
             rows, rows.sum(-1) - 1, prefix=self._start, max_positions=self.max_positions, dtype=self._model.dtype
         )
 
+    def slice_masks(self, sliced: SlicedMask | None, num_prompt: int) -> None:
+        """From now on masks are views of these, made for a prompt and answers of some length; None: they are built."""
+        self.sliced = sliced
+        if sliced is not None:
+            sliced.prepare(num_prompt + ROOM, self.device, self._model.dtype)
+
     def _sliced_layout(self, first: int, count: int) -> Layout | None:
         """Of nodes from `first` on, behind all that the cache holds; None where no mask was made for them."""
         if self.sliced is None or first < -LEAD:

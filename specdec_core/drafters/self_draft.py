@@ -18,7 +18,8 @@ class SelfDraft(CausalDraft):
     """
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
-        """Nothing: the target has read the prompt."""
+        """Nothing is read: the target has read the prompt."""
+        self.model.keep_hidden = self.keeps_hidden
 
     def begin(self, context: Context) -> ModelOutput:
         """Read the root. PairError for a virtual root: its keys and values are the target's and must stay."""

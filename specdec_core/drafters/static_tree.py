@@ -41,8 +41,9 @@ class StaticTree(TreeDrafter):
 
     `draws` says how a node's children are picked: its best tokens (`topk`), independent draws from q (`iid`, siblings
     may repeat a token), or successive draws (`without_replacement`). Ranks beyond the vocabulary are dropped. q is the
-    draft's law at `draft_temperature` within its top `draft_top_p` of probability. All masks are views of two that are
-    made once. A `stop` may end the tree behind a level; what was drafted stays, so that no law changes.
+    draft's law at `draft_temperature` within its top `draft_top_p` of probability. Masks are views of those of the
+    whole tree, made before decoding. A `stop` may end the tree behind a level; what was drafted stays, so that no law
+    changes.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class StaticTree(TreeDrafter):
         slots = (rows - 1).clamp(min=-1)  # the root has none
         self._cuts = [self._cut(depth, rows.to(device), slots) for depth in range(1, shape.depth + 1)]
         self._levels = [self._level(depth, slots.tolist()) for depth in range(1, shape.depth + 1)]
-        self._sliced = SlicedMask(shape.parents)
+        self.sliced = SlicedMask(shape.parents)
         place = {node: number for number, node in enumerate(inner)}
         self.sliced_for_draft = SlicedMask([place.get(shape.parents[node], -1) for node in inner])
 
@@ -105,8 +106,8 @@ class StaticTree(TreeDrafter):
         self._slots = cut.slots
         tree = torch.cat(tokens), cut.parents, torch.cat(edges)
         if self.picks == "topk":  # such children follow no law that a rule could compare with p
-            return TokenTree(*tree, sliced=self._sliced)
-        return TokenTree(*tree, torch.cat(laws), cut.rows, sliced=self._sliced)
+            return TokenTree(*tree, sliced=self.sliced)
+        return TokenTree(*tree, torch.cat(laws), cut.rows, sliced=self.sliced)
 
     def _stops(self, context: Context, drafted: ModelOutput) -> bool:
         if self.stop is None:

@@ -24,8 +24,10 @@ class TreeDrafter:
 
     draws = "topk"
     virtual_root = False
+    sliced: SlicedMask | None = None
+    """Masks of the largest tree that it grows, where that is known before."""
     sliced_for_draft: SlicedMask | None = None
-    """Masks of all that its draft may read below a root, where that is known before."""
+    """Those of all that its draft may read of it."""
     reads_draft_hidden = False
 
     def __init__(self, draft: AnyDraft, draft_temperature: float) -> None:
@@ -48,7 +50,7 @@ class TreeDrafter:
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
         """Begin a sequence."""
         if isinstance(self.draft, CachedDraft):
-            self.draft.sliced = self.sliced_for_draft
+            self.draft.slice_masks(self.sliced_for_draft, prompt_ids.shape[0])
         if isinstance(self.draft, CausalDraft):
             self.draft.keeps_hidden = self.reads_draft_hidden
         self.draft.reset(prompt_ids, target)

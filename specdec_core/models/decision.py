@@ -16,7 +16,7 @@ KINDS = ("hidden", "topk")
 TOP = 10
 """How many of the draft's largest probabilities the `topk` model reads, beside the entropy."""
 _WIDE = 2048
-"""Hidden sizes from here on have the layers that were found for a draft of 1.1B."""
+"""The hidden size of a draft of 1.1B, whose layers are the paper's."""
 
 
 class DecisionModel(nn.Module):
@@ -92,8 +92,10 @@ class DecisionModel(nn.Module):
         try:
             with safe_open(path, framework="pt") as file:
                 facts = dict(file.metadata() or {})
-                sizes = tuple(map(int, facts.pop("sizes").split(",")))
-                model = DecisionModel(facts.pop("kind"), sizes)
+                sizes, kind = tuple(map(int, facts.pop("sizes").split(","))), facts.pop("kind")
+                if sizes != DecisionModel.of(kind, sizes[0]).sizes:
+                    raise ValueError(f"{kind} with layers of {sizes}")
+                model = DecisionModel(kind, sizes)
                 model.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
         except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
             raise ValueError(

@@ -76,28 +76,27 @@ class LongestSubtree:
         tokens, children = family(tree)
         rule = TargetSample() if sampling.greedy else self.rule
         walks = [rule.walk(tree, target, sampling, rng, tokens, children, first) for first in children[0]]
-        path, law = max(walks, key=lambda walk: len(walk[0]))
+        counts = (tree.edge_probs > 0).tolist()  # behind a stop token there is no answer
+        path, law = max(walks, key=lambda walk: sum(counts[node] for node in walk[0]))
         return _left(tree, torch.tensor([0, *path]), law, target, sampling)
 
     def first_token_law(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
         """The law of the step's first token for this tree, summed exactly over the rule's own draws; float64, host."""
         _check(target)
         tokens, children = family(tree)
-        rule = TargetSample() if sampling.greedy else self.rule
+        rule, counts = TargetSample() if sampling.greedy else self.rule, (tree.edge_probs > 0).tolist()
 
         def lengths(node: int) -> Float[Tensor, " lengths"]:
-            """How probable it is that at least 0, 1, ... nodes are accepted below this one."""
-            found, open_ = torch.zeros(int(tree.depths.max()), dtype=torch.float64), 1.0
+            """How probable it is that at least 0, 1, ... nodes that count are accepted below this one."""
+            found, left = torch.zeros(int(tree.depths.max()), dtype=torch.float64), 1.0
             found[0] = 1
-            below = children.get(node, [])
-            if below:
+            if below := children.get(node, []):
                 law, q = target_law(target, node, sampling), tree.law_after(node)
                 drawn = torch.tensor([tokens[child] for child in below], device=law.device)
-                for child, chance in zip(
-                    below, rule.rounds(law, law if q is None else q, drawn).accept.tolist(), strict=True
-                ):
-                    found[1:] += open_ * chance * lengths(child)[:-1]
-                    open_ *= 1 - chance
+                chances = rule.rounds(law, law if q is None else q, drawn).accept.tolist()
+                for child, chance in zip(below, chances, strict=True):
+                    found[1:] += left * chance * (lengths(child)[:-1] if counts[child] else lengths(child)[1:])
+                    left *= 1 - chance
             return found
 
         return _winner(tokens, children[0], lengths, target)
