@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import kept, kept_decision
+from bench import kept
 from bench.acceptance import AcceptanceRequest, AcceptanceVector
-from bench.decision import digest
+from bench.decision import kept as kept_models
+from bench.decision.training import digest
 from bench.kept import Setting
 from bench.names import unknown
 from specdec_core import TreeShape
@@ -73,14 +74,14 @@ def decision_model(word: Any, setting: Setting) -> DecisionModel | None:
     if word is None:
         return None
     if word in KINDS:
-        model = kept_decision.models(setting)[word]
+        model = kept_models.models(setting)[word]
     elif str(word).endswith(".safetensors"):
-        model, draft = kept_decision.read(Path(word).expanduser()), setting.pair.draft
+        model, draft = kept_models.read(Path(word).expanduser()), setting.pair.draft
         if draft is not None and model.facts.get("draft", draft.name) != draft.name:
             log.warning("the decision model %s was trained for %s, not %s", word, model.facts["draft"], draft.name)
     else:
         raise ValueError(f"{unknown('drafter.decision', str(word), KINDS)} A .safetensors file may be given too.")
-    kept_decision.check_disjoint(model.facts, setting)
+    kept_models.check_disjoint(model.facts, setting)
     return model
 
 

@@ -62,6 +62,7 @@ def cell_of(cfg: DictConfig) -> Cell:
     ValueError, DatasetError or SpecdecError say in a sentence what does not fit.
     """
     config = scientific_config(cfg)
+    _check_decision(config["drafter"])
     tree = calibration.calibrate(config["drafter"], setting_of(cfg, config), _shape_of)
     config["drafter"] = tree.drafter
     drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))
@@ -88,6 +89,14 @@ def cell_of(cfg: DictConfig) -> Cell:
         predicted_mal=tree.mal,
         predicted_speedup=tree.speedup,
     )
+
+
+def _check_decision(drafter: Mapping[str, Any]) -> None:
+    """ValueError where a drafter that drafts all its levels is given a decision model: before one is trained."""
+    if drafter.get("decision") is None:
+        return
+    if "decision" not in inspect.signature(hydra.utils.get_method(drafter["_target_"])).parameters:
+        raise ValueError(f"drafter {drafter['name']} takes no decision model; drafter=dyn_mcsd does")
 
 
 def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:

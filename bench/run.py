@@ -15,9 +15,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from bench import attention_times, calibration, kept, kept_decision, pairs, resolvers, runner
+from bench import attention_times, calibration, kept, pairs, resolvers, runner
 from bench.cell import Runtime
 from bench.configs import cell_of, runtime_of, scientific_config, setting_of
+from bench.decision import kept as kept_models
 from bench.names import unknown
 from bench.store import Store
 from specdec_core.models import ranks
@@ -69,7 +70,7 @@ def _execute(cfg: DictConfig, job: int) -> str:
     if cfg.measure == "latency":
         kept.latency(setting)
     elif cfg.measure == "decision":
-        print(kept_decision.summary(setting))
+        print(kept_models.summary(setting))
     elif cfg.measure == "acceptance":
         rule = {key: value for key, value in config["verifier"].items() if key not in ("name", "allow_lossy")}
         draws = resolvers.draws_for_rule(_root_=cfg)

@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from bench import datasets, pairs
 from bench.cell import Cell, Runtime
+from bench.judgements import still_valid
 from bench.measurement import Measurement
 from bench.records import RECORDED
 from bench.rows import Outcome, Rows, run_row
@@ -99,10 +100,16 @@ def _end_of_all_ranks() -> SystemExit | None:
 
 
 def _write(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outcome) -> None:
-    """The `runs` row last, since it marks the cell as finished."""
+    """The `runs` row last, since it marks the cell as finished. Grades stay where the answers did."""
+    judged, before = (store.read(table, [cell.run_id]) for table in ("judgements", "answers"))
     store.forget(cell.run_id)
     for table in ("prompts", "steps", *_recorded(runtime)):
         store.write(table, cell.run_id, getattr(rows, table))
+    if len(judged):
+        kept = still_valid(judged, before, rows.answers)
+        store.write("judgements", cell.run_id, kept)
+        if dropped := len(judged) - len(kept):
+            log.warning("%s: %d grades are of answers that were there before, and are dropped", cell.label, dropped)
     store.write("runs", cell.run_id, [run_row(cell, runtime, rows, outcome)])
 
 

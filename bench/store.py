@@ -166,7 +166,7 @@ def _flock(descriptor: int, run_id: str, *, wait: bool) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise CellBusyError(
-            f"Cell {run_id} is being run by another process; wait until it ends, or stop it."
+            f"Cell {run_id} is being run or graded by another process; wait until it ends, or stop it."
         ) from error
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):

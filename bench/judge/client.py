@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench.judge.replies import ReplyError, content
+from bench.judge.secrets import printable, without
 
 PATIENT = (408, 409, 425, 429, 500, 502, 503, 504, 529)
 """Statuses after which the same request may work."""
@@ -36,7 +37,11 @@ class JudgeError(Exception):
 
 
 class NoReplyError(Exception):
-    """One request got no reply that can be read; the message says why."""
+    """One request got no reply that can be read; the message says why, `passing` whether another might get one."""
+
+    def __init__(self, reason: str, *, passing: bool = False) -> None:
+        super().__init__(reason)
+        self.passing = passing
 
 
 @dataclass(frozen=True)
@@ -58,13 +63,14 @@ class Endpoint:
             sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         except ValueError:
             sound = False
+        sound = sound and printable(self.base)
         if not sound or parts.username or parts.password or parts.query or parts.fragment:
             raise JudgeError(
                 "JUDGE_BASE_URL must be http(s)://host[:port][/path] and nothing more, such as http://localhost:8000/v1"
             )
         if not self.model.strip():
             raise JudgeError("JUDGE_MODEL is empty; give the name by which the endpoint knows the judge")
-        if self.key is not None and (not self.key or not all("!" <= char <= "~" for char in self.key)):
+        if self.key is not None and (not self.key or not printable(self.key)):
             raise JudgeError("JUDGE_API_KEY must be printable ASCII without blanks; leave it out for a server without")
 
     def ask(self, messages: Sequence[Mapping[str, str]]) -> str:
@@ -75,13 +81,14 @@ class Endpoint:
             except _PassingError as again:
                 if attempt == self.attempts:
                     tries = f"after {attempt} tries" if attempt > 1 else "and no further try was allowed"
-                    raise (JudgeError if again.nobody else NoReplyError)(f"{again.reason} ({tries})") from None
+                    said = f"{again.reason} ({tries})"
+                    raise (JudgeError(said) if again.nobody else NoReplyError(said, passing=True)) from None
                 self.sleep(self._wait(attempt, again.wait_s))
         raise ValueError(f"attempts must be at least 1, not {self.attempts}")
 
     def hidden(self, text: str) -> str:
         """A text without the key."""
-        return text.replace(self.key, "[key]") if self.key else text
+        return without(self.key, text) if self.key else text
 
     def _once(self, messages: Sequence[Mapping[str, str]]) -> str:
         deadline = time.monotonic() + self.timeout_s
@@ -95,6 +102,8 @@ class Endpoint:
                 raise self._refused(error, deadline) from None
         except TimeoutError:
             raise _PassingError(f"no reply within {self.timeout_s:g} s") from None
+        except (UnicodeError, http.client.InvalidURL):
+            raise JudgeError("JUDGE_BASE_URL is no address that can be reached; is its host right?") from None
         except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
             raise self._unreached(error) from None
 

@@ -7,6 +7,7 @@ target share its own answers. Rows are written as replies come in, so that a run
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -19,7 +20,8 @@ from tqdm import tqdm
 from bench import store
 from bench.judge import prompts
 from bench.judge.client import Endpoint, JudgeError, NoReplyError
-from bench.judge.questions import Book, Key, Question, judgement_rows, key_of, questions
+from bench.judge.questions import Book, Key, Question, key_of, questions
+from bench.judgements import judgement_rows
 from bench.records import JudgementRow
 
 NO_SCORE = f'no grade: the last line is not "Score: " and a number from {prompts.LOWEST:g} to {prompts.HIGHEST:g}'
@@ -55,6 +57,8 @@ class Grading:
     books: dict[str, Book] = field(default_factory=dict)
     found: list[Question] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
+    _missed: set[Key] = field(default_factory=set)
+    """Questions without a reply that another request might get."""
 
     def grade(self, *, limit: int | None = None, parallel: int = 4, progress: bool = True) -> Summary:
         """Ask what is not known, `parallel` at a time and at most `limit` in all.
@@ -95,13 +99,15 @@ class Grading:
                 summary.asked += 1
                 summary.shared += len(same) - 1
                 summary.failed += row.score is None
-                in_a_row = 0 if row.reply is not None else in_a_row + 1
+                in_a_row = in_a_row + 1 if key_of(row) in self._missed else 0
                 if in_a_row >= GIVE_UP_AFTER:
                     raise JudgeError(f"{in_a_row} requests in a row got no reply; the last: {row.error}")
                 if summary.asked % WRITE_EVERY == 0:
                     self._write()
         finally:
             self.stop.set()
+            if sent := sum(future.running() for future in futures):
+                print(f"stopping; waiting for {sent} requests that were sent", file=sys.stderr)
             pool.shutdown(wait=True, cancel_futures=True)
             self._rescue(futures)
 
@@ -122,6 +128,8 @@ class Grading:
             error = NO_SCORE if score is None else None
         except NoReplyError as problem:
             error = str(problem)
+            if problem.passing:
+                self._missed.add(question.key)
         except JudgeError:
             self.stop.set()
             raise

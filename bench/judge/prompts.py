@@ -26,10 +26,14 @@ _REFERENCE = (
     "A reference answer is given. Another answer can be right too, but one that contradicts it is probably wrong."
 )
 _LAST = "Grade the last answer alone; what was said before is there so that it can be understood."
-_MARKUP = r"[\s*_`'\"#>()\[\]{}]*"
+_MARKUP = r"[\s*_`'\"#<>()\[\]{}]*"
 _SCORE = re.compile(
-    rf"{_MARKUP}score{_MARKUP}[:=]{_MARKUP}(-?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*10)?{_MARKUP}\.?{_MARKUP}", re.I
+    rf"[-\s]*{_MARKUP}(?:(?:final|overall)\s+)?score{_MARKUP}[:=\uff1a]{_MARKUP}(-?\d+(?:\.\d+)?)"
+    rf"{_MARKUP}(?:(?:/|out of)\s*10{_MARKUP})?\.?{_MARKUP}",
+    re.I,
 )
+_LONGEST_LINE = 100
+_MARK = re.compile(r"<\s*(/?)\s*(question|earlier_answer|reference|answer)\s*>", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +63,8 @@ def messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
 
 def score(reply: str) -> float | None:
     """The grade on the last line of a reply that is not blank; None where that line is none, or it is out of range."""
-    lines = [line for line in reply.splitlines() if line.strip()]
-    found = _SCORE.fullmatch(lines[-1].strip()) if lines else None
+    lines = [line.strip() for line in reply.splitlines() if line.strip()]
+    found = _SCORE.fullmatch(lines[-1]) if lines and len(lines[-1]) <= _LONGEST_LINE else None
     value = float(found[1]) if found else None
     return value if value is not None and LOWEST <= value <= HIGHEST else None
 
@@ -70,6 +74,6 @@ def _earlier(answer: str) -> str:
 
 
 def _block(mark: str, text: str) -> str:
-    """A text between its marks, of which it cannot hold the closing one."""
-    inside = text.replace(f"</{mark}>", f"< /{mark}>")
+    """A text between its marks; marks of its own lose their brackets."""
+    inside = _MARK.sub(lambda found: f"({found[1]}{found[2]})", text)
     return f"<{mark}>\n{inside}\n</{mark}>"

@@ -6,12 +6,12 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 
 from bench.judge import prompts
 from bench.judge.prompts import Turn
+from bench.judgements import known
 from bench.records import JudgementRow
 from bench.store import Store
 
@@ -57,16 +57,8 @@ def questions(answers: pd.DataFrame) -> Iterator[Question]:
     for (run_id, prompt_id, arm), rows in answers.groupby(["run_id", "prompt_id", "arm"], sort=False):
         so_far: list[Turn] = []
         for row in rows.sort_values("turn").to_dict("records"):
-            so_far.append(Turn(row["question"], row["answer"], _known(row["reference"])))
+            so_far.append(Turn(row["question"], row["answer"], known(row["reference"])))
             yield Question((str(run_id), str(prompt_id), int(row["turn"]), str(arm)), prompts.messages(so_far))
-
-
-def judgement_rows(frame: pd.DataFrame) -> list[JudgementRow]:
-    """Rows as they were written."""
-    records: list[dict[str, Any]] = [
-        {str(name): _known(value) for name, value in record.items()} for record in frame.to_dict("records")
-    ]
-    return [JudgementRow(**record) for record in records]
 
 
 def key_of(row: JudgementRow) -> Key:
@@ -77,8 +69,3 @@ def key_of(row: JudgementRow) -> Key:
 def replaced(old: Iterable[JudgementRow], new: Iterable[JudgementRow]) -> list[JudgementRow]:
     """Old rows and new ones; of the same answer, judge and prompts the newest."""
     return list({(*key_of(row), row.judge, row.prompt_version): row for row in (*old, *new)}.values())
-
-
-def _known(value: Any) -> Any:
-    """None for what a frame has as a missing value."""
-    return None if value is None or pd.isna(value) else value

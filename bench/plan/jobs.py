@@ -15,7 +15,7 @@ from bench.calibration import HARDWARE, MEASURED
 from bench.cell import DecisionPlan
 from bench.configs import dataset_of
 from bench.datasets import DatasetSpec
-from bench.decision_prompts import most
+from bench.decision.prompts import most
 from bench.names import unknown
 from bench.plan.trees import size, words
 from specdec_core.models.decision import KINDS

@@ -112,7 +112,7 @@ class StaticTree(TreeDrafter):
     def _stops(self, context: Context, drafted: ModelOutput) -> bool:
         if self.stop is None:
             return False
-        with context.clock.span("decision", tokens=drafted.logits.shape[0]):
+        with context.clock.span("decision", tokens=drafted.logits.shape[0], device=self.draft.device):
             return not self.stop.goes_on(drafted)
 
     def _cut(self, depth: int, rows: Tensor, slots: Tensor) -> _Cut:

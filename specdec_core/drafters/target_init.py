@@ -61,6 +61,8 @@ class TargetInit(StaticTree):
         tokens = [torch.full_like(ids[0, :1], context.tokens[-1]), ids[0]]
         edges = [torch.ones_like(probs[0, :1]), probs[0] / probs[0].sum()]
         tree = self._drafted(context, self.draft.begin_below(context, ids[0]), 2, tokens, edges)
+        if context.greedy:  # a best token may have no probability left in float32; then 0 is behind stop tokens alone
+            tree = replace(tree, edge_probs=tree.edge_probs.clamp(min=torch.finfo(tree.edge_probs.dtype).tiny))
         return self._without_impossible(_ended(tree, context.eos_token_ids), probs[0] > 0)
 
     def _without_impossible(self, tree: TokenTree, possible: Bool[Tensor, " first"]) -> TokenTree:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from cells import config, execute, finish, stamps, start, word_pair
 
-from bench import decision_examples, decision_prompts
 from bench.cell import DecisionPlan
 from bench.configs import cell_of, dataset_of
 from bench.datasets import DatasetError
-from bench.decision import auc, digest, rows, scores, train
-from bench.decision_examples import Examples, Prompt, collect
+from bench.decision import examples, prompts
+from bench.decision.examples import Examples, Prompt, collect
+from bench.decision.training import auc, digest, rows, scores, train
 from bench.store import Store, load
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import Pair
@@ -69,14 +69,14 @@ def test_examples_are_what_plain_forwards_say(pair, monkeypatch, temperature):
     """Features of the node that produced the token, untempered; the label min(1, p/q) at the temperature."""
     seen, text = [], [3, 7, 11]
 
-    class Watching(decision_examples._Recorder):
+    class Watching(examples._Recorder):
         def __call__(self, tree, target, verdict):
             super().__call__(tree, target, verdict)
             for node in (tree.parents > 0).nonzero().flatten().tolist():
                 seen.append([*text, int(tree.tokens[tree.parents[node]]), int(tree.tokens[node])])
             text.extend(verdict.tokens)
 
-    monkeypatch.setattr(decision_examples, "_Recorder", Watching)
+    monkeypatch.setattr(examples, "_Recorder", Watching)
     plan = replace(PLAN, temperature=temperature)
     found = collect(pair, [Prompt("a", list(text))], plan, seed=0, progress=False)
     assert len(found) == len(seen) >= 4 * 6
@@ -213,7 +213,7 @@ def conversations(folder, turns):
 
 def split(folder, *, limit=None, seed=0, **plan):
     dataset = dataset_of(config("dataset=mini"))
-    return decision_prompts.split(dataset, DecisionPlan(**plan), data_dir=folder, limit=limit, seed=seed)
+    return prompts.split(dataset, DecisionPlan(**plan), data_dir=folder, limit=limit, seed=seed)
 
 
 def test_prompts_are_split_by_conversation_and_seeded(tmp_path):
@@ -276,6 +276,20 @@ def test_a_cell_is_known_by_the_weights_of_its_model(trained):
         assert planned(trained, f"drafter.decision={elsewhere}").run_id == cell.run_id
 
 
+def test_a_model_goes_by_the_prompts_that_it_learnt_from(trained):
+    """And not by how they came to be chosen, nor by a draft temperature that is not its own."""
+    before = checkpoints(trained)
+    for same in ("calibration.decision.prompts=20", "pair.draft_temperature=0.9", "force=true", "dataset.limit=20"):
+        planned(trained, "drafter.decision=topk", same)
+    assert checkpoints(trained) == before
+
+
+def test_a_drafter_without_decisions_is_given_no_model(tmp_path):
+    with pytest.raises(ValueError, match="drafter opt_tree takes no decision model; drafter=dyn_mcsd does"):
+        cell_of(config(f"results_dir={tmp_path}", *FEW, "drafter=opt_tree", "+drafter.decision=hidden"))
+    assert not checkpoints(tmp_path), "it is refused before one is trained"
+
+
 def test_cells_run_with_a_model_and_count_its_calls(trained):
     for beta, calls in ((1, 1), (0, 4)):
         chosen = (*FORK, "dataset.part=evaluation", "drafter.decision=hidden", f"drafter.beta={beta}", "name=cells")
@@ -317,7 +331,7 @@ def test_prompts_that_are_trained_on_are_not_decoded(trained, tmp_path, part):
 
 
 def test_a_file_remembers_its_prompts_under_another_dataset(trained, tmp_path):
-    lines = [json.loads(line) for line in (decision_prompts.datasets.BUNDLED / "prompts.jsonl").open(encoding="utf-8")]
+    lines = [json.loads(line) for line in (prompts.datasets.BUNDLED / "prompts.jsonl").open(encoding="utf-8")]
     folder = conversations(tmp_path / "data", [["something else", lines[0]["turns"][0]], ["another"]])
     with pytest.raises(DatasetError, match="1 of the 2 conversations"):
         planned(tmp_path, f"drafter.decision={checkpoints(trained)[0]}", f"data_dir={folder}", "dataset.part=all")

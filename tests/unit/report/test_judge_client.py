@@ -1,9 +1,12 @@
 """The client against a server on this machine: replies, patience, refusals, and a key that is never seen."""
 
 import email.utils
+import html
+import json
 import socket
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 from judge_server import refuses, says, serving
@@ -11,6 +14,13 @@ from judge_server import refuses, says, serving
 from bench.judge.client import Endpoint, JudgeError, NoReplyError
 
 CHAT = [{"role": "user", "content": "Grade this: naïve"}]
+
+
+def slashed(key):
+    """As some write JSON."""
+    return key.replace("/", "\\/")
+
+
 KEY = "sk-very/secret+key=1234567890"
 
 
@@ -201,3 +211,24 @@ def test_a_key_that_no_header_can_hold_is_refused_without_repeating_it(key):
 def test_a_judge_has_a_name():
     with pytest.raises(JudgeError, match="JUDGE_MODEL is empty"):
         Endpoint("http://host/v1", " ")
+
+
+@pytest.mark.parametrize("key", ['sk-ab"cd\\ef-SECRET', "sk/ab+cd=SECRET", "sk-<ab>&cd-SECRET"])
+@pytest.mark.parametrize("encoded", [json.dumps, quote, html.escape, lambda key: quote(key, safe=""), slashed, str])
+def test_the_key_is_in_no_error_however_it_is_encoded(key, encoded):
+    said = f"refused: {encoded(key)} is wrong".encode()
+    with serving((400, {}, said)) as server, pytest.raises(NoReplyError) as refusal:
+        endpoint(server, key=key).ask(CHAT)
+    assert "SECRET" not in str(refusal.value)
+    assert "[key]" in str(refusal.value)
+
+
+def test_a_placeholder_is_no_secret():
+    with serving(says("Score: 10")) as server:
+        assert endpoint(server, key="1").ask(CHAT) == "Score: 10"
+
+
+@pytest.mark.parametrize("base", ["http://127.0.0.1:9/v\u00e9", "http://127.0.0.1:9/v 1", "http://a..b/v1"])
+def test_a_base_that_is_no_address_is_refused_at_once(base):
+    with pytest.raises(JudgeError, match="JUDGE_BASE_URL"):
+        Endpoint(base, "judge", sleep=lambda seconds: pytest.fail("tried again")).ask(CHAT)

@@ -1,11 +1,14 @@
 """The command against a server on this machine: rows, what is asked again, limits, and how it ends."""
 
+from dataclasses import replace
+
 import pytest
 from judge_server import refuses, says, serving
 
 from bench import records
 from bench.judge import grading, prompts
 from bench.judge.__main__ import main
+from bench.judgements import judgement_rows, still_valid
 from bench.records import AUTOREGRESSIVE, METHOD, AnswerRow, JudgementRow
 from bench.store import Store, load
 
@@ -188,7 +191,7 @@ def test_runs_are_locked_against_the_benchmark(folder, capsys):
     with store.lock(run_id), serving(by_answer) as server:
         assert run(server, folder) == 2
         assert server.requests == []
-    assert f"Cell {run_id} is being run by another process" in capsys.readouterr().err
+    assert f"Cell {run_id} is being run or graded by another process" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -225,3 +228,31 @@ def test_judgements_are_forgotten_with_their_run(folder):
     store.forget(run_id)
     assert not store.has("judgements", run_id)
     assert records.TABLES["judgements"] is JudgementRow
+
+
+def test_answers_that_no_judge_takes_do_not_stop_the_others(folder):
+    """More of them in a row than requests that may fail before the endpoint is given up; then again, with a grade."""
+    many = grading.GIVE_UP_AFTER + 2
+    with serving(lambda number, body: refuses(400, "too long") if number < many else says("Score: 5")) as server:
+        assert run(server, folder, "--parallel", "1") == 1
+    assert len(server.requests) == 18
+    assert judgements(folder)["score"].notna().sum() >= 18 - many
+    with serving(says("Score: 5")) as server:
+        assert run(server, folder) == 0
+    assert len(server.requests) == many
+
+
+def test_grades_outlive_a_run_whose_answers_are_the_same(folder):
+    """Of two conversations as they were, and one that has another second answer."""
+    with serving(by_answer) as server:
+        run(server, folder)
+    store = Store(folder.parent, folder.name)
+    run_id = store.read("runs")["run_id"].iloc[0]
+    before, judged = (store.read(table, [run_id]) for table in ("answers", "judgements"))
+    rows = [AnswerRow(**{**row, "reference": None}) for row in before.to_dict("records")]
+    kept = still_valid(judged, before, rows)
+    assert kept == judgement_rows(judged)
+    assert len(kept) == 12
+    changed = [replace(row, answer="other") if (row.prompt_id, row.turn) == ("p1", 1) else row for row in rows]
+    assert {row.prompt_id for row in still_valid(judged, before, changed)} == {"p0", "p2"}
+    assert still_valid(judged, before, []) == []

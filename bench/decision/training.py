@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bench.cell import DecisionPlan
-from bench.decision_examples import Examples
+from bench.decision.examples import Examples
 from bench.kept_records import DecisionRow
 from specdec_core.models.decision import DecisionModel
 

@@ -49,7 +49,8 @@ def split(dataset: DatasetSpec, plan: DecisionPlan, *, data_dir: Path | None, li
     if len(pool) < 2:
         raise DatasetError(
             "a decision model needs two prompts at least, one to train on and one to validate with, and "
-            f"{dataset.name} gives {len(pool)}; raise limit, or take a larger dataset"
+            f"{dataset.name} gives {len(pool)}; raise limit, take a larger dataset, or give drafter.decision the "
+            ".safetensors file of one that was trained before"
         )
     order = random.Random(seed).sample(list(pool.values()), len(pool))
     held = plan.validation if len(order) >= plan.prompts + plan.validation else max(1, len(order) // 8)

@@ -6,10 +6,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bench import decision, decision_prompts, pairs
+from bench import pairs
 from bench.cell import DecisionPlan
 from bench.conversations import Conversation
-from bench.decision_examples import Examples, Prompt, collect
+from bench.decision import prompts as choice
+from bench.decision import training as learning
+from bench.decision.examples import Examples, Prompt, collect
+from bench.decision.prompts import Split
 from bench.kept import FOLDER, Setting, once
 from bench.kept_records import DecisionRow
 from bench.measurement import eos_token_ids, first_prompts
@@ -30,34 +33,40 @@ def models(setting: Setting, *, decoded: bool = True) -> dict[str, DecisionModel
     `decoded`: the setting's prompts are to be decoded, so that none of them may be trained on (DatasetError).
     """
     store, experiment = Store(setting.results_dir, FOLDER), Store(setting.results_dir, setting.experiment)
-    keys = {kind: _key(setting, kind) for kind in KINDS}
     if setting.pair.draft is None:
         raise PairError("a decision model scores a draft's tokens, but this pair has no draft")
+    prompts = _split(setting)
+    if decoded:
+        check_disjoint(prompts.facts, setting)
+    keys = _keys(setting, prompts)
+    paths = {kind: _path(store, key) for kind, key in keys.items()}
 
     def there() -> bool:
-        return all(path_of(setting, kind).exists() and store.has("decisions", key) for kind, key in keys.items())
+        return all(paths[kind].exists() and store.has("decisions", key) for kind, key in keys.items())
 
     def measure() -> None:
-        for kind, (model, rows) in _trained(setting, decoded=decoded).items():
+        for kind, (model, rows) in _trained(setting, prompts).items():
             store.write("decisions", keys[kind], [replace(row, run_id=keys[kind]) for row in rows])
-            _write_whole(path_of(setting, kind), model)
-            log.info("%s decision model written to %s", kind, path_of(setting, kind))
+            _write_whole(paths[kind], model)
+            log.info("%s decision model written to %s", kind, paths[kind])
 
     def unshown() -> bool:
         return setting.runtime.force or not all(experiment.has("decisions", key) for key in keys.values())
 
-    once(store, run_id({"keys": keys}), there, measure, force=setting.runtime.force)
+    # cells take what is kept under force too: a model's weights are part of their identity
+    once(store, run_id({"keys": keys}), there, measure, force=setting.runtime.force and not decoded)
     if agreed(unshown):
         for key in keys.values():
             experiment.write("decisions", key, _rows(store, key))
-    return {kind: read(path_of(setting, kind)) for kind in KINDS}
+    return {kind: read(path) for kind, path in paths.items()}
 
 
 def summary(setting: Setting) -> str:
     """Train both kinds unless they were, and say how good they are and where they lie."""
     found, store = models(setting, decoded=False), Store(setting.results_dir, FOLDER)
-    rows = {kind: _rows(store, _key(setting, kind)) for kind in found}
-    return "\n".join((decision.summary(found, rows), *(f"{kind}: {path_of(setting, kind)}" for kind in found)))
+    keys = _keys(setting, _split(setting))
+    rows = {kind: _rows(store, key) for kind, key in keys.items()}
+    return "\n".join((learning.summary(found, rows), *(f"{kind}: {_path(store, key)}" for kind, key in keys.items())))
 
 
 def read(path: Path) -> DecisionModel:
@@ -71,14 +80,14 @@ def read(path: Path) -> DecisionModel:
     return agreed(found)
 
 
-def path_of(setting: Setting, kind: str) -> Path:
+def _path(store: Store, key: str) -> Path:
     """Where a trained model is kept."""
-    return Path(setting.results_dir) / FOLDER / "decision" / f"{_key(setting, kind)}.safetensors"
+    return store.folder / "decision" / f"{key}.safetensors"
 
 
 def check_disjoint(facts: Mapping[str, str], setting: Setting) -> None:
     """DatasetError where a prompt of the cell is one that a model with these facts learnt from."""
-    decision_prompts.check_disjoint(facts, setting.dataset, data_dir=setting.runtime.data_dir, limit=setting.limit)
+    choice.check_disjoint(facts, setting.dataset, data_dir=setting.runtime.data_dir, limit=setting.limit)
 
 
 def _plan(setting: Setting) -> DecisionPlan:
@@ -87,30 +96,33 @@ def _plan(setting: Setting) -> DecisionPlan:
     return replace(plan, new_tokens=new_tokens, temperature=float(plan.temperature))
 
 
-def _key(setting: Setting, kind: str) -> str:
-    """What tells a model from others: pair, calibration prompts, plan, kind, seed."""
-    plan, most = _plan(setting), decision_prompts.most(setting.plan.decision, setting.limit)
-    asked = asdict(plan) | {"most": most, "seed": setting.seed}
-    return run_id({"decision": asked, "kind": kind, **setting.identity})
+def _split(setting: Setting) -> Split:
+    plan, data_dir = _plan(setting), setting.runtime.data_dir
+    return choice.split(setting.dataset, plan, data_dir=data_dir, limit=setting.limit, seed=setting.seed)
 
 
-def _trained(setting: Setting, *, decoded: bool) -> dict[str, tuple[DecisionModel, list[DecisionRow]]]:
+def _keys(setting: Setting, prompts: Split) -> dict[str, str]:
+    """What tells models from others, by kind: the pair, the very prompts and how they are cut, plan, seed."""
+    pair = {name: value for name, value in setting.identity["pair"].items() if name != "draft_temperature"}
+    plan = {name: value for name, value in asdict(_plan(setting)).items() if name not in ("prompts", "validation")}
+    cut = {name: getattr(setting.dataset, name) for name in ("mode", "prompt_tokens", "max_prompt_tokens", "frame")}
+    config = {"pair": pair, "runtime": setting.identity["runtime"], "prompts": prompts.facts, "cut": cut}
+    return {kind: run_id(config | {"decision": plan, "kind": kind, "seed": setting.seed}) for kind in KINDS}
+
+
+def _trained(setting: Setting, prompts: Split) -> dict[str, tuple[DecisionModel, list[DecisionRow]]]:
     """Both kinds from the same examples, and what they say of the validation tokens."""
-    plan, data_dir, seed = _plan(setting), setting.runtime.data_dir, setting.seed
-    split = decision_prompts.split(setting.dataset, plan, data_dir=data_dir, limit=setting.limit, seed=seed)
-    if decoded:
-        check_disjoint(split.facts, setting)
     pair = pairs.loaded(setting.pair, setting.runtime)
     training, validation = (
         _examples(setting, pair, conversations, what)
-        for conversations, what in ((split.training, "training"), (split.validation, "validation"))
+        for conversations, what in ((prompts.training, "training"), (prompts.validation, "validation"))
     )
-    facts = split.facts | _facts(setting, pair, training, validation)
+    facts = prompts.facts | _facts(setting, pair, training, validation)
     device, found = (pair.draft or pair.target).device, {}
     for kind in KINDS:
-        model = decision.train(kind, training, validation, plan, seed=seed, device=device)
+        model = learning.train(kind, training, validation, _plan(setting), seed=setting.seed, device=device)
         model.facts |= facts
-        found[kind] = model, decision.rows(model, validation, "")
+        found[kind] = model, learning.rows(model, validation, "")
     return found
 
 
