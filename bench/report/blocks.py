@@ -74,6 +74,11 @@ class Block:
         """The runs that ended well, in order."""
         return (run for _, run in self.runs[self.runs["status"] == "ok"].iterrows())
 
+    @cached_property
+    def ran(self) -> bool:
+        """Whether a run ended well: of others prompts, device and dtype need not be known."""
+        return any(True for _ in self.ok)
+
     def steps(self, run_id: str) -> pd.DataFrame:
         """The decoding steps of a run."""
         return _rows(self.results.steps, run_id)
@@ -135,16 +140,20 @@ def drafted_blocks(results: Results, methods: Sequence[str] = (), *, across: Seq
 
 
 def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
-    """The words of a title: pair, dataset, temperature, device, dtype of all blocks; `but` leaves out what is swept."""
-    every = list(found)
+    """The words of a title: pair, dataset, temperature, device, dtype of all blocks; `but` leaves out what is swept.
+
+    Blocks whose runs all failed count where there are no others, and know neither device nor dtype.
+    """
+    listed = list(found)
+    every = [block for block in listed if block.ran] or listed
     words = {
         "pair": _several(_pair_words(block) for block in every),
         "dataset": _several(block.first["dataset"] for block in every),
         "temperature": "temperature " + _several(f"{block.first['temperature']:g}" for block in every),
-        "device": _several(block.first["device_name"] for block in every),
-        "dtype": _several(block.first["dtype"] for block in every),
+        "device": _several(block.first["device_name"] for block in every if block.ran),
+        "dtype": _several(block.first["dtype"] for block in every if block.ran),
     }
-    return ", ".join(text for name, text in words.items() if name not in but)
+    return ", ".join(text for name, text in words.items() if name not in but and text)
 
 
 def scale(block: Block) -> str:
@@ -154,10 +163,10 @@ def scale(block: Block) -> str:
     more = f" ({', '.join(marks)})" if any(marks) else ""
     first, counts = block.first, block.runs.loc[block.runs["status"] == "ok", "num_conversations"]
     prompts = "no" if counts.empty else " to ".join(str(count) for count in dict.fromkeys((counts.min(), counts.max())))
+    place = f", {first['dtype']} on {first['device_name']}" if block.ran else ""
     return (
         f"{_pair_words(block)}, {first['dataset']}, temperature {temperatures}{more}: "
-        f"{prompts} conversations, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}, "
-        f"{first['dtype']} on {first['device_name']}."
+        f"{prompts} conversations, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}{place}."
     )
 
 
@@ -179,12 +188,13 @@ def _nothing(runs: pd.DataFrame, what: str) -> NoResultsError:
 
 def _mark(block: Block, found: list[Block], columns: list[str]) -> str:
     """The columns in which a block is not like the others of its pair, prompts by the start of their hash."""
-    others = [other.first for other in found if other.pair == block.pair]
+    others = [other for other in found if other.pair == block.pair]
 
     def differs(column: str) -> bool:
-        """Of another dataset the prompts are others anyway."""
-        alike = [other for other in others if column != "prompts_sha256" or other["dataset"] == block.first["dataset"]]
-        return any(other[column] != block.first[column] for other in alike)
+        """Of another dataset the prompts are others anyway, and of what failed the place need not be known."""
+        alike = [one for one in others if column not in _PLACE or (one.ran and block.ran)]
+        alike = [one for one in alike if column != "prompts_sha256" or one.first["dataset"] == block.first["dataset"]]
+        return any(one.first[column] != block.first[column] for one in alike)
 
     differ = [column for column in columns if differs(column)]
     values = {column: str(block.first[column]) for column in differ}

@@ -48,12 +48,13 @@ def speedup_bars(layout: Layout, results: Results) -> list[Output]:
     """The figure, its numbers, and how much faster the paper's method is than the others."""
     printed = published.find(PAPER, "table4")  # it has the figure's pairs
     found = [block.standing_in(printed) for block in blocks_of(results, layout.methods, (layout.temperature,))]
-    if not any(True for block in found for _ in block.ok):
+    if not any(block.ran for block in found):
         raise NoResultsError(f"no run of {', '.join(one.header for one in layout.methods)} ended well")
     panels, words = panels_of(found), setting(found, but=("dataset",))
     datasets = datasets_of(panels)
-    canvas, axes = style.panels(layout.title, words, len(panels))
-    for axis, panel in zip(axes, panels, strict=True):
+    drawn = [panel for panel in panels if panel.ran]
+    canvas, axes = style.panels(layout.title, words, len(drawn))
+    for axis, panel in zip(axes, drawn, strict=True):
         _panel(axis, panel, layout, datasets)
     top = max(axis.get_ylim()[1] for axis in axes)
     for axis in axes:
@@ -75,7 +76,7 @@ def _panel(axes: Axes, panel: Panel, layout: Layout, datasets: Sequence[str]) ->
         ]
         _bars(axes, method, _colour(layout, method), found, width)
     axes.axhline(1, color="black", linestyle="--", linewidth=1, label="autoregressive decoding")
-    axes.set(title=panel.name, ylabel="speedup (95% interval)")
+    axes.set(title=panel.name, ylabel="speedup (95% interval)", xlim=(-0.5, len(datasets) - 0.5))
     axes.set_xticks(range(len(datasets)), [DATASETS.get(name, name) for name in datasets])
     axes.grid(axis="x", visible=False)
     style.legend_below(axes)

@@ -10,7 +10,7 @@ from bench import published
 from bench.report import definitions, tables
 from bench.report.blocks import scale, setting
 from bench.report.figures import style
-from bench.report.improving_mcsd.remarks import NOT_LOSSLESS
+from bench.report.improving_mcsd.remarks import NOT_LOSSLESS, left_out
 from bench.report.improving_mcsd.settings import PAPER
 from bench.report.improving_mcsd.widths import Line, Point, band, lines, nodes, published_alpha, width_axis
 from bench.report.measured import draft_forwards, lossless_words
@@ -71,8 +71,9 @@ def by_width(name: str, results: Results) -> list[Output]:
         _draw(axis, found, *panel)
     points = [(line, point) for line in found for point in line.points]
     frame = tables.frame([_row(line, point) for line, point in points], COLUMNS)
-    notes = (*dict.fromkeys(scale(line.block) for line in found), *_notes(found))
-    table = Table(name, f"{TITLE} ({words})", frame, notes, LEGEND, tuple(point.run_id for _, point in points))
+    shown = tuple(point.run_id for _, point in points)
+    notes = (*dict.fromkeys(scale(line.block) for line in found), *_notes(found), *left_out(results, shown))
+    table = Table(name, f"{TITLE} ({words})", frame, notes, LEGEND, shown)
     return [style.Figure(name, table.title, canvas, table.runs), table]
 
 

@@ -13,7 +13,7 @@ from bench.report import definitions, tables
 from bench.report.blocks import scale, setting
 from bench.report.figures import style
 from bench.report.improving_mcsd.gains import Side, ahead, gain
-from bench.report.improving_mcsd.remarks import NOT_LOSSLESS
+from bench.report.improving_mcsd.remarks import NOT_LOSSLESS, left_out
 from bench.report.improving_mcsd.settings import draft_levels, virtual
 from bench.report.improving_mcsd.widths import NO_DECISION, Line, Point, band, lines, nodes, width_axis
 from bench.report.measured import lossless_words
@@ -62,7 +62,7 @@ def with_decisions(name: str, results: Results) -> list[Output]:
     found = [line for line in lines(results) if any(point.ok for point in line.points)]
     if not found:
         raise NoResultsError("no run of a dynamic tree has a width")
-    found.sort(key=lambda line: line.decision != NO_DECISION)  # first within its block
+    found.sort(key=lambda line: not _plain(line))  # first within its block
     blocks = list({id(line.block): line.block for line in found}.values())
     groups = [[line for line in found if line.block is block] for block in blocks]
     words = setting(blocks)
@@ -71,8 +71,9 @@ def with_decisions(name: str, results: Results) -> list[Output]:
         _draw(axes[3 * place : 3 * place + 3], group)
     points = [(line, point, group) for group in groups for line in group for point in line.points]
     frame = tables.frame([_row(*each) for each in points], COLUMNS)
+    shown = tuple(point.run_id for _, point, _ in points)
     notes = (*map(scale, blocks), *_papers(), *(note for group in groups for note in _notes(group)))
-    table = Table(name, f"{TITLE} ({words})", frame, notes, LEGEND, tuple(point.run_id for _, point, _ in points))
+    table = Table(name, f"{TITLE} ({words})", frame, (*notes, *left_out(results, shown)), LEGEND, shown)
     return [style.Figure(name, table.title, canvas, table.runs), table]
 
 
@@ -132,11 +133,20 @@ def _share(point: Point) -> float | None:
 
 def _ratio(line: Line, point: Point, group: Sequence[Line]) -> Interval | None:
     """Speedup with the decision model over that without, all else being the same; None where there is no other run."""
-    without = [other for other in group if other.rest == line.rest | {"decision": None}]
-    if line.decision == NO_DECISION or not point.ok or not without:
+    if _plain(line) or not point.ok:
         return None
-    other = without[0].at(point.width)
-    return gain([(Side(line.block, point.run_id), Side(line.block, other.run_id))]) if other else None
+    found = [at for other in group if _plain(other) and _rest(other) == _rest(line) and (at := other.at(point.width))]
+    same = [at for at in found if at.run["verifier"] == point.run["verifier"]]
+    return gain([(Side(line.block, point.run_id), Side(line.block, same[0].run_id))]) if same else None
+
+
+def _plain(line: Line) -> bool:
+    return line.decision == NO_DECISION
+
+
+def _rest(line: Line) -> dict[str, Any]:
+    """What a line without a decision model shares with one that has it; of rules the runs tell."""
+    return {name: value for name, value in line.rest.items() if name not in ("decision", "beta", "rule")}
 
 
 def _word(ratio: Interval | None) -> str | None:
@@ -174,7 +184,7 @@ def _notes(group: Sequence[Line]) -> Iterator[str]:
                 f"{line.block.name}, {_name(line)} against none, at {total} widths: {counted}. In {ended} of its steps "
                 "the tree ended early."
             )
-        elif line.decision != NO_DECISION:
+        elif not _plain(line):
             yield f"{line.block.name}, {_name(line)}: no width has an interval with it and without it."
 
 

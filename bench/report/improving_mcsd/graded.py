@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,9 +12,6 @@ from bench import stats
 from bench.records import AUTOREGRESSIVE, METHOD
 from bench.report.blocks import Block
 from bench.report.improving_mcsd.methods import Method
-from bench.report.improving_mcsd.settings import LOSSY_RULE
-from bench.report.speedups.arms import params_of
-from bench.report.speedups.settings import drafted, who
 from bench.stats import Interval
 from bench.store import Results
 
@@ -78,8 +75,13 @@ class Graded:
 
     @cached_property
     def score_difference(self) -> Interval | None:
-        """Its grade less that of the target alone on the same turn of the same conversation."""
+        """Its grade less that of the target alone in the same turn, over the turns that are graded in both arms."""
         return None if self.method is None else _difference(self._grades(METHOD), self._grades(AUTOREGRESSIVE), "score")
+
+    @cached_property
+    def compared(self) -> int:
+        """Turns that are graded in both arms."""
+        return 0 if self.method is None else len(_paired(self._grades(METHOD), self._grades(AUTOREGRESSIVE)))
 
     @cached_property
     def judged(self) -> tuple[int, int]:
@@ -114,48 +116,6 @@ class Graded:
         return pd.DataFrame() if self.block is None else _of(self.block.results.quality, self.run_ids, arm)
 
 
-@dataclass(frozen=True)
-class Column:
-    """A draft: its block and the paper's rows, one of which may be missing."""
-
-    target: str
-    draft: str
-    block: Block | None
-    paper: pd.DataFrame
-    alone: float | None  # the paper's score of the target
-
-    def published(self, method: Method | None, metric: str) -> float | None:
-        """The paper's number; none of rules that it does not have."""
-        if method is None:
-            return self.alone if metric == "mt_bench_score" else None
-        if method.rule != LOSSY_RULE:
-            return None
-        rows = self.paper[self.paper["metric"] == metric]
-        wanted = str(method.given["widths"][0])
-        found = [params_of(text).get("target_init_width") == wanted for text in rows["params"]]
-        values = rows["value"][found]
-        return float(values.iloc[0]) if len(values) else None
-
-
-def columns_of(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[Column]:
-    """The drafts that were run, then those of the paper that were not."""
-    printed, taken = drafted(paper), set[tuple[str, str]]()
-    own = paper[paper["method"] == AUTOREGRESSIVE]
-    scores = {str(target): float(value) for target, value in zip(own["target"], own["value"], strict=True)}
-    names = [who(block)["Draft"] for block in found]
-    for place, block in enumerate(found):
-        target, draft = block.published_as or ("", "")
-        same = bool(block.first["dataset"] == "mt_bench")
-        rows = printed[(printed["target"] == target) & (printed["draft"] == draft) & same]
-        words = names[place] if names.count(names[place]) == 1 else f"{names[place]}, {block.mark or place + 1}"
-        taken.add((target, draft))
-        yield Column(who(block)["Target"], words, block, rows, scores.get(target) if same else None)
-    for models, rows in printed.groupby(["target", "draft"], sort=False):
-        target, draft = map(str, models)
-        if (target, draft) not in taken:
-            yield Column(target, draft, None, rows, scores.get(target))
-
-
 def _of(rows: pd.DataFrame, run_ids: Sequence[str], arm: str) -> pd.DataFrame:
     return rows[rows["run_id"].isin(list(run_ids)) & (rows["arm"] == arm)]
 
@@ -175,7 +135,14 @@ def _mean(rows: pd.DataFrame, column: str) -> Interval | None:
 
 
 def _difference(mine: pd.DataFrame, plain: pd.DataFrame, column: str) -> Interval | None:
-    if mine.empty or plain.empty:
+    both = _paired(mine, plain)
+    if both.empty:
         return None
-    both = mine.merge(plain, on=["run_id", *_TURN], suffixes=("", "_plain"), validate="one_to_one")
     return _mean(both.assign(difference=both[column] - both[f"{column}_plain"]), "difference")
+
+
+def _paired(mine: pd.DataFrame, plain: pd.DataFrame) -> pd.DataFrame:
+    """The rows of both arms of a run side by side, of the turns that have both."""
+    if mine.empty or plain.empty:
+        return pd.DataFrame()
+    return mine.merge(plain, on=["run_id", *_TURN], suffixes=("", "_plain"), validate="one_to_one")

@@ -24,6 +24,11 @@ def of_answers(paper: pd.DataFrame, grid: Sequence[Sequence[Graded]], known: Seq
     else:
         more = f" Not shown: grades by {', '.join(map(str, known[1:]))}." if known[1:] else ""
         yield f"Scores are by {known[0]}, one answer at a time; the paper does not name its judge.{more}"
+    if any(graded < turns for row in grid for graded, turns in (one.judged for one in row) if graded):
+        yield (
+            "Not all answers are graded: scores of two rows need not be over the same turns. A difference from the "
+            "target alone is over the turns that are graded in both arms."
+        )
     yield (
         "The target alone answers in conversations of its own, of which scores are; log-likelihood and ROUGE-L compare "
         "its answers to the method's prompts, in which earlier answers are the method's."

@@ -95,7 +95,7 @@ def _keys(paper: pd.DataFrame) -> Iterator[tuple[str, str, float]]:
 
 
 def _fits(block: Block, members: Sequence[Block]) -> bool:
-    """Whether they were run alike; a run that failed may know neither device nor dtype."""
+    """Whether they were run alike, those that ran in one place: what failed may know neither device nor dtype."""
     every = [block, *members]
     same = all(len({one.first[name] for one in every}) == 1 for name in _SAME)
-    return same and all(len({one.first[name] for one in every if one.first[name]}) < 2 for name in _PLACE)
+    return same and all(len({one.first[name] for one in every if one.ran}) < 2 for name in _PLACE)

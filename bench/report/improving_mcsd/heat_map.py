@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from bench import published
 from bench.report import definitions, tables
 from bench.report.blocks import drafted_blocks, scale, setting
 from bench.report.figures import style
-from bench.report.improving_mcsd.remarks import NOT_LOSSLESS
-from bench.report.improving_mcsd.settings import PAPER
+from bench.report.improving_mcsd.heat_map_notes import METHOD, is_papers, of_grids, table2
+from bench.report.improving_mcsd.remarks import left_out
 from bench.report.improving_mcsd.static_grids import AHEAD, BEHIND, BEST, LEVEL, Cell, Grid, grids
 from bench.report.measured import draft_forwards, lossless_words
 from bench.report.outputs import NoResultsError, Output
@@ -26,7 +23,6 @@ from bench.stats import Interval
 from bench.store import Results
 
 TITLE = "Improved MCSD Figure 4: tokens/s over static target-initialised trees"
-METHOD = "target_init_mcsd"
 NOT_RUN = "not run"
 _MAP = "cividis"
 """Its lightness rises from end to end, and it looks alike with every common colour vision."""
@@ -77,9 +73,11 @@ _PANELS = (
 @style.styled
 def heat_map(name: str, results: Results) -> list[Output]:
     """Two panels per block and rule, tokens/s and alpha, a number in every cell; and a table of all cells."""
-    found = [grid for block in drafted_blocks(results, (METHOD,)) for grid in grids(block.standing_in(_table2()))]
+    found = [grid for block in drafted_blocks(results, (METHOD,)) for grid in grids(block.standing_in(table2()))]
     if not found:
-        raise NoResultsError("no run is of a target-initialised tree with two draft levels or more")
+        raise NoResultsError(
+            "no run is of a target-initialised tree with two draft levels or more that drafts as its decoding asks for"
+        )
     words = setting(grid.block for grid in found)
     canvas, axes = style.panels(TITLE, words, len(_PANELS) * len(found), panel=(5.6, 4.4))
     panels = [(grid, shown) for grid in found for shown in _PANELS]
@@ -87,10 +85,9 @@ def heat_map(name: str, results: Results) -> list[Output]:
         _draw(axis, grid, shown)
     cells = [(grid, cell) for grid in found for cell in grid.cells.values()]
     frame = tables.frame([_row(grid, cell) for grid, cell in cells], COLUMNS)
-    scales = dict.fromkeys(scale(grid.block) for grid in found)
-    table = Table(
-        name, f"{TITLE} ({words})", frame, (*scales, *_notes(found)), LEGEND, tuple(cell.run_id for _, cell in cells)
-    )
+    ids = tuple(cell.run_id for _, cell in cells)
+    notes = (*dict.fromkeys(scale(grid.block) for grid in found), *of_grids(found), *left_out(results, ids))
+    table = Table(name, f"{TITLE} ({words})", frame, notes, LEGEND, ids)
     return [style.Figure(name, table.title, canvas, table.runs), table]
 
 
@@ -137,7 +134,7 @@ def _mark(axes: Axes, grid: Grid, rows: Sequence[int], columns: Sequence[int]) -
     """A frame in the best cell, a dashed one in the paper's tree; the legend says which is which."""
     best: dict[str, Any] = {"edgecolor": style.COLOURS[1], "linewidth": 3, "label": "most tokens/s"}
     papers: dict[str, Any] = {"edgecolor": "black", "linestyle": "--", "label": "the tree of the paper's Table 2"}
-    marked = [(grid.best, 0.04, best), *((cell, 0.12, papers) for cell in grid.cells.values() if _papers(cell))]
+    marked = [(grid.best, 0.04, best), *((cell, 0.12, papers) for cell in grid.cells.values() if is_papers(cell))]
     handles = []
     for cell, inset, look in marked:
         if cell:
@@ -148,15 +145,6 @@ def _mark(axes: Axes, grid: Grid, rows: Sequence[int], columns: Sequence[int]) -
             )  # on dark colours
             handles.append(axes.add_patch(Rectangle(corner, side, side, fill=False, **look)))
     style.legend_below(axes, handles=handles)
-
-
-def _papers(cell: Cell) -> bool:
-    """Whether this is the tree that the paper's tables have."""
-    return f"k_config={'-'.join(map(str, cell.widths))}" in set(_table2()["params"])
-
-
-def _table2() -> pd.DataFrame:
-    return published.find(PAPER, "table2", method=METHOD)
 
 
 def _row(grid: Grid, cell: Cell) -> dict[str, str]:
@@ -174,20 +162,3 @@ def _row(grid: Grid, cell: Cell) -> dict[str, str]:
         "draft forwards": tables.number(draft_forwards(cell.steps) if ok else None, 1),
         "lossless": lossless_words(run),
     }
-
-
-def _notes(found: Sequence[Grid]) -> Iterator[str]:
-    yield (
-        "The paper states neither the axes nor a number of this figure; a and b are our choice. Its own tree, of "
-        "Table 2, is 2-4-3-1-1."
-    )
-    yield NOT_LOSSLESS
-    for grid in found:
-        counts = Counter(grid.standings.values())
-        if grid.best:
-            speed = tables.interval(grid.best.measured.tokens_per_s, 1)
-            yield (
-                f"{grid.name}: most tokens/s at a = {grid.best.swept[0]}, b = {grid.best.swept[1]}: {speed}. Of the "
-                f"other trees, {counts[LEVEL]} are level with it, {counts[AHEAD]} ahead by speedup, {counts[BEHIND]} "
-                f"behind; {counts[None]} cannot be compared."
-            )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,20 +30,30 @@ class Method:
 
     def admits(self, run: pd.Series) -> bool:
         """Whether a run is of this method in the paper's configuration, and drafts as its decoding asks for."""
-        params, given = drafter_params(run), {**self.given, **_drawn(float(run["temperature"]))}
         named = run["method"] == self.method and run["verifier"] == self.rule
-        return named and given.items() <= params.items() and params.keys() <= given.keys() | _FREE
+        return named and self.given.items() <= drafter_params(run).items() and drafts_as_asked(run, self.given)
 
     def chosen(self, block: Block) -> pd.Series | None:
         """Its run in a block, of several the last that ended well; None if there is none."""
         runs = [run for _, run in block.runs.iterrows() if self.admits(run)]
-        return sorted(runs, key=lambda run: run["status"] == "ok")[-1] if runs else None
+        return last(runs) if runs else None
 
     def published(self, paper: pd.DataFrame) -> float | None:
         """The paper's number, of the rows of one setting."""
         rows = paper[paper["method"] == self.method]
         pairs = zip(rows["params"], rows["value"], strict=True)
         return next((float(value) for text, value in pairs if self.params == params_of(text)), None)
+
+
+def last(runs: Sequence[pd.Series]) -> pd.Series:
+    """Of several runs of the same the last that ended well, or the last."""
+    return sorted(runs, key=lambda run: run["status"] == "ok")[-1]
+
+
+def drafts_as_asked(run: pd.Series, names: Collection[str]) -> bool:
+    """Whether a run drafts as its decoding asks for, and has no arguments beside that and those of these names."""
+    params = drafter_params(run)
+    return _drawn(float(run["temperature"])).items() <= params.items() and params.keys() <= {*names} | _FREE
 
 
 def _drawn(temperature: float) -> dict[str, Any]:
@@ -81,8 +91,11 @@ def dynamic(width: int, depth: int) -> Method:
 
 
 def words(run: pd.Series) -> str:
-    """A run that a table does not show: `mcsd (widths 4x2) by multi_candidate at temperature 1`."""
-    params = {key: value for key, value in drafter_params(run).items() if key not in _FREE}
+    """A run that is not shown: `mcsd (widths 4x2) by multi_candidate at temperature 1`; draws where they are others."""
+    given, asked = drafter_params(run), _drawn(float(run["temperature"]))
+    usual = {key for key in _FREE & given.keys() if asked.get(key, given[key]) == given[key]}
+    usual -= {"beta"} if given.get("decision") else set()
+    params = {key: value for key, value in given.items() if key not in usual}
     inside = ", ".join(_short(value) if key == "shape" else f"{key} {_short(value)}" for key, value in params.items())
     top_p = "" if run["top_p"] == 1 else f", top-p {run['top_p']:g}"
     return f"{run['drafter']} ({inside}) by {run['verifier']} at temperature {run['temperature']:g}{top_p}"

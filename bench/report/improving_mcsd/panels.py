@@ -12,7 +12,8 @@ from bench.report.improving_mcsd.methods import Method
 
 DATASETS = {"mt_bench": "MT-Bench", "triviaqa": "TriviaQA", "alpaca": "Alpaca"}
 """The paper's, in its order."""
-_PLACE = ("pair", "seed", "max_new_tokens", "ignore_eos", "attention", "node_order", "device_name", "dtype")
+_SAME = ("pair", "seed", "max_new_tokens", "ignore_eos", "attention", "node_order")
+_PLACE = ("device_name", "dtype")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,27 @@ class Layout:
 class Panel:
     """A pair in one place, seed and length: its blocks by dataset."""
 
-    name: str
     blocks: dict[str, Block] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """The pair, and what tells the panel from others of this pair."""
+        every = list(self.blocks.values())
+        marks = (mark for block in every for mark in block.mark.split(", "))
+        return ", ".join([every[0].pair, *dict.fromkeys(mark for mark in marks if mark and not _of_dataset(mark))])
+
+    @property
+    def ran(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(block.ran for block in self.blocks.values())
+
     def takes(self, block: Block) -> bool:
-        """Whether a block differs from the others in its dataset alone."""
-        others = self.blocks.values()
-        alike = all(one.first[column] == block.first[column] for one in others for column in _PLACE)
-        return alike and str(block.first["dataset"]) not in self.blocks
+        """Whether a block differs from the others in its dataset alone; one that failed need not know its place."""
+        others = list(self.blocks.values())
+        same = all(one.first[column] == block.first[column] for one in others for column in _SAME)
+        ran = [one for one in others if one.ran and block.ran]
+        near = all(one.first[column] == block.first[column] for one in ran for column in _PLACE)
+        return same and near and str(block.first["dataset"]) not in self.blocks
 
     def cell(self, dataset: str, method: Method) -> Cell | None:
         """A run, however it ended; None if there is none."""
@@ -63,11 +77,14 @@ def panels_of(found: Sequence[Block]) -> list[Panel]:
     for block in found:
         home = next((panel for panel in panels if panel.takes(block)), None)
         if home is None:
-            count = sum(panel.name.split(",")[0] == block.pair for panel in panels)
-            home = Panel(f"{block.pair}, {count + 1}" if count else block.pair)
+            home = Panel()
             panels.append(home)
         home.blocks[str(block.first["dataset"])] = block
     return panels
+
+
+def _of_dataset(mark: str) -> bool:
+    return mark.startswith("dataset ")
 
 
 def datasets_of(panels: Sequence[Panel]) -> list[str]:

@@ -11,7 +11,8 @@ from bench.report.blocks import setting
 from bench.report.gsd.fewer_nodes import signed
 from bench.report.improving_mcsd import remarks
 from bench.report.improving_mcsd.cells import blocks_of
-from bench.report.improving_mcsd.graded import Column, Graded, columns_of, judges
+from bench.report.improving_mcsd.graded import Graded, judges
+from bench.report.improving_mcsd.graded_columns import Column, columns_of
 from bench.report.improving_mcsd.graded_notes import of_answers
 from bench.report.improving_mcsd.methods import SUBTREES, target_init
 from bench.report.improving_mcsd.settings import LOSSY_RULE, PAPER
@@ -30,7 +31,8 @@ METHODS = {(width, rule): target_init((width, 4, 3, 1, 1), rule=rule) for rule i
 LEGEND = {
     "score": "grade from 1 to 10 by a judge, mean over turns, in brackets the 95% interval (bootstrap over "
     "conversations)",
-    "score - alone": "the same less the grade of the target alone in the same turn, mean over turns",
+    "score - alone": "the same less the grade of the target alone in the same turn, mean over the run's turns that are "
+    "graded in both arms; the row of the target alone is over all turns of it that are graded",
     "judged": "turns with a grade, of those recorded",
     "log-likelihood - alone": "mean log p(token | all before it) under the target at this temperature, in nats, less "
     "that of the target's own answer to the same prompt, mean over turns",
@@ -57,7 +59,7 @@ def answers_table(name: str, results: Results) -> list[Output]:
     found = [block.standing_in(drafted(paper)) for block in blocks_of(results, list(METHODS.values()), (0.7,))]
     known = judges(results)
     by = known[0] if known else None
-    columns = list(columns_of(paper, found))
+    columns = columns_of(paper, found)
     grid = [[Graded(method, column.block, by) for column in columns] for method in (None, *METHODS.values())]
     title = f"{TITLE} ({setting(found) if found else 'not run'})"
     shown = [" ".join(dict.fromkeys(run for one in row for run in one.run_ids)) for row in grid]
@@ -77,8 +79,9 @@ def answers_table(name: str, results: Results) -> list[Output]:
 
 def _legend(columns: Sequence[Column]) -> dict[str, str]:
     """What the first draft's columns are, and what those of the others are too."""
-    first, difference = columns[0].draft, "in brackets behind it less that of the target alone in the same turn"
-    ours = {first: f"{LEGEND['score'].partition(', in brackets')[0]}; {difference}"}
+    first, difference = columns[0].words, LEGEND["score - alone"].removeprefix("the same ")
+    score = f"{LEGEND['score'].partition(', in brackets')[0]}, of those graded, whose number follows where not all are"
+    ours = {first: f"{score}; in brackets it is {difference}"}
     ours |= {f"{first} {name}": LEGEND[name] for name in ("log-likelihood - alone", "ROUGE-L")}
     ours |= {f"{first} variation": f"{LEGEND['variation']}; noise: {LEGEND['noise']}"}
     return ours | {"lossless": LEGEND["lossless"]}
@@ -97,11 +100,11 @@ def _wide(row: Sequence[Graded], columns: Sequence[Column]) -> dict[str, str]:
     for one, column in zip(row, columns, strict=True):
         printed = [column.published(one.method, metric) for metric in ("mt_bench_score", "mt_bench_delta")]
         line |= {
-            column.draft: one.failure or _score(one),
-            f"{column.draft} published": _printed(*printed),
-            f"{column.draft} log-likelihood - alone": _signed(one.difference("log_likelihood"), plain=True),
-            f"{column.draft} ROUGE-L": tables.number(_value(one.quality("greedy_rouge_l")), 3),
-            f"{column.draft} variation": _variation(one),
+            column.words: one.failure or _score(one),
+            f"{column.words} published": _printed(*printed),
+            f"{column.words} log-likelihood - alone": _signed(one.difference("log_likelihood"), plain=True),
+            f"{column.words} ROUGE-L": tables.number(_value(one.quality("greedy_rouge_l")), 3),
+            f"{column.words} variation": _variation(one),
         }
     return line | {"lossless": _lossless(row[0])}
 
@@ -151,11 +154,13 @@ def _lossless(one: Graded) -> str:
 
 
 def _score(one: Graded) -> str:
-    """`5.07 (-1.22)`, as the paper has it."""
+    """`5.07 (-1.22)`, as the paper has it; `5.07 (-1.22 over 3), 4 of 6` where not all turns are graded or compared."""
     if one.score is None:
         return _unjudged(one)
-    difference = one.score_difference
-    return f"{one.score.value:.2f}" + (f" ({difference.value:+.2f})" if difference else "")
+    (graded, turns), difference = one.judged, one.score_difference
+    over = f" over {one.compared}" if one.compared < graded else ""
+    found = f"{one.score.value:.2f}" + (f" ({difference.value:+.2f}{over})" if difference else "")
+    return f"{found}, {graded} of {turns}" if graded < turns else found
 
 
 def _variation(one: Graded) -> str:

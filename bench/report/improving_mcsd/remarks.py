@@ -57,6 +57,6 @@ def left_out(results: Results, shown: Iterable[str]) -> Iterator[str]:
     listed = (f"{what} ({'run' if len(own) == 1 else 'runs'} {', '.join(own)})" for what, own in groups.items())
     if groups:
         yield (
-            f"Not shown: {'; '.join(listed)}: other methods, rules, configurations or decodings than the paper's, or "
-            "another run of the same is shown."
+            f"Not shown: {'; '.join(listed)}: other methods, rules, configurations or decodings than what is shown, "
+            "or another run of the same."
         )

@@ -87,7 +87,8 @@ def _legend() -> dict[str, str]:
     return {
         "Kind": "; ".join(_READS.values()),
         "trained on": "conversations; none of them is scored here",
-        "conversations": "whose tokens are scored",
+        "conversations": "whose tokens are scored; they also chose the epoch whose weights were kept, so that others "
+        "may be scored worse",
         "tokens": "drafted tokens that were scored, with the fate of each: accepted with probability min(1, p/q)",
         "accepted": "share of them that were accepted",
         "mean accepted": "mean score of the accepted tokens",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +10,7 @@ import pandas as pd
 
 from bench.report.blocks import Block, drafter_params
 from bench.report.improving_mcsd.gains import Side, ahead, gain
+from bench.report.improving_mcsd.methods import drafts_as_asked, last
 from bench.report.improving_mcsd.rates import alpha
 from bench.report.improving_mcsd.settings import lossy_mark
 from bench.report.measured import Measured, measure
@@ -33,7 +34,7 @@ class Cell:
     @property
     def widths(self) -> tuple[int, ...]:
         """Children per node, from the first level on."""
-        return tuple(drafter_params(self.run)["widths"])
+        return _widths(self.run)
 
     @property
     def swept(self) -> tuple[int, int]:
@@ -75,29 +76,45 @@ class Grid:
         ran = [cell for cell in self.cells.values() if cell.measured.tokens_per_s]
         return max(ran, key=lambda cell: cell.measured.rank, default=None)
 
+    def place(self, cell: Cell, of: Callable[[Cell], Interval | None]) -> tuple[int, int] | None:
+        """Which place a cell takes by a value, from 1, and among how many; None if it has none."""
+        mine, every = of(cell), [value for one in self.cells.values() if (value := of(one))]
+        return (1 + sum(value.value > mine.value for value in every), len(every)) if mine else None
+
     @cached_property
     def standings(self) -> dict[tuple[int, int], str | None]:
         """How every cell stands against the best one: by the ratio of speedups, with its interval."""
         return {key: self._standing(cell) for key, cell in self.cells.items()}
 
+    def ratio(self, cell: Cell) -> Interval | None:
+        """Its speedup over that of the best cell; None where one of them did not end well."""
+        if self.best is None or cell.run["status"] != "ok":
+            return None
+        return gain([(Side(self.block, cell.run_id), Side(self.block, self.best.run_id))])
+
     def _standing(self, cell: Cell) -> str | None:
         if cell is self.best or self.best is None:
             return BEST if cell is self.best else None
-        if cell.run["status"] != "ok":
-            return None
-        return ahead(gain([(Side(self.block, cell.run_id), Side(self.block, self.best.run_id))]), AHEAD, BEHIND, LEVEL)
+        return ahead(self.ratio(cell), AHEAD, BEHIND, LEVEL)
 
 
 def grids(block: Block) -> Iterator[Grid]:
-    """The grids of a block, one for every rule and every choice of the widths that are not swept."""
-    rules = block.runs["verifier"].nunique()
-    found: dict[str, dict[tuple[int, int], Cell]] = {}
-    for _, run in block.runs.iterrows():
-        widths = drafter_params(run).get("widths", ())
-        if len(widths) > 2:
-            shape = ", ".join(map(str, [widths[0], "a", "b", *widths[3:]]))
-            rule = f", {run['verifier']}" if rules > 1 else ""
-            name = f"{block.name}, ({shape}){rule}{lossy_mark(run)}"
-            found.setdefault(name, {})[widths[1], widths[2]] = Cell(block, run)
+    """The grids of a block, one for every rule and every choice of the widths that are not swept.
+
+    Of the runs that draft as their decoding asks for, and of several runs of a tree the last that ended well.
+    """
+    runs = [run for _, run in block.runs.iterrows() if len(_widths(run)) > 2 and drafts_as_asked(run, ["widths"])]
+    rules = {run["verifier"] for run in runs}
+    found: dict[str, dict[tuple[int, int], list[pd.Series]]] = {}
+    for run in runs:
+        first, a, b, *others = _widths(run)
+        shape = ", ".join(map(str, [first, "a", "b", *others]))
+        rule = f", {run['verifier']}" if len(rules) > 1 else ""
+        name = f"{block.name}, ({shape}){rule}{lossy_mark(run)}"
+        found.setdefault(name, {}).setdefault((a, b), []).append(run)
     for name, cells in found.items():
-        yield Grid(block, name, dict(sorted(cells.items())))
+        yield Grid(block, name, {key: Cell(block, last(same)) for key, same in sorted(cells.items())})
+
+
+def _widths(run: pd.Series) -> tuple[int, ...]:
+    return tuple(drafter_params(run).get("widths", ()))

@@ -15,6 +15,7 @@ from bench import published
 from bench.report import tables
 from bench.report.blocks import Block, drafted_blocks, drafter_params
 from bench.report.figures import style
+from bench.report.improving_mcsd.methods import last
 from bench.report.improving_mcsd.rates import alpha, alpha_drafted
 from bench.report.improving_mcsd.settings import PAPER
 from bench.report.measured import Measured, measure
@@ -70,7 +71,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """The runs of a block that differ in their width alone, by width; `label` tells it from others of its block."""
+    """The runs of a block that differ in their width alone, one a width; `label` tells it from others of its block."""
 
     block: Block
     rest: dict[str, Any]
@@ -135,6 +136,8 @@ def _lines(block: Block) -> Iterator[Line]:
     groups: dict[str, list[Point]] = {}
     for _, run in block.runs.iterrows():
         params = drafter_params(run)
+        if not params.get("decision"):
+            params.pop("beta", None)  # a threshold of nothing
         if params.pop("width", None) is not None:
             groups.setdefault(json.dumps(params, sort_keys=True), []).append(Point(block, run))
     found = [part for key, points in groups.items() for part in _by_rule(Line(block, json.loads(key), tuple(points)))]
@@ -143,18 +146,21 @@ def _lines(block: Block) -> Iterator[Line]:
 
 
 def _by_rule(line: Line) -> Iterator[Line]:
-    """The line itself; or one per rule, where some width was run by several."""
-    widths = [point.width for point in line.points]
-    rules = sorted({str(point.run["verifier"]) for point in line.points})
-    for rule in rules if len(set(widths)) < len(widths) else [None]:
-        points = [point for point in line.points if rule in (None, point.run["verifier"])]
+    """The line itself; or one per rule, where some width was run by several. Of runs of the same `last` counts."""
+    pairs = {(point.width, str(point.run["verifier"])) for point in line.points}
+    rules: list[str | None] = [*sorted({rule for _, rule in pairs})]
+    for rule in rules if len({width for width, _ in pairs}) < len(pairs) else [None]:
+        runs: dict[int, list[pd.Series]] = {}
+        for point in line.points:
+            if rule in (None, point.run["verifier"]):
+                runs.setdefault(point.width, []).append(point.run)
         rest = line.rest | ({"rule": rule} if rule else {})
-        yield Line(line.block, rest, tuple(sorted(points, key=lambda point: point.width)))
+        yield Line(line.block, rest, tuple(Point(line.block, last(same)) for _, same in sorted(runs.items())))
 
 
 def _label(line: Line, found: Sequence[Line]) -> str:
     """What tells a line from the others of its block; two models of one kind by their hashes."""
-    differ = [key for key in line.rest if any(other.rest.get(key) != line.rest[key] for other in found)]
+    differ = [key for key in line.rest if any(other.rest.get(key, line.rest[key]) != line.rest[key] for other in found)]
     words = [f"{key}={line.rest[key]}" for key in differ if key != "decision"]
     if "decision" in differ:
         own = line.rest["decision"]

@@ -13,6 +13,8 @@ from bench.records import StepRow
 
 SETTING: dict[str, Any] = {"dataset": "mt_bench", "temperature": 0.7, "draws": "targets_without_replacement"}
 SETTING |= {"verifier": "independent_longest", "lossless": False}
+DRAWN: dict[str, Any] = {"draws": "without_replacement", "draft_temperature": 0.7}
+"""What the arguments of a drafter say at the temperature of `SETTING`."""
 AT_ONE = SETTING | {"temperature": 1.0}
 LLAMA: dict[str, Any] = {"pair": "llama2_7b_chat_jf68m"}
 LLAMA |= {"published": {"target": "llama2_7b_chat", "draft": "jf68m", "stand_in": False}}
@@ -60,7 +62,7 @@ def fill_fig4(cells, **given: Any) -> dict[tuple[int, int], str]:
     for a, b in itertools.product((1, 2, 4), (1, 3)):
         if (a, b) == (4, 1):
             continue
-        options = SETTING | {"params": {"widths": [2, a, b, 1, 1]}, "size": 2 + 2 * a + 6 * a * b} | given
+        options = SETTING | {"params": {"widths": [2, a, b, 1, 1]} | DRAWN, "size": 2 + 2 * a + 6 * a * b} | given
         options |= {"speedup": 1 + 0.2 * min(a, 2) + 0.1 * b, "status": "oom" if (a, b) == (4, 3) else "ok"}
         runs[a, b] = add(cells, "ti_mcsd", "target_init_mcsd", levels=4, chance=0.3 + 0.05 * (a + b), **options)
     return runs

@@ -91,9 +91,10 @@ def test_every_pair_has_a_panel_of_the_same_height_and_colours(cells) -> None:
         fill_static(cells, **pair)
     run(cells, "ti", speedup=4.0, seed=1, **LLAMA)
     axes, _, _ = build("fig3", cells)
-    names = [LLAMA["pair"], VICUNA["pair"], LARGE["pair"], f"{LLAMA['pair']}, 2"]
+    names = [f"{LLAMA['pair']}, seed 0", VICUNA["pair"], LARGE["pair"], f"{LLAMA['pair']}, seed 1"]
     assert [one.get_title() for one in axes] == names
     assert len({one.get_ylim() for one in axes}) == 1
+    assert {one.get_xlim() for one in axes} == {(-0.5, 1.5)}, "also where one of the datasets was run alone"
     colours = [
         {to_hex(bars.patches[0].get_facecolor()) for bars in one.containers if bars.get_label() == TI} for one in axes
     ]

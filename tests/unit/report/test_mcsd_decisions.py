@@ -132,6 +132,37 @@ def test_nothing_is_compared_across_widths_or_parameters(cells) -> None:
     assert "tiny, hidden, depth=5: no width has an interval with it and without it." in table.notes
 
 
+def test_the_threshold_is_none_of_a_run_without_a_model(cells) -> None:
+    """Beta was swept of all: the runs without a model are the same, and the others are compared with them."""
+    plain = [fork(cells, width, chance=0.5, params={"beta": beta}) for beta in (0.2, 0.6) for width in (1, 4)]
+    asked = {
+        (beta, width): fork(cells, width, chance=0.5, stops=0.2, params={"decision": TOPK, "beta": beta})
+        for beta in (0.2, 0.6)
+        for width in (1, 4)
+    }
+    axes, table = build(cells)
+    assert labels(axes[1]) == ["no decision model", "topk, beta=0.2", "topk, beta=0.6"]
+    for (beta, _), run in asked.items():
+        assert row_of(table, run)["Decision"] == f"topk, beta={beta}"
+        assert row_of(table, run)["with / without"] != ABSENT
+    assert not any("no width has an interval" in note for note in table.notes)
+    assert set(table.runs) == {*plain[2:], *asked.values()}
+    assert any(note.startswith("Not shown") and all(run in note for run in plain[:2]) for note in table.notes)
+
+
+def test_a_model_is_compared_by_the_same_rule(cells) -> None:
+    other, same = (
+        fork(cells, 4, chance=0.5, verifier=rule, speedup=speed)
+        for rule, speed in (("longest_subtree", 3.0), ("independent_longest", 1.2))
+    )
+    run = fork(cells, 4, chance=0.5, params={"decision": TOPK})
+    _, table = build(cells)
+    own, once = cells.load().prompts, np.ones((1, 6))
+    ratio = (speeds(own, run, once) / speeds(own, same, once))[0]
+    assert row_of(table, run)["with / without"].startswith(f"{ratio:.3f} [")
+    assert other in table.runs
+
+
 def test_every_pair_has_its_three_panels(cells, tmp_path: Path) -> None:
     for pair in (LLAMA, LARGE):
         for decision in (None, TOPK):

@@ -12,7 +12,7 @@ from drawn import row_of
 from matplotlib.axes import Axes
 from matplotlib.colors import same_color, to_rgb
 from matplotlib.patches import Rectangle
-from mcsd_figure_fills import SETTING, add, fill_fig4
+from mcsd_figure_fills import DRAWN, SETTING, add, fill_fig4
 
 from bench.report.artifacts import ARTIFACTS
 from bench.report.figures import style
@@ -30,9 +30,10 @@ def build(cells, results: Results | None = None) -> tuple[list[Axes], Table]:
     return [axes for axes in figure.canvas.axes if axes.get_title()], table
 
 
-def tree(cells, widths: tuple[int, ...], **given) -> str:
-    options = SETTING | {"params": {"widths": list(widths)}, "spread": False} | given
-    return add(cells, "ti_mcsd", "target_init_mcsd", levels=len(widths) - 1, chance=0.5, **options)
+def tree(cells, widths: tuple[int, ...], drafter: str = "ti_mcsd", **given) -> str:
+    params = {"widths": list(widths)} | DRAWN | given.pop("params", {})
+    options = SETTING | {"params": params, "spread": False} | given
+    return add(cells, drafter, "target_init_mcsd", levels=len(widths) - 1, chance=0.5, **options)
 
 
 def texts(axes: Axes) -> dict[tuple[str, str], str]:
@@ -107,6 +108,39 @@ def test_trees_that_are_as_fast_are_level(cells) -> None:
     _, table = build(cells)
     assert sorted(row_of(table, run)["against the best"] for run in fast) == ["best", "level", "level"]
     assert row_of(table, slow)["against the best"] == "behind"
+
+
+def test_what_drafts_otherwise_or_failed_takes_no_cell(cells) -> None:
+    tree(cells, (2, 1, 1, 1))
+    shown = tree(cells, (2, 1, 1, 1), drafter="again")
+    others = [
+        tree(cells, (2, 1, 1, 1), params={"draft_temperature": 0.3}),
+        tree(cells, (2, 1, 1, 1), params={"draws": "topk"}, draws="targets_topk"),
+        tree(cells, (2, 1, 1, 1), drafter="late", status="failed"),
+    ]
+    _, table = build(cells)
+    assert table.runs == (shown,)
+    (note,) = [note for note in table.notes if note.startswith("Not shown")]
+    assert all(run in note for run in others)
+    assert all(f"(widths 2x1x1x1, {what}) by" in note for what in ("draft_temperature 0.3", "draws topk"))
+
+
+def test_the_papers_claim_stands_beside_its_trees_place(cells) -> None:
+    speeds = {(4, 3): 1.5, (1, 1): 2.5, (2, 2): 1.2}
+    runs = {key: tree(cells, (2, *key, 1, 1), speedup=speed, steps=40) for key, speed in speeds.items()}
+    tree(cells, (3, 4, 3, 1, 1), speedup=3.0)
+    _, table = build(cells)
+    assert "finds 2-4-3-1-1 to yield the optimal speedup on MT-Bench" in table.notes[1]
+    (said,) = [note for note in table.notes if "the paper's tree" in note]
+    one, best = (row_of(table, runs[key])["speedup"].split()[0] for key in ((4, 3), (1, 1)))
+    start = "tiny, (2, a, b, 1, 1) (lossy), mt_bench: the paper's tree, 2-4-3-1-1, takes place "
+    assert said.startswith(f"{start}2 of 3 by tokens/s and 2 of 3 by speedup, behind the best (")
+    assert float(said.split("behind the best (")[1].split()[0]) == pytest.approx(float(one) / float(best), abs=0.01)
+
+
+def test_where_the_papers_tree_has_no_number_the_note_says_so(cells) -> None:
+    fill_fig4(cells)
+    assert any(note.endswith("2-4-3-1-1, has no number (oom).") for note in build(cells)[1].notes)
 
 
 def test_without_an_autoregressive_arm_nothing_is_compared(cells) -> None:

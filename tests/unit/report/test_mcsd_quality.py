@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcsd_quality_fills import NAMES, RULES, add, fill, judgement
 
-from bench.records import AUTOREGRESSIVE, METHOD
+from bench.records import AUTOREGRESSIVE, METHOD, JudgementRow
 from bench.report.artifacts import ARTIFACTS
 from bench.report.outputs import write_all
 from bench.report.tables import ABSENT, Table
@@ -90,9 +90,52 @@ def test_differences_are_paired_by_turn_and_intervals_by_conversation(cells) -> 
     ]  # fmt: skip
     cells.store.write("judgements", run, rows)
     wide, details = build(cells)
-    assert row(wide, 2)["jf68m"] == f"{(2 + 4 + 6 + 8) / 4:.2f} ({(-6 + 0 - 1) / 3:+.2f})"
-    assert alone(wide)["jf68m"] == f"{(8 + 4 + 9 + 1) / 4:.2f}"
+    assert row(wide, 2)["jf68m"] == f"{(2 + 4 + 6 + 8) / 4:.2f} ({(-6 + 0 - 1) / 3:+.2f} over 3), 4 of 12"
+    assert alone(wide)["jf68m"] == f"{(8 + 4 + 9 + 1) / 4:.2f}, 4 of 12"
     assert row(details, 2, Draft="jf68m")["judged"] == "4 of 12"
+
+
+def test_what_is_graded_in_part_says_so(cells) -> None:
+    """The method's first two turns are graded in both arms, all others of the target alone."""
+    run = add(cells, 2)
+    first = ("p0", 0), ("p0", 1)
+    rows = cells.load().judgements.query(f"run_id == '{run}'").replace({float("nan"): None}).to_dict("records")
+    kept = [row for row in rows if row["arm"] == AUTOREGRESSIVE or (row["prompt_id"], row["turn"]) in first]
+    cells.store.write("judgements", run, [JudgementRow(**row) for row in kept])
+    wide, details = build(cells)
+    assert row(wide, 2)["jf68m"] == "5.50 (-1.00), 2 of 12"
+    assert alone(wide)["jf68m"] == "6.50"
+    assert row(details, 2, Draft="jf68m")["judged"] == "2 of 12"
+    assert any(note.startswith("Not all answers are graded") for note in wide.notes)
+    assert "graded in both arms" in wide.legend["jf68m"]
+
+
+def test_a_column_names_the_target_where_two_have_the_draft(cells) -> None:
+    other = {"pair": "vicuna_7b_jf68m", "published": {"target": "vicuna_7b", "draft": "jf68m", "stand_in": False}}
+    add(cells, 2)
+    add(cells, 2, score=3.0, **other)
+    wide, _ = build(cells)
+    assert row(wide, 2)[["llama2_7b_chat + jf68m", "vicuna_7b + jf68m"]].tolist() == ["5.50 (-1.00)", "3.00 (-3.50)"]
+    assert row(wide, 2)[["llama2_7b_chat + jf68m published", "vicuna_7b + jf68m published"]].tolist() == [
+        *("5.83 (-0.43)", ABSENT)
+    ]
+    assert "tinyllama_1_1b" in wide.frame
+
+
+def test_a_target_of_ours_does_not_hide_behind_the_papers(cells) -> None:
+    """The paper's own pair with this draft was not run."""
+    other = {"pair": "vicuna_7b_jf68m", "published": {"target": "vicuna_7b", "draft": "jf68m", "stand_in": False}}
+    add(cells, 2, score=3.0, **other)
+    wide, _ = build(cells)
+    assert row(wide, 2)["vicuna_7b + jf68m"] == "3.00 (-3.50)"
+    assert row(wide, 2)["llama2_7b_chat + jf68m published"] == "5.83 (-0.43)"
+
+
+def test_runs_of_one_pair_are_told_by_what_differs(cells) -> None:
+    for seed in (0, 1):
+        add(cells, 2, seed=seed)
+    wide, _ = build(cells)
+    assert {"jf68m, seed 0", "jf68m, seed 1"} <= set(wide.frame.columns)
 
 
 def test_of_several_judges_the_one_with_most_grades_is_shown(cells) -> None:
