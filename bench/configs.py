@@ -190,13 +190,12 @@ def _builder(params: dict[str, Any], **objects: Any) -> Callable[[CausalLM | Eag
     """
     plain = {key: value for key, value in params.items() if key not in objects}
     partial: functools.partial[Drafter] = hydra.utils.instantiate(plain, _partial_=True, _convert_="all")
-    partial = functools.partial(partial, **objects)
     takes_draft = "draft" in inspect.signature(partial.func).parameters
-    inspect.signature(partial.func).bind(**({"draft": None} if takes_draft else {}), **partial.keywords)
+    inspect.signature(partial.func).bind(**({"draft": None} if takes_draft else {}), **partial.keywords, **objects)
 
     def build(draft: CausalLM | EagleHead | None) -> Drafter:
         if takes_draft and draft is None:
             raise ValueError(f"{partial.func.__name__} needs a draft model, and the pair has none")
-        return partial(draft=draft) if takes_draft else partial()
+        return partial(draft=draft, **objects) if takes_draft else partial(**objects)
 
     return build

@@ -13,9 +13,12 @@ from bench.run import CONF, check_choices
 from bench.store import Store, StoreError, load
 from specdec_core.errors import LoadError
 
-DRAFTERS = sorted({path.stem for path in (CONF / "drafter").glob("*.yaml")} - {"gsd_tau2"})
-"""All but one that is gsd's cell under another name where no experiment has its own thresholds."""
-VERIFIERS = sorted({path.stem for path in (CONF / "verifier").glob("*.yaml")} - {"by_draws"})
+FROM_TARGET = {"ti_mcsd": False, "ti_mcsd_w1": True, "dyn_mcsd": False}
+"""Drafters whose trees start from the target's law, which have rules of their own, and whether these are lossless."""
+SAME = {"gsd_tau2", "sd", "mcsd"}
+"""In greedy decoding, and where no experiment has its own sizes, the cells of gsd, chain4 and branching_4_2_2_1."""
+DRAFTERS = sorted({path.stem for path in (CONF / "drafter").glob("*.yaml")} - SAME - set(FROM_TARGET))
+VERIFIERS = sorted({path.stem for path in (CONF / "verifier").glob("*.yaml")} - {"by_draws", "by_root"})
 DECODINGS = sorted(path.stem for path in (CONF / "decoding").glob("*.yaml"))
 ONCE = ("runtime.warmup_conversations=0", "calibration.latency.warmup=1", "calibration.latency.repeats=2")
 SHORT = ("pair=tiny", "dataset=mini", "limit=1", "decoding.max_new_tokens=12", *ONCE)
@@ -54,6 +57,21 @@ def test_every_drafter_runs_and_greedy_decoding_is_lossless(swept):
     assert {path.split("/")[0] for path in stamps(swept)} == {"default", "calibration"}
 
 
+@pytest.mark.parametrize("decoding", ["greedy", "t1"])
+@pytest.mark.parametrize("drafter", FROM_TARGET)
+def test_trees_that_start_from_the_target_run_by_their_own_rules(drafter, decoding, tmp_path):
+    """Every token of theirs belongs to a step, and rows say what is lossless."""
+    assert execute(tmp_path, *SHORT, f"drafter={drafter}", "verifier=by_root", f"decoding={decoding}") == "ok"
+    results = load(tmp_path, "default")
+    run = results.runs.iloc[0]
+    assert run["lossless"] == FROM_TARGET[drafter]
+    assert run["draws"].startswith("target_" if FROM_TARGET[drafter] else "targets_")
+    if FROM_TARGET[drafter] and decoding == "greedy":
+        assert run["identical"] == 1
+    method = results.prompts[results.prompts["arm"] == METHOD]
+    assert results.steps["kept"].sum() == method["num_new_tokens"].sum() == method["num_decoded_tokens"].sum()
+
+
 def test_steps_sum_to_prompts(swept):
     results = load(swept, "default")
     steps = results.steps.groupby(["run_id", "prompt_id", "turn"])["kept"].agg(["sum", "size"])
@@ -82,17 +100,17 @@ def test_every_decoding_and_rule_with_every_way_of_drawing(drafter, decoding, tm
         chosen = (f"drafter={drafter}", f"verifier={verifier}", f"decoding={decoding}")
         planned = cell_of(config(*chosen))
         declared = planned.drafter_params["draws"] in planned.rule.lossless_for
-        lossy |= {verifier} if planned.allow_lossy else set()
+        from_target = getattr(planned.rule, "virtual_root", False)
+        lossy |= {verifier} if planned.allow_lossy and not from_target else set()
         kept = greedy or (declared and verifier not in ("greedy", "chain"))
-        expected[verifier] = "ok" if kept or planned.allow_lossy else "failed"
+        expected[verifier] = "ok" if (kept or planned.allow_lossy) and not from_target else "failed"
         assert execute(tmp_path, *CHEAP, *chosen, "runtime.warmup_conversations=1") == expected[verifier], verifier
     runs = load(tmp_path, "default").runs.set_index("verifier")
     assert runs["status"].to_dict() == expected
     ok = runs[runs["status"] == "ok"]
     assert set(ok.index[~ok["lossless"]]) == lossy == {"gsd_nondeterministic"}
     assert set(ok["identical"].isna()) == {not greedy}
-    if not greedy:
-        assert runs["error"].drop(ok.index).str.contains("verifier=target_sample|draft a chain").all()
+    assert runs["error"].drop(ok.index).str.contains("verifier=target_sample|draft a chain|verifier=by_root").all()
 
 
 def test_force_runs_a_finished_cell_again_and_doubles_nothing(tmp_path):
