@@ -82,8 +82,8 @@ def test_tries_are_limited():
 
 
 def test_a_slow_reply_is_a_time_out_and_is_tried_again():
-    with serving(says("ok"), delay=lambda number: 1.5 if number == 0 else 0.0) as server:
-        assert endpoint(server, timeout_s=0.3).ask(CHAT) == "ok"
+    with serving(says("ok"), delay=lambda number: 3.0 if number == 0 else 0.0) as server:
+        assert endpoint(server, timeout_s=1.0).ask(CHAT) == "ok"
         server.delay = lambda number: 1.5
         with pytest.raises(NoReplyError, match=r"no reply within 0.3 s"):
             endpoint(server, timeout_s=0.3, attempts=1).ask(CHAT)
@@ -99,7 +99,7 @@ def test_a_reply_that_drips_in_is_a_time_out_too():
         with connection:
             connection.recv(65536)
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-            for _ in range(30):
+            for _ in range(600):
                 time.sleep(0.05)
                 try:
                     connection.sendall(b" ")
@@ -111,7 +111,7 @@ def test_a_reply_that_drips_in_is_a_time_out_too():
     began = time.monotonic()
     with listener, pytest.raises(NoReplyError, match="no reply within"):
         Endpoint(f"http://127.0.0.1:{listener.getsockname()[1]}", "judge", timeout_s=0.3, attempts=1).ask(CHAT)
-    assert time.monotonic() - began < 1.2
+    assert time.monotonic() - began < 15, "half of what the whole would take"
     thread.join()
 
 

@@ -161,8 +161,8 @@ def test_the_key_is_in_no_file(folder):
 
 
 def test_requests_are_at_most_so_many_at_a_time(folder):
-    for parallel in (1, 3):
-        with serving(by_answer, delay=lambda number: 0.05) as server:
+    for parallel, seconds in ((1, 0.05), (3, 0.3)):
+        with serving(by_answer, delay=lambda number, seconds=seconds: seconds) as server:
             run(server, folder, "--parallel", str(parallel), model=f"judge-{parallel}")
             assert server.most_at_once == parallel
 
