@@ -11,25 +11,16 @@ import pandas as pd
 from bench.report.blocks import Block, drafter_params
 from bench.report.improving_mcsd.gains import Side, ahead, gain
 from bench.report.improving_mcsd.methods import drafts_as_asked, last
+from bench.report.improving_mcsd.one_run import OneRun
 from bench.report.improving_mcsd.rates import alpha
 from bench.report.improving_mcsd.settings import lossy_mark
-from bench.report.measured import Measured, measure
 from bench.stats import Interval
 
 BEST, LEVEL, BEHIND, AHEAD = "best", "level", "behind", "ahead"
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The run of one tree; it may have failed."""
-
-    block: Block
-    run: pd.Series
-
-    @property
-    def run_id(self) -> str:
-        """The run's."""
-        return str(self.run["run_id"])
+class Cell(OneRun):
+    """The run of one tree."""
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -42,19 +33,9 @@ class Cell:
         return self.widths[1], self.widths[2]
 
     @cached_property
-    def measured(self) -> Measured:
-        """What was measured, with intervals."""
-        return measure(self.block, self.run)
-
-    @cached_property
     def alpha(self) -> Interval | None:
         """The paper's acceptance rate; None of a run that did not end well."""
-        return alpha(self.block, self.run) if self.run["status"] == "ok" else None
-
-    @cached_property
-    def steps(self) -> pd.DataFrame:
-        """Its decoding steps."""
-        return self.block.steps(self.run_id)
+        return alpha(self.block, self.run) if self.ok else None
 
     @property
     def nodes(self) -> float | None:

@@ -16,9 +16,9 @@ from bench.report import tables
 from bench.report.blocks import Block, drafted_blocks, drafter_params
 from bench.report.figures import style
 from bench.report.improving_mcsd.methods import last
+from bench.report.improving_mcsd.one_run import OneRun
 from bench.report.improving_mcsd.rates import alpha, alpha_drafted
 from bench.report.improving_mcsd.settings import PAPER
-from bench.report.measured import Measured, measure
 from bench.stats import Interval
 from bench.store import Results
 
@@ -26,37 +26,13 @@ METHOD = "dynamic_mcsd"
 NO_DECISION = "no decision model"
 
 
-@dataclass(frozen=True)
-class Point:
-    """The run of one width; it may have failed."""
-
-    block: Block
-    run: pd.Series
-
-    @property
-    def run_id(self) -> str:
-        """The run's."""
-        return str(self.run["run_id"])
+class Point(OneRun):
+    """The run of one width."""
 
     @property
     def width(self) -> int:
         """W."""
         return int(drafter_params(self.run)["width"])
-
-    @property
-    def ok(self) -> bool:
-        """Whether it ended well."""
-        return bool(self.run["status"] == "ok")
-
-    @cached_property
-    def measured(self) -> Measured:
-        """What was measured, with intervals; None where nothing was."""
-        return measure(self.block, self.run)
-
-    @cached_property
-    def steps(self) -> pd.DataFrame:
-        """Its decoding steps."""
-        return self.block.steps(self.run_id)
 
     @cached_property
     def alpha(self) -> Interval | None:
