@@ -1,8 +1,10 @@
 """Every rule with every draw it is lossless for, and every ordered draw with its probability."""
 
 import inspect
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
 from importlib import import_module
 from itertools import permutations, product
 from pkgutil import iter_modules
@@ -93,3 +95,24 @@ def ordered_draws(q: Law, k: int, draws: str) -> Iterator[tuple[tuple[int, ...],
                 left[child] = Fraction(0)
         if chance:
             yield children, chance
+
+
+def law_of_tokens(step, token, law, count: int) -> Counter:
+    """The law of the next `count` tokens behind `token`, and behind the law that a step left there (None: a token).
+
+    `step(token, law)` gives the outcomes (tokens, law left) of one decoding step with their probabilities.
+    """
+    one = cache(step)
+
+    @cache
+    def law_from(token, law, count):
+        found = Counter()
+        for (tokens, left), chance in one(token, law).items():
+            if len(tokens) >= count:
+                found[tokens[:count]] += chance
+                continue
+            for rest, more in law_from(tokens[-1], left, count - len(tokens)).items():
+                found[(*tokens, *rest)] += chance * more
+        return found
+
+    return law_from(token, law, count)

@@ -11,6 +11,7 @@ from itertools import pairwise, permutations, product
 import pytest
 import torch
 from doubles import BigramLM, TableDraft, context_for, paths_of
+from laws import law_of_tokens
 from scipy import stats
 
 from specdec_core import Sampling, TokenTree, generate
@@ -182,21 +183,8 @@ class Played:
 
     def law_of(self, count):
         """The law of so many tokens behind token 0."""
-        one = cache(self.step)
-
-        @cache
-        def law_from(token, law, count):
-            found = Counter()
-            for (tokens, left), chance in one(token, law).items():
-                if len(tokens) >= count:
-                    found[tokens[:count]] += chance
-                    continue
-                for rest, more in law_from(tokens[-1], left, count - len(tokens)).items():
-                    found[(*tokens, *rest)] += chance * more
-            return found
-
         virtual = self.drafter.virtual_root
-        return law_from(0, tuple(self.target[0].softmax(-1).tolist()) if virtual else None, count)
+        return law_of_tokens(self.step, 0, tuple(self.target[0].softmax(-1).tolist()) if virtual else None, count)
 
     def error(self, count):
         """Largest distance from the target's own law of so many tokens."""

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 from doubles import BigramLM, TableDraft, context_for
-from laws import ordered_draws
+from laws import law_of_tokens, ordered_draws
 from scipy import stats
 
 from specdec_core import Sampling, TokenTree, generate, shapes
@@ -119,22 +119,7 @@ class Played:
     def law_of(self, count):
         """The law of so many tokens behind token 0."""
 
-        @cache
-        def one(token, law):
-            return self.step(token, law)
-
-        @cache
-        def law_from(token, law, count):
-            found = Counter()
-            for (tokens, left), chance in one(token, law).items():
-                if len(tokens) >= count:
-                    found[tokens[:count]] += chance
-                    continue
-                for rest, more in law_from(tokens[-1], left, count - len(tokens)).items():
-                    found[(*tokens, *rest)] += chance * more
-            return found
-
-        return law_from(0, tuple(self.sampling.open_law(self.target[0]).tolist()), count)
+        return law_of_tokens(self.step, 0, tuple(self.sampling.open_law(self.target[0]).tolist()), count)
 
     def error(self, count):
         """Largest distance from the target's own law of so many tokens."""
