@@ -15,7 +15,8 @@ from bench import calibration, resolvers, templates
 from bench.cell import AcceptancePlan, CalibrationPlan, Cell, DecisionPlan, LatencyGrid, PairSpec, Runtime
 from bench.datasets import DatasetSpec
 from bench.embedded import TINY
-from bench.identity import fingerprint_data, fingerprint_folder, identity
+from bench.fingerprints import fingerprint_data, fingerprint_folder
+from bench.identity import identity
 from bench.kept import Setting
 from bench.records import RECORDED
 from bench.store import run_id

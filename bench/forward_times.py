@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from bench.cell import LatencyGrid, PairSpec, Runtime
-from bench.identity import fingerprint_folder
+from bench.fingerprints import fingerprint_folder
 from bench.kept_records import LatencyRow
 from bench.provenance import collect
 from bench.store import run_id

@@ -17,7 +17,7 @@ from bench.cell import CalibrationPlan, PairSpec, Runtime
 from bench.datasets import DatasetSpec
 from bench.kept_records import AttentionRow, GrowthRow, LatencyRow
 from bench.measurement import eos_token_ids, first_prompts
-from bench.parquet import hidden_name
+from bench.parquet import replace_text
 from bench.provenance import collect
 from bench.store import Store, run_id
 from specdec_core.models.placement import resolve_device, resolve_dtype
@@ -67,7 +67,7 @@ def acceptance_vector(setting: Setting, request: AcceptanceRequest, rule: Verifi
     def measure() -> None:
         found = _measure(setting, rule, request, prompts, json.dumps(switches))
         store.write("acceptance", key, acceptance.rows(found, key))
-        _write_whole(path, found.to_json())
+        replace_text(path, found.to_json())
         log.info("acceptance vector written to %s", path)
 
     once(store, key, path.exists, measure, force=setting.runtime.force)
@@ -170,10 +170,3 @@ def _measure(
         progress=setting.runtime.progress,
         facts={"pair": setting.pair.name, "dataset": dataset.name, "device_name": str(device), "rule": switches},
     )
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Another process finds all of it, or nothing."""
-    part = path.with_name(hidden_name(path.name))
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,25 @@ def write_rows(path: Path, row_type: type, rows: Sequence[Any]) -> None:
     """Write rows of one type; a reader sees the old file or the new one, also after a kill or a power cut."""
     fields = schema(row_type)
     columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in fields]
+    _write(path, pa.Table.from_arrays(columns, schema=fields))
+
+
+def copy_rows(source: Path, path: Path, changed: Mapping[str, str] | None = None) -> None:
+    """Copy a file of rows, with other values in the columns that `changed` names."""
+    table = pq.ParquetFile(source).read()
+    for name, value in (changed or {}).items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(name), pa.array([value] * len(table), pa.string()))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _write(path, table)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file; a reader sees the old one or the new one."""
     temporary = path.parent / hidden_name(path.name)
     try:
-        with temporary.open("xb") as file:
-            pq.write_table(pa.Table.from_arrays(columns, schema=fields), file, write_page_checksum=True)
-            file.flush()
-            os.fsync(file.fileno())
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
-        _sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -54,6 +65,19 @@ def read_rows(paths: Iterable[Path], row_type: type) -> pd.DataFrame:
     plain = {field.name: field.type.to_pandas_dtype() for field in expected if field.type in nullable}
     plain = {name: dtype for name, dtype in plain.items() if not expected.field(name).nullable}
     return pa.concat_tables([expected.empty_table(), *tables]).to_pandas(types_mapper=nullable.get).astype(plain)
+
+
+def _write(path: Path, table: pa.Table) -> None:
+    temporary = path.parent / hidden_name(path.name)
+    try:
+        with temporary.open("xb") as file:
+            pq.write_table(table, file, write_page_checksum=True)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _read_file(path: Path, expected: pa.Schema) -> pa.Table | None:

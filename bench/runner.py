@@ -12,10 +12,11 @@ from tqdm import tqdm
 from bench import datasets, pairs
 from bench.cell import Cell, Runtime
 from bench.judgements import still_valid
+from bench.locks import CellBusyError
 from bench.measurement import Measurement
 from bench.records import RECORDED
 from bench.rows import Outcome, Rows, run_row
-from bench.store import CellBusyError, Store, StoreError
+from bench.store import Store, StoreError
 from bench.transcript import write_case_study
 from specdec_core.checks import check_lossless
 from specdec_core.errors import PromptError, SpecdecError
@@ -45,7 +46,17 @@ def _claimed(cell: Cell, runtime: Runtime, store: Store, held: contextlib.ExitSt
     """Take the cell's lock; whether there is something to do."""
     store.check_writable()
     held.enter_context(store.lock(cell.run_id))
-    return _wanted(cell, runtime, store)
+    return _wanted(cell, runtime, store) and not _taken_over(cell, runtime, store)
+
+
+def _taken_over(cell: Cell, runtime: Runtime, store: Store) -> bool:
+    """Whether another experiment of the same results folder has measured the very same cell, and gave its rows."""
+    if runtime.force or runtime.retry_failed or runtime.case_study or store.status(cell.run_id) == OK:
+        return False
+    origin = store.take_over(cell.run_id, baseline=runtime.baseline, recorded=_recorded(runtime))
+    if origin:
+        log.info("%s: rows taken over from %s, which runs the same cell", cell.label, origin)
+    return origin is not None
 
 
 def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:

@@ -7,11 +7,8 @@ are not read by `load`.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +16,8 @@ from typing import Any
 
 import pandas as pd
 
-from bench.parquet import file_name, hidden_name, read_rows, write_rows
+from bench import locks
+from bench.parquet import copy_rows, file_name, hidden_name, read_rows, write_rows
 from bench.records import RECORDED, SCHEMA_VERSION, TABLES
 
 CELL = (
@@ -31,10 +29,6 @@ CELL = (
 
 class StoreError(RuntimeError):
     """The results folder cannot be used; the message says why and what to do."""
-
-
-class CellBusyError(RuntimeError):
-    """Another process runs the same cell at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,8 @@ class Store:
     """The results of one experiment."""
 
     def __init__(self, root: Path, experiment: str) -> None:
-        self.folder = Path(root) / experiment
+        self.root, self.experiment = Path(root), experiment
+        self.folder = self.root / experiment
 
     def write(self, table: str, run_id: str, rows: Sequence[Any]) -> None:
         """Write a cell's rows of a table, replacing in one stroke those that were there."""
@@ -106,17 +101,38 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, run_id: str, *, wait: bool = False) -> Iterator[None]:
-        """Hold a cell while it runs; raises CellBusyError if another process does, or waits. Ask for `status` inside.
-
-        The kernel frees the lock when its holder dies, however it dies. The lock file stays: were it removed, one
-        process could lock the old file and another a new one of the same name.
-        """
+        """Hold a cell while it runs; raises CellBusyError if another process does, or waits. Ask for `status` then."""
         with _explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            file = (self.folder / f".lock-{run_id}").open("a")
-        with file:
-            _flock(file.fileno(), run_id, wait=wait)
+            held = contextlib.ExitStack()
+            held.enter_context(locks.lock(self.folder, run_id, wait=wait))
+        with held:
             yield
+
+    def take_over(self, run_id: str, *, baseline: bool, recorded: Sequence[str] = ()) -> str | None:
+        """Take a finished cell from another experiment of the same results; its name, None where there is none.
+
+        Only the `runs` row is written anew, for its experiment; other rows say nothing of it. It needs the baseline's
+        arm where `baseline` is asked for, and the tables in `recorded` beside the usual ones.
+        """
+        for path in sorted(self.root.glob(f"**/runs/{file_name(run_id)}")):
+            other = Store(self.root, path.parents[1].relative_to(self.root).as_posix())
+            needed = ("prompts", "steps", *recorded)
+            runs = other.read("runs", [run_id])
+            lacks = baseline and runs["autoregressive_tokens_per_s"].isna().all()
+            if "ok" in runs["status"].to_list() and not lacks and all(other.has(table, run_id) for table in needed):
+                self._copy(other, run_id)
+                return other.experiment
+        return None
+
+    def _copy(self, other: Store, run_id: str) -> None:
+        self.forget(run_id)
+        with _explained(self.folder):
+            for table in ("prompts", "steps", *RECORDED):
+                if other.has(table, run_id):
+                    copy_rows(other._path(table, run_id), self._path(table, run_id))
+            changed = {"experiment": self.experiment}
+            copy_rows(other._path("runs", run_id), self._path("runs", run_id), changed)
 
     def check_writable(self) -> None:
         """Raise StoreError unless files can be made in the experiment's folder and in those of its tables."""
@@ -159,19 +175,6 @@ def _probe(folder: Path) -> None:
         probe = folder / hidden_name("probe")
         probe.touch(exist_ok=False)
         probe.unlink()
-
-
-def _flock(descriptor: int, run_id: str, *, wait: bool) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise CellBusyError(
-            f"Cell {run_id} is being run or graded by another process; wait until it ends, or stop it."
-        ) from error
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-            raise
-        warnings.warn("The file system of the results has no locks: do not start a sweep twice at once.", stacklevel=4)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,8 @@ from pathlib import Path
 from bench.judge import prompts
 from bench.judge.client import Endpoint, JudgeError
 from bench.judge.grading import Grading, Summary, opened
-from bench.store import CellBusyError, StoreError
+from bench.locks import CellBusyError
+from bench.store import StoreError
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:

@@ -17,8 +17,9 @@ import pytest
 
 import bench.store
 from bench.kept_records import LatencyRow
+from bench.locks import CellBusyError
 from bench.records import TABLES, NodeRow, PromptRow, RunRow, StepRow, schema
-from bench.store import CellBusyError, Store, StoreError, load, run_id
+from bench.store import Store, StoreError, load, run_id
 
 CHECKOUT = Path(bench.store.__file__).parents[1]
 FILLER = {str: "text", int: 3, float: 0.5, bool: True, list[int]: [1, 2]}

@@ -1,0 +1,66 @@
+"""Locks on cells: `flock` on hidden files, which the kernel frees when their holder dies, however it dies.
+
+A lock file stays: were it removed, one process could lock the old file and another a new one of the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+_PREFIX = ".lock-"
+_NO_LOCKS = "The file system of the results has no locks: do not start a sweep twice at once."
+_TRIES, _PAUSE_S = 5, 0.02
+"""A lock that is only looked at (`held`) is free again in no time."""
+
+
+class CellBusyError(RuntimeError):
+    """Another process runs the same cell at this moment."""
+
+
+@contextlib.contextmanager
+def lock(folder: Path, name: str, *, wait: bool = False, shared: bool = False) -> Iterator[None]:
+    """Hold a lock in an existing folder; raises CellBusyError if another process does, or waits.
+
+    A `shared` one may be held by many at once.
+    """
+    with (folder / f"{_PREFIX}{name}").open("a") as file:
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        if not _taken(file, kind if wait else kind | fcntl.LOCK_NB, tries=_TRIES):
+            raise CellBusyError(
+                f"Cell {name} is being run or graded by another process; wait until it ends, or stop it."
+            )
+        yield
+
+
+def held(folder: Path) -> set[str]:
+    """The names of the locks in a folder that processes of this machine hold at this moment."""
+    found = set()
+    for path in folder.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), path.open("a") as file:
+            if not _taken(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                found.add(path.name.removeprefix(_PREFIX))
+    return found
+
+
+def _taken(file: IO[Any], operation: int, *, tries: int = 1) -> bool:
+    """Whether the lock could be taken; True with a warning where the file system has none."""
+    for left in reversed(range(tries)):
+        try:
+            fcntl.flock(file.fileno(), operation)
+            return True
+        except BlockingIOError:
+            if left:
+                time.sleep(_PAUSE_S)
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+            warnings.warn(_NO_LOCKS, stacklevel=5)
+            return True
+    return False
