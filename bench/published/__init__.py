@@ -2,27 +2,43 @@
 
 Columns: paper, artifact, target, draft, dataset, temperature, method, params, metric, value, unit, hardware, notes.
 Names of models and methods are short labels (`llama2_7b`, `jf68m`, `opt_tree`); text columns are empty, and temperature
-is NaN, where the paper does not state them. `params` is `key=value;key=value`.
+is NaN, where the paper does not state them. `params` is `key=value;key=value`. What a number means exactly is in
+`definitions.csv`, every table and figure in `artifacts.csv`, whose experiments give what a text says in `sources.csv`,
+and what no experiment gives in `unjoined.csv`.
 """
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
 import pandas as pd
 
+TITLES: Mapping[str, str] = {
+    "dyspec": "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure (arXiv:2410.11744)",
+    "gsd": "Graph-Structured Speculative Decoding",
+    "improving_mcsd": "Improving Multi-candidate Speculative Decoding",
+    "opt_tree": "OPT-Tree: Speculative Decoding with Adaptive Draft Tree Structure (arXiv:2406.17276)",
+    "sequoia": "Sequoia: Scalable, Robust, and Hardware-aware Speculative Decoding (arXiv:2402.12374)",
+}
+"""Full names of the papers, by short name."""
+WHOLE_PAPER = "*"
+"""The artifact of a definition that holds for all of a paper."""
 _NUMBERS = ("temperature", "value")
 
 
 def papers() -> list[str]:
     """The papers whose numbers are stored, by short name."""
-    return sorted(entry.name.removesuffix(".csv") for entry in files(__name__).iterdir() if entry.name.endswith(".csv"))
+    return sorted(TITLES)
 
 
 def load(paper: str) -> pd.DataFrame:
-    """All published rows of a paper; raises ValueError for a paper that is not stored."""
+    """All published rows of a paper, with the `definition` of each; raises ValueError for a paper that is not stored.
+
+    A definition of the row's own artifact goes before one for the whole paper; "" where there is none.
+    """
     return _read(paper).copy()
 
 
@@ -37,13 +53,55 @@ def find(paper: str, artifact: str, **keys: str | float | list[str]) -> pd.DataF
     return rows[keep].reset_index(drop=True)
 
 
+def artifacts() -> pd.DataFrame:
+    """Every table and figure of the papers: paper, artifact, place, title, absent.
+
+    `place` is the section in which it stands, or that first reports it where the layout set it apart; `title` says in
+    our words what it shows; `absent` is why it is not reproduced, "" if it is.
+    """
+    return _table("artifacts.csv").copy()
+
+
+def definitions() -> pd.DataFrame:
+    """What the papers' metrics mean: paper, artifact (`WHOLE_PAPER` for all of it), metric, definition."""
+    return _table("definitions.csv").copy()
+
+
+def unjoined() -> pd.DataFrame:
+    """Why published rows have no cell of an experiment: paper, artifact, keys of the rows ("": any), reason.
+
+    `bench.published.join` says which rows a reason covers.
+    """
+    rows = _table("unjoined.csv").copy()
+    rows["temperature"] = pd.to_numeric(rows["temperature"].replace("", None))
+    return rows
+
+
+@cache
+def sources() -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """The experiments from which a number of a paper's text follows, by paper and metric."""
+    rows = _table("sources.csv")
+    keys = zip(rows["paper"], rows["metric"], strict=True)
+    return dict(zip(keys, map(tuple, rows["experiments"].str.split()), strict=True))
+
+
 @cache
 def _read(paper: str) -> pd.DataFrame:
-    if paper not in papers():
+    if paper not in TITLES:
         near = difflib.get_close_matches(paper, papers(), cutoff=0.0)
         raise ValueError(f"no published numbers of {paper!r}; the nearest names are {', '.join(near)}")
-    with files(__name__).joinpath(f"{paper}.csv").open(encoding="utf-8") as file:
-        rows = pd.read_csv(file, keep_default_na=False, dtype=str)
+    rows = _table(f"{paper}.csv").copy()
     for column in _NUMBERS:
         rows[column] = pd.to_numeric(rows[column].replace("", None))
+    known = definitions().set_index(["paper", "artifact", "metric"])["definition"].to_dict()
+    keys = zip(rows["artifact"], rows["metric"], strict=True)
+    rows["definition"] = [
+        known.get((paper, artifact, metric)) or known.get((paper, WHOLE_PAPER, metric), "") for artifact, metric in keys
+    ]
     return rows
+
+
+@cache
+def _table(name: str) -> pd.DataFrame:
+    with files(__name__).joinpath(name).open(encoding="utf-8") as file:
+        return pd.read_csv(file, keep_default_na=False, dtype=str)

@@ -1,0 +1,189 @@
+"""The cells of a paper's experiments for all of its pairs, in the words of its published numbers.
+
+Pairs and datasets are axes of their own: what a sweep holds besides is composed for the first pair and dataset alone.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Any
+
+import pandas as pd
+from composed import cells, composed, plain
+
+from bench.plan.trees import size
+from bench.published.join import NOBODY, PLAIN, STEPS, Cell
+from bench.report.blocks import Block
+from bench.report.dyspec.layouts import LAYOUTS as DYSPEC
+from bench.report.gsd import main_table, operations, quality
+from bench.report.gsd.classes import LARGE, bound
+from bench.report.gsd.layouts import LAYOUTS as GSD
+from bench.report.gsd.merge_kl import UNLIMITED
+from bench.report.gsd.methods import LOSSY, self_drafting
+from bench.report.gsd.settings import DATASETS
+from bench.report.improving_mcsd.methods import DYNAMIC, STATIC
+from bench.report.improving_mcsd.quality import METHODS as GRADED
+from bench.report.improving_mcsd.settings import LOSSY_RULE, draft_levels
+from bench.report.sequoia.layouts import LAYOUTS as SEQUOIA
+from bench.report.speedups.arms import Arm
+from bench.store import Results
+
+FLAGS = {
+    "record_quality": "quality",
+    "record_answers": "answers",
+    "record_masks": "blocks",
+    "case_study": "answer by token",
+}
+NAMES = {**DATASETS, "gsd_case_study": "case_study"}
+KERNELS = {"tree_triton": "custom", "manual": "manual"}
+ORDERS = {"creation": "false", "dfs": "true"}
+ARMS: Mapping[str, Mapping[str, Sequence[Arm]]] = {
+    "dyspec": {name: layout.arms for name, layout in DYSPEC.items()},
+    "sequoia": {name: layout.arms for name, layout in SEQUOIA.items()} | {"fig5b": SEQUOIA["table6"].arms},
+    "gsd": {name: layout.arms for name, layout in GSD.items()}
+    | {
+        "table1": [bound(of, LARGE) for arm in main_table.ARMS for of in (arm, self_drafting(arm))],
+        "table3": operations.ARMS,
+        "table10": quality.ARMS,
+    },
+}
+AGAINST = {
+    "selection=fixed": ["fixed_size"],
+    "reorder=false": ["no_reorder"],
+    "k_sequences": ["k_independent_sequences", "16_independent_sequences"],
+}
+"""What the papers call a baseline, by the param or the method that it is of."""
+
+
+@cache
+def cells_of(experiment: str) -> tuple[Cell, ...]:
+    """Every cell of an experiment for its own pairs, or what is measured in place of cells."""
+    pairs = list(composed(f"experiment={experiment}").get("pairs") or [None])
+    found = [cell for one in _configs(experiment, pairs[0]) for cell in _cells(experiment, *one)]
+    models = [_models(experiment, name) for name in pairs]
+    beside = frozenset(name for cell in found for name in _names(cell)) | {name for pair in models for name in pair}
+    return tuple(Cell(**cell, target=one[0], draft=one[1], beside=beside) for cell in found for one in models)
+
+
+def _configs(experiment: str, pair: str | None) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """What a sweep varies but pair and dataset, composed, and the datasets that each is run on."""
+    choices: dict[tuple[str, ...], list[str]] = {}
+    for job in cells(experiment, *([f"pair={pair}"] if pair else [])):
+        rest = tuple(item for item in job if not item.startswith("dataset="))
+        choices.setdefault(rest, []).extend(item for item in job if item.startswith("dataset="))
+    for rest, datasets in choices.items():
+        config = plain(composed(*rest, *datasets[:1]))
+        names = [composed(choice).dataset.name for choice in datasets] or [config["dataset"]["name"]]
+        yield config, [NAMES.get(name, name) for name in names]
+
+
+def _models(experiment: str, pair: str | None) -> tuple[str, str]:
+    if pair is None:
+        return NOBODY, NOBODY
+    names = composed(f"experiment={experiment}", f"pair={pair}").pair.published
+    return names.target, names.draft
+
+
+def _cells(experiment: str, config: Mapping[str, Any], datasets: list[str]) -> Iterator[dict[str, Any]]:
+    common = {"experiment": experiment, "temperature": config["decoding"]["temperature"], "dataset": NOBODY}
+    if config["measure"] == "attention":
+        kept = {"methods": {"tree_attention": {}}, "gives": frozenset({"attention", "blocks"})}
+        yield common | kept | {"dataset": "random_tree", "params": _attention(config["attention"])}
+    elif config["measure"] == "latency":
+        yield common | {"methods": {"verification": {}}, "gives": frozenset({"latency"})}
+    elif config["measure"] == "cells":
+        gives = {STEPS, *(name for flag, name in FLAGS.items() if config[flag])}
+        gives |= {"baseline"} if config["runtime"]["baseline"] else set()
+        gives |= {"laws"} if config["drafter"]["_target_"].endswith(".MergeProbe") else set()
+        methods = _methods(experiment, config) | ({PLAIN: {}} if "baseline" in gives else {})
+        methods |= {"tree_attention": {}} if "blocks" in gives else {}
+        found = common | {"methods": methods, "gives": frozenset(gives), "params": _params(experiment, config)}
+        yield from (found | {"dataset": dataset} for dataset in datasets)
+
+
+def _methods(experiment: str, config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The paper's names of a cell's method, and what the params of its rows must hold, as its report has them."""
+    paper, artifact = experiment.split("/")
+    run, arms = _run(config), ARMS.get(paper, {})
+    block = Block(Results(**{one.name: pd.DataFrame(columns=["run_id"]) for one in fields(Results)}), run.to_frame().T)
+    if artifact in arms:
+        return {arm.paper: dict(arm.params) for arm in arms[artifact] if arm.paper and arm.chosen(block) is not None}
+    if experiment == "improving_mcsd/table1":  # its rows state the number of first tokens alone
+        graded = [one for one in GRADED.values() if one.rule == LOSSY_RULE and one.chosen(block) is not None]
+        return {one.method: {} for one in graded}
+    if paper == "improving_mcsd" and artifact.startswith("table"):
+        printed = [one for one in (*STATIC, *DYNAMIC) if one.params and one.chosen(block) is not None]
+        return {one.method: dict(one.params) for one in printed}
+    ours = {str(run["drafter"]), str(run["method"])}
+    named: dict[str, dict[str, str]] = {
+        arm.paper: {} for of in arms.values() for arm in of if arm.paper and not ours.isdisjoint(arm.ours)
+    }
+    return named or {str(run["method"]).removesuffix("_sib"): {}}
+
+
+def _run(config: Mapping[str, Any]) -> pd.Series:
+    """The row of a run that ended well, as far as a method is known by it."""
+    drafter = {key: value for key, value in config["drafter"].items() if key not in ("name", "method", "_target_")}
+    return pd.Series(
+        {
+            "run_id": "",
+            "status": "ok",
+            "drafter": config["drafter"]["name"],
+            "method": config["drafter"]["method"],
+            "verifier": config["verifier"]["name"],
+            "drafter_params": json.dumps(drafter),
+            "draws": "",
+            "temperature": config["decoding"]["temperature"],
+            "top_p": config["decoding"]["top_p"],
+        }
+    )
+
+
+def _params(experiment: str, config: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """What a row may state of a cell. Sequoia's paper counts the root in sizes, and levels for depths."""
+    drafter, root, offloaded = config["drafter"], experiment.startswith("sequoia/"), config["pair"]["target"]["offload"]
+    shape, (nodes, depth) = drafter.get("shape") or {}, size(drafter, config["calibration"])
+    widths, levels = drafter.get("widths", shape.get("widths")), draft_levels(_run(config))
+    calibrated = drafter["_target_"].endswith(".Sequoia")
+    selection = "hardware_aware" if "hardware" in (drafter.get("n"), drafter.get("depth")) else "fixed"
+    found: dict[str, object] = {
+        **{key: drafter.get(key) for key in ("tau", "theta_prob", "theta_sib", "delta", "threshold", "width")},
+        "k": "inf" if drafter.get("k") == UNLIMITED else drafter.get("k"),
+        "max_depth": drafter.get("max_steps"),
+        "nodes": nodes,
+        "size": nodes + root,
+        "size_max": nodes + root,
+        "depth": depth + 1 if root else levels,
+        "gamma": levels,
+        "k_config": "-".join(map(str, widths)) if widths else None,
+        "target_init_width": drafter["widths"][0] if "widths" in drafter else None,
+        "shape": f"{shape['num_sequences']}x{shape['depth']}" if "num_sequences" in shape else None,
+        "selection": selection if calibrated else None,
+        "tree": "sequoia" if calibrated else None,
+        "offload": str(bool(offloaded)).lower(),
+        "overlap": "true" if offloaded else None,  # copies run while the layer before computes
+        "system": "sequoia_offload" if offloaded else None,  # the engine that decodes with trees, without one
+        "top_p": config["decoding"]["top_p"],
+        "verify": "nondeterministic" if config["verifier"]["name"] in LOSSY else "deterministic",
+    }
+    words = {key: frozenset({str(value)}) for key, value in found.items() if value is not None}
+    return words | ({"reorder": frozenset(ORDERS.values())} if config["record_masks"] else {})
+
+
+def _attention(grid: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    found = {
+        "size": grid["num_tokens"],
+        "reorder": [ORDERS[order] for order in grid["orders"]],
+        "kernel": [KERNELS[kernel] for kernel in grid["kernels"] if kernel in KERNELS],
+        **{key: [grid[key]] for key in ("block", "heads", "head_dim")},
+    }
+    return {key: frozenset(map(str, values)) for key, values in found.items()}
+
+
+def _names(cell: Mapping[str, Any]) -> Iterator[str]:
+    """What a cell is called where something is set against it."""
+    yield from cell["methods"]
+    stated = [f"{key}={value}" for key, values in cell.get("params", {}).items() for value in values]
+    for name in (*cell["methods"], *stated):
+        yield from AGAINST.get(name, [])

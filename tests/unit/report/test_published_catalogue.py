@@ -1,0 +1,107 @@
+"""What is known of the papers beside their numbers: tables and figures, definitions, hardware."""
+
+import re
+
+import pytest
+
+from bench import published
+from bench.report.artifacts import ARTIFACTS
+
+COUNTS = {"dyspec": (5, 9), "gsd": (10, 8), "improving_mcsd": (4, 8), "opt_tree": (3, 11), "sequoia": (7, 6)}
+"""Numbered tables and figures, counted in the papers."""
+NO_HARDWARE = {
+    "gsd": "table1 table2 table3 table4 table5 table6 table7 table8 table9 table10 abstract section1 fig3 section5_1 "
+    "section6_1 section6_2 fig5 fig6 fig7 fig8 appendix_a",
+    "opt_tree": "abstract section1 fig4 appendix_b section3 section4_1 section4_2 section4_3 section6",
+}
+"""Where the papers state none; GSD's does nowhere."""
+
+
+def test_every_artifact_of_the_registry_is_in_the_catalogue_and_every_other_says_why_not() -> None:
+    catalogue = published.artifacts()
+    built = {name for name in ARTIFACTS if name.partition("/")[0] in published.papers()}
+    names = catalogue["paper"] + "/" + catalogue["artifact"]
+    assert not names.duplicated().any()
+    assert set(names[catalogue["absent"] == ""]) == built
+    assert all(reason.endswith(".") and len(reason) > 20 for reason in catalogue["absent"] if reason)
+
+
+@pytest.mark.parametrize("paper", published.papers())
+def test_no_number_of_a_table_or_figure_is_left_out(paper: str) -> None:
+    rows = published.artifacts().query("paper == @paper")
+    found = [re.fullmatch(r"(table|fig)(\d+)[a-d]?", name) for name in rows["artifact"]]
+    numbers = {kind: {int(one[2]) for one in found if one[1] == kind} for kind in ("table", "fig")}
+    tables, figures = COUNTS[paper]
+    assert numbers == {"table": set(range(1, tables + 1)), "fig": set(range(1, figures + 1))}
+
+
+def test_places_are_sections_and_titles_are_short() -> None:
+    catalogue = published.artifacts()
+    assert catalogue["place"].str.fullmatch(r"Section \d(\.\d)*|Appendix [A-D](\.\d)*|Appendix [EF]").all()
+    assert catalogue["title"].str.len().between(10, 90).all()
+    assert not catalogue[["paper", "title"]].duplicated().any()
+
+
+def test_numbered_artifacts_of_the_numbers_are_in_the_catalogue() -> None:
+    catalogue = published.artifacts()
+    for paper in published.papers():
+        known = set(catalogue.loc[catalogue["paper"] == paper, "artifact"])
+        named = {name for name in published.load(paper)["artifact"] if re.fullmatch(r"(table|fig)\d+", name)}
+        assert {name for name in named if not {name, f"{name}a"} & known} == set()
+
+
+def test_papers_have_full_names() -> None:
+    assert list(published.TITLES) == published.papers()
+    assert all(len(title) > 30 for title in published.TITLES.values())
+
+
+def test_every_number_has_one_definition_and_no_definition_is_unused() -> None:
+    known = published.definitions()
+    assert not known.duplicated(["paper", "artifact", "metric"]).any()
+    used = set()
+    for paper in published.papers():
+        rows = published.load(paper)
+        undefined = rows[rows["definition"] == ""]
+        assert undefined.empty, undefined[["artifact", "metric"]].drop_duplicates().to_string()
+        used |= {(paper, text) for text in rows["definition"]}
+    texts = set(zip(known["paper"], known["definition"], strict=True))
+    assert texts - used == set()
+    assert known["definition"].str.endswith(".").all()
+
+
+def test_no_definition_stands_behind_another() -> None:
+    """One for the whole paper is used by an artifact that has none of its own."""
+    known = published.definitions()
+    own = set(zip(known["paper"], known["artifact"], known["metric"], strict=True))
+    for row in known[known["artifact"] == published.WHOLE_PAPER].itertuples():
+        rows = published.load(row.paper)
+        artifacts = set(rows.loc[rows["metric"] == row.metric, "artifact"])
+        assert any((row.paper, artifact, row.metric) not in own for artifact in artifacts), row
+    for paper, artifact, metric in own:
+        if artifact != published.WHOLE_PAPER:
+            assert len(published.find(paper, artifact, metric=metric)), (paper, artifact, metric)
+
+
+def test_a_definition_of_an_artifact_goes_before_that_of_the_paper() -> None:
+    known = published.definitions().set_index(["paper", "artifact", "metric"])["definition"]
+    for artifact, key in (("table1", "table1"), ("table8", published.WHOLE_PAPER)):
+        (found,) = published.find("gsd", artifact, metric="speedup")["definition"].unique()
+        assert found == known["gsd", key, "speedup"]
+    assert "mean of greedy and of top-p" in known["gsd", "table1", "speedup"]
+
+
+def test_where_the_papers_state_no_hardware() -> None:
+    found = {}
+    for paper in published.papers():
+        rows = published.load(paper)
+        found[paper] = set(rows.loc[rows["hardware"] == "", "artifact"])
+    assert {paper: names for paper, names in found.items() if names} == {
+        paper: set(names.split()) for paper, names in NO_HARDWARE.items()
+    }
+
+
+def test_what_is_returned_is_a_copy() -> None:
+    for load in (published.artifacts, published.definitions, published.unjoined):
+        first = load()
+        first["paper"] = ""
+        assert (load()["paper"] != "").all()
