@@ -1,35 +1,22 @@
 """`python -m bench.plan experiment=opt_tree/table1 [pair=a,b]`: what an experiment needs, before anything runs.
 
 Cells, models and their licences, memory, hours: from configs and kept forward times, without weights or a network.
-Without `pair` the plan is for the experiment's own pairs; other overrides are taken as `bench.run` takes them.
+Without `pair` the plan is for the experiment's own pairs; other overrides are taken as `bench.run` takes them. Without
+`experiment` it is a line for every artifact.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 from textwrap import fill
-from typing import Any
 
-import torch
-from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 
 from bench import runner
-from bench.cell import PairSpec
-from bench.configs import pair_of
-from bench.plan.estimates import DEVICE_BPS, HOST_BPS, SPARE, Memory, Times, mal_of, measured_times, memory_of, seconds
-from bench.plan.jobs import Job, jobs_of, sweep
-from bench.run import CONF, check_choices
-from specdec_core.models.placement import resolve_dtype
+from bench.plan.estimates import DEVICE_BPS, HOST_BPS, SPARE, Times, measured_times
+from bench.plan.overview import overview
+from bench.plan.planning import KINDS, Plan, hours, make, number
+from bench.run import check_choices
 
-KINDS = {
-    "cells": "cell",
-    "acceptance": "acceptance vector",
-    "latency": "forward-time table",
-    "attention": "attention table",
-    "decision": "decision-model training",
-}
 HOURS = f"""\
 All answers as long as they may be; prefills left out. A cell: tokens x (T(1) for the baseline + (T(n + 1) + depth x
 D(1)) / MAL); a vector: tokens x (T(1) + D(1)); decision models: tokens x (T(n + 1) + D(1)), their own training left
@@ -37,66 +24,6 @@ out. T and D: seconds of a forward of target and draft; n and depth: the tree's 
 pair, dataset and temperature, or 1 where it prints none. bandwidth: not measured; forwards take as long as reading the
 weights, at {DEVICE_BPS / 1e12:g} TB/s on the device and \
 {HOST_BPS / 1e9:g} GB/s from the host."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedPair:
-    """A pair, what it takes, and how the papers' tables call it."""
-
-    spec: PairSpec
-    labels: dict[str, Any]
-    memory: Memory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """An experiment: its jobs are the same for every pair."""
-
-    name: str
-    results_dir: Path
-    axes: dict[str, list[str]]
-    """What is swept, beside pairs."""
-    jobs: list[Job]
-    pairs: list[PlannedPair]
-    dtype: torch.dtype
-
-    def of_kind(self, measure: str) -> list[Job]:
-        """Its cells, acceptance vectors or tables of forward times."""
-        return [job for job in self.jobs if job.measure == measure]
-
-
-def make(arguments: Sequence[str]) -> Plan:
-    """The plan of a command line. Errors of configs, datasets and models are sentences, as in `bench.run`."""
-    given = dict(argument.partition("=")[::2] for argument in arguments)
-    if "," in given.get("experiment", ","):
-        raise ValueError("give one experiment, such as experiment=opt_tree/table1")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        own, batch = sweep([argument for argument in arguments if argument.partition("=")[0] != "pair"])
-        names = given["pair"].split(",") if "pair" in given else own
-        cells = [compose("config", [*job, f"pair={names[0]}"]) for job in batch]
-        bases = [cells[0], *(compose("config", [*batch[0], f"pair={name}"]) for name in names[1:])]
-    found = [job for cfg in cells for job in jobs_of(cfg)]
-    jobs = [job for job in found if job.measure == "cells"]
-    for kind in tuple(KINDS)[1:]:  # cells share what they are calibrated with
-        jobs += dict.fromkeys(job for job in found if job.measure == kind)
-    cfg = cells[0]
-    dtype = torch.bfloat16 if cfg.runtime.dtype == "auto" else resolve_dtype(cfg.runtime.dtype, torch.device("cpu"))
-    pairs = [_planned(pair_of(base), dict(base.pair.get("published") or {}), jobs, dtype) for base in bases]
-    return Plan(
-        name=cfg.name, results_dir=Path(cfg.results_dir), axes=_axes(batch), jobs=jobs, pairs=pairs, dtype=dtype
-    )
-
-
-def _planned(spec: PairSpec, labels: dict[str, Any], jobs: list[Job], dtype: torch.dtype) -> PlannedPair:
-    return PlannedPair(spec=spec, labels=labels, memory=memory_of(spec, jobs, dtype))
-
-
-def _axes(batch: list[list[str]]) -> dict[str, list[str]]:
-    found: dict[str, dict[str, None]] = {}
-    for override in (override for job in batch for override in job):
-        key, _, value = override.partition("=")
-        found.setdefault(key, {})[value] = None
-    return {key: list(values) for key, values in found.items() if len(values) > 1}
 
 
 def describe(plan: Plan) -> Iterator[str]:
@@ -153,22 +80,14 @@ def _memory(plan: Plan) -> Iterator[str]:
 def _hours(plan: Plan) -> Iterator[str]:
     yield f"\n{'hours':<32} {'bandwidth':>9}  measured"
     for pair in plan.pairs:
-        bound = _total(plan, pair, Times.of_bandwidth(pair.memory))
+        bound = hours(plan, pair, Times.of_bandwidth(pair.memory))
         measured = [
-            f"{_number(_total(plan, pair, times))} ({times.origin})"
+            f"{number(hours(plan, pair, times))} ({times.origin})"
             for times in measured_times(plan.results_dir, pair.spec)
         ]
         unknown = f"unknown: python -m bench.latency pair={pair.spec.name}"
-        yield f"{pair.spec.name:<32} {_number(bound):>9}  {'; '.join(measured) or unknown}"
+        yield f"{pair.spec.name:<32} {number(bound):>9}  {'; '.join(measured) or unknown}"
     yield HOURS
-
-
-def _total(plan: Plan, pair: PlannedPair, times: Times) -> float:
-    return sum(seconds(job, times, mal_of(plan.name, pair.labels, job)) for job in plan.jobs) / 3600
-
-
-def _number(hours: float) -> str:
-    return f"{hours:.2f}" if hours >= 0.01 else "< 0.01"
 
 
 def _count(number: int, word: str) -> str:
@@ -179,7 +98,9 @@ def main() -> None:
     """Print the plan; a sentence and exit status 1 where there is none."""
     check_choices(sys.argv[1:])
     try:
-        print("\n".join(describe(make(sys.argv[1:]))))
+        single = any(argument.startswith("experiment=") for argument in sys.argv[1:])
+        for line in describe(make(sys.argv[1:])) if single else overview(sys.argv[1:]):
+            print(line, flush=True)
     except (TypeError, OSError, HydraException, *runner.SENTENCES) as error:
         sys.exit(str(error))
 

@@ -8,8 +8,11 @@ import torch
 from bench.cell import PairSpec
 from bench.kept_records import LatencyRow
 from bench.plan import __main__ as plan
+from bench.plan import planning
 from bench.plan.estimates import Memory, mal_of, measured_times, memory_of, seconds, shape_of
 from bench.plan.jobs import sweep
+from bench.plan.overview import overview
+from bench.report.artifacts import ARTIFACTS
 from bench.run import CONF
 from bench.store import Store
 from specdec_core.errors import LoadError
@@ -136,7 +139,7 @@ def test_every_experiment_plans(experiment, monkeypatch):
         pairs, batch = sweep(arguments)
         return pairs, [batch[0], batch[-1]]
 
-    monkeypatch.setattr(plan, "sweep", ends)
+    monkeypatch.setattr(planning, "sweep", ends)
     listed = plan.make([f"experiment={experiment}", "limit=2"])
     lines = list(plan.describe(listed))
     assert lines[0].startswith(listed.name)
@@ -234,3 +237,18 @@ def test_token_graphs_are_as_large_as_what_is_verified_of_them():
     sizes = {"ssd": (10, 10), "ssd_iid": (10, 10), "tsd": (100, 10), "gsd": (100, 10)}
     assert {job.method: (job.nodes, job.depth) for job in found.jobs} == sizes
     assert {job.passes for job in found.jobs} == {2}, "variation is recorded in a pass of its own"
+
+
+def test_without_an_experiment_it_is_a_line_for_every_artifact(monkeypatch, tmp_path):
+    def ends(arguments):
+        pairs, batch = sweep(arguments)
+        return pairs[:1], batch[:1]
+
+    monkeypatch.setattr(planning, "sweep", ends)
+    header, *lines, total, note = overview([f"results_dir={tmp_path}", "pair=tiny", "limit=1"])
+    assert [line.split()[0] for line in lines] == list(ARTIFACTS)
+    cells = [int(line.split()[2]) for line in lines]
+    assert set(cells) == {0, 1}
+    assert int(total.split()[1]) == sum(cells)
+    assert all(line.endswith("missing: not planned") for line in lines)
+    assert max(map(len, (header, *note.splitlines()))) <= 120

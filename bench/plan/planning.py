@@ -1,0 +1,94 @@
+"""A plan as a value: an experiment's jobs, its pairs, and what they take."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+
+from bench.cell import PairSpec
+from bench.configs import pair_of
+from bench.plan.estimates import Memory, Times, mal_of, memory_of, seconds
+from bench.plan.jobs import Job, jobs_of, sweep
+from bench.run import CONF
+from specdec_core.models.placement import resolve_dtype
+
+KINDS = {
+    "cells": "cell",
+    "acceptance": "acceptance vector",
+    "latency": "forward-time table",
+    "attention": "attention table",
+    "decision": "decision-model training",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPair:
+    """A pair, what it takes, and how the papers' tables call it."""
+
+    spec: PairSpec
+    labels: dict[str, Any]
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An experiment: its jobs are the same for every pair."""
+
+    name: str
+    results_dir: Path
+    axes: dict[str, list[str]]
+    """What is swept, beside pairs."""
+    jobs: list[Job]
+    pairs: list[PlannedPair]
+    dtype: torch.dtype
+
+    def of_kind(self, measure: str) -> list[Job]:
+        """Its cells, acceptance vectors or tables of forward times."""
+        return [job for job in self.jobs if job.measure == measure]
+
+
+def make(arguments: Sequence[str]) -> Plan:
+    """The plan of a command line. Errors of configs, datasets and models are sentences, as in `bench.run`."""
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    if "," in given.get("experiment", ","):
+        raise ValueError("give one experiment, such as experiment=opt_tree/table1")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        own, batch = sweep([argument for argument in arguments if argument.partition("=")[0] != "pair"])
+        names = given["pair"].split(",") if "pair" in given else own
+        cells = [compose("config", [*job, f"pair={names[0]}"]) for job in batch]
+        bases = [cells[0], *(compose("config", [*batch[0], f"pair={name}"]) for name in names[1:])]
+    found = [job for cfg in cells for job in jobs_of(cfg)]
+    jobs = [job for job in found if job.measure == "cells"]
+    for kind in tuple(KINDS)[1:]:  # cells share what they are calibrated with
+        jobs += dict.fromkeys(job for job in found if job.measure == kind)
+    cfg = cells[0]
+    dtype = torch.bfloat16 if cfg.runtime.dtype == "auto" else resolve_dtype(cfg.runtime.dtype, torch.device("cpu"))
+    pairs = [_planned(pair_of(base), dict(base.pair.get("published") or {}), jobs, dtype) for base in bases]
+    return Plan(
+        name=cfg.name, results_dir=Path(cfg.results_dir), axes=_axes(batch), jobs=jobs, pairs=pairs, dtype=dtype
+    )
+
+
+def _planned(spec: PairSpec, labels: dict[str, Any], jobs: list[Job], dtype: torch.dtype) -> PlannedPair:
+    return PlannedPair(spec=spec, labels=labels, memory=memory_of(spec, jobs, dtype))
+
+
+def _axes(batch: list[list[str]]) -> dict[str, list[str]]:
+    found: dict[str, dict[str, None]] = {}
+    for override in (override for job in batch for override in job):
+        key, _, value = override.partition("=")
+        found.setdefault(key, {})[value] = None
+    return {key: list(values) for key, values in found.items() if len(values) > 1}
+
+
+def hours(plan: Plan, pair: PlannedPair, times: Times) -> float:
+    """Hours of all jobs of a pair at these forward times."""
+    return sum(seconds(job, times, mal_of(plan.name, pair.labels, job)) for job in plan.jobs) / 3600
+
+
+def number(hours: float) -> str:
+    """Hours for the eye."""
+    return f"{hours:.2f}" if hours >= 0.01 else "< 0.01"
