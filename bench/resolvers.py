@@ -23,13 +23,18 @@ DRAWS = {"target_sample": "topk", "greedy": "topk", "spec_infer": "iid", "k_seq"
 
 def register() -> None:
     """Make them known to OmegaConf, once or again."""
-    for resolver in (when_sampling, rule_for, rule_by_root, draws_for_rule):
+    for resolver in (when_sampling, with_root, rule_for, rule_by_root, draws_for_rule):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
 def when_sampling(yes: Any, no: Any, *, _root_: DictConfig) -> Any:
     """`${when_sampling:a,b}`: a, or b in greedy decoding."""
     return no if Sampling(_root_.decoding.temperature).greedy else yes
+
+
+def with_root(size: int) -> int:
+    """`${with_root:n}`: a tree of n drafted nodes, counted with its root as some papers do."""
+    return size + 1
 
 
 def rule_for(what: str, *, _root_: DictConfig) -> str:

@@ -1,10 +1,11 @@
 """Tree shapes: trees without tokens, given by the rank of every node among its siblings."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
+from operator import mul
 
 Path = tuple[int, ...]
 """Ranks from the root: (0, 2) is the third best child of the best child."""
@@ -111,6 +112,28 @@ def branching(widths: Sequence[int]) -> TreeShape:
     """Every node of depth i has `widths[i]` children (MCSD's k-configurations, such as 4-2-2-1)."""
     levels = (product(*map(range, widths[:depth])) for depth in range(1, len(widths) + 1))
     return TreeShape.from_paths(path for level in levels for path in level)
+
+
+def branching_within(size: int, levels: int = 4) -> TreeShape:
+    """The largest k-configuration of at most `size` nodes in which no level branches more than the one above.
+
+    It has `levels` levels, or `size` where that is less. Of equally large ones that with the fewest children at the
+    root, then below it, and so on: 44 nodes are MCSD's 4-2-2-1.
+    """
+
+    def fitting(levels: int, room: int, most: int) -> Iterator[tuple[int, ...]]:
+        """Widths of so many levels below one node, which have room for so many nodes."""
+        if not levels:
+            yield ()
+            return
+        for width in range(1, min(most, room // levels) + 1):
+            for below in fitting(levels - 1, room // width - 1, width):
+                yield (width, *below)
+
+    if size < 1:
+        raise ValueError(f"a tree has at least 1 node, not {size}")
+    found = fitting(min(levels, size), size, size)
+    return branching(min(found, key=lambda widths: (-sum(accumulate(widths, mul)), widths)))
 
 
 def star(width: int) -> TreeShape:

@@ -131,7 +131,7 @@ def test_every_pair_goes_with_every_drafter():
             parts = {"pair": composed(f"pair={pair}").pair, "drafter": composed(f"drafter={drafter}").drafter}
             both = plain(OmegaConf.merge(base, {"drafter": None}, parts))
             own = both["pair"]["draft_temperature"]
-            expected = 0.6 if drafter.startswith("dyspec") else own  # DySpec's paper fixes it, whatever the pair
+            expected = 0.6 if "dyspec" in drafter else own  # DySpec's paper fixes it, whatever the pair
             assert drafter == "autoregressive" or both["drafter"]["draft_temperature"] == expected
 
 

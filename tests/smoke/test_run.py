@@ -15,8 +15,8 @@ from specdec_core.errors import LoadError
 
 FROM_TARGET = {"ti_mcsd": False, "ti_mcsd_w1": True, "dyn_mcsd": False}
 """Drafters whose trees start from the target's law, which have rules of their own, and whether these are lossless."""
-SAME = {"gsd_tau2", "sd", "mcsd"}
-"""In greedy decoding, and where no experiment has its own sizes, the cells of gsd, chain4 and branching_4_2_2_1."""
+SAME = {"gsd_tau2", "sd", "mcsd", "sized_spec_infer"}
+"""In greedy decoding, without an experiment's own sizes: cells of gsd, chain4, branching_4_2_2_1, sized_k_sequences."""
 DRAFTERS = sorted({path.stem for path in (CONF / "drafter").glob("*.yaml")} - SAME - set(FROM_TARGET))
 VERIFIERS = sorted({path.stem for path in (CONF / "verifier").glob("*.yaml")} - {"by_draws", "by_root"})
 DECODINGS = sorted(path.stem for path in (CONF / "decoding").glob("*.yaml"))

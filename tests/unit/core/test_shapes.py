@@ -1,4 +1,6 @@
+import math
 from collections import Counter
+from itertools import pairwise, product
 
 import pytest
 
@@ -56,3 +58,27 @@ def test_small_vocabularies_drop_ranks_and_what_hangs_below():
 def test_gaps_are_refused(paths):
     with pytest.raises(ValueError, match="the tree shape has node"):
         TreeShape.from_paths(paths)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(44, (4, 2, 2, 1)), (84, (4, 4, 2, 1)), (8, (2, 1, 1, 1)), (3, (1,) * 3)]
+)
+def test_the_k_configuration_of_a_budget(size, expected):
+    assert shapes.branching_within(size) == shapes.branching(expected)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 7, 16, 23, 31, 40])
+def test_the_k_configuration_of_a_budget_is_the_largest_there_is(size):
+    """Of all widths, by brute force."""
+    levels = min(4, size)
+    falling = (w for w in product(range(1, size + 1), repeat=levels) if all(a >= b for a, b in pairwise(w)))
+    fitting = {w: n for w in falling if (n := sum(math.prod(w[: d + 1]) for d in range(levels))) <= size}
+    found = shapes.branching_within(size)
+    best = min(w for w, n in fitting.items() if n == max(fitting.values()))
+    assert found == shapes.branching(best)
+    assert found.num_drafted == fitting[best]
+
+
+def test_a_budget_of_nothing_has_no_k_configuration():
+    with pytest.raises(ValueError, match="at least 1 node, not 0"):
+        shapes.branching_within(0)

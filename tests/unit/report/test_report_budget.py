@@ -1,0 +1,155 @@
+"""The table at equal budget against plain pandas and numpy, and its marks."""
+
+from collections import defaultdict
+
+import numpy as np
+import pandas as pd
+import pytest
+from budget_fills import SIZED, add, built, fill
+
+from bench.report.budget_points import budget
+from bench.report.outputs import NoResultsError
+from bench.report.tables import ABSENT
+
+
+@pytest.fixture
+def budget_cells(cells):
+    fill(cells)
+    return cells
+
+
+def rows_of(table) -> pd.DataFrame:
+    return table.frame.assign(run_id=table.runs)
+
+
+def totals(results, run_id: str, metric: str) -> pd.DataFrame:
+    """By conversation, the sums that the metric is made of."""
+    if metric == "MAL":
+        steps = results.steps[results.steps["run_id"] == run_id]
+        return steps.groupby("prompt_id")["acceptance_length"].agg(["sum", "count"]).astype(float)
+    prompts = results.prompts[results.prompts["run_id"] == run_id]
+    wide = prompts.pivot_table(
+        index="prompt_id", columns="arm", values=["decode_s", "num_decoded_tokens"], aggfunc="sum"
+    )
+    wide.columns = [f"{name} {arm}" for name, arm in wide.columns]
+    return wide
+
+
+def value(sums: pd.DataFrame, metric: str, counts: np.ndarray) -> np.ndarray:
+    """The metric of so many copies of every conversation."""
+    total = {column: counts @ sums[column].to_numpy() for column in sums}
+    if metric == "MAL":
+        return total["sum"] / total["count"]
+    per_token = {
+        arm: total[f"decode_s {arm}"] / total[f"num_decoded_tokens {arm}"] for arm in ("autoregressive", "method")
+    }
+    return per_token["autoregressive"] / per_token["method"]
+
+
+def resampled(count: int) -> np.ndarray:
+    return np.random.default_rng(0).multinomial(count, [1 / count] * count, size=1000)
+
+
+def test_every_number_is_what_plain_pandas_says(budget_cells) -> None:
+    _, table = built(budget_cells)
+    results = budget_cells.load()
+    assert len(table.frame) == 4 * (1 + 2 * len(SIZED))
+    for row in rows_of(table).itertuples():
+        for metric in ("MAL", "speedup"):
+            sums = totals(results, row.run_id, metric)
+            draws = value(sums, metric, resampled(8))
+            low, high = np.quantile(draws, [0.025, 0.975])
+            words = f"{float(value(sums, metric, np.ones(8))):.2f} [{low:.2f}, {high:.2f}]"
+            assert getattr(row, metric).rstrip(" *=") == words
+        steps = results.steps[results.steps["run_id"] == row.run_id]
+        assert row.nodes == f"{steps['num_drafted'].mean():.1f}"
+        assert row.conversations == "8"
+    capped = table.frame[table.frame["Method"].isin(["TSD", "GSD"])]
+    assert set(capped["Budget"] + "/" + capped["nodes"]) == {"8/6.0", "32/30.0"}
+
+
+def test_best_and_tied_are_what_a_bootstrap_of_pairs_says(budget_cells) -> None:
+    _, table = built(budget_cells)
+    results, seen = budget_cells.load(), defaultdict(int)
+    sized = rows_of(table)[table.frame["Budget"] != ABSENT]
+    for _, group in sized.groupby(["Dataset", "Temperature", "Budget"]):
+        for metric in ("MAL", "speedup"):
+            sums = {run: totals(results, run, metric) for run in group["run_id"]}
+            values = {run: float(value(found, metric, np.ones(8))) for run, found in sums.items()}
+            best = max(values, key=values.__getitem__)
+            for run, cell in zip(group["run_id"], group[metric], strict=True):
+                ratio = value(sums[best], metric, resampled(8)) / value(sums[run], metric, resampled(8))
+                low, high = np.quantile(ratio, [0.025, 0.975])
+                expected = "*" if run == best else "=" if low <= 1 <= high else ""
+                assert cell.rpartition("]")[2].strip() == expected
+                seen[expected] += 1
+    assert set(seen) == {"*", "=", ""}, "the rows have all three"
+    assert seen["*"] == 4 * 2 * 2
+    assert not table.frame.loc[table.frame["Budget"] == ABSENT, ["MAL", "speedup"]].stack().str.contains("[*=]").any()
+
+
+def test_equal_runs_are_tied_and_a_clear_winner_stands_alone(cells) -> None:
+    cells.experiment = "bench/budget"
+    for method, mal in (("opt_tree", 4.0), ("eagle2", 4.0), ("chain", 1.5)):
+        add(cells, method, 8, mal=mal, spread=False, speedup=2.0 if method == "chain" else 1.0)
+    marks = built(cells)[1].frame.set_index("Method")
+    assert {marks.loc[name, "MAL"].split()[-1] for name in ("OPT-Tree", "EAGLE-2")} == {"*", "="}
+    assert marks.loc["Chain", "MAL"].endswith("]")
+    assert marks["speedup"].str.contains("[*=]").to_dict() == {"Chain": True, "OPT-Tree": False, "EAGLE-2": False}
+
+
+def test_the_notes_count_wins_by_budget(cells) -> None:
+    cells.experiment = "bench/budget"
+    for temperature in (0.0, 0.6):
+        add(cells, "opt_tree", 8, mal=4.5, temperature=temperature, speedup=1.0)
+        add(cells, "chain", 8, mal=1.2, temperature=temperature, speedup=2.0)
+    notes = built(cells)[1].notes
+    assert "Budget 8, MAL: best or tied, in how many of 2 settings: OPT-Tree 2." in notes
+    assert "Budget 8, speedup: best or tied, in how many of 2 settings: Chain 2." in notes
+
+
+def test_one_conversation_marks_nothing(cells) -> None:
+    cells.experiment = "bench/budget"
+    for method in ("opt_tree", "chain"):
+        add(cells, method, 8, conversations=1)
+    frame = built(cells)[1].frame
+    assert not frame[["MAL", "speedup"]].stack().str.contains("[*=]").any()
+    assert set(frame["conversations"]) == {"1"}
+
+
+def test_what_failed_is_named_and_what_is_lossy_is_not_there(cells) -> None:
+    cells.experiment = "bench/budget"
+    kept = [add(cells, "opt_tree", 8), add(cells, "chain", 8, status="oom")]
+    add(cells, "gsd", 8, lossless=False)
+    figure, table = built(cells)
+    assert set(table.runs) == set(kept)
+    assert figure.runs == (kept[0],)
+    row = table.frame.set_index("Method").loc["Chain"]
+    assert (row["MAL"], row["Budget"], row["nodes"], row["conversations"]) == ("oom", "8", ABSENT, "0")
+    assert not table.frame["MAL"].str.contains("[*]").any(), "one run alone is set against none"
+
+
+def test_without_a_tree_there_is_nothing_to_compare(cells) -> None:
+    cells.experiment = "bench/budget"
+    cells.add("autoregressive", mal=1.0, speedup=1.0)
+    with pytest.raises(NoResultsError):
+        built(cells)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "expected"),
+    [
+        *((method, params(17), 17) for method, params in SIZED.items()),
+        ("eagle_tree", {"shape": {"_target_": "specdec_core.shapes.eagle25"}}, 25),
+        ("ssd", {"k": 1, "verify_cap": 100, "max_steps": 10}, 10),
+        ("autoregressive", {}, None),
+    ],
+)
+def test_budgets_are_read_off_parameters(method: str, params: dict, expected: int | None, cells) -> None:
+    drawn = {"eagle_tree": 25, "ssd": 10, "autoregressive": 0}.get(method, 3)
+    run_id = cells.add(method, params=params, size=drawn)
+    results = cells.load()
+    steps = results.steps.assign(num_drafted=drawn)
+    run = results.runs.set_index("run_id", drop=False).loc[run_id]
+    assert budget(run, steps) == expected
+    assert budget(run, steps.iloc[:0]) == (expected if method in SIZED else None)

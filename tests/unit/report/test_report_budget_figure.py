@@ -1,0 +1,91 @@
+"""The figure at equal budget: what is drawn where, and that methods can be told apart."""
+
+import math
+from pathlib import Path
+
+import pytest
+from budget_fills import SIZED, add, built, fill, lines
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
+from matplotlib.patches import Polygon, Rectangle
+
+from bench.report.figures import budget as figure_module
+from bench.report.outputs import write_all
+from bench.report.tables import ABSENT
+
+
+@pytest.fixture
+def budget_cells(cells):
+    fill(cells)
+    return cells
+
+
+def test_variants_of_a_method_are_lines_of_their_own(cells) -> None:
+    cells.experiment = "bench/budget"
+    for n in (8, 32):
+        for delta in (0.2, 0.7):
+            cells.add("sized_opt_tree", "opt_tree", params={"n": n, "delta": delta}, size=n)
+    figure, table = built(cells)
+    assert list(table.frame["Method"]) == 2 * ["OPT-Tree, delta=0.2", "OPT-Tree, delta=0.7"]
+    looks = [(line.get_color(), line.get_marker(), line.get_linestyle()) for line in lines(figure.canvas.axes[0])]
+    assert len(set(looks)) == 2
+
+
+def test_the_figure_shows_every_setting_at_measured_nodes(budget_cells, tmp_path: Path) -> None:
+    figure, table = built(budget_cells)
+    axes, (legend,) = figure.canvas.axes, figure.canvas.legends
+    settings = [(name, at) for name in ("c4", "mt_bench") for at in ("0", "0.6")]
+    assert [axis.get_title() for axis in axes] == [f"{name}, temperature {at}" for name, at in settings] + 4 * [""]
+    labels = {handle.get_marker(): handle.get_label() for handle in legend.get_lines()}
+    shown = {}
+    for place, axis in enumerate(axes):
+        for line in lines(axis):
+            for x, y in line.get_xydata():
+                key = (*settings[place % 4], "MAL" if place < 4 else "speedup", labels[line.get_marker()], f"{y:.2f}")
+                shown[key] = math.log2(x)
+        bars = [found for found in axis.collections if isinstance(found, LineCollection)]
+        assert sum(len(found.get_segments()) for found in bars) == 2 * len(SIZED)
+    rows = table.frame[table.frame["Budget"] != ABSENT]
+    expected = {
+        (row["Dataset"], row["Temperature"], metric, row["Method"], row[metric].split()[0]): math.log2(
+            float(row["nodes"])
+        )
+        for _, row in rows.iterrows()
+        for metric in ("MAL", "speedup")
+    }
+    assert shown.keys() == expected.keys()
+    assert max(abs(shown[key] - expected[key]) for key in expected) <= figure_module._APART / 2
+    folder = tmp_path / "out"
+    write_all([figure, table], folder)
+    assert {path.suffix for path in folder.iterdir()} == {".png", ".pdf", ".md", ".tex", ".csv"}
+
+
+def test_a_method_alone_is_drawn_at_its_measured_nodes(cells) -> None:
+    cells.experiment = "bench/budget"
+    add(cells, "gsd", 32, size=20)
+    (line,) = lines(built(cells)[0].canvas.axes[0])
+    assert line.get_xdata() == pytest.approx([20])
+
+
+def test_methods_are_told_apart_without_colour(budget_cells) -> None:
+    figure, _ = built(budget_cells)
+    drawn = lines(figure.canvas.axes[0])
+    assert len({line.get_marker() for line in drawn}) == len(SIZED)
+    assert len({(to_hex(line.get_color()), line.get_linestyle()) for line in drawn}) == len(SIZED)
+    assert set(figure_module._LINES) == set(SIZED)
+    (legend,) = figure.canvas.legends
+    assert len(legend.get_texts()) == len(SIZED) + 1
+    assert not any(axis.get_legend() for axis in figure.canvas.axes)
+
+
+def test_the_control_is_a_band_around_one(budget_cells) -> None:
+    figure, table = built(budget_cells)
+    row = table.frame[(table.frame["Budget"] == ABSENT)].iloc[0]
+    low, high = (float(part) for part in row["speedup"].partition("[")[2].rstrip("]").split(", "))
+    bands = [patch for patch in figure.canvas.axes[4].patches if isinstance(patch, Rectangle | Polygon)]
+    (band,) = bands
+    box = band.get_extents().transformed(figure.canvas.axes[4].transData.inverted())
+    assert (box.y0, box.y1) == pytest.approx((low, high), abs=0.006)
+    assert not figure.canvas.axes[0].patches
+    words = f"A/A (autoregressive against itself): speedup {row['speedup']} in 8 conversations"
+    assert any("dataset c4, temperature 0.0" in note and words in note for note in table.notes)
