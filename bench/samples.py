@@ -20,6 +20,8 @@ from bench.records import AUTOREGRESSIVE, METHOD
 from bench.stats import Interval
 
 _TURN = ["prompt_id", "turn"]
+_ROUNDING = 1e-9
+"""Of a run against its equal: sums are multiplied in another order above the line than below it."""
 NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 
 
@@ -71,7 +73,7 @@ def paired_ratio(first: Sample, other: Sample) -> Interval:
 
 def tied(ratio: Interval) -> bool:
     """Whether 1 lies within the interval of a ratio: neither run is ahead. False where there is no interval."""
-    return ratio.low <= 1 <= ratio.high
+    return ratio.low - _ROUNDING <= 1 <= ratio.high + _ROUNDING
 
 
 def resolution(ratio: Interval) -> float:

@@ -1,0 +1,135 @@
+"""What is said below a comparison: what differs beside the metrics, what is missing, how the words come about."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from bench.compare.changes import METRICS, NO_INTERVAL, ROUNDING, Couple
+from bench.compare.joined import Joined, cell_words, counterpart
+from bench.compare.sides import Run
+from bench.report import tables
+
+DIFFERENT = (
+    *("lossless", "prompts_sha256", "dtype", "device_name", "num_threads", "schema_version"),
+    *("package_version", "git_revision", "git_dirty", "python_version", "torch_version", "transformers_version"),
+    *("cuda_version", "driver_version"),
+)
+"""Columns of `runs` that are told of where they differ."""
+_LONGEST = 40
+
+
+def notes(found: Joined, judged: Sequence[str]) -> Iterator[str]:
+    """Sentences, the outcome first."""
+    first, second = found.sides
+    yield f"A is {first.name}, B is {second.name}. B/A: above 1 B is ahead."
+    yield from outcome(found.couples, judged)
+    yield from dict.fromkeys(note for side in found.sides for note in side.notes)
+    for name, own, others in zip("AB", found.alone, reversed(found.alone), strict=True):
+        if own:
+            yield f"Only in {name}: {'; '.join(_alone(run, others) for run in own)}."
+    yield from _not_measured(found.couples)
+    yield from _differences(found.couples)
+    yield from _chance(found.couples, judged)
+
+
+def outcome(couples: Sequence[Couple], judged: Sequence[str]) -> Iterator[str]:
+    """Which metrics got worse beyond their intervals, and which runs do not end well any more."""
+    worse = [
+        f"{METRICS[metric]} of {_words(couple)} ({tables.interval(couple.changes[metric].ratio, 3)})"
+        for couple in couples
+        for metric in judged
+        if couple.worse(metric)
+    ]
+    worse += [f"{_words(couple)} ended {couple.second.row['status']}" for couple in couples if couple.broken]
+    if worse:
+        yield f"Worse in B: {'; '.join(worse)}."
+        return
+    measured = [couple for couple in couples if couple.ok]
+    words = [couple.changes[metric].word for couple in measured for metric in judged]
+    unknown = words.count(NO_INTERVAL)
+    but = f"; {unknown} of {len(words)} ratios have no interval and say nothing" if unknown else ""
+    yield f"Nothing got worse beyond its interval by {' or '.join(METRICS[metric] for metric in judged)}{but}."
+
+
+def _alone(run: Run, others: Sequence[Run]) -> str:
+    near = counterpart(run, others)
+    status = "" if run.ok else f", {run.row['status']}"
+    return f"{cell_words(run)}, run {run.run_id}{status}" + (
+        f" (other arguments of the drafter: {near})" if near else ""
+    )
+
+
+def _not_measured(couples: Sequence[Couple]) -> Iterator[str]:
+    for couple in couples:
+        if couple.ok and not couple.num_conversations:
+            yield f"{_words(couple)}: no conversation was decoded in both runs."
+        own, shared = _conversations(couple), couple.num_conversations
+        if couple.ok and shared and own != (shared, shared):
+            yield f"{_words(couple)}: A decoded {own[0]} conversations, B {own[1]}; all is of the {shared} of both."
+
+
+def _conversations(couple: Couple) -> tuple[int, int]:
+    first, second = (run.prompts["prompt_id"].nunique() for run in (couple.first, couple.second))
+    return int(first), int(second)
+
+
+def _differences(couples: Sequence[Couple]) -> Iterator[str]:
+    """One sentence per difference, with the number of cells that it is in."""
+    counts = Counter(text for couple in couples for text in dict.fromkeys(_unlike(couple)))
+    for text, count in counts.items():
+        yield text + ("." if count == len(couples) else f" ({count} of {len(couples)} cells).")
+
+
+def _unlike(couple: Couple) -> Iterator[str]:
+    first, second = couple.first.row, couple.second.row
+    known = [name for name in DIFFERENT if couple.ok or (first[name] and second[name])]
+    pairs = [(name, first[name], second[name]) for name in known]
+    configs = [flat(json.loads(row["config"])) for row in (first, second)]
+    keys = dict.fromkeys([*configs[0], *configs[1]])
+    pairs += [(key, configs[0].get(key), configs[1].get(key)) for key in keys]
+    for name, one, other in pairs:
+        values = [short(value) for value in (one, other)]
+        if not _same(one, other):
+            yield f"{name}: {values[0]} in A, {values[1]} in B"
+
+
+def _chance(couples: Sequence[Couple], judged: Sequence[str]) -> Iterator[str]:
+    """Of many intervals of 95% some miss 1 by chance; those of equal rows have no width and do not."""
+    ratios = [couple.changes[metric].ratio for couple in couples if couple.ok for metric in judged]
+    wide = sum(ratio.high - ratio.low > ROUNDING for ratio in ratios)
+    if wide > 1:
+        yield (
+            f"Where nothing changed 1 interval of 20 does not hold 1, by chance: about {wide / 20:.1f} of {wide} here; "
+            "run a cell that is slower again before you believe it."
+        )
+
+
+def _words(couple: Couple) -> str:
+    first, second = cell_words(couple.first), cell_words(couple.second)
+    return first if first == second else f"{second} (A: {first})"
+
+
+def flat(value: Any, name: str = "") -> dict[str, Any]:
+    """`{"pair": {"name": 1}}` as `{"pair.name": 1}`."""
+    if not isinstance(value, Mapping):
+        return {name: value}
+    prefix = f"{name}." if name else ""
+    return {key: own for part, inner in value.items() for key, own in flat(inner, f"{prefix}{part}").items()}
+
+
+def _same(one: Any, other: Any) -> bool:
+    missing = [value is None or value is pd.NA or value != value for value in (one, other)]
+    return all(missing) if any(missing) else bool(one == other)
+
+
+def short(value: Any) -> str:
+    """A value in a sentence."""
+    if value is None or value is pd.NA or value != value:
+        return "none"
+    text = str(value)
+    return text if len(text) <= _LONGEST else f"{text[:12]}..."

@@ -1,0 +1,134 @@
+"""The two sides of a comparison: a run by its id, an experiment's folder, or a folder of several experiments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+
+import pandas as pd
+
+from bench import store
+
+_RUN_ID = re.compile(r"[0-9a-f]{4,12}")
+
+
+class ComparisonError(Exception):
+    """There is nothing to compare; the message is a sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run with its rows; `experiment` is its folder's path below the side's folder, "" if that is the side's own."""
+
+    experiment: str
+    row: pd.Series
+    prompts: pd.DataFrame
+    steps: pd.DataFrame
+
+    @property
+    def run_id(self) -> str:
+        """The run's."""
+        return str(self.row["run_id"])
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended well."""
+        return bool(self.row["status"] == "ok")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What was found under a name that was asked for; `kind` is `run`, `experiment` or `root`."""
+
+    name: str
+    kind: str
+    runs: tuple[Run, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def experiments(self) -> list[str]:
+        """The experiments it holds."""
+        return list(dict.fromkeys(run.experiment for run in self.runs))
+
+
+def find(name: str, results: Path) -> Side:
+    """The side of this name: a folder, a run id (or the start of one) below `results`, or `<folder>/<run id>`.
+
+    ComparisonError if there is none, or more than one.
+    """
+    path = Path(name)
+    if path.is_dir():
+        return _folder(name, path)
+    root = path.parent if len(path.parts) > 1 else results
+    if not _RUN_ID.fullmatch(path.name) or not root.is_dir():
+        raise ComparisonError(
+            f"{name} is neither a folder of results nor the id of a run in {root} (12 hex digits, or its first 4)"
+        )
+    return _run(name, path.name, root)
+
+
+def _folder(name: str, path: Path) -> Side:
+    """Of runs of the same cell the newest counts, as in all reports."""
+    files = _files(path)
+    alone = (path / "runs").is_dir()
+    folders = [path] if alone else list(dict.fromkeys(file.parent.parent for file in files))
+    names = {folder: "" if alone else folder.relative_to(path).as_posix() for folder in folders}
+    runs = tuple(run for folder in folders for run in _loaded(folder, names[folder]))
+    if not runs:
+        raise ComparisonError(f"there are no runs in {name}; give an experiment's folder, or one that holds several")
+    return Side(name, "experiment" if alone else "root", runs)
+
+
+def _loaded(folder: Path, experiment: str) -> Iterator[Run]:
+    found = store.load(folder, "")
+    for _, row in found.runs.iterrows():
+        yield Run(experiment, row, _of(found.prompts, row["run_id"]), _of(found.steps, row["run_id"]))
+
+
+def _run(name: str, start: str, root: Path) -> Side:
+    """One run; of several experiments that hold it the one in which it was run last counts."""
+    files = _files(root)
+    ids = sorted({_id(file) for file in files})
+    matches = [one for one in ids if one.startswith(start)]
+    if len(matches) > 1:
+        raise ComparisonError(f"{start} is the start of {len(matches)} run ids: {_listed(matches)}; give more digits")
+    if not matches:
+        near = sorted(ids, key=lambda one: -SequenceMatcher(None, start, one[: len(start)]).ratio())[:3]
+        raise ComparisonError(
+            f"there is no run {start} in {root}; " + (f"the nearest ids are {_listed(near)}" if near else "it has none")
+        )
+    folders = [file.parent.parent for file in files if _id(file) == matches[0]]
+    found = [run for folder in folders for run in _read(folder, folder.relative_to(root).as_posix(), matches[0])]
+    if not found:
+        raise ComparisonError(f"the file of run {matches[0]} in {root} cannot be read; run its cell again")
+    latest = max(found, key=lambda run: str(run.row["created_utc"]))
+    others = [run.experiment for run in found if run is not latest]
+    said = f"{matches[0]} is also in {', '.join(others)}; the rows of {latest.experiment}, the newest, are taken."
+    return Side(name, "run", (latest,), (said,) if others else ())
+
+
+def _read(folder: Path, experiment: str, run_id: str) -> Iterator[Run]:
+    own = store.Store(folder, "")
+    runs, prompts, steps = (own.read(table, [run_id]) for table in ("runs", "prompts", "steps"))
+    for _, row in runs.iterrows():
+        yield Run(experiment, row, prompts, steps)
+
+
+def _files(root: Path) -> list[Path]:
+    return sorted(root.rglob("runs/run_id=*.parquet"))
+
+
+def _id(file: Path) -> str:
+    return file.stem.partition("=")[2]
+
+
+def _of(rows: pd.DataFrame, run_id: str) -> pd.DataFrame:
+    return rows[rows["run_id"] == run_id]
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

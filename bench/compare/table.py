@@ -1,0 +1,109 @@
+"""The comparison as a table: a row per cell, the metrics of both sides, their ratio and a word for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from bench.compare.changes import JUDGED, METRICS, Couple
+from bench.compare.joined import Joined
+from bench.compare.notes import flat, notes, short
+from bench.report import definitions, tables
+from bench.report.tables import Table
+from bench.store import CELL
+
+_ALWAYS = {"pair": "Pair", "dataset": "Dataset", "drafter": "Drafter", "verifier": "Verifier", "temperature": "T"}
+_RATIO = "B's {} over A's, of the turns that both decoded; in brackets the 95% interval (bootstrap over conversations)"
+_WORD = "faster or slower where the interval of B/A does not hold 1, tied where it does, no interval below two"
+EXPERIMENT, ARGUMENTS, CONTROL = "Experiment", "arguments", "control"
+LEGEND = {
+    "n": "conversations that both decoded, of which all else is",
+    "identical": "share of turns for which the methods of A and B gave the same tokens",
+    "MAL A": definitions.MAL.partition("; in brackets")[0],
+    "MAL B/A": _RATIO.format("MAL"),
+    "verdict MAL": f"{_WORD} conversations",
+    "tokens/s A": definitions.TOKENS_PER_S,
+    "tokens/s B/A": _RATIO.format("tokens/s"),
+    "verdict tokens/s": f"the same; tied too where B/A is no farther from 1 than the interval of the {CONTROL}",
+    "speedup A": definitions.SPEEDUP.partition("; the autoregressive")[0],
+    "speedup B/A": _RATIO.format("speedup"),
+    ARGUMENTS: "arguments of the drafter that tell it from others of its name",
+    CONTROL: "B/A of tokens/s of autoregressive decoding, the same work on both sides: what differs is the machine, "
+    "and differences of tokens/s that are smaller say nothing",
+}
+
+
+def table(found: Joined, judged: Sequence[str] = JUDGED) -> Table:
+    """All couples; `judged` are the metrics that the outcome is about."""
+    several, apart = found.sides[0].kind == "root", _told_apart(found.couples)
+    who = [_who(couple, apart) for couple in found.couples]
+    arguments = _arguments(who, found.couples)
+    if any(arguments):
+        who = [row | {ARGUMENTS: text or tables.ABSENT} for row, text in zip(who, arguments, strict=True)]
+    rows = [row | _measured(couple) for row, couple in zip(who, found.couples, strict=True)]
+    runs = tuple(" ".join(dict.fromkeys((one.first.run_id, one.second.run_id))) for one in found.couples)
+    columns = [name for name in who[0] if several or name != EXPERIMENT]
+    title = f"{found.sides[1].name} (B) against {found.sides[0].name} (A)"
+    frame = tables.frame(rows, [*columns, *_columns()])
+    return Table("compare", title, frame, tuple(notes(found, judged)), LEGEND, runs)
+
+
+def _columns() -> Iterator[str]:
+    yield from ("n", "identical")
+    for header in METRICS.values():
+        yield from (f"{header} A", f"{header} B", f"{header} B/A", f"verdict {header}")
+    yield CONTROL
+
+
+def _who(couple: Couple, columns: Sequence[str]) -> dict[str, str]:
+    """Which cell a row is about, or which two."""
+    rows = couple.first.row, couple.second.row
+    cells = {_ALWAYS.get(name, name.replace("_", " ")): _arrow(*(row[name] for row in rows)) for name in columns}
+    return {EXPERIMENT: couple.first.experiment} | cells
+
+
+def _measured(couple: Couple) -> dict[str, str]:
+    if not couple.ok:
+        states = (str(run.row["status"]) for run in (couple.first, couple.second))
+        return dict.fromkeys(_columns(), tables.ABSENT) | dict(zip(("MAL A", "MAL B"), states, strict=True))
+    row = {"n": str(couple.num_conversations), "identical": tables.percent(couple.identical)}
+    for metric, change in couple.changes.items():
+        header, digits = METRICS[metric], 1 if metric == "tokens_per_s" else 2
+        row |= {f"{header} A": tables.number(change.first, digits), f"{header} B": tables.number(change.second, digits)}
+        row |= {f"{header} B/A": tables.interval(change.ratio, 3), f"verdict {header}": change.word}
+    return row | {CONTROL: tables.interval(couple.control, 3)}
+
+
+def _told_apart(couples: Sequence[Couple]) -> list[str]:
+    """The columns of a cell that are shown: the usual ones, and what else tells cells of these apart."""
+    shown = list(_ALWAYS)
+    cells = pd.DataFrame([couple.first.row[list(CELL)] for couple in couples]).reset_index(drop=True)
+    cells["experiment"] = [couple.first.experiment for couple in couples]
+    for column in CELL:
+        apart = cells.groupby(["experiment", *shown], dropna=False)[column].nunique(dropna=False)
+        if column not in (*shown, "drafter_params") and (apart > 1).any():
+            shown.append(column)
+    return shown
+
+
+def _arguments(who: Sequence[dict[str, str]], couples: Sequence[Couple]) -> list[str]:
+    """`n 768`: the arguments of a drafter in which it differs from others whose row would be the same."""
+    given = [flat(json.loads(couple.first.row["drafter_params"])) for couple in couples]
+    texts = []
+    for row, own in zip(who, given, strict=True):
+        alike = [other for other_row, other in zip(who, given, strict=True) if other_row == row]
+        keys = [key for key in own if any(other.get(key) != own[key] for other in alike)]
+        texts.append(", ".join(f"{key} {short(own[key])}" for key in keys))
+    return texts
+
+
+def _arrow(first: Any, second: Any) -> str:
+    """`opt_tree`, or `opt_tree -> sequoia` of two runs that are not of the same cell."""
+    texts = [
+        tables.ABSENT if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)
+        for value in (first, second)
+    ]
+    return " -> ".join(dict.fromkeys(texts))

@@ -1,0 +1,168 @@
+"""The numbers of tables once more, from the files alone: plain pandas and numpy, nothing of `bench`.
+
+Intervals are what the reports say they are: conversations drawn anew with replacement, 1000 times, by a multinomial
+over the conversations in the order of their ids, generator seeded with 0, percentiles 2.5 and 97.5.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+TURN = ["prompt_id", "turn"]
+Numbers = tuple[float, ...]
+"""A value, or a value and the ends of its interval."""
+
+
+class Files:
+    """The rows of an experiment's runs, a file each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cache  # noqa: B019 - a few experiments of a few runs
+    def rows(self, table: str, *run_ids: str) -> pd.DataFrame:
+        """Rows of these runs. Read through bytes: the `=` in the names is no partition."""
+        paths = [self.folder / table / f"run_id={run_id}.parquet" for run_id in run_ids]
+        return pd.concat([pd.read_parquet(io.BytesIO(path.read_bytes())) for path in paths], ignore_index=True)
+
+    def run(self, run_id: str) -> dict[str, Any]:
+        (row,) = self.rows("runs", run_id).to_dict("records")
+        return row
+
+    def steps(self, run_id: str) -> pd.DataFrame:
+        return self.rows("steps", run_id)
+
+    def turns(self, arm: str, *run_ids: str) -> pd.DataFrame:
+        """Turns of one arm that ended well."""
+        rows = self.rows("prompts", *run_ids)
+        return rows[(rows["status"] == "ok") & (rows["arm"] == arm)]
+
+    def speedup_sums(self, run_id: str) -> pd.DataFrame:
+        """Seconds and decoded tokens of both arms by conversation, of turns that ended well in both."""
+        own, plain = (self.turns(arm, run_id).set_index(TURN) for arm in ("method", "autoregressive"))
+        both = pd.DataFrame({"s": own["decode_s"], "t": own["num_decoded_tokens"]}).join(
+            pd.DataFrame({"s0": plain["decode_s"], "t0": plain["num_decoded_tokens"]}), how="inner"
+        )
+        return both.groupby("prompt_id").sum()
+
+
+@cache
+def draws(conversations: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.multinomial(conversations, [1 / conversations] * conversations, size=1000)
+
+
+def interval(sums: pd.DataFrame, statistic: Callable[[Any], Any]) -> Numbers:
+    """Value, low and high of a function of the column totals; no interval of fewer than two conversations."""
+    sums = sums.astype(float).sort_index()
+    value = float(statistic(sums.sum()))
+    if len(sums) < 2:
+        return value, math.nan, math.nan
+    totals = pd.DataFrame(draws(len(sums)) @ sums.to_numpy(), columns=sums.columns)
+    return value, *map(float, np.percentile(statistic(totals), [2.5, 97.5]))
+
+
+def ratio(above: pd.Series, below: pd.Series) -> Numbers:
+    """Of sums by conversation."""
+    return interval(pd.DataFrame({"above": above, "below": below}), lambda total: total["above"] / total["below"])
+
+
+def mean(rows: pd.DataFrame, values: pd.Series) -> Numbers:
+    """Over rows that have a value, conversations drawn anew."""
+    by = values.dropna().astype(float).groupby(rows["prompt_id"])
+    return ratio(by.sum(), by.size())
+
+
+def mal(steps: pd.DataFrame) -> Numbers:
+    """New tokens / decoding steps, the bonus token counted."""
+    return mean(steps, steps["acceptance_length"])
+
+
+def gain(total: Any, end: str = "") -> Any:
+    """Speedup: seconds per token without the method / with it; `end` is behind the names of the columns."""
+    s, t, s0, t0 = (total[f"{name}{end}"] for name in ("s", "t", "s0", "t0"))
+    return (s0 / t0) / (s / t)
+
+
+def speedup(files: Files, run_id: str) -> Numbers:
+    return interval(files.speedup_sums(run_id), gain)
+
+
+def of_two(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """The `speedup_sums` of two runs over the conversations of both; the other's columns end in `_`."""
+    return first.join(other.add_suffix("_"), how="inner")
+
+
+def mean_speedup(first: pd.DataFrame, other: pd.DataFrame) -> Numbers:
+    return interval(of_two(first, other), lambda total: (gain(total) + gain(total, "_")) / 2)
+
+
+def speedup_ratio(first: pd.DataFrame, other: pd.DataFrame) -> Numbers:
+    return interval(of_two(first, other), lambda total: gain(total) / gain(total, "_"))
+
+
+def seconds_per_token(files: Files, arm: str, *run_ids: str) -> Numbers:
+    by = files.turns(arm, *run_ids).groupby("prompt_id")
+    return ratio(by["decode_s"].sum(), by["num_decoded_tokens"].sum())
+
+
+def tokens_per_s(files: Files, run_id: str) -> Numbers:
+    by = files.turns("method", run_id).groupby("prompt_id")
+    return ratio(by["num_decoded_tokens"].sum(), by["decode_s"].sum())
+
+
+def mal_ratio(first: pd.DataFrame, other: pd.DataFrame) -> Numbers:
+    """One run's MAL / another's, of their steps, over the conversations of both."""
+    by = [steps.groupby("prompt_id")["acceptance_length"] for steps in (first, other)]
+    parts = pd.DataFrame({"a": by[0].sum(), "n": by[0].size(), "b": by[1].sum(), "m": by[1].size()})
+    return interval(parts.dropna(), lambda total: (total["a"] / total["n"]) / (total["b"] / total["m"]))
+
+
+def reached(steps: pd.DataFrame, depth: int) -> float:
+    """Share of the steps that accepted `depth` tokens or more, of those whose tree is so deep; nan if none is."""
+    deep = steps[steps["depth"] >= depth]
+    return float((deep["num_accepted"] >= depth).mean()) if len(deep) else math.nan
+
+
+def gsd_samples(files: Files, run_id: str) -> pd.DataFrame:
+    """A row per sample, counts for 512 generated tokens: nodes that go on or end for their probability and a root a
+    step are `drafted`; `created` has those ended beside a sibling too, and no root."""
+    steps = files.steps(run_id)
+    by = steps.groupby(TURN)
+    counts = by[["num_live", "num_prob_leaf", "num_sib_leaf", "num_alias", "num_drafted"]].sum()
+    counts["drafted"] = counts["num_live"] + counts["num_prob_leaf"] + by.size()
+    counts["created"] = counts["num_live"] + counts["num_prob_leaf"] + counts["num_sib_leaf"]
+    generated = files.turns("method", run_id).set_index(TURN)["num_new_tokens"]
+    scaled = counts.mul(512 / generated, axis=0)
+    scaled["rate"] = by["num_accepted"].sum() / by["draft_forwards"].sum()
+    return scaled.reset_index()
+
+
+def assert_printed(cell: str, expected: Numbers | float, *, least: int = 1) -> None:
+    """The first numbers of a cell are these, to the digits that it prints, at least so many behind the point."""
+    wanted = expected if isinstance(expected, tuple) else (expected,)
+    found = re.findall(r"[-+]?\d+(?:\.\d+)?|–", cell)[: len(wanted)]
+    assert len(found) == len(wanted), f"{cell!r} has not the numbers {wanted}"
+    for text, value in zip(found, wanted, strict=True):
+        digits = len(text.partition(".")[2])
+        same = math.isnan(value) if text == "–" else digits >= least and abs(float(text) - value) <= unit(digits)
+        assert same, f"{cell!r} should be {wanted}"
+
+
+def unit(digits: int) -> float:
+    """Half of the last digit, and what binary numbers need."""
+    return 0.5 * 10**-digits + 1e-9
+
+
+def percents(*shares: float) -> Numbers:
+    """As percentages, of which 100 is printed for all alone."""
+    return tuple(100 * share if share == 1 else min(100 * share, 99.9) for share in shares)

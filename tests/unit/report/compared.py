@@ -1,0 +1,56 @@
+"""Results to compare: copies whose rows are changed, and the table of a comparison."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.compare.changes import Couple
+from bench.compare.joined import join
+from bench.compare.sides import find
+from bench.compare.table import table
+from bench.report.tables import Table
+
+REFERENCE = Path(__file__).parents[3] / "results" / "reference"
+
+
+def alter(folder: Path, rows: str, run_id: str, **columns: Callable[[dict[str, Any]], Any]) -> None:
+    """Rewrite columns of a run's rows; each gets a row and returns its new value."""
+    path = folder / rows / f"run_id={run_id}.parquet"
+    found = pq.read_table(io.BytesIO(path.read_bytes()))
+    for name, change in columns.items():
+        field = found.schema.field(name)
+        values = pa.array([change(row) for row in found.to_pylist()], field.type)
+        found = found.set_column(found.schema.get_field_index(name), field, values)
+    pq.write_table(found, path)
+
+
+def copied(experiment: str, to: Path) -> Path:
+    """A copy of a reference experiment."""
+    shutil.copytree(REFERENCE / experiment, to)
+    return to
+
+
+def run_of(folder: Path, drafter: str) -> str:
+    """The run id of a drafter in an experiment's folder that has one run of it."""
+    paths = [path for path in (folder / "runs").iterdir() if _drafter(path) == drafter]
+    (path,) = paths
+    return path.stem.removeprefix("run_id=")
+
+
+def compared(first: object, second: object, results: Path = Path("none")) -> Table:
+    return table(join(*(find(str(name), results) for name in (first, second))))
+
+
+def couples(first: object, second: object) -> tuple[Couple, ...]:
+    return join(*(find(str(name), Path("none")) for name in (first, second))).couples
+
+
+def _drafter(path: Path) -> str:
+    return pq.read_table(io.BytesIO(path.read_bytes()), columns=["drafter"])["drafter"][0].as_py()

@@ -1,0 +1,240 @@
+"""Every number of the tables of the reference results, against a recomputation that shares no code with them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import recomputed
+from recomputed import TURN, Files, assert_printed, percents
+
+from bench.report.artifacts import build
+from bench.report.tables import Table
+
+REFERENCE = Path(__file__).parents[3] / "results" / "reference"
+ABSENT = "–"
+
+
+@cache
+def tables(artifact: str) -> tuple[Files, dict[str, Table]]:
+    found = [output for output in build(artifact, REFERENCE) if isinstance(output, Table)]
+    return Files(REFERENCE / artifact), {table.name: table for table in found}
+
+
+def rows(table: Table) -> list[tuple[dict[str, str], list[str]]]:
+    """The rows that were run, each with its run ids; every run of the experiment's table is in one."""
+    found = [(row, runs.split()) for row, runs in zip(table.frame.to_dict("records"), table.runs, strict=True)]
+    return [(row, runs) for row, runs in found if runs]
+
+
+def run_ids(artifact: str) -> set[str]:
+    return {path.stem.removeprefix("run_id=") for path in (REFERENCE / artifact / "runs").iterdir()}
+
+
+def shown(table: Table) -> set[str]:
+    return {run_id for _, runs in rows(table) for run_id in runs}
+
+
+@pytest.mark.parametrize("artifact", ["opt_tree/table1", "bench/mt_bench"])
+def test_opt_tree(artifact: str) -> None:
+    files, found = tables(artifact)
+    (table,) = found.values()
+    assert shown(table) == run_ids(artifact)
+    for row, (run_id,) in rows(table):
+        assert_printed(row["MAL"], recomputed.mal(files.steps(run_id)), least=2)
+        assert_printed(row["tokens/s"], recomputed.tokens_per_s(files, run_id))
+        assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
+        assert_printed(row["lossless"], percents(_identical(files, run_id)), least=0)
+
+
+def test_smoke() -> None:
+    files, found = tables("smoke")
+    assert shown(found["smoke"]) == run_ids("smoke")
+    for row, (run_id,) in rows(found["smoke"]):
+        steps = files.steps(run_id)
+        assert_printed(row["MAL"], recomputed.mal(steps), least=2)
+        assert_printed(row["E(A)"], float(steps["expected_acceptance"].mean()), least=2)
+        for depth in range(1, 5):
+            assert_printed(row[f"d={depth}"], recomputed.reached(steps, depth), least=2)
+        assert_printed(row["forwards"], float(steps["draft_forwards"].mean()))
+        assert_printed(row["tokens/s"], recomputed.tokens_per_s(files, run_id)[0])
+        assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
+        assert_printed(row["identical"], percents(_identical(files, run_id)), least=0)
+    for row, (run_id,) in rows(found["smoke_expected_actual"]):
+        steps = files.steps(run_id)
+        assert_printed(row["E(A)"], recomputed.mean(steps, steps["expected_acceptance"]), least=2)
+        assert_printed(row["correlation"], _correlation(steps), least=2)
+
+
+@pytest.mark.parametrize("artifact", ["sequoia/table4", "sequoia/table6", "dyspec/table1"])
+def test_speedup_and_mal_by_method(artifact: str) -> None:
+    files, found = tables(artifact)
+    wide, details = found.values()
+    assert shown(wide) == shown(details) == run_ids(artifact)
+    for row, runs in rows(wide):
+        arms = [name for name in row if re.match(r"\d+\.\d+x \(", row[name]) and not re.search("publ|predi", name)]
+        for arm, run_id in zip(arms, runs, strict=True):
+            numbers = recomputed.speedup(files, run_id)[0], recomputed.mal(files.steps(run_id))[0]
+            assert_printed(row[arm], numbers, least=2)
+    for row, (run_id,) in rows(details):
+        steps = files.steps(run_id)
+        assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
+        assert_printed(row["MAL"], recomputed.mal(steps), least=2)
+        assert int(row["N"]) == steps["num_drafted"].max() + 1
+        assert int(row["levels"]) == steps["depth"].max() + 1
+
+
+def test_dyspec_against_sequoia() -> None:
+    """Seconds per token, accepted tokens, and the paired ratios of the first method to the others."""
+    files, found = tables("dyspec/table1")
+    wide, details = found.values()
+    first = {run_id: runs[0] for _, runs in rows(wide) for run_id in runs}
+    for row, (run_id,) in rows(details):
+        accepted = files.steps(run_id)["num_accepted"]
+        assert_printed(row["MAL - 1"], float(accepted.sum() / len(accepted)), least=2)
+        assert_printed(row["s/token"], recomputed.seconds_per_token(files, "method", run_id), least=4)
+        if run_id == first[run_id]:
+            assert row["MAL ratio"] == row["speedup ratio"] == ABSENT
+            continue
+        steps, sums = (list(map(of, (first[run_id], run_id))) for of in (files.steps, files.speedup_sums))
+        assert_printed(row["MAL ratio"], recomputed.mal_ratio(*steps), least=3)
+        assert_printed(row["speedup ratio"], recomputed.speedup_ratio(*sums), least=3)
+    plain = [row for row in details.frame.to_dict("records") if row["Method"] == "plain"]
+    for (_, runs), row in zip(rows(wide), plain, strict=True):
+        assert_printed(row["s/token"], recomputed.seconds_per_token(files, "autoregressive", *runs), least=4)
+
+
+def test_gsd_main_table() -> None:
+    """The counts are of greedy decoding; the speedup is the mean of both decodings'."""
+    files, found = tables("gsd/table1")
+    wide, details = found["table1"], found["table1_details"]
+    assert shown(wide) == shown(details) == run_ids("gsd/table1")
+    for (row, runs), (full, same) in zip(rows(wide), rows(details), strict=True):
+        assert runs == same
+        greedy, sampled = sorted(runs, key=lambda run_id: files.run(run_id)["temperature"])
+        samples, steps = recomputed.gsd_samples(files, greedy), files.steps(greedy)
+        rate, success = (recomputed.mean(samples, samples["rate"]), _success(steps))
+        speedup = recomputed.mean_speedup(*map(files.speedup_sums, (greedy, sampled)))
+        assert_printed(row["Acceptance Rate"], rate[0], least=3)
+        assert_printed(row["Drafted Token Num"], recomputed.mean(samples, samples["drafted"])[0])
+        assert_printed(row["Graph Success"], percents(success[0]))
+        assert_printed(row["Speedup"], speedup[0], least=2)
+        assert_printed(full["Acceptance Rate"], rate, least=3)
+        for header, column in COUNTS.items():
+            assert_printed(full[header], recomputed.mean(samples, samples[column]))
+        assert_printed(full["Graph Success"], percents(*success))
+        assert_printed(full["capped"], percents(float(steps["capped"].mean())))
+        assert_printed(full["greedy"], recomputed.speedup(files, greedy), least=2)
+        assert_printed(full["top-p"], recomputed.speedup(files, sampled), least=2)
+        assert_printed(full["Speedup"], speedup, least=2)
+        assert_printed(full["MAL"], recomputed.mal(steps), least=2)
+
+
+def test_gsd_by_dataset() -> None:
+    files, found = tables("gsd/table9")
+    wide, details = found["table9"], found["table9_details"]
+    assert shown(wide) == shown(details) == run_ids("gsd/table9")
+    for row, runs in rows(wide):
+        for run_id in runs:
+            samples, dataset = recomputed.gsd_samples(files, run_id), str(files.run(run_id)["dataset"])
+            (cell,) = (row[name] for name in row if name.startswith(dataset) and "published" not in name)
+            rate, speedup = recomputed.mean(samples, samples["rate"])[0], recomputed.speedup(files, run_id)[0]
+            assert_printed(cell, (rate, speedup), least=2)
+    for row, (run_id,) in rows(details):
+        samples, steps = recomputed.gsd_samples(files, run_id), files.steps(run_id)
+        assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
+        assert_printed(row["acceptance"], recomputed.mean(samples, samples["rate"]), least=3)
+        assert_printed(row["MAL"], recomputed.mal(steps), least=2)
+        assert_printed(row["drafted"], recomputed.mean(samples, samples["drafted"]))
+        assert_printed(row["Graph Success"], percents(_success(steps)[0]))
+        if row["variation"] != ABSENT:
+            law = files.rows("variation", run_id)
+            assert_printed(row["variation"], recomputed.mean(law, law["total_variation"]), least=3)
+
+
+@pytest.mark.parametrize("name", ["table2", "table3"])
+def test_improving_mcsd(name: str) -> None:
+    """What a tree may add at most, and the target's own first tokens W, are read off the printed configuration."""
+    files, found = tables(f"improving_mcsd/{name}")
+    wide, details = found[name], found[f"{name}_details"]
+    assert shown(wide) == shown(details) == run_ids(f"improving_mcsd/{name}")
+    alphas = {}
+    for row, (run_id,) in rows(details):
+        steps = files.steps(run_id)
+        levels, first = _tree(row["Method"], row["Configuration"])
+        accepted = steps["num_accepted"] - (first > 0)  # without the target's own token
+        by = accepted.groupby(steps["prompt_id"])
+        alphas[run_id] = recomputed.ratio(by.sum(), by.size() * levels)
+        drafted = (steps["depth"] - (first > 0)).groupby(steps["prompt_id"]).sum()
+        assert_printed(row["alpha"], alphas[run_id], least=2)
+        assert_printed(row["alpha drafted"], recomputed.ratio(by.sum(), drafted), least=2)
+        assert_printed(row["accepted / depth"], steps["num_accepted"].sum() / steps["depth"].sum(), least=3)
+        assert_printed(row["accepted / node"], steps["num_accepted"].sum() / steps["num_drafted"].sum(), least=3)
+        assert_printed(row["MAL"], recomputed.mal(steps), least=2)
+        assert_printed(row["draft nodes"], float(steps["num_drafted"].mean()) - first)
+        assert_printed(row["verified"], float(steps["num_drafted"].mean()) + (first == 0))
+        assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
+    for row, (run_id,) in rows(wide):
+        cells = [row[name] for name in row if f"{name} published" in row and row[name] != ABSENT]
+        assert_printed(*cells, alphas[run_id][0], least=2)
+
+
+def test_improving_mcsd_answers() -> None:
+    files, found = tables("improving_mcsd/table1")
+    details = found["table1_details"]
+    assert shown(details) == run_ids("improving_mcsd/table1")
+    for row, (run_id,) in rows(details):
+        both = files.rows("quality", run_id)
+        own, plain = (both[both["arm"] == arm].reset_index() for arm in ("method", "autoregressive"))
+        paired = own.merge(plain, on=TURN, suffixes=("", "_plain"))
+        law = files.rows("variation", run_id)
+        difference = paired["log_likelihood"] - paired["log_likelihood_plain"]
+        assert_printed(row["log-likelihood - alone"], recomputed.mean(paired, difference), least=3)
+        assert_printed(row["ROUGE-L"], recomputed.mean(own, own["greedy_rouge_l"]), least=3)
+        assert_printed(row["ROUGE-L alone"], recomputed.mean(plain, plain["greedy_rouge_l"]), least=3)
+        assert_printed(row["variation"], recomputed.mean(law, law["total_variation"]), least=3)
+
+
+def test_the_oracle_notices_a_wrong_digit() -> None:
+    """A cell of another value, of another interval and without one are told from the right one."""
+    assert_printed("2.58 [2.51, 2.66] =", (2.584, 2.508, 2.6649))
+    for cell in ("2.59 [2.51, 2.66]", "2.58 [2.50, 2.66]", "2.58 [2.51, –]", "2.58", "failed", "–"):
+        with pytest.raises(AssertionError):
+            assert_printed(cell, (2.584, 2.508, 2.6649))
+
+
+COUNTS = {
+    "Drafted Token Num": "drafted",
+    "created nodes": "created",
+    "merge edges": "num_alias",
+    "sibling leaves": "num_sib_leaf",
+    "verified nodes": "num_drafted",
+}
+"""Of GSD's Table 1, by what they are here."""
+
+
+def _success(steps: pd.DataFrame) -> recomputed.Numbers:
+    return recomputed.mean(steps, (steps["num_behind_merge"] > 0).astype(float))
+
+
+def _tree(method: str, configuration: str) -> tuple[int, int]:
+    """The levels that the draft may add, and W."""
+    if match := re.fullmatch(r"D = (\d+), W = (\d+)", configuration):
+        return int(match[1]), int(match[2])
+    if match := re.fullmatch(r"gamma = (\d+)", configuration):
+        return int(match[1]), 0
+    widths = [int(width) for width in configuration.split("x")]
+    return (len(widths) - 1, widths[0]) if method.startswith("TI-") else (len(widths), 0)
+
+
+def _identical(files: Files, run_id: str) -> float:
+    """Share of the turns whose tokens are the target's own."""
+    own, plain = (files.turns(arm, run_id).set_index(TURN)["output_sha256"] for arm in ("method", "autoregressive"))
+    return float((own == plain.reindex(own.index)).mean())
+
+
+def _correlation(steps: pd.DataFrame) -> float:
+    return float(steps["expected_acceptance"].corr(steps["acceptance_length"]))
