@@ -1,8 +1,13 @@
-"""What the headers of tables mean, once for all tables."""
+"""What the headers of tables mean, once for all tables; and the headers that say how a paper counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
 
 MAL = (
-    "mean acceptance length: new tokens / decoding steps, pooled over prompts, bonus token counted; in brackets the "
-    "95% interval (bootstrap over conversations)"
+    "mean acceptance length (MAL): new tokens / decoding steps, pooled over prompts, bonus token counted; in brackets "
+    "the 95% interval (bootstrap over conversations)"
 )
 EXPECTED = "mean expected acceptance length: sum of the draft's path probabilities, root counted"
 SIZE = "drafted nodes a step, root excluded"
@@ -75,3 +80,34 @@ ACCEPTED_DEPTH = "accepted tokens / depth of the tree, both with the target's ow
 ACCEPTED_NODE = "accepted tokens / nodes of the tree, both with the target's own first tokens"
 DRAFT_NODES = "nodes that the draft adds to a tree, mean over steps"
 VERIFIED_ROWS = "tokens in the target's forward, mean over steps: the tree, and the last token where it is the root"
+
+_LENGTH = re.compile(r"\bMAL\b")
+_USUAL = ("MAL", "new tokens/step, bonus counted")
+_LENGTHS = {"sequoia": ("tokens/step", "bonus counted"), "dyspec": ("tokens/step", "accepted, bonus counted")}
+"""What the papers call MAL and how they count it, where it is not as usual."""
+_RATE = "accepted/draft forward, bonus not counted"
+_COUNTS: Mapping[str, Mapping[str, str]] = {
+    "opt_tree": {"E(A)": "expected tokens/step, root counted"},
+    "sequoia": {"F(T)": "expected tokens/step, root counted"},
+    "dyspec": {"MAL - 1": "accepted, bonus not counted"},
+    "gsd": {"Acceptance Rate": _RATE, "acceptance": _RATE, "acceptance rate": _RATE},
+    "improving_mcsd": {
+        **dict.fromkeys(("alpha", "alpha_max"), "accepted/most draft levels, bonus not counted"),
+        **dict.fromkeys(("alpha drafted", "alpha_drafted"), "accepted/draft levels, bonus not counted"),
+    },
+}
+"""How the papers count what else a column may hold."""
+
+
+def length(paper: str) -> str:
+    """What a paper calls MAL."""
+    return _LENGTHS.get(paper, _USUAL)[0]
+
+
+def headers(paper: str, columns: Iterable[str]) -> dict[str, str]:
+    """What stands above those columns whose name does not say by itself what is counted, as the paper does it."""
+    word, counted = _LENGTHS.get(paper, _USUAL)
+    counts = {"MAL": counted} | dict(_COUNTS.get(paper, {}))
+    names = {column: _LENGTH.sub(word, column) for column in columns}
+    shown = {column: f"{name} ({counts[column]})" if column in counts else name for column, name in names.items()}
+    return {column: name for column, name in shown.items() if name != column}

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pandas as pd
 
-from bench import metrics, stats
+from bench import metrics, samples, stats
 from bench.records import METHOD
 from bench.report import tables
 from bench.report.blocks import Block, drafter_params
+from bench.samples import Sample
 from bench.stats import Interval
 
 _LABELS = {
@@ -49,6 +51,7 @@ class Measured:
     mal: Interval | None
     tokens_per_s: Interval | None
     speedup: Interval | None
+    samples: Mapping[str, Sample] = field(default_factory=dict, repr=False, compare=False)  # of these, by name
 
     @property
     def rank(self) -> float:
@@ -82,6 +85,7 @@ def measure(block: Block, run: pd.Series) -> Measured:
         mal=_known(stats.mal_interval(steps)) if ok else None,
         tokens_per_s=_known(tokens_per_s(prompts)) if ok else None,
         speedup=_known(stats.paired_speedup(prompts)) if ok else None,
+        samples=_samples(steps, prompts) if ok else {},
     )
 
 
@@ -101,6 +105,15 @@ def tree_size(run: pd.Series, steps: pd.DataFrame) -> int | None:
     return int(size) if size else None
 
 
+def per_row(rows: pd.DataFrame, column: str, denominator: str | None = None) -> Sample | None:
+    """The sums over conversations of which `stats.ratio_of_sums` makes an interval; None where there is no row."""
+    if rows.empty:
+        return None
+    grouped = rows.groupby("prompt_id")
+    below = grouped.size() if denominator is None else grouped[denominator].sum()
+    return Sample(pd.DataFrame({"above": grouped[column].sum(), "below": below}), ("above",), ("below",))
+
+
 def draft_forwards(steps: pd.DataFrame) -> float:
     """Draft forwards per decoding step."""
     return float(steps["draft_forwards"].mean()) if len(steps) else math.nan
@@ -115,6 +128,14 @@ def cost_ratio(block: Block, run_ids: list[str]) -> float:
     """The cost ratio mu, pooled over the runs of a sweep."""
     runs = block.results.prompts["run_id"].isin(run_ids), block.results.steps["run_id"].isin(run_ids)
     return metrics.cost_ratio(block.results.prompts[runs[0]], block.results.steps[runs[1]])
+
+
+def _samples(steps: pd.DataFrame, prompts: pd.DataFrame) -> dict[str, Sample]:
+    """By the name of the metric; none of rows that are not there."""
+    found = {} if steps.empty else {"mal": samples.mal(steps)}
+    if prompts.empty:
+        return found
+    return found | {"tokens_per_s": samples.tokens_per_s(prompts), "speedup": samples.speedup(prompts)}
 
 
 def _known(interval: Interval) -> Interval | None:

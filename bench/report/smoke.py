@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench import metrics
-from bench.report import definitions, tables
+from bench.report import control, definitions, tables, ties
 from bench.report.blocks import Block, blocks, scale, setting
 from bench.report.figures.expected_actual import expected_actual
 from bench.report.figures.methods import mal_by_method
@@ -13,6 +13,8 @@ from bench.report.tables import Table
 from bench.store import Results
 
 DEPTHS = range(1, 5)
+RANKED = {"mal": "MAL", "tokens_per_s": "tokens/s", "speedup": "speedup"}
+"""Columns in which the best are marked, by metric."""
 HEAT_MAP = "Expected against actual acceptance length, number of decoding steps"
 LEGEND = {
     "n": definitions.SIZE,
@@ -43,19 +45,22 @@ def smoke_table(results: Results) -> Table:
     pairs = [pair for block in found for pair in _rows(block)]
     frame = tables.frame([row for row, _ in pairs], COLUMNS)
     title = f"All tree methods ({setting(found)})"
-    return Table("smoke", title, frame, tuple(map(scale, found)), LEGEND, tuple(run for _, run in pairs))
+    notes = (*map(scale, found), *control.notes(found), *ties.note(frame))
+    return Table("smoke", title, frame, notes, LEGEND, tuple(run for _, run in pairs))
 
 
 def _rows(block: Block) -> list[tuple[dict[str, str], str]]:
     runs = [measure(block, run) for _, run in block.runs.iterrows()]
     runs.sort(key=lambda run: (run.method != "autoregressive", run.method, run.size or 0, run.drafter))
-    return [(_row(block, run), run.run_id) for run in runs]
+    rows = [_row(block, run) for run in runs]
+    ties.mark(rows, {header: [ties.of(run, metric) for run in runs] for metric, header in RANKED.items()})
+    return [(row, run.run_id) for row, run in zip(rows, runs, strict=True)]
 
 
 def _row(block: Block, run: Measured) -> dict[str, str]:
     drafter = f"{run.drafter} [{block.mark}]" if block.mark else run.drafter
     row = {"Drafter": drafter, "n": str(run.size or 0), "MAL": tables.interval(run.mal)}
-    row |= {"tokens/s": tables.number(run.tokens_per_s.value if run.tokens_per_s else None, 1)}
+    row |= {"tokens/s": tables.interval(run.tokens_per_s, 1)}
     row |= {"speedup": tables.interval(run.speedup), "identical": tables.percent(run.identical)}
     row |= {"lossless": "yes" if run.lossless else "no"} | _step_cells(block, run.run_id)
     return row if run.status == "ok" else row | {"MAL": run.status}

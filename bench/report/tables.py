@@ -32,7 +32,8 @@ _LATEX = str.maketrans(
 class Table:
     """A titled table of strings.
 
-    `legend` explains headers, `notes` are sentences about the whole, `runs` names each row's run ("" for none).
+    `legend` explains columns, `notes` are sentences about the whole, `runs` names each row's run ("" for none).
+    `headers` has the columns that are shown under another name than the frame's.
     """
 
     name: str
@@ -41,6 +42,11 @@ class Table:
     notes: tuple[str, ...] = ()
     legend: Mapping[str, str] = field(default_factory=dict)
     runs: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def header(self, column: str) -> str:
+        """What stands above a column."""
+        return self.headers.get(column, column)
 
     def write(self, folder: Path) -> list[Path]:
         """Write `<name>.md`, `.tex` and `.csv` into `folder`."""
@@ -53,7 +59,7 @@ class Table:
 
 def to_markdown(table: Table) -> str:
     """Title, table, notes, then the meaning of the headers; columns are padded so that it reads in a terminal too."""
-    columns = [[_cell(text) for text in (name, *table.frame[name])] for name in table.frame]
+    columns = [[_cell(text) for text in (table.header(str(name)), *table.frame[name])] for name in table.frame]
     widths = [max(3, *map(len, column)) for column in columns]
     lines = [_row(cells, widths) for cells in zip(*columns, strict=True)]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
@@ -85,7 +91,8 @@ def to_latex(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """Header and rows alone, with the run behind each row as the last column."""
-    frame = table.frame.assign(run_id=table.runs) if table.runs else table.frame
+    frame = table.frame.set_axis(_headers(table), axis=1)
+    frame = frame.assign(run_id=table.runs) if table.runs else frame
     return frame.to_csv(index=False, lineterminator="\n")
 
 
@@ -119,7 +126,7 @@ def named_rows(frame: pd.DataFrame) -> Iterator[Any]:
 
 
 def _headers(table: Table) -> list[str]:
-    return [str(header) for header in table.frame]
+    return [table.header(str(column)) for column in table.frame]
 
 
 def _rows(table: Table) -> Iterator[tuple[str, ...]]:
@@ -132,7 +139,8 @@ def _notes(table: Table) -> list[str]:
 
 
 def _legend(table: Table, form: str) -> list[str]:
-    return [form.format(header, table.legend[header]) for header in _headers(table) if header in table.legend]
+    known = [str(column) for column in table.frame if column in table.legend]
+    return [form.format(table.header(column), table.legend[column]) for column in known]
 
 
 def _row(cells: Iterable[str], widths: list[int]) -> str:

@@ -10,10 +10,14 @@ A verdict is `matches`, `order holds`, `differs`, `not comparable: <reason>` or 
    published value lies within our 95% interval widened on both sides by 5% of the published value, else `differs`.
    tokens/s and speedup on another device are `not comparable: other device` as values and judged by order (4).
 4. Order. The row is set against every other method of its block (same pair, prompts, decoding, device) that has an
-   interval and a published value. For each of them
-   - if our two intervals do not overlap, the sign of (ours - the other's) must equal that of the published difference;
-   - if they overlap (a shared end counts), it is a tie, which contradicts nothing when the two published values differ
-     by less than 5% of the larger one, and contradicts the paper otherwise.
+   interval and a published value. The two are compared in pairs: by the 95% interval of the ratio of ours to the
+   other's, resampled over the conversations that both decoded (`bench.samples.paired_ratio`). For each other method
+   - if the interval excludes 1, the sign of (ratio - 1) must equal that of the published difference;
+   - if it holds 1 (an end counts), it is a tie, which contradicts nothing when the two published values differ by less
+     than 5% of the larger one, and contradicts the paper otherwise.
+   Where no such interval is known (a metric that is no ratio of sums over conversations, or fewer than two common
+   conversations), two intervals that do not overlap take the place of one that excludes 1, and two that do (a shared
+   end counts) that of one that holds it.
    `order holds` if no other method contradicts, else `differs`. Without any other method there is no order to judge and
    the reason of (2) or (3) stands.
 """
@@ -24,6 +28,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bench import samples
+from bench.samples import Sample
 from bench.stats import Interval
 
 MATCHES, ORDER_HOLDS, DIFFERS, NOT_RUN = "matches", "order holds", "differs", "not run"
@@ -32,10 +38,14 @@ TOLERANCE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Our value of one metric of one row and the paper's; None where there is none."""
+    """Our value of one metric of one row and the paper's; None where there is none.
+
+    `sample` has the sums over conversations that `ours` is a ratio of; None where it is none, or is not known.
+    """
 
     ours: Interval | None
     published: float | None
+    sample: Sample | None = None
 
 
 def not_comparable(reason: str) -> str:
@@ -83,12 +93,22 @@ def _complete(row: Pairing) -> bool:
 
 
 def _agrees(row: Pairing, other: Pairing) -> bool:
-    assert row.ours is not None and other.ours is not None  # noqa: PT018 - both are complete
-    assert row.published is not None and other.published is not None  # noqa: PT018
-    difference = row.published - other.published
-    if row.ours.low <= other.ours.high and other.ours.low <= row.ours.high:
+    assert row.published is not None and other.published is not None  # noqa: PT018 - both are complete
+    difference, ahead = row.published - other.published, _ahead(row, other)
+    if ahead == 0:
         return abs(difference) < TOLERANCE * max(abs(row.published), abs(other.published))
-    return _sign(row.ours.value - other.ours.value) == _sign(difference)
+    return ahead == _sign(difference)
+
+
+def _ahead(row: Pairing, other: Pairing) -> int:
+    """1 where our value of the row is the larger one, -1 where it is the smaller one, 0 for a tie."""
+    ratio = samples.paired_ratio(row.sample, other.sample) if row.sample and other.sample else samples.NOTHING
+    if not math.isnan(ratio.low + ratio.high):
+        return 0 if samples.tied(ratio) else 1 if ratio.low > 1 else -1
+    assert row.ours is not None and other.ours is not None  # noqa: PT018 - both are complete
+    if row.ours.low <= other.ours.high and other.ours.low <= row.ours.high:
+        return 0
+    return _sign(row.ours.value - other.ours.value)
 
 
 def _sign(difference: float) -> int:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bench import stats
 from bench.report import tables
-from bench.report.blocks import Block, measured_blocks, setting
+from bench.report.blocks import Block, measured_blocks, scale, setting
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
@@ -71,7 +71,8 @@ def probabilities(name: str, results: Results) -> list[Output]:
         _target(axes[2 * place + 1], run)
     bins = [row for run in runs for row in _rows(run)]
     ids = tuple(str(run.run["run_id"]) for run in runs for _ in range(BINS))
-    notes = tuple(note for run in runs for note in _notes(run))
+    scales = dict.fromkeys(scale(run.block) for run in runs)
+    notes = (*scales, *(note for run in runs for note in _notes(run)))
     table = Table(name, f"{TITLE} ({words})", tables.frame(bins, COLUMNS), notes, LEGEND, ids)
     return [style.Figure(name, table.title, canvas, ids), table]
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from bench import published, stats
 from bench.report import definitions, tables
-from bench.report.blocks import Block, drafter_params, measured_blocks, models, setting
+from bench.report.blocks import Block, drafter_params, measured_blocks, models, scale, setting
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.speedups.arms import params_of
@@ -44,10 +44,13 @@ def tree_sizes(name: str, results: Results) -> list[Output]:
         _panel(axis, block, run, steps)
     ids = tuple(str(run["run_id"]) for _, run, _ in runs)
     title, columns = f"{TITLE} ({words})", (*COLUMNS, "depth mean", "MAL", "correlation")
-    summary = Table(name, title, tables.frame([_row(*of[:2]) for of in runs], columns), (), LEGEND, ids)
+    notes = tuple(map(scale, found))
+    summary = Table(name, title, tables.frame([_row(*of[:2]) for of in runs], columns), notes, LEGEND, ids)
     lines = [(line, str(run["run_id"])) for block, run, steps in runs for line in _steps(block, run, steps)]
     frame = tables.frame([line for line, _ in lines], ("Pair", "Drafter", "Conversation", "step", "n", "A", "accepted"))
-    listed = Table(f"{name}_steps", f"{title}, step by step", frame, (), LEGEND, tuple(run_id for _, run_id in lines))
+    listed = Table(
+        f"{name}_steps", f"{title}, step by step", frame, notes, LEGEND, tuple(run_id for _, run_id in lines)
+    )
     return [style.Figure(name, title, canvas, ids), summary, listed]
 
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from bench import metrics, stats
 from bench.report import definitions, tables
-from bench.report.blocks import Block, measured_blocks, setting
+from bench.report.blocks import Block, measured_blocks, scale, setting
 from bench.report.figures import style
 from bench.report.measured import expected
 from bench.report.outputs import NoResultsError, Output
@@ -42,7 +42,7 @@ def expected_actual(name: str, results: Results, title: str = TITLE) -> list[Out
         "MAL": definitions.MAL,
         "correlation": "Pearson's, of E(A) and A over steps",
     }
-    table = Table(name, f"{title} ({words})", frame, (), legend, ids)
+    table = Table(name, f"{title} ({words})", frame, tuple(map(scale, found)), legend, ids)
     return [style.Figure(name, f"{title} ({words})", canvas, ids), table]
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from bench import metrics, stats
 from bench.report import tables
-from bench.report.blocks import Block, measured_blocks, setting
+from bench.report.blocks import Block, measured_blocks, scale, setting
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
@@ -39,7 +39,7 @@ def acceptance_by_probability(name: str, results: Results) -> list[Output]:
         _panel(axis, f"{block.name}, {run['drafter']}", bins)
     rows = [_row(block, run, row) for block, run, bins in runs for _, row in bins.iterrows()]
     ids = tuple(str(run["run_id"]) for _, run, bins in runs for _ in range(len(bins)))
-    table = Table(name, f"{TITLE} ({words})", tables.frame(rows, COLUMNS), (), LEGEND, ids)
+    table = Table(name, f"{TITLE} ({words})", tables.frame(rows, COLUMNS), tuple(map(scale, found)), LEGEND, ids)
     return [style.Figure(name, table.title, canvas, ids), table]
 
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from bench import metrics, published
 from bench.report import tables
-from bench.report.blocks import Block, measured_blocks, setting
+from bench.report.blocks import Block, measured_blocks, scale, setting
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
@@ -74,9 +74,8 @@ def time_by_phase(name: str, results: Results, pies: Pies = OPT_TREE) -> list[Ou
         _pie(axis, title, seconds, pies, block)
     ids = tuple(str(run["run_id"]) for _, run, _ in times)
     rows = [_row(*time) | dict(pies.more(*time[:2])) for time in times]
-    table = Table(
-        name, f"{pies.title} ({words})", tables.frame(rows, rows[0]), tuple(pies.notes(found)), pies.legend, ids
-    )
+    notes = (*map(scale, found), *pies.notes(found))
+    table = Table(name, f"{pies.title} ({words})", tables.frame(rows, rows[0]), notes, pies.legend, ids)
     return [style.Figure(name, table.title, canvas, ids), table]
 
 

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from bench import published, stats
-from bench.report import definitions, tables
-from bench.report.blocks import Block, measured_blocks, setting
+from bench.report import control, definitions, tables
+from bench.report.blocks import Block, measured_blocks, scale, setting
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
 from bench.report.measured import cost_ratio, tokens_per_s
@@ -116,6 +116,8 @@ def _table(name: str, title: str, found: Found, swept: str, notes: tuple[str, ..
         }
         for block, label, x, run in points
     ]
+    blocks = [block for block, _ in found]
+    notes = (*map(scale, blocks), *notes, *control.notes(blocks))
     frame = tables.frame(rows, ("Pair", "Line", swept, "MAL", "tokens/s", "speedup"))
     legend = {"MAL": definitions.MAL, "tokens/s": definitions.TOKENS_PER_S, "speedup": definitions.SPEEDUP}
     return Table(name, title, frame, notes, legend, tuple(str(run["run_id"]) for _, _, _, run in points))

@@ -6,8 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published, stats
-from bench.report import definitions, tables
-from bench.report.blocks import Block, measured_blocks, setting
+from bench.report import control, definitions, tables
+from bench.report.blocks import Block, measured_blocks, scale, setting
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
 from bench.report.measured import expected, method_label, tokens_per_s
@@ -76,7 +76,9 @@ def _table(name: str, title: str, found: list[tuple[Block, list[Series]]]) -> Ta
     ]
     rows = [_row(*point) for point in points]
     facts = pd.concat([_facts(block) for block, _ in found]).drop_duplicates()
-    notes = tuple(
+    blocks = [block for block, _ in found]
+    notes = (*map(scale, blocks), *control.notes(blocks))
+    notes += tuple(
         f"The paper on {row.target} + {row.draft}, {row.method}: {row.notes}." for row in tables.named_rows(facts)
     )
     legend = {"Tree size n": definitions.SIZE, "MAL": definitions.MAL, "E(A)": definitions.EXPECTED}

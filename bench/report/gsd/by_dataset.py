@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench import published
-from bench.report import definitions, tables, verdict
+from bench.report import control, definitions, tables, ties, verdict
 from bench.report.blocks import setting
 from bench.report.gsd import remarks, settings
+from bench.report.gsd.decodings import Method, method
 from bench.report.gsd.groups import Group, groups_of, unrun
-from bench.report.gsd.outcomes import Method, method
 from bench.report.outputs import Output
 from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import drafted
@@ -31,6 +31,8 @@ _DETAILS = (
     *("MAL", "drafted", "Graph Success", "variation", "lossless", "verdict speedup", "verdict acceptance"),
 )
 _HEADERS = {"speedup": "speedup", "acceptance_rate": "acceptance"}
+_RANKED = {**_HEADERS, "mal": "MAL"}
+"""Columns in which the best are marked, by metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ def by_dataset(name: str, layout: Layout, results: Results) -> list[Output]:
     every = [by_arm for by_set in cells for by_arm in by_set.values()]
     shown = [one.runs for by_arm in every for one in by_arm.values()]
     notes = (*settings.said(drafted(paper), found), settings.NO_HARDWARE, *layout.notes(every))
-    notes += tuple(remarks.of_runs(results, layout.arms, shown))
+    notes += (*control.notes(found), *remarks.of_runs(results, layout.arms, shown))
     wide = [line for group, by_set in zip(groups, cells, strict=True) for line in _wide(layout, group, by_set)]
     details = [line for group, by_set in zip(groups, cells, strict=True) for line in _details(layout, group, by_set)]
     printed = set(paper["dataset"])
@@ -75,16 +77,14 @@ def by_dataset(name: str, layout: Layout, results: Results) -> list[Output]:
     own = {"speedup": f"{layout.speedup}; in brackets the 95% interval"}
     hidden = {"acceptance published", "verdict acceptance"} if not layout.acceptance else set()
     full = [column for column in _DETAILS if column not in hidden | (set() if layout.sampling else {"variation"})]
+    frame = tables.frame([row for row, _ in details], full)
+    runs = tuple(run for _, run in details)
+    cell = "acceptance rate (speedup)" if layout.acceptance else "speedup"
+    headers = {dataset: f"{dataset}: {cell}" for dataset in datasets}
+    printed_as = tables.frame([row for row, _ in wide], columns)
     return [
-        Table(name, title, tables.frame([row for row, _ in wide], columns), notes, legend, tuple(r for _, r in wide)),
-        Table(
-            f"{name}_details",
-            f"{title}, details",
-            tables.frame([row for row, _ in details], full),
-            notes,
-            LEGEND | own,
-            tuple(run for _, run in details),
-        ),
+        Table(name, title, printed_as, notes, legend, tuple(ids for _, ids in wide), headers),
+        Table(f"{name}_details", f"{title}, details", frame, (*notes, *ties.note(frame)), LEGEND | own, runs),
     ]
 
 
@@ -124,21 +124,28 @@ def _details(
 ) -> Iterator[tuple[dict[str, str], str]]:
     """A row per dataset and method, and its runs; datasets that neither we nor the paper have for them are left out."""
     for dataset, methods in cells.items():
-        for one in methods.values():
-            if not one.runs and not one.published:
-                continue
-            counts, stand_in = one.counts, any(block.stand_in for block in group.blocks)
-            row = {**group.who, "Dataset": dataset, "Method": one.arm.header, "lossless": counts.lossless}
-            row |= {"MAL": tables.interval(counts.mal), "drafted": tables.interval(counts.mean("drafted"), 1)}
-            row["Graph Success"] = tables.percent(counts.graph_success.value if counts.graph_success else None)
-            row["variation"] = tables.interval(counts.variation, 3)
-            for metric, header in _HEADERS.items():
-                pairings = {name: other.pairing(metric, mean=layout.mean) for name, other in methods.items()}
-                digits, same = (2, False) if metric == "speedup" else (3, True)
-                row[header] = tables.interval(pairings[one.arm.header].ours, digits)
-                row[f"{header} published"] = tables.number(one.published.get(metric), digits)
-                row[f"verdict {header}"] = verdict.judge(one.arm.header, pairings, stand_in=stand_in, same_device=same)
-            yield row | ({"speedup": failure} if (failure := _failure(one)) else {}), one.runs
+        shown = [one for one in methods.values() if one.runs or one.published]
+        rows = [_detail(layout, group, dataset, one, methods) for one in shown]
+        ranked = {header: [one.entry(metric) for one in shown] for metric, header in _RANKED.items()}
+        if layout.mean:  # of two speedups, which has no sums of its own
+            del ranked["speedup"]
+        ties.mark(rows, ranked)
+        yield from zip(rows, (one.runs for one in shown), strict=True)
+
+
+def _detail(layout: Layout, group: Group, dataset: str, one: Method, methods: Mapping[str, Method]) -> dict[str, str]:
+    counts, stand_in = one.counts, any(block.stand_in for block in group.blocks)
+    row = {**group.who, "Dataset": dataset, "Method": one.arm.header, "lossless": counts.lossless}
+    row |= {"MAL": tables.interval(counts.mal), "drafted": tables.interval(counts.mean("drafted"), 1)}
+    row["Graph Success"] = tables.percent(counts.graph_success.value if counts.graph_success else None)
+    row["variation"] = tables.interval(counts.variation, 3)
+    for metric, header in _HEADERS.items():
+        pairings = {name: other.pairing(metric, mean=layout.mean) for name, other in methods.items()}
+        digits, same = (2, False) if metric == "speedup" else (3, True)
+        row[header] = tables.interval(pairings[one.arm.header].ours, digits)
+        row[f"{header} published"] = tables.number(one.published.get(metric), digits)
+        row[f"verdict {header}"] = verdict.judge(one.arm.header, pairings, stand_in=stand_in, same_device=same)
+    return row | ({"speedup": failure} if (failure := _failure(one)) else {})
 
 
 def _failure(one: Method) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bench import graph_metrics, stats
 from bench.report import tables
+from bench.report.gsd.decodings import Method
 from bench.report.gsd.methods import GSD, TSD, TSD_SIB
-from bench.report.gsd.outcomes import Method
 from bench.stats import Interval
 
 

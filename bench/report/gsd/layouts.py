@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bench.report.gsd.by_dataset import Layout
 from bench.report.gsd.classes import LARGE, SMALL, ModelClass, bound
+from bench.report.gsd.decodings import Method
 from bench.report.gsd.methods import GSD, MEDUSA, SSD, SSD_DRAWN, TSD, lossy, unprinted
-from bench.report.gsd.outcomes import Method
 from bench.report.speedups.arms import Arm
 
 _GREEDY = (

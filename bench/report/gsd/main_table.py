@@ -10,12 +10,14 @@ from functools import cached_property
 import pandas as pd
 
 from bench import published
-from bench.report import definitions, tables, verdict
+from bench.report import control, definitions, tables, ties, verdict
 from bench.report.blocks import NO_DRAFT, Block, setting
 from bench.report.gsd import fewer_nodes, remarks, settings
 from bench.report.gsd.classes import LARGE, bound
+from bench.report.gsd.decodings import Method, method
 from bench.report.gsd.methods import GSD, SSD, SSD_NO_EXIT, TSD, TSD_SIB, self_drafting
-from bench.report.gsd.outcomes import COUNTS, Method, Outcome, method
+from bench.report.gsd.outcomes import COUNTS
+from bench.report.gsd.words import percents, printed, with_failure
 from bench.report.outputs import Output
 from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import ITSELF, drafted, who
@@ -51,6 +53,13 @@ _DETAILS = (
     *("Target", "Draft", "Dataset", "Method", "Acceptance Rate", *COUNTS.values(), "capped", "Graph Success"),
     *("greedy", "top-p", "Speedup", "MAL", "lossless", *(f"verdict {header}" for header in METRICS.values())),
 )
+_RANKED = {
+    "Acceptance Rate": ("acceptance_rate", "counts"),
+    "greedy": ("speedup", "greedy"),
+    "top-p": ("speedup", "sampled"),
+    "MAL": ("mal", "counts"),
+}
+"""Columns in which the best are marked: the metric, and of which decoding."""
 
 
 @dataclass(frozen=True)
@@ -82,23 +91,28 @@ class Rows:
             row = self.who | {"Method": one.arm.header}
             for metric, header in METRICS.items():
                 pairing = one.pairing(metric, mean=True)
-                row[header] = _words(metric, pairing.ours.value if pairing.ours else None)
-                row[_beside(header)] = _words(metric, pairing.published)
-            yield _with_failure(row, one.counts, "Acceptance Rate")
+                row[header] = printed(metric, pairing.ours.value if pairing.ours else None)
+                row[_beside(header)] = printed(metric, pairing.published)
+            yield with_failure(row, one.counts, "Acceptance Rate")
 
-    def details(self) -> Iterator[dict[str, str]]:
+    def details(self) -> list[dict[str, str]]:
         """A row per method with all counts, their intervals, and verdicts."""
+        rows = list(self._details())
+        ties.mark(rows, {header: [one.entry(*of) for one in self.methods] for header, of in _RANKED.items()})
+        return rows
+
+    def _details(self) -> Iterator[dict[str, str]]:
         for one in self.methods:
             counts = one.counts
             row = self.who | {"Method": one.arm.header, "lossless": counts.lossless}
             row["Acceptance Rate"] = tables.interval(counts.acceptance_rate, 3)
             row |= {header: tables.interval(counts.mean(column), 1) for column, header in COUNTS.items()}
-            row |= {"capped": tables.percent(counts.capped), "Graph Success": _percents(counts)}
+            row |= {"capped": tables.percent(counts.capped), "Graph Success": percents(counts)}
             row |= {"greedy": tables.interval(one.greedy.speedup), "top-p": tables.interval(one.sampled.speedup)}
             row |= {"Speedup": tables.interval(one.mean_speedup), "MAL": tables.interval(counts.mal)}
             row |= {f"verdict {header}": self._verdict(one, metric) for metric, header in METRICS.items()}
-            row = _with_failure(row, one.sampled, "top-p")
-            yield _with_failure(_with_failure(row, one.greedy, "greedy"), counts, "Acceptance Rate")
+            row = with_failure(row, one.sampled, "top-p")
+            yield with_failure(with_failure(row, one.greedy, "greedy"), counts, "Acceptance Rate")
 
     def _verdict(self, one: Method, metric: str) -> str:
         if self.block is None:
@@ -122,7 +136,7 @@ def main_table(name: str, results: Results) -> list[Output]:
     details = tables.frame([line for row in rows for line in row.details()], _DETAILS)
     return [
         Table(name, title, wide, notes, LEGEND, runs),
-        Table(f"{name}_details", f"{title}, details", details, notes, LEGEND, runs),
+        Table(f"{name}_details", f"{title}, details", details, (*notes, *ties.note(details)), LEGEND, runs),
     ]
 
 
@@ -134,6 +148,7 @@ def _notes(paper: pd.DataFrame, found: list[Block], rows: Sequence[Rows]) -> Ite
     ran = [row for row in rows if row.block is not None]
     for row in ran:
         yield from fewer_nodes.sentences(row.who, row.methods)
+    yield from control.notes(found)
     yield from dict.fromkeys(text for row in ran if row.block and row.own for text in _skipped(row.block))
 
 
@@ -170,25 +185,3 @@ def _wide_columns() -> list[str]:
 
 def _beside(header: str) -> str:
     return f"{header.split()[0]} published"
-
-
-def _words(metric: str, value: float | None) -> str:
-    """A number with the digits of the paper."""
-    if value is None or metric == "graph_success":
-        return tables.percent(value)
-    digits = {"acceptance_rate": 3, "drafted_tokens": 1, "speedup": 2}[metric]
-    return tables.number(value, digits) + ("x" if metric == "speedup" else "")
-
-
-def _percents(counts: Outcome) -> str:
-    found = counts.graph_success
-    if found is None:
-        return tables.ABSENT
-    low, high = (tables.percent(end) for end in (found.low, found.high))
-    return f"{tables.percent(found.value)} [{low}, {high}]"
-
-
-def _with_failure(row: dict[str, str], outcome: Outcome, header: str) -> dict[str, str]:
-    """How a run ended that did not end well stands where its number would."""
-    status = outcome.cell.status
-    return row if status in (None, "ok") else row | {header: str(status)}

@@ -17,6 +17,7 @@ from bench.report.gsd.classes import LARGE, bound
 from bench.report.gsd.fewer_nodes import times
 from bench.report.gsd.methods import SSD, TARGETS
 from bench.report.gsd.outcomes import Outcome, mean_of
+from bench.report.measured import per_row
 from bench.report.outputs import Output
 from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import stand_ins, who
@@ -76,7 +77,11 @@ def _rows(names: Mapping[str, str], of: Mapping[str, Outcome], paper: pd.DataFra
     """A row per method."""
     pairings = {
         operation: {
-            header: Pairing(_ms(one, operation), one.arm.published(paper).get(PRINTED[operation]))
+            header: Pairing(
+                _ms(one, operation),
+                one.arm.published(paper).get(PRINTED[operation]),
+                per_row(_timed(one, operation), "ms") if len(one.steps) else None,
+            )
             for header, one in of.items()
         }
         for operation in HEADERS

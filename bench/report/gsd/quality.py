@@ -18,11 +18,13 @@ from bench.report.gsd.fewer_nodes import signed
 from bench.report.gsd.layouts import LOSSY
 from bench.report.gsd.methods import GSD, SSD, SSD_DRAWN, lossy, unprinted
 from bench.report.gsd.outcomes import Outcome, mean_of
+from bench.report.measured import per_row
 from bench.report.outputs import Output
 from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import drafted, who
 from bench.report.tables import Table
 from bench.report.verdict import Pairing
+from bench.samples import Sample
 from bench.stats import Interval
 from bench.store import Results
 
@@ -74,6 +76,10 @@ class Scored:
         """Mean of a column of `texts`."""
         return mean_of(self.texts, column) if len(self.texts) else None
 
+    def sample(self, column: str) -> Sample | None:
+        """The sums over conversations behind it."""
+        return per_row(self.texts.dropna(subset=[column]), column) if len(self.texts) else None
+
     def difference(self, score: str) -> Interval | None:
         """Its score minus that of its own run's plain decoding."""
         if self.outcome.block is None or self.outcome.arm is VANILLA or self.texts.empty:
@@ -110,7 +116,9 @@ def quality_table(name: str, results: Results) -> list[Output]:
 def _rows(names: Mapping[str, str], of: Sequence[Scored], paper: pd.DataFrame) -> Iterator[dict[str, str]]:
     pairings = {
         score: {
-            one.outcome.arm.header: Pairing(one.score(score), one.outcome.arm.published(paper).get(PRINTED[score]))
+            one.outcome.arm.header: Pairing(
+                one.score(score), one.outcome.arm.published(paper).get(PRINTED[score]), one.sample(score)
+            )
             for one in of
         }
         for score in SCORES

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench import metrics, published, stats
-from bench.report import definitions, tables, verdict
+from bench.report import control, definitions, tables, ties, verdict
 from bench.report.blocks import setting
 from bench.report.improving_mcsd import remarks
 from bench.report.improving_mcsd.cells import Cell, blocks_of
@@ -14,7 +14,7 @@ from bench.report.improving_mcsd.grid import Column, Setting, columns_of, settin
 from bench.report.improving_mcsd.methods import DYNAMIC, STATIC, Method
 from bench.report.improving_mcsd.rates import alpha_drafted
 from bench.report.improving_mcsd.settings import PAPER, first_tokens, virtual
-from bench.report.measured import lossless_words, measure
+from bench.report.measured import lossless_words
 from bench.report.outputs import Output
 from bench.report.speedups.settings import drafted
 from bench.report.tables import Table
@@ -39,6 +39,8 @@ _DETAILS = (
     *("accepted / depth", "accepted / node", "MAL", "draft nodes", "verified", "draft forwards", "speedup"),
     *("lossless", "verdict"),
 )
+_RANKED = {"alpha": "alpha", "mal": "MAL", "speedup": "speedup"}
+"""Columns in which the best are marked, by metric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +87,13 @@ def acceptance_table(name: str, layout: Layout, results: Results) -> list[Output
     headers = ["Dataset", "Draft", *(["Temp"] if len(layout.temperatures) > 1 else []), "Method", "Configuration"]
     headers += [header for column in columns for header in (column.words, _beside(column))]
     legend = {columns[0].words: f"alpha: {definitions.ALPHA.partition('; in brackets')[0]}"}
+    full, runs = tables.frame([row for row, _ in details], _DETAILS), tuple(run for _, run in details)
+    more = (*notes, *control.notes(found), *ties.note(full))
+    shown_as = {column.words: f"{column.words}: alpha" for column in columns}
+    printed, ids = tables.frame([row for row, _ in wide], headers), tuple(run for _, run in wide)
     return [
-        Table(name, title, tables.frame([row for row, _ in wide], headers), notes, legend, tuple(r for _, r in wide)),
-        Table(
-            f"{name}_details",
-            f"{title}, details",
-            tables.frame([row for row, _ in details], _DETAILS),
-            notes,
-            LEGEND,
-            tuple(run for _, run in details),
-        ),
+        Table(name, title, printed, notes, legend, ids, shown_as),
+        Table(f"{name}_details", f"{title}, details", full, more, LEGEND, runs),
     ]
 
 
@@ -132,11 +131,15 @@ def _details(
     for one, column, rows in places:
         cells = [row[column.words] for row in rows]
         pairings = {cell.method.header: cell.pairing for cell in cells}
+        shown = []
         for cell in cells:
             place = _place(one, column, cell)
             if cell.run_id or (cell.pairing.published is not None and place not in told):
                 told.add(place)
-                yield _line(one, column, cell, pairings), cell.run_id
+                shown.append(cell)
+        lines = [_line(one, column, cell, pairings) for cell in shown]
+        ties.mark(lines, {header: [cell.entry(metric) for cell in shown] for metric, header in _RANKED.items()})
+        yield from zip(lines, (cell.run_id for cell in shown), strict=True)
 
 
 def _place(one: Setting, column: Column, cell: Cell) -> tuple[str, float, str, str, str]:
@@ -161,7 +164,8 @@ def _measured(cell: Cell) -> dict[str, str]:
     """What was measured beside alpha; nothing of a run that did not end well."""
     if cell.block is None or cell.run is None or cell.failure:
         return dict.fromkeys(_DETAILS[8:-1], tables.ABSENT)
-    run, steps, found = cell.run, cell.block.steps(cell.run_id), measure(cell.block, cell.run)
+    run, steps, found = cell.run, cell.block.steps(cell.run_id), cell.measured
+    assert found is not None  # it ended well
     nodes = float(steps["num_drafted"].mean())
     return {
         "alpha drafted": tables.interval(alpha_drafted(cell.block, run)),

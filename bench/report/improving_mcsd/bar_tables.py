@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bench import published, stats
-from bench.report import definitions, tables
+from bench.report import control, definitions, tables, ties
+from bench.report.blocks import scale
 from bench.report.improving_mcsd import remarks
 from bench.report.improving_mcsd.cells import Cell
 from bench.report.improving_mcsd.gains import Side, gain
@@ -27,6 +28,8 @@ _LEGEND = {
     "alpha": definitions.ALPHA,
     "MAL": definitions.MAL,
 }
+_RANKED = {"speedup": "speedup", "tokens_per_s": "tokens/s", "alpha": "alpha", "mal": "MAL"}
+"""Columns in which the best are marked, by metric."""
 ALL, _CLAIMED = "mean of datasets", "published"
 _GAIN = (
     "the mean of the method's speedups on the datasets that both ran / that of the other's; in brackets the 95% "
@@ -60,8 +63,17 @@ def speeds(
     ]
     shown = tuple(cell.run_id for *_, cell in cells)
     rows = [_row(panel, dataset, cell) for panel, dataset, cell in cells]
-    notes = (*said, *_text(layout), *layout.notes, *remarks.left_out(results, shown))
-    return Table(layout.name, f"{layout.title} ({words})", tables.frame(rows, _COLUMNS), notes, _LEGEND, shown)
+    places_of: dict[tuple[int, str], list[int]] = {}
+    for place, (panel, dataset, _) in enumerate(cells):
+        places_of.setdefault((id(panel), dataset), []).append(place)
+    for places in places_of.values():
+        entries = {header: [cells[place][2].entry(metric) for place in places] for metric, header in _RANKED.items()}
+        ties.mark([rows[place] for place in places], entries)
+    frame = tables.frame(rows, _COLUMNS)
+    blocks = [block for panel in panels for block in panel.blocks.values()]
+    notes = (*said, *_text(layout), *layout.notes, *control.notes(blocks), *ties.note(frame))
+    notes += tuple(remarks.left_out(results, shown))
+    return Table(layout.name, f"{layout.title} ({words})", frame, notes, _LEGEND, shown)
 
 
 def _row(panel: Panel, dataset: str, cell: Cell) -> dict[str, str]:
@@ -101,7 +113,9 @@ def gains(layout: Layout, words: str, panels: Sequence[Panel], datasets: Sequenc
     columns = ["Pair", "Method", "over", *datasets, ALL, *([_CLAIMED] if claimed else [])]
     title = f"{layout.title}, gain over other methods ({words})"
     frame, runs = tables.frame(rows, columns), tuple(run for _, run in found)
-    return Table(f"{layout.name}_gains", title, frame, (_OWN, *([_CLAIM] if claimed else [])), {ALL: _GAIN}, runs)
+    scales = (scale(block) for panel in panels for block in panel.blocks.values())
+    notes = (*scales, _OWN, *([_CLAIM] if claimed else []))
+    return Table(f"{layout.name}_gains", title, frame, notes, {ALL: _GAIN}, runs)
 
 
 def _both(panel: Panel, ours: Method, other: Method, datasets: Sequence[str]) -> dict[str, tuple[Cell, Cell]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.report import definitions, tables
+from bench.report import control, definitions, tables, ties
 from bench.report.blocks import scale, setting
 from bench.report.figures import style
 from bench.report.improving_mcsd.remarks import NOT_LOSSLESS, left_out
@@ -16,6 +16,7 @@ from bench.report.improving_mcsd.widths import Line, Point, band, lines, nodes, 
 from bench.report.measured import draft_forwards, lossless_words
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.ties import Entry
 from bench.stats import Interval
 from bench.store import Results
 
@@ -37,6 +38,7 @@ LEGEND = {
     "draft forwards": "per decoding step",
     "lossless": definitions.LOSSLESS,
 }
+_RANKED = {"tokens_per_s": "tokens/s", "speedup": "speedup", "mal": "MAL"}
 
 
 def _alpha(point: Point) -> Interval | None:
@@ -69,10 +71,11 @@ def by_width(name: str, results: Results) -> list[Output]:
     canvas, axes = style.panels(TITLE, words, len(_PANELS), columns=3, panel=(4.6, 4.6))
     for axis, panel in zip(axes, _PANELS, strict=True):
         _draw(axis, found, *panel)
-    points = [(line, point) for line in found for point in line.points]
-    frame = tables.frame([_row(line, point) for line, point in points], COLUMNS)
-    shown = tuple(point.run_id for _, point in points)
-    notes = (*dict.fromkeys(scale(line.block) for line in found), *_notes(found), *left_out(results, shown))
+    frame = tables.frame([row for line in found for row in _rows(line)], COLUMNS)
+    shown = tuple(point.run_id for line in found for point in line.points)
+    blocks = list({id(line.block): line.block for line in found}.values())
+    notes = (*dict.fromkeys(scale(line.block) for line in found), *_notes(found), *control.notes(blocks))
+    notes += (*ties.note(frame), *left_out(results, shown))
     table = Table(name, f"{TITLE} ({words})", frame, notes, LEGEND, shown)
     return [style.Figure(name, table.title, canvas, table.runs), table]
 
@@ -108,6 +111,16 @@ def _papers_widths(said: str) -> Iterator[tuple[float, str]]:
     yield converges, f"the paper's text: converges at W = {converges:g}"
     if said == "speed":
         yield facts["width_at_speed_drop"], f"the paper's text: drops at W = {facts['width_at_speed_drop']:g}"
+
+
+def _rows(line: Line) -> list[dict[str, str]]:
+    """A row per width."""
+    rows = [_row(line, point) for point in line.points]
+    runs = [point.measured for point in line.points]
+    entries = {header: [ties.of(run, metric) for run in runs] for metric, header in _RANKED.items()}
+    alphas = [Entry(point.alpha, point.alpha_sample, point.measured.lossless) for point in line.points]
+    ties.mark(rows, entries | {"alpha": alphas})
+    return rows
 
 
 def _row(line: Line, point: Point) -> dict[str, str]:

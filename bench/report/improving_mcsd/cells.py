@@ -8,10 +8,12 @@ from functools import cached_property
 
 import pandas as pd
 
-from bench.report import tables
+from bench.report import tables, ties
 from bench.report.blocks import Block, blocks
 from bench.report.improving_mcsd.methods import Method
-from bench.report.improving_mcsd.rates import alpha
+from bench.report.improving_mcsd.rates import alpha, alpha_sample
+from bench.report.measured import Measured, measure
+from bench.report.ties import Entry
 from bench.report.verdict import Pairing
 from bench.store import Results
 
@@ -42,9 +44,21 @@ class Cell:
     @cached_property
     def pairing(self) -> Pairing:
         """Our alpha and the paper's."""
-        ok = self.block is not None and self.run is not None and not self.failure
-        ours = alpha(self.block, self.run) if ok else None  # type: ignore[arg-type]
-        return Pairing(ours, self.method.published(self.paper))
+        published = self.method.published(self.paper)
+        if self.block is None or self.run is None or self.failure:
+            return Pairing(None, published)
+        return Pairing(alpha(self.block, self.run), published, alpha_sample(self.block, self.run))
+
+    @cached_property
+    def measured(self) -> Measured | None:
+        """What was measured of a run that ended well."""
+        return None if self.block is None or self.run is None or self.failure else measure(self.block, self.run)
+
+    def entry(self, metric: str) -> Entry:
+        """`alpha`, `mal`, `tokens_per_s` or `speedup`, which may be the best of its block."""
+        if metric != "alpha" or self.measured is None:
+            return ties.of(self.measured, metric)
+        return Entry(self.pairing.ours, self.pairing.sample, self.measured.lossless)
 
     @property
     def alpha(self) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import metrics
-from bench.report import definitions, tables
+from bench.report import control, definitions, tables
 from bench.report.blocks import scale, setting
 from bench.report.figures import style
 from bench.report.improving_mcsd.gains import Side, ahead, gain
@@ -73,7 +73,8 @@ def with_decisions(name: str, results: Results) -> list[Output]:
     frame = tables.frame([_row(*each) for each in points], COLUMNS)
     shown = tuple(point.run_id for _, point, _ in points)
     notes = (*map(scale, blocks), *_papers(), *(note for group in groups for note in _notes(group)))
-    table = Table(name, f"{TITLE} ({words})", frame, (*notes, *left_out(results, shown)), LEGEND, shown)
+    notes += (*control.notes(blocks), *left_out(results, shown))
+    table = Table(name, f"{TITLE} ({words})", frame, notes, LEGEND, shown)
     return [style.Figure(name, table.title, canvas, table.runs), table]
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bench import stats
+from bench import samples, stats
 from bench.report.blocks import Block
-from bench.report.speedups import against
 from bench.stats import Interval
 
 
@@ -45,7 +44,7 @@ def ahead(ratio: Interval | None, faster: str, slower: str, level: str) -> str |
 def _sums(place: int, first: Side, second: Side) -> pd.DataFrame:
     """Seconds and tokens of both by conversation, those of another dataset in columns of their own."""
     own, other = (
-        against.sums(side.block, "speedup", side.run_id).add_suffix(f"/{who}/{place}")
+        samples.speedup(side.block.prompts(side.run_id)).sums.add_suffix(f"/{who}/{place}")
         for who, side in enumerate((first, second))
     )
     both = own.join(other, how="inner").reset_index(names="prompt")

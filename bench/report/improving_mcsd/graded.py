@@ -12,6 +12,8 @@ from bench import stats
 from bench.records import AUTOREGRESSIVE, METHOD
 from bench.report.blocks import Block
 from bench.report.improving_mcsd.methods import Method
+from bench.report.measured import per_row
+from bench.samples import Sample
 from bench.stats import Interval
 from bench.store import Results
 
@@ -72,6 +74,11 @@ class Graded:
     def score(self) -> Interval | None:
         """Mean grade over turns, conversations resampled."""
         return _mean(_per_turn(self._grades(self.arm), "score"), "score")
+
+    @property
+    def score_sample(self) -> Sample | None:
+        """The grades by conversation."""
+        return per_row(_per_turn(self._grades(self.arm), "score"), "score")
 
     @cached_property
     def score_difference(self) -> Interval | None:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from bench.report import definitions, tables
+from bench.report import control, definitions, tables
 from bench.report.blocks import drafted_blocks, scale, setting
 from bench.report.figures import style
 from bench.report.improving_mcsd.heat_map_notes import METHOD, is_papers, of_grids, table2
@@ -86,7 +86,9 @@ def heat_map(name: str, results: Results) -> list[Output]:
     cells = [(grid, cell) for grid in found for cell in grid.cells.values()]
     frame = tables.frame([_row(grid, cell) for grid, cell in cells], COLUMNS)
     ids = tuple(cell.run_id for _, cell in cells)
-    notes = (*dict.fromkeys(scale(grid.block) for grid in found), *of_grids(found), *left_out(results, ids))
+    controls = control.notes({id(grid.block): grid.block for grid in found}.values())
+    notes = (*dict.fromkeys(scale(grid.block) for grid in found), *of_grids(found), *controls)
+    notes += tuple(left_out(results, ids))
     table = Table(name, f"{TITLE} ({words})", frame, notes, LEGEND, ids)
     return [style.Figure(name, table.title, canvas, table.runs), table]
 

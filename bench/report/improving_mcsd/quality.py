@@ -135,7 +135,10 @@ def _line(column: Column, rows: Sequence[Graded], number: int) -> dict[str, str]
 def _verdict(column: Column, rows: Sequence[Graded], number: int) -> str:
     """By the order of scores alone: another judge's are other values."""
     one, score = rows[number], "mt_bench_score"
-    pairings = {str(place): Pairing(row.score, column.published(row.method, score)) for place, row in enumerate(rows)}
+    pairings = {
+        str(place): Pairing(row.score, column.published(row.method, score), row.score_sample)
+        for place, row in enumerate(rows)
+    }
     if not one.run_ids:
         return verdict.NOT_RUN
     if pairings[str(number)].published is None:

@@ -7,21 +7,32 @@ import pandas as pd
 from bench import metrics, stats
 from bench.report.blocks import Block
 from bench.report.improving_mcsd.settings import draft_levels, virtual
+from bench.report.measured import per_row
+from bench.samples import Sample
 from bench.stats import Interval
 
 
 def alpha(block: Block, run: pd.Series) -> Interval:
     """`metrics.alpha` with its interval: accepted draft tokens / (steps x the most levels that the draft may add)."""
-    steps = block.steps(str(run["run_id"]))
-    return _rate(steps, run, pd.Series(float(draft_levels(run)), index=steps.index))
+    return stats.ratio_of_sums(_most(block, run), "accepted", "levels")
+
+
+def alpha_sample(block: Block, run: pd.Series) -> Sample | None:
+    """What `alpha` is a ratio of, by conversation; None without a step."""
+    return per_row(_most(block, run), "accepted", "levels")
 
 
 def alpha_drafted(block: Block, run: pd.Series) -> Interval:
     """`metrics.alpha_drafted` with its interval: accepted draft tokens / draft levels that were there."""
     steps = block.steps(str(run["run_id"]))
-    return _rate(steps, run, metrics.drafted_levels(steps, virtual=virtual(run)))
+    found = _accepted(steps, run).assign(levels=metrics.drafted_levels(steps, virtual=virtual(run)))
+    return stats.ratio_of_sums(found, "accepted", "levels")
 
 
-def _rate(steps: pd.DataFrame, run: pd.Series, levels: pd.Series) -> Interval:
-    accepted = metrics.accepted_drafts(steps, virtual=virtual(run))
-    return stats.ratio_of_sums(steps.assign(accepted=accepted, levels=levels), "accepted", "levels")
+def _most(block: Block, run: pd.Series) -> pd.DataFrame:
+    """The steps with their accepted draft tokens, and the most levels that there could have been."""
+    return _accepted(block.steps(str(run["run_id"])), run).assign(levels=float(draft_levels(run)))
+
+
+def _accepted(steps: pd.DataFrame, run: pd.Series) -> pd.DataFrame:
+    return steps.assign(accepted=metrics.accepted_drafts(steps, virtual=virtual(run)))

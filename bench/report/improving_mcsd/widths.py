@@ -17,8 +17,9 @@ from bench.report.blocks import Block, drafted_blocks, drafter_params
 from bench.report.figures import style
 from bench.report.improving_mcsd.methods import last
 from bench.report.improving_mcsd.one_run import OneRun
-from bench.report.improving_mcsd.rates import alpha, alpha_drafted
+from bench.report.improving_mcsd.rates import alpha, alpha_drafted, alpha_sample
 from bench.report.improving_mcsd.settings import PAPER
+from bench.samples import Sample
 from bench.stats import Interval
 from bench.store import Results
 
@@ -38,6 +39,11 @@ class Point(OneRun):
     def alpha(self) -> Interval | None:
         """The paper's acceptance rate, over the most draft levels."""
         return alpha(self.block, self.run) if self.ok else None
+
+    @property
+    def alpha_sample(self) -> Sample | None:
+        """The sums over conversations behind it."""
+        return alpha_sample(self.block, self.run) if self.ok else None
 
     @cached_property
     def alpha_drafted(self) -> Interval | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from bench import published
-from bench.report import definitions, tables
+from bench.report import control, definitions, tables, ties
 from bench.report.blocks import Block, blocks, models, scale, setting
 from bench.report.measured import measure
 from bench.report.opt_tree.rows import COLUMNS, BlockRows
@@ -59,7 +59,7 @@ def dataset_table(name: str, results: Results) -> list[Output]:
 def _table(name: str, title: str, groups: Iterable[BlockRows], notes: tuple[str, ...]) -> Table:
     pairs = [pair for group in groups for pair in group]
     frame = tables.frame([row for row, _ in pairs], COLUMNS)
-    return Table(name, title, frame, notes, LEGEND, tuple(run for _, run in pairs))
+    return Table(name, title, frame, (*notes, *ties.note(frame)), LEGEND, tuple(run for _, run in pairs))
 
 
 def _rows(paper: pd.DataFrame, block: Block) -> BlockRows:
@@ -93,6 +93,7 @@ def _notes(paper: pd.DataFrame, found: list[Block]) -> Iterable[str]:
                 f"{block.pair} stands in for the paper's models: absolute values are not comparable: other models; "
                 "rows are judged by their order."
             )
+    yield from control.notes(found)
 
 
 def _names(block: Block) -> tuple[str, str]:

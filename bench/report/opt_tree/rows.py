@@ -8,7 +8,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from bench.report import tables, verdict
+from bench.report import tables, ties, verdict
 from bench.report.measured import Measured, lossless_words, method_label
 from bench.report.verdict import Pairing
 
@@ -32,12 +32,19 @@ class BlockRows:
 
     def __iter__(self) -> Iterator[tuple[dict[str, str], str]]:
         """Each row with its run id ("" if not run): the paper's methods in its order, then our others, by size."""
+        pairs = list(self._rows())
+        columns = {header: [ties.of(run, metric) for _, run in pairs] for metric, header in METRICS.items()}
+        ties.mark([row for row, _ in pairs], columns)
+        for row, run in pairs:
+            yield row, run.run_id if run else ""
+
+    def _rows(self) -> Iterator[tuple[dict[str, str], Measured | None]]:
         for method, best in self.best.items():
             sizes = sorted((run for run in self.runs if run.method == method), key=lambda run: run.size or 0)
             for run in sizes:
-                yield self._measured(run, chosen=run is best, alone=len(sizes) == 1), run.run_id
+                yield self._measured(run, chosen=run is best, alone=len(sizes) == 1), run
             if not sizes:
-                yield self._row(method, None, chosen=True), ""
+                yield self._row(method, None, chosen=True), None
 
     @cached_property
     def best(self) -> dict[str, Measured | None]:
@@ -51,7 +58,10 @@ class BlockRows:
         values = self.paper.set_index(["metric", "method"])["value"].to_dict()
         return {
             metric: {
-                name: Pairing(getattr(run, metric, None), values.get((metric, name))) for name, run in self.best.items()
+                name: Pairing(
+                    getattr(run, metric, None), values.get((metric, name)), run.samples.get(metric) if run else None
+                )
+                for name, run in self.best.items()
             }
             for metric in METRICS
         }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from bench.report import definitions, tables
+from bench.report import control, definitions, tables
 from bench.report.blocks import Block, scale
 from bench.report.measured import method_label
 from bench.report.sequoia.vectors import rule_label
@@ -43,7 +43,8 @@ def run_table(
     scales = dict.fromkeys(scale(block) for block, _ in runs)
     ids = tuple(str(run["run_id"]) for _, run in runs)
     frame = tables.frame(rows, (*COLUMNS, *further))
-    return Table(name, title, frame, (*scales, *notes), LEGEND | dict(legend or {}), ids)
+    controls = control.notes({id(block): block for block, _ in runs}.values())
+    return Table(name, title, frame, (*scales, *notes, *controls), LEGEND | dict(legend or {}), ids)
 
 
 def _row(block: Block, run: pd.Series) -> dict[str, str]:

@@ -11,40 +11,23 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-import pandas as pd
-
-from bench import stats
-from bench.records import AUTOREGRESSIVE, METHOD
+from bench import samples
 from bench.report import tables
-from bench.report.blocks import Block
 from bench.report.speedups.arms import METRICS, Cell
 from bench.stats import Interval
 
 NEITHER = "neither"
 UNEVEN = "budgets differ"
 HEADERS = {"mal": "MAL", "speedup": "speedup"}
-_SUMS = {"mal": (("tokens",), ("steps",)), "speedup": (("seconds_base", "tokens"), ("tokens_base", "seconds"))}
-"""A metric is the product of these sums over conversations, divided by the product of those."""
 
 
-def ratio(block: Block, metric: str, first: Cell, other: Cell) -> Interval | None:
+def ratio(metric: str, first: Cell, other: Cell) -> Interval | None:
     """The first run's metric over the other's, of the conversations that both decoded; None where one has none."""
-    if not getattr(first.measured, metric, None) or not getattr(other.measured, metric, None):
+    if first.measured is None or other.measured is None:
         return None
-    own, theirs = (sums(block, metric, one.run_id) for one in (first, other))
-    both = own.add_suffix("/first").join(theirs.add_suffix("/other"), how="inner")
-    over, under = _SUMS[metric]
-
-    def value(rows: pd.DataFrame) -> float:
-        """The ratio of the metric, whose sums for the other run stand on the other side."""
-        total = rows.sum()
-        above = [total[f"{name}/first"] for name in over] + [total[f"{name}/other"] for name in under]
-        below = [total[f"{name}/first"] for name in under] + [total[f"{name}/other"] for name in over]
-        return math.prod(above) / math.prod(below) if all(below) else math.nan
-
-    found = stats.bootstrap(
-        both.reset_index(names="prompt"), lambda rows: value(rows.drop(columns="prompt")), by="prompt"
-    )
+    if not getattr(first.measured, metric) or not getattr(other.measured, metric):
+        return None
+    found = samples.paired_ratio(first.measured.samples[metric], other.measured.samples[metric])
     return None if math.isnan(found.value) else found
 
 
@@ -91,17 +74,3 @@ def behind(pairs: Mapping[str, Sequence[tuple[str, float, float]]], names: tuple
         if values:
             where = f"{len(lost)} of {len(values)} settings: {'; '.join(lost)}" if lost else "no setting"
             yield f"In the paper's own table, by {HEADERS[metric]}, {names[0]} is behind {names[1]} in {where}."
-
-
-def sums(block: Block, metric: str, run_id: str) -> pd.DataFrame:
-    """The sums by conversation of which a metric is a ratio."""
-    if metric == "mal":
-        lengths = block.steps(run_id).groupby("prompt_id")["acceptance_length"]
-        return pd.DataFrame({"tokens": lengths.sum(), "steps": lengths.size()})
-    turns = block.prompts(run_id)
-    turns = turns[turns["status"] == "ok"].set_index(["prompt_id", "turn"])
-    method, base = (
-        turns.loc[turns["arm"] == arm, ["decode_s", "num_decoded_tokens"]].set_axis(["seconds", "tokens"], axis=1)
-        for arm in (METHOD, AUTOREGRESSIVE)
-    )
-    return method.join(base.add_suffix("_base"), how="inner").groupby("prompt_id").sum()

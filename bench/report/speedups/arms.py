@@ -92,7 +92,8 @@ class Cell:
 
     def pairing(self, metric: str, published: Mapping[str, float]) -> Pairing:
         """Ours and the paper's value of `speedup` or `mal`."""
-        return Pairing(getattr(self.measured, metric, None), published.get(METRICS[metric]))
+        sample = self.measured.samples.get(metric) if self.measured else None
+        return Pairing(getattr(self.measured, metric, None), published.get(METRICS[metric]), sample)
 
 
 def cell(block: Block, run: pd.Series) -> Cell:

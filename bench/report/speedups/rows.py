@@ -10,7 +10,7 @@ import pandas as pd
 
 from bench import metrics
 from bench.records import AUTOREGRESSIVE
-from bench.report import tables, verdict
+from bench.report import tables, ties, verdict
 from bench.report.blocks import Block
 from bench.report.speedups import against
 from bench.report.speedups.arms import METRICS, Arm, Cell, seconds_per_token
@@ -96,9 +96,7 @@ class Row:
         """The first arm's metric over another's, by metric and arm."""
         first, *others = self.layout.arms
         return {
-            (metric, other.header): against.ratio(
-                self.block, metric, self.cells[first.header], self.cells[other.header]
-            )
+            (metric, other.header): against.ratio(metric, self.cells[first.header], self.cells[other.header])
             for metric in against.HEADERS
             for other in others
             if self.block
@@ -110,8 +108,13 @@ class Row:
 
     def details(self) -> Iterator[tuple[dict[str, str], str]]:
         """A row per arm with intervals, predictions and verdicts, and its run; then plain decoding, where it counts."""
-        for arm in self.layout.arms:
-            yield self.who | self._detail(arm), self.cells[arm.header].run_id
+        cells = [self.cells[arm.header] for arm in self.layout.arms]
+        rows = [self.who | self._detail(arm) for arm in self.layout.arms]
+        ties.mark(
+            rows,
+            {header: [ties.of(one.measured, metric) for one in cells] for metric, header in against.HEADERS.items()},
+        )
+        yield from zip(rows, (one.run_id for one in cells), strict=True)
         if self.layout.plain:
             own = {"Method": PLAIN, "s/token": tables.interval(self.plain, self.layout.digits)}
             own["s/token published"] = printed(self.plain_published)

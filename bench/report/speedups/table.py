@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from bench import published
-from bench.report import definitions, tables
+from bench.report import control, definitions, tables, ties
 from bench.report.blocks import Block, blocks, scale, setting
 from bench.report.outputs import Output
 from bench.report.speedups import against
@@ -20,10 +20,6 @@ from bench.report.tables import Table
 from bench.store import Results
 
 _MAL = definitions.MAL.partition("; in brackets")[0]
-_CELLS = {
-    False: f"speedup, in parentheses MAL; speedup: {definitions.SPEEDUP}; MAL: {_MAL}",
-    True: f"seconds of decoding / decoded token, prefill excluded, in parentheses MAL; MAL: {_MAL}",
-}
 LEGEND = {
     "Tree": definitions.TREE,
     "budget": "nodes that the method may draft in a step, root excluded",
@@ -61,12 +57,15 @@ def _wide(name: str, title: str, rows: list[Row], notes: tuple[str, ...]) -> Tab
     arms = [arm for arm in layout.arms if _shown(arm.header, lines)]
     hidden = {header for arm in layout.arms if arm not in arms for header in (arm.header, beside(arm.header))}
     columns = [column for column in lines[0] if column not in hidden]
-    legend = LEGEND | {arms[0].header: _CELLS[layout.in_seconds]} if arms else LEGEND
-    legend |= {f"{arms[0].header} predicted": f"speedup (MAL): {_predicted()}"} if arms else {}
+    length = definitions.length(layout.paper)
+    legend = LEGEND | {arms[0].header: _cells(layout, length)} if arms else LEGEND
+    legend |= {f"{arms[0].header} predicted": f"speedup ({length}): {_predicted()}"} if arms else {}
+    headers = {arm.header: f"{arm.header}: {'s/token' if layout.in_seconds else 'speedup'} ({length})" for arm in arms}
     if layout.against:
         names = [f"{arm.header}'s MAL" for arm in layout.arms]
         legend |= {ratio_header(rows[0], "mal"): definitions.RATIO.format(*names[:2])}
-    return Table(name, title, tables.frame(lines, columns), notes, legend, tuple(row.runs for row in rows))
+    runs = tuple(row.runs for row in rows)
+    return Table(name, title, tables.frame(lines, columns), notes, legend, runs, headers)
 
 
 def _details(name: str, title: str, rows: list[Row], notes: tuple[str, ...]) -> Table:
@@ -85,12 +84,19 @@ def _details(name: str, title: str, rows: list[Row], notes: tuple[str, ...]) -> 
         absent |= {f"{header} ratio{side}" for header in against.HEADERS.values() for side in ("", " published")}
     columns = [column for column in (*rows[0].who, *DETAILS) if column not in absent]
     frame = tables.frame([line for line, _ in lines], columns)
-    return Table(name, f"{title}, details", frame, notes, LEGEND, tuple(run for _, run in lines))
+    return Table(name, f"{title}, details", frame, (*notes, *ties.note(frame)), LEGEND, tuple(run for _, run in lines))
 
 
 def _shown(header: str, lines: list[dict[str, str]]) -> bool:
     """Whether an arm has any number: SpecTr is in no table of the paper, and a column only where it was run."""
     return any(line[name] != tables.ABSENT for line in lines for name in (header, beside(header)))
+
+
+def _cells(layout: Layout, length: str) -> str:
+    what = f"speedup, in parentheses {length}; speedup: {definitions.SPEEDUP}"
+    if layout.in_seconds:
+        what = f"seconds of decoding / decoded token, prefill excluded, in parentheses {length}"
+    return f"{what}; {length}: {_MAL}"
 
 
 def _predicted() -> str:
@@ -110,6 +116,7 @@ def _notes(paper: pd.DataFrame, layout: Layout, found: list[Block]) -> Iterator[
     yield from stand_ins(found)
     yield from left_out(drafted(paper), found)
     yield from layout.remarks(paper, found)
+    yield from control.notes(found)
 
 
 def _comparison(paper: pd.DataFrame, layout: Layout, rows: list[Row]) -> Iterator[str]:

@@ -98,7 +98,7 @@ def test_pairing_takes_out_what_both_runs_share(cells) -> None:
     same = cell(block, next(block.ok))
     assert same.run_id == run_id
     for metric in ("mal", "speedup"):
-        found = against.ratio(block, metric, same, same)
+        found = against.ratio(metric, same, same)
         assert found is not None
         assert (found.value, found.low, found.high) == pytest.approx((1, 1, 1))
 

@@ -56,6 +56,16 @@ def test_csv_reads_back_with_the_runs() -> None:
     assert frame["run_id"].tolist() == ["0123456789ab", ""]
 
 
+def test_columns_may_be_shown_under_other_names() -> None:
+    table = Table("t", "T", TABLE.frame, (), {"MAL": "a mean"}, TABLE.runs, headers={"MAL": "MAL (new tokens/step)"})
+    head = next(line for line in to_markdown(table).splitlines() if line.startswith("|"))
+    assert [cell.strip() for cell in head.strip("|").split("|")] == ["Method", "MAL (new tokens/step)"]
+    assert "- **MAL (new tokens/step)**: a mean" in to_markdown(table).splitlines()
+    assert r"Method & MAL (new tokens/step) \\" in to_latex(table)
+    assert to_csv(table).splitlines()[0] == "Method,MAL (new tokens/step),run_id"
+    assert list(table.frame) == ["Method", "MAL"]
+
+
 def test_an_empty_table_renders() -> None:
     empty = Table("t", "T", tables.frame([], ["a", "b"]))
     assert "| a   | b   |" in to_markdown(empty)

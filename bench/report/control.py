@@ -1,0 +1,105 @@
+"""A/A controls: how far apart times of the same work lie, so that smaller differences are not taken for any.
+
+Where autoregressive decoding was run as a method, it is set against its own baseline in the same run. The baselines of
+different runs, which decode the same prompts again and again, are set against each other: two runs' tokens per second
+have such a stretch of time between them, two speedups have not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from bench import samples
+from bench.records import AUTOREGRESSIVE
+from bench.report import tables
+from bench.report.blocks import Block
+from bench.samples import Sample
+from bench.stats import Interval
+
+_WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order")
+"""What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
+_UNKNOWN = (
+    "; speedups, each over the arm of its own run, suffer less from what changes between runs, and no autoregressive "
+    "run shows how much"
+)
+NONE = "A/A: no autoregressive run, and no two runs of one setting: which differences are resolved here is not known."
+"""What is said of a block without a control."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """The baselines of several runs: the two that lie furthest apart, as a ratio of speeds of 1 or more."""
+
+    runs: int
+    widest: Interval
+
+
+def notes(found: Iterable[Block]) -> Iterator[str]:
+    """A sentence for every block with a control; several blocks are named."""
+    every = [(block, text) for block in found if (text := _note(block))]
+    for block, text in every:
+        yield f"{block.name}: {text}" if len(every) > 1 else text
+
+
+def itself(block: Block) -> Interval | None:
+    """The speedup of autoregressive decoding over itself, of several runs the widest; None where it was not run."""
+    runs = [str(run["run_id"]) for run in block.ok if run["method"] == AUTOREGRESSIVE]
+    found = [samples.interval(samples.speedup(block.prompts(run_id))) for run_id in runs]
+    return max((one for one in found if _known(one)), key=samples.resolution, default=None)
+
+
+def arms(block: Block) -> Arms | None:
+    """The baselines of the block's runs in pairs, over the conversations of both; None where no two can be compared."""
+    groups: dict[tuple[object, ...], list[Sample]] = {}
+    for run in block.ok:
+        sample = samples.tokens_per_s(block.prompts(str(run["run_id"])), AUTOREGRESSIVE)
+        if len(sample.sums):
+            groups.setdefault(_work(run), []).append(sample)
+    ratios = [_apart(*pair) for of_work in groups.values() for pair in itertools.combinations(of_work, 2)]
+    known = [ratio for ratio in ratios if _known(ratio)]
+    runs = sum(len(of_work) for of_work in groups.values() if len(of_work) > 1)
+    return Arms(runs, max(known, key=lambda ratio: ratio.value)) if known else None
+
+
+def _note(block: Block) -> str:
+    own, others = itself(block), arms(block)
+    sentences = []
+    if own is not None:
+        sentences.append(
+            f"A/A (autoregressive against itself): speedup {tables.interval(own)} in {own.n} conversations: speedups "
+            f"that differ by less than {_percent(own)} are not resolved here."
+        )
+    if others is not None:
+        sentences.append(
+            f"A/A (the autoregressive arms of {others.runs} runs against each other): up to "
+            f"{tables.interval(others.widest)} times as fast in {others.widest.n} conversations: tokens/s that differ "
+            f"by less than {_percent(others.widest)} are not resolved here{'' if own else _UNKNOWN}."
+        )
+    return " ".join(sentences) or (NONE if block.ran else "")
+
+
+def _apart(first: Sample, other: Sample) -> Interval:
+    """The ratio of the faster to the slower one."""
+    ratio = samples.paired_ratio(first, other)
+    return samples.paired_ratio(other, first) if ratio.value < 1 else ratio
+
+
+def _work(run: pd.Series) -> tuple[object, ...]:
+    return tuple(run[column] for column in _WORK)
+
+
+def _known(ratio: Interval) -> bool:
+    return math.isfinite(ratio.low + ratio.high)
+
+
+def _percent(ratio: Interval) -> str:
+    """Rounded up, since what is said not to be resolved is not; whole percents from 10 on."""
+    percent = samples.resolution(ratio) * 100
+    digits = 1 if percent < 10 else 0
+    scale = 10**digits
+    return f"{math.ceil(round(percent * scale, 6)) / scale:.{digits}f}%"

@@ -1,0 +1,90 @@
+"""The A/A controls, recomputed from the rows of the runs."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from bench.report import control
+from bench.report.blocks import blocks
+from bench.report.opt_tree.comparison import paper_table
+
+
+def drawn(sums: np.ndarray, statistic) -> tuple[float, float, float]:
+    """A statistic of the totals of conversations with its percentile interval, from the definition."""
+    counts = np.random.default_rng(0).multinomial(len(sums), [1 / len(sums)] * len(sums), size=1000)
+    low, high = np.quantile([statistic(*(count @ sums)) for count in counts], [0.025, 0.975])
+    return statistic(*sums.sum(axis=0)), low, high
+
+
+def times(cells, run_id: str, arm: str) -> np.ndarray:
+    """Seconds and decoded tokens by conversation."""
+    rows = cells.load().prompts
+    rows = rows[(rows["run_id"] == run_id) & (rows["arm"] == arm)]
+    return rows.groupby("prompt_id")[["decode_s", "num_decoded_tokens"]].sum().sort_index().to_numpy()
+
+
+def test_autoregressive_decoding_is_set_against_itself(cells) -> None:
+    run_id = cells.add("autoregressive", mal=1.0, speedup=1.0)
+    cells.add("opt_tree")
+    sums = np.hstack([times(cells, run_id, arm) for arm in ("autoregressive", "method")])
+    expected = drawn(sums, lambda base_s, base, own_s, own: (base_s / base) / (own_s / own))
+    found = control.itself(cells.block())
+    assert (found.value, found.low, found.high) == pytest.approx(expected)
+    assert found.n == 6
+
+
+def test_the_baselines_that_lie_furthest_apart(cells) -> None:
+    runs = [cells.add("opt_tree", params={"n": size}) for size in (8, 16, 32)]
+    expected = []
+    for pair in itertools.permutations(runs, 2):
+        sums = np.hstack([times(cells, run_id, "autoregressive") for run_id in pair])
+        expected.append(drawn(sums, lambda own_s, own, other_s, other: (own / own_s) / (other / other_s)))
+    found = control.arms(cells.block())
+    assert (found.widest.value, found.widest.low, found.widest.high) == pytest.approx(max(expected))
+    assert found.widest.value > 1
+    assert found.runs == 3
+
+
+def test_only_baselines_of_the_same_work_are_set_against_each_other(cells) -> None:
+    cells.add("opt_tree", temperature=0.0)
+    cells.add("opt_tree", temperature=1.0)
+    (block,) = blocks(cells.load(), across=["temperature"])
+    assert control.arms(block) is None
+    cells.add("binary", temperature=1.0)
+    (block,) = blocks(cells.load(), across=["temperature"])
+    assert control.arms(block).runs == 2
+
+
+def test_the_note_says_what_is_not_resolved(cells) -> None:
+    cells.add("autoregressive", mal=1.0, speedup=1.0)
+    cells.add("opt_tree")
+    block = cells.block()
+    (note,) = control.notes([block])
+    itself, arms = control.itself(block), control.arms(block).widest
+    percents = [float(text) for text in re.findall(r"less than ([\d.]+)%", note)]
+    for percent, ratio in zip(percents, (itself, arms), strict=True):
+        reach = 100 * max(ratio.high - 1, 1 - ratio.low)
+        assert reach <= percent <= reach + (0.1 if reach < 10 else 1) + 1e-9
+    assert f"speedup {itself.value:.2f} [{itself.low:.2f}, {itself.high:.2f}] in 6 conversations" in note
+    assert "of 2 runs against each other" in note
+
+
+def test_without_a_control_the_note_says_so_and_without_a_run_there_is_none(cells) -> None:
+    cells.add("opt_tree")
+    assert list(control.notes([cells.block()])) == [control.NONE]
+    cells.experiment = "opt_tree/table2"
+    cells.add("opt_tree", status="oom")
+    assert list(control.notes([cells.block()])) == []
+
+
+def test_several_blocks_are_named_and_a_table_says_it(cells) -> None:
+    for dataset in ("mt_bench", "gsm8k"):
+        for drafter in ("autoregressive", "opt_tree"):
+            cells.add(drafter, dataset=dataset, speedup=1.0)
+    found = blocks(cells.load())
+    notes = list(control.notes(found))
+    assert [note.partition(": A/A")[0] for note in notes] == [block.name for block in found]
+    (table,) = paper_table("table1", cells.load())
+    assert set(notes) <= set(table.notes)

@@ -1,0 +1,78 @@
+"""Marks of the best value of a block and of those tied with it, against all resamples of three conversations."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bench.report import ties
+from bench.report.opt_tree.comparison import paper_table
+from bench.report.tables import ABSENT, Table, to_csv, to_latex, to_markdown
+from bench.report.ties import BEST, TIED, Entry, marks
+from bench.samples import Sample
+from bench.stats import Interval
+
+
+def entry(over: list[float], *, lossless: bool = True) -> Entry:
+    """Sums over conversations of one step each."""
+    sums = pd.DataFrame({"tokens": over, "steps": 1.0}, index=[f"p{place}" for place in range(len(over))])
+    value = float(np.mean(over))
+    return Entry(Interval(value, value - 1, value + 1, len(over)), Sample(sums, ("tokens",), ("steps",)), lossless)
+
+
+def shares(first: list[float], other: list[float]) -> tuple[float, float]:
+    """How many of all resamples have the first below, and above, the other."""
+    sums = np.array([(first, other)])[0]
+    totals = [sums[:, list(drawn)].sum(axis=1) for drawn in itertools.product(range(len(first)), repeat=len(first))]
+    return float(np.mean([a < b for a, b in totals])), float(np.mean([a > b for a, b in totals]))
+
+
+def test_the_best_is_marked_and_what_the_pairs_cannot_tell_from_it() -> None:
+    values = {"best": [6.0, 2.0, 4.0], "close": [5.0, 3.0, 3.4], "always less": [5.9, 1.9, 3.9]}
+    below, above = shares(values["best"], values["close"])
+    assert min(below, above) > 0.025  # neither is ahead
+    assert shares(values["best"], values["always less"]) == (0.0, 1.0)  # behind in every resample
+    assert np.mean(values["always less"]) > np.mean(values["close"])  # though it is nearer by value
+    assert marks([entry(one) for one in values.values()]) == [BEST, TIED, ""]
+    assert marks([entry(one) for one in reversed(values.values())]) == ["", TIED, BEST]
+
+
+def test_equal_sums_are_tied() -> None:
+    assert marks([entry([3.0, 7.0]), entry([3.0, 7.0])]) == [BEST, TIED]
+
+
+def test_rows_that_are_not_lossless_are_ranked_among_themselves() -> None:
+    rows = [entry([2.0, 3.0]), entry([1.0, 1.5]), entry([9.0, 9.5], lossless=False), entry([4.0, 4.5], lossless=False)]
+    assert marks(rows) == [BEST, "", BEST, ""]
+    assert marks(rows[:3]) == [BEST, "", ""]  # one alone is set against none
+
+
+def test_what_has_no_interval_is_neither_best_nor_tied() -> None:
+    unsure = Entry(Interval(9.0, np.nan, np.nan, 1), entry([9.0]).sample)
+    assert marks([unsure, entry([2.0, 3.0]), Entry(None, None)]) == ["", "", ""]
+    assert marks([unsure, entry([2.0, 3.0]), entry([1.0, 1.5])]) == ["", BEST, ""]
+
+
+def test_marks_stand_behind_the_cells_and_survive_every_rendering() -> None:
+    rows = [{"Method": "a", "MAL": "2.50 [1.50, 3.50]"}, {"Method": "b", "MAL": "2.50 [1.50, 3.50]"}]
+    ties.mark(rows, {"MAL": [entry([2.0, 3.0]), entry([3.0, 2.0])]})
+    frame = pd.DataFrame(rows)
+    assert frame["MAL"].tolist() == ["2.50 [1.50, 3.50] *", "2.50 [1.50, 3.50] ="]
+    table = Table("t", "T", frame, ties.note(frame))
+    for text in (to_markdown(table), to_latex(table), to_csv(table)):
+        assert "2.50 [1.50, 3.50] *" in text
+        assert "2.50 [1.50, 3.50] =" in text
+    assert any(line.startswith("- * best of its block") for line in to_markdown(table).splitlines())
+    assert ties.note(frame[["Method"]]) == ()
+
+
+@pytest.mark.parametrize("metric", ["MAL", "tokens/s", "speedup"])
+def test_a_table_marks_one_best_of_its_block(table1_cells, metric: str) -> None:
+    (table,) = paper_table("table1", table1_cells.load())
+    cells = table.frame[metric]
+    values = [float(cell.split()[0]) for cell in cells]
+    (best,) = (place for place, cell in enumerate(cells) if cell.endswith(BEST))
+    assert values[best] == max(values)
+    assert all(cell.endswith((BEST, TIED, "]")) for cell in cells if cell != ABSENT)
+    assert ties.NOTE in table.notes
