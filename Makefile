@@ -5,17 +5,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 PAIR ?= tiny
 RESULTS ?= results
+NOTEBOOK_RESULTS ?= results/reference
 SHELL := /bin/bash
 export HF_HUB_DISABLE_PROGRESS_BARS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
+# answers of embedded pairs end after 64 tokens where all artifacts are run, since they have learnt texts of 256
+reproduce-all: MAX_NEW_TOKENS := $(or $(MAX_NEW_TOKENS),$(if $(filter tiny%,$(PAIR)),64))
+
 OVERRIDES = pair=$(PAIR) results_dir=$(RESULTS) $(if $(DATA_DIR),data_dir=$(DATA_DIR)) $(if $(LIMIT),limit=$(LIMIT)) \
 	$(if $(MAX_NEW_TOKENS),decoding.max_new_tokens=$(MAX_NEW_TOKENS)) $(ARGS)
 SWEEP = $(BIN)/python -m bench.run -m
-REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/report --pair $(PAIR)
+REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/report \
+	$(if $(TABLE)$(filter-out file,$(origin PAIR)),--pair $(PAIR))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke plan test test-gpu lint format reproduce report lossless tiny tiny-eagle judge clean \
+.PHONY: help setup smoke plan status test test-gpu lint format reproduce reproduce-all report figures notebooks \
+	lossless tiny tiny-eagle judge clean compare \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
@@ -35,17 +41,30 @@ smoke: setup  ## every tree method on the embedded pair: table, figures, parquet
 
 reproduce: setup  ## run and report one artifact: TABLE=sequoia/table4 PAIR=tiny DATA_DIR=folder
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make reproduce TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder"; exit 2; }
-	$(SWEEP) experiment=$(TABLE) $(OVERRIDES)
-	$(REPORT) $(TABLE)
+	$(BIN)/python -m bench.reproduce $(TABLE) $(OVERRIDES)
 
-plan: setup  ## cells, models, memory and hours before anything runs: EXPERIMENT=sequoia/table4, PAIR=... or the paper's
-	@test -n "$(EXPERIMENT)" || { echo "EXPERIMENT is missing: make plan EXPERIMENT=opt_tree/table1 PAIR=tiny"; exit 2; }
-	@$(BIN)/python -m bench.plan experiment=$(EXPERIMENT) \
+reproduce-all: setup  ## every artifact of the five papers, resumable: PAIR=... DATA_DIR=... LIMIT=... (PAIR=own: the papers')
+	$(BIN)/python -m bench.reproduce $(OVERRIDES)
+
+plan: setup  ## what will run, in cells, memory and hours: EXPERIMENT=sequoia/table4, or a line for every artifact
+	@$(BIN)/python -m bench.plan $(if $(EXPERIMENT),experiment=$(EXPERIMENT)) \
 		$(if $(filter-out file,$(origin PAIR)),pair=$(PAIR)) $(filter-out pair=%,$(OVERRIDES))
 
-report: setup  ## report what was run before: TABLE=opt_tree/table1
-	@test -n "$(TABLE)" || { echo "TABLE is missing: make report TABLE=opt_tree/table1 PAIR=tiny"; exit 2; }
+status: setup  ## what is done, running, failed or missing, from the files in RESULTS alone
+	@$(BIN)/python -m bench.status --results $(RESULTS)
+
+report: setup  ## all results as pages, results/report/index.html; or one artifact: TABLE=opt_tree/table1
 	$(REPORT) $(TABLE)
+
+figures: setup  ## the figures alone, PNG and PDF, of all results or of TABLE
+	$(REPORT) --only figures $(TABLE)
+
+notebooks: setup  ## run all notebooks on NOTEBOOK_RESULTS (results/reference); executed copies go to results/notebooks
+	$(BIN)/python -m bench.notebooks --results $(NOTEBOOK_RESULTS) --out $(RESULTS)/notebooks
+
+compare: setup  ## paired difference of two runs or result folders: A=results/before B=results
+	@test -n "$(A)" -a -n "$(B)" || { echo "A or B is missing: make compare A=results/before B=results"; exit 2; }
+	$(BIN)/python -m bench.compare $(A) $(B) --results $(RESULTS) $(ARGS)
 
 judge: setup  ## have recorded answers graded by JUDGE_MODEL at JUDGE_BASE_URL (JUDGE_API_KEY): TABLE=improving_mcsd/table1
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make judge TABLE=improving_mcsd/table1"; exit 2; }

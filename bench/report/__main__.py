@@ -1,4 +1,7 @@
-"""`python -m bench.report <paper>/<artifact> | smoke`: write one artifact's tables and figures from its results."""
+"""`python -m bench.report [<paper>/<artifact> | smoke]`: write tables and figures from results.
+
+Of one artifact its files; without a name those of all artifacts, and the HTML report of them, `index.html`.
+"""
 
 from __future__ import annotations
 
@@ -7,49 +10,79 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.report.artifacts import ARTIFACTS, build
-from bench.report.outputs import NoResultsError, write_all
+from bench.report.artifacts import ARTIFACTS, build, command
+from bench.report.figures.style import Figure
+from bench.report.outputs import Html, NoResultsError, write_all
+from bench.report.site import gather, pages
+from bench.report.site.gather import Report
+from bench.report.site.status import STATES
 from bench.report.tables import Table, to_markdown
+
+ONLY: dict[str, tuple[type, ...]] = {"figures": (Figure, Html), "tables": (Table,)}
+"""What `--only` leaves of an artifact's outputs; a case study's page is its figure in another form."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables and the paths written; 0, or 2 with one sentence on stderr."""
+    """Print the tables of one artifact or the statuses of all, and the paths written; 0, or 2 with one sentence."""
     options = _parser().parse_args(arguments)
+    if not options.artifact and not options.results.is_dir():
+        return _fail(f"there is no folder {options.results}; give another --results, or run `make smoke` first")
+    report = _one if options.artifact else _files if options.only else _site
+    try:
+        return report(options)
+    except OSError as error:
+        return _fail(f"the report cannot be written to {options.out} ({error.strerror or error}); give another --out")
+
+
+def _one(options: argparse.Namespace) -> int:
+    """One artifact's files."""
     try:
         outputs = build(options.artifact, options.results, options.pair)
     except NoResultsError as missing:
         pair = f" for pair {options.pair}" if options.pair else ""
-        return _fail(f"no results of {options.artifact}{pair}: {missing}; run `{_command(options)}` first")
+        run = command(options.artifact, options.pair)
+        return _fail(f"no results of {options.artifact}{pair}: {missing}; run `{run}` first")
     except (KeyError, ValueError) as error:
         return _fail(str(error.args[0]))
-    try:
-        paths = write_all(outputs, (options.out / options.artifact).parent)
-    except OSError as error:
-        return _fail(f"the report cannot be written to {options.out} ({error.strerror or error}); give another --out")
-    print("\n".join(to_markdown(output) for output in outputs if isinstance(output, Table)))
+    wanted = [output for output in outputs if options.only is None or isinstance(output, ONLY[options.only])]
+    paths = write_all(wanted, (options.out / options.artifact).parent)
+    print("\n".join(to_markdown(output) for output in wanted if isinstance(output, Table)))
+    print("\n".join(map(str, paths)))
+    return 0
+
+
+def _files(options: argparse.Namespace) -> int:
+    """The figures or the tables of all artifacts that have results, without a page."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name in ARTIFACTS:
+        built = gather.attempt(Report(options.results, options.out, options.pair), name, ONLY[options.only])
+        for _, paths in built.written:
+            print("\n".join(map(str, paths)))
+    return 0
+
+
+def _site(options: argparse.Namespace) -> int:
+    """Everything, and the pages."""
+    site, paths = pages.write(Report(options.results, options.out, options.pair))
+    print(", ".join(f"{site.states[state]} {state}" for state in STATES if state in site.states))
     print("\n".join(map(str, paths)))
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument("artifact", help=f"one of {', '.join(ARTIFACTS)}")
+    parser.add_argument(
+        "artifact", nargs="?", help=f"one of {', '.join(ARTIFACTS)} (default: all, and the HTML report)"
+    )
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of the results (default: %(default)s)"
     )
     parser.add_argument("--pair", help="the runs of this pair alone (default: all)")
+    parser.add_argument("--only", choices=ONLY, help="write only these files, and no HTML report")
     parser.add_argument(
         "--out", type=Path, default=Path("results/report"), help="where to write (default: %(default)s)"
     )
     return parser
-
-
-def _command(options: argparse.Namespace) -> str:
-    if options.artifact == "smoke":
-        return "make smoke"
-    if options.artifact.startswith("bench/"):
-        return f"make bench-{Path(options.artifact).name.replace('_', '')} PAIR={options.pair or 'tiny'}"
-    return f"make reproduce TABLE={options.artifact} PAIR={options.pair or 'tiny'}"
 
 
 def _fail(sentence: str) -> int:

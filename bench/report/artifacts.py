@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bench import store
-from bench.report import case_study, smoke
+from bench.report import case_study, definitions, smoke
+from bench.report.budget import at_equal_budget
 from bench.report.dyspec.attention import attention_figure, attention_table
 from bench.report.dyspec.layouts import LAYOUTS as DYSPEC
 from bench.report.dyspec.mask_blocks import blocks_by_prefix
@@ -52,6 +53,7 @@ from bench.report.sequoia.layouts import LAYOUTS as SEQUOIA
 from bench.report.sequoia.rejection import rejection_rates
 from bench.report.sequoia.tokens_by_size import tokens_by_size
 from bench.report.speedups.table import speedup_table
+from bench.report.tables import Table
 
 DATASETS = ("mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 """Datasets that have an experiment of their own, `bench/<dataset>`, for any pair."""
@@ -60,6 +62,8 @@ Builder = Callable[[Any], list[Output]]
 
 def read_results(folder: Path, pair: str | None) -> store.Results:
     """The tables in an experiment's folder; NoResultsError if nothing was measured there."""
+    if not folder.is_dir():
+        raise NoResultsError(f"there are none in {folder}")
     results = store.load(folder.parent, folder.name, pair=pair)
     measured = (results.runs, results.latency, results.acceptance, results.attention, results.decisions)
     if all(table.empty for table in measured):
@@ -128,6 +132,7 @@ ARTIFACTS: dict[str, Artifact] = {
     **{f"improving_mcsd/{name}": Artifact(partial(speedup_bars, layout)) for name, layout in MCSD_BARS.items()},
     **{f"improving_mcsd/{name}": Artifact(partial(acceptance_table, name, layout)) for name, layout in MCSD.items()},
     **{f"bench/{name}": Artifact(partial(dataset_table, name)) for name in DATASETS},
+    "bench/budget": Artifact(partial(at_equal_budget, "budget")),
     "smoke": Artifact(smoke.smoke),
 }
 
@@ -142,4 +147,21 @@ def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
         near = same or difflib.get_close_matches(name, ARTIFACTS, n=3, cutoff=0.3) or sorted(ARTIFACTS)
         raise KeyError(f"there is no artifact {name!r}; the nearest are {', '.join(near)}")
     artifact = ARTIFACTS[name]
-    return artifact.build(artifact.read(root / name, pair))
+    return [_headed(name, output) for output in artifact.build(artifact.read(root / name, pair))]
+
+
+def _headed(name: str, output: Output) -> Output:
+    """A table with the headers of its paper, those of its own before them."""
+    if not isinstance(output, Table):
+        return output
+    ours = definitions.headers(name.partition("/")[0], map(str, output.frame))
+    return replace(output, headers=ours | dict(output.headers))
+
+
+def command(name: str, pair: str | None = None) -> str:
+    """The command that runs an artifact, on `pair` or the embedded one."""
+    if name == "smoke":
+        return "make smoke"
+    if name in {f"bench/{dataset}" for dataset in DATASETS}:
+        return f"make bench-{Path(name).name.replace('_', '')} PAIR={pair or 'tiny'}"
+    return f"make reproduce TABLE={name} PAIR={pair or 'tiny'}"

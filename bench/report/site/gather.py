@@ -1,0 +1,88 @@
+"""Building every artifact and gathering what the pages show; one that cannot be built does not stop the others."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from bench import progress
+from bench.report import artifacts
+from bench.report.outputs import NoResultsError, Output, write_all
+from bench.report.site import catalogue, provenance, status, verdicts, views
+from bench.report.site.catalogue import Entry
+from bench.report.site.links import Links
+from bench.report.site.status import Attempt
+from bench.report.site.values import Paper, Section, Site
+from bench.report.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Where results are, of which pair they are taken (None: all), and where the report goes."""
+
+    results: Path
+    out: Path
+    pair: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """How an artifact's building went, and each output with the files that it wrote."""
+
+    attempt: Attempt
+    written: Sequence[tuple[Output, list[Path]]] = ()
+
+
+def site(report: Report) -> Site:
+    """All pages; tables and figures are written into a folder per paper on the way."""
+    entries = catalogue.entries(artifacts.ARTIFACTS)
+    sections = [section(report, entry) for entry in tqdm(entries, desc="report", unit="artifact", disable=None)]
+    papers = [
+        Paper(key, catalogue.title(key), tuple(one for one in sections if one.entry.paper == key))
+        for key in catalogue.papers()
+    ]
+    return Site(tuple(papers), provenance.together(one.provenance for one in sections), report.pair)
+
+
+def section(report: Report, entry: Entry) -> Section:
+    """One artifact, built and written as far as it can be."""
+    registered = entry.name in artifacts.ARTIFACTS
+    built = attempt(report, entry.name) if registered else Built(Attempt(missing=entry.absent))
+    outputs, links = [output for output, _ in built.written], Links(report.out)
+    shown = [(output, files) for output, files in built.written if not views.is_empty(output)]
+    return Section(
+        entry=entry,
+        status=status.judge(built.attempt, progress.read(report.results, entry.name), entry.absent),
+        command=artifacts.command(entry.name, report.pair) if registered else "",
+        views=tuple(views.of(output, files, links, outputs) for output, files in shown),
+        verdicts=verdicts.count(output for output in outputs if isinstance(output, Table)),
+        provenance=provenance.read(report.results, entry.name, report.pair),
+        rows=links.folders(report.results / entry.name),
+    )
+
+
+def attempt(report: Report, name: str, wanted: tuple[type, ...] = (object,)) -> Built:
+    """Build a registered artifact and write its outputs of the wanted types, if it can be built."""
+    try:
+        outputs = [
+            output for output in artifacts.build(name, report.results, report.pair) if isinstance(output, wanted)
+        ]
+        written = [(output, write_all([output], (report.out / name).parent)) for output in outputs]
+        return Built(Attempt(empty=tuple(output.name for output in outputs if views.is_empty(output))), written)
+    except NoResultsError as missing:
+        return Built(Attempt(missing=str(missing) or "there are no results"))
+    except Exception as error:  # whatever it is, the other artifacts are built, and the list says that this one was not
+        print(f"{name} could not be built:", file=sys.stderr)
+        traceback.print_exception(error)
+        return Built(Attempt(failure=_sentence(error)))
+
+
+def _sentence(error: Exception) -> str:
+    """A ValueError is raised with a sentence for people; of others the kind is told too."""
+    text = str(error).strip().partition("\n")[0]
+    return text if type(error) is ValueError and text else f"{type(error).__name__}: {text}".rstrip(": ")

@@ -1,0 +1,69 @@
+"""What became of an artifact, in one word and a sentence: from what was planned, run, built and left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.progress import Progress
+
+MEASURED, PARTLY, RUNNING = "measured", "partly", "running"
+FAILED, NOT_RUN, NOTHING = "failed", "not run", "nothing to measure"
+STATES = (MEASURED, PARTLY, RUNNING, FAILED, NOT_RUN, NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One of `STATES`, and why or how far."""
+
+    state: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How building went; at most one of the three says something.
+
+    `missing`: what there are no results of; `failure`: why they could not be read; `empty`: outputs that show nothing.
+    """
+
+    missing: str = ""
+    failure: str = ""
+    empty: tuple[str, ...] = ()
+
+
+def judge(attempt: Attempt, progress: Progress, absent: str = "") -> Status:
+    """The status of an artifact; `absent` is why this project leaves it out, which holds if nothing was built."""
+    if attempt.failure:
+        return Status(FAILED, attempt.failure)
+    if attempt.missing:
+        return _unbuilt(attempt.missing, progress, absent)
+    if attempt.empty:
+        return Status(FAILED, f"nothing is shown in {', '.join(attempt.empty)}")
+    if progress.running:
+        return Status(RUNNING, cells(progress))
+    if progress.failed or progress.missing:
+        return Status(PARTLY, _with_error(progress))
+    return Status(MEASURED, cells(progress))
+
+
+def cells(progress: Progress) -> str:
+    """`3 of 8 cells, 1 failed, 2 running`; without a plan nobody knows of how many."""
+    planned = progress.planned
+    total = planned or progress.done
+    done = (f"{progress.done} of " if planned else "") + f"{total} cell{'s' * (total != 1)}" if total else ""
+    others = {"failed": progress.failed, "running": progress.running}
+    return ", ".join([*filter(None, [done]), *(f"{count} {word}" for word, count in others.items() if count)])
+
+
+def _unbuilt(missing: str, progress: Progress, absent: str) -> Status:
+    if progress.running:
+        return Status(RUNNING, cells(progress))
+    if progress.failed:
+        return Status(FAILED, _with_error(progress))
+    if absent:
+        return Status(NOTHING, absent)
+    return Status(PARTLY, f"{cells(progress)}; {missing}") if progress.done else Status(NOT_RUN)
+
+
+def _with_error(progress: Progress) -> str:
+    return f"{cells(progress)}: {progress.detail}" if progress.failed and progress.detail else cells(progress)

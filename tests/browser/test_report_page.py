@@ -1,0 +1,92 @@
+"""The report of the reference results in a headless Chromium: whole, self-contained, and readable on a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import page_checks
+import pytest
+from page_checks import WIDTHS, chromium, visit
+from playwright.sync_api import Browser
+
+from bench import published
+from bench.report.__main__ import main
+
+REFERENCE = Path(__file__).parents[2] / "results" / "reference"
+PAGES = ("index", *published.TITLES, "bench")
+PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one transparent pixel
+SOUND = f'<img src="{PIXEL}" alt="pixel"><table><tbody><tr><td>1</td><td></td></tr></tbody></table>'
+BROKEN = {
+    "broken image": '<img src="data:image/png;base64,AAAA" alt="scratch">',
+    "failed request": '<img src="gone.png" alt="gone">',
+    "empty table: of nothing": "<table><caption>of nothing</caption><thead><tr><th>a</th></tr></thead></table>",
+    "empty table: of blanks": "<table><caption>of blanks</caption><tbody><tr><td> </td></tr></tbody></table>",
+    "dead link: gone.csv": '<a href="gone.csv">csv</a>',
+    "dead link: #gone": '<a href="#gone">there</a>',
+    "dead link: https://example.invalid/": '<a href="https://example.invalid/">out</a>',
+    "request: https://example.invalid": '<img src="https://example.invalid/a.png" alt="away">',
+    "console: wrong": "<script>console.error('wrong')</script>",
+    "error: ": "<script>nowhere()</script>",
+    "px wide in a window of 360": '<div style="width: 700px">wide</div>',
+    "empty frame: hollow": '<iframe srcdoc="" title="hollow"></iframe>',
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the report; asks for the browser first, so that nothing is built in vain."""
+    out = tmp_path_factory.mktemp("report")
+    assert main(["--results", str(REFERENCE), "--out", str(out)]) == 0
+    return out
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_is_whole(page: str, width: int, site: Path, browser: Browser) -> None:
+    assert visit(browser, site / f"{page}.html", width) == []
+
+
+def test_there_are_no_other_pages_and_the_papers_show_what_was_run(site: Path) -> None:
+    """Without it, pages with nothing on them would pass."""
+    assert {path.stem for path in site.glob("*.html")} == set(PAGES)
+    for paper in (*published.TITLES, "bench"):
+        run = [folder for folder in (REFERENCE / paper).iterdir() if folder.is_dir()]
+        text = (site / f"{paper}.html").read_text(encoding="utf-8")
+        assert text.count("<caption>") + text.count("<img ") >= len(run)
+
+
+def test_the_reference_results_build_without_a_failure(site: Path) -> None:
+    listed = (site / "index.html").read_text(encoding="utf-8").partition('id="all"')[2]
+    assert 'class="badge measured"' in listed
+    assert 'class="badge failed"' not in listed
+
+
+def test_a_sound_page_has_no_problems(browser: Browser, tmp_path: Path) -> None:
+    assert visit(browser, write(tmp_path, SOUND), 360) == []
+
+
+@pytest.mark.parametrize(("problem", "body"), BROKEN.items(), ids=BROKEN)
+def test_what_is_wrong_with_a_page_is_found(problem: str, body: str, browser: Browser, tmp_path: Path) -> None:
+    found = visit(browser, write(tmp_path, SOUND + body), 360)
+    assert any(problem in sentence for sentence in found)
+
+
+@pytest.mark.parametrize(("ci", "outcome"), [("1", pytest.fail.Exception), ("", pytest.skip.Exception)])
+def test_without_a_browser_only_ci_fails(ci: str, outcome: type[BaseException], monkeypatch) -> None:
+    monkeypatch.setattr(page_checks.shutil, "which", lambda name: None)
+    monkeypatch.setenv("CI", ci)
+    with pytest.raises(outcome, match="install it"), chromium():
+        pass
+
+
+def write(folder: Path, body: str) -> Path:
+    path = folder / "page.html"
+    path.write_text(f"<!DOCTYPE html><html lang='en'><title>t</title><body>{body}</body></html>", encoding="utf-8")
+    return path

@@ -1,0 +1,40 @@
+"""`python -m bench.report` without an artifact, or for some of the files alone."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.report.__main__ import main
+
+
+@pytest.fixture
+def size_cells(cells):
+    """Results of a figure with a table of its numbers."""
+    cells.experiment = "opt_tree/fig6"
+    for size in (8, 32):
+        cells.add("opt_tree", params={"n": size, "delta": 0.2}, mal=2 + size / 100)
+    return cells
+
+
+@pytest.mark.parametrize(("only", "suffixes"), [("figures", {".png", ".pdf"}), ("tables", {".md", ".tex", ".csv"})])
+@pytest.mark.parametrize("artifact", [["opt_tree/fig6"], []], ids=["one", "all"])
+def test_only_some_files_are_written(artifact, only, suffixes, size_cells, capsys, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main([*artifact, "--results", str(size_cells.root), "--out", str(out), "--only", only]) == 0
+    written = [path for path in out.rglob("*") if path.is_file()]
+    assert {path.suffix for path in written} == suffixes
+    assert {str(path) for path in written} <= set(capsys.readouterr().out.splitlines())
+
+
+def test_results_that_are_nowhere_are_a_sentence(capsys, tmp_path: Path) -> None:
+    assert main(["--results", str(tmp_path / "resluts"), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.startswith(f"there is no folder {tmp_path / 'resluts'}; ")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("only", [[], ["--only", "tables"]])
+def test_a_folder_that_cannot_be_written_is_a_sentence(only, cells, capsys, tmp_path: Path) -> None:
+    cells.root.mkdir()
+    (tmp_path / "out").write_text("in the way")
+    assert main(["--results", str(cells.root), "--out", str(tmp_path / "out"), *only]) == 2
+    assert "cannot be written" in capsys.readouterr().err

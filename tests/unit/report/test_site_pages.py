@@ -1,0 +1,197 @@
+"""The pages: what they list, what they say of each artifact, and where their links lead."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure as Canvas
+
+from bench import published
+from bench.report import artifacts
+from bench.report.__main__ import main
+from bench.report.artifacts import ARTIFACTS, Artifact
+from bench.report.figures.style import Figure
+from bench.report.outputs import Html, NoResultsError
+from bench.report.tables import Table
+
+NASTY = '<script>alert("1")</script> & </style>'
+CASE = {"title": NASTY, "prompt": NASTY, "pieces": [["a", "draft"]], "mal": 2.0, "tokens_per_s": 1.0, "run_id": "ab"}
+
+
+class Page(HTMLParser):
+    """Text, tags with their attributes, and the states beside the links of the index."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path, self.tags, self.words = path, list[tuple[str, dict]](), list[str]()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1][0] != "style" and data.strip():
+            self.words.append(data.strip())
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+    def all(self, tag: str) -> list[dict]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture
+def registry(monkeypatch) -> dict[str, Artifact]:
+    """A registry to fill, in place of the real one."""
+    found: dict[str, Artifact] = {}
+    monkeypatch.setattr(artifacts, "ARTIFACTS", found)
+    return found
+
+
+def add(registry, name: str, *outputs, error: Exception | None = None) -> None:
+    def build(_) -> list:
+        if error:
+            raise error
+        return list(outputs)
+
+    registry[name] = Artifact(build, lambda folder, pair: None)
+
+
+def report(tmp_path: Path, capsys, *more: str) -> tuple[Path, str, str]:
+    (tmp_path / "results").mkdir(exist_ok=True)
+    out = tmp_path / "out"
+    assert main(("--results", str(tmp_path / "results"), "--out", str(out), *more)) == 0
+    return out, *capsys.readouterr()
+
+
+def statuses(out: Path) -> dict[str, str]:
+    """Artifact by its link in the index, and what is said between it and the next one."""
+    text = (out / "index.html").read_text(encoding="utf-8")
+    items = text.partition('id="all"')[2].split('class="name" href="')[1:]
+    return {item.partition('"')[0]: item for item in items}
+
+
+def test_an_empty_folder_gives_all_pages_and_lists_every_artifact(tmp_path: Path, capsys) -> None:
+    out, said, err = report(tmp_path, capsys)
+    listed = published.artifacts()
+    papers = {f"{paper}.html" for paper in (*published.TITLES, "bench")}
+    assert {path.name for path in out.iterdir()} == {"index.html", *papers}
+    found = statuses(out)
+    expected = {f"{row.paper}.html#{row.artifact}" for row in listed.itertuples()}
+    expected |= {f"{name.partition('/')[0]}.html#{name.partition('/')[2]}" for name in ARTIFACTS if "/" in name}
+    assert set(found) == expected | {"bench.html#smoke"}
+    for row in listed.itertuples():
+        item = found[f"{row.paper}.html#{row.artifact}"]
+        assert ("nothing to measure" in item) == bool(row.absent)
+        assert ("not run" in item) != bool(row.absent)
+    left_out = int((listed["absent"] != "").sum())
+    assert said.splitlines()[0] == f"{len(found) - left_out} not run, {left_out} nothing to measure"
+    assert "Traceback" not in err
+
+
+def test_what_cannot_be_built_is_listed_and_stops_no_other(registry, tmp_path: Path, capsys) -> None:
+    add(registry, "sequoia/table1", error=ZeroDivisionError("by nothing"))
+    add(registry, "sequoia/table2", error=ValueError("the rows are of another time"))
+    add(registry, "sequoia/table3", error=NoResultsError("none"))
+    add(registry, "sequoia/table4", Table("table4", "T", pd.DataFrame({"MAL": ["2.5"]})))
+    out, said, err = report(tmp_path, capsys)
+    found = statuses(out)
+    assert "ZeroDivisionError: by nothing" in found["sequoia.html#table1"]
+    assert "the rows are of another time" in found["sequoia.html#table2"]
+    assert "not run" in found["sequoia.html#table3"]
+    assert "measured" in found["sequoia.html#table4"]
+    assert said.startswith("1 measured, 2 failed, 1 not run, ")
+    assert "sequoia/table1 could not be built" in err
+    assert "raise error\nZeroDivisionError: by nothing" in err
+    assert (out / "sequoia" / "table4.csv").exists()
+
+
+def test_an_empty_figure_or_table_counts_as_failed_and_is_not_shown(registry, tmp_path: Path, capsys) -> None:
+    canvas = Canvas()
+    canvas.add_subplot().set_title("nothing here")
+    add(registry, "gsd/fig3", Figure("fig3", "F", canvas, ()))
+    add(registry, "gsd/table1", Table("table1", "T", pd.DataFrame({"MAL": []})))
+    out, said, _ = report(tmp_path, capsys)
+    assert said.startswith("2 failed, ")
+    assert "nothing is shown in fig3" in statuses(out)["gsd.html#fig3"]
+    assert "nothing is shown in table1" in statuses(out)["gsd.html#table1"]
+    page = Page(out / "gsd.html")
+    assert not page.all("img")
+    assert not page.all("table")
+
+
+def test_everything_is_escaped(registry, tmp_path: Path, capsys) -> None:
+    frame = pd.DataFrame({NASTY: [NASTY], "verdict": [NASTY], "MAL": [f"2.5 [1, 2] {NASTY}"]})
+    legend = {NASTY: NASTY, "MAL": NASTY}
+    add(registry, "gsd/table1", Table("table1", NASTY, frame, (NASTY,), legend, (NASTY,)))
+    add(registry, "gsd/fig6", Html("fig6", f"<!DOCTYPE html><title>t</title>{NASTY}"))
+    add(registry, "gsd/table2", error=ValueError(NASTY))
+    out, _, _ = report(tmp_path, capsys)
+    for path in out.glob("*.html"):
+        page = Page(path)
+        assert not page.all("script")
+        assert path.read_text(encoding="utf-8").count("</style>") == 1
+    page = Page(out / "gsd.html")
+    (frame,) = page.all("iframe")
+    assert frame["srcdoc"] == f"<!DOCTYPE html><title>t</title>{NASTY}"
+    assert "sandbox" in frame
+    assert page.text.count(NASTY) >= 6
+
+
+def test_a_table_is_one_of_html_with_scopes_caption_and_meanings(registry, tmp_path: Path, capsys) -> None:
+    frame = pd.DataFrame({"Method": ["OPT-Tree"], "MAL": ["2.58 [2.51, 2.66] *"], "verdict MAL": ["order holds"]})
+    add(registry, "opt_tree/table1", Table("table1", "Of MAL", frame, ("A note.",), {"MAL": "tokens a step"}))
+    out, _, _ = report(tmp_path, capsys)
+    page = Page(out / "opt_tree.html")
+    assert [attributes["scope"] for attributes in page.all("th")] == ["col", "col", "col", "row"]
+    assert page.all("abbr") == [{"title": "tokens a step"}]
+    assert len(page.all("caption")) == 1
+    assert "2.58 [2.51, 2.66] *" in page.text
+    assert "A note." in page.text
+    assert "MAL tokens a step" in page.text  # the legend, visible without a mouse
+    assert {"class": "verdict fair"} in page.all("span")
+
+
+def test_results_lead_to_their_files_folders_and_provenance(table1_cells, tmp_path: Path, capsys) -> None:
+    (table1_cells.root / "opt_tree" / "fig10").mkdir()
+    (table1_cells.root / "opt_tree" / "fig10" / "case_study.json").write_text(json.dumps(CASE), encoding="utf-8")
+    out, said, _ = report(tmp_path, capsys)
+    assert said.startswith("2 measured, ")
+    page = Page(out / "opt_tree.html")
+    links = [link["href"].partition("#") for link in page.all("a")]
+    targets = [(out / unquote(href)).resolve() for href, _, _ in links if href]
+    assert all(target.exists() for target in targets)
+    folder = table1_cells.root / "opt_tree" / "table1"
+    assert {folder / table for table in ("runs", "prompts", "steps")} <= set(targets)
+    assert {out / "opt_tree" / f"table1.{suffix}" for suffix in ("md", "tex", "csv")} <= set(targets)
+    assert {out / "opt_tree" / f"fig10.{suffix}" for suffix in ("html", "png", "pdf")} <= set(targets)
+    runs = table1_cells.load().runs
+    assert all(run in page.text for run in runs["run_id"])
+    assert "Test CPU" in page.text
+    (image,) = page.all("img")
+    assert image["src"].startswith("data:image/png;base64,")
+    assert image["alt"] == f"OPT-Tree Figure 10: {NASTY}"
+    index = Page(out / "index.html").text
+    assert all(words in index for words in ("Test CPU", "torch 2", "2026-01-01", "6 cells"))
+
+
+def test_a_pair_without_results_is_not_run(table1_cells, tmp_path: Path, capsys) -> None:
+    out, _, _ = report(tmp_path, capsys, "--pair", "llama")
+    assert "PAIR=llama" in (out / "opt_tree.html").read_text(encoding="utf-8")
+    assert "Test CPU" not in Page(out / "index.html").text
+
+
+def test_headings_go_down_in_order(table1_cells, tmp_path: Path, capsys) -> None:
+    out, _, _ = report(tmp_path, capsys)
+    for path in out.glob("*.html"):
+        page = Page(path)
+        levels = [int(tag[1]) for tag, _ in page.tags if tag in ("h1", "h2", "h3", "h4")]
+        assert levels.count(1) == 1
+        assert all(after <= before + 1 for before, after in zip([0, *levels], levels, strict=False))
+        assert page.all("html") == [{"lang": "en"}]
+        ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+        assert len(ids) == len(set(ids))

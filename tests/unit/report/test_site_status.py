@@ -1,0 +1,58 @@
+"""The status of an artifact, and the verdicts of its tables."""
+
+import pandas as pd
+import pytest
+
+from bench.progress import Progress
+from bench.report.site import status, verdicts
+from bench.report.site.status import FAILED, NOTHING, NOT_RUN, PARTLY, MEASURED, RUNNING, Attempt, Status
+from bench.report.tables import ABSENT, Table
+
+BUILT, NOTHING = Attempt(), Attempt(missing="there are none")
+
+
+def counts(done: int = 0, failed: int = 0, running: int = 0, planned: int | None = None, detail: str = "") -> Progress:
+    return Progress(planned=planned, done=done, failed=failed, running=running, detail=detail)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "progress", "absent", "expected"),
+    [
+        (BUILT, counts(8, planned=8), "", Status(MEASURED, "8 of 8 cells")),
+        (BUILT, counts(1), "", Status(MEASURED, "1 cell")),
+        (BUILT, counts(), "", Status(MEASURED)),
+        (BUILT, counts(3, planned=8), "", Status(PARTLY, "3 of 8 cells")),
+        (BUILT, counts(3, 1, planned=8, detail="no memory"), "", Status(PARTLY, "3 of 8 cells, 1 failed: no memory")),
+        (BUILT, counts(3, running=2, planned=8), "", Status(RUNNING, "3 of 8 cells, 2 running")),
+        (BUILT, counts(8, planned=8), "a drawing", Status(MEASURED, "8 of 8 cells")),
+        (Attempt(failure="no such column"), counts(8, planned=8), "", Status(FAILED, "no such column")),
+        (Attempt(empty=("fig1",)), counts(8, planned=8), "", Status(FAILED, "nothing is shown in fig1")),
+        (NOTHING, counts(planned=8), "", Status(NOT_RUN)),
+        (NOTHING, counts(), "", Status(NOT_RUN)),
+        (NOTHING, counts(running=1, planned=8), "", Status(RUNNING, "0 of 8 cells, 1 running")),
+        (NOTHING, counts(0, 2, planned=2, detail="oom"), "", Status(FAILED, "0 of 2 cells, 2 failed: oom")),
+        (NOTHING, counts(2, planned=3), "", Status(PARTLY, "2 of 3 cells; there are none")),
+        (NOTHING, counts(), "a drawing", Status(NOTHING, "a drawing")),
+    ],
+)
+def test_a_status_follows_from_what_was_built_run_and_left_out(attempt, progress, absent, expected) -> None:
+    assert status.judge(attempt, progress, absent) == expected
+
+
+def table(**columns: list[str]) -> Table:
+    return Table("t", "T", pd.DataFrame(columns))
+
+
+def test_verdicts_are_counted_without_their_reasons_in_the_order_of_the_rule() -> None:
+    first = table(**{"verdict MAL": ["not comparable: other models", "matches", "not run"], "MAL": ["differs"] * 3})
+    second = table(Verdict=["not comparable: no interval", "order holds", ABSENT])
+    counted = verdicts.count([first, second])
+    assert list(counted.items()) == [("matches", 1), ("order holds", 1), ("not comparable", 2), ("not run", 1)]
+
+
+def test_a_verdict_that_the_rule_does_not_have_is_counted_under_its_own_words() -> None:
+    assert verdicts.count([table(verdict=["undecided", "differs"])]) == {"differs": 1, "undecided": 1}
+
+
+def test_tables_without_verdicts_have_no_counts() -> None:
+    assert verdicts.count([table(MAL=["2.5"])]) == {}
