@@ -5,10 +5,10 @@ import pytest
 
 from bench.progress import Progress
 from bench.report.site import status, verdicts
-from bench.report.site.status import FAILED, NOTHING, NOT_RUN, PARTLY, MEASURED, RUNNING, Attempt, Status
+from bench.report.site.status import FAILED, MEASURED, NOT_RUN, NOTHING, PARTLY, RUNNING, Attempt, Status
 from bench.report.tables import ABSENT, Table
 
-BUILT, NOTHING = Attempt(), Attempt(missing="there are none")
+BUILT, UNBUILT = Attempt(), Attempt(missing="there are none")
 
 
 def counts(done: int = 0, failed: int = 0, running: int = 0, planned: int | None = None, detail: str = "") -> Progress:
@@ -27,12 +27,12 @@ def counts(done: int = 0, failed: int = 0, running: int = 0, planned: int | None
         (BUILT, counts(8, planned=8), "a drawing", Status(MEASURED, "8 of 8 cells")),
         (Attempt(failure="no such column"), counts(8, planned=8), "", Status(FAILED, "no such column")),
         (Attempt(empty=("fig1",)), counts(8, planned=8), "", Status(FAILED, "nothing is shown in fig1")),
-        (NOTHING, counts(planned=8), "", Status(NOT_RUN)),
-        (NOTHING, counts(), "", Status(NOT_RUN)),
-        (NOTHING, counts(running=1, planned=8), "", Status(RUNNING, "0 of 8 cells, 1 running")),
-        (NOTHING, counts(0, 2, planned=2, detail="oom"), "", Status(FAILED, "0 of 2 cells, 2 failed: oom")),
-        (NOTHING, counts(2, planned=3), "", Status(PARTLY, "2 of 3 cells; there are none")),
-        (NOTHING, counts(), "a drawing", Status(NOTHING, "a drawing")),
+        (UNBUILT, counts(planned=8), "", Status(NOT_RUN)),
+        (UNBUILT, counts(), "", Status(NOT_RUN)),
+        (UNBUILT, counts(running=1, planned=8), "", Status(RUNNING, "0 of 8 cells, 1 running")),
+        (UNBUILT, counts(0, 2, planned=2, detail="oom"), "", Status(FAILED, "0 of 2 cells, 2 failed: oom")),
+        (UNBUILT, counts(2, planned=3), "", Status(PARTLY, "2 of 3 cells; there are none")),
+        (UNBUILT, counts(), "a drawing", Status(NOTHING, "a drawing")),
     ],
 )
 def test_a_status_follows_from_what_was_built_run_and_left_out(attempt, progress, absent, expected) -> None:
