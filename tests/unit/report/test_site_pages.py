@@ -152,7 +152,8 @@ def test_a_table_is_one_of_html_with_scopes_caption_and_meanings(registry, tmp_p
     assert len(page.all("caption")) == 1
     assert "2.58 [2.51, 2.66] *" in page.text
     assert "A note." in page.text
-    assert "MAL tokens a step" in page.text  # the legend, visible without a mouse
+    header = "MAL (new tokens/step, bonus counted)"
+    assert f"{header} tokens a step" in page.text  # the legend, visible without a mouse
     assert {"class": "verdict fair"} in page.all("span")
 
 
