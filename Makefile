@@ -5,7 +5,6 @@ VENV := .venv
 BIN := $(VENV)/bin
 PAIR ?= tiny
 RESULTS ?= results
-NOTEBOOK_RESULTS ?= results/reference
 SHELL := /bin/bash
 export HF_HUB_DISABLE_PROGRESS_BARS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
@@ -59,8 +58,8 @@ report: setup  ## all results as pages, results/report/index.html; or one artifa
 figures: setup  ## the figures alone, PNG and PDF, of all results or of TABLE
 	$(REPORT) --only figures $(TABLE)
 
-notebooks: setup  ## run all notebooks on NOTEBOOK_RESULTS (results/reference); executed copies go to results/notebooks
-	$(BIN)/python -m bench.notebooks --results $(NOTEBOOK_RESULTS) --out $(RESULTS)/notebooks
+notebooks: setup  ## run the notebooks on results/reference, or SPECDEC_RESULTS=folder; they go to results/notebooks
+	$(BIN)/python -m bench.notebooks --out $(RESULTS)/notebooks $(ARGS)
 
 compare: setup  ## paired difference of two runs or result folders: A=results/before B=results
 	@test -n "$(A)" -a -n "$(B)" || { echo "A or B is missing: make compare A=results/before B=results"; exit 2; }

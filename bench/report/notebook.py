@@ -44,10 +44,10 @@ def results_folder() -> Path:
 
 
 def show(artifact: str, pair: str | None = None) -> None:
-    """Display an artifact's tables, figures and pages; a sentence where it was not run or is not reproduced."""
+    """Display an artifact's tables, figures and pages; a sentence where it was not run or cannot be."""
     paper, _, name = artifact.partition("/")
     if artifact not in ARTIFACTS and (why := _absent(paper, name)):
-        return _say(f"`{artifact}` is not reproduced: {why}")
+        return _say(f"`{artifact}` is not measured: {why}")
     try:
         outputs = build(artifact, results_folder(), pair)
     except NoResultsError:
@@ -86,7 +86,7 @@ def results(experiment: str, pair: str | None = None, dataset: str | None = None
 def _state(folder: Path, row: Any) -> str:
     """What there is of an artifact, in words."""
     if row.absent:
-        return f"not reproduced: {row.absent}"
+        return f"not measured: {row.absent}"
     artifact = f"{row.paper}/{row.artifact}"
     try:
         ARTIFACTS[artifact].read(folder / artifact, None)

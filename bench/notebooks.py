@@ -1,0 +1,112 @@
+"""`python -m bench.notebooks`: run the notebooks top to bottom on a results folder and write them with their outputs.
+
+With nbconvert installed (`pip install nbconvert`) each is written as a page of HTML too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import zmq
+from ipykernel.kernelspec import get_kernel_dict
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+from bench.report.notebook import REFERENCE, VARIABLE
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+TIMEOUT_S = 300
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_QUIET = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "PYTHONWARNINGS": "ignore:IProgress not found",  # progress bars of notebooks, which need another package
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+class OwnKernel(AsyncKernelManager):
+    """Kernels of this very interpreter, whichever Jupyter knows as `python3`; encrypted where that can be had."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        if self.has_trait("transport_encryption") and zmq.has("curve"):
+            self.transport_encryption = "auto"
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        """What `python -m ipykernel install` would write."""
+        return KernelSpec(**get_kernel_dict())
+
+
+def execute(path: Path, results: Path) -> Any:
+    """The notebook with its outputs, run in its own folder on a folder of results; it stops at the first error.
+
+    CellExecutionError says which cell failed and how, CellTimeoutError which took longer than five minutes.
+    """
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=TIMEOUT_S,
+        kernel_manager_class=OwnKernel,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
+    client.execute(env={**_QUIET, **os.environ, VARIABLE: str(results.resolve())})
+    return notebook
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run and write all, or those that are named; 0, or 1 with a line on stderr for each that failed."""
+    options = _parser().parse_args(arguments)
+    paths = [FOLDER / f"{name}.ipynb" for name in options.names] or sorted(FOLDER.glob("*.ipynb"))
+    strangers = [path.stem for path in paths if not path.exists()]
+    if strangers or not options.results.is_dir():
+        what = f"no notebook {strangers[0]!r} in {FOLDER}" if strangers else f"no folder {options.results}"
+        print(f"there is {what}", file=sys.stderr)
+        return 2
+    options.out.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for path in paths:
+        try:
+            written = _write(execute(path, options.results), options.out / path.name)
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            failed += 1
+            print(f"{path.name} failed: {_COLOURS.sub('', str(error))}", file=sys.stderr)
+            continue
+        print("\n".join(map(str, written)), flush=True)
+    return min(failed, 1)
+
+
+def _write(notebook: Any, path: Path) -> list[Path]:
+    nbformat.write(notebook, path)
+    if find_spec("nbconvert") is None:
+        return [path]
+    exporter = import_module("nbconvert").HTMLExporter()
+    page = path.with_suffix(".html")
+    page.write_text(exporter.from_notebook_node(notebook)[0], encoding="utf-8")
+    return [path, page]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench.notebooks", description=__doc__)
+    parser.add_argument("names", nargs="*", help="such as opt_tree (default: all)")
+    shown = Path(os.environ.get(VARIABLE) or FOLDER.parent / REFERENCE)
+    parser.add_argument("--results", type=Path, default=shown, help="what they show (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results/notebooks"), help="where to write (default: %(default)s)"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Every notebook runs top to bottom on the committed results, shows what it says, and holds no logic and no outputs."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from bench import published
+from bench.notebooks import FOLDER, execute
+
+REFERENCE = FOLDER.parent / "results" / "reference"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+PAPERS = [path for path in NOTEBOOKS if path.stem != "tour"]
+PLAIN = (ast.Import, ast.ImportFrom, ast.Assign, ast.Expr)
+LOGIC = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.Await, ast.NamedExpr)
+
+of_each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+@cache
+def executed(path: Path) -> Any:
+    return execute(path, REFERENCE)
+
+
+def cells(notebook: Any, kind: str) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == kind]
+
+
+def kinds(notebook: Any) -> list[str]:
+    """Mime types of everything that is displayed."""
+    outputs = [output for cell in cells(notebook, "code") for output in cell.outputs]
+    return [mime for output in outputs for mime in output.get("data", {})]
+
+
+def test_there_is_a_notebook_per_paper_and_a_tour() -> None:
+    assert {path.stem for path in NOTEBOOKS} == {*published.papers(), "tour"}
+
+
+@of_each
+def test_runs_top_to_bottom_in_silence(path: Path) -> None:
+    outputs = [output for cell in cells(executed(path), "code") for output in cell.outputs]
+    assert [output.text for output in outputs if output.get("name") == "stderr"] == []
+    assert all(cell.execution_count for cell in cells(executed(path), "code"))
+    assert {"image/png", "text/html"} <= {*kinds(executed(path))}
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
+def test_a_paper_shows_every_artifact_that_is_in_the_results(path: Path) -> None:
+    source = "\n".join(cell.source for cell in cells(nbformat.read(path, as_version=4), "code"))
+    there = {folder.name for folder in (REFERENCE / path.stem).iterdir()}
+    assert [name for name in sorted(there) if f'show("{path.stem}/{name}")' not in source] == []
+    assert "text/markdown" not in kinds(executed(path)), "a cell says that something was not run"
+
+
+@of_each
+def test_is_stripped(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
+    assert notebook.metadata.kernelspec.name == "python3"
+    for cell in cells(notebook, "code"):
+        assert cell.outputs == []
+        assert cell.execution_count is None
+        assert cell.metadata == {}
+    assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
+
+
+@of_each
+def test_holds_no_logic(path: Path) -> None:
+    for cell in cells(nbformat.read(path, as_version=4), "code"):
+        tree = ast.parse(cell.source)
+        assert all(isinstance(statement, PLAIN) for statement in tree.body), cell.source
+        assert not [node for node in ast.walk(tree) if isinstance(node, LOGIC)], cell.source
+
+
+@of_each
+def test_begins_with_its_title_and_states_no_measured_number(path: Path) -> None:
+    words = [cell.source for cell in cells(nbformat.read(path, as_version=4), "markdown")]
+    assert words[0].startswith("# ")
+    prose = re.sub(r"```.*?```|`[^`]*`", "", "\n".join(words), flags=re.DOTALL)
+    assert re.findall(r".*\d\.\d.*", prose) == [], "what was measured or printed belongs into outputs"

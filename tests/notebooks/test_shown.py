@@ -1,0 +1,161 @@
+"""What notebooks call: numbers as the CSVs have them, tables as HTML, sentences for what is not there."""
+
+import base64
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from bench import published
+from bench.report import notebook
+from bench.report.case_study import FILE
+from bench.report.printed import printed
+from bench.report.table_html import table_html
+from bench.report.tables import ABSENT, Table
+
+EVERY = [(paper, name) for paper in published.papers() for name in published.load(paper)["artifact"].unique()]
+SETTING = ("target", "draft", "dataset", "temperature", "method", "params", "hardware", "remarks")
+
+
+class Cells(HTMLParser):
+    """The texts of all cells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._inside = False
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self._inside = tag in ("td", "th")
+        self.texts += [""] * self._inside
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = self._inside and tag not in ("td", "th")
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.texts[-1] += data
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is displayed, as mime bundles or objects."""
+    calls: list[Any] = []
+    monkeypatch.setattr("IPython.display.display", lambda given, **_: calls.append(given))
+    return calls
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(notebook.VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("paper", "artifact"), EVERY, ids="/".join)
+def test_every_printed_number_is_in_its_table_once(paper: str, artifact: str) -> None:
+    table = printed(paper, artifact).frame
+    cells = [text for name in table if name not in SETTING for text in table[name] if text != ABSENT]
+    values = Counter(float(value) for text in cells for value in text.split(" / "))
+    assert values == Counter(
+        float(f"{value:g}") for value in published.load(paper).query("artifact == @artifact").value
+    )
+
+
+def test_a_printed_number_stands_beside_its_setting_and_remarks() -> None:
+    table = printed("opt_tree", "table1", target="llama2_7b")
+    row = table.frame[(table.frame["draft"] == "llama_1b") & (table.frame["method"] == "opt_tree")].iloc[0]
+    source = published.find("opt_tree", "table1", target="llama2_7b", draft="llama_1b", method="opt_tree")
+    assert float(row["mal (tokens)"]) == source.set_index("metric")["value"]["mal"]
+    remarks = {note.split(": ", 1)[0]: note.split(": ", 1)[1] for note in table.notes}
+    assert {remarks[number] for number in row["remarks"].split(", ")} == {
+        f"{remark}." for note in source["notes"] for remark in note.split("; ")
+    }
+    assert "target llama2_7b" in table.title
+
+
+def test_what_all_rows_share_of_their_params_stands_in_the_title() -> None:
+    table = printed("gsd", "table1", target="llama2_70b")
+    assert "verify=deterministic" in table.title
+    assert not table.frame["params"].str.contains("verify").any()
+
+
+def test_unknown_numbers_are_refused_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"'table99' of opt_tree.*table1"):
+        printed("opt_tree", "table99")
+    with pytest.raises(ValueError, match="method=nothing"):
+        printed("opt_tree", "table1", method="nothing")
+
+
+def test_html_has_every_cell_and_escapes_it() -> None:
+    frame = pd.DataFrame({"Target": ["a", "a"], "x": ["<b>", "1 [0, 2]"], "y": ["&", "z" * 60]})
+    text = table_html(Table("t", "A < B", frame, ("note <i>",), {"x": "its < meaning"}, ("r1", "r1")))
+    parser = Cells()
+    parser.feed(text)
+    assert parser.texts == ["x", "y", "<b>", "&", "1 [0, 2]", "z" * 60]
+    assert "In all rows: Target a." in text
+    assert "A &lt; B" in text
+    assert "note &lt;i&gt;" in text
+    assert "its &lt; meaning" in text
+    assert text.count("r1") == 1
+
+
+def test_details_are_folded_and_others_are_not() -> None:
+    frame = pd.DataFrame({"x": ["1"]})
+    assert table_html(Table("t_details", "T", frame)).startswith("<details><summary>T</summary>")
+    assert "<details>" not in table_html(Table("t", "T", frame))
+
+
+def test_what_was_not_run_is_a_sentence_with_its_command(shown: list[Any], nowhere: Path) -> None:
+    notebook.show("sequoia/table4", pair="llama2_7b_jf68m")
+    assert len(shown) == 1
+    assert "make reproduce TABLE=sequoia/table4 PAIR=llama2_7b_jf68m" in shown[0].data
+
+
+def test_what_is_not_reproduced_says_why(shown: list[Any], nowhere: Path) -> None:
+    every = published.artifacts()
+    absent = every[every["absent"] != ""].iloc[0]
+    notebook.show(f"{absent.paper}/{absent.artifact}")
+    assert absent.absent in shown[0].data
+
+
+def test_a_misspelt_artifact_is_told_its_nearest_names(nowhere: Path) -> None:
+    with pytest.raises(KeyError, match="opt_tree/table1"):
+        notebook.show("opt_tre/table1")
+
+
+def test_pages_are_framed_and_figures_are_images(shown: list[Any], nowhere: Path) -> None:
+    folder = nowhere / "opt_tree" / "fig10"
+    folder.mkdir(parents=True)
+    study = '{"title": "T", "prompt": "P", "pieces": [["a&b", "draft"]], "mal": 2.0, "tokens_per_s": 3.0}'
+    (folder / FILE).write_text(study)
+    notebook.show("opt_tree/fig10")
+    page, image = shown
+    assert re.search(r'<iframe srcdoc="[^"]*a&amp;amp;b', page["text/html"])
+    assert base64.b64decode(image["image/png"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("paper", published.papers())
+def test_the_list_has_every_artifact_and_says_what_is_there(paper: str, shown: list[Any], nowhere: Path) -> None:
+    notebook.available(paper)
+    parser = Cells()
+    parser.feed(shown[0]["text/html"])
+    every = published.artifacts().query("paper == @paper")
+    assert parser.texts[4::4] == list(every["artifact"])
+    assert parser.texts[7::4] == [f"not measured: {why}" if why else "not run" for why in every["absent"]]
+
+
+def test_a_relative_folder_is_found_from_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    monkeypatch.setenv(notebook.VARIABLE, "mine")
+    assert notebook.results_folder() == tmp_path / "mine"
+    monkeypatch.setenv(notebook.VARIABLE, "elsewhere")
+    with pytest.raises(ValueError, match="elsewhere"):
+        notebook.results_folder()
+    monkeypatch.delenv(notebook.VARIABLE)
+    assert notebook.results_folder().samefile(Path(notebook.__file__).parents[2] / "results" / "reference")
