@@ -9,8 +9,10 @@ SHELL := /bin/bash
 export HF_HUB_DISABLE_PROGRESS_BARS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-# answers of embedded pairs end after 64 tokens where all artifacts are run, since they have learnt texts of 256
-reproduce-all: MAX_NEW_TOKENS := $(or $(MAX_NEW_TOKENS),$(if $(filter tiny%,$(PAIR)),64))
+# answers of embedded pairs end after 64 tokens where artifacts are run, since they have learnt texts of 256; so does the
+# plan of all of them on such a pair
+reproduce reproduce-all $(if $(EXPERIMENT)$(filter file,$(origin PAIR)),,plan): \
+	MAX_NEW_TOKENS := $(or $(MAX_NEW_TOKENS),$(if $(filter tiny%,$(PAIR)),64))
 
 OVERRIDES = pair=$(PAIR) results_dir=$(RESULTS) $(if $(DATA_DIR),data_dir=$(DATA_DIR)) $(if $(LIMIT),limit=$(LIMIT)) \
 	$(if $(MAX_NEW_TOKENS),decoding.max_new_tokens=$(MAX_NEW_TOKENS)) $(ARGS)

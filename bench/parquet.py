@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,16 @@ def write_rows(path: Path, row_type: type, rows: Sequence[Any]) -> None:
     _write(path, pa.Table.from_arrays(columns, schema=fields))
 
 
-def copy_rows(source: Path, path: Path, changed: Mapping[str, str] | None = None) -> None:
-    """Copy a file of rows, with other values in the columns that `changed` names."""
-    table = pq.ParquetFile(source).read()
+def read_table(path: Path, row_type: type) -> pa.Table | None:
+    """A file's rows as they are; None with a warning if it cannot be used."""
+    return _read_file(path, schema(row_type))
+
+
+def write_table(path: Path, table: pa.Table, changed: Mapping[str, str] | None = None) -> None:
+    """Write such rows into an existing folder, with other values in the columns of text that `changed` names."""
     for name, value in (changed or {}).items():
         place = table.schema.get_field_index(name)
         table = table.set_column(place, table.schema.field(name), pa.array([value] * len(table), pa.string()))
-    path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, table)
 
 
@@ -65,6 +69,32 @@ def read_rows(paths: Iterable[Path], row_type: type) -> pd.DataFrame:
     plain = {field.name: field.type.to_pandas_dtype() for field in expected if field.type in nullable}
     plain = {name: dtype for name, dtype in plain.items() if not expected.field(name).nullable}
     return pa.concat_tables([expected.empty_table(), *tables]).to_pandas(types_mapper=nullable.get).astype(plain)
+
+
+def has_footer(path: Path) -> bool:
+    """Whether a file is there and ends as a parquet file does, which one that was cut off does not."""
+    try:
+        with pq.ParquetFile(path):
+            return True
+    except (OSError, ValueError, pa.ArrowException):
+        return False
+
+
+@contextlib.contextmanager
+def warned_once() -> Iterator[None]:
+    """Show each warning once. Python forgets what it has shown whenever a library changes the filters."""
+    show, shown = warnings.showwarning, set[str]()
+
+    def once(message: Warning | str, *rest: Any, **more: Any) -> None:
+        if str(message) not in shown:
+            shown.add(str(message))
+            show(message, *rest, **more)
+
+    warnings.showwarning = once
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
 
 
 def _write(path: Path, table: pa.Table) -> None:

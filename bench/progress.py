@@ -2,13 +2,15 @@
 
 A plan is written before anything runs (`Planned`, `<results>/<artifact>/plan.json`): the config of every cell, with
 `ANY` for what is measured first, and how many other measurements there are. A cell is done if a row says `ok` whose
-config is the planned one; it is running while its lock is held on this machine.
+config is the planned one and whose files are there; it is running while its lock is held on this machine. One that was
+interrupted is missing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import pandas as pd
 from bench.identity import identity
 from bench.locks import held
 from bench.parquet import replace_text
+from bench.records import TABLES
 from bench.store import Store
 
 ANY = "*"
@@ -28,6 +31,10 @@ SWEEP = "sweep"
 DONE, RUNNING, FAILED, PARTLY, MISSING = STATES = ("done", "running", "failed", "partly", "missing")
 
 
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What text that is not ours raises on its way to values."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """What an artifact will run: overrides of its experiment, its cells' configs, measurements by table."""
@@ -35,9 +42,11 @@ class Planned:
     overrides: tuple[str, ...]
     pairs: tuple[str, ...]
     cells: tuple[Mapping[str, Any], ...] = ()
+    """Of each the name of its `pair` and its `config`, which has no names."""
     tables: tuple[str, ...] = ()
     """What its cells record beside the usual rows."""
-    measures: Mapping[str, int] = field(default_factory=dict)
+    measures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Of each table how many by pair, "" for what belongs to none."""
     case_study: bool = False
 
     def write(self, folder: Path) -> None:
@@ -90,50 +99,83 @@ def read_plan(folder: Path) -> Planned | None:
     try:
         plain = json.loads((folder / FILE).read_text(encoding="utf-8"))
         return Planned(
-            overrides=tuple(plain["overrides"]),
-            pairs=tuple(plain["pairs"]),
-            cells=tuple(plain["cells"]),
-            tables=tuple(plain["tables"]),
-            case_study=plain["case_study"],
-            measures=plain["measures"],
+            overrides=tuple(map(str, plain["overrides"])),
+            pairs=tuple(map(str, plain["pairs"])),
+            cells=tuple({"pair": str(cell["pair"]), "config": dict(cell["config"])} for cell in plain["cells"]),
+            tables=tuple(map(_known, plain["tables"])),
+            case_study=bool(plain["case_study"]),
+            measures={
+                _known(table): {pair: operator.index(count) for pair, count in counts.items()}
+                for table, counts in plain["measures"].items()
+            },
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, *_UNREADABLE):
         return None
 
 
-def read(root: Path, artifact: str) -> Progress:
-    """The progress of an artifact; without a plan all rows count that are there."""
+def read(root: Path, artifact: str, pair: str | None = None) -> Progress:
+    """The progress of an artifact, of one pair if asked; without a plan of it all rows count that are there."""
     store, plan = Store(root, artifact), read_plan(root / artifact)
-    runs = store.read("runs")
-    if plan is None:
+    if plan is None or pair not in (None, *plan.pairs):
+        runs = _ended(store, pair)
         ok = runs["status"] == "ok"
         return _counted(store, None, int(ok.sum()), runs[~ok])
-    found = _by_identity(runs)
-    rows = [row for cell in plan.cells if (row := _row_of(cell, found)) is not None]
-    whole = [row for row in rows if all(store.has(table, row["run_id"]) for table in plan.tables)]
-    ended = pd.DataFrame(whole, columns=runs.columns)
+    runs = _ended(store, pair, plan.tables)
+    found, cells = _by_identity(runs), [cell for cell in plan.cells if pair in (None, cell["pair"])]
+    rows = [row for cell in cells if (row := _row_of(cell["config"], found)) is not None]
+    ended = pd.DataFrame(rows, columns=runs.columns)
     ok = ended["status"] == "ok"
-    measured = sum(min(count, _measured(store, table, plan.pairs)) for table, count in plan.measures.items())
-    planned = len(plan.cells) + sum(plan.measures.values())
+    counts = [(table, name, count) for table, by_pair in plan.measures.items() for name, count in by_pair.items()]
+    counts = [one for one in counts if pair in (None, one[1]) or not one[1]]
+    measured = sum(min(count, _measured(store, table, name)) for table, name, count in counts)
+    planned = len(cells) + sum(count for *_, count in counts)
     return _counted(store, planned, int(ok.sum()) + measured, ended[~ok])
+
+
+def planned_runs(folder: Path) -> set[str]:
+    """The runs in an artifact's folder that its plan asks for; none without a plan."""
+    if (plan := read_plan(folder)) is None:
+        return set()
+    found = _by_identity(Store(folder.parent, folder.name).read("runs"))
+    return {row["run_id"] for config, row in found if any(_same(cell["config"], config) for cell in plan.cells)}
+
+
+def _known(table: str) -> str:
+    if table not in TABLES:
+        raise ValueError(f"there is no table {table}")
+    return table
+
+
+def _ended(store: Store, pair: str | None, tables: Iterable[str] = ()) -> pd.DataFrame:
+    """The `runs` rows of cells that failed, or ended well and have their other rows too."""
+    runs = store.read("runs")
+    runs = runs[runs["status"] != "interrupted"]
+    runs = runs if pair is None else runs[runs["pair"] == pair]
+    kept = [row.status != "ok" or store.whole(str(row.run_id), tables) for row in runs.itertuples()]
+    return runs[pd.Series(kept, index=runs.index, dtype=bool)]
 
 
 def _counted(store: Store, planned: int | None, done: int, failed: pd.DataFrame) -> Progress:
     now = held(store.folder)
     again = failed["run_id"].isin(now)
-    errors = [str(error) for error in failed.loc[~again, "error"].dropna()]
+    errors = [lines[-1] for error in failed.loc[~again, "error"].dropna() if (lines := error.strip().splitlines())]
     cells = len(now - {SWEEP}) or int(SWEEP in now)
     if planned is not None and done >= planned:
         cells = 0
-    detail = errors[0].strip().splitlines()[-1] if errors else ""
-    return Progress(planned=planned, done=done, failed=int((~again).sum()), running=cells, detail=detail)
+    return Progress(planned=planned, done=done, failed=int((~again).sum()), running=cells, detail="".join(errors[:1]))
 
 
 def _by_identity(runs: pd.DataFrame) -> list[tuple[Mapping[str, Any], pd.Series]]:
-    """The newest row first."""
+    """The newest row first, without those whose config is none."""
     rows = [row for _, row in runs.sort_values("created_utc", ascending=False, kind="stable").iterrows()]
-    configs = [(json.loads(row["config"]), row) for row in rows]
-    return [(identity(config), row) for config, row in configs if "pair" in config]
+    return [(config, row) for row in rows if (config := _identity(row["config"])) is not None]
+
+
+def _identity(text: str) -> Mapping[str, Any] | None:
+    try:
+        return identity(json.loads(text))
+    except _UNREADABLE:
+        return None
 
 
 def _row_of(cell: Mapping[str, Any], found: list[tuple[Mapping[str, Any], pd.Series]]) -> pd.Series | None:
@@ -150,9 +192,8 @@ def _same(planned: Any, config: Any) -> bool:
     return bool(planned == config)
 
 
-def _measured(store: Store, table: str, pairs: tuple[str, ...]) -> int:
-    """Measurements of a table that are there, of these pairs where they are of one."""
+def _measured(store: Store, table: str, pair: str) -> int:
+    """Measurements of a table that are there, of this pair unless it is ""."""
     rows = store.read(table)
-    if "pair" in rows:
-        rows = rows[rows["pair"].isin(pairs)]
+    rows = rows[rows["pair"] == pair] if pair and "pair" in rows else rows
     return int(rows["run_id"].nunique())

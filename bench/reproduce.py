@@ -2,17 +2,21 @@
 
 What is to be run is written to `<results>/<artifact>/plan.json` first, so that `python -m bench.status` can tell how
 far it is. Every artifact is a sweep in a process of its own: one that fails leaves the others alone, and what was
-finished before, by whatever run, is not run again. `pair=own` takes the pairs that an experiment is for.
+finished before, by whatever run, is not run again. `pair=own` takes the pairs that an experiment is for. Exit status 1
+means that something planned is not done, which `shard=` leaves to others; 130 that it was stopped.
 """
 
+import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
@@ -23,17 +27,21 @@ from bench.configs import scientific_config
 from bench.identity import identity
 from bench.locks import lock
 from bench.names import unknown
+from bench.parquet import warned_once
 from bench.plan.jobs import sweep
 from bench.progress import ANY, SWEEP, Planned
 from bench.records import RECORDED
 from bench.report.__main__ import main as report
 from bench.report.artifacts import ARTIFACTS
 from bench.run import CONF, check_choices
+from bench.store import Store
 
 TABLES = {"latency": "latency", "acceptance": "acceptance", "attention": "attention", "decision": "decisions"}
 """The table that a measurement other than cells writes."""
 KINDS = 2
 """Decision models that are trained at a time."""
+PATIENCE_S = 60
+"""What a sweep has to write down what it was doing, once it is stopped."""
 
 
 def planned(artifact: str, overrides: Sequence[str]) -> Planned:
@@ -44,12 +52,15 @@ def planned(artifact: str, overrides: Sequence[str]) -> Planned:
         own, batch = sweep(arguments)
         pairs = own if given.get("pair", "own") == "own" else given["pair"].split(",")
         configs = [compose("config", [*job, f"pair={pair}"]) for pair in pairs for job in batch]
-    cells = [_cell(cfg) for cfg in configs if cfg.measure == "cells"]
+    cells = [{"pair": cfg.pair.name, "config": _cell(cfg)} for cfg in configs if cfg.measure == "cells"]
+    once: dict[str, dict[str, Any]] = {}
+    for cell in cells:
+        once.setdefault(json.dumps(cell["config"], sort_keys=True), cell)
     kept = [f"{key}={value}" for key, value in given.items() if key != "pair"]
     return Planned(
         overrides=(*kept, f"pair={','.join(pairs)}"),
         pairs=tuple(pairs),
-        cells=tuple({json.dumps(cell, sort_keys=True): cell for cell in cells}.values()),
+        cells=tuple(once.values()),
         tables=tuple(table for table in RECORDED if configs[0][f"record_{table}"]),
         measures=_measures(configs),
         case_study=bool(configs[0].case_study),
@@ -68,23 +79,46 @@ def _cell(cfg: DictConfig) -> dict[str, Any]:
     return {**config, "drafter": drafter}
 
 
-def _measures(configs: Sequence[DictConfig]) -> dict[str, int]:
-    """How many different measurements of a kind there are beside cells."""
-    found: dict[str, set[str]] = {}
+def _measures(configs: Sequence[DictConfig]) -> dict[str, dict[str, int]]:
+    """How many different measurements of a kind there are beside cells, by pair."""
+    found: dict[str, dict[str, str]] = {}
     for cfg in configs:
         if cfg.measure in TABLES:
             config = identity(scientific_config(cfg))
             used = ("pair",) if cfg.measure == "latency" else () if cfg.measure == "attention" else tuple(config)
             kept = [config[axis] for axis in used if axis != "drafter"]
             plan = OmegaConf.to_container(cfg.calibration, resolve=True)
-            found.setdefault(cfg.measure, set()).add(json.dumps([kept, plan], sort_keys=True))
-    return {TABLES[kind]: len(every) * (KINDS if kind == "decision" else 1) for kind, every in found.items()}
+            key = json.dumps([kept, plan], sort_keys=True)
+            found.setdefault(cfg.measure, {}).setdefault(key, cfg.pair.name if used else "")
+    each = {"decision": KINDS}
+    return {
+        TABLES[kind]: {pair: count * each.get(kind, 1) for pair, count in Counter(every.values()).items()}
+        for kind, every in found.items()
+    }
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Exit with a sentence where an override cannot hold for artifacts, before minutes of planning."""
+    parser = OverridesParser.create()
+    for text in overrides:
+        override = parser.parse_override(text)
+        key, value = override.key_or_group, text if override.is_sweep_override() else override.value()
+        if key in ("experiment", "name"):
+            sys.exit(
+                f"{text}: an artifact has a name and an experiment of its own; give the names of artifacts instead"
+            )
+        if key == "limit" and value is not None and not (type(value) is int and value >= 1):
+            sys.exit(f"{text}: limit is a number of conversations, a whole one from 1 on")
+        if key == "data_dir" and value and not Path(str(value)).is_dir():
+            sys.exit(f"{text}: there is no such folder")
 
 
 def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) -> list[str]:
     """Plan all, then run one after another what is not done; the artifacts whose sweep could not be run."""
+    Store(root, "").check_writable()
     plans = {name: planned(name, overrides) for name in tqdm(artifacts, desc="planning", disable=len(artifacts) < 2)}
     for name, plan in plans.items():
+        Store(root, name).check_writable()
         plan.write(root / name)
     broken = []
     for number, (name, plan) in enumerate(plans.items(), start=1):
@@ -95,33 +129,65 @@ def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) ->
             continue
         command = [sys.executable, "-m", "bench.run", "-m", f"experiment={name}", *plan.overrides]
         with lock(root / name, SWEEP, shared=True, wait=True):
-            broken += [name] if subprocess.run(command, check=False).returncode else []
+            broken += [name] if _run(command) else []
     return broken
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Exit status: that of the report, or 1 if a sweep could not be run or cells of it failed."""
-    names, overrides = ([text for text in arguments if ("=" in text) is pair] for pair in (False, True))
-    for name in names:
-        if name not in ARTIFACTS:
-            sys.exit(unknown("artifact", name, list(ARTIFACTS)))
-    check_choices([override for override in overrides if override != "pair=own"])
-    given = dict(override.partition("=")[::2] for override in overrides)
-    root, pair = Path(given.get("results_dir", "results")), given.get("pair", "own")
-    chosen = names or list(ARTIFACTS)
+def _run(command: Sequence[str]) -> int:
+    """Its exit status. Ctrl-C reaches the command too, which is given time to end."""
+    process = subprocess.Popen(command)
     try:
-        broken = reproduce(chosen, overrides, root)
-    except (TypeError, OSError, HydraException, *runner.SENTENCES) as error:
-        sys.exit(str(error))
-    for name in broken:
-        print(f"{name}: its sweep could not be run; the log above says why", file=sys.stderr)
+        return process.wait()
+    except KeyboardInterrupt:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE_S)
+        raise
+    finally:
+        process.kill()
+
+
+def _outcome(names: Sequence[str], given: Mapping[str, str], root: Path) -> int:
+    """Report the artifacts, all of them without names, and name those that are not done."""
+    pair = given.get("pair", "own")
     single = [] if pair == "own" or "," in pair else ["--pair", pair]
     where = ["--results", str(root), "--out", str(root / "report")]
     status = max(report([name, *where, *single]) for name in names) if names else report(where)
-    failed = [name for name in chosen if progress.read(root, name).failed]
-    for name in failed:
-        print(f"{name}: {progress.words(progress.read(root, name))}", file=sys.stderr)
-    return status or int(bool(broken or failed))
+    states = {name: progress.read(root, name) for name in names or ARTIFACTS}
+    undone = {name: state for name, state in states.items() if state.state != progress.DONE}
+    if "shard" in given:
+        undone = {name: state for name, state in undone.items() if state.failed}
+    for name, state in undone.items():
+        print(f"{name}: {progress.words(state)}", file=sys.stderr)
+    return status or int(bool(undone))
+
+
+def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> list[str]:
+    """Run what is not done; the artifacts whose sweep could not be run. Exits with a sentence where nothing can be."""
+    for name in names:
+        if name not in ARTIFACTS:
+            sys.exit(unknown("artifact", name, list(ARTIFACTS)))
+    try:
+        check_overrides(overrides)
+        check_choices([override for override in overrides if override != "pair=own"])
+        return reproduce(names or list(ARTIFACTS), overrides, root)
+    except (TypeError, OSError, HydraException, *runner.SENTENCES) as error:
+        sys.exit(str(error))
+
+
+@warned_once()
+def main(arguments: Sequence[str]) -> int:
+    """Exit status: that of the report, or 1 if something planned is not done."""
+    names, overrides = ([text for text in arguments if ("=" in text) is pair] for pair in (False, True))
+    given = dict(override.partition("=")[::2] for override in overrides)
+    root = Path(given.get("results_dir", "results"))
+    try:
+        broken = _swept(names, overrides, root)
+        for name in broken:
+            print(f"{name}: its sweep could not be run; the log above says why", file=sys.stderr)
+        return _outcome(names, given, root) or int(bool(broken))
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from bench import datasets, pairs
+from bench import datasets, pairs, provenance
 from bench.cell import Cell, Runtime
 from bench.judgements import still_valid
 from bench.locks import CellBusyError
@@ -20,9 +20,12 @@ from bench.store import Store, StoreError
 from bench.transcript import write_case_study
 from specdec_core.checks import check_lossless
 from specdec_core.errors import PromptError, SpecdecError
+from specdec_core.models.placement import resolve_device
 from specdec_core.models.ranks import agreed, world_size
 
 log = logging.getLogger(__name__)
+_SAME = ("git_revision", "git_dirty", "torch_version", "transformers_version", "cuda_version", "device_name")
+"""What rows of another experiment must have in common with this process to be taken over."""
 OK, OOM, FAILED, INTERRUPTED, SKIPPED, BUSY = "ok", "oom", "failed", "interrupted", "skipped", "busy"
 SENTENCES = (SpecdecError, datasets.DatasetError, StoreError, ValueError)
 """Refusals whose message is all that the user needs."""
@@ -53,14 +56,18 @@ def _taken_over(cell: Cell, runtime: Runtime, store: Store) -> bool:
     """Whether another experiment of the same results folder has measured the very same cell, and gave its rows."""
     if runtime.force or runtime.retry_failed or runtime.case_study or store.status(cell.run_id) == OK:
         return False
-    origin = store.take_over(cell.run_id, baseline=runtime.baseline, recorded=_recorded(runtime))
+    here = provenance.collect(str(resolve_device(runtime.device)), "", "", runtime.placement)
+    if here["git_dirty"]:  # nobody knows what code a row of such a revision is of
+        return False
+    like = {key: here[key] for key in _SAME}
+    origin = store.take_over(cell.run_id, like, baseline=runtime.baseline, recorded=_recorded(runtime))
     if origin:
         log.info("%s: rows taken over from %s, which runs the same cell", cell.label, origin)
-    return origin is not None
+    return bool(origin)
 
 
 def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
-    """Whether there is something to do: a cell is done if its row says `ok` and holds what is asked for."""
+    """Whether there is something to do: a cell is done if its row says `ok` and its files hold what is asked for."""
     runs = store.read("runs", [cell.run_id])
     status = None if runs.empty else runs["status"].iloc[-1]
     if runtime.retry_failed:
@@ -68,7 +75,7 @@ def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
     if runtime.force or status != OK:
         return True
     lacks_baseline = runtime.baseline and runs["autoregressive_tokens_per_s"].isna().all()
-    return bool(lacks_baseline) or any(not store.has(table, cell.run_id) for table in _recorded(runtime))
+    return bool(lacks_baseline) or not store.whole(cell.run_id, _recorded(runtime))
 
 
 def _recorded(runtime: Runtime) -> list[str]:

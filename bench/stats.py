@@ -6,6 +6,7 @@ the number of conversations alone, not on the order of the rows, so an interval 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ def ratio_of_sums(
     grouped = frame.groupby(by)
     below = grouped.size() if denominator is None else grouped[denominator].sum()
     sums = np.column_stack([grouped[numerator].sum(), below]).astype(float)
-    return _interval(sums, lambda total: _divide(total[0], total[1]), resamples, level, seed)
+    return of_sums(sums, lambda total: _divide(total[0], total[1]), resamples, level, seed)
 
 
 def of_totals(
@@ -85,9 +86,22 @@ def of_totals(
         return Interval(math.nan, math.nan, math.nan, 0)
     sums = frame.groupby(by).sum()
     values = sums.to_numpy(dtype=float)
-    return _interval(
-        values, lambda total: statistic(dict(zip(sums.columns, total, strict=True))), resamples, level, seed
-    )
+    return of_sums(values, lambda total: statistic(dict(zip(sums.columns, total, strict=True))), resamples, level, seed)
+
+
+def of_sums(
+    sums: NDArray[np.float64],
+    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    resamples: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval:
+    """Interval of a statistic of column totals; `sums` is [clusters, columns], the statistic sees [columns, ...]."""
+    value, clusters = float(statistic(sums.sum(axis=0))), len(sums)
+    if clusters < 2:
+        return Interval(value, math.nan, math.nan, clusters)
+    totals = _draw_counts(clusters, resamples, seed) @ sums
+    return Interval(value, *_percentiles(statistic(totals.T), level), clusters)
 
 
 def mal_interval(steps: pd.DataFrame, *, resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
@@ -109,7 +123,7 @@ def paired_speedup(prompts: pd.DataFrame, *, resamples: int = 1000, level: float
     def speedup(total: NDArray[np.float64]) -> NDArray[np.float64]:
         return _divide(_divide(total[0], total[1]), _divide(total[2], total[3]))
 
-    return _interval(sums, speedup, resamples, level, seed)
+    return of_sums(sums, speedup, resamples, level, seed)
 
 
 def _pairs(prompts: pd.DataFrame) -> pd.DataFrame:
@@ -122,24 +136,12 @@ def _pairs(prompts: pd.DataFrame) -> pd.DataFrame:
     return method.merge(base, on=_TURN, suffixes=("", "_base"), validate="one_to_one")
 
 
-def _interval(
-    sums: NDArray[np.float64],
-    statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    resamples: int,
-    level: float,
-    seed: int,
-) -> Interval:
-    """Interval of a statistic of column totals; `sums` is [clusters, columns], the statistic sees [columns, ...]."""
-    value, clusters = float(statistic(sums.sum(axis=0))), len(sums)
-    if clusters < 2:
-        return Interval(value, math.nan, math.nan, clusters)
-    totals = _draw_counts(clusters, resamples, seed) @ sums
-    return Interval(value, *_percentiles(statistic(totals.T), level), clusters)
-
-
+@functools.lru_cache(maxsize=64)
 def _draw_counts(clusters: int, resamples: int, seed: int) -> NDArray[np.int64]:
     """How often each cluster is drawn in each resample: [resamples, clusters], rows sum to the number of clusters."""
-    return np.random.default_rng(seed).multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples)
+    drawn = np.random.default_rng(seed).multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples)
+    drawn.setflags(write=False)
+    return drawn
 
 
 def _resample(

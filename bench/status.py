@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench import progress
+from bench.parquet import warned_once
 from bench.report.artifacts import ARTIFACTS
 
 
@@ -22,6 +23,7 @@ def lines(root: Path) -> Iterator[str]:
     yield f"{len(found)} artifacts: " + ", ".join(f"{counts[state]} {state}" for state in progress.STATES)
 
 
+@warned_once()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print them; 0, or 2 with a sentence on stderr where there is no such folder."""
     parser = argparse.ArgumentParser(prog="python -m bench.status", description=__doc__)

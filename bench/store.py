@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from bench import locks
-from bench.parquet import copy_rows, file_name, hidden_name, read_rows, write_rows
+from bench.parquet import file_name, has_footer, hidden_name, read_rows, read_table, write_rows, write_table
 from bench.records import RECORDED, SCHEMA_VERSION, TABLES
 
 CELL = (
@@ -33,7 +33,7 @@ class StoreError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The tables of an experiment, for reports: the newest run of each cell and the rows that belong to it."""
+    """The tables of an experiment, for reports: one run of each cell and the rows that belong to it."""
 
     runs: pd.DataFrame
     prompts: pd.DataFrame
@@ -93,6 +93,10 @@ class Store:
         """Whether a cell has rows of a table, be they none."""
         return self._path(table, run_id).exists()
 
+    def whole(self, run_id: str, tables: Iterable[str] = ()) -> bool:
+        """Whether a cell's prompts, steps and these tables are there; of each file the footer alone is read."""
+        return all(has_footer(self._path(table, run_id)) for table in ("prompts", "steps", *tables))
+
     def forget(self, run_id: str) -> None:
         """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or instrument on new rows."""
         with _explained(self.folder):
@@ -109,30 +113,42 @@ class Store:
         with held:
             yield
 
-    def take_over(self, run_id: str, *, baseline: bool, recorded: Sequence[str] = ()) -> str | None:
-        """Take a finished cell from another experiment of the same results; its name, None where there is none.
+    def take_over(self, run_id: str, like: Mapping[str, Any], *, baseline: bool, recorded: Sequence[str] = ()) -> str:
+        """Take a finished cell from another experiment of the same results; its name, "" where there is none.
 
-        Only the `runs` row is written anew, for its experiment; other rows say nothing of it. It needs the baseline's
-        arm where `baseline` is asked for, and the tables in `recorded` beside the usual ones.
+        Its `runs` row must have the values of `like`: whoever measures now would have written the same. It needs the
+        baseline's arm where `baseline` is asked for, and the tables in `recorded` beside the usual ones. Only the
+        `runs` row is written anew, for its experiment; other rows say nothing of it.
         """
         for path in sorted(self.root.glob(f"**/runs/{file_name(run_id)}")):
             other = Store(self.root, path.parents[1].relative_to(self.root).as_posix())
-            needed = ("prompts", "steps", *recorded)
             runs = other.read("runs", [run_id])
+            # a folder of other results below these ones holds experiments by other names than its rows say
+            wanted = {**like, "status": "ok", "experiment": other.experiment}
+            if runs.empty or any(_plain(runs[key].iloc[0]) != value for key, value in wanted.items()):
+                continue
             lacks = baseline and runs["autoregressive_tokens_per_s"].isna().all()
-            if "ok" in runs["status"].to_list() and not lacks and all(other.has(table, run_id) for table in needed):
-                self._copy(other, run_id)
+            if not lacks and self._copied(other, run_id, ("prompts", "steps", *recorded)):
                 return other.experiment
-        return None
+        return ""
 
-    def _copy(self, other: Store, run_id: str) -> None:
+    def _copied(self, other: Store, run_id: str, needed: Sequence[str]) -> bool:
+        """Copy all rows of a cell, if those of the needed tables can be read."""
+        tables = [*("prompts", "steps", *RECORDED, "judgements"), "runs"]
+        found = {
+            name: read_table(path, TABLES[name]) for name in tables if (path := other._path(name, run_id)).exists()
+        }
+        if any(found.get(name) is None for name in (*needed, "runs")):
+            return False
         self.forget(run_id)
-        with _explained(self.folder):
-            for table in ("prompts", "steps", *RECORDED):
-                if other.has(table, run_id):
-                    copy_rows(other._path(table, run_id), self._path(table, run_id))
-            changed = {"experiment": self.experiment}
-            copy_rows(other._path("runs", run_id), self._path("runs", run_id), changed)
+        for name, table in found.items():
+            if table is not None:
+                changed = {"experiment": self.experiment} if name == "runs" else {}
+                path = self._path(name, run_id)
+                with _explained(path.parent):
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_table(path, table, changed)
+        return True
 
     def check_writable(self) -> None:
         """Raise StoreError unless files can be made in the experiment's folder and in those of its tables."""
@@ -145,9 +161,12 @@ class Store:
         return self.folder / table / file_name(run_id)
 
 
-def load(root: Path, experiment: str, pair: str | None = None, dataset: str | None = None) -> Results:
-    """Tables of an experiment, of one pair or dataset if asked; of the runs of the same cell the newest counts.
+def load(
+    root: Path, experiment: str, pair: str | None = None, dataset: str | None = None, *, first: Collection[str] = ()
+) -> Results:
+    """Tables of an experiment, of one pair or dataset if asked.
 
+    Of the runs of the same cell one counts: one that ended well before others, then one of `first`, then the newest.
     Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone, `acceptance`, `growth` and
     `decisions` also by dataset. Times of attention belong to neither.
     """
@@ -156,8 +175,11 @@ def load(root: Path, experiment: str, pair: str | None = None, dataset: str | No
     runs, acceptance, growth, decisions = (
         _where(store.read(table), pair=pair, dataset=dataset) for table in ("runs", "acceptance", "growth", "decisions")
     )
-    runs = runs.sort_values("created_utc", kind="stable").fillna({"node_order": "creation", "ignore_eos": False})
-    runs = runs.drop_duplicates(list(CELL), keep="last", ignore_index=True)
+    runs = runs.sort_values("created_utc", kind="stable", ignore_index=True)
+    runs = runs.fillna({"node_order": "creation", "ignore_eos": False})
+    rank = 2 * (runs["status"] == "ok") + runs["run_id"].isin(list(first))
+    ranked = runs.loc[rank.sort_values(kind="stable").index].drop_duplicates(list(CELL), keep="last")
+    runs = ranked.sort_index().reset_index(drop=True)
     own = {table: store.read(table, runs["run_id"]) for table in ("prompts", "steps", *RECORDED, "judgements")}
     measured = {"latency": latency, "acceptance": acceptance, "growth": growth, "decisions": decisions}
     return Results(runs=runs, **own, **measured, attention=store.read("attention"))
@@ -167,6 +189,11 @@ def _where(frame: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
     for column, value in wanted.items():
         frame = frame if value is None else frame[frame[column] == value].reset_index(drop=True)
     return frame
+
+
+def _plain(value: Any) -> Any:
+    """A missing value of a row is None, as it was when it was written."""
+    return None if pd.isna(value) else value
 
 
 def _probe(folder: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from bench import store
+from bench import progress, store
 from bench.judge import prompts
 from bench.judge.client import Endpoint, JudgeError, NoReplyError
 from bench.judge.questions import Book, Key, Question, key_of, questions
@@ -176,7 +176,8 @@ def opened(folders: Sequence[Path], endpoint: Endpoint) -> Iterator[Grading]:
                 raise JudgeError(
                     f"{folder} is no results folder: it has no runs; give one such as results/<experiment>"
                 )
-            results, here = store.load(folder.parent, folder.name), store.Store(folder.parent, folder.name)
+            results = store.load(folder.parent, folder.name, first=progress.planned_runs(folder))
+            here = store.Store(folder.parent, folder.name)
             done = results.runs.loc[results.runs["status"] == "ok", "run_id"]
             runs = [run for run in done if here.has("answers", run)]
             if not runs:

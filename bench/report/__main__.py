@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bench.parquet import warned_once
 from bench.report.artifacts import ARTIFACTS, build, command
 from bench.report.figures.style import Figure
 from bench.report.outputs import Html, NoResultsError, write_all
@@ -22,11 +23,15 @@ ONLY: dict[str, tuple[type, ...]] = {"figures": (Figure, Html), "tables": (Table
 """What `--only` leaves of an artifact's outputs; a case study's page is its figure in another form."""
 
 
+@warned_once()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the tables of one artifact or the statuses of all, and the paths written; 0, or 2 with one sentence."""
     options = _parser().parse_args(arguments)
     if not options.artifact and not options.results.is_dir():
         return _fail(f"there is no folder {options.results}; give another --results, or run `make smoke` first")
+    if options.pair and not options.artifact and not gather.pairs(options.results, options.pair):
+        others = ", ".join(sorted(gather.pairs(options.results))) or "none"
+        return _fail(f"there are no results of pair {options.pair} in {options.results}; pairs there: {others}")
     report = _one if options.artifact else _files if options.only else _site
     try:
         return report(options)
@@ -40,33 +45,45 @@ def _one(options: argparse.Namespace) -> int:
         outputs = build(options.artifact, options.results, options.pair)
     except NoResultsError as missing:
         pair = f" for pair {options.pair}" if options.pair else ""
-        run = command(options.artifact, options.pair)
+        run = command(options.artifact, options.pair, options.results)
         return _fail(f"no results of {options.artifact}{pair}: {missing}; run `{run}` first")
     except (KeyError, ValueError) as error:
         return _fail(str(error.args[0]))
     wanted = [output for output in outputs if options.only is None or isinstance(output, ONLY[options.only])]
     paths = write_all(wanted, (options.out / options.artifact).parent)
     print("\n".join(to_markdown(output) for output in wanted if isinstance(output, Table)))
-    print("\n".join(map(str, paths)))
-    return 0
+    return _listed(paths, options)
 
 
 def _files(options: argparse.Namespace) -> int:
     """The figures or the tables of all artifacts that have results, without a page."""
     options.out.mkdir(parents=True, exist_ok=True)
-    for name in ARTIFACTS:
-        built = gather.attempt(Report(options.results, options.out, options.pair), name, ONLY[options.only])
-        for _, paths in built.written:
-            print("\n".join(map(str, paths)))
+    every = (gather.attempt(_report(options), name, ONLY[options.only]) for name in ARTIFACTS)
+    return _listed((path for built in every for _, paths in built.written for path in paths), options)
+
+
+def _listed(paths: Iterable[Path], options: argparse.Namespace) -> int:
+    """Print paths as they are written."""
+    written = 0
+    for path in paths:
+        print(path)
+        written += 1
+    if not written:
+        where = options.artifact or f"the results in {options.results}"
+        print(f"nothing was written: {where} has no {options.only or 'outputs'}", file=sys.stderr)
     return 0
 
 
 def _site(options: argparse.Namespace) -> int:
     """Everything, and the pages."""
-    site, paths = pages.write(Report(options.results, options.out, options.pair))
+    site, paths = pages.write(_report(options))
     print(", ".join(f"{site.states[state]} {state}" for state in STATES if state in site.states))
     print("\n".join(map(str, paths)))
     return 0
+
+
+def _report(options: argparse.Namespace) -> Report:
+    return Report(options.results, options.out, options.pair)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import store
+from bench import progress, store
 from bench.report import case_study, definitions, smoke
 from bench.report.budget import at_equal_budget
 from bench.report.dyspec.attention import attention_figure, attention_table
@@ -61,10 +62,10 @@ Builder = Callable[[Any], list[Output]]
 
 
 def read_results(folder: Path, pair: str | None) -> store.Results:
-    """The tables in an experiment's folder; NoResultsError if nothing was measured there."""
+    """The tables in an experiment's folder, first what its plan asks for; NoResultsError if nothing was measured."""
     if not folder.is_dir():
         raise NoResultsError(f"there are none in {folder}")
-    results = store.load(folder.parent, folder.name, pair=pair)
+    results = store.load(folder.parent, folder.name, pair, first=progress.planned_runs(folder))
     measured = (results.runs, results.latency, results.acceptance, results.attention, results.decisions)
     if all(table.empty for table in measured):
         raise NoResultsError(f"there are none in {folder}")
@@ -158,8 +159,12 @@ def _headed(name: str, output: Output) -> Output:
     return replace(output, headers=ours | dict(output.headers))
 
 
-def command(name: str, pair: str | None = None) -> str:
-    """The command that runs an artifact, on `pair` or the embedded one."""
+def command(name: str, pair: str | None = None, root: Path | None = None) -> str:
+    """The command that runs an artifact, on `pair` or the embedded one; as it was planned, if it was, under `root`."""
+    if root is not None and (plan := progress.read_plan(root / name)):
+        others = [override for override in plan.overrides if not override.startswith("pair=")]
+        overrides = plan.overrides if pair is None else (*others, f"pair={pair}")
+        return shlex.join(["python", "-m", "bench.reproduce", name, *overrides])
     if name == "smoke":
         return "make smoke"
     if name in {f"bench/{dataset}" for dataset in DATASETS}:

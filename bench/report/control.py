@@ -23,17 +23,13 @@ from bench.stats import Interval
 
 _WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order")
 """What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
-_UNKNOWN = (
-    "; speedups, each over the arm of its own run, suffer less from what changes between runs, and no autoregressive "
-    "run shows how much"
-)
 NONE = "A/A: no autoregressive run, and no two runs of one setting: which differences are resolved here is not known."
 """What is said of a block without a control."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """The baselines of several runs: the two that lie furthest apart, as a ratio of speeds of 1 or more."""
+    """The baselines of several runs: the two whose interval reaches furthest, as a ratio of speeds of 1 or more."""
 
     runs: int
     widest: Interval
@@ -63,7 +59,7 @@ def arms(block: Block) -> Arms | None:
     ratios = [_apart(*pair) for of_work in groups.values() for pair in itertools.combinations(of_work, 2)]
     known = [ratio for ratio in ratios if _known(ratio)]
     runs = sum(len(of_work) for of_work in groups.values() if len(of_work) > 1)
-    return Arms(runs, max(known, key=lambda ratio: ratio.value)) if known else None
+    return Arms(runs, max(known, key=samples.resolution)) if known else None
 
 
 def _note(block: Block) -> str:
@@ -71,14 +67,14 @@ def _note(block: Block) -> str:
     sentences = []
     if own is not None:
         sentences.append(
-            f"A/A (autoregressive against itself): speedup {tables.interval(own)} in {own.n} conversations: speedups "
-            f"that differ by less than {_percent(own)} are not resolved here."
+            f"A/A (autoregressive against itself in one run): speedup {tables.interval(own)} in {own.n} conversations: "
+            f"a speedup within {_percent(own)} of 1 is not told from 1; between runs the machine may change by more."
         )
     if others is not None:
         sentences.append(
             f"A/A (the autoregressive arms of {others.runs} runs against each other): up to "
             f"{tables.interval(others.widest)} times as fast in {others.widest.n} conversations: tokens/s that differ "
-            f"by less than {_percent(others.widest)} are not resolved here{'' if own else _UNKNOWN}."
+            f"by less than {_percent(others.widest)} are not resolved by all of them."
         )
     return " ".join(sentences) or (NONE if block.ran else "")
 

@@ -80,7 +80,9 @@ def available(paper: str) -> None:
 
 def results(experiment: str, pair: str | None = None, dataset: str | None = None) -> store.Results:
     """The rows behind an artifact: data frames `runs`, `prompts`, `steps`, ... (`bench.store.load`)."""
-    return store.load(results_folder(), experiment, pair=pair, dataset=dataset)
+    folder = results_folder()
+    first = progress.planned_runs(folder / experiment)
+    return store.load(folder, experiment, pair=pair, dataset=dataset, first=first)
 
 
 def _state(folder: Path, row: Any) -> str:

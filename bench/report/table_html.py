@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
-from itertools import takewhile
 
-import pandas as pd
-
-from bench.report.tables import Table
+from bench.report.tables import Table, leading_constants
 
 _SMALL = "font-size: 0.85em; max-width: 75em; white-space: normal"
 _CELL = "text-align: left; vertical-align: top; padding: 0.2em 0.6em"
@@ -18,7 +15,7 @@ _LONG = 26
 
 def table_html(table: Table) -> str:
     """Title, rows, notes; the meaning of the columns and the runs unfold, and so does all of an artifact's details."""
-    same = _leading_constants(table.frame)
+    same = leading_constants(table.frame)
     frame = table.frame.drop(columns=list(same)).rename(columns=table.header)
     lines = _row(frame, "th") + "".join(_row(row, "td") for row in frame.itertuples(index=False, name=None))
     names = [str(name) for name in table.frame]
@@ -35,12 +32,6 @@ def table_html(table: Table) -> str:
     )
     title = escape(table.title)
     return _folded(title, content) if table.name.endswith("_details") else f"<p><b>{title}</b></p>{content}"
-
-
-def _leading_constants(frame: pd.DataFrame) -> dict[str, str]:
-    """The first columns, as far as they say the same in every row: target, draft."""
-    constant = takewhile(lambda name: frame[name].nunique() == 1, frame.columns[:-1]) if len(frame) > 1 else ()
-    return {str(name): str(frame[name].iloc[0]) for name in constant}
 
 
 def _row(texts: Iterable[object], tag: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,12 @@ def frame(rows: Iterable[Mapping[str, str]], columns: Iterable[str]) -> pd.DataF
 def named_rows(frame: pd.DataFrame) -> Iterator[Any]:
     """The rows of a frame as named tuples, of whatever types its columns have."""
     return iter(frame.itertuples())
+
+
+def leading_constants(frame: pd.DataFrame) -> dict[str, str]:
+    """The first columns, as far as they say the same in every row: target, draft."""
+    constant = takewhile(lambda name: frame[name].nunique() == 1, frame.columns[:-1]) if len(frame) > 1 else ()
+    return {str(name): str(frame[name].iloc[0]) for name in constant}
 
 
 def _headers(table: Table) -> list[str]:

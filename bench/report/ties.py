@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import pandas as pd
 
@@ -15,8 +16,8 @@ from bench.stats import Interval
 
 BEST, TIED = " *", " ="
 NOTE = (
-    "* best of its block, = tied with it (the paired 95% interval of the ratio of the two holds 1); rows that do not "
-    "keep the target's law are ranked among themselves."
+    "* best of its block, = tied with it (the paired 95% interval of their difference holds 0, or, of times, the two "
+    "runs' autoregressive arms lie as far apart); rows that do not keep the target's law are ranked among themselves."
 )
 
 
@@ -40,13 +41,26 @@ def marks(entries: Sequence[Entry]) -> list[str]:
     """What stands behind each value: `BEST`, `TIED` or nothing; nothing anywhere below two values with intervals."""
     found = [""] * len(entries)
     for kept in (True, False):
-        places = [place for place, one in enumerate(entries) if one.lossless == kept and _known(one)]
-        if len(places) < 2:
+        places = {place: one.sample for place, one in enumerate(entries) if one.lossless == kept and _known(one)}
+        shared = _shared([sample for sample in places.values() if sample])
+        alike = {place: sample.of(shared) for place, sample in places.items() if sample}
+        if len(places) < 2 or len(shared) < 2:
             continue
-        best = max(places, key=lambda place: _value(entries[place]))
-        for place in places:
-            found[place] = BEST if place == best else TIED if _tied(entries[best], entries[place]) else ""
+        best = max(alike, key=lambda place: samples.interval(alike[place]).value)
+        for place, sample in alike.items():
+            found[place] = BEST if place == best else TIED if samples.ahead(alike[best], sample) == 0 else ""
     return found
+
+
+def _shared(every: Sequence[Sample]) -> pd.Index:
+    """The conversations that all of them have."""
+    return (
+        reduce(
+            lambda kept, index: kept.intersection(index), (sample.sums.index for sample in every), every[0].sums.index
+        )
+        if every
+        else pd.Index([])
+    )
 
 
 def mark(rows: Sequence[MutableMapping[str, str]], columns: Mapping[str, Sequence[Entry]]) -> None:
@@ -63,12 +77,3 @@ def note(frame: pd.DataFrame) -> tuple[str, ...]:
 
 def _known(one: Entry) -> bool:
     return one.value is not None and one.sample is not None and math.isfinite(one.value.low + one.value.high)
-
-
-def _value(one: Entry) -> float:
-    return one.value.value if one.value else -math.inf
-
-
-def _tied(best: Entry, other: Entry) -> bool:
-    assert best.sample is not None and other.sample is not None  # noqa: PT018 - both are known
-    return samples.tied(samples.paired_ratio(best.sample, other.sample))

@@ -10,14 +10,16 @@ A verdict is `matches`, `order holds`, `differs`, `not comparable: <reason>` or 
    published value lies within our 95% interval widened on both sides by 5% of the published value, else `differs`.
    tokens/s and speedup on another device are `not comparable: other device` as values and judged by order (4).
 4. Order. The row is set against every other method of its block (same pair, prompts, decoding, device) that has an
-   interval and a published value. The two are compared in pairs: by the 95% interval of the ratio of ours to the
-   other's, resampled over the conversations that both decoded (`bench.samples.paired_ratio`). For each other method
-   - if the interval excludes 1, the sign of (ratio - 1) must equal that of the published difference;
-   - if it holds 1 (an end counts), it is a tie, which contradicts nothing when the two published values differ by less
-     than 5% of the larger one, and contradicts the paper otherwise.
+   interval and a published value. The two are compared in pairs (`bench.samples.ahead`): by the 95% interval of the
+   difference of ours and the other's, resampled over the conversations that both decoded. For each other method
+   - if the interval excludes 0, its sign must equal that of the published difference;
+   - if it holds 0 (an end counts), or if it is of times, and the two are no further apart than the interval of the
+     ratio of their runs' autoregressive arms reaches, it is a tie, which contradicts nothing when the two published
+     values differ by less than 5% of the larger one, and contradicts the paper otherwise.
    Where no such interval is known (a metric that is no ratio of sums over conversations, or fewer than two common
-   conversations), two intervals that do not overlap take the place of one that excludes 1, and two that do (a shared
-   end counts) that of one that holds it.
+   conversations), two intervals that do not overlap take the place of one that excludes 0, and two that do (a shared
+   end counts) that of one that holds it. Rows that keep the target's law and rows that do not are set against each
+   other where the paper does so; marks in the tables rank them apart.
    `order holds` if no other method contradicts, else `differs`. Without any other method there is no order to judge and
    the reason of (2) or (3) stands.
 """
@@ -102,9 +104,9 @@ def _agrees(row: Pairing, other: Pairing) -> bool:
 
 def _ahead(row: Pairing, other: Pairing) -> int:
     """1 where our value of the row is the larger one, -1 where it is the smaller one, 0 for a tie."""
-    ratio = samples.paired_ratio(row.sample, other.sample) if row.sample and other.sample else samples.NOTHING
-    if not math.isnan(ratio.low + ratio.high):
-        return 0 if samples.tied(ratio) else 1 if ratio.low > 1 else -1
+    known = samples.ahead(row.sample, other.sample) if row.sample and other.sample else None
+    if known is not None:
+        return known
     assert row.ours is not None and other.ours is not None  # noqa: PT018 - both are complete
     if row.ours.low <= other.ours.high and other.ours.low <= row.ours.high:
         return 0

@@ -1,53 +1,142 @@
 """`python -m bench.reproduce` as a process: planned, run, resumed, reported."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
-from cells import stamps
+import pytest
+from cells import _hear_ctrl_c, stamps
 
-from bench import progress
+from bench import progress, reproduce
+from bench.locks import held
+from bench.progress import SWEEP
 from bench.store import Store
 
 SHORT = ("pair=tiny", "limit=1", "decoding.max_new_tokens=4", "runtime.device=cpu", "runtime.progress=false")
 
 
-def reproduce(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+TEXT = '{"id": "a", "turns": ["def f(x):", "def g(x):"], "reference": null, "category": null}\n'
+ROOT = Path(__file__).parents[2]
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """The command in a process group of its own, as a terminal does it."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = [sys.executable, "-m", "bench.reproduce", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500, check=False
-    )
+    return subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=_hear_ctrl_c, process_group=0, **streams)
 
 
-def test_two_artifacts_are_run_reported_and_not_run_again(tmp_path):
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    process = start(folder, *arguments)
+    out, err = process.communicate(timeout=500)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def test_two_artifacts_are_run_reported_and_not_run_again(tmp_path, monkeypatch, capsys):
     names = ("opt_tree/fig7", "opt_tree/fig10")
-    text = '{"id": "a", "turns": ["def f(x):", "def g(x):"], "reference": null, "category": null}\n'
-    (tmp_path / "mt_bench.jsonl").write_text(text)
-    first = reproduce(tmp_path, *names, *SHORT, f"data_dir={tmp_path}")
+    (tmp_path / "mt_bench.jsonl").write_text(TEXT)
+    first = run(tmp_path, *names, *SHORT, f"data_dir={tmp_path}")
     assert first.returncode == 0, first.stderr + first.stdout
     assert "[1/2] opt_tree/fig7: missing: 0 of 1, 1 missing" in first.stdout
     results = tmp_path / "results"
     assert {progress.words(progress.read(results, name)) for name in names} == {"done: 1 of 1"}
     assert (results / "report" / "opt_tree" / "fig7.png").is_file()
     rows = {path: stamp for path, stamp in stamps(results).items() if path.endswith(".parquet")}
-    again = reproduce(tmp_path, "opt_tree/fig7", *SHORT, f"data_dir={tmp_path}")
+    again = run(tmp_path, "opt_tree/fig7", *SHORT, f"data_dir={tmp_path}")
     assert again.returncode == 0, again.stderr
     assert "[1/1] opt_tree/fig7: done: 1 of 1" in again.stdout
     assert {path: stamp for path, stamp in stamps(results).items() if path.endswith(".parquet")} == rows
+    assert_what_is_not_done_is_named(results, monkeypatch, capsys)
+
+
+def assert_what_is_not_done_is_named(results: Path, monkeypatch, capsys) -> None:
+    """As after a sweep in which a cell was busy, unless a part of it alone was asked for."""
+    plan = progress.read_plan(results / "opt_tree/fig7")
+    other = {**plan.cells[0], "config": {**plan.cells[0]["config"], "seed": 5}}
+    replace(plan, cells=(*plan.cells, other)).write(results / "opt_tree/fig7")
+    monkeypatch.setattr(reproduce, "reproduce", lambda *given: [])
+    command = ["opt_tree/fig7", "opt_tree/fig10", "pair=tiny", f"results_dir={results}"]
+    assert reproduce.main(command) == 1
+    assert capsys.readouterr().err == "opt_tree/fig7: partly: 1 of 2, 1 missing\n"
+    assert reproduce.main([*command, "shard=0/2"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_ctrl_c_waits_for_the_sweep_and_says_so_in_a_line(tmp_path):
+    (tmp_path / "mt_bench.jsonl").write_text(TEXT)
+    process = start(tmp_path, "opt_tree/fig7", *SHORT, f"data_dir={tmp_path}")
+    folder, deadline = tmp_path / "results" / "opt_tree" / "fig7", time.monotonic() + 300
+    while not held(folder) - {SWEEP}:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "stopped; the same command goes on from here"
+    assert "bench/reproduce.py" not in err, "no traceback of its own"
+    assert held(folder) == set()
+    assert progress.words(progress.read(tmp_path / "results", "opt_tree/fig7")) == "missing: 0 of 1, 1 missing"
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("limit=0", "from 1 on"),
+        ("limit=two", "from 1 on"),
+        ("limit=1.5", "from 1 on"),
+        ("limit=true", "from 1 on"),
+        ("limit=1,2", "from 1 on"),
+        ("data_dir=nowhere", "data_dir=nowhere: there is no such folder"),
+        ("experiment=opt_tree/fig8", "names of artifacts"),
+        ("name=mine", "names of artifacts"),
+        ("results_dir=a_file", "cannot be written to a_file"),
+    ],
+)
+def test_what_cannot_hold_is_refused_before_planning(override, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reproduce, "planned", lambda *given: pytest.fail("it planned"))
+    (tmp_path / "a_file").touch()
+    with pytest.raises(SystemExit, match=sentence):
+        reproduce.main(["opt_tree/fig7", "pair=tiny", override])
+    assert list(tmp_path.iterdir()) == [tmp_path / "a_file"]
+
+
+def test_what_says_nothing_is_allowed():
+    reproduce.check_overrides(["limit=null", "data_dir=null", "data_dir='.'", "pair=own", "drafter.n=3"])
+
+
+def made(*arguments: str) -> str:
+    command = ["make", "-n", "-o", "setup", "-C", str(ROOT), *arguments]
+    environment = {key: value for key, value in os.environ.items() if key != "MAX_NEW_TOKENS"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_answers_of_embedded_pairs_end_after_64_tokens_unless_asked_otherwise():
+    ends = "decoding.max_new_tokens=64"
+    for command in (("reproduce", "TABLE=a/b"), ("reproduce-all",), ("bench-c4",), ("plan", "PAIR=tiny")):
+        assert ends in made(*command)
+        assert "decoding.max_new_tokens=9" in made(*command, "MAX_NEW_TOKENS=9")
+        assert "max_new_tokens" not in made(*command, "PAIR=llama2_7b_chat_jf68m")
+    assert "max_new_tokens" not in made("plan"), "of the papers' pairs"
+    assert "max_new_tokens" not in made("plan", "EXPERIMENT=a/b", "PAIR=tiny")
 
 
 def test_a_cell_that_fails_fails_the_command_with_its_sentence(tmp_path):
     (tmp_path / "mt_bench.jsonl").write_text('{"id": "a", "turns": ["def f(x):"]}\n')
-    found = reproduce(tmp_path, "opt_tree/fig7", *SHORT, f"data_dir={tmp_path}", "drafter.n=-3")
+    found = run(tmp_path, "opt_tree/fig7", *SHORT, f"data_dir={tmp_path}", "drafter.n=-3")
     assert found.returncode != 0
     assert Store(tmp_path / "results", "opt_tree/fig7").read("runs")["status"].tolist() == ["failed"]
     assert "opt_tree/fig7: failed: 0 of 1, 1 failed" in found.stderr
 
 
 def test_unknown_names_get_the_nearest(tmp_path):
-    found = reproduce(tmp_path, "opt_tree/tabel1", *SHORT)
+    found = run(tmp_path, "opt_tree/tabel1", *SHORT)
     assert found.returncode != 0
     assert "opt_tree/table1" in found.stderr
-    assert reproduce(tmp_path, "opt_tree/fig7", "pair=tinny").stderr.count("\n") < 4
+    assert run(tmp_path, "opt_tree/fig7", "pair=tinny").stderr.count("\n") < 4

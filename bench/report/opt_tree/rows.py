@@ -8,11 +8,14 @@ from functools import cached_property
 
 import pandas as pd
 
+from bench.records import AUTOREGRESSIVE
 from bench.report import tables, ties, verdict
 from bench.report.measured import Measured, lossless_words, method_label
 from bench.report.verdict import Pairing
 
 METRICS = {"mal": "MAL", "tokens_per_s": "tokens/s", "speedup": "speedup"}
+_ONE = ("mal", "speedup")
+"""What of autoregressive decoding is 1 by definition."""
 COLUMNS = (
     *("Target", "Draft", "Method", "Tree size n"),
     *(name for header in METRICS.values() for name in (header, f"{header} published")),
@@ -33,7 +36,8 @@ class BlockRows:
     def __iter__(self) -> Iterator[tuple[dict[str, str], str]]:
         """Each row with its run id ("" if not run): the paper's methods in its order, then our others, by size."""
         pairs = list(self._rows())
-        columns = {header: [ties.of(run, metric) for _, run in pairs] for metric, header in METRICS.items()}
+        chosen = [run if run is not None and run is self.best[run.method] else None for _, run in pairs]
+        columns = {header: [ties.of(run, metric) for run in chosen] for metric, header in METRICS.items()}
         ties.mark([row for row, _ in pairs], columns)
         for row, run in pairs:
             yield row, run.run_id if run else ""
@@ -90,6 +94,13 @@ class BlockRows:
     def _verdict(self, metric: str, method: str, run: Measured | None, *, chosen: bool) -> str:
         if not chosen:
             return verdict.not_comparable("not the best n") if getattr(run, metric, None) else verdict.NOT_RUN
+        if method == AUTOREGRESSIVE and metric in _ONE and run is not None:
+            return verdict.not_comparable("1 by definition")
         hardware = "".join(self.paper["hardware"].unique()[:1])
         same = metric == "mal" or verdict.same_device(self.device, hardware)
-        return verdict.judge(method, self.pairings[metric], stand_in=self.stand_in, same_device=same)
+        return verdict.judge(method, self._judged(metric, method), stand_in=self.stand_in, same_device=same)
+
+    def _judged(self, metric: str, method: str) -> Mapping[str, Pairing]:
+        """A method and those that it is set against: a MAL of 1 is no other, since whatever is accepted is above it."""
+        block, known = self.pairings[metric], {AUTOREGRESSIVE} - {method} if metric == "mal" else set()
+        return {name: pairing for name, pairing in block.items() if name not in known}

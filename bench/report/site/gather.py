@@ -11,6 +11,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from bench import progress
+from bench.progress import Progress
 from bench.report import artifacts
 from bench.report.outputs import NoResultsError, Output, write_all
 from bench.report.site import catalogue, provenance, status, verdicts, views
@@ -53,12 +54,13 @@ def section(report: Report, entry: Entry) -> Section:
     """One artifact, built and written as far as it can be."""
     registered = entry.name in artifacts.ARTIFACTS
     built = attempt(report, entry.name) if registered else Built(Attempt(missing=entry.absent))
+    found, built = _progress(report, entry.name, built)
     outputs, links = [output for output, _ in built.written], Links(report.out)
     shown = [(output, files) for output, files in built.written if not views.is_empty(output)]
     return Section(
         entry=entry,
-        status=status.judge(built.attempt, progress.read(report.results, entry.name), entry.absent),
-        command=artifacts.command(entry.name, report.pair) if registered else "",
+        status=status.judge(built.attempt, found, entry.absent),
+        command=artifacts.command(entry.name, report.pair, report.results) if registered else "",
         views=tuple(views.of(output, files, links, outputs) for output, files in shown),
         verdicts=verdicts.count(output for output in outputs if isinstance(output, Table)),
         provenance=provenance.read(report.results, entry.name, report.pair),
@@ -77,9 +79,26 @@ def attempt(report: Report, name: str, wanted: tuple[type, ...] = (object,)) -> 
     except NoResultsError as missing:
         return Built(Attempt(missing=str(missing) or "there are no results"))
     except Exception as error:  # whatever it is, the other artifacts are built, and the list says that this one was not
-        print(f"{name} could not be built:", file=sys.stderr)
-        traceback.print_exception(error)
-        return Built(Attempt(failure=_sentence(error)))
+        return Built(_failed(name, error))
+
+
+def pairs(results: Path, pair: str | None = None) -> tuple[str, ...]:
+    """The pairs of which any artifact has rows, or the one that is asked for if any has."""
+    return provenance.together(provenance.read(results, name, pair) for name in artifacts.ARTIFACTS).pairs
+
+
+def _progress(report: Report, name: str, built: Built) -> tuple[Progress, Built]:
+    """How far an artifact is; one of which that cannot be told counts as one that could not be built."""
+    try:
+        return progress.read(report.results, name, report.pair), built
+    except Exception as error:  # as above
+        return Progress(planned=None, done=0, failed=0, running=0), Built(_failed(name, error), built.written)
+
+
+def _failed(name: str, error: Exception) -> Attempt:
+    print(f"{name} could not be built:", file=sys.stderr)
+    traceback.print_exception(error)
+    return Attempt(failure=_sentence(error))
 
 
 def _sentence(error: Exception) -> str:

@@ -142,8 +142,8 @@ class Site:
 
     @property
     def verdicts(self) -> Counter[str]:
-        """The verdicts of all tables."""
-        return _sums(paper.verdicts for paper in self.papers)
+        """The verdicts of all papers' tables; ours judge the same rows again."""
+        return _sums(paper.verdicts for paper in self.papers if paper.key != catalogue.OURS)
 
 
 def _sums(counts: Iterable[Mapping[str, int]]) -> Counter[str]:

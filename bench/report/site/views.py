@@ -16,7 +16,7 @@ from bench.report.site import verdicts
 from bench.report.site.links import Links
 from bench.report.site.plots import empty
 from bench.report.site.values import Cell, FigureView, Header, Link, PageView, TableView, View
-from bench.report.tables import ABSENT, Table
+from bench.report.tables import ABSENT, Table, leading_constants
 
 DETAILS = "_details"
 """What the name of a table ends with that has another one's rows at length."""
@@ -46,21 +46,22 @@ def is_empty(output: Output) -> bool:
 
 
 def _table(table: Table, files: tuple[Link, ...], *, drawn: bool) -> TableView:
-    """Details are folded away, and so is what a figure shows."""
+    """Details are folded away, and so is what a figure shows; what is the same in all rows is a note."""
     count = f"{len(table.frame)} row{'s' * (len(table.frame) != 1)}"
     words = "Details" if table.name.endswith(DETAILS) else "The numbers" if drawn else ""
-    numeric = [_is_numeric(table.frame[name]) for name in table.frame]
-    headers = [
-        Header(table.header(str(name)), table.legend.get(str(name), ""), column)
-        for name, column in zip(table.frame, numeric, strict=True)
+    every = [
+        Header(table.header(str(name)), table.legend.get(str(name), ""), _is_numeric(table.frame[name]))
+        for name in table.frame
     ]
-    rows = table.frame.itertuples(index=False, name=None)
+    same = leading_constants(table.frame)
+    constant = ", ".join(f"{table.header(name)} {value}" for name, value in same.items())
+    headers, rows = every[len(same) :], table.frame.iloc[:, len(same) :].itertuples(index=False, name=None)
     return TableView(
         title=table.title,
         headers=tuple(headers),
         rows=tuple(tuple(_cell(header, str(text)) for header, text in zip(headers, row, strict=True)) for row in rows),
-        notes=table.notes,
-        legend=tuple((header.text, header.meaning) for header in headers if header.meaning),
+        notes=(*[f"In all rows: {constant}."] * bool(same), *table.notes),
+        legend=tuple((header.text, header.meaning) for header in every if header.meaning),
         files=files,
         folded=f"{words} ({count})" if words else "",
     )

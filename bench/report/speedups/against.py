@@ -1,8 +1,8 @@
 """How far one method of a table is ahead of another: the ratio of their MAL and of their speedups, ours and a paper's.
 
 Ours is paired: the conversations that both runs decoded are drawn anew together, so that what one prompt gives to both
-does not widen the interval. One method is called ahead where 1 lies outside the 95% interval, `neither` where it does
-not; and of two methods of different budgets none is.
+does not widen the interval. Which of the two is ahead, or `neither`, is what `samples.ahead` says; of two methods of
+different budgets none is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from bench import samples
 from bench.report import tables
@@ -21,14 +22,23 @@ UNEVEN = "budgets differ"
 HEADERS = {"mal": "MAL", "speedup": "speedup"}
 
 
-def ratio(metric: str, first: Cell, other: Cell) -> Interval | None:
-    """The first run's metric over the other's, of the conversations that both decoded; None where one has none."""
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """The first run's metric over the other's, and 1, 0 or -1 for who is ahead (None: it cannot be said)."""
+
+    ratio: Interval
+    ahead: int | None
+
+
+def lead(metric: str, first: Cell, other: Cell) -> Lead | None:
+    """How far the first run is ahead, of the conversations that both decoded; None where one has nothing."""
     if first.measured is None or other.measured is None:
         return None
     if not getattr(first.measured, metric) or not getattr(other.measured, metric):
         return None
-    found = samples.paired_ratio(first.measured.samples[metric], other.measured.samples[metric])
-    return None if math.isnan(found.value) else found
+    pair = first.measured.samples[metric], other.measured.samples[metric]
+    found = samples.paired_ratio(*pair)
+    return None if math.isnan(found.value) else Lead(found, samples.ahead(*pair))
 
 
 def published_ratio(metric: str, first: Mapping[str, float], other: Mapping[str, float]) -> float | None:
@@ -37,33 +47,31 @@ def published_ratio(metric: str, first: Mapping[str, float], other: Mapping[str,
     return None if values[0] is None or not values[1] else values[0] / values[1]
 
 
-def ahead(value: Interval | float | None, names: tuple[str, str]) -> str | None:
+def ahead(value: Lead | float | None, names: tuple[str, str]) -> str | None:
     """Which of the two is ahead, or `neither`; None where there is no ratio, or no interval to judge ours by."""
-    if value is None or (isinstance(value, Interval) and math.isnan(value.low + value.high)):
-        return None
-    low, high = (value.low, value.high) if isinstance(value, Interval) else (value, value)
-    return names[0] if low > 1 else names[1] if high < 1 else NEITHER
+    sign = value.ahead if isinstance(value, Lead) else None if value is None else (value > 1) - (value < 1)
+    return None if sign is None else (NEITHER, *names)[sign]
 
 
-def words(value: Interval | float | None, names: tuple[str, str], *, reach: bool = False, even: bool = True) -> str:
+def words(value: Lead | float | None, names: tuple[str, str], *, reach: bool = False, even: bool = True) -> str:
     """`1.053 (DySpec)`: the ratio and who is ahead, if the budgets are `even`; `reach` adds the interval of ours."""
     if value is None:
         return tables.ABSENT
-    plain = value.value if isinstance(value, Interval) else value
-    text = tables.interval(value, 3) if reach and isinstance(value, Interval) else tables.number(plain, 3)
+    plain = value.ratio.value if isinstance(value, Lead) else value
+    text = tables.interval(value.ratio, 3) if reach and isinstance(value, Lead) else tables.number(plain, 3)
     return f"{text} ({(ahead(value, names) or 'no interval') if even else UNEVEN})"
 
 
-def summary(ratios: Mapping[str, Sequence[Interval | None]], names: tuple[str, str]) -> Iterator[str]:
+def summary(leads: Mapping[str, Sequence[Lead | None]], names: tuple[str, str]) -> Iterator[str]:
     """A sentence per metric: in how many settings which of the two is ahead."""
-    for metric, values in ratios.items():
+    for metric, values in leads.items():
         counts = Counter(who for value in values if (who := ahead(value, names)))
         if counts:
             first, second, level = (counts[who] for who in (*names, NEITHER))
             cases = f"{first} of {counts.total()} settings"
             yield (
                 f"Here, by {HEADERS[metric]}, {names[0]} is ahead of {names[1]} in {cases} and behind in {second}; "
-                f"in {level} the 95% interval of the ratio holds 1."
+                f"in {level} they are tied."
             )
 
 

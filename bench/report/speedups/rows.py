@@ -13,6 +13,7 @@ from bench.records import AUTOREGRESSIVE
 from bench.report import tables, ties, verdict
 from bench.report.blocks import Block
 from bench.report.speedups import against
+from bench.report.speedups.against import Lead
 from bench.report.speedups.arms import METRICS, Arm, Cell, seconds_per_token
 from bench.report.speedups.layout import Layout
 from bench.stats import Interval
@@ -92,11 +93,11 @@ class Row:
         return " ".join(cell.run_id for cell in self.cells.values() if cell.run_id)
 
     @cached_property
-    def ratios(self) -> dict[tuple[str, str], Interval | None]:
+    def leads(self) -> dict[tuple[str, str], Lead | None]:
         """The first arm's metric over another's, by metric and arm."""
         first, *others = self.layout.arms
         return {
-            (metric, other.header): against.ratio(metric, self.cells[first.header], self.cells[other.header])
+            (metric, other.header): against.lead(metric, self.cells[first.header], self.cells[other.header])
             for metric in against.HEADERS
             for other in others
             if self.block
@@ -112,13 +113,21 @@ class Row:
         rows = [self.who | self._detail(arm) for arm in self.layout.arms]
         ties.mark(
             rows,
-            {header: [ties.of(one.measured, metric) for one in cells] for metric, header in against.HEADERS.items()},
+            {
+                header: [self._ranked(metric, arm) for arm in self.layout.arms]
+                for metric, header in against.HEADERS.items()
+            },
         )
         yield from zip(rows, (one.run_id for one in cells), strict=True)
         if self.layout.plain:
             own = {"Method": PLAIN, "s/token": tables.interval(self.plain, self.layout.digits)}
             own["s/token published"] = printed(self.plain_published)
             yield self.who | dict.fromkeys(DETAILS, tables.ABSENT) | own, ""
+
+    def _ranked(self, metric: str, arm: Arm) -> ties.Entry:
+        """Tokens per step grow with the tree: only arms with as many nodes as the first one are ranked by them."""
+        own, first = self.cells[arm.header], self.cells[self.layout.arms[0].header]
+        return ties.of(own.measured if metric != "mal" or own.nodes == first.nodes else None, metric)
 
     def _detail(self, arm: Arm) -> dict[str, str]:
         cell, paper = self.cells[arm.header], self.published[arm.header]
@@ -143,7 +152,7 @@ class Row:
         header, names = f"{against.HEADERS[metric]} ratio", (self.layout.arms[0].header, arm.header)
         if not self.layout.against or arm is self.layout.arms[0]:
             return dict.fromkeys((header, f"{header} published"), tables.ABSENT)
-        ours, paper = self.ratios.get((metric, arm.header)), self.published_ratio(metric, arm.header)
+        ours, paper = self.leads.get((metric, arm.header)), self.published_ratio(metric, arm.header)
         own = against.words(ours, names, reach=True, even=self.even(arm.header))
         return {header: own, f"{header} published": against.words(paper, names)}
 

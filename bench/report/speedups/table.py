@@ -123,7 +123,7 @@ def _comparison(paper: pd.DataFrame, layout: Layout, rows: list[Row]) -> Iterato
     """Who is ahead in our rows, and in which settings of its own table the paper's method is not."""
     first, second, *_ = (arm.header for arm in layout.arms)
     even = [row for row in rows if row.even(second)]
-    ours = {metric: [row.ratios.get((metric, second)) for row in even] for metric in against.HEADERS}
+    ours = {metric: [row.leads.get((metric, second)) for row in even] for metric in against.HEADERS}
     yield from against.summary(ours, (first, second))
     if left := len(rows) - len(even):
         yield f"Settings in which the budgets of {first} and {second} differ are not counted: {left}."

@@ -48,7 +48,7 @@ def _against(row: Row) -> dict[str, str]:
     cells = {}
     for metric in against.HEADERS:
         header = ratio_header(row, metric)
-        cells[header] = against.words(row.ratios.get((metric, second)), (first, second), even=row.even(second))
+        cells[header] = against.words(row.leads.get((metric, second)), (first, second), even=row.even(second))
         cells[beside(header)] = against.words(row.published_ratio(metric, second), (first, second))
     return cells
 

@@ -1,12 +1,18 @@
 """How far an artifact is, from its files alone; cells that experiments share; the status command."""
 
+import json
+import shutil
+
 import pandas as pd
 import pytest
 from cells import config, execute
 
-from bench import progress, status
+from bench import progress, provenance, status
 from bench.locks import CellBusyError, held, lock
+from bench.parquet import read_table, write_table
 from bench.progress import ANY, SWEEP, Planned
+from bench.records import RunRow
+from bench.report.artifacts import read_results
 from bench.reproduce import planned
 from bench.store import Store
 
@@ -23,13 +29,27 @@ def one_done(tmp_path_factory):
     return root
 
 
+@pytest.fixture
+def copied(one_done, tmp_path):
+    """The same without a plan, to change."""
+    shutil.copytree(one_done / "default", tmp_path / "default", ignore=shutil.ignore_patterns(progress.FILE))
+    return tmp_path
+
+
 def plan_of(root, *drafters: str, **more) -> None:
     """A plan of cells that differ in the drafter's size."""
     from bench.configs import scientific_config
     from bench.identity import identity
 
-    cells = tuple(identity(scientific_config(config(*CELL, *drafter.split()))) for drafter in drafters)
+    configs = [identity(scientific_config(config(*CELL, *drafter.split()))) for drafter in drafters]
+    cells = tuple({"pair": "tiny", "config": one} for one in configs)
     Planned(overrides=(), pairs=("tiny",), cells=cells, **more).write(root / "default")
+
+
+def change(root, **columns: str) -> None:
+    """Other values in the only row of `runs`."""
+    (path,) = (root / "default" / "runs").glob("*.parquet")
+    write_table(path, read_table(path, RunRow), columns)
 
 
 def test_a_cell_is_done_when_a_row_has_the_planned_config(one_done):
@@ -48,7 +68,7 @@ def test_what_is_measured_first_may_have_any_value(one_done):
     plan = progress.read_plan(one_done / "default")
     (cell,) = plan.cells
     for key, value, done in (("shape", ANY, 1), ("draws", ANY, 1), ("draws", "iid", 0), ("other", ANY, 0)):
-        changed = {**cell, "drafter": {**cell["drafter"], key: value}}
+        changed = {**cell, "config": {**cell["config"], "drafter": {**cell["config"]["drafter"], key: value}}}
         Planned(overrides=(), pairs=("tiny",), cells=(changed,)).write(one_done / "default")
         assert progress.read(one_done, "default").done == done
 
@@ -59,8 +79,9 @@ def test_a_cell_without_what_it_should_record_is_not_done(one_done):
 
 
 def test_other_measurements_count_by_pair(one_done):
-    plan_of(one_done, measures={"latency": 1})
-    assert progress.words(progress.read(one_done, "default")) == "missing: 0 of 1, 1 missing"
+    plan_of(one_done, measures={"latency": {"tiny": 1, "big": 1}, "attention": {"": 1}})
+    assert progress.words(progress.read(one_done, "default")) == "missing: 0 of 3, 3 missing"
+    assert progress.words(progress.read(one_done, "default", "tiny")) == "missing: 0 of 2, 2 missing"
 
 
 def test_a_held_lock_is_a_running_cell_and_looking_does_not_take_it(one_done):
@@ -90,40 +111,135 @@ def test_without_a_folder_all_is_missing(tmp_path):
 
 def test_a_plan_of_something_else_is_no_plan(tmp_path):
     (tmp_path / "default").mkdir()
-    for text in ("", "[]", "{}", '{"overrides": 3}'):
+    plan_of(tmp_path, "drafter=chain4", tables=("nodes",), measures={"latency": {"tiny": 1}})
+    whole = (tmp_path / "default" / progress.FILE).read_text()
+    assert progress.read_plan(tmp_path / "default") is not None
+    wrong = {
+        "tables": ["no_such"],
+        "measures": {"no_such": {"tiny": 1}, "latency": {"tiny": "one"}},
+        "cells": [3],
+        "pairs": None,
+    }
+    others = [json.dumps(json.loads(whole) | {key: value}) for key, value in wrong.items()]
+    for text in ("", "[]", "{}", '{"overrides": 3}', "[" * 100_000, *others):
         (tmp_path / "default" / progress.FILE).write_text(text)
         assert progress.read_plan(tmp_path / "default") is None
+        assert progress.words(progress.read(tmp_path, "default")) == "missing: not planned"
+
+
+@pytest.mark.parametrize("config", ["no json", "[]", "3", '{"pair": 3}', '{"pair": {}, "drafter": []}'])
+def test_a_row_whose_config_is_none_is_passed_over(config, copied):
+    plan_of(copied, "drafter=chain4")
+    assert progress.planned_runs(copied / "default") == set(Store(copied, "default").read("runs")["run_id"])
+    change(copied, config=config)
+    assert progress.words(progress.read(copied, "default")) == "missing: 0 of 1, 1 missing"
+    assert progress.planned_runs(copied / "default") == set()
+
+
+def test_an_interrupted_cell_is_missing_and_a_failed_one_needs_no_words(copied):
+    change(copied, status="interrupted", error="stopped by the user")
+    assert progress.words(progress.read(copied, "default")) == "missing: not planned"
+    plan_of(copied, "drafter=chain4")
+    assert progress.words(progress.read(copied, "default")) == "missing: 0 of 1, 1 missing"
+    change(copied, status="failed", error=" ")
+    assert progress.words(progress.read(copied, "default")) == "failed: 0 of 1, 1 failed"
+
+
+@pytest.mark.parametrize("table", ["prompts", "steps"])
+@pytest.mark.parametrize("lose", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:99])])
+def test_a_cell_whose_rows_are_lost_is_run_again(table, lose, copied):
+    (path,) = (copied / "default" / table).glob("*.parquet")
+    lose(path)
+    assert progress.words(progress.read(copied, "default")) == "missing: not planned"
+    plan_of(copied, "drafter=chain4")
+    assert progress.words(progress.read(copied, "default")) == "missing: 0 of 1, 1 missing"
+    assert execute(copied, *CELL) == "ok"
+    assert progress.words(progress.read(copied, "default")) == "done: 1 of 1"
+    assert execute(copied, *CELL) == "skipped"
+
+
+def test_the_cells_of_one_pair_are_counted_alone(copied):
+    plan_of(copied, "drafter=chain4")
+    (cell,) = progress.read_plan(copied / "default").cells
+    others = [{"pair": "big", "config": {**cell["config"], "seed": seed}} for seed in (1, 2)]
+    Planned(overrides=(), pairs=("tiny", "big"), cells=(cell, *others)).write(copied / "default")
+    read = {pair: progress.words(progress.read(copied, "default", pair)) for pair in (None, "tiny", "big", "new")}
+    assert read == {
+        None: "partly: 1 of 3, 2 missing",
+        "tiny": "done: 1 of 1",
+        "big": "missing: 0 of 2, 2 missing",
+        "new": "missing: not planned",
+    }
+    change(copied, pair="new")
+    assert progress.words(progress.read(copied, "default", "new")) == "done: 1 ok, not planned"
+
+
+def test_what_was_planned_last_is_shown_though_other_rows_are_newer(tmp_path):
+    """LIMIT=2, LIMIT=1, LIMIT=2: the third time nothing is run."""
+    for limit, ended in ((2, "ok"), (1, "ok"), (2, "skipped")):
+        assert execute(tmp_path, *CELL, f"limit={limit}") == ended
+        plan_of(tmp_path, f"drafter=chain4 limit={limit}")
+        (shown,) = read_results(tmp_path / "default", None).runs["num_conversations"]
+        assert shown == limit
+    (tmp_path / "default" / progress.FILE).unlink()
+    assert read_results(tmp_path / "default", None).runs["num_conversations"].tolist() == [1]
 
 
 def test_the_plan_of_an_experiment_is_what_it_runs(tmp_path):
     plan = planned("sequoia/table6", [*SWEPT, f"results_dir={tmp_path}"])
     assert plan.pairs == ("tiny",)
-    drafters = [cell["drafter"] for cell in plan.cells]
+    assert {cell["pair"] for cell in plan.cells} == {"tiny"}
+    drafters = [cell["config"]["drafter"] for cell in plan.cells]
     assert {"acceptance": ANY} in [{key: drafter.get(key) for key in ("acceptance",)} for drafter in drafters]
     assert len(plan.cells) == 12
     times = planned("opt_tree/fig3", [f"results_dir={tmp_path}", "pair=tiny"])
-    assert (times.cells, times.measures) == ((), {"latency": 1})
+    assert (times.cells, times.measures) == ((), {"latency": {"tiny": 1}})
     own = planned("opt_tree/fig3", [f"results_dir={tmp_path}", "pair=own"])
-    assert len(own.pairs) == own.measures["latency"] == 4
+    assert len(own.pairs) == 4
+    assert own.measures == {"latency": dict.fromkeys(own.pairs, 1)}
 
 
-def test_the_same_cell_of_another_experiment_is_taken_over(one_done, tmp_path):
-    assert execute(one_done, *CELL, "name=other/table") == "skipped"
-    rows = {name: Store(one_done, name).read("runs") for name in ("default", "other/table")}
+@pytest.fixture
+def clean(monkeypatch):
+    """A checkout without changes, at a revision."""
+    monkeypatch.setattr(provenance, "_own_git_state", lambda: ("a1b2", False))
+
+
+def test_the_same_cell_of_another_experiment_is_taken_over(clean, tmp_path):
+    assert execute(tmp_path, *CELL) == "ok"
+    assert execute(tmp_path, *CELL, "name=other/table") == "skipped"
+    rows = {name: Store(tmp_path, name).read("runs") for name in ("default", "other/table")}
     assert rows["other/table"]["experiment"].tolist() == ["other/table"]
     same = [rows[name].drop(columns="experiment") for name in rows]
     pd.testing.assert_frame_equal(*same)
     for table in ("prompts", "steps"):
-        pd.testing.assert_frame_equal(*(Store(one_done, name).read(table) for name in rows))
-    assert execute(one_done, *CELL, "name=third", "record_nodes=true") == "ok"  # nobody has recorded them
-    assert Store(one_done, "third").has("nodes", rows["default"]["run_id"].iloc[0])
-    assert execute(one_done, *CELL, "name=fourth", "force=true") == "ok"
+        pd.testing.assert_frame_equal(*(Store(tmp_path, name).read(table) for name in rows))
+    assert execute(tmp_path, *CELL, "name=third", "record_nodes=true") == "ok"  # nobody has recorded them
+    assert Store(tmp_path, "third").has("nodes", rows["default"]["run_id"].iloc[0])
+    assert execute(tmp_path, *CELL, "name=fourth", "force=true") == "ok"
 
 
-def test_a_run_without_a_baseline_serves_nobody_who_wants_one(tmp_path):
+def test_a_run_without_a_baseline_serves_nobody_who_wants_one(clean, tmp_path):
     assert execute(tmp_path, *CELL, "runtime.baseline=false") == "ok"
     assert execute(tmp_path, *CELL, "name=other") == "ok"
     assert execute(tmp_path, *CELL, "name=third", "runtime.baseline=false") == "skipped"
+
+
+def test_results_of_other_code_or_in_a_folder_of_their_own_are_left_alone(clean, tmp_path, monkeypatch):
+    assert execute(tmp_path / "before", *CELL) == "ok"  # before/default, whose rows say default
+    assert execute(tmp_path, *CELL) == "ok"
+    for state in (("c3d4", False), ("a1b2", True), (None, None)):
+        monkeypatch.setattr(provenance, "_own_git_state", lambda state=state: state)
+        assert execute(tmp_path, *CELL, f"name=of_{state[0]}_{state[1]}") == "ok"
+
+
+def test_rows_that_cannot_be_read_are_measured_again(clean, tmp_path):
+    assert execute(tmp_path, *CELL) == "ok"
+    (path,) = (tmp_path / "default" / "prompts").glob("run_id=*")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.warns(UserWarning, match="not a readable parquet file"):
+        assert execute(tmp_path, *CELL, "name=other") == "ok"
+    assert len(Store(tmp_path, "other").read("prompts")) > 0
 
 
 def test_status_lists_every_artifact_and_names_a_missing_folder(one_done, capsys):

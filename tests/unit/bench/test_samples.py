@@ -56,7 +56,6 @@ def test_only_shared_conversations_count():
     nothing = samples.paired_ratio(samples.mal(one), samples.mal(steps_of({"x": [1]})))
     assert math.isnan(nothing.value)
     assert nothing.n == 0
-    assert not samples.tied(nothing)
 
 
 def test_a_speedup_needs_both_arms_of_a_turn():
@@ -71,9 +70,46 @@ def test_a_mean_over_conversations_leaves_out_what_is_missing():
     assert (found.value, found.n) == (2.0, 2)
 
 
-def test_tied_and_resolution():
+def test_ahead_is_antisymmetric_and_holds_with_zeros():
+    above = samples.mean(pd.Series({"a": 3.0, "b": 2.0, "c": 4.0}))
+    zeros = samples.mean(pd.Series({"a": 0.0, "b": 0.0, "c": 0.0}))
+    once = samples.mean(pd.Series({"a": 3.0, "b": 0.0, "c": 0.0}))
+    assert (samples.ahead(above, zeros), samples.ahead(zeros, above)) == (1, -1)
+    assert (samples.ahead(once, zeros), samples.ahead(zeros, once)) == (0, 0)
+    assert samples.ahead(zeros, zeros) == 0
+    assert samples.ahead(above, samples.mean(pd.Series({"a": 3.0}))) is None
+
+
+def test_ahead_is_the_sign_of_a_difference_drawn_in_pairs():
+    rng = np.random.default_rng(1)
+    signs = set()
+    for shift in (0.0, 0.4, 0.8, 1.6):
+        own, theirs = rng.integers(1, 9, 7) + shift * 3, rng.integers(1, 9, 7).astype(float)
+        both = [samples.mean(pd.Series(values, index=list("abcdefg"))) for values in (own, theirs)]
+        low, high = np.quantile(counts_of(7) @ (own - theirs) / 7, [0.025, 0.975])
+        signs.add(samples.ahead(*both))
+        assert samples.ahead(*both) == int(low > 0) - int(high < 0) == -samples.ahead(*both[::-1])
+    assert signs == {0, 1}
+
+
+def test_times_are_tied_within_what_the_autoregressive_arms_differ_by():
+    """The second run is 20% slower in both arms, but for the first prompt: its speedups are 25% higher there."""
+    one = prompts_of(dict.fromkeys("abcd", (1.0, 2.0)))
+    drifted = prompts_of({"a": (1.0, 2.5)} | dict.fromkeys("bcd", (1.2, 2.4)))
+    steady = prompts_of(dict.fromkeys("abcd", (0.8, 2.0)))
+    assert samples.ahead(samples.speedup(steady), samples.speedup(one)) == 1
+    assert samples.ahead(samples.tokens_per_s(steady), samples.tokens_per_s(one)) == 1
+    for metric in (samples.speedup, samples.tokens_per_s):
+        assert samples.ahead(metric(drifted), metric(one)) == samples.ahead(metric(one), metric(drifted)) == 0
+
+
+def test_a_sample_of_some_conversations():
     steps = steps_of({"a": [2, 4], "b": [3, 1], "c": [5, 5]})
-    same = samples.paired_ratio(samples.mal(steps), samples.mal(steps))
-    assert samples.tied(same)
-    assert samples.resolution(same) == 0.0
-    assert samples.resolution(stats.Interval(1.0, 0.96, 1.02, 5)) == pytest.approx(0.04)
+    found = samples.interval(samples.mal(steps).of(pd.Index(["a", "c"])))
+    assert (found.value, found.n) == (4.0, 2)
+
+
+def test_resolution_reaches_as_far_either_way_round():
+    assert samples.resolution(stats.Interval(1.0, 0.5, 1.1, 5)) == 1.0
+    assert samples.resolution(stats.Interval(1.0, 0.98, 1.04, 5)) == pytest.approx(0.04)
+    assert samples.resolution(stats.Interval(1.0, 0.0, 1.1, 5)) == math.inf

@@ -196,6 +196,16 @@ def test_load_keeps_the_newest_run_of_each_cell_and_its_rows(store, tmp_path):
     assert load(tmp_path, "e", pair="big").latency.empty
 
 
+def test_of_the_runs_of_a_cell_one_that_ended_well_counts_then_one_asked_for_then_the_newest(tmp_path):
+    store = Store(tmp_path, "e")
+    for day, (name, status) in enumerate((("a", "ok"), ("b", "ok"), ("c", "failed")), start=1):
+        store.write("runs", name, [row(RunRow, run_id=name, created_utc=f"2030-01-0{day}", status=status)])
+    shown = {first: load(tmp_path, "e", first=first).runs["run_id"].tolist() for first in ((), ("a",), ("c",))}
+    assert shown == {(): ["b"], ("a",): ["a"], ("c",): ["b"]}
+    store.write("runs", "d", [row(RunRow, run_id="d", created_utc="2030-01-02T12", status="ok", seed=9)])
+    assert load(tmp_path, "e", first=("a",)).runs["run_id"].tolist() == ["a", "d"], "rows stay in order of time"
+
+
 def test_nodes_of_an_older_version_are_read(store):
     """Files of before `parent` and `rank` were kept, in another order of columns, beside a new one."""
     store.write("nodes", "new", [row(NodeRow, run_id="new", parent=4, rank=1)])

@@ -95,6 +95,12 @@ def cells(tmp_path: Path) -> Cells:
 
 
 @pytest.fixture
+def after(tmp_path: Path) -> Cells:
+    """The same of another folder."""
+    return Cells(tmp_path / "after")
+
+
+@pytest.fixture
 def table1_cells(cells: Cells) -> Cells:
     """The block of Table 1 on the embedded pair, in the paper's order of methods."""
     cells.add("autoregressive", mal=1.0, speedup=1.0)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.progress import Planned
 from bench.report.__main__ import main
 from bench.report.artifacts import ARTIFACTS
 
@@ -49,6 +50,16 @@ def test_no_results_names_the_command(name: str, command: str, capsys, tmp_path:
     assert f"`{command}`" in err
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_planned_is_run_as_planned(table1_cells, capsys, tmp_path: Path) -> None:
+    overrides = ("limit=2", "data_dir=some folder", "pair=tiny,other")
+    Planned(overrides=overrides, pairs=("tiny", "other")).write(tmp_path / "opt_tree/table1")
+    start = "`python -m bench.reproduce opt_tree/table1 limit=2 'data_dir=some folder' pair="
+    for more, pair in (((), "tiny,other"), (("--pair", "other"), "other")):
+        code, _, err = run(capsys, "opt_tree/table1", "--results", str(tmp_path), *more)
+        assert code == 2
+        assert f"{start}{pair}`" in err
 
 
 def test_another_pair_has_no_results(table1_cells, capsys) -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from bench import published
+from bench import progress, published
 from bench.report import artifacts
 from bench.report.__main__ import main
 from bench.report.artifacts import ARTIFACTS, Artifact
@@ -181,9 +181,63 @@ def test_results_lead_to_their_files_folders_and_provenance(table1_cells, tmp_pa
 
 
 def test_a_pair_without_results_is_not_run(table1_cells, tmp_path: Path, capsys) -> None:
+    table1_cells.experiment = "opt_tree/table2"
+    table1_cells.add(pair="llama")
     out, _, _ = report(tmp_path, capsys, "--pair", "llama")
-    assert "PAIR=llama" in (out / "opt_tree.html").read_text(encoding="utf-8")
-    assert "Test CPU" not in Page(out / "index.html").text
+    assert "make reproduce TABLE=opt_tree/table1 PAIR=llama" in (out / "opt_tree.html").read_text(encoding="utf-8")
+    index = Page(out / "index.html").text
+    assert "1 cell " in index
+    assert "6 cells" not in index
+
+
+def test_of_a_pair_its_own_cells_are_counted(table1_cells, tmp_path: Path, capsys) -> None:
+    table1_cells.add("binary", pair="llama")
+    cells = {
+        more: statuses(report(tmp_path, capsys, *more)[0])["opt_tree.html#table1"] for more in ((), ("--pair", "llama"))
+    }
+    assert ["7 cells" in cells[()], "1 cell<" in cells["--pair", "llama"]] == [True, True]
+
+
+def test_a_progress_that_cannot_be_told_stops_no_other(table1_cells, tmp_path: Path, capsys, monkeypatch) -> None:
+    read = progress.read
+
+    def broken(root: Path, artifact: str, pair: str | None = None) -> progress.Progress:
+        if artifact == "opt_tree/table1":
+            raise ZeroDivisionError("by nothing")
+        return read(root, artifact, pair)
+
+    monkeypatch.setattr(progress, "read", broken)
+    out, said, _ = report(tmp_path, capsys)
+    assert said.startswith("1 failed, ")
+    assert "ZeroDivisionError: by nothing" in statuses(out)["opt_tree.html#table1"]
+
+
+def test_what_is_the_same_in_all_rows_is_a_note_and_no_column(registry, tmp_path: Path, capsys) -> None:
+    frame = pd.DataFrame(
+        {"target": ["T&T"] * 2, "draft": ["small"] * 2, "method": ["a", "b"], "temperature": ["0"] * 2}
+    )
+    add(registry, "gsd/table1", Table("table1", "T", frame, ("The second note.",), {"target": "the larger model"}))
+    add(registry, "gsd/table2", Table("table2", "T", frame[:1]))
+    out, _, _ = report(tmp_path, capsys)
+    text = (out / "gsd.html").read_text(encoding="utf-8")
+    first, _, second = text.partition('id="table2"')
+    assert first.index("In all rows: target T&amp;T, draft small.") < first.index("The second note.")
+    assert '<th scope="col">method</th>' in first
+    assert '<th scope="row">a</th>' in first
+    assert '<th scope="col">target</th>' not in first
+    assert "the larger model" in first
+    assert '<th scope="row">T&amp;T</th>' in second, "one row has nothing in common"
+
+
+def test_the_verdicts_of_our_own_tables_are_left_out_of_the_total(registry, tmp_path: Path, capsys) -> None:
+    for name, given in (("gsd/table1", "matches"), ("bench/gsm8k", "differs"), ("smoke", "differs")):
+        add(registry, name, Table("t", "T", pd.DataFrame({"verdict": [given]})))
+    out, _, _ = report(tmp_path, capsys)
+    head = (out / "index.html").read_text(encoding="utf-8").partition("</header>")[0]
+    assert "<b>1</b> matches" in head
+    assert "differs" not in head
+    assert "the papers' tables" in head
+    assert "<b>2</b> differs" in (out / "bench.html").read_text(encoding="utf-8")
 
 
 def test_headings_go_down_in_order(table1_cells, tmp_path: Path, capsys) -> None:
