@@ -147,6 +147,16 @@ def gsd_samples(files: Files, run_id: str) -> pd.DataFrame:
     return scaled.reset_index()
 
 
+def mcsd_tree(method: str, configuration: str) -> tuple[int, int]:
+    """Of a printed configuration: the levels that the draft may add, and how many first tokens are the target's own."""
+    if match := re.fullmatch(r"D = (\d+), W = (\d+)", configuration):
+        return int(match[1]), int(match[2])
+    if match := re.fullmatch(r"gamma = (\d+)", configuration):
+        return int(match[1]), 0
+    widths = [int(width) for width in configuration.split("x")]
+    return (len(widths) - 1, widths[0]) if method.startswith("TI-") else (len(widths), 0)
+
+
 def assert_printed(cell: str, expected: Numbers | float, *, least: int = 1) -> None:
     """The first numbers of a cell are these, to the digits that it prints, at least so many behind the point."""
     wanted = expected if isinstance(expected, tuple) else (expected,)

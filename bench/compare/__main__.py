@@ -1,8 +1,10 @@
 """`python -m bench.compare A B`: what changed from A to B, with intervals, as a check for those who change a method.
 
 A and B are two runs (the id, or its start, of a run below --results; or <folder>/<id>), or two folders: of one
-experiment, such as results/opt_tree/table1, or of several. Exit status: 0 if nothing got worse, 1 if MAL or speedup
-fell beyond the 95% interval of its paired ratio or a run does not end well any more, 2 if nothing can be compared.
+experiment, such as results/opt_tree/table1, or of several. B may have some of A's cells only: those that it lacks are
+listed and count as nothing. Exit status: 0 if nothing got worse, 1 if MAL or speedup fell (beyond the 95% interval of
+the paired difference and, for speedup, beyond what the autoregressive arms of both runs differ by), if a run does not
+end well any more, fails in more conversations or is lossless no more, 2 if nothing can be compared or judged.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.compare.changes import JUDGED
-from bench.compare.joined import join
+from bench.compare.joined import check, join
 from bench.compare.sides import ComparisonError, find
 from bench.compare.table import table
 from bench.report.outputs import write_all
@@ -27,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         first, second = (find(name, options.results) for name in (options.a, options.b))
         found = join(first, second)
+        check(found, judged)
         output = table(found, judged)
         print(to_markdown(output))
         if options.out:

@@ -20,8 +20,7 @@ METRICS = {"mal": "MAL", "tokens_per_s": "tokens/s", "speedup": "speedup"}
 """Their headers."""
 JUDGED = ("mal", "speedup")
 """Metrics in which a run can be worse: tokens/s changes with the machine."""
-ROUNDING = 1e-9
-"""Sums that are multiplied in another order differ in their last bits."""
+_WORDS = {1: FASTER, -1: SLOWER, 0: TIED, None: NO_INTERVAL}
 _TURN = ["prompt_id", "turn", "arm"]
 
 
@@ -54,9 +53,21 @@ class Couple:
         return self.first.ok and self.second.ok
 
     @property
-    def broken(self) -> bool:
-        """Whether the first ended well and the second did not."""
-        return self.first.ok and not self.second.ok
+    def broken(self) -> list[str]:
+        """What was well in the first run and is not in the second, whatever the metrics say."""
+        before, after = self.first.row, self.second.row
+        if not self.first.ok:
+            return []
+        if not self.second.ok:
+            return [f"ended {after['status']}"]
+        own, others = int(before["num_failed"]), int(after["num_failed"])
+        found = [f"failed in {others} conversations (A: in {own})"] if others > own else []
+        return found + (["is lossless no more"] if before["lossless"] and not after["lossless"] else [])
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything that both decoded."""
+        return self.ok and self.num_conversations > 0
 
     @property
     def num_conversations(self) -> int:
@@ -65,11 +76,10 @@ class Couple:
 
     @cached_property
     def changes(self) -> dict[str, Change]:
-        """By metric; a difference of tokens/s that the control does not resolve is a tie."""
-        floor = samples.resolution(self.control)
+        """By metric."""
         return {
             "mal": self._change(lambda rows: samples.mal(rows.steps)),
-            "tokens_per_s": self._change(lambda rows: samples.tokens_per_s(rows.prompts), floor),
+            "tokens_per_s": self._change(lambda rows: samples.tokens_per_s(rows.prompts)),
             "speedup": self._change(lambda rows: samples.speedup(rows.prompts)),
         }
 
@@ -90,16 +100,36 @@ class Couple:
         """Whether the metric fell, beyond its interval."""
         return self.ok and self.changes[metric].word == SLOWER
 
-    def _change(self, of: Callable[[_Rows], Sample], floor: float = 0.0) -> Change:
+    @property
+    def same_prompts(self) -> bool:
+        """Whether both runs were given the same conversations; runs that failed early do not know."""
+        prints = [run.row["prompts_sha256"] for run in (self.first, self.second)]
+        return prints[0] == prints[1] or not all(prints)
+
+    @cached_property
+    def other_prompts(self) -> set[str]:
+        """Conversations that both runs know by the same id and whose first prompts are not of the same length."""
+        if self.same_prompts:
+            return set()
+        first, second = (
+            run.decoded[run.decoded["turn"] == 0].set_index("prompt_id")["num_prompt_tokens"]
+            for run in (self.first, self.second)
+        )
+        both = pd.concat([first, second], axis=1, keys=["first", "second"], join="inner")
+        return set(both.index[both["first"] != both["second"]])
+
+    def _change(self, of: Callable[[_Rows], Sample]) -> Change:
         first, second = map(of, self._rows)
-        ratio = samples.paired_ratio(second, first)
-        return Change(samples.interval(first).value, samples.interval(second).value, ratio, word(ratio, floor))
+        values = [samples.interval(sample).value for sample in (first, second)]
+        word = _WORDS[samples.ahead(second, first)]
+        return Change(values[0], values[1], samples.paired_ratio(second, first), word)
 
     @cached_property
     def _shared(self) -> pd.DataFrame:
-        """The turns, by arm, that ended well in both runs."""
+        """The turns, by arm, that ended well in both runs, of conversations that are the same in both."""
         ok = [run.prompts.loc[run.prompts["status"] == "ok", _TURN] for run in (self.first, self.second)]
-        return ok[0].merge(ok[1], on=_TURN, validate="one_to_one")
+        turns = ok[0].merge(ok[1], on=_TURN, validate="one_to_one")
+        return turns[~turns["prompt_id"].isin(self.other_prompts)]
 
     @property
     def _turns(self) -> pd.DataFrame:
@@ -114,12 +144,3 @@ class Couple:
             for run in (self.first, self.second)
         )
         return first, second
-
-
-def word(ratio: Interval, floor: float = 0.0) -> str:
-    """Which way a ratio points; `floor`: how far from 1 it may be without saying anything."""
-    if math.isnan(ratio.low + ratio.high):
-        return NO_INTERVAL
-    if ratio.low - ROUNDING <= 1 <= ratio.high + ROUNDING or abs(ratio.value - 1) <= floor + ROUNDING:
-        return TIED
-    return FASTER if ratio.low > 1 else SLOWER

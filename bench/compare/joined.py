@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from bench.compare.changes import Couple
+from bench.compare.changes import METRICS, NO_INTERVAL, Couple
 from bench.compare.sides import ComparisonError, Run, Side
 from bench.store import CELL
 
@@ -40,6 +40,16 @@ def join(first: Side, second: Side) -> Joined:
     return _measured(Joined((first, second), couples, alone))
 
 
+def check(found: Joined, judged: Sequence[str]) -> None:
+    """ComparisonError if no metric that is judged has an interval in any cell, and nothing is broken either."""
+    words = {couple.changes[metric].word for couple in found.couples if couple.ok for metric in judged}
+    if words <= {NO_INTERVAL} and not any(couple.broken for couple in found.couples):
+        raise ComparisonError(
+            f"no cell has an interval of {' or '.join(METRICS[metric] for metric in judged)}: both sides must have "
+            "decoded two conversations of it; nothing can be judged"
+        )
+
+
 def counterpart(run: Run, others: Iterable[Run]) -> str:
     """The run of the same cell but for the arguments of its drafter; "" if there is none."""
     rest = [column for column in CELL if column != "drafter_params"]
@@ -64,8 +74,10 @@ def _single(one: Side, other: Side) -> None:
 
 def _measured(found: Joined) -> Joined:
     """As it is, if anything was measured on both sides, or no longer is on the second."""
-    if any(couple.broken or (couple.ok and couple.num_conversations) for couple in found.couples):
+    if any(couple.broken or couple.measured for couple in found.couples):
         return found
+    if any(couple.other_prompts for couple in found.couples if couple.ok):
+        raise ComparisonError("the prompts are not the same: no conversation has its id and length on both sides")
     states = {run.row["status"] for couple in found.couples for run in (couple.first, couple.second)}
     what = "no conversation was decoded on both sides" if states == {"ok"} else "no cell ended well on both sides"
     raise ComparisonError(f"{what}: there is nothing to compare")

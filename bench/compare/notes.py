@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.compare.changes import METRICS, NO_INTERVAL, ROUNDING, Couple
+from bench.compare.changes import METRICS, NO_INTERVAL, Couple
 from bench.compare.joined import Joined, cell_words, counterpart
 from bench.compare.sides import Run
 from bench.report import tables
@@ -24,36 +24,50 @@ _LONGEST = 40
 
 
 def notes(found: Joined, judged: Sequence[str]) -> Iterator[str]:
-    """Sentences, the outcome first."""
+    """Sentences, the outcome first, but for prompts that are not what it is taken to be about."""
     first, second = found.sides
+    yield from _other_prompts(found.couples)
     yield f"A is {first.name}, B is {second.name}. B/A: above 1 B is ahead."
-    yield from outcome(found.couples, judged)
+    yield from outcome(found, judged)
     yield from dict.fromkeys(note for side in found.sides for note in side.notes)
     for name, own, others in zip("AB", found.alone, reversed(found.alone), strict=True):
         if own:
             yield f"Only in {name}: {'; '.join(_alone(run, others) for run in own)}."
     yield from _not_measured(found.couples)
     yield from _differences(found.couples)
-    yield from _chance(found.couples, judged)
+    if "mal" in judged:
+        yield from _chance(found.couples)
 
 
-def outcome(couples: Sequence[Couple], judged: Sequence[str]) -> Iterator[str]:
-    """Which metrics got worse beyond their intervals, and which runs do not end well any more."""
+def outcome(found: Joined, judged: Sequence[str]) -> Iterator[str]:
+    """Which metrics got worse beyond their intervals, and what else is not well any more."""
+    couples = found.couples
     worse = [
         f"{METRICS[metric]} of {_words(couple)} ({tables.interval(couple.changes[metric].ratio, 3)})"
         for couple in couples
         for metric in judged
         if couple.worse(metric)
     ]
-    worse += [f"{_words(couple)} ended {couple.second.row['status']}" for couple in couples if couple.broken]
+    worse += [f"{_words(couple)} {what}" for couple in couples for what in couple.broken]
     if worse:
         yield f"Worse in B: {'; '.join(worse)}."
         return
-    measured = [couple for couple in couples if couple.ok]
+    measured = [couple for couple in couples if couple.measured]
     words = [couple.changes[metric].word for couple in measured for metric in judged]
     unknown = words.count(NO_INTERVAL)
     but = f"; {unknown} of {len(words)} ratios have no interval and say nothing" if unknown else ""
-    yield f"Nothing got worse beyond its interval by {' or '.join(METRICS[metric] for metric in judged)}{but}."
+    cells = len(couples) + len(found.alone[0])
+    where = "" if found.sides[0].kind == "run" else f" in {len(measured)} of A's {cells} cells"
+    yield f"Nothing got worse{where}, by {' or '.join(METRICS[metric] for metric in judged)}{but}."
+
+
+def _other_prompts(couples: Sequence[Couple]) -> Iterator[str]:
+    other = [couple for couple in couples if couple.ok and not couple.same_prompts]
+    if other:
+        yield (
+            f"In {len(other)} of {len(couples)} cells the prompts are not the same; conversations are paired by id and "
+            f"length, and {sum(len(couple.other_prompts) for couple in other)} that differ in length are left out."
+        )
 
 
 def _alone(run: Run, others: Sequence[Run]) -> str:
@@ -74,7 +88,7 @@ def _not_measured(couples: Sequence[Couple]) -> Iterator[str]:
 
 
 def _conversations(couple: Couple) -> tuple[int, int]:
-    first, second = (run.prompts["prompt_id"].nunique() for run in (couple.first, couple.second))
+    first, second = (run.decoded["prompt_id"].nunique() for run in (couple.first, couple.second))
     return int(first), int(second)
 
 
@@ -98,14 +112,14 @@ def _unlike(couple: Couple) -> Iterator[str]:
             yield f"{name}: {values[0]} in A, {values[1]} in B"
 
 
-def _chance(couples: Sequence[Couple], judged: Sequence[str]) -> Iterator[str]:
+def _chance(couples: Sequence[Couple]) -> Iterator[str]:
     """Of many intervals of 95% some miss 1 by chance; those of equal rows have no width and do not."""
-    ratios = [couple.changes[metric].ratio for couple in couples if couple.ok for metric in judged]
-    wide = sum(ratio.high - ratio.low > ROUNDING for ratio in ratios)
+    ratios = [couple.changes["mal"].ratio for couple in couples if couple.measured]
+    wide = sum(ratio.high > ratio.low for ratio in ratios)
     if wide > 1:
         yield (
-            f"Where nothing changed 1 interval of 20 does not hold 1, by chance: about {wide / 20:.1f} of {wide} here; "
-            "run a cell that is slower again before you believe it."
+            "Intervals are over conversations. Of methods that accept the same in the long run 1 interval of MAL in 20 "
+            f"does not hold 1, by the choice of prompts: about {wide / 20:.1f} of {wide} here."
         )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from bench import store
+from bench.records import METHOD
 
 _RUN_ID = re.compile(r"[0-9a-f]{4,12}")
 
@@ -38,6 +39,12 @@ class Run:
         """Whether it ended well."""
         return bool(self.row["status"] == "ok")
 
+    @property
+    def decoded(self) -> pd.DataFrame:
+        """The turns of the method that ended well."""
+        rows = self.prompts
+        return rows[(rows["arm"] == METHOD) & (rows["status"] == "ok")]
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -63,9 +70,10 @@ def find(name: str, results: Path) -> Side:
     if path.is_dir():
         return _folder(name, path)
     root = path.parent if len(path.parts) > 1 else results
-    if not _RUN_ID.fullmatch(path.name) or not root.is_dir():
+    if not _RUN_ID.fullmatch(path.name) or not root.is_dir() or str(root) == path.anchor:
+        where = "" if root is not results else f" in {results}"
         raise ComparisonError(
-            f"{name} is neither a folder of results nor the id of a run in {root} (12 hex digits, or its first 4)"
+            f"{name} is neither a folder of results nor the id of a run{where} (12 hex digits, or its first 4)"
         )
     return _run(name, path.name, root)
 

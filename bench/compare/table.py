@@ -17,7 +17,8 @@ from bench.store import CELL
 
 _ALWAYS = {"pair": "Pair", "dataset": "Dataset", "drafter": "Drafter", "verifier": "Verifier", "temperature": "T"}
 _RATIO = "B's {} over A's, of the turns that both decoded; in brackets the 95% interval (bootstrap over conversations)"
-_WORD = "faster or slower where the interval of B/A does not hold 1, tied where it does, no interval below two"
+_WORD = "faster or slower where the 95% interval of B - A does not hold 0, tied where it does, no interval below two"
+_TIMED = "the same; tied too where B/A is no farther from 1 than the interval of the {}"
 EXPERIMENT, ARGUMENTS, CONTROL = "Experiment", "arguments", "control"
 LEGEND = {
     "n": "conversations that both decoded, of which all else is",
@@ -27,12 +28,13 @@ LEGEND = {
     "verdict MAL": f"{_WORD} conversations",
     "tokens/s A": definitions.TOKENS_PER_S,
     "tokens/s B/A": _RATIO.format("tokens/s"),
-    "verdict tokens/s": f"the same; tied too where B/A is no farther from 1 than the interval of the {CONTROL}",
+    "verdict tokens/s": _TIMED.format(CONTROL),
     "speedup A": definitions.SPEEDUP.partition("; the autoregressive")[0],
     "speedup B/A": _RATIO.format("speedup"),
+    "verdict speedup": _TIMED.format(CONTROL),
     ARGUMENTS: "arguments of the drafter that tell it from others of its name",
     CONTROL: "B/A of tokens/s of autoregressive decoding, the same work on both sides: what differs is the machine, "
-    "and differences of tokens/s that are smaller say nothing",
+    "and differences of tokens/s and speedups that are smaller say nothing",
 }
 
 

@@ -10,14 +10,18 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import recomputed
 
+from bench.compare.__main__ import main
 from bench.compare.changes import Couple
 from bench.compare.joined import join
 from bench.compare.sides import find
 from bench.compare.table import table
 from bench.report.tables import Table
+from bench.stats import Interval
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"
+SMOKE = str(REFERENCE / "smoke")
 
 
 def alter(folder: Path, rows: str, run_id: str, **columns: Callable[[dict[str, Any]], Any]) -> None:
@@ -50,6 +54,21 @@ def compared(first: object, second: object, results: Path = Path("none")) -> Tab
 
 def couples(first: object, second: object) -> tuple[Couple, ...]:
     return join(*(find(str(name), Path("none")) for name in (first, second))).couples
+
+
+def smoke_ids() -> list[str]:
+    """The run ids of the smoke run."""
+    return sorted(path.stem.removeprefix("run_id=") for path in Path(SMOKE, "runs").iterdir())
+
+
+def numbers(change: Interval) -> recomputed.Numbers:
+    return change.value, change.low, change.high
+
+
+def run(capsys, *arguments: object) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of `python -m bench.compare`."""
+    code = main([str(argument) for argument in arguments])
+    return code, *capsys.readouterr()
 
 
 def _drafter(path: Path) -> str:

@@ -164,7 +164,7 @@ def test_improving_mcsd(name: str) -> None:
     alphas = {}
     for row, (run_id,) in rows(details):
         steps = files.steps(run_id)
-        levels, first = _tree(row["Method"], row["Configuration"])
+        levels, first = recomputed.mcsd_tree(row["Method"], row["Configuration"])
         accepted = steps["num_accepted"] - (first > 0)  # without the target's own token
         by = accepted.groupby(steps["prompt_id"])
         alphas[run_id] = recomputed.ratio(by.sum(), by.size() * levels)
@@ -218,16 +218,6 @@ COUNTS = {
 
 def _success(steps: pd.DataFrame) -> recomputed.Numbers:
     return recomputed.mean(steps, (steps["num_behind_merge"] > 0).astype(float))
-
-
-def _tree(method: str, configuration: str) -> tuple[int, int]:
-    """The levels that the draft may add, and W."""
-    if match := re.fullmatch(r"D = (\d+), W = (\d+)", configuration):
-        return int(match[1]), int(match[2])
-    if match := re.fullmatch(r"gamma = (\d+)", configuration):
-        return int(match[1]), 0
-    widths = [int(width) for width in configuration.split("x")]
-    return (len(widths) - 1, widths[0]) if method.startswith("TI-") else (len(widths), 0)
 
 
 def _identical(files: Files, run_id: str) -> float:

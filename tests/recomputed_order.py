@@ -1,0 +1,163 @@
+"""Who is ahead in a table, once more from the files alone: marks of the best and verdicts by order, without `bench`.
+
+The rule is the one that the reports state. Two rows are told apart by the 95% interval of the difference of their
+values, drawn over the conversations that both decoded; two times also need a ratio beyond what the autoregressive arms
+of their runs may differ by. Where the rows have no sums of conversations in common, intervals that overlap are a tie.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from recomputed import Files, Numbers, gain, interval, of_two
+
+PUBLISHED = Path(__file__).parents[1] / "bench" / "published"
+NO_VALUE, NO_INTERVAL, ALONE = (
+    f"not comparable: {reason}" for reason in ("no published value", "no interval", "other models")
+)
+
+
+def quotient(total: Any, end: str = "") -> Any:
+    return total[f"above{end}"] / total[f"below{end}"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One value of a row: sums by conversation and what is made of them, or an interval (`given`) alone."""
+
+    sums: pd.DataFrame | None
+    value: Callable[..., Any] = quotient
+    control: pd.DataFrame | None = None  # tokens and seconds of the autoregressive arm, of times
+    published: float | None = None
+    lossless: bool = True
+    given: Numbers = (math.nan, math.nan, math.nan)
+
+    @property
+    def interval(self) -> Numbers:
+        return self.given if self.sums is None else interval(self.sums, self.value)
+
+    @property
+    def known(self) -> bool:
+        return not math.isnan(sum(self.interval))
+
+
+def per_row(rows: pd.DataFrame, values: pd.Series, each: float = 1.0, **more: Any) -> Line:
+    """Of a value per row: its sum / `each` times the number of rows that have one."""
+    by = values.dropna().astype(float).groupby(rows["prompt_id"])
+    return Line(pd.DataFrame({"above": by.sum(), "below": by.size() * each}), **more)
+
+
+def mal(files: Files, run_id: str, **more: Any) -> Line:
+    steps = files.steps(run_id)
+    return per_row(steps, steps["acceptance_length"], **more)
+
+
+def speedup(files: Files, run_id: str, **more: Any) -> Line:
+    return Line(files.speedup_sums(run_id), gain, _speed(files, "autoregressive", run_id), **more)
+
+
+def tokens_per_s(files: Files, run_id: str, **more: Any) -> Line:
+    return Line(_speed(files, "method", run_id), quotient, _speed(files, "autoregressive", run_id), **more)
+
+
+def ahead(first: Line, other: Line) -> int:
+    """1, -1, or 0 for a tie."""
+    if first.sums is None or other.sums is None:
+        (_, low, high), (_, others_low, others_high) = first.interval, other.interval
+        return int(low > others_high) - int(high < others_low)
+    both = of_two(first.sums, other.sums)
+    _, low, high = interval(both, lambda total: first.value(total) - other.value(total, "_"))
+    if first.control is not None and other.control is not None:
+        ratio = first.value(both.sum()) / other.value(both.sum(), "_")
+        machine = of_two(first.control, other.control)
+        _, slower, faster = interval(machine, lambda total: quotient(total) / quotient(total, "_"))
+        if max(ratio, 1 / ratio) <= max(faster, 1 / slower):
+            return 0
+    return int(low > 0) - int(high < 0)
+
+
+def marks(lines: Sequence[Line]) -> list[str]:
+    """` *` behind the best and ` =` behind its ties, over what all of them decoded; lossy rows are ranked apart."""
+    signs = [""] * len(lines)
+    for lossless in (True, False):
+        places = [place for place, line in enumerate(lines) if line.lossless == lossless and line.known]
+        if len(places) < 2:
+            continue
+        shared = reduce(pd.Index.intersection, (_sums(lines[place]).index for place in places))
+        kept = {place: _of(lines[place], shared) for place in places}
+        best = max(places, key=lambda place: kept[place].interval[0])
+        for place, line in kept.items():
+            signs[place] = " *" if place == best else " =" if ahead(kept[best], line) == 0 else ""
+    return signs
+
+
+def verdict(line: Line, others: Sequence[Line]) -> str:
+    """Of a row of a stand-in: whether no other row with a published value says that the paper's order is not ours."""
+    if line.published is None:
+        return NO_VALUE
+    if not line.known:
+        return NO_INTERVAL
+    judged = [other for other in others if other.published is not None and other.known]
+    if not judged:
+        return ALONE
+    return "order holds" if all(_agrees(line, other) for other in judged) else "differs"
+
+
+def mark_of(cell: str) -> str:
+    return cell[-2:] if cell.endswith((" *", " =")) else ""
+
+
+class Paper:
+    """The published numbers of a table, for the models that a stand-in stands for."""
+
+    def __init__(self, paper: str, table: str, run: dict[str, Any]) -> None:
+        rows = pd.read_csv(PUBLISHED / f"{paper}.csv", keep_default_na=False, dtype=str)
+        rows = rows[rows["artifact"] == table]
+        names = json.loads(run["config"])["pair"]["published"]
+        assert names["stand_in"], "other pairs are judged by value"
+        printed = list(zip(rows["target"], rows["draft"], strict=True))
+        drafted = [pair for pair in printed if pair[1] != "none"]
+        own = (names["target"], names["draft"])
+        target, draft = own if own in drafted else drafted[0]
+        rows = rows[(rows["target"] == target) & rows["draft"].isin([draft, "none"])]
+        rows = rows[rows["dataset"] == run["dataset"]]
+        same = [text == "" or float(text) == run["temperature"] for text in rows["temperature"]]
+        self.rows = rows[pd.Series(same, index=rows.index, dtype=bool)]
+
+    def value(self, method: str, metric: str, params: str = "") -> float | None:
+        """The number, None where there is none; `params` is what its parameters begin with."""
+        rows = self.rows[(self.rows["method"] == method) & (self.rows["metric"] == metric)]
+        rows = rows[rows["params"].str.startswith(params)]
+        assert len(rows) < 2
+        return float(rows["value"].iloc[0]) if len(rows) else None
+
+
+def _agrees(line: Line, other: Line) -> bool:
+    assert line.published is not None
+    assert other.published is not None
+    theirs, ours = line.published - other.published, ahead(line, other)
+    if ours == 0:
+        return abs(theirs) < 0.05 * max(abs(line.published), abs(other.published))
+    return theirs * ours > 0
+
+
+def _speed(files: Files, arm: str, run_id: str) -> pd.DataFrame:
+    by = files.turns(arm, run_id).groupby("prompt_id")
+    return pd.DataFrame({"above": by["num_decoded_tokens"].sum(), "below": by["decode_s"].sum()})
+
+
+def _sums(line: Line) -> pd.DataFrame:
+    assert line.sums is not None, "a value without sums has no mark"
+    return line.sums
+
+
+def _of(line: Line, shared: pd.Index) -> Line:
+    control = None if line.control is None else line.control[line.control.index.isin(shared)]
+    return Line(_sums(line).loc[shared], line.value, control)
