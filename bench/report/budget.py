@@ -22,9 +22,9 @@ LEGEND = {
     "conversations": "how many the intervals are over",
 }
 MARKS = (
-    "*: the best of its dataset, temperature and budget; =: tied with it, not told from the best by the paired "
-    "bootstrap over the conversations that both decoded (1 lies within the 95% interval of the ratio). A budget is an "
-    "upper bound: what smaller trees leave of it is seen in the column nodes and on the figure's axis."
+    "*: the best of its dataset, temperature and budget; =: tied with it (the paired 95% interval of their difference "
+    "holds 0, or, of speedups, the two runs' autoregressive arms lie as far apart). A budget is an upper bound: what "
+    "smaller trees leave of it is seen in the column nodes and on the figure's axis."
 )
 LEFT_OUT = (
     "Only rules that keep the target's law are compared. Not here: drafters without a size to set (EAGLE's 25 nodes, "

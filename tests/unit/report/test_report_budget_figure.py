@@ -87,5 +87,5 @@ def test_the_control_is_a_band_around_one(budget_cells) -> None:
     box = band.get_extents().transformed(figure.canvas.axes[4].transData.inverted())
     assert (box.y0, box.y1) == pytest.approx((low, high), abs=0.006)
     assert not figure.canvas.axes[0].patches
-    words = f"A/A (autoregressive against itself): speedup {row['speedup']} in 8 conversations"
+    words = f"A/A (autoregressive against itself in one run): speedup {row['speedup']} in 8 conversations"
     assert any("dataset c4, temperature 0.0" in note and words in note for note in table.notes)
