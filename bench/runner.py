@@ -17,6 +17,7 @@ from bench.measurement import Measurement
 from bench.records import RECORDED
 from bench.rows import Outcome, Rows, run_row
 from bench.store import Store, StoreError
+from bench.taken import take_over
 from bench.transcript import write_case_study
 from specdec_core.checks import check_lossless
 from specdec_core.errors import PromptError, SpecdecError
@@ -60,7 +61,7 @@ def _taken_over(cell: Cell, runtime: Runtime, store: Store) -> bool:
     if here["git_dirty"]:  # nobody knows what code a row of such a revision is of
         return False
     like = {key: here[key] for key in _SAME}
-    origin = store.take_over(cell.run_id, like, baseline=runtime.baseline, recorded=_recorded(runtime))
+    origin = take_over(store, cell.run_id, like, baseline=runtime.baseline, recorded=_recorded(runtime))
     if origin:
         log.info("%s: rows taken over from %s, which runs the same cell", cell.label, origin)
     return bool(origin)

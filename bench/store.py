@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from bench import locks
-from bench.parquet import file_name, has_footer, hidden_name, read_rows, read_table, write_rows, write_table
+from bench.parquet import file_name, has_footer, hidden_name, read_rows, write_rows
 from bench.records import RECORDED, SCHEMA_VERSION, TABLES
 
 CELL = (
@@ -70,8 +70,8 @@ class Store:
         strangers = {row.run_id for row in rows} - {run_id}
         if strangers:
             raise ValueError(f"Rows of {sorted(strangers)} do not belong into the file of run {run_id}.")
-        path = self._path(table, run_id)
-        with _explained(path.parent):
+        path = self.path(table, run_id)
+        with explained(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_rows(path, TABLES[table], rows)
 
@@ -81,7 +81,7 @@ class Store:
             found = (self.folder / table).glob("*.parquet")
             paths = sorted(path for path in found if not path.name.startswith("."))
         else:
-            paths = [path for run in dict.fromkeys(run_ids) if (path := self._path(table, run)).exists()]
+            paths = [path for run in dict.fromkeys(run_ids) if (path := self.path(table, run)).exists()]
         return read_rows(paths, TABLES[table])
 
     def status(self, run_id: str) -> str | None:
@@ -91,64 +91,27 @@ class Store:
 
     def has(self, table: str, run_id: str) -> bool:
         """Whether a cell has rows of a table, be they none."""
-        return self._path(table, run_id).exists()
+        return self.path(table, run_id).exists()
 
     def whole(self, run_id: str, tables: Iterable[str] = ()) -> bool:
         """Whether a cell's prompts, steps and these tables are there; of each file the footer alone is read."""
-        return all(has_footer(self._path(table, run_id)) for table in ("prompts", "steps", *tables))
+        return all(has_footer(self.path(table, run_id)) for table in ("prompts", "steps", *tables))
 
     def forget(self, run_id: str) -> None:
         """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or instrument on new rows."""
-        with _explained(self.folder):
+        with explained(self.folder):
             for table in ("runs", *RECORDED, "judgements"):
-                self._path(table, run_id).unlink(missing_ok=True)
+                self.path(table, run_id).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def lock(self, run_id: str, *, wait: bool = False) -> Iterator[None]:
         """Hold a cell while it runs; raises CellBusyError if another process does, or waits. Ask for `status` then."""
-        with _explained(self.folder):
+        with explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             held = contextlib.ExitStack()
             held.enter_context(locks.lock(self.folder, run_id, wait=wait))
         with held:
             yield
-
-    def take_over(self, run_id: str, like: Mapping[str, Any], *, baseline: bool, recorded: Sequence[str] = ()) -> str:
-        """Take a finished cell from another experiment of the same results; its name, "" where there is none.
-
-        Its `runs` row must have the values of `like`: whoever measures now would have written the same. It needs the
-        baseline's arm where `baseline` is asked for, and the tables in `recorded` beside the usual ones. Only the
-        `runs` row is written anew, for its experiment; other rows say nothing of it.
-        """
-        for path in sorted(self.root.glob(f"**/runs/{file_name(run_id)}")):
-            other = Store(self.root, path.parents[1].relative_to(self.root).as_posix())
-            runs = other.read("runs", [run_id])
-            # a folder of other results below these ones holds experiments by other names than its rows say
-            wanted = {**like, "status": "ok", "experiment": other.experiment}
-            if runs.empty or any(_plain(runs[key].iloc[0]) != value for key, value in wanted.items()):
-                continue
-            lacks = baseline and runs["autoregressive_tokens_per_s"].isna().all()
-            if not lacks and self._copied(other, run_id, ("prompts", "steps", *recorded)):
-                return other.experiment
-        return ""
-
-    def _copied(self, other: Store, run_id: str, needed: Sequence[str]) -> bool:
-        """Copy all rows of a cell, if those of the needed tables can be read."""
-        tables = [*("prompts", "steps", *RECORDED, "judgements"), "runs"]
-        found = {
-            name: read_table(path, TABLES[name]) for name in tables if (path := other._path(name, run_id)).exists()
-        }
-        if any(found.get(name) is None for name in (*needed, "runs")):
-            return False
-        self.forget(run_id)
-        for name, table in found.items():
-            if table is not None:
-                changed = {"experiment": self.experiment} if name == "runs" else {}
-                path = self._path(name, run_id)
-                with _explained(path.parent):
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    write_table(path, table, changed)
-        return True
 
     def check_writable(self) -> None:
         """Raise StoreError unless files can be made in the experiment's folder and in those of its tables."""
@@ -157,7 +120,8 @@ class Store:
             if (self.folder / table).exists():
                 _probe(self.folder / table)
 
-    def _path(self, table: str, run_id: str) -> Path:
+    def path(self, table: str, run_id: str) -> Path:
+        """The file of a cell's rows of a table."""
         return self.folder / table / file_name(run_id)
 
 
@@ -191,13 +155,8 @@ def _where(frame: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
     return frame
 
 
-def _plain(value: Any) -> Any:
-    """A missing value of a row is None, as it was when it was written."""
-    return None if pd.isna(value) else value
-
-
 def _probe(folder: Path) -> None:
-    with _explained(folder):
+    with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / hidden_name("probe")
         probe.touch(exist_ok=False)
@@ -205,7 +164,8 @@ def _probe(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def explained(folder: Path) -> Iterator[None]:
+    """Raise StoreError in place of an OSError of what is written below a folder."""
     try:
         yield
     except OSError as error:
