@@ -73,8 +73,8 @@ def _note(block: Block) -> str:
     if others is not None:
         sentences.append(
             f"A/A (the autoregressive arms of {others.runs} runs against each other): up to "
-            f"{tables.interval(others.widest)} times as fast in {others.widest.n} conversations: tokens/s that differ "
-            f"by less than {_percent(others.widest)} are not resolved by all of them."
+            f"{tables.interval(others.widest)} times as fast in {others.widest.n} conversations: between "
+            f"some of them tokens/s that differ by less than {_percent(others.widest)} are not resolved."
         )
     return " ".join(sentences) or (NONE if block.ran else "")
 
