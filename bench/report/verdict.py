@@ -1,4 +1,9 @@
-"""The verdict on a published number, by a rule that was fixed before anything was measured.
+"""The verdict on a published number, by one rule for all tables.
+
+Rules 1 to 3 were fixed before anything was measured. How rule 4 compares two rows was changed afterwards, for what was
+found wrong with it and not for its verdicts: overlap of two unpaired intervals knows nothing of what prompts give to
+both rows (so it is paired now), and neither knows of what a machine does between two runs (so that the autoregressive
+arms now say what times can tell apart).
 
 A verdict is `matches`, `order holds`, `differs`, `not comparable: <reason>` or `not run`. For one metric of one row:
 
