@@ -62,8 +62,10 @@ def cells_of(experiment: str) -> tuple[Cell, ...]:
     pairs = list(composed(f"experiment={experiment}").get("pairs") or [None])
     found = [cell for one in _configs(experiment, pairs[0]) for cell in _cells(experiment, *one)]
     models = [_models(experiment, name) for name in pairs]
-    beside = frozenset(name for cell in found for name in _names(cell)) | {name for pair in models for name in pair}
-    return tuple(Cell(**cell, target=one[0], draft=one[1], beside=beside) for cell in found for one in models)
+    every = [cell | {"params": cell.get("params", {}) | of} for cell in found for _, of in models]
+    beside = frozenset(name for cell in every for name in _names(cell)) | {name for pair, _ in models for name in pair}
+    named = [pair for _ in found for pair, _ in models]
+    return tuple(Cell(**cell, target=a, draft=b, beside=beside) for cell, (a, b) in zip(every, named, strict=True))
 
 
 def _configs(experiment: str, pair: str | None) -> Iterator[tuple[dict[str, Any], list[str]]]:
@@ -78,11 +80,15 @@ def _configs(experiment: str, pair: str | None) -> Iterator[tuple[dict[str, Any]
         yield config, [NAMES.get(name, name) for name in names]
 
 
-def _models(experiment: str, pair: str | None) -> tuple[str, str]:
+def _models(experiment: str, pair: str | None) -> tuple[tuple[str, str], dict[str, frozenset[str]]]:
+    """A pair's names, and what a row may state of where its target is kept."""
     if pair is None:
-        return NOBODY, NOBODY
-    names = composed(f"experiment={experiment}", f"pair={pair}").pair.published
-    return names.target, names.draft
+        return (NOBODY, NOBODY), {}
+    chosen = composed(f"experiment={experiment}", f"pair={pair}").pair
+    away = {"overlap": "true", "system": "sequoia_offload"}  # copies run beside a layer; the engine, without a tree
+    kept = {"offload": "true", **away} if chosen.target.offload else {"offload": "false"}
+    names = chosen.published.target, chosen.published.draft
+    return names, {key: frozenset({value}) for key, value in kept.items()}
 
 
 def _cells(experiment: str, config: Mapping[str, Any], datasets: list[str]) -> Iterator[dict[str, Any]]:
@@ -142,7 +148,7 @@ def _run(config: Mapping[str, Any]) -> pd.Series:
 
 def _params(experiment: str, config: Mapping[str, Any]) -> dict[str, frozenset[str]]:
     """What a row may state of a cell. Sequoia's paper counts the root in sizes, and levels for depths."""
-    drafter, root, offloaded = config["drafter"], experiment.startswith("sequoia/"), config["pair"]["target"]["offload"]
+    drafter, root = config["drafter"], experiment.startswith("sequoia/")
     shape, (nodes, depth) = drafter.get("shape") or {}, size(drafter, config["calibration"])
     widths, levels = drafter.get("widths", shape.get("widths")), draft_levels(_run(config))
     calibrated = drafter["_target_"].endswith(".Sequoia")
@@ -161,9 +167,6 @@ def _params(experiment: str, config: Mapping[str, Any]) -> dict[str, frozenset[s
         "shape": f"{shape['num_sequences']}x{shape['depth']}" if "num_sequences" in shape else None,
         "selection": selection if calibrated else None,
         "tree": "sequoia" if calibrated else None,
-        "offload": str(bool(offloaded)).lower(),
-        "overlap": "true" if offloaded else None,  # copies run while the layer before computes
-        "system": "sequoia_offload" if offloaded else None,  # the engine that decodes with trees, without one
         "top_p": config["decoding"]["top_p"],
         "verify": "nondeterministic" if config["verifier"]["name"] in LOSSY else "deterministic",
     }
