@@ -18,8 +18,8 @@ import pandas as pd
 
 TITLES: Mapping[str, str] = {
     "dyspec": "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure (arXiv:2410.11744)",
-    "gsd": "Graph-Structured Speculative Decoding",
-    "improving_mcsd": "Improving Multi-candidate Speculative Decoding",
+    "gsd": "Graph-Structured Speculative Decoding (arXiv:2407.16207)",
+    "improving_mcsd": "Improving Multi-candidate Speculative Decoding (arXiv:2409.10644)",
     "opt_tree": "OPT-Tree: Speculative Decoding with Adaptive Draft Tree Structure (arXiv:2406.17276)",
     "sequoia": "Sequoia: Scalable, Robust, and Hardware-aware Speculative Decoding (arXiv:2402.12374)",
 }
