@@ -138,6 +138,7 @@ class StepRow:
     num_alias: int | None = None  # merge edges
     capped: bool | None = None  # nodes of the graph were left out of the verified tree for its cap
     num_behind_merge: int | None = None  # accepted tokens whose path crosses a merge edge
+    num_in_shared_subtree: int | None = None  # accepted tokens below a node that others are merged into, by either path
     recurring: list[float] | None = None  # for n = 1, 2, ...: share of the records whose n-gram recurs in the graph
     merge_kl: list[float] | None = None  # nats, of every merge edge, where a MergeProbe drafted
     # of trees that a decision model may end early (`EarlyStop`), None where it was not asked

@@ -44,6 +44,8 @@ class Step:
     """Whether nodes of the graph were left out of the tree for its cap."""
     num_behind_merge: int | None = None
     """Accepted tokens that are copies: whose path crosses a merge edge."""
+    num_in_shared_subtree: int | None = None
+    """Accepted tokens below a node that others are merged into, by its own path or across a merge edge."""
     recurring: list[float] | None = None
     """For n = 1, 2, ...: share of the records whose n-gram recurs elsewhere in the graph; nan where there is none."""
     merge_kl: list[float] | None = None
@@ -158,6 +160,7 @@ def _graph_facts(tree: TokenTree, accepted: list[int]) -> dict[str, Any]:
         **{f"num_{kind.name.lower()}": graph.count(kind) for kind in Kind},
         "capped": graph.capped,
         "num_behind_merge": int(graph.behind_merge[accepted].sum()),
+        "num_in_shared_subtree": int(graph.in_shared_subtree[accepted].sum()),
         "recurring": graph.recurring_shares(),
         "merge_kl": None if graph.merge_kl is None else graph.merge_kl.tolist(),
     }

@@ -1,5 +1,6 @@
 """A drafted token graph: nodes below the last committed token, some of them merged into earlier ones (GSD)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -52,6 +53,15 @@ class DraftGraph:
         """Records of a kind, the root excluded."""
         return int((self.kinds[1:] == kind).sum())
 
+    @property
+    def in_shared_subtree(self) -> Bool[ndarray, " nodes"]:
+        """Whether a node of the tree lies below a record that others are merged into, or is a copy of such a node."""
+        targets = np.isin(self.nodes, self.merged_into[self.merged_into >= 0])
+        found = self.behind_merge.copy()
+        for above in _ancestors(self.tree_parents):
+            found |= (above >= 0) & targets[above]
+        return found
+
     def recurring_shares(self, longest: int = LONGEST_GRAM) -> list[float]:
         """For n = 1 to `longest`: of the records whose path has n tokens, the share whose n-gram recurs (GSD, Fig. 3).
 
@@ -68,17 +78,9 @@ class DraftGraph:
 
     def _depths(self) -> Int[ndarray, " records"]:
         depths = np.zeros(len(self.tokens), np.int64)
-        for ancestors in self._ancestors():
+        for ancestors in _ancestors(self.parents):
             depths += ancestors >= 0
         return depths
-
-    def _ancestors(self) -> list[Int[ndarray, " records"]]:
-        """Parents, grandparents and so on of every record; -1 above the root."""
-        found, above = [], self.parents
-        while (above >= 0).any():
-            found.append(above)
-            above = np.where(above >= 0, self.parents[above], -1)
-        return found
 
     def _lengthened(self, grams: Int[ndarray, " records"]) -> Int[ndarray, " records"]:
         """Ids of n-grams from those of (n - 1)-grams: two are equal where the parents' and the last tokens are."""
@@ -88,9 +90,17 @@ class DraftGraph:
     def _recurs(self, grams: Int[ndarray, " records"], inside: Bool[ndarray, " records"]) -> Bool[ndarray, " records"]:
         """Whether others outside a record's own line have its gram: all of them less ancestors and descendants."""
         others = np.bincount(grams[inside], minlength=int(grams.max()) + 1)[grams] - 1
-        for ancestors in self._ancestors():
+        for ancestors in _ancestors(self.parents):
             pairs = np.flatnonzero((ancestors >= 0) & inside)
             pairs = pairs[inside[ancestors[pairs]] & (grams[ancestors[pairs]] == grams[pairs])]
             np.subtract.at(others, pairs, 1)
             np.subtract.at(others, ancestors[pairs], 1)
         return others > 0
+
+
+def _ancestors(parents: Int[ndarray, " all"]) -> Iterator[Int[ndarray, " all"]]:
+    """Of all records or nodes the parents, then the grandparents and so on; -1 above the root."""
+    above = parents
+    while (above >= 0).any():
+        yield above
+        above = np.where(above >= 0, parents[above], -1)

@@ -152,6 +152,12 @@ def crosses(graph: Graph, walk: tuple[int, ...]) -> bool:
     return any(graph.records[record].kind == Kind.ALIAS for record in walk[:-1])
 
 
+def shares(graph: Graph, walk: tuple[int, ...]) -> bool:
+    """Whether a walk goes on behind a redundant record, or behind one that others are merged into."""
+    matches = {record.into for record in graph.records if record.kind == Kind.ALIAS}
+    return crosses(graph, walk) or not matches.isdisjoint(walk[:-1])
+
+
 def recurring(tokens: list[int], parents: list[int], length: int) -> float:
     """Share of the records whose n-gram also ends off their own line; the root's token counts."""
     lines = [(0,)]

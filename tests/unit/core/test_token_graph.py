@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from doubles import BigramLM, TableDraft, context_for, paths_of, random_law
-from token_graphs import DEFAULTS, coarse_law, columns, crosses, drafted, grown, recurring, unmerged
+from token_graphs import DEFAULTS, coarse_law, columns, crosses, drafted, grown, recurring, shares, unmerged
 
 from specdec_core import Sampling, generate, shapes
 from specdec_core.drafters import MergeProbe, StaticTree, TokenGraph
@@ -299,11 +299,13 @@ def test_facts_of_every_step(rule, pruning):
         tokens = {tuple(oracle.records[record].token for record in walk[1:]): walk for walk in walks}
         walk = tokens[accepted]
         assert step.num_behind_merge == sum(crosses(oracle, walk[: end + 1]) for end in range(1, len(walk)))
+        assert step.num_in_shared_subtree == sum(shares(oracle, walk[: end + 1]) for end in range(1, len(walk)))
         ranks = [oracle.below(above).index(record) for above, record in pairwise(walk)]
         assert step.accepted_ranks == ranks
         assert step.recurring == pytest.approx([recurring(*columns(oracle)[:2], n) for n in range(1, 6)], nan_ok=True)
         assert step.merge_kl is None
     assert sum(step.num_behind_merge > 0 for step in found.steps) > 3
+    assert sum(step.num_in_shared_subtree > step.num_behind_merge for step in found.steps) > 3
     assert {0, 1} <= {rank for step in found.steps for rank in step.accepted_ranks}
 
 
