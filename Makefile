@@ -9,9 +9,10 @@ SHELL := /bin/bash
 export HF_HUB_DISABLE_PROGRESS_BARS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-# answers of embedded pairs end after 64 tokens where artifacts are run, since they have learnt texts of 256; so does the
-# plan of all of them on such a pair
-reproduce reproduce-all $(if $(EXPERIMENT)$(filter file,$(origin PAIR)),,plan): \
+# answers of embedded pairs end after 64 tokens where artifacts are run, since they have learnt texts of 256; so do they in
+# the plan for such a pair, which is given or, where an experiment is for no pairs of its own, PAIR's default
+OWN_PAIRS = $(if $(filter file,$(origin PAIR)),$(if $(EXPERIMENT),$(shell grep -s ^pairs: conf/experiment/$(EXPERIMENT).yaml),all))
+reproduce reproduce-all $(if $(OWN_PAIRS),,plan): \
 	MAX_NEW_TOKENS := $(or $(MAX_NEW_TOKENS),$(if $(filter tiny%,$(PAIR)),64))
 
 OVERRIDES = pair=$(PAIR) results_dir=$(RESULTS) $(if $(DATA_DIR),data_dir=$(DATA_DIR)) $(if $(LIMIT),limit=$(LIMIT)) \

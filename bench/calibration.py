@@ -52,7 +52,7 @@ def calibrate(
         _check_words(place)
     measured = sequoias_vector(setting) if any(place["acceptance"] == MEASURED for place in places) else None
     if measured is not None:
-        if setting.dataset.part != "evaluation":
+        if setting.dataset.part != "evaluation" and setting.plan.acceptance.dataset is None:
             log.warning("%s: acceptance is measured on prompts that are decoded too", setting.dataset.name)
         for place in places:
             place["acceptance"] = measured.vector
@@ -154,7 +154,8 @@ def _of_the_cell(vector: AcceptanceVector, drafter: Mapping[str, Any], setting: 
     request, own = vector.request, setting.sampling
     rules = {"without_replacement": "WithoutReplacement", "target_sample": "TargetSample"}
     return (
-        (request.temperature, request.top_p) == (own.temperature, own.top_p)
+        setting.plan.acceptance.dataset is None
+        and (request.temperature, request.top_p) == (own.temperature, own.top_p)
         and (own.greedy or rules[request.verifier] == setting.rule)
         and drafter.get("draws", request.draws) == request.draws
         and drafter.get("draft_temperature", request.draft_temperature) == request.draft_temperature

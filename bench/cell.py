@@ -90,6 +90,9 @@ class Runtime:
     def __post_init__(self) -> None:
         if self.node_order not in NODE_ORDERS:
             raise ValueError(unknown("runtime.node_order", self.node_order, NODE_ORDERS))
+        for name in ("num_threads", "warmup_conversations"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"runtime.{name} must not be negative, not {getattr(self, name)}")
 
     @property
     def placement(self) -> dict[str, Any]:
@@ -113,6 +116,8 @@ class AcceptancePlan:
     """How acceptance vectors are measured (Sequoia, section 3.1). None: as in the cell's decoding."""
 
     prompts: int = 200
+    dataset: DatasetSpec | None = None
+    """On whose calibration part; None: the cell's."""
     new_tokens: int = 128
     width: int = 32
     repeats: int = 4

@@ -18,6 +18,7 @@ from bench.embedded import TINY
 from bench.fingerprints import fingerprint_data, fingerprint_folder
 from bench.identity import identity
 from bench.kept import Setting
+from bench.options import check_values
 from bench.records import RECORDED
 from bench.store import run_id
 from specdec_core import TreeShape
@@ -32,7 +33,11 @@ resolvers.register()
 
 
 def scientific_config(cfg: DictConfig) -> dict[str, Any]:
-    """What is measured, as plain values, with fingerprints of local files. No paths, launcher or device."""
+    """What is measured, as plain values, with fingerprints of local files. No paths, launcher or device.
+
+    ValueError for an option that is unknown or not of its type.
+    """
+    check_values(cfg)
     plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     config = {axis: plain[axis] for axis in ("pair", "dataset", "drafter", "verifier", "decoding", "seed", "limit")}
     pair, runtime = config["pair"], plain["runtime"]
@@ -63,7 +68,6 @@ def cell_of(cfg: DictConfig) -> Cell:
     ValueError, DatasetError or SpecdecError say in a sentence what does not fit.
     """
     config = scientific_config(cfg)
-    _check_decision(config["drafter"])
     tree = calibration.calibrate(config["drafter"], setting_of(cfg, config), _shape_of)
     config["drafter"] = tree.drafter
     drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))
@@ -92,18 +96,11 @@ def cell_of(cfg: DictConfig) -> Cell:
     )
 
 
-def _check_decision(drafter: Mapping[str, Any]) -> None:
-    """ValueError where a drafter that drafts all its levels is given a decision model: before one is trained."""
-    if drafter.get("decision") is None:
-        return
-    if "decision" not in inspect.signature(hydra.utils.get_method(drafter["_target_"])).parameters:
-        raise ValueError(f"drafter {drafter['name']} takes no decision model; drafter=dyn_mcsd does")
-
-
 def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
     """What acceptance vectors and forward times are measured for, and decision models trained."""
     plan: Any = OmegaConf.to_container(cfg.calibration, resolve=True)
-    acceptance, latency = AcceptancePlan(**plan.pop("acceptance")), LatencyGrid(**plan.pop("latency"))
+    acceptance = AcceptancePlan(**plan.pop("acceptance") | {"dataset": acceptance_dataset_of(cfg)})
+    latency = LatencyGrid(**plan.pop("latency"))
     decision = DecisionPlan(**plan.pop("decision"))
     decoding, drafter, own = dict(config["decoding"]), config["drafter"], config["pair"]["draft_temperature"]
     new, planned = decoding.pop("max_new_tokens"), acceptance.temperature
@@ -131,10 +128,13 @@ def _calibration_identity(cfg: DictConfig, config: Mapping[str, Any]) -> dict[st
     """What acceptance depends on: models, dtype, and the prompts of the calibration part alone."""
     found = {axis: dict(identity(config)[axis]) for axis in ("pair", "dataset", "runtime")}
     found["runtime"].pop("node_order", None)
+    part = acceptance_dataset_of(cfg) or replace(dataset_of(cfg), part="calibration")
+    if part.name != found["dataset"]["name"]:
+        plain: Any = OmegaConf.to_container(cfg.calibration.acceptance.dataset, resolve=True)
+        found["dataset"] = plain | ({"source": "folder"} if cfg.data_dir else {})
     for key in ("part", "limit", "prompts_sha256"):
         found["dataset"].pop(key, None)
     if cfg.data_dir:
-        part = replace(dataset_of(cfg), part="calibration")
         found["dataset"]["prompts_sha256"] = fingerprint_data(part, Path(cfg.data_dir))
     return found
 
@@ -151,6 +151,12 @@ def dataset_of(cfg: DictConfig) -> DatasetSpec:
     """A dataset's yaml."""
     plain: Any = OmegaConf.to_container(cfg.dataset, resolve=True)
     return DatasetSpec.from_config(plain)
+
+
+def acceptance_dataset_of(cfg: DictConfig) -> DatasetSpec | None:
+    """On whose calibration part acceptance vectors are measured, if not on that of the cell's own dataset."""
+    plain: Any = OmegaConf.to_container(cfg.calibration.acceptance, resolve=True)
+    return DatasetSpec.from_config(plain["dataset"] | {"part": "calibration"}) if plain.get("dataset") else None
 
 
 def pair_of(cfg: DictConfig) -> PairSpec:

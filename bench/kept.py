@@ -156,7 +156,7 @@ def once(store: Store, key: str, there: Callable[[], bool], measure: Callable[[]
 def _measure(
     setting: Setting, rule: Verifier, request: AcceptanceRequest, prompts: int, switches: str
 ) -> AcceptanceVector:
-    dataset = replace(setting.dataset, part="calibration")
+    dataset = setting.plan.acceptance.dataset or replace(setting.dataset, part="calibration")
     conversations = datasets.load(dataset, data_dir=setting.runtime.data_dir, limit=prompts)
     pair = pairs.loaded(setting.pair, setting.runtime)
     runtime = setting.runtime

@@ -4,6 +4,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from bench.names import unknown
 from specdec_core.sampling import Sampling
 
 RULES = {
@@ -39,7 +40,9 @@ def with_root(size: int) -> int:
 
 def rule_for(what: str, *, _root_: DictConfig) -> str:
     """`${rule_for:name}` and `${rule_for:class}`: the rule that the drafter's draws call for."""
-    return RULES[_root_.drafter.get("draws", "topk")][what]
+    if (draws := _root_.drafter.get("draws", "topk")) not in RULES:
+        raise ValueError(unknown("drafter.draws", draws, RULES))
+    return RULES[draws][what]
 
 
 def rule_by_root(what: str, *, _root_: DictConfig) -> Any:

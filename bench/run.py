@@ -5,6 +5,7 @@ python -m bench.run -m experiment=opt_tree/table1 pair=tiny   # a sweep, one cel
 """
 
 import logging
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,16 +15,16 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from bench import attention_times, calibration, kept, pairs, resolvers, runner
 from bench.cell import Runtime
 from bench.configs import cell_of, runtime_of, scientific_config, setting_of
 from bench.decision import kept as kept_models
 from bench.names import unknown
+from bench.options import CONF, check_names, check_values, sentence
 from bench.store import Store
 from specdec_core.models import ranks
-
-CONF = Path(__file__).resolve().parents[1] / "conf"
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ def _joined(cfg: DictConfig) -> Runtime:
 def _execute(cfg: DictConfig, job: int) -> str:
     if _elsewhere(cfg.shard, job):
         return runner.SKIPPED
+    check_values(cfg)
     runtime = _joined(cfg)
     store = Store(Path(cfg.results_dir), cfg.name)
     if runtime.num_threads:
@@ -91,7 +93,7 @@ def main(cfg: DictConfig) -> str:
     try:
         status = _execute(cfg, context.job.num if sweep else 0)
     except (TypeError, OSError, hydra.errors.HydraException, *runner.SENTENCES) as error:
-        log.error("%s", error)
+        log.error("%s", sentence(error))
         status = runner.FAILED
     except (torch.OutOfMemoryError, MemoryError) as error:
         log.error("out of memory: %s", error)
@@ -103,11 +105,12 @@ def main(cfg: DictConfig) -> str:
 
 
 def check_choices(arguments: list[str]) -> None:
-    """Exit with the nearest names where `pair=`, `dataset=`, ... name no yaml; Hydra would list all of them."""
+    """Exit with the nearest names where `pair=`, `dataset=`, ... name no yaml, and where an option is none."""
     for argument in arguments:
         axis, equals, choices = argument.lstrip("+").partition("=")
         folder = CONF / axis
         if not equals or not axis.isidentifier() or not folder.is_dir():
+            _check_option(argument)
             continue
         names = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")]
         for choice in choices.split(","):
@@ -116,12 +119,26 @@ def check_choices(arguments: list[str]) -> None:
                 sys.exit(unknown(axis, choice.strip(), names))
 
 
+def _check_option(argument: str) -> None:
+    """Exit with a sentence for `key=value` of an unknown key; what is added with + is known by what takes it."""
+    key, equals, _ = argument.partition("=")
+    if equals and key[0:1].isalpha() and not set(key) & {"/", "@"} and not key.startswith("hydra"):
+        try:
+            check_names(key)
+        except ValueError as error:
+            sys.exit(str(error))
+
+
 def command(*defaults: str) -> None:
     """The command line, behind defaults that it overrides."""
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints what it cannot compose, and ends the process
     check_choices(sys.argv[1:])
     given = {argument.partition("=")[0] for argument in sys.argv[1:]}
     sys.argv[1:1] = [default for default in defaults if default.partition("=")[0] not in given]
-    main()
+    try:
+        main()
+    except (hydra.errors.HydraException, OmegaConfBaseException) as error:
+        sys.exit(sentence(error))
 
 
 if __name__ == "__main__":

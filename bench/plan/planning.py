@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra import compose, initialize_config_dir
 
 from bench.cell import PairSpec
 from bench.configs import pair_of
+from bench.options import check_values
+from bench.plan.composing import composer
 from bench.plan.estimates import Memory, Times, mal_of, memory_of, seconds
 from bench.plan.jobs import Job, jobs_of, sweep
-from bench.run import CONF
 from specdec_core.models.placement import resolve_dtype
 
 KINDS = {
@@ -55,11 +55,13 @@ def make(arguments: Sequence[str]) -> Plan:
     given = dict(argument.partition("=")[::2] for argument in arguments)
     if "," in given.get("experiment", ","):
         raise ValueError("give one experiment, such as experiment=opt_tree/table1")
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with composer() as compose:
         own, batch = sweep([argument for argument in arguments if argument.partition("=")[0] != "pair"])
         names = given["pair"].split(",") if "pair" in given else own
-        cells = [compose("config", [*job, f"pair={names[0]}"]) for job in batch]
-        bases = [cells[0], *(compose("config", [*batch[0], f"pair={name}"]) for name in names[1:])]
+        cells = [compose([*job, f"pair={names[0]}"]) for job in batch]
+        bases = [cells[0], *(compose([*batch[0], f"pair={name}"]) for name in names[1:])]
+    for cfg in (*cells, *bases):
+        check_values(cfg)
     found = [job for cfg in cells for job in jobs_of(cfg)]
     jobs = [job for job in found if job.measure == "cells"]
     for kind in tuple(KINDS)[1:]:  # cells share what they are calibrated with

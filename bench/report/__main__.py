@@ -52,22 +52,33 @@ def _one(options: argparse.Namespace) -> int:
     wanted = [output for output in outputs if options.only is None or isinstance(output, ONLY[options.only])]
     paths = write_all(wanted, (options.out / options.artifact).parent)
     print("\n".join(to_markdown(output) for output in wanted if isinstance(output, Table)))
-    return _listed(paths, options)
+    return _counted(_listed(paths), options)
 
 
 def _files(options: argparse.Namespace) -> int:
     """The figures or the tables of all artifacts that have results, without a page."""
     options.out.mkdir(parents=True, exist_ok=True)
-    every = (gather.attempt(_report(options), name, ONLY[options.only]) for name in ARTIFACTS)
-    return _listed((path for built in every for _, paths in built.written for path in paths), options)
+    missing, written = True, 0
+    for name in ARTIFACTS:
+        built = gather.attempt(_report(options), name, ONLY[options.only])
+        missing &= bool(built.attempt.missing)
+        written += _listed(path for _, paths in built.written for path in paths)
+    if missing:
+        return _fail(f"there are no results in {options.results}; give another --results, or run `make smoke` first")
+    return _counted(written, options)
 
 
-def _listed(paths: Iterable[Path], options: argparse.Namespace) -> int:
-    """Print paths as they are written."""
+def _listed(paths: Iterable[Path]) -> int:
+    """Print paths as they are written; how many there are."""
     written = 0
     for path in paths:
         print(path)
         written += 1
+    return written
+
+
+def _counted(written: int, options: argparse.Namespace) -> int:
+    """Say so where there are results and nothing was written."""
     if not written:
         where = options.artifact or f"the results in {options.results}"
         print(f"nothing was written: {where} has no {options.only or 'outputs'}", file=sys.stderr)

@@ -126,7 +126,7 @@ def test_the_depth_alone_may_be_hardware_aware(monkeypatch, tmp_path):
 @pytest.mark.parametrize("wrong", ["acceptance=mesured", "n=hardwear", "depth=hard"])
 def test_mistyped_words_are_refused_in_a_sentence(wrong, tmp_path):
     key, _, word = wrong.partition("=")
-    with pytest.raises(ValueError, match=f'unknown drafter.{key} "{word}"'):
+    with pytest.raises(ValueError, match=f"drafter.{key}={word}: .* or (measured|hardware) is expected"):
         planned(tmp_path, "drafter=sequoia", f"drafter.{wrong}")
 
 
@@ -283,3 +283,22 @@ def test_one_conversation_is_too_few_to_split(tmp_path):
     (tmp_path / "mini.jsonl").write_text(json.dumps({"id": "0", "turns": ["x = 1"]}))
     with pytest.raises(DatasetError, match="at least two"):
         planned(tmp_path / "r", "drafter=sequoia", f"data_dir={tmp_path}")
+
+
+def test_a_vector_may_be_measured_on_another_dataset(tmp_path, caplog):
+    """OPT-Tree's Figure 6: trees made for C4, drafted on MT-Bench. The vector is that of cells of the other dataset."""
+    data = conversations(tmp_path / "data")
+    texts = [json.dumps({"id": str(k), "turns": [f"class Number{k}:\n" * 150]}) for k in range(8)]
+    (tmp_path / "data" / "c4.jsonl").write_text("\n".join(texts))
+    elsewhere = ("drafter=sequoia", data, "dataset@calibration.acceptance.dataset=c4")
+    cell = planned(tmp_path / "r", *elsewhere)
+    assert cell.dataset.name == "mini"
+    assert cell.predicted_mal is None, "the vector is not of the cell's prompts"
+    assert "decoded too" not in caplog.text
+    ((key, vector),) = vectors(tmp_path / "r").items()
+    assert vector["facts"]["dataset"] == "c4"
+    own = planned(tmp_path / "r", "drafter=sequoia", data, "dataset=c4", "dataset.part=evaluation")
+    assert own.drafter_params["acceptance"] == cell.drafter_params["acceptance"]
+    assert list(vectors(tmp_path / "r")) == [key]
+    planned(tmp_path / "r", "drafter=sequoia", data)
+    assert len(vectors(tmp_path / "r")) == 2

@@ -66,3 +66,10 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(only, cells, capsys, tmp_
     (tmp_path / "out").write_text("in the way")
     assert main(["--results", str(cells.root), "--out", str(tmp_path / "out"), *only]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_folder_without_results_is_refused(capsys, tmp_path: Path) -> None:
+    assert main(["--results", str(tmp_path), "--out", str(tmp_path / "out"), "--only", "figures"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == f"there are no results in {tmp_path}; give another --results, or run `make smoke` first\n"
