@@ -11,11 +11,21 @@ from bench.conversations import Conversation, DatasetError, fingerprint, read_js
 from bench.datasets_hub import HubSource, hub_conversations
 from bench.names import unknown
 
-__all__ = ["Conversation", "DatasetError", "DatasetSpec", "HubSource", "fingerprint", "load", "source_id"]
+__all__ = [
+    "Conversation",
+    "DatasetError",
+    "DatasetSpec",
+    "HubSource",
+    "file_of",
+    "fingerprint",
+    "load",
+    "part_size",
+    "source_id",
+]
 
 BUNDLED = Path(__file__).parent / "tiny"
 PARTS = ("all", "calibration", "evaluation")
-CALIBRATION, _CANDIDATES, _SEED = 200, 2000, 17
+CALIBRATION, CANDIDATES, _SEED = 200, 2000, 17
 """Usable conversations for calibration; how many are looked at in all; the seed that draws the others' order."""
 
 
@@ -100,16 +110,25 @@ def _part(usable: Iterator[Conversation], part: str) -> Iterable[Conversation]:
     """Two parts that share nothing (Sequoia measures on 200 examples and evaluates on 200 others)."""
     if part == "all":
         return usable
-    found = list(islice(usable, _CANDIDATES))
-    cut = CALIBRATION if len(found) >= 2 * CALIBRATION else len(found) // 2
+    found = list(islice(usable, CANDIDATES))
+    cut = part_size(len(found), "calibration")
     if part == "calibration":
         return found[:cut]
     return random.Random(_SEED).sample(found[cut:], len(found) - cut)
 
 
+def part_size(usable: int, part: str) -> int:
+    """How many of so many usable conversations are in a part."""
+    if part == "all":
+        return usable
+    looked_at = min(usable, CANDIDATES)
+    cut = CALIBRATION if looked_at >= 2 * CALIBRATION else looked_at // 2
+    return cut if part == "calibration" else looked_at - cut
+
+
 def source_id(spec: DatasetSpec, data_dir: Path | None = None) -> str:
     """The origin, for the rows: `file:gsm8k.jsonl`, `bundled:prompts.jsonl` or `hub:path/name/split@revision`."""
-    if path := _file(spec, data_dir):
+    if path := file_of(spec, data_dir):
         return f"{'bundled' if path.parent == BUNDLED else 'file'}:{path.name}"
     assert spec.hub is not None
     parts = (spec.hub.path, spec.hub.name, spec.hub.split)
@@ -117,14 +136,14 @@ def source_id(spec: DatasetSpec, data_dir: Path | None = None) -> str:
 
 
 def _conversations(spec: DatasetSpec, data_dir: Path | None) -> Iterator[Conversation]:
-    if path := _file(spec, data_dir):
+    if path := file_of(spec, data_dir):
         return iter(read_jsonl(path))
     assert spec.hub is not None
     assert spec.adapter is not None
     return hub_conversations(spec.hub, spec.adapter, spec.name)
 
 
-def _file(spec: DatasetSpec, data_dir: Path | None) -> Path | None:
+def file_of(spec: DatasetSpec, data_dir: Path | None) -> Path | None:
     """The file to read, or None for the hub. In DATA_DIR the dataset's own name comes first."""
     names = [f"{stem}.jsonl" for stem in (spec.name, *spec.files)]
     folders = [Path(data_dir).expanduser()] if data_dir else []

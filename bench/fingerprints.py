@@ -1,5 +1,9 @@
-"""Fingerprints of local weights and prompts, by which a cell is known in place of their paths."""
+"""Fingerprints of local weights and prompts, by which a cell is known in place of their paths.
 
+Kept as long as the process lives, and made anew when a file has changed: the cells of a sweep share them.
+"""
+
+import functools
 import hashlib
 from pathlib import Path
 
@@ -8,17 +12,35 @@ from bench import datasets
 
 def fingerprint_folder(folder: Path) -> str:
     """Of a model folder: names and sizes of its files, and the first MiB of each. Retrained weights differ there."""
+    paths = tuple(sorted(path for path in folder.resolve().iterdir() if path.is_file()))
+    return _of_files(paths, tuple(map(state, paths)))
+
+
+def fingerprint_data(spec: datasets.DatasetSpec, data_dir: Path) -> str | None:
+    """Of the conversations in DATA_DIR; None where they cannot be read, which the run then says in a sentence."""
+    try:
+        path = datasets.file_of(spec, data_dir)
+        return None if path is None else _of_prompts(spec, data_dir, path.resolve(), state(path))
+    except (OSError, datasets.DatasetError):
+        return None
+
+
+@functools.lru_cache(maxsize=256)
+def _of_files(paths: tuple[Path, ...], _states: tuple[tuple[int, ...], ...]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+    for path in paths:
         digest.update(f"{path.name} {path.stat().st_size}".encode())
         with path.open("rb") as file:
             digest.update(file.read(1 << 20))
     return digest.hexdigest()[:16]
 
 
-def fingerprint_data(spec: datasets.DatasetSpec, data_dir: Path) -> str | None:
-    """Of the conversations in DATA_DIR; None where they cannot be read, which the run then says in a sentence."""
-    try:
-        return datasets.fingerprint(datasets.load(spec, data_dir=data_dir))[:16]
-    except datasets.DatasetError:
-        return None
+@functools.lru_cache(maxsize=256)
+def _of_prompts(spec: datasets.DatasetSpec, data_dir: Path, _path: Path, _state: tuple[int, ...]) -> str:
+    return datasets.fingerprint(datasets.load(spec, data_dir=data_dir))[:16]
+
+
+def state(path: Path) -> tuple[int, ...]:
+    """What changes whenever a file is written or replaced."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns

@@ -25,27 +25,32 @@ class CellBusyError(RuntimeError):
 
 
 @contextlib.contextmanager
-def lock(folder: Path, name: str, *, wait: bool = False, shared: bool = False) -> Iterator[None]:
+def lock(folder: Path, name: str, *, wait: bool = False, shared: bool = False, note: str = "") -> Iterator[None]:
     """Hold a lock in an existing folder; raises CellBusyError if another process does, or waits.
 
-    A `shared` one may be held by many at once.
+    A `shared` one may be held by many at once. The file keeps the `note` for whoever looks.
     """
-    with (folder / f"{_PREFIX}{name}").open("a") as file:
+    with (folder / f"{_PREFIX}{name}").open("a", encoding="utf-8") as file:
         kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
         if not _taken(file, kind if wait else kind | fcntl.LOCK_NB, tries=_TRIES):
             raise CellBusyError(
                 f"Cell {name} is being run or graded by another process; wait until it ends, or stop it."
             )
+        if note:
+            file.truncate(0)
+            file.write(note)
+            file.flush()
         yield
 
 
-def held(folder: Path) -> set[str]:
-    """The names of the locks in a folder that processes of this machine hold at this moment."""
-    found = set()
+def held(folder: Path) -> dict[str, str]:
+    """The locks in a folder that processes of this machine hold at this moment: the name and note of each."""
+    found = {}
     for path in folder.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError), path.open("a") as file:
+        with contextlib.suppress(OSError), path.open("a+", encoding="utf-8", errors="replace") as file:
             if not _taken(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                found.add(path.name.removeprefix(_PREFIX))
+                file.seek(0)
+                found[path.name.removeprefix(_PREFIX)] = file.read()
     return found
 
 

@@ -2,15 +2,15 @@
 
 A plan is written before anything runs (`Planned`, `<results>/<artifact>/plan.json`): the config of every cell, with
 `ANY` for what is measured first, and how many other measurements there are. A cell is done if a row says `ok` whose
-config is the planned one and whose files are there; it is running while its lock is held on this machine. One that was
-interrupted is missing.
+config is the planned one and whose files are there; it is running while its lock, which names its pair, is held on
+this machine. One that was interrupted is missing.
 """
 
 from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ FILE = "plan.json"
 SWEEP = "sweep"
 """The lock that is held while an artifact is being reproduced."""
 DONE, RUNNING, FAILED, PARTLY, MISSING = STATES = ("done", "running", "failed", "partly", "missing")
-
 
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What text that is not ours raises on its way to values."""
@@ -115,21 +114,21 @@ def read_plan(folder: Path) -> Planned | None:
 
 def read(root: Path, artifact: str, pair: str | None = None) -> Progress:
     """The progress of an artifact, of one pair if asked; without a plan of it all rows count that are there."""
-    store, plan = Store(root, artifact), read_plan(root / artifact)
+    store, plan, pairs = Store(root, artifact), read_plan(root / artifact), [pair] if pair else []
     if plan is None or pair not in (None, *plan.pairs):
         runs = _ended(store, pair)
         ok = runs["status"] == "ok"
-        return _counted(store, None, int(ok.sum()), runs[~ok])
+        return _counted(store, None, int(ok.sum()), runs[~ok], pairs)
     runs = _ended(store, pair, plan.tables)
     found, cells = _by_identity(runs), [cell for cell in plan.cells if pair in (None, cell["pair"])]
-    rows = [row for cell in cells if (row := _row_of(cell["config"], found)) is not None]
-    ended = pd.DataFrame(rows, columns=runs.columns)
+    rows = (_row_of(cell["config"], found) for cell in cells)
+    ended = pd.DataFrame([row for row in rows if row is not None], columns=runs.columns)
     ok = ended["status"] == "ok"
     counts = [(table, name, count) for table, by_pair in plan.measures.items() for name, count in by_pair.items()]
     counts = [one for one in counts if pair in (None, one[1]) or not one[1]]
     measured = sum(min(count, _measured(store, table, name)) for table, name, count in counts)
     planned = len(cells) + sum(count for *_, count in counts)
-    return _counted(store, planned, int(ok.sum()) + measured, ended[~ok])
+    return _counted(store, planned, int(ok.sum()) + measured, ended[~ok], pairs or plan.pairs)
 
 
 def planned_runs(folder: Path) -> set[str]:
@@ -155,14 +154,15 @@ def _ended(store: Store, pair: str | None, tables: Iterable[str] = ()) -> pd.Dat
     return runs[pd.Series(kept, index=runs.index, dtype=bool)]
 
 
-def _counted(store: Store, planned: int | None, done: int, failed: pd.DataFrame) -> Progress:
+def _counted(store: Store, planned: int | None, done: int, failed: pd.DataFrame, pairs: Collection[str]) -> Progress:
+    """`pairs`: those whose running cells count; all, if there are none."""
     now = held(store.folder)
-    again = failed["run_id"].isin(now)
+    cells = now.keys() - {SWEEP}
+    ours = [name for name in cells if not (now[name] and pairs) or now[name] in pairs]
+    again = failed["run_id"].isin(list(now))
     errors = [lines[-1] for error in failed.loc[~again, "error"].dropna() if (lines := error.strip().splitlines())]
-    cells = len(now - {SWEEP}) or int(SWEEP in now)
-    if planned is not None and done >= planned:
-        cells = 0
-    return Progress(planned=planned, done=done, failed=int((~again).sum()), running=cells, detail="".join(errors[:1]))
+    count = 0 if planned is not None and done >= planned else len(ours) if cells else int(SWEEP in now)
+    return Progress(planned=planned, done=done, failed=int((~again).sum()), running=count, detail="".join(errors[:1]))
 
 
 def _by_identity(runs: pd.DataFrame) -> list[tuple[Mapping[str, Any], pd.Series]]:

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -27,13 +26,15 @@ from bench.configs import scientific_config
 from bench.identity import identity
 from bench.locks import lock
 from bench.names import unknown
+from bench.options import sentence
 from bench.parquet import warned_once
+from bench.plan.composing import composer
 from bench.plan.jobs import sweep
 from bench.progress import ANY, SWEEP, Planned
 from bench.records import RECORDED
 from bench.report.__main__ import main as report
 from bench.report.artifacts import ARTIFACTS
-from bench.run import CONF, check_choices
+from bench.run import check_choices
 from bench.store import Store
 
 TABLES = {"latency": "latency", "acceptance": "acceptance", "attention": "attention", "decision": "decisions"}
@@ -48,10 +49,10 @@ def planned(artifact: str, overrides: Sequence[str]) -> Planned:
     """What an artifact's experiment will run for these overrides; sentences as in `bench.run` where it cannot."""
     given = dict(override.partition("=")[::2] for override in overrides)
     arguments = [f"experiment={artifact}", *(f"{key}={value}" for key, value in given.items() if key != "pair")]
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with composer() as compose:
         own, batch = sweep(arguments)
         pairs = own if given.get("pair", "own") == "own" else given["pair"].split(",")
-        configs = [compose("config", [*job, f"pair={pair}"]) for pair in pairs for job in batch]
+        configs = [compose([*job, f"pair={pair}"]) for pair in pairs for job in batch]
     cells = [{"pair": cfg.pair.name, "config": _cell(cfg)} for cfg in configs if cfg.measure == "cells"]
     once: dict[str, dict[str, Any]] = {}
     for cell in cells:
@@ -171,7 +172,7 @@ def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> list[s
         check_choices([override for override in overrides if override != "pair=own"])
         return reproduce(names or list(ARTIFACTS), overrides, root)
     except (TypeError, OSError, HydraException, *runner.SENTENCES) as error:
-        sys.exit(str(error))
+        sys.exit(sentence(error))
 
 
 @warned_once()

@@ -49,7 +49,7 @@ def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
 def _claimed(cell: Cell, runtime: Runtime, store: Store, held: contextlib.ExitStack) -> bool:
     """Take the cell's lock; whether there is something to do."""
     store.check_writable()
-    held.enter_context(store.lock(cell.run_id))
+    held.enter_context(store.lock(cell.run_id, note=cell.pair.name))
     return _wanted(cell, runtime, store) and not _taken_over(cell, runtime, store)
 
 

@@ -104,12 +104,12 @@ class Store:
                 self.path(table, run_id).unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def lock(self, run_id: str, *, wait: bool = False) -> Iterator[None]:
+    def lock(self, run_id: str, *, wait: bool = False, note: str = "") -> Iterator[None]:
         """Hold a cell while it runs; raises CellBusyError if another process does, or waits. Ask for `status` then."""
         with explained(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             held = contextlib.ExitStack()
-            held.enter_context(locks.lock(self.folder, run_id, wait=wait))
+            held.enter_context(locks.lock(self.folder, run_id, wait=wait, note=note))
         with held:
             yield
 

@@ -7,23 +7,27 @@ Without `pair` the plan is for the experiment's own pairs; other overrides are t
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from textwrap import fill
 
 from hydra.errors import HydraException
 
 from bench import runner
-from bench.plan.estimates import DEVICE_BPS, HOST_BPS, SPARE, Times, measured_times
+from bench.options import sentence
+from bench.plan.estimates import AT, HOST_BPS, SPARE, Times, measured_times
 from bench.plan.overview import overview
 from bench.plan.planning import KINDS, Plan, hours, make, number
 from bench.run import check_choices
 
+SMALL = 1e9
+"""Bytes that fit anywhere."""
 HOURS = f"""\
 All answers as long as they may be; prefills left out. A cell: tokens x (T(1) for the baseline + (T(n + 1) + depth x
 D(1)) / MAL); a vector: tokens x (T(1) + D(1)); decision models: tokens x (T(n + 1) + D(1)), their own training left
 out. T and D: seconds of a forward of target and draft; n and depth: the tree's nodes and levels; MAL: the paper's for
-pair, dataset and temperature, or 1 where it prints none. bandwidth: not measured; forwards take as long as reading the
-weights, at {DEVICE_BPS / 1e12:g} TB/s on the device and \
-{HOST_BPS / 1e9:g} GB/s from the host."""
+pair, dataset and temperature, or 1 where it prints none. {AT}: not measured; on a GPU whose forwards take as
+long as reading the weights at this speed, at {HOST_BPS / 1e9:g} GB/s those on the host. Small models, large trees and
+CPUs take longer."""
 
 
 def describe(plan: Plan) -> Iterator[str]:
@@ -39,7 +43,7 @@ def describe(plan: Plan) -> Iterator[str]:
 def _jobs(plan: Plan) -> Iterator[str]:
     counts = [_count(len(jobs), words) for kind, words in KINDS.items() if (jobs := plan.of_kind(kind))]
     pairs, cells = len(plan.pairs), len(plan.of_kind("cells"))
-    total = f": {pairs * cells} cells" if cells else ""
+    total = f": {pairs * cells} cells in all" if cells else ""
     yield f"{plan.name}: {', '.join(counts)} for " + ("1 pair" if pairs == 1 else f"each of {pairs} pairs{total}")
     for key, values in plan.axes.items():
         yield fill(", ".join(values), 110, initial_indent=f"  {key:<22} ", subsequent_indent=25 * " ")
@@ -51,9 +55,10 @@ def _models(plan: Plan) -> Iterator[str]:
     whole = [pair.spec for pair in plan.pairs if not pair.spec.planted]
     specs = {spec.id: spec for pair in whole for spec in (pair.target, pair.draft) if spec is not None}
     if specs:
-        yield f"\n{'model':<38} {'revision':<10} licence"
+        yield f"\n{'model':<38} {'revision':<10} access"
     for name, spec in sorted(specs.items()):
-        yield f"{name:<38} {spec.revision or 'main':<10} {'gated' if spec.gated else 'open'}"
+        revision = "a folder" if Path(spec.source).is_dir() else spec.revision or "main"
+        yield f"{name:<38} {revision:<10} {'gated' if spec.gated else 'open'}"
     if len(whole) < len(plan.pairs):
         yield "\nplanted pairs are synthetic: random weights, made where they run; nothing is fetched"
     if any(spec.gated for spec in specs.values()):
@@ -68,6 +73,8 @@ def _memory(plan: Plan) -> Iterator[str]:
         sizes = (memory.target, memory.draft, memory.caches, memory.trees, memory.device)
         count, size = memory.gpus
         enough = f"one GPU of {size} GB" if count == 1 else f"{count} GPUs of {size} GB"
+        if memory.device + memory.host < SMALL:
+            enough = "any GPU, or none"
         if pair.spec.planted and count > 1:
             enough = f"one GPU of {memory.device * SPARE / 1e9:.0f} GB, or pair.target.offload=true"
         host = f" and {memory.host / 1e9:.0f} GB of the host" if memory.host else ""
@@ -78,14 +85,14 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 
 def _hours(plan: Plan) -> Iterator[str]:
-    yield f"\n{'hours':<32} {'bandwidth':>9}  measured"
+    yield f"\n{'hours of a pair':<32} {AT:>9}  at measured forward times"
     for pair in plan.pairs:
         bound = hours(plan, pair, Times.of_bandwidth(pair.memory))
         measured = [
             f"{number(hours(plan, pair, times))} ({times.origin})"
             for times in measured_times(plan.results_dir, pair.spec)
         ]
-        unknown = f"unknown: python -m bench.latency pair={pair.spec.name}"
+        unknown = f"none yet: python -m bench.latency pair={pair.spec.name}"
         yield f"{pair.spec.name:<32} {number(bound):>9}  {'; '.join(measured) or unknown}"
     yield HOURS
 
@@ -102,7 +109,7 @@ def main() -> None:
         for line in describe(make(sys.argv[1:])) if single else overview(sys.argv[1:]):
             print(line, flush=True)
     except (TypeError, OSError, HydraException, *runner.SENTENCES) as error:
-        sys.exit(str(error))
+        sys.exit(sentence(error))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ SPARE = 1.1
 """For the CUDA context, what passes through a layer, and fragments."""
 DEVICE_BPS, HOST_BPS = 2e12, 25e9
 """Bytes per second: about an A100's memory, and PCIe 4.0 x16 for layers that are streamed from the host."""
+AT = f"at {DEVICE_BPS / 1e12:g} TB/s"
+"""Heads hours that follow from it, where nothing is measured."""
 TRAINED = 2048
 """Tokens of the texts that BLOOM, which has no last position, was trained on."""
 PUBLISHED = {"sequoia_hardware": "sequoia", "spec_infer": "specinfer"}

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from hydra import compose
@@ -10,19 +9,15 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from bench import datasets
 from bench.calibration import HARDWARE, MEASURED
 from bench.cell import DecisionPlan
-from bench.configs import dataset_of
-from bench.datasets import DatasetSpec
+from bench.configs import acceptance_dataset_of, dataset_of
 from bench.decision.prompts import most
 from bench.names import unknown
+from bench.plan import prompts
 from bench.plan.trees import size, words
 from specdec_core.models.decision import KINDS
 from specdec_core.sampling import Sampling
-
-TURNS = {"mt_bench": 2}
-"""Turns of a conversation by adapter, where they are not one; a bundled dataset or a folder's are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +85,7 @@ def jobs_of(cfg: DictConfig) -> list[Job]:
 def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
     drafter, spec, new = plain["drafter"], dataset_of(cfg), plain["decoding"]["max_new_tokens"]
     nodes, depth = size(drafter, plain["calibration"])
-    prompts, tokens = _prompts(spec, new, plain)
+    sentence, tokens = prompts.answers(spec, new, plain)
     return Job(
         measure="cells",
         method=drafter["method"],
@@ -100,9 +95,9 @@ def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
         top_p=plain["decoding"]["top_p"],
         nodes=nodes,
         depth=depth,
-        prompts=prompts,
+        prompts=sentence,
         tokens=tokens,
-        context=_context(spec, new),
+        context=prompts.context(spec, new),
         baseline=plain["runtime"]["baseline"],
         passes=1 + any(plain[f"record_{table}"] for table in ("nodes", "masks", "variation")),
     )
@@ -111,8 +106,8 @@ def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
 def _vector(cfg: DictConfig, plain: Mapping[str, Any], rule: str) -> Job:
     """A step of the target and one of the draft at each new token (`bench.acceptance_estimators`)."""
     plan, decoding = plain["calibration"]["acceptance"], plain["decoding"]
-    spec, new = replace(dataset_of(cfg), part="calibration"), min(plan["new_tokens"], decoding["max_new_tokens"])
-    count = min(plan["prompts"], plain["limit"] or plan["prompts"])
+    new = min(plan["new_tokens"], decoding["max_new_tokens"])
+    spec, count = prompts.calibration(acceptance_dataset_of(cfg) or dataset_of(cfg), plain, plan["prompts"])
     return Job(
         measure="acceptance",
         method=rule,
@@ -124,15 +119,15 @@ def _vector(cfg: DictConfig, plain: Mapping[str, Any], rule: str) -> Job:
         depth=1,
         prompts=f"{count} prompts x {new} new tokens",
         tokens=count * new,
-        context=_context(spec, new),
+        context=prompts.context(spec, new),
     )
 
 
 def _decision(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
     """Both kinds from one pass over the prompts, in trees of one draft level; their own training is left out."""
-    plan, spec = DecisionPlan(**plain["calibration"]["decision"]), replace(dataset_of(cfg), part="calibration")
+    plan = DecisionPlan(**plain["calibration"]["decision"])
     new = min(plan.new_tokens, plain["decoding"]["max_new_tokens"])
-    count = min(most(plan, plain["limit"]), datasets.CALIBRATION)
+    spec, count = prompts.calibration(dataset_of(cfg), plain, most(plan, plain["limit"]))
     return Job(
         measure="decision",
         method="",
@@ -144,7 +139,7 @@ def _decision(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
         depth=1,
         prompts=f"at most {count} prompts x {new} new tokens, to train both kinds of decision model",
         tokens=count * new,
-        context=_context(spec, new),
+        context=prompts.context(spec, new),
     )
 
 
@@ -170,29 +165,5 @@ def _timing(plain: Mapping[str, Any]) -> Job:
 def _attention(plain: Mapping[str, Any]) -> Job:
     """Of no model: it counts for nothing in hours."""
     grid = plain["attention"]
-    prompts = f"{grid['trees']} random trees of each of {len(grid['num_tokens'])} sizes; no model is loaded"
-    return replace(_timing(plain), measure="attention", what="attention alone", prompts=prompts, nodes=0, forwards=())
-
-
-def _prompts(spec: DatasetSpec, new: int, plain: Mapping[str, Any]) -> tuple[str, int]:
-    """How many prompts in words, and their new tokens if no answer ends early."""
-    bound, turns = spec.max_total_tokens, _turns(spec, plain)
-    tokens = sum(min(count * new, bound or count * new) for count in turns)
-    each = f"{max(turns)} turn{'s' if max(turns) > 1 else ''}"
-    total = f", {bound} with the prompt" if bound else ""
-    return f"{len(turns)} conversations x {each} x {new} new tokens{total}: at most {tokens:,} an arm", tokens
-
-
-def _turns(spec: DatasetSpec, plain: Mapping[str, Any]) -> list[int]:
-    """Turns of every conversation; of a hub's dataset so many conversations as its sample has at most."""
-    if spec.source == "bundled" or plain["data_dir"]:
-        folder = Path(plain["data_dir"]) if plain["data_dir"] else None
-        return [len(found.turns) for found in datasets.load(spec, data_dir=folder, limit=plain["limit"])]
-    if (count := plain["limit"] or spec.limit) is None:
-        raise ValueError(f"dataset {spec.name} has no sample size; give limit=")
-    return [TURNS.get(spec.adapter or "", 1)] * count
-
-
-def _context(spec: DatasetSpec, new: int) -> int | None:
-    prompt = spec.prompt_tokens or spec.max_prompt_tokens
-    return spec.max_total_tokens or (prompt + new if prompt else None)
+    sentence = f"{grid['trees']} random trees of each of {len(grid['num_tokens'])} sizes; no model is loaded"
+    return replace(_timing(plain), measure="attention", what="attention alone", prompts=sentence, nodes=0, forwards=())

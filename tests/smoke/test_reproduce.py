@@ -71,7 +71,7 @@ def test_ctrl_c_waits_for_the_sweep_and_says_so_in_a_line(tmp_path):
     (tmp_path / "mt_bench.jsonl").write_text(TEXT)
     process = start(tmp_path, "opt_tree/fig7", *SHORT, f"data_dir={tmp_path}")
     folder, deadline = tmp_path / "results" / "opt_tree" / "fig7", time.monotonic() + 300
-    while not held(folder) - {SWEEP}:
+    while not held(folder).keys() - {SWEEP}:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -80,7 +80,7 @@ def test_ctrl_c_waits_for_the_sweep_and_says_so_in_a_line(tmp_path):
     assert process.returncode == 130
     assert err.splitlines()[-1] == "stopped; the same command goes on from here"
     assert "bench/reproduce.py" not in err, "no traceback of its own"
-    assert held(folder) == set()
+    assert held(folder) == {}
     assert progress.words(progress.read(tmp_path / "results", "opt_tree/fig7")) == "missing: 0 of 1, 1 missing"
 
 
@@ -124,7 +124,9 @@ def test_answers_of_embedded_pairs_end_after_64_tokens_unless_asked_otherwise():
         assert "decoding.max_new_tokens=9" in made(*command, "MAX_NEW_TOKENS=9")
         assert "max_new_tokens" not in made(*command, "PAIR=llama2_7b_chat_jf68m")
     assert "max_new_tokens" not in made("plan"), "of the papers' pairs"
-    assert "max_new_tokens" not in made("plan", "EXPERIMENT=a/b", "PAIR=tiny")
+    assert ends in made("plan", "EXPERIMENT=opt_tree/table1", "PAIR=tiny")
+    assert ends in made("plan", "EXPERIMENT=bench/c4"), "of no pairs of its own, as bench-c4 runs it"
+    assert "max_new_tokens" not in made("plan", "EXPERIMENT=opt_tree/table1"), "of its own pairs"
 
 
 def test_a_cell_that_fails_fails_the_command_with_its_sentence(tmp_path):

@@ -45,8 +45,8 @@ def test_table_1_is_six_cells_for_each_of_ten_pairs():
     assert [job.depth for job in found.jobs] == [0, 4, 5, 16, 16, 16]  # grown anew: calibration.depths
     assert {job.tokens for job in found.jobs} == {80 * 1960}
     text = "\n".join(plan.describe(found))
-    assert "6 cells for each of 10 pairs: 60 cells" in text
-    assert "80 conversations x 2 turns x 1024 new tokens, 1960 with the prompt: at most 156,800 an arm" in text
+    assert "6 cells for each of 10 pairs: 60 cells in all" in text
+    assert "80 conversations x 2 turns x 1024 new tokens, 1960 with the prompt: at most 156,800 per arm" in text
     lines = {line.split()[0]: line for line in text.splitlines() if line and not line.startswith(" ")}
     assert lines["meta-llama/Llama-2-13b-chat-hf"].endswith("gated")
     assert lines["lmsys/vicuna-33b-v1.3"].endswith("open")
@@ -103,7 +103,7 @@ def test_cells_share_the_decision_models_that_are_trained_before_them():
     found = plan.make([*FORK, "drafter.decision=null,hidden,topk", "limit=null"])
     assert [len(found.of_kind(kind)) for kind in plan.KINDS] == [3, 0, 0, 0, 1]
     (job,) = found.of_kind("decision")
-    assert (job.tokens, job.nodes, job.depth, job.temperature) == (200 * 64, 20, 1, 1.0)
+    assert (job.tokens, job.nodes, job.depth, job.temperature) == (20 * 64, 20, 1, 1.0)  # half of 40 bundled prompts
     assert "3 cells, 1 decision-model training for 1 pair" in "\n".join(plan.describe(found))
     few = plan.make([*FORK, "measure=decision", "limit=6", "calibration.decision.width=4"])
     assert [(job.measure, job.tokens, job.nodes) for job in few.jobs] == [("decision", 6 * 64, 8)]
@@ -130,7 +130,7 @@ def test_the_command_line_replaces_what_is_swept():
     found = plan.make(["experiment=opt_tree/fig8", "pair=tiny", "drafter.delta=0.2,0.3", "dataset=mini", "limit=3"])
     assert found.axes == {"drafter.delta": ["0.2", "0.3"]}
     assert len(found.jobs) == 2  # alike for the plan, yet two cells
-    assert {job.prompts for job in found.jobs} == {"3 conversations x 2 turns x 64 new tokens: at most 384 an arm"}
+    assert {job.prompts for job in found.jobs} == {"3 conversations x 2 turns x 64 new tokens: at most 384 per arm"}
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -204,7 +204,7 @@ def test_hours_from_kept_forward_times(tmp_path):
     assert seconds(found.jobs[0], times, 1.0) == pytest.approx(156_800 * 2 * 0.02)
     hours = sum(seconds(job, times, mal) for job, mal in zip(found.jobs, mals, strict=True)) / 3600
     assert f" {hours:.2f} (A100, bfloat16)" in "\n".join(plan.describe(found))
-    assert "unknown: python -m bench.latency pair=llama2_7b_chat_eagle" in printed(TABLE1, "pair=llama2_7b_chat_eagle")
+    assert "none yet: python -m bench.latency pair=llama2_7b_chat_eagle" in printed(TABLE1, "pair=llama2_7b_chat_eagle")
 
 
 def test_a_stand_in_has_no_published_mal():
@@ -250,5 +250,5 @@ def test_without_an_experiment_it_is_a_line_for_every_artifact(monkeypatch, tmp_
     cells = [int(line.split()[2]) for line in lines]
     assert set(cells) == {0, 1}
     assert int(total.split()[1]) == sum(cells)
-    assert all(line.endswith("missing: not planned") for line in lines)
+    assert all(line.endswith("not begun") for line in lines)
     assert max(map(len, (header, *note.splitlines()))) <= 120

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from cells import config, execute
 
-from bench import progress, provenance, status
+from bench import progress, provenance, runner, status
 from bench.locks import CellBusyError, held, lock
 from bench.parquet import read_table, write_table
 from bench.progress import ANY, SWEEP, Planned
 from bench.records import RunRow
-from bench.report.artifacts import read_results
+from bench.report.artifact import read_results
 from bench.reproduce import planned
 from bench.store import Store
 
@@ -88,13 +88,47 @@ def test_a_held_lock_is_a_running_cell_and_looking_does_not_take_it(one_done):
     plan_of(one_done, "drafter=chain4", "drafter=chain8")
     store = Store(one_done, "default")
     with store.lock("abc"):
-        assert held(store.folder) == {"abc"}
+        assert held(store.folder) == {"abc": ""}
         assert progress.words(progress.read(one_done, "default")) == "running: 1 of 2, 1 running"
         with pytest.raises(CellBusyError, match="abc"), store.lock("abc"):
             pytest.fail("looking at a lock took it")
     with lock(store.folder, SWEEP, shared=True), lock(store.folder, SWEEP, shared=True):
         assert progress.read(one_done, "default").state == "running"
-    assert held(store.folder) == set()
+    assert held(store.folder) == {}
+
+
+def test_a_cell_that_runs_counts_for_its_own_pair_alone(copied):
+    plan_of(copied, "drafter=chain4", "drafter=chain8")
+    plan = progress.read_plan(copied / "default")
+    big = [{**cell, "pair": "big"} for cell in plan.cells]
+    Planned(overrides=(), pairs=("tiny", "big"), cells=(*plan.cells, *big)).write(copied / "default")
+    store = Store(copied, "default")
+
+    def running(*pairs):
+        return [progress.read(copied, "default", pair).running for pair in pairs]
+
+    with lock(store.folder, SWEEP, shared=True), store.lock("abc", note="big"):
+        assert running(None, "tiny", "big", "new") == [1, 0, 1, 0]
+        with store.lock("def", note="tiny"), store.lock("of_before"):  # a lock without a note may be of any pair
+            assert running(None, "tiny", "big", "new") == [3, 2, 2, 1]
+        plan_of(copied, "drafter=chain4", "drafter=chain8")  # now tiny alone is asked for
+        assert progress.words(progress.read(copied, "default")) == "partly: 1 of 2, 1 missing"
+    with lock(store.folder, SWEEP, shared=True):  # between two cells
+        assert running(None, "tiny") == [1, 1]
+    with store.lock("abc", note="tiny"):  # the file had a longer life than its holder's note
+        assert held(store.folder) == {"abc": "tiny"}
+
+
+def test_a_cell_notes_its_pair_while_it_runs(tmp_path, monkeypatch):
+    def look(*_):
+        seen.append(held(tmp_path / "default"))
+        raise ValueError("seen enough")
+
+    seen: list[dict[str, str]] = []
+    monkeypatch.setattr(runner, "_wanted", look)
+    with pytest.raises(ValueError, match="seen enough"):
+        execute(tmp_path, *CELL)
+    assert [list(found.values()) for found in seen] == [["tiny"]]
 
 
 def test_a_failed_cell_says_why(tmp_path):
