@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench import datasets, metrics, provenance, stats
+from bench import datasets, metrics, provenance, samples
 from bench.audit import output_sha256
 from bench.cell import Cell, Runtime
 from bench.datasets import Conversation
@@ -45,7 +45,7 @@ class Rows:
         prompts = pd.DataFrame(self.prompts, columns=list(PromptRow.__annotations__))
         failed = prompts.loc[prompts["status"] != "ok", "prompt_id"].nunique()
         identical = prompts.loc[prompts["arm"] == METHOD, "identical"].dropna().astype(float)
-        speedup = stats.paired_speedup(prompts)
+        speedup = samples.interval(samples.speedup(prompts))
         values = {
             "mal": metrics.mal(steps),
             "mal_prompt_mean": metrics.mal_prompt_mean(steps),

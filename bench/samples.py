@@ -1,8 +1,9 @@
 """Samples: a metric of one run as sums over its conversations, so that two runs can be compared in pairs.
 
 A metric is a product of sums over conversations, divided by a product of others: MAL is tokens / steps, the speedup
-(seconds of the baseline x tokens) / (tokens of the baseline x seconds). What two runs differ by is resampled
-over the conversations that both decoded, so that what one prompt gives to both does not widen the interval.
+(seconds of the baseline x tokens) / (tokens of the baseline x seconds); or the mean of several such quotients. What two
+runs differ by is resampled over the conversations that both decoded, so that what one prompt gives to both does not
+widen the interval.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from bench import stats
 from bench.records import AUTOREGRESSIVE, METHOD
 from bench.stats import Interval
 
-_TURN = ["prompt_id", "turn"]
-_Columns = tuple[list[int], list[int]]
-"""Of the sums above the line and below it."""
+_TURN = ["run_id", "prompt_id", "turn"]
+Quotient = tuple[tuple[str, ...], tuple[str, ...]]
+"""Names of the sums above the line and below it."""
+_Columns = list[tuple[list[int], list[int]]]
+"""Where they stand, of every quotient of a metric."""
 NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 
 
@@ -29,39 +32,52 @@ NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 class Sample:
     """`sums` has a row per conversation; the metric is the product of `over`'s totals / the product of `under`'s.
 
-    `control` is a metric of the same run that another run should have too, were it not for the machine: the speed of
-    its autoregressive arm. Conversations drawn anew know nothing of what changed between two runs; it does.
+    With `more` it is the mean of this quotient and of those. `controls` are metrics of the same runs, one for each run,
+    that other runs should have too, were it not for the machine: the speeds of their autoregressive arms. Conversations
+    drawn anew know nothing of what changed between two runs; these do.
     """
 
     sums: pd.DataFrame
     over: tuple[str, ...]
     under: tuple[str, ...] = ()
-    control: Sample | None = None
+    controls: tuple[Sample, ...] = ()
+    more: tuple[Quotient, ...] = ()
+
+    @property
+    def quotients(self) -> tuple[Quotient, ...]:
+        """Those whose mean the metric is, mostly one."""
+        return (self.over, self.under), *self.more
 
     def of(self, conversations: pd.Index) -> Sample:
         """The same of some conversations."""
-        control = self.control.of(conversations) if self.control else None
-        return replace(self, sums=self.sums[self.sums.index.isin(conversations)], control=control)
+        controls = tuple(control.of(conversations) for control in self.controls)
+        return replace(self, sums=self.sums[self.sums.index.isin(conversations)], controls=controls)
 
 
 def mal(steps: pd.DataFrame) -> Sample:
     """New tokens / decoding steps."""
+    if steps.empty:
+        return Sample(pd.DataFrame(columns=["tokens", "steps"]), ("tokens",), ("steps",))
     lengths = steps.groupby("prompt_id")["acceptance_length"]
     return Sample(pd.DataFrame({"tokens": lengths.sum(), "steps": lengths.size()}), ("tokens",), ("steps",))
 
 
 def speedup(prompts: pd.DataFrame) -> Sample:
-    """Decoding seconds per token, autoregressive / method, of the turns that ended well in both arms."""
+    """Decoding seconds per decoded token, autoregressive / method, of the turns that ended well in both arms.
+
+    The first new token is drawn from the prefill, so that neither arm counts it. Raises pandas' MergeError where a turn
+    is there twice in an arm.
+    """
     method, base = (_turns(prompts, arm) for arm in (METHOD, AUTOREGRESSIVE))
-    both = method.join(base.add_suffix("_base"), how="inner").groupby("prompt_id").sum()
+    pairs = method.join(base.add_suffix("_base"), how="inner", validate="one_to_one")
     control = tokens_per_s(prompts, AUTOREGRESSIVE)
-    return Sample(both, ("seconds_base", "tokens"), ("tokens_base", "seconds"), control)
+    return Sample(pairs.groupby("prompt_id").sum(), ("seconds_base", "tokens"), ("tokens_base", "seconds"), (control,))
 
 
 def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD) -> Sample:
     """Decoded tokens / seconds of decoding of an arm, without the prefill and the token drawn from it."""
-    control = tokens_per_s(prompts, AUTOREGRESSIVE) if arm == METHOD else None
-    return Sample(_turns(prompts, arm).groupby("prompt_id").sum(), ("tokens",), ("seconds",), control)
+    controls = (tokens_per_s(prompts, AUTOREGRESSIVE),) if arm == METHOD else ()
+    return Sample(_turns(prompts, arm).groupby("prompt_id").sum(), ("tokens",), ("seconds",), controls)
 
 
 def mean(values: pd.Series) -> Sample:
@@ -70,31 +86,46 @@ def mean(values: pd.Series) -> Sample:
     return Sample(pd.DataFrame({"value": kept, "conversations": 1.0}), ("value",), ("conversations",))
 
 
+def mean_of(*several: Sample) -> Sample:
+    """The mean of several metrics, such as of a method's speedups in two decodings, over the conversations of all.
+
+    Each is a ratio of its own totals, so that their mean is no ratio of sums.
+    """
+    ends = [f"/{place}" for place in range(len(several))]
+    sums = pd.concat([one.sums.add_suffix(end) for one, end in zip(several, ends, strict=True)], axis=1, join="inner")
+    (over, under), *more = [
+        (tuple(name + end for name in above), tuple(name + end for name in below))
+        for one, end in zip(several, ends, strict=True)
+        for above, below in one.quotients
+    ]
+    return Sample(sums, over, under, tuple(control for one in several for control in one.controls), tuple(more))
+
+
 def interval(sample: Sample) -> Interval:
-    """The metric with its 95% interval over conversations."""
-    return _interval(sample.sums.sort_index().to_numpy(dtype=float), lambda total: _value(total, *_columns(sample)))
+    """The metric with its 95% interval over conversations; nan without any."""
+    return _interval(sample.sums.sort_index().to_numpy(dtype=float), lambda total: _value(total, _columns(sample)))
 
 
 def paired_ratio(first: Sample, other: Sample) -> Interval:
     """The first metric / the other over the conversations that both decoded, with its interval; nan without any."""
-    both, ((over, under), (over_other, under_other)) = _joined(first, other)
-    return _interval(both, lambda total: _value(total, over + under_other, under + over_other))
+    both, sides = _joined(first, other)
+    return _interval(both, lambda total: _divide(*(_value(total, side) for side in sides)))
 
 
 def ahead(first: Sample, other: Sample) -> int | None:
     """1 where the first metric is the larger one, -1 where it is the smaller one, 0 for a tie; None if it is unknown.
 
     A tie: the 95% interval of the difference holds 0 (drawn over the conversations that both decoded), or the two are
-    no further apart than their controls may be. With the metrics in the other order the answer is the negative.
+    no further apart than their controls may be, of several the ones that lie furthest apart. With the metrics in the
+    other order the answer is the negative.
     """
     both, sides = _joined(first, other)
-    difference = _interval(both, lambda total: _value(total, *sides[0]) - _value(total, *sides[1]))
+    difference = _interval(both, lambda total: _value(total, sides[0]) - _value(total, sides[1]))
     if not math.isfinite(difference.low + difference.high):
         return None
-    if first.control and other.control:
-        apart = paired_ratio(first, other).value
-        if apart > 0 and max(apart, 1 / apart) - 1 <= resolution(paired_ratio(first.control, other.control)):
-            return 0
+    apart = paired_ratio(first, other).value
+    if apart > 0 and _within(max(apart, 1 / apart) - 1, first, other):
+        return 0
     return int(difference.low > 0) - int(difference.high < 0)
 
 
@@ -103,8 +134,18 @@ def resolution(ratio: Interval) -> float:
     return max(ratio.high, 1 / ratio.low if ratio.low > 0 else math.inf) - 1
 
 
+def _within(distance: float, first: Sample, other: Sample) -> bool:
+    """Whether controls of the same place may be as far apart; never where one of the two has none."""
+    if not (first.controls and other.controls):
+        return False
+    pairs = zip(first.controls, other.controls, strict=True)
+    return any(distance <= resolution(paired_ratio(*pair)) for pair in pairs)
+
+
 def _turns(prompts: pd.DataFrame, arm: str) -> pd.DataFrame:
     """Seconds and decoded tokens of the turns of an arm that ended well."""
+    if prompts.empty:
+        prompts = pd.DataFrame(columns=[*_TURN, "status", "arm", "decode_s", "num_decoded_tokens"])
     rows = prompts[(prompts["status"] == "ok") & (prompts["arm"] == arm)]
     return rows.set_index(_TURN)[["decode_s", "num_decoded_tokens"]].set_axis(["seconds", "tokens"], axis=1)
 
@@ -117,12 +158,18 @@ def _joined(first: Sample, other: Sample) -> tuple[NDArray[np.float64], tuple[_C
 
 
 def _columns(sample: Sample, start: int = 0) -> _Columns:
-    names = list(sample.sums.columns)
-    return [start + names.index(name) for name in sample.over], [start + names.index(name) for name in sample.under]
+    place = {name: start + column for column, name in enumerate(sample.sums.columns)}
+    return [([place[name] for name in over], [place[name] for name in under]) for over, under in sample.quotients]
 
 
-def _value(total: NDArray[np.float64], over: list[int], under: list[int]) -> NDArray[np.float64]:
-    above, below = total[over].prod(axis=0), total[under].prod(axis=0)
+def _value(total: NDArray[np.float64], columns: _Columns) -> NDArray[np.float64]:
+    """The mean of the quotients."""
+    each = [_divide(total[over].prod(axis=0), total[under].prod(axis=0)) for over, under in columns]
+    return np.mean(each, axis=0)
+
+
+def _divide(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A quotient, nan where there is nothing to divide by."""
     return np.divide(above, below, out=np.full(np.shape(below), np.nan), where=np.asarray(below) != 0)
 
 

@@ -15,10 +15,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bench.records import AUTOREGRESSIVE, METHOD
-
-_TURN = ["run_id", "prompt_id", "turn"]
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -102,38 +98,6 @@ def of_sums(
         return Interval(value, math.nan, math.nan, clusters)
     totals = _draw_counts(clusters, resamples, seed) @ sums
     return Interval(value, *_percentiles(statistic(totals.T), level), clusters)
-
-
-def mal_interval(steps: pd.DataFrame, *, resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
-    """Mean acceptance length, pooled over steps, with its interval."""
-    return ratio_of_sums(steps, "acceptance_length", resamples=resamples, level=level, seed=seed)
-
-
-def paired_speedup(prompts: pd.DataFrame, *, resamples: int = 1000, level: float = 0.95, seed: int = 0) -> Interval:
-    """Speedup: autoregressive decode seconds per decoded token / the method's, with its interval.
-
-    Only the turns that ended well in both arms count, and a resampled conversation brings both its arms. The first new
-    token is drawn from the prefill, so only `num_decoded_tokens` count.
-    """
-    pairs = _pairs(prompts)
-    if pairs.empty:
-        return Interval(math.nan, math.nan, math.nan, 0)
-    sums = pairs.groupby("prompt_id")[["seconds_base", "tokens_base", "seconds", "tokens"]].sum().to_numpy(dtype=float)
-
-    def speedup(total: NDArray[np.float64]) -> NDArray[np.float64]:
-        return _divide(_divide(total[0], total[1]), _divide(total[2], total[3]))
-
-    return of_sums(sums, speedup, resamples, level, seed)
-
-
-def _pairs(prompts: pd.DataFrame) -> pd.DataFrame:
-    """One row per turn that is ok in both arms: seconds and decoded tokens of the method and the baseline (`_base`)."""
-    if prompts.empty:
-        return prompts
-    ok = prompts[prompts["status"] == "ok"]
-    ok = ok.assign(seconds=ok["decode_s"], tokens=ok["num_decoded_tokens"])[[*_TURN, "arm", "seconds", "tokens"]]
-    method, base = (ok[ok["arm"] == arm] for arm in (METHOD, AUTOREGRESSIVE))
-    return method.merge(base, on=_TURN, suffixes=("", "_base"), validate="one_to_one")
 
 
 @functools.lru_cache(maxsize=64)

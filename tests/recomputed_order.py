@@ -2,7 +2,7 @@
 
 The rule is the one that the reports state. Two rows are told apart by the 95% interval of the difference of their
 values, drawn over the conversations that both decoded; two times also need a ratio beyond what the autoregressive arms
-of their runs may differ by. Where the rows have no sums of conversations in common, intervals that overlap are a tie.
+of their runs may differ by, of a mean of two decodings those of either.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ def quotient(total: Any, end: str = "") -> Any:
 
 @dataclass(frozen=True)
 class Line:
-    """One value of a row: sums by conversation and what is made of them, or an interval (`given`) alone."""
+    """One value of a row: sums by conversation, and what is made of them."""
 
-    sums: pd.DataFrame | None
+    sums: pd.DataFrame
     value: Callable[..., Any] = quotient
-    control: pd.DataFrame | None = None  # tokens and seconds of the autoregressive arm, of times
+    controls: tuple[pd.DataFrame, ...] = ()  # tokens and seconds of its runs' autoregressive arms, of times
     published: float | None = None
     lossless: bool = True
-    given: Numbers = (math.nan, math.nan, math.nan)
 
     @property
     def interval(self) -> Numbers:
-        return self.given if self.sums is None else interval(self.sums, self.value)
+        return interval(self.sums, self.value)
 
     @property
     def known(self) -> bool:
@@ -60,24 +59,27 @@ def mal(files: Files, run_id: str, **more: Any) -> Line:
 
 
 def speedup(files: Files, run_id: str, **more: Any) -> Line:
-    return Line(files.speedup_sums(run_id), gain, _speed(files, "autoregressive", run_id), **more)
+    return Line(files.speedup_sums(run_id), gain, (_speed(files, "autoregressive", run_id),), **more)
+
+
+def mean_speedup(files: Files, first: str, other: str, **more: Any) -> Line:
+    """Of two runs, over the conversations of both; the arms of either may say that two such means are a tie."""
+    sums = files.speedup_sums(first).join(files.speedup_sums(other).add_suffix("/other"), how="inner")
+    controls = tuple(_speed(files, "autoregressive", run_id) for run_id in (first, other))
+    return Line(sums, lambda total, end="": (gain(total, end) + gain(total, f"/other{end}")) / 2, controls, **more)
 
 
 def tokens_per_s(files: Files, run_id: str, **more: Any) -> Line:
-    return Line(_speed(files, "method", run_id), quotient, _speed(files, "autoregressive", run_id), **more)
+    return Line(_speed(files, "method", run_id), quotient, (_speed(files, "autoregressive", run_id),), **more)
 
 
 def ahead(first: Line, other: Line) -> int:
     """1, -1, or 0 for a tie."""
-    if first.sums is None or other.sums is None:
-        (_, low, high), (_, others_low, others_high) = first.interval, other.interval
-        return int(low > others_high) - int(high < others_low)
     both = of_two(first.sums, other.sums)
     _, low, high = interval(both, lambda total: first.value(total) - other.value(total, "_"))
-    if first.control is not None and other.control is not None:
+    for arms in zip(first.controls, other.controls, strict=True):
         ratio = first.value(both.sum()) / other.value(both.sum(), "_")
-        machine = of_two(first.control, other.control)
-        _, slower, faster = interval(machine, lambda total: quotient(total) / quotient(total, "_"))
+        _, slower, faster = interval(of_two(*arms), lambda total: quotient(total) / quotient(total, "_"))
         if max(ratio, 1 / ratio) <= max(faster, 1 / slower):
             return 0
     return int(low > 0) - int(high < 0)
@@ -90,7 +92,7 @@ def marks(lines: Sequence[Line]) -> list[str]:
         places = [place for place, line in enumerate(lines) if line.lossless == lossless and line.known]
         if len(places) < 2:
             continue
-        shared = reduce(pd.Index.intersection, (_sums(lines[place]).index for place in places))
+        shared = reduce(pd.Index.intersection, (lines[place].sums.index for place in places))
         kept = {place: _of(lines[place], shared) for place in places}
         best = max(places, key=lambda place: kept[place].interval[0])
         for place, line in kept.items():
@@ -153,11 +155,6 @@ def _speed(files: Files, arm: str, run_id: str) -> pd.DataFrame:
     return pd.DataFrame({"above": by["num_decoded_tokens"].sum(), "below": by["decode_s"].sum()})
 
 
-def _sums(line: Line) -> pd.DataFrame:
-    assert line.sums is not None, "a value without sums has no mark"
-    return line.sums
-
-
 def _of(line: Line, shared: pd.Index) -> Line:
-    control = None if line.control is None else line.control[line.control.index.isin(shared)]
-    return Line(_sums(line).loc[shared], line.value, control)
+    controls = tuple(control[control.index.isin(shared)] for control in line.controls)
+    return Line(line.sums.loc[shared], line.value, controls)

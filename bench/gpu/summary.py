@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from bench import metrics, stats
-from bench.records import AUTOREGRESSIVE, METHOD
+from bench import metrics, samples
+from bench.records import AUTOREGRESSIVE
 from bench.report import definitions, tables
 from bench.report.tables import Table
 from bench.stats import Interval
@@ -31,7 +31,6 @@ def method_row(store: Store, run_id: str) -> dict[str, Any]:
     """One cell: how it ended, MAL, tokens per second, speedup with their intervals, and where a step's time went."""
     run = store.read("runs", [run_id]).iloc[-1]
     steps, prompts = store.read("steps", [run_id]), store.read("prompts", [run_id])
-    done = prompts[(prompts["arm"] == METHOD) & (prompts["status"] == "ok")]
     return {
         "run_id": run_id,
         "drafter": run["drafter"],
@@ -39,10 +38,10 @@ def method_row(store: Store, run_id: str) -> dict[str, Any]:
         "temperature": float(run["temperature"]),
         "status": run["status"],
         "error": None if pd.isna(run["error"]) else str(run["error"]),
-        "mal": _plain(stats.mal_interval(steps)),
+        "mal": _plain(samples.interval(samples.mal(steps))),
         "expected_acceptance": _number(metrics.expected_acceptance(steps)),
-        "tokens_per_s": _plain(stats.ratio_of_sums(done, "num_decoded_tokens", "decode_s")),
-        "speedup": _plain(stats.paired_speedup(prompts)),
+        "tokens_per_s": _plain(samples.interval(samples.tokens_per_s(prompts))),
+        "speedup": _plain(samples.interval(samples.speedup(prompts))),
         "identical": _number(run["identical"]),
         "num_drafted": _number(steps["num_drafted"].mean()),
         "step_ms": _number(1e3 * float(metrics.phase_times(steps).sum())),

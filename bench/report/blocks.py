@@ -1,9 +1,9 @@
-"""Blocks: the runs that may be set against each other, with their rows and the words for their setting."""
+"""Blocks: the runs that may be set against each other, with their rows. The words for them are in `wording`."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -61,6 +61,11 @@ class Block:
     def stand_in(self) -> bool:
         """Whether the pair stands in for models that it is not."""
         return bool((_pair(self.first).get("published") or {}).get("stand_in"))
+
+    @property
+    def planted(self) -> bool:
+        """Whether the pair has random weights whose agreement was set."""
+        return bool(_pair(self.first).get("planted"))
 
     def standing_in(self, paper: pd.DataFrame) -> Block:
         """A stand-in for models that are not among these published rows stands for the first that are."""
@@ -139,42 +144,6 @@ def drafted_blocks(results: Results, methods: Sequence[str] = (), *, across: Seq
     return [replace(block, results=results) for block in blocks(replace(results, runs=keep), across=across)]
 
 
-def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
-    """The words of a title: pair, dataset, temperature, device, dtype of all blocks; `but` leaves out what is swept.
-
-    Blocks whose runs all failed count where there are no others, and know neither device nor dtype.
-    """
-    listed = list(found)
-    every = [block for block in listed if block.ran] or listed
-    words = {
-        "pair": _several(_pair_words(block) for block in every),
-        "dataset": _several(block.first["dataset"] for block in every),
-        "temperature": "temperature " + _several(f"{block.first['temperature']:g}" for block in every),
-        "device": _several(block.first["device_name"] for block in every if block.ran),
-        "dtype": _several(block.first["dtype"] for block in every if block.ran),
-    }
-    return ", ".join(text for name, text in words.items() if name not in but and text)
-
-
-def scale(block: Block) -> str:
-    """One sentence of what was run: conversations, tokens, seed, device."""
-    temperatures = _several((f"{value:g}" for value in block.runs["temperature"].sort_values()), most=9)
-    marks = [mark for mark in block.mark.split(", ") if not mark.startswith(("dataset ", "temperature "))]
-    more = f" ({', '.join(marks)})" if any(marks) else ""
-    first, counts = block.first, block.runs.loc[block.runs["status"] == "ok", "num_conversations"]
-    prompts = "no" if counts.empty else " to ".join(str(count) for count in dict.fromkeys((counts.min(), counts.max())))
-    place = f", {first['dtype']} on {first['device_name']}" if block.ran else ""
-    return (
-        f"{_pair_words(block)}, {first['dataset']}, temperature {temperatures}{more}: "
-        f"{prompts} conversations, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}{place}."
-    )
-
-
-def models(target: str, draft: str) -> str:
-    """The words for models by their published names."""
-    return f"{target} drafting for itself" if draft == NO_DRAFT else f"{target} + {draft}"
-
-
 def drafter_params(run: pd.Series) -> dict[str, Any]:
     """The arguments of a run's drafter, such as n and delta."""
     params = json.loads(run["drafter_params"])
@@ -204,12 +173,6 @@ def _mark(block: Block, found: list[Block], columns: list[str]) -> str:
     )
 
 
-def _pair_words(block: Block) -> str:
-    names, planted = models(*block.published_as) if block.published_as else "", bool(_pair(block.first).get("planted"))
-    notes = ["synthetic"] * planted + [f"stands in for {names}"] * (block.stand_in and bool(names))
-    return f"{block.pair} ({', '.join(notes)})" if notes else block.pair
-
-
 def _pair(run: pd.Series) -> dict[str, Any]:
     pair = json.loads(run["config"]).get("pair")
     return pair if isinstance(pair, dict) else {}
@@ -222,8 +185,3 @@ def _join(group: pd.DataFrame, failed: pd.DataFrame, cell: list[str]) -> pd.Data
 
 def _rows(frame: pd.DataFrame, run_id: str) -> pd.DataFrame:
     return frame[frame["run_id"] == run_id]
-
-
-def _several(words: Iterable[object], most: int = 3) -> str:
-    distinct = list(dict.fromkeys(str(word) for word in words))
-    return " / ".join(distinct) if len(distinct) <= most else f"{distinct[0]} and {len(distinct) - 1} others"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench.report import control, definitions, tables
-from bench.report.blocks import Block, blocks, drafted_blocks, scale, setting
+from bench.report.blocks import Block, blocks, drafted_blocks
 from bench.report.budget_points import METRICS, Point, Standing, place, points, standing
 from bench.report.figures.budget import by_budget
 from bench.report.outputs import Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.store import Results
 
 TITLE = "All drafters at equal budget: MAL and speedup against tree size"

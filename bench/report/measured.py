@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from bench import metrics, samples, stats
-from bench.records import METHOD
 from bench.report import tables
 from bench.report.blocks import Block, drafter_params
 from bench.samples import Sample
@@ -73,7 +72,8 @@ def lossless_words(run: Measured) -> str:
 def measure(block: Block, run: pd.Series) -> Measured:
     """The intervals of a run, from its steps and prompts; of a run that did not end well nothing is taken."""
     run_id, ok = str(run["run_id"]), run["status"] == "ok"
-    steps, prompts = block.steps(run_id), block.prompts(run_id)
+    steps = block.steps(run_id)
+    found = _samples(steps, block.prompts(run_id)) if ok else {}
     return Measured(
         run_id=run_id,
         drafter=str(run["drafter"]),
@@ -82,17 +82,11 @@ def measure(block: Block, run: pd.Series) -> Measured:
         size=tree_size(run, steps),
         lossless=bool(run["lossless"]),
         identical=None if pd.isna(run["identical"]) or not ok else float(run["identical"]),
-        mal=_known(stats.mal_interval(steps)) if ok else None,
-        tokens_per_s=_known(tokens_per_s(prompts)) if ok else None,
-        speedup=_known(stats.paired_speedup(prompts)) if ok else None,
-        samples=_samples(steps, prompts) if ok else {},
+        mal=_interval(found.get("mal")),
+        tokens_per_s=_interval(found.get("tokens_per_s")),
+        speedup=_interval(found.get("speedup")),
+        samples=found,
     )
-
-
-def tokens_per_s(prompts: pd.DataFrame) -> Interval:
-    """Decoded tokens per second of the method's arm (`metrics.tokens_per_s`) with its interval."""
-    rows = prompts[(prompts["arm"] == METHOD) & (prompts["status"] == "ok")]
-    return stats.ratio_of_sums(rows, "num_decoded_tokens", "decode_s")
 
 
 def tree_size(run: pd.Series, steps: pd.DataFrame) -> int | None:
@@ -131,12 +125,15 @@ def cost_ratio(block: Block, run_ids: list[str]) -> float:
 
 
 def _samples(steps: pd.DataFrame, prompts: pd.DataFrame) -> dict[str, Sample]:
-    """By the name of the metric; none of rows that are not there."""
-    found = {} if steps.empty else {"mal": samples.mal(steps)}
-    if prompts.empty:
-        return found
-    return found | {"tokens_per_s": samples.tokens_per_s(prompts), "speedup": samples.speedup(prompts)}
+    """By the name of the metric."""
+    return {
+        "mal": samples.mal(steps),
+        "tokens_per_s": samples.tokens_per_s(prompts),
+        "speedup": samples.speedup(prompts),
+    }
 
 
-def _known(interval: Interval) -> Interval | None:
-    return None if math.isnan(interval.value) else interval
+def _interval(sample: Sample | None) -> Interval | None:
+    """None where nothing was measured."""
+    found = samples.interval(sample) if sample else samples.NOTHING
+    return None if math.isnan(found.value) else found

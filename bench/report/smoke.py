@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from bench import metrics
 from bench.report import control, definitions, tables, ties
-from bench.report.blocks import Block, blocks, scale, setting
+from bench.report.blocks import Block, blocks
 from bench.report.figures.expected_actual import expected_actual
 from bench.report.figures.methods import mal_by_method
 from bench.report.measured import Measured, draft_forwards, measure
 from bench.report.outputs import Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.store import Results
 
 DEPTHS = range(1, 5)
-RANKED = {"mal": "MAL", "tokens_per_s": "tokens/s", "speedup": "speedup"}
-"""Columns in which the best are marked, by metric."""
+TIMES = {"tokens_per_s": "tokens/s", "speedup": "speedup"}
+"""Columns in which the best of all rows are marked, by metric."""
+EVEN = (
+    "MAL is marked among trees of the same n alone, where there are several: larger trees accept more, and what they "
+    "cost is in tokens/s and speedup, which are marked among all rows."
+)
 HEAT_MAP = "Expected against actual acceptance length, number of decoding steps"
 LEGEND = {
     "n": definitions.SIZE,
@@ -45,7 +52,7 @@ def smoke_table(results: Results) -> Table:
     pairs = [pair for block in found for pair in _rows(block)]
     frame = tables.frame([row for row, _ in pairs], COLUMNS)
     title = f"All tree methods ({setting(found)})"
-    notes = (*map(scale, found), *control.notes(found), *ties.note(frame))
+    notes = (*map(scale, found), *control.notes(found), *_marks(frame))
     return Table("smoke", title, frame, notes, LEGEND, tuple(run for _, run in pairs))
 
 
@@ -53,8 +60,17 @@ def _rows(block: Block) -> list[tuple[dict[str, str], str]]:
     runs = [measure(block, run) for _, run in block.runs.iterrows()]
     runs.sort(key=lambda run: (run.method != "autoregressive", run.method, run.size or 0, run.drafter))
     rows = [_row(block, run) for run in runs]
-    ties.mark(rows, {header: [ties.of(run, metric) for run in runs] for metric, header in RANKED.items()})
+    ties.mark(rows, {header: [ties.of(run, metric) for run in runs] for metric, header in TIMES.items()})
+    for size in {run.size for run in runs}:
+        even = [(row, ties.of(run, "mal")) for row, run in zip(rows, runs, strict=True) if run.size == size]
+        ties.mark([row for row, _ in even], {"MAL": [entry for _, entry in even]})
     return [(row, run.run_id) for row, run in zip(rows, runs, strict=True)]
+
+
+def _marks(frame: pd.DataFrame) -> tuple[str, ...]:
+    """What the marks mean, if there are any."""
+    found = ties.note(frame)
+    return (*found, EVEN) if found else ()
 
 
 def _row(block: Block, run: Measured) -> dict[str, str]:

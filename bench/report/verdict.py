@@ -19,12 +19,13 @@ A verdict is `matches`, `order holds`, `differs`, `not comparable: <reason>` or 
    difference of ours and the other's, resampled over the conversations that both decoded. For each other method
    - if the interval excludes 0, its sign must equal that of the published difference;
    - if it holds 0 (an end counts), or if it is of times, and the two are no further apart than the interval of the
-     ratio of their runs' autoregressive arms reaches, it is a tie, which contradicts nothing when the two published
-     values differ by less than 5% of the larger one, and contradicts the paper otherwise.
-   Where no such interval is known (a metric that is no ratio of sums over conversations, or fewer than two common
-   conversations), two intervals that do not overlap take the place of one that excludes 0, and two that do (a shared
-   end counts) that of one that holds it. Rows that keep the target's law and rows that do not are set against each
-   other where the paper does so; marks in the tables rank them apart.
+     ratio of their runs' autoregressive arms reaches (of a mean over two decodings: in either of them), it is a tie,
+     which contradicts nothing when the two published values differ by less than 5% of the larger one, and contradicts
+     the paper otherwise.
+   Where no such interval is known (a metric that is no ratio of sums over conversations nor a mean of such ratios, or
+   fewer than two common conversations), two intervals that do not overlap take the place of one that excludes 0, and
+   two that do (a shared end counts) that of one that holds it. Rows that keep the target's law and rows that do not are
+   set against each other where the paper does so; marks in the tables rank them apart.
    `order holds` if no other method contradicts, else `differs`. Without any other method there is no order to judge and
    the reason of (2) or (3) stands.
 """

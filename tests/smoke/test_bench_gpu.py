@@ -18,7 +18,8 @@ from bench.configs import pair_of, runtime_of
 from bench.gpu import __main__ as gpu
 from bench.gpu import cells, checks, summary
 from bench.gpu.cells import METHODS, OutOfTimeError, limited
-from bench.report.blocks import blocks, scale
+from bench.report.blocks import blocks
+from bench.report.wording import scale
 from bench.run import CONF
 from bench.store import load
 

@@ -9,11 +9,12 @@ from matplotlib.axes import Axes
 
 from bench import published, stats
 from bench.report import tables
-from bench.report.blocks import Block, drafter_params, measured_blocks, scale, setting
+from bench.report.blocks import Block, drafter_params, measured_blocks
 from bench.report.dyspec.masks import ORDER, ORDERS
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.store import Results
 
 TITLE = "DySpec Figure 9: blocks of the tree attention mask against the length of the prefix"
@@ -25,7 +26,8 @@ LEGEND = {
     "prefix": "mean number of cached tokens before the tree",
     "blocks": "mean blocks with an entry that is seen, prefix included, counted from the first cached token; in "
     "brackets the 95% interval (bootstrap over conversations)",
-    "published": "the paper's text; it states neither pair nor prefix, nor whether its size counts the root",
+    "published": "the paper's text for a mask of so many rows; it states neither pair nor prefix, nor whether its size "
+    "counts the root: its blocks depth first fit a root that is counted (one row more adds some ten)",
     "tree blocks": "the same of the nodes among themselves, prefix left out",
     "share": "tree blocks of this order / of the heap order",
 }
@@ -60,9 +62,9 @@ def _orders(masks: pd.DataFrame) -> list[str]:
 
 
 def _published(run: pd.Series) -> dict[str, float]:
-    """The paper's mean blocks for the run's tree size, by order; none for a size that it does not have."""
+    """The paper's mean blocks for as many rows as the run's masks have, by order; none for a size it does not have."""
     facts = published.find("dyspec", "fig_text", metric="num_blocks")
-    size = drafter_params(run).get("n")
+    size = drafter_params(run).get("n", 0) + 1
     printed = {"heap": f"figure=9;size={size};reorder=false", "dfs": f"figure=9;size={size};reorder=true"}
     values = facts.set_index("params")["value"]
     return {order: float(values[params]) for order, params in printed.items() if params in values}

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from bench import stats
 from bench.report import tables
-from bench.report.blocks import Block, measured_blocks, scale, setting
+from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.store import Results
 
 RULES = ("without_replacement", "multi_candidate", "multi_candidate_iid", "spec_infer", "eagle1", "chain")

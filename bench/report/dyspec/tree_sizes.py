@@ -8,13 +8,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from bench import published, stats
+from bench import published, samples, stats
 from bench.report import definitions, tables
-from bench.report.blocks import Block, drafter_params, measured_blocks, models, scale, setting
+from bench.report.blocks import Block, drafter_params, measured_blocks
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.speedups.arms import params_of
 from bench.report.tables import Table
+from bench.report.wording import models, scale, setting
 from bench.store import Results
 
 TITLE = "DySpec Figure 5: tree size and accepted tokens of every decoding step"
@@ -105,7 +106,7 @@ def _row(block: Block, run: pd.Series) -> dict[str, str]:
         "n largest": str(sizes.max()),
         "at cap": tables.percent((sizes >= cap).mean() if cap else None),
         "depth mean": tables.number(steps["depth"].mean(), 1),
-        "MAL": tables.interval(stats.mal_interval(steps)),
+        "MAL": tables.interval(samples.interval(samples.mal(steps))),
         "correlation": tables.number(None if alone else float(sizes.corr(steps["acceptance_length"]))),
     }
 

@@ -8,13 +8,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.ticker import MaxNLocator
 
-from bench import metrics, stats
+from bench import metrics, samples
 from bench.report import definitions, tables
-from bench.report.blocks import Block, measured_blocks, scale, setting
+from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.measured import expected
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.store import Results
 
 TITLE = "OPT-Tree Figure 5: expected against actual acceptance length, number of decoding steps"
@@ -76,7 +77,7 @@ def _row(block: Block, run: pd.Series) -> dict[str, str]:
         "Drafter": str(run["drafter"]),
         "Steps": str(len(steps)),
         "E(A)": tables.interval(expected(steps)),
-        "MAL": tables.interval(stats.mal_interval(steps)),
+        "MAL": tables.interval(samples.interval(samples.mal(steps))),
         "E(A) - MAL": tables.number(fit.gap),
         "correlation": tables.number(fit.correlation),
     }

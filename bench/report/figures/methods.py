@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from bench.report.blocks import Block, measured_blocks, setting
+from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.measured import Measured, expected, measure
 from bench.report.outputs import Output
+from bench.report.wording import setting
 from bench.store import Results
 
 TITLE = "Mean acceptance length by method"

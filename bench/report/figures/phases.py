@@ -10,10 +10,11 @@ from matplotlib.axes import Axes
 
 from bench import metrics, published
 from bench.report import tables
-from bench.report.blocks import Block, measured_blocks, scale, setting
+from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.store import Results
 
 

@@ -9,14 +9,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from bench import published, stats
+from bench import metrics, published, samples
+from bench.records import METHOD
 from bench.report import control, definitions, tables
-from bench.report.blocks import Block, measured_blocks, scale, setting
+from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
-from bench.report.measured import cost_ratio, tokens_per_s
+from bench.report.measured import cost_ratio
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.store import Results
 
 DELTA_TITLE = "OPT-Tree Figure 8: MAL and tokens/s against the threshold delta"
@@ -68,8 +70,8 @@ def _panel(axes: Axes, block: Block, lines: list[Series], label: str) -> None:
     right.spines["right"].set_visible(True)
     left_colour, right_colour = style.COLOURS[:2]
     for index, line in enumerate(lines):
-        mal = [stats.mal_interval(block.steps(run["run_id"])) for run in line.runs]
-        speed = [tokens_per_s(block.prompts(run["run_id"])) for run in line.runs]
+        mal = [samples.interval(samples.mal(block.steps(run["run_id"]))) for run in line.runs]
+        speed = [samples.interval(samples.tokens_per_s(block.prompts(run["run_id"]))) for run in line.runs]
         style.band(axes, line.x, mal, index, color=left_colour, label=f"MAL, {line.label}")
         style.band(right, line.x, speed, index, color=right_colour, linestyle="--", markerfacecolor="white")
         axes.plot([], [], color=right_colour, marker=style.MARKERS[index % 7], linestyle="--", markerfacecolor="white")
@@ -84,7 +86,7 @@ def _mark_delta(axes: Axes, block: Block, lines: list[Series]) -> list[str]:
     """Draw mu and the paper's best delta, and say both with our best one."""
     runs = [(x, run) for line in lines for x, run in zip(line.x, line.runs, strict=True)]
     mu = cost_ratio(block, [str(run["run_id"]) for _, run in runs])
-    best, _ = max(runs, key=lambda point: tokens_per_s(block.prompts(point[1]["run_id"])).value)
+    best, _ = max(runs, key=lambda point: metrics.tokens_per_s(block.prompts(point[1]["run_id"]), METHOD))
     notes = [f"most tokens/s at delta = {best:g}."]
     if not math.isnan(mu):
         axes.axvline(mu, color=style.GREY, linestyle="--", linewidth=1.2, label=f"measured mu = {mu:.2f}")
@@ -110,9 +112,9 @@ def _table(name: str, title: str, found: Found, swept: str, notes: tuple[str, ..
             "Pair": block.name,
             "Line": label,
             swept: f"{x:g}",
-            "MAL": tables.interval(stats.mal_interval(block.steps(run["run_id"]))),
-            "tokens/s": tables.interval(tokens_per_s(block.prompts(run["run_id"])), 1),
-            "speedup": tables.interval(stats.paired_speedup(block.prompts(run["run_id"]))),
+            "MAL": tables.interval(samples.interval(samples.mal(block.steps(run["run_id"])))),
+            "tokens/s": tables.interval(samples.interval(samples.tokens_per_s(block.prompts(run["run_id"]))), 1),
+            "speedup": tables.interval(samples.interval(samples.speedup(block.prompts(run["run_id"])))),
         }
         for block, label, x, run in points
     ]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench import published, stats
+from bench import published, samples
 from bench.report import control, definitions, tables
-from bench.report.blocks import Block, measured_blocks, scale, setting
+from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
-from bench.report.measured import expected, method_label, tokens_per_s
+from bench.report.measured import expected, method_label
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.store import Results
 
 TITLE = "OPT-Tree Figure 6: mean acceptance length against tree size"
@@ -41,7 +42,7 @@ def mal_by_size(name: str, results: Results) -> list[Output]:
 
 def _panel(axes: Axes, block: Block, lines: list[Series]) -> None:
     for index, line in enumerate(lines):
-        values = [stats.mal_interval(block.steps(run["run_id"])) for run in line.runs]
+        values = [samples.interval(samples.mal(block.steps(run["run_id"]))) for run in line.runs]
         style.band(axes, line.x, values, index, label=line.label)
     axes.set(title=block.name, xlabel="tree size n (drafted nodes)", ylabel="MAL (95% interval)")
     for index, fact in enumerate(tables.named_rows(_facts(block))):
@@ -93,7 +94,7 @@ def _row(block: Block, label: str, size: float, run: pd.Series) -> dict[str, str
         "Pair": block.name,
         "Line": label,
         "Tree size n": f"{size:g}",
-        "MAL": tables.interval(stats.mal_interval(steps)),
+        "MAL": tables.interval(samples.interval(samples.mal(steps))),
         "E(A)": tables.number(expected(steps).value),
-        "tokens/s": tables.interval(tokens_per_s(prompts), 1),
+        "tokens/s": tables.interval(samples.interval(samples.tokens_per_s(prompts)), 1),
     }

@@ -10,15 +10,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from bench import graph_metrics, published, stats
+from bench import graph_metrics, published, samples, stats
 from bench.report import definitions, tables
-from bench.report.blocks import Block, measured_blocks, scale, setting
+from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
 from bench.report.figures.twin import Quantity, twin
 from bench.report.gsd import remarks, settings
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.stats import Interval
 from bench.store import Results
 
@@ -148,7 +149,7 @@ def _row(block: Block, label: str, x: float, run: pd.Series, panel: Ablation) ->
     row = {"Pair": block.name, "Line": label, panel.swept: f"{x:g}"}
     row |= {column: tables.interval(of(block, run), digits) for column, (of, digits) in _MEASURES.items()}
     row["capped"] = tables.percent(graph_metrics.capped_share(steps))
-    return row | {"MAL": tables.interval(stats.mal_interval(steps))}
+    return row | {"MAL": tables.interval(samples.interval(samples.mal(steps)))}
 
 
 def _notes(panel: Ablation) -> Iterator[str]:

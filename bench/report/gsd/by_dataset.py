@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from bench import published
 from bench.report import control, definitions, tables, ties, verdict
-from bench.report.blocks import setting
 from bench.report.gsd import remarks, settings
 from bench.report.gsd.decodings import Method, method
 from bench.report.gsd.groups import Group, groups_of, unrun
@@ -15,6 +14,7 @@ from bench.report.outputs import Output
 from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import drafted
 from bench.report.tables import Table
+from bench.report.wording import setting
 from bench.store import Results
 
 LEGEND = {
@@ -79,12 +79,13 @@ def by_dataset(name: str, layout: Layout, results: Results) -> list[Output]:
     full = [column for column in _DETAILS if column not in hidden | (set() if layout.sampling else {"variation"})]
     frame = tables.frame([row for row, _ in details], full)
     runs = tuple(run for _, run in details)
+    said = (*notes, *ties.note(frame), *[settings.MEANS_TIED] * layout.mean)
     cell = "acceptance rate (speedup)" if layout.acceptance else "speedup"
     headers = {dataset: f"{dataset}: {cell}" for dataset in datasets}
     printed_as = tables.frame([row for row, _ in wide], columns)
     return [
         Table(name, title, printed_as, notes, legend, tuple(ids for _, ids in wide), headers),
-        Table(f"{name}_details", f"{title}, details", frame, (*notes, *ties.note(frame)), LEGEND | own, runs),
+        Table(f"{name}_details", f"{title}, details", frame, said, LEGEND | own, runs),
     ]
 
 
@@ -127,8 +128,8 @@ def _details(
         shown = [one for one in methods.values() if one.runs or one.published]
         rows = [_detail(layout, group, dataset, one, methods) for one in shown]
         ranked = {header: [one.entry(metric) for one in shown] for metric, header in _RANKED.items()}
-        if layout.mean:  # of two speedups, which has no sums of its own
-            del ranked["speedup"]
+        if layout.mean:
+            ranked["speedup"] = [one.mean_entry for one in shown]
         ties.mark(rows, ranked)
         yield from zip(rows, (one.runs for one in shown), strict=True)
 

@@ -11,12 +11,13 @@ from matplotlib.axes import Axes
 
 from bench import graph_metrics, published, stats
 from bench.report import tables
-from bench.report.blocks import Block, drafter_params, measured_blocks, scale, setting
+from bench.report.blocks import Block, drafter_params, measured_blocks
 from bench.report.figures import style
 from bench.report.figures.series import series
 from bench.report.gsd import remarks
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.stats import Interval
 from bench.store import Results
 

@@ -7,17 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from bench import stats
+from bench import samples
 from bench.report.blocks import Block
 from bench.report.gsd.classes import is_greedy, is_sampled
 from bench.report.gsd.outcomes import Outcome
 from bench.report.speedups.arms import Arm
 from bench.report.ties import Entry
 from bench.report.verdict import Pairing
+from bench.samples import Sample
 from bench.stats import Interval
 
 PRINTED = {"acceptance_rate": 1.0, "drafted_tokens": 1.0, "graph_success": 0.01, "speedup": 1.0}
@@ -47,13 +46,8 @@ class Method:
     @cached_property
     def mean_speedup(self) -> Interval | None:
         """The mean of both decodings' speedups over the conversations of both; None where one is missing."""
-        if not self.greedy.speedup or not self.sampled.speedup:
-            return None
-        found = [one.cell.measured for one in (self.greedy, self.sampled)]
-        sums = [one.samples["speedup"].sums for one in found if one]
-        both = sums[0].add_suffix("/0").join(sums[1].add_suffix("/1"), how="inner")
-        mean = stats.of_totals(both.reset_index(names="prompt"), _mean_of_two, by="prompt")
-        return None if math.isnan(mean.value) else mean
+        found = samples.interval(self._speedups) if self._speedups else samples.NOTHING
+        return None if math.isnan(found.value) else found
 
     @property
     def run(self) -> bool:
@@ -67,17 +61,14 @@ class Method:
         return " ".join(run_id for run_id in found if run_id)
 
     def pairing(self, metric: str, *, mean: bool = False) -> Pairing:
-        """Ours and the paper's value of one of `PRINTED`; `mean` is the speedup of both decodings together.
-
-        That mean is no ratio of sums over conversations and has no sample.
-        """
+        """Ours and the paper's value of one of `PRINTED`; `mean` is the speedup of both decodings together."""
         ours = {
             "acceptance_rate": lambda: self.counts.acceptance_rate,
             "drafted_tokens": lambda: self.counts.mean("drafted"),
             "graph_success": lambda: self.counts.graph_success,
             "speedup": lambda: self.mean_speedup if mean else self.counts.speedup,
         }
-        sample = None if mean and metric == "speedup" else self.counts.sums[metric]
+        sample = self._speedups if mean and metric == "speedup" else self.counts.sums[metric]
         return Pairing(ours[metric](), self.published.get(metric), sample)
 
     def entry(self, metric: str, decoding: str = "counts") -> Entry:
@@ -85,6 +76,18 @@ class Method:
         one: Outcome = getattr(self, decoding)
         run = one.cell.measured
         return Entry(getattr(one, metric), one.sums[metric], run.lossless if run else True)
+
+    @property
+    def mean_entry(self) -> Entry:
+        """The mean speedup, which may be the best of its block; lossless if the rules of both decodings are."""
+        found = [one.cell.measured for one in (self.greedy, self.sampled)]
+        return Entry(self.mean_speedup, self._speedups, all(run.lossless for run in found if run))
+
+    @cached_property
+    def _speedups(self) -> Sample | None:
+        """The sums behind the mean of both decodings' speedups; None where one is missing."""
+        both = self.greedy.sums["speedup"], self.sampled.sums["speedup"]
+        return samples.mean_of(both[0], both[1]) if both[0] and both[1] else None
 
 
 def method(arm: Arm, block: Block | None, paper: pd.DataFrame, *, sampling: bool = False) -> Method:
@@ -99,11 +102,3 @@ def decoded(block: Block | None, *, greedy: bool) -> Block | None:
         return None
     runs = block.runs[is_greedy(block.runs) if greedy else is_sampled(block.runs)]
     return None if runs.empty else replace(block, runs=runs.reset_index(drop=True))
-
-
-def _mean_of_two(total: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    both = [
-        total[f"seconds_base/{one}"] * total[f"tokens/{one}"] / (total[f"tokens_base/{one}"] * total[f"seconds/{one}"])
-        for one in (0, 1)
-    ]
-    return (both[0] + both[1]) / 2

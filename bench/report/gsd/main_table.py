@@ -11,7 +11,7 @@ import pandas as pd
 
 from bench import published
 from bench.report import control, definitions, tables, ties, verdict
-from bench.report.blocks import NO_DRAFT, Block, setting
+from bench.report.blocks import NO_DRAFT, Block
 from bench.report.gsd import fewer_nodes, remarks, settings
 from bench.report.gsd.classes import LARGE, bound
 from bench.report.gsd.decodings import Method, method
@@ -22,6 +22,7 @@ from bench.report.outputs import Output
 from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import ITSELF, drafted, who
 from bench.report.tables import Table
+from bench.report.wording import setting
 from bench.store import Results
 
 TITLE = "GSD Table 1: acceptance rate, drafted tokens, graph success and speedup"
@@ -59,7 +60,7 @@ _RANKED = {
     "top-p": ("speedup", "sampled"),
     "MAL": ("mal", "counts"),
 }
-"""Columns in which the best are marked: the metric, and of which decoding."""
+"""Columns in which the best are marked, beside the mean speedup: the metric, and of which decoding."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ class Rows:
     def details(self) -> list[dict[str, str]]:
         """A row per method with all counts, their intervals, and verdicts."""
         rows = list(self._details())
-        ties.mark(rows, {header: [one.entry(*of) for one in self.methods] for header, of in _RANKED.items()})
+        ranked = {header: [one.entry(*of) for one in self.methods] for header, of in _RANKED.items()}
+        ties.mark(rows, ranked | {"Speedup": [one.mean_entry for one in self.methods]})
         return rows
 
     def _details(self) -> Iterator[dict[str, str]]:
@@ -138,7 +140,14 @@ def main_table(name: str, results: Results) -> list[Output]:
     details = tables.frame([line for row in rows for line in row.details()], _DETAILS)
     return [
         Table(name, title, wide, notes, LEGEND, runs),
-        Table(f"{name}_details", f"{title}, details", details, (*notes, *ties.note(details)), LEGEND, runs),
+        Table(
+            f"{name}_details",
+            f"{title}, details",
+            details,
+            (*notes, *ties.note(details), settings.MEANS_TIED),
+            LEGEND,
+            runs,
+        ),
     ]
 
 

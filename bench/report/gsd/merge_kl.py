@@ -10,11 +10,12 @@ import pandas as pd
 
 from bench import graph_metrics, published, stats
 from bench.report import tables
-from bench.report.blocks import Block, drafted_blocks, drafter_params, scale, setting
+from bench.report.blocks import Block, drafted_blocks, drafter_params
 from bench.report.gsd import remarks, settings
 from bench.report.gsd.vocabulary import vocabulary
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.stats import Interval
 from bench.store import Results
 

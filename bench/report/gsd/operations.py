@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bench import graph_metrics, metrics, published, stats
 from bench.report import definitions, tables, verdict
-from bench.report.blocks import Block, scale, setting
+from bench.report.blocks import Block
 from bench.report.gsd import remarks, settings
 from bench.report.gsd.classes import LARGE, bound
 from bench.report.gsd.fewer_nodes import times
@@ -23,6 +23,7 @@ from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import stand_ins, who
 from bench.report.tables import Table
 from bench.report.verdict import Pairing
+from bench.report.wording import scale, setting
 from bench.stats import Interval
 from bench.store import Results
 

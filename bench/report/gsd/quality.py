@@ -11,7 +11,7 @@ import pandas as pd
 from bench import published
 from bench.records import AUTOREGRESSIVE, METHOD
 from bench.report import definitions, tables, verdict
-from bench.report.blocks import Block, setting
+from bench.report.blocks import Block
 from bench.report.gsd import remarks, settings
 from bench.report.gsd.classes import SMALL, bound
 from bench.report.gsd.fewer_nodes import signed
@@ -24,6 +24,7 @@ from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import drafted, who
 from bench.report.tables import Table
 from bench.report.verdict import Pairing
+from bench.report.wording import setting
 from bench.samples import Sample
 from bench.stats import Interval
 from bench.store import Results

@@ -8,15 +8,19 @@ from dataclasses import replace
 import pandas as pd
 
 from bench import published
-from bench.report.blocks import Block, blocks, scale
+from bench.report.blocks import Block, blocks
 from bench.report.gsd.classes import is_greedy, is_sampled
 from bench.report.speedups.settings import drafted, left_out, stand_ins
+from bench.report.wording import scale
 from bench.store import Results
 
 PAPER = "gsd"
 DATASETS = {"wmt14": "wmt14_en_de"}
 """The published name of a dataset, where it is not ours."""
 SWEPT = ("temperature", "top_p")
+MEANS_TIED = (
+    "Mean speedups of two methods are tied, too, where the autoregressive arms of either decoding lie as far apart."
+)
 NO_HARDWARE = "The paper does not state its hardware: speedups are judged by order alone."
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench import metrics, published, stats
+from bench import metrics, published, samples
 from bench.report import control, definitions, tables, ties, verdict
-from bench.report.blocks import setting
 from bench.report.improving_mcsd import remarks
 from bench.report.improving_mcsd.cells import Cell, blocks_of
 from bench.report.improving_mcsd.grid import Column, Setting, columns_of, settings_of
@@ -19,6 +18,7 @@ from bench.report.outputs import Output
 from bench.report.speedups.settings import drafted
 from bench.report.tables import Table
 from bench.report.verdict import Pairing
+from bench.report.wording import setting
 from bench.store import Results
 
 LEGEND = {
@@ -171,7 +171,7 @@ def _measured(cell: Cell) -> dict[str, str]:
         "alpha drafted": tables.interval(alpha_drafted(cell.block, run)),
         "accepted / depth": tables.number(metrics.acceptance_rate_depth(steps), 3),
         "accepted / node": tables.number(metrics.acceptance_rate_node(steps), 3),
-        "MAL": tables.interval(stats.mal_interval(steps)),
+        "MAL": tables.interval(samples.interval(samples.mal(steps))),
         "draft nodes": tables.number(nodes - first_tokens(run), 1),
         "verified": tables.number(nodes + (not virtual(run)), 1),
         "draft forwards": tables.number(float(steps["draft_forwards"].mean()), 1),

@@ -6,18 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bench import published, stats
+from bench import published, samples
 from bench.report import control, definitions, tables, ties
-from bench.report.blocks import scale
 from bench.report.improving_mcsd import remarks
 from bench.report.improving_mcsd.cells import Cell
 from bench.report.improving_mcsd.gains import Side, gain
 from bench.report.improving_mcsd.methods import Method
 from bench.report.improving_mcsd.panels import Layout, Panel
 from bench.report.improving_mcsd.settings import PAPER
-from bench.report.measured import tokens_per_s
 from bench.report.speedups.arms import params_of
 from bench.report.tables import Table
+from bench.report.wording import scale
 from bench.stats import Interval
 from bench.store import Results
 
@@ -46,7 +45,7 @@ def speedup(cell: Cell) -> Interval | None:
     """Over autoregressive decoding; None where no turn has both arms."""
     if cell.block is None:
         return None
-    found = stats.paired_speedup(cell.block.prompts(cell.run_id))
+    found = samples.interval(samples.speedup(cell.block.prompts(cell.run_id)))
     return found if np.isfinite(found.value) else None
 
 
@@ -83,9 +82,9 @@ def _row(panel: Panel, dataset: str, cell: Cell) -> dict[str, str]:
         return row | {"speedup": cell.failure} | dict.fromkeys(_COLUMNS[5:], tables.ABSENT)
     return row | {
         "speedup": tables.interval(speedup(cell)),
-        "tokens/s": tables.interval(tokens_per_s(cell.block.prompts(cell.run_id)), 1),
+        "tokens/s": tables.interval(samples.interval(samples.tokens_per_s(cell.block.prompts(cell.run_id))), 1),
         "alpha": tables.interval(cell.pairing.ours),
-        "MAL": tables.interval(stats.mal_interval(cell.block.steps(cell.run_id))),
+        "MAL": tables.interval(samples.interval(samples.mal(cell.block.steps(cell.run_id)))),
     }
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.report.blocks import setting
 from bench.report.figures import style
 from bench.report.improving_mcsd import bar_tables, remarks
 from bench.report.improving_mcsd.cells import blocks_of
@@ -16,6 +15,7 @@ from bench.report.improving_mcsd.methods import DYNAMIC, STATIC, Method
 from bench.report.improving_mcsd.panels import DATASETS, Layout, Panel, datasets_of, panels_of
 from bench.report.improving_mcsd.settings import LOSSY, PAPER
 from bench.report.outputs import NoResultsError, Output
+from bench.report.wording import setting
 from bench.stats import Interval
 from bench.store import Results
 

@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 
 from bench import published
 from bench.report import control, definitions, tables, ties
-from bench.report.blocks import scale, setting
 from bench.report.figures import style
 from bench.report.improving_mcsd.remarks import NOT_LOSSLESS, left_out
 from bench.report.improving_mcsd.settings import PAPER
@@ -17,6 +16,7 @@ from bench.report.measured import draft_forwards, lossless_words
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.ties import Entry
+from bench.report.wording import scale, setting
 from bench.stats import Interval
 from bench.store import Results
 

@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 
 from bench import metrics
 from bench.report import control, definitions, tables
-from bench.report.blocks import scale, setting
 from bench.report.figures import style
 from bench.report.improving_mcsd.gains import Side, ahead, gain
 from bench.report.improving_mcsd.remarks import NOT_LOSSLESS, left_out
@@ -19,6 +18,7 @@ from bench.report.improving_mcsd.widths import NO_DECISION, Line, Point, band, l
 from bench.report.measured import lossless_words
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.stats import Interval
 from bench.store import Results
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from bench.report import control, definitions, tables
-from bench.report.blocks import drafted_blocks, scale, setting
+from bench.report.blocks import drafted_blocks
 from bench.report.figures import style
 from bench.report.improving_mcsd.heat_map_notes import METHOD, is_papers, of_grids, table2
 from bench.report.improving_mcsd.remarks import left_out
@@ -19,6 +19,7 @@ from bench.report.improving_mcsd.static_grids import AHEAD, BEHIND, BEST, LEVEL,
 from bench.report.measured import draft_forwards, lossless_words
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.stats import Interval
 from bench.store import Results
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from bench import published
 from bench.records import AUTOREGRESSIVE
 from bench.report import definitions, tables, verdict
-from bench.report.blocks import setting
 from bench.report.gsd.fewer_nodes import signed
 from bench.report.improving_mcsd import remarks
 from bench.report.improving_mcsd.cells import blocks_of
@@ -20,6 +19,7 @@ from bench.report.outputs import Output
 from bench.report.speedups.settings import drafted
 from bench.report.tables import Table
 from bench.report.verdict import Pairing
+from bench.report.wording import setting
 from bench.stats import Interval
 from bench.store import Results
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from bench.records import AUTOREGRESSIVE
-from bench.report.blocks import Block, scale
+from bench.report.blocks import Block
 from bench.report.improving_mcsd.methods import words
 from bench.report.speedups import settings
+from bench.report.wording import scale
 from bench.store import Results
 
 LOSSY = (

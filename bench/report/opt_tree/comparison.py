@@ -12,12 +12,13 @@ import pandas as pd
 
 from bench import published
 from bench.report import control, definitions, tables, ties
-from bench.report.blocks import Block, blocks, models, scale, setting
+from bench.report.blocks import Block, blocks
 from bench.report.measured import measure
 from bench.report.opt_tree.rows import COLUMNS, BlockRows
 from bench.report.outputs import Output
 from bench.report.speedups.settings import who
 from bench.report.tables import Table
+from bench.report.wording import models, scale, setting
 from bench.store import Results
 
 PAPER = "opt_tree"

@@ -8,12 +8,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench.report import tables
-from bench.report.blocks import Block, drafted_blocks, setting
+from bench.report.blocks import Block, drafted_blocks
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.sequoia.leads import COLUMNS, LEGEND, Point, lead_notes, leads, points
 from bench.report.sequoia.run_table import run_table
 from bench.report.sequoia.vectors import rule_index, rule_label
+from bench.report.wording import setting
 from bench.store import Results
 
 TITLE = "Sequoia Figure 5b: speedup against temperature, by rule"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from bench.report.blocks import Block, drafted_blocks, setting
+from bench.report.blocks import Block, drafted_blocks
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.sequoia.run_table import run_table
 from bench.report.speedups.arms import Cell, cell
+from bench.report.wording import setting
 from bench.store import Results
 
 TITLE = "Sequoia Figure 5c: speedup against tree size, and the hardware-aware tree"

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from bench.report.blocks import Block, blocks, drafter_params, setting
+from bench.report.blocks import Block, blocks, drafter_params
 from bench.report.outputs import NoResultsError
 from bench.report.sequoia.structures import Structure
 from bench.report.sequoia.vectors import Vector, growth, vectors, words
 from bench.report.speedups.arms import Cell, cell
+from bench.report.wording import setting
 from bench.stats import Interval
 from bench.store import Results
 

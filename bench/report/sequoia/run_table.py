@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import pandas as pd
 
 from bench.report import control, definitions, tables
-from bench.report.blocks import Block, scale
+from bench.report.blocks import Block
 from bench.report.measured import method_label
 from bench.report.sequoia.vectors import rule_label
 from bench.report.speedups.arms import cell
 from bench.report.tables import Table
+from bench.report.wording import scale
 
 COLUMNS = (
     *("Setting", "Method", "Rule", "temperature", "N", "levels"),

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from bench.report import definitions, tables
-from bench.report.blocks import scale
 from bench.report.sequoia import vectors
 from bench.report.sequoia.bounds import limits
 from bench.report.sequoia.gains import COLUMNS as GAINS
@@ -16,6 +15,7 @@ from bench.report.sequoia.gains import gain_notes, gains
 from bench.report.sequoia.panels import Panel, Point
 from bench.report.sequoia.structures import SEQUOIA, Structure
 from bench.report.tables import Table
+from bench.report.wording import scale
 
 COLUMNS = ("Setting", "Structure", "Drafter", "N", "k", "levels", "F(T)", "MAL", "MAL - F(T)", "limit")
 LEGEND = {

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from bench.report import tables
-from bench.report.blocks import NO_DRAFT, Block, models
+from bench.report.blocks import NO_DRAFT, Block
 from bench.report.speedups.arms import params_of
 from bench.report.speedups.layout import Layout
+from bench.report.wording import models
 
 ITSELF = "itself"
 """What stands under Draft where the target drafts for itself."""

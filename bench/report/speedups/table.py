@@ -8,7 +8,7 @@ import pandas as pd
 
 from bench import published
 from bench.report import control, definitions, tables, ties
-from bench.report.blocks import Block, blocks, scale, setting
+from bench.report.blocks import Block, blocks
 from bench.report.outputs import Output
 from bench.report.speedups import against
 from bench.report.speedups.arms import METRICS
@@ -17,6 +17,7 @@ from bench.report.speedups.rows import DETAILS, PLAIN, Row
 from bench.report.speedups.settings import drafted, left_out, setting_of, settings, stand_ins, who
 from bench.report.speedups.wide import beside, ratio_header, wide
 from bench.report.tables import Table
+from bench.report.wording import scale, setting
 from bench.store import Results
 
 _MAL = definitions.MAL.partition("; in brackets")[0]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pandas as pd
 from matplotlib.axes import Axes
 
 from bench.report.artifacts import ARTIFACTS
 from bench.report.figures.style import Figure
 from bench.report.tables import Table
-from bench.stats import Interval, mal_interval
 
 
 def build(name: str, cells) -> tuple[list[Axes], Table]:
@@ -32,10 +29,19 @@ def labels(axes: Axes) -> list[str]:
     return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-def value(cells, run_id: str, statistic: Callable[[pd.DataFrame], Interval]) -> float:
-    table = "steps" if statistic is mal_interval else "prompts"
-    frame = getattr(cells.load(), table)
-    return statistic(frame[frame["run_id"] == run_id]).value
+def mal_of(cells, run_id: str) -> float:
+    steps = cells.load().steps
+    return float(steps.loc[steps["run_id"] == run_id, "acceptance_length"].mean())
+
+
+def speedup_of(cells, run_id: str) -> float:
+    """Of a run both of whose arms ended well in every turn: seconds per decoded token, plain / with the method."""
+    prompts = cells.load().prompts
+    own = prompts[prompts["run_id"] == run_id]
+    assert (own["status"] == "ok").all()
+    sums = own.groupby("arm")[["decode_s", "num_decoded_tokens"]].sum()
+    seconds = sums["decode_s"] / sums["num_decoded_tokens"]
+    return float(seconds["autoregressive"] / seconds["method"])
 
 
 def row_of(table: Table, run_id: str) -> pd.Series:

@@ -9,12 +9,13 @@ from matplotlib.colors import to_hex
 from mcsd_figure_fills import LARGE, LLAMA
 from mcsd_table_fills import AT_ONE, FIGURES, VICUNA, fill_dynamic, fill_static, run
 
-from bench import stats
+from bench import samples
 from bench.records import PromptRow
 from bench.report.artifacts import ARTIFACTS
 from bench.report.figures.style import Figure
 from bench.report.outputs import NoResultsError, write_all
 from bench.report.tables import ABSENT, Table
+from bench.stats import Interval
 
 TI = "TI-MCSD (lossy)"
 
@@ -31,9 +32,9 @@ def heights(axes: Axes) -> dict[str, list[float]]:
     return {str(one.get_label()): [bar.get_height() for bar in one] for one in bars}
 
 
-def speedup(cells, run_id: str) -> stats.Interval:
+def speedup(cells, run_id: str) -> Interval:
     prompts = cells.load().prompts
-    return stats.paired_speedup(prompts[prompts["run_id"] == run_id])
+    return samples.interval(samples.speedup(prompts[prompts["run_id"] == run_id]))
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -183,7 +184,8 @@ def test_the_gain_counts_the_tokens_of_every_arm_and_the_conversations_of_both_r
         cells.store.write("prompts", run_id, [PromptRow(**row) for row in kept])
     prompts = cells.load().prompts
     both = prompts[prompts["prompt_id"] != "p0"]
-    expected, other = (stats.paired_speedup(both[both["run_id"] == run_id]).value for run_id in (fast, slow))
+    rows = (both[both["run_id"] == run_id] for run_id in (fast, slow))
+    expected, other = (samples.interval(samples.speedup(own)).value for own in rows)
     assert expected < 1.2, "twice the tokens in the same time"
     (line,) = build("fig3", cells)[2].frame.itertuples(index=False)
     assert line.mt_bench.startswith(f"{expected / other:.3f} [")

@@ -104,10 +104,10 @@ def test_figure_6_sets_depth_first_against_the_heap(cells):
 
 
 def test_blocks_by_prefix_beside_the_papers(cells):
-    """Panels by n; the paper has a value for 768 nodes, none for others."""
-    large, small = add(cells, 768), add(cells, 40)
+    """Panels by n; the paper has a value for 768 rows with the root, none for others."""
+    large, small = add(cells, 767), add(cells, 40)
     figure, table = built("fig9", cells)
-    assert [axis.get_title().split(", ")[2] for axis in figure.canvas.axes] == ["n = 40", "n = 768"]
+    assert [axis.get_title().split(", ")[2] for axis in figure.canvas.axes] == ["n = 40", "n = 767"]
     for axis, rows in zip(figure.canvas.axes, (small, large), strict=True):
         dots = {line.get_color(): line for line in axis.lines if line.get_marker() == "."}
         assert len(dots) == len(ORDERS)
@@ -123,10 +123,10 @@ def test_blocks_by_prefix_beside_the_papers(cells):
     ]
     assert dashed == [[], [366.12, 218.31]]
     frame = table.frame.set_index(["n", "Order"])
-    assert frame.loc[("768", ORDERS["heap"]), "published"] == "366.12"
-    assert frame.loc[("768", ORDERS["dfs"]), "published"] == "218.31"
+    assert frame.loc[("767", ORDERS["heap"]), "published"] == "366.12"
+    assert frame.loc[("767", ORDERS["dfs"]), "published"] == "218.31"
     assert set(frame["steps"]) == {"12"}
-    for rows, n in ((small, "40"), (large, "768")):
+    for rows, n in ((small, "40"), (large, "767")):
         means = {order: [row.num_tree_blocks for row in rows if row.order == order] for order in ORDERS}
         for order, values in means.items():
             found = frame.loc[(n, ORDERS[order])]

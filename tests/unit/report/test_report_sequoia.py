@@ -5,11 +5,12 @@ from itertools import accumulate, pairwise
 
 import pytest
 
-from bench.report.artifacts import ARTIFACTS, read_results
+from bench import samples
+from bench.report.artifact import read_results
+from bench.report.artifacts import ARTIFACTS
 from bench.report.outputs import NoResultsError, write_all
 from bench.report.sequoia import bounds
 from bench.report.tables import Table
-from bench.stats import mal_interval, paired_speedup
 
 P = [0.5, 0.2, 0.1, 0.05]
 """P_1 to P_4: 0.5, 0.7, 0.8, 0.85."""
@@ -29,7 +30,7 @@ def build(name: str, cells) -> list[Table]:
 def speedup_mal(cells, run_id: str) -> str:
     results = cells.load()
     steps, prompts = (frame[frame["run_id"] == run_id] for frame in (results.steps, results.prompts))
-    return f"{paired_speedup(prompts).value:.2f}x ({steps['acceptance_length'].mean():.2f})"
+    return f"{samples.interval(samples.speedup(prompts)).value:.2f}x ({steps['acceptance_length'].mean():.2f})"
 
 
 def test_bounds_by_hand() -> None:
@@ -147,7 +148,8 @@ def test_tables_4_and_7_set_the_printed_numbers_beside_ours(name: str, cells) ->
     assert wide.runs == (f"{run_id} {failed}",)
     of_method = details.frame.set_index("Method")
     results = cells.load()  # the failed run has neither steps nor prompts
-    for header, value in (("MAL", mal_interval(results.steps)), ("speedup", paired_speedup(results.prompts))):
+    for header, sample in (("MAL", samples.mal(results.steps)), ("speedup", samples.speedup(results.prompts))):
+        value = samples.interval(sample)
         assert of_method.loc["Sequoia", header] == f"{value.value:.2f} [{value.low:.2f}, {value.high:.2f}]"
     assert of_method.loc[["SpecInfer 5x8", "SpecInfer 8x8"], "verdict speedup"].tolist() == ["not run", "not run"]
     assert any("Not run: llama2_13b + jf68m" in note for note in wide.notes)

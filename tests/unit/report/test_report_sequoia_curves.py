@@ -4,12 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from drawn import build, labels, lines, row_of, value
+from drawn import build, labels, lines, row_of, speedup_of
 from sequoia_fills import RULES, SAMPLING, SETTING, P, fill_hardware, fill_rejections, fill_temperatures, sized
 
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError
-from bench.stats import paired_speedup
 
 
 def test_rejection_rates_by_rule_and_temperature(cells) -> None:
@@ -74,7 +73,7 @@ def test_speedup_by_temperature_has_a_line_per_rule(cells) -> None:
     drawn = {line.get_label(): line for line in axes.lines}
     for rule, label in zip(RULES, ("Sequoia", "SpecInfer", "top-k"), strict=True):
         own = runs[runs["verifier"] == rule].sort_values("temperature")
-        expected = [value(cells, run_id, paired_speedup) for run_id in own["run_id"]]
+        expected = [speedup_of(cells, run_id) for run_id in own["run_id"]]
         assert list(drawn[label].get_xdata()) == [0.2, 0.6, 1.0]
         assert list(drawn[label].get_ydata()) == pytest.approx(expected)
     assert "N = 128" in axes.get_title()
@@ -86,7 +85,7 @@ def test_leads_stand_beside_the_papers(cells) -> None:
     failed = cells.add("sequoia", params={"n": 127}, verifier="k_seq", status="failed", **SETTING)
     _, table = build("fig5b", cells)
     runs = [run_id for run_id in table.runs if run_id != failed]
-    speedups = [value(cells, run_id, paired_speedup) for run_id in runs]
+    speedups = [speedup_of(cells, run_id) for run_id in runs]
     leads = [speedups[place % 3] / speedups[place] for place in range(3, 9)]
     words = [f"{lead:.2f}" for lead in leads]
     assert table.frame["lead"].tolist() == ["–"] * 3 + words[:3] + ["–"] + words[3:]
@@ -109,9 +108,9 @@ def test_speedup_by_size_and_the_chosen_tree(cells) -> None:
     fill_hardware(cells)
     (axes,), table = build("fig5c", cells)
     runs = cells.load().runs
-    sizes = [value(cells, run_id, paired_speedup) for run_id in runs.loc[runs["method"] == "sequoia", "run_id"]]
+    sizes = [speedup_of(cells, run_id) for run_id in runs.loc[runs["method"] == "sequoia", "run_id"]]
     chosen = runs.loc[runs["method"] == "sequoia_hardware", "run_id"].item()
-    own = value(cells, chosen, paired_speedup)
+    own = speedup_of(cells, chosen)
     assert lines(axes, color=style.COLOURS[0]) == [list(zip([8, 64, 512], map(pytest.approx, sizes), strict=True))]
     orange = lines(axes, color=style.COLOURS[1])
     assert [(64, pytest.approx(own))] in orange

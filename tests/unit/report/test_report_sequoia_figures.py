@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
-from drawn import build, labels, lines, row_of, value
+from drawn import build, labels, lines, mal_of, row_of
 from sequoia_fills import GROWTH, SAMPLING, SETTING, P, fill_hardware, fill_sizes, sized
 
+from bench import samples
 from bench.report.artifacts import ARTIFACTS
 from bench.report.figures import style
 from bench.report.outputs import write_all
 from bench.report.sequoia.drawings import places
-from bench.stats import mal_interval
 
 LLAMA_13B = {"target": "llama2_13b", "draft": "jf68m", "stand_in": False}
 COLOUR = {"sequoia": 0, "k_sequences": 1, "k_ary": 2, "binary": 3, "sequence": 4}
@@ -28,7 +28,7 @@ def test_lines_are_the_growth_rows_and_markers_the_runs(name: str, cells) -> Non
         assert expected in lines(axes, color=colour, linestyle="-")
         method = {"sequence": "chain"}.get(structure, structure)
         ids = runs.loc[runs["method"] == method, "run_id"]
-        measured = sorted(value(cells, run_id, mal_interval) for run_id in ids)
+        measured = sorted(mal_of(cells, run_id) for run_id in ids)
         markers = [y for line in lines(axes, color=colour, linestyle="None") for _, y in line]
         assert sorted(markers) == pytest.approx(measured)
     ours = [label for label in labels(axes) if not label.startswith("paper: ")]
@@ -58,7 +58,7 @@ def test_the_table_has_all_points(cells) -> None:
     fixed = cells.add("k16", "k_sequences", params={"shape": {"n": 31, "num_sequences": 16}}, size=31, **SAMPLING)
     _, table = build("fig1", cells)
     steps = cells.load().steps
-    interval = mal_interval(steps[steps["run_id"] == run_id])
+    interval = samples.interval(samples.mal(steps[steps["run_id"] == run_id]))
     row = row_of(table, run_id)
     assert row[["N", "levels", "F(T)"]].tolist() == ["16", "5", "2.55"]
     assert row["MAL"] == f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
@@ -102,10 +102,7 @@ def test_gains_are_sequoia_over_k_sequences(cells) -> None:
     assert frame["gain F(T)"].tolist() == [
         f"{a / b - 1:+.1%}" for a, b in ((1.5, 1.5), (2.2, 2.1), (2.8, 2.4), (3.9, 2.6))
     ]
-    assert (
-        frame.loc["8", "gain MAL"]
-        == f"{value(cells, table.runs[1], mal_interval) / value(cells, best, mal_interval) - 1:+.1%}"
-    )
+    assert frame.loc["8", "gain MAL"] == f"{mal_of(cells, table.runs[1]) / mal_of(cells, best) - 1:+.1%}"
     assert frame.loc["2", "gain MAL"] == "–"
     assert frame["gain published"].tolist() == ["–", "–", "–", "+33%"]
     assert any("text on llama2_13b + jf68m: 33%" in note for note in table.notes), "not the models it stands in for"
@@ -117,7 +114,7 @@ def test_the_papers_gain_stands_beside_ours_in_its_setting(cells) -> None:
     frame = table.frame[table.frame["Structure"] == "Sequoia"].set_index("N")
     assert frame["gain published"].tolist() == ["–", "–", "–", "+33%"]
     runs = cells.load().runs.set_index("drafter")["run_id"]
-    baselines = [value(cells, run_id, mal_interval) for run_id in runs["sized_k_sequences"]]
+    baselines = [mal_of(cells, run_id) for run_id in runs["sized_k_sequences"]]
     (((size, height),),) = lines(axes, marker="*")
     assert size == 512
     assert min(abs(height / 1.33 - baseline) for baseline in baselines) < 1e-9

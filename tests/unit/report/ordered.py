@@ -1,0 +1,47 @@
+"""Tables with marks and verdicts by order, and the rows behind them, for a recomputation that shares no code with them.
+
+Published values are read from the stored numbers as they are; intervals and ties are made from the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+
+from compared import REFERENCE
+from recomputed import Files
+from recomputed_order import Line, mark_of, marks, verdict
+
+from bench.report.artifacts import build
+from bench.report.tables import Table
+
+Row = dict[str, str]
+
+
+@cache
+def details(artifact: str, root: Path = REFERENCE) -> tuple[Files, Table]:
+    """The rows behind an experiment, and the table that has verdicts."""
+    found = [output for output in build(artifact, root) if isinstance(output, Table)]
+    return Files(root / artifact), found[-1]
+
+
+def groups(table: Table, columns: Sequence[str]) -> Iterator[list[tuple[Row, list[str]]]]:
+    """Rows that were run with their run ids, those together that are equal in these columns."""
+    found = zip(table.frame.to_dict("records"), (runs.split() for runs in table.runs), strict=True)
+    ran = [(row, runs) for row, runs in found if runs]
+    for _, group in groupby(ran, key=lambda pair: [pair[0][column] for column in columns]):
+        yield list(group)
+
+
+def assert_marks(rows: Sequence[Row], header: str, lines: Sequence[Line]) -> None:
+    assert [mark_of(row[header]) for row in rows] == marks(lines), header
+
+
+def assert_verdicts(
+    rows: Sequence[Row], header: str, lines: Sequence[Line], places: Iterable[int] | None = None
+) -> None:
+    """Of all rows, or of some against all others."""
+    for place in range(len(rows)) if places is None else places:
+        assert rows[place][header] == verdict(lines[place], [*lines[:place], *lines[place + 1 :]]), header

@@ -1,0 +1,35 @@
+"""The marks of the smoke table: MAL among trees of one size, times among all."""
+
+from bench.report import smoke, ties
+from bench.report.ties import BEST
+
+
+def opt_tree(cells, drafter: str, size: int, mal: float, **given) -> None:
+    cells.add(drafter, "opt_tree", params={"n": size, "delta": 0.2}, dataset="mini", mal=mal, conversations=8, **given)
+
+
+def marks(cells, column: str) -> dict[str, str]:
+    frame = smoke.smoke_table(cells.load()).frame.set_index("Drafter")
+    return {drafter: cell[cell.index("]") + 1 :] for drafter, cell in frame[column].items()}
+
+
+def test_a_large_tree_is_not_the_best_by_what_it_accepts(cells) -> None:
+    opt_tree(cells, "small", 25, 2.0, speedup=1.5)
+    opt_tree(cells, "small_better", 25, 4.0, speedup=1.5)
+    opt_tree(cells, "large", 127, 6.0, speedup=0.5)
+    assert marks(cells, "MAL") == {"small": "", "small_better": BEST, "large": ""}
+    assert BEST not in {marks(cells, column)["large"] for column in ("tokens/s", "speedup")}
+    table = smoke.smoke_table(cells.load())
+    assert {ties.NOTE, smoke.EVEN} <= set(table.notes)
+
+
+def test_times_are_marked_among_all_sizes(cells) -> None:
+    for size, speedup in ((4, 3.0), (25, 1.0), (127, 0.3)):
+        opt_tree(cells, f"n{size}", size, 3.0, speedup=speedup)
+    assert set(marks(cells, "MAL").values()) == {""}
+    assert [drafter for drafter, mark in marks(cells, "speedup").items() if mark == BEST] == ["n4"]
+
+
+def test_a_table_without_marks_does_not_explain_them(cells) -> None:
+    opt_tree(cells, "alone", 25, 3.0)
+    assert not {ties.NOTE, smoke.EVEN} & set(smoke.smoke_table(cells.load()).notes)
