@@ -58,15 +58,6 @@ def graph_success(steps: pd.DataFrame) -> float:
     return _mean((crossed > 0).astype(float))
 
 
-def shared_success(steps: pd.DataFrame) -> float:
-    """Share of all steps whose accepted path has a token below a node that others are merged into, by either path.
-
-    Rows of older versions do not tell; nan then.
-    """
-    shared = steps["num_in_shared_subtree"].dropna() if len(steps) else pd.Series(dtype=float)
-    return _mean((shared > 0).astype(float))
-
-
 def capped_share(steps: pd.DataFrame) -> float:
     """Share of the steps whose verified tree lacks nodes of the graph for its cap; nan without a graph."""
     return _mean(steps["capped"].dropna().astype(float)) if len(steps) else math.nan

@@ -10,6 +10,7 @@ and what no experiment gives in `unjoined.csv`.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -27,6 +28,7 @@ TITLES: Mapping[str, str] = {
 WHOLE_PAPER = "*"
 """The artifact of a definition that holds for all of a paper."""
 _NUMBERS = ("temperature", "value")
+_RECOVERED = r"recovered from ([^;]+)"
 
 
 def papers() -> list[str]:
@@ -51,6 +53,14 @@ def find(paper: str, artifact: str, **keys: str | float | list[str]) -> pd.DataF
             raise ValueError(f"published numbers have no column {column!r}; there are {', '.join(rows.columns)}")
         keep &= rows[column].isin(wanted) if isinstance(wanted, list) else rows[column] == wanted
     return rows[keep].reset_index(drop=True)
+
+
+def recovered(paper: str, artifact: str) -> list[str]:
+    """A sentence for every other text that an artifact's numbers had to be taken from, and how many were."""
+    notes = find(paper, artifact)["notes"]
+    phrases = notes.str.extract(_RECOVERED, flags=re.IGNORECASE)[0].dropna()
+    counted = phrases.value_counts().items()
+    return [f"Published numbers: {count} of {len(notes)} were recovered from {phrase}." for phrase, count in counted]
 
 
 def artifacts() -> pd.DataFrame:

@@ -10,7 +10,7 @@ from bench.report.budget_points import METRICS, Point, Standing, place, points, 
 from bench.report.figures.budget import by_budget
 from bench.report.outputs import Output
 from bench.report.tables import Table
-from bench.report.wording import scale, setting
+from bench.report.wording import draft_temperatures, scale, setting
 from bench.store import Results
 
 TITLE = "All drafters at equal budget: MAL and speedup against tree size"
@@ -54,6 +54,7 @@ def _table(name: str, title: str, found: Found) -> Table:
     marks = standing(every)
     rows = [_row(point, marks, len({block.pair for block, _ in found}) > 1) for point in _by_budget(found)]
     notes = [scale(block) for block, _ in found]
+    notes += draft_temperatures(run for block, _ in found for run in block.ok)
     notes += [*control.notes(block for block, _ in found), *_summary(every, marks), MARKS, LEFT_OUT]
     runs = tuple(point.run_id for point in _by_budget(found))
     return Table(name, title, tables.frame(rows, COLUMNS), tuple(notes), LEGEND, runs)

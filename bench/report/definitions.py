@@ -56,6 +56,10 @@ CAPPED = (
     "alone cuts does not count"
 )
 GRAPH_SUCCESS = "share of all steps whose accepted path has a token behind a merge edge, merge edges alone not counted"
+SHARED_SUCCESS = (
+    "share of all steps whose accepted path has a token below a node that others are merged into, whether it comes "
+    "there by the node's own path or across a merge edge: the wider reading of the paper's nodes from merged subtrees"
+)
 MEAN_SPEEDUP = (
     "mean of the speedups of greedy and of top-p decoding, paired over the conversations that both decoded, as the "
     "paper gives it"

@@ -12,7 +12,7 @@ from bench.report.figures.methods import mal_by_method
 from bench.report.measured import Measured, draft_forwards, measure
 from bench.report.outputs import Output
 from bench.report.tables import Table
-from bench.report.wording import scale, setting
+from bench.report.wording import draft_temperatures, scale, setting
 from bench.store import Results
 
 DEPTHS = range(1, 5)
@@ -24,7 +24,8 @@ EVEN = (
 )
 HEAT_MAP = "Expected against actual acceptance length, number of decoding steps"
 LEGEND = {
-    "n": definitions.SIZE,
+    "n": f"the most {definitions.SIZE}",
+    "nodes": f"{definitions.SIZE}, mean over steps",
     "MAL": definitions.MAL,
     "E(A)": definitions.EXPECTED,
     "d=1": "share of steps that accepted 1 drafted token or more, of those whose tree is so deep (d=2: 2 or more, ...)",
@@ -35,7 +36,7 @@ LEGEND = {
     "lossless": definitions.LOSSLESS,
 }
 COLUMNS = (
-    *("Drafter", "n", "MAL", "E(A)", *(f"d={depth}" for depth in DEPTHS)),
+    *("Drafter", "n", "nodes", "MAL", "E(A)", *(f"d={depth}" for depth in DEPTHS)),
     *("forwards", "tokens/s", "speedup", "identical", "lossless"),
 )
 
@@ -52,7 +53,8 @@ def smoke_table(results: Results) -> Table:
     pairs = [pair for block in found for pair in _rows(block)]
     frame = tables.frame([row for row, _ in pairs], COLUMNS)
     title = f"All tree methods ({setting(found)})"
-    notes = (*map(scale, found), *control.notes(found), *_marks(frame))
+    temperatures = draft_temperatures(run for block in found for run in block.ok)
+    notes = (*map(scale, found), *temperatures, *control.notes(found), *_marks(frame))
     return Table("smoke", title, frame, notes, LEGEND, tuple(run for _, run in pairs))
 
 
@@ -86,6 +88,7 @@ def _step_cells(block: Block, run_id: str) -> dict[str, str]:
     steps = block.steps(run_id)
     by_depth = metrics.acceptance_by_depth(steps)
     cells = {f"d={depth}": tables.number(by_depth.get(depth)) for depth in DEPTHS}
+    cells["nodes"] = tables.number(steps["num_drafted"].mean() if len(steps) else None, 1)
     cells["E(A)"] = tables.number(metrics.expected_acceptance(steps))
     cells["forwards"] = tables.number(draft_forwards(steps), 1)
     return cells

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from bench.report.blocks import NO_DRAFT, Block
+import pandas as pd
+
+from bench.report.blocks import NO_DRAFT, Block, drafter_params
+
+THERE = "bench/draft_temperature shows what it does"
 
 
 def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
@@ -36,6 +40,24 @@ def scale(block: Block) -> str:
         f"{_pair_words(block)}, {first['dataset']}, temperature {temperatures}{more}: "
         f"{prompts} conversations, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}{place}."
     )
+
+
+def draft_temperatures(runs: Iterable[pd.Series]) -> Iterator[str]:
+    """A sentence for every pair whose draft's best tokens were not drafted at the paper's temperature.
+
+    What is drawn at random has a temperature of its method's.
+    """
+    found: dict[str, set[float]] = {}
+    for run in runs:
+        value = drafter_params(run).get("draft_temperature", 1)
+        if value != 1 and run["draws"] == "topk":
+            found.setdefault(str(run["pair"]), set()).add(float(value))
+    for pair, values in found.items():
+        words = " and ".join(f"{value:g}" for value in sorted(values))
+        yield (
+            f"Draft temperature {words} for {pair} (the paper: 1): path probabilities and thresholds are of q at this "
+            f"temperature, which grown trees depend on and trees of fixed shape do not; {THERE}."
+        )
 
 
 def models(target: str, draft: str) -> str:

@@ -1,4 +1,7 @@
-"""OPT-Tree, Figures 8 and 9: MAL and tokens/s against the threshold delta, and against the temperature."""
+"""OPT-Tree, Figures 8 and 9: MAL and tokens/s against the threshold delta, and against the temperature.
+
+In the same way against the draft's temperature, for all drafters.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from bench.report import control, definitions, tables
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
-from bench.report.measured import cost_ratio
+from bench.report.measured import cost_ratio, expected
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
@@ -23,6 +26,7 @@ from bench.store import Results
 
 DELTA_TITLE = "OPT-Tree Figure 8: MAL and tokens/s against the threshold delta"
 TEMPERATURE_TITLE = "OPT-Tree Figure 9: MAL and tokens/s against the temperature"
+DRAFT_TITLE = "MAL and tokens/s against the temperature of the draft"
 Found = list[tuple[Block, list[Series]]]
 
 
@@ -45,6 +49,15 @@ def by_temperature(name: str, results: Results) -> list[Output]:
     found = _lines(blocks, "temperature", lambda run: run["temperature"])
     canvas, _, words = _draw(TEMPERATURE_TITLE, found, "temperature", but=("temperature",))
     table = _table(name, f"{TEMPERATURE_TITLE} ({words})", found, "temperature", ())
+    return [style.Figure(name, table.title, canvas, table.runs), table]
+
+
+@style.styled
+def by_draft_temperature(name: str, results: Results) -> list[Output]:
+    """One panel per pair, one line per drafter; E(A) beside MAL in the table tells how far the draft trusts itself."""
+    found = _lines(measured_blocks(results), "draft_temperature")
+    canvas, _, words = _draw(DRAFT_TITLE, found, "draft temperature (the papers: 1)")
+    table = _table(name, f"{DRAFT_TITLE} ({words})", found, "draft_temperature", ())
     return [style.Figure(name, table.title, canvas, table.runs), table]
 
 
@@ -113,6 +126,7 @@ def _table(name: str, title: str, found: Found, swept: str, notes: tuple[str, ..
             "Line": label,
             swept: f"{x:g}",
             "MAL": tables.interval(samples.interval(samples.mal(block.steps(run["run_id"])))),
+            "E(A)": tables.number(expected(block.steps(run["run_id"])).value),
             "tokens/s": tables.interval(samples.interval(samples.tokens_per_s(block.prompts(run["run_id"]))), 1),
             "speedup": tables.interval(samples.interval(samples.speedup(block.prompts(run["run_id"])))),
         }
@@ -120,6 +134,6 @@ def _table(name: str, title: str, found: Found, swept: str, notes: tuple[str, ..
     ]
     blocks = [block for block, _ in found]
     notes = (*map(scale, blocks), *notes, *control.notes(blocks))
-    frame = tables.frame(rows, ("Pair", "Line", swept, "MAL", "tokens/s", "speedup"))
-    legend = {"MAL": definitions.MAL, "tokens/s": definitions.TOKENS_PER_S, "speedup": definitions.SPEEDUP}
+    frame = tables.frame(rows, ("Pair", "Line", swept, "MAL", "E(A)", "tokens/s", "speedup"))
+    legend = {"MAL": definitions.MAL, "E(A)": definitions.EXPECTED, "tokens/s": definitions.TOKENS_PER_S, "speedup": definitions.SPEEDUP}
     return Table(name, title, frame, notes, legend, tuple(str(run["run_id"]) for _, _, _, run in points))

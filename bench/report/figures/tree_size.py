@@ -13,7 +13,7 @@ from bench.report.figures.series import Series, series
 from bench.report.measured import expected, method_label
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
-from bench.report.wording import scale, setting
+from bench.report.wording import draft_temperatures, scale, setting
 from bench.store import Results
 
 TITLE = "OPT-Tree Figure 6: mean acceptance length against tree size"
@@ -78,7 +78,7 @@ def _table(name: str, title: str, found: list[tuple[Block, list[Series]]]) -> Ta
     rows = [_row(*point) for point in points]
     facts = pd.concat([_facts(block) for block, _ in found]).drop_duplicates()
     blocks = [block for block, _ in found]
-    notes = (*map(scale, blocks), *control.notes(blocks))
+    notes = (*map(scale, blocks), *draft_temperatures(run for _, _, _, run in points), *control.notes(blocks))
     notes += tuple(
         f"The paper on {row.target} + {row.draft}, {row.method}: {row.notes}." for row in tables.named_rows(facts)
     )

@@ -16,10 +16,10 @@ from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
 from bench.report.figures.twin import Quantity, twin
-from bench.report.gsd import remarks, settings
+from bench.report.gsd import settings
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
-from bench.report.wording import scale, setting
+from bench.report.wording import draft_temperatures, scale, setting
 from bench.stats import Interval
 from bench.store import Results
 
@@ -137,7 +137,7 @@ def _table(name: str, title: str, found: Found, panel: Ablation) -> Table:
         for x, run in zip(line.x, line.runs, strict=True)
     ]
     rows = [_row(*point, panel) for point in points]
-    said = remarks.draft_temperatures(run for _, _, _, run in points)
+    said = draft_temperatures(run for _, _, _, run in points)
     notes = (*(scale(block) for block, _ in found), *_notes(panel), *said)
     legend = LEGEND | {panel.swept: panel.meaning}
     frame = tables.frame(rows, ("Pair", "Line", panel.swept, *_MEASURES, "capped", "MAL"))

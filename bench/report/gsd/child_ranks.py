@@ -14,10 +14,9 @@ from bench.report import tables
 from bench.report.blocks import Block, drafter_params, measured_blocks
 from bench.report.figures import style
 from bench.report.figures.series import series
-from bench.report.gsd import remarks
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
-from bench.report.wording import scale, setting
+from bench.report.wording import draft_temperatures, scale, setting
 from bench.stats import Interval
 from bench.store import Results
 
@@ -125,7 +124,7 @@ def _table(name: str, title: str, found: Sequence[tuple[Block, list[_Bars]]], gr
     most = max(one.ranks[-1] for one in every)
     columns = ("Pair", grouping.header, "accepted tokens", *(f"child {rank}" for rank in range(1, most + 1)), LATER)
     frame = tables.frame([_row(one, grouping) for one in every], columns).fillna(tables.ABSENT)
-    said = remarks.draft_temperatures(one.run for one in every)
+    said = draft_temperatures(one.run for one in every)
     notes = (*(scale(block) for block, _ in found), *grouping.remarks(), *said)
     return Table(name, title, frame, notes, LEGEND, tuple(str(one.run["run_id"]) for one in every))
 

@@ -43,6 +43,7 @@ LEGEND = {
     "verified nodes": definitions.VERIFIED,
     "capped": definitions.CAPPED,
     "Graph Success": definitions.GRAPH_SUCCESS,
+    "shared subtrees": definitions.SHARED_SUCCESS,
     "Speedup": f"{definitions.MEAN_SPEEDUP}; each is {definitions.SPEEDUP.partition(';')[0]}",
     "greedy": "speedup of greedy decoding, with its 95% interval",
     "top-p": "speedup of sampling at temperature 0.7 from the top 0.7, with its 95% interval",
@@ -52,6 +53,7 @@ LEGEND = {
 }
 _DETAILS = (
     *("Target", "Draft", "Dataset", "Method", "Acceptance Rate", *COUNTS.values(), "capped", "Graph Success"),
+    "shared subtrees",
     *("greedy", "top-p", "Speedup", "MAL", "lossless", *(f"verdict {header}" for header in METRICS.values())),
 )
 _RANKED = {
@@ -109,7 +111,8 @@ class Rows:
             row = self.who | {"Method": one.arm.header, "lossless": counts.lossless}
             row["Acceptance Rate"] = tables.interval(counts.acceptance_rate, 3)
             row |= {header: tables.interval(counts.mean(column), 1) for column, header in COUNTS.items()}
-            row |= {"capped": tables.percent(counts.capped), "Graph Success": percents(counts)}
+            row |= {"capped": tables.percent(counts.capped), "Graph Success": percents(counts.graph_success)}
+            row["shared subtrees"] = percents(counts.shared_success)
             row |= {"greedy": tables.interval(one.greedy.speedup), "top-p": tables.interval(one.sampled.speedup)}
             row |= {"Speedup": tables.interval(one.mean_speedup), "MAL": tables.interval(counts.mal)}
             row |= {f"verdict {header}": self._verdict(one, metric) for metric, header in METRICS.items()}

@@ -11,11 +11,11 @@ import pandas as pd
 from bench import graph_metrics, published, stats
 from bench.report import tables
 from bench.report.blocks import Block, drafted_blocks, drafter_params
-from bench.report.gsd import remarks, settings
+from bench.report.gsd import settings
 from bench.report.gsd.vocabulary import vocabulary
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
-from bench.report.wording import scale, setting
+from bench.report.wording import draft_temperatures, scale, setting
 from bench.stats import Interval
 from bench.store import Results
 
@@ -88,7 +88,7 @@ def merge_kl(name: str, results: Results) -> list[Output]:
         raise NoResultsError("no run compared the draft's laws with and without merging")
     title = f"{TITLE} ({setting(block for block, _ in found)})"
     runs = [run for _, runs in found for run in runs]
-    said = remarks.draft_temperatures(run.run for run in runs)
+    said = draft_temperatures(run.run for run in runs)
     notes = (*(scale(block) for block, _ in found), *_notes(), *said)
     frame = tables.frame(map(_detail, runs), DETAILS)
     details = Table(f"{name}_details", f"{title}, details", frame, notes, LEGEND, tuple(run.run_id for run in runs))

@@ -109,6 +109,14 @@ class Outcome:
         return lossless_words(run) if run and run.status == "ok" else tables.ABSENT
 
     @cached_property
+    def shared_success(self) -> Interval | None:
+        """Share of the steps that accepted a token of a shared subtree; None where no row tells, as of older ones."""
+        if self.steps.empty:
+            return None
+        known = self.steps.dropna(subset=["num_in_shared_subtree"])
+        return mean_of(known.assign(happened=(known["num_in_shared_subtree"] > 0).astype(float)), "happened")
+
+    @cached_property
     def _successes(self) -> pd.DataFrame:
         """The steps that have a graph, with whether they were a success."""
         if self.steps.empty:

@@ -14,10 +14,10 @@ from bench.report import tables
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.figures.series import series
-from bench.report.gsd import remarks, settings
+from bench.report.gsd import settings
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
-from bench.report.wording import scale, setting
+from bench.report.wording import draft_temperatures, scale, setting
 from bench.stats import Interval
 from bench.store import Results
 
@@ -54,7 +54,7 @@ def recurrence(name: str, results: Results) -> list[Output]:
         _panel(axis, block, runs)
     shown = [run for _, runs in found for run in runs]
     ids = tuple(str(run.run["run_id"]) for run in shown for _ in run.shares)
-    notes = (*(scale(block) for block, _ in found), *_notes(), *remarks.draft_temperatures(one.run for one in shown))
+    notes = (*(scale(block) for block, _ in found), *_notes(), *draft_temperatures(one.run for one in shown))
     frame = tables.frame([row for run in shown for row in _rows(run)], COLUMNS)
     table = Table(name, f"{TITLE} ({words})", frame, notes, LEGEND, ids)
     return [style.Figure(name, table.title, canvas, ids), table]

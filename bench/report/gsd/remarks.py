@@ -1,4 +1,4 @@
-"""Notes on runs: which of them a table does not show, and at what temperature their drafts drafted."""
+"""Notes on the runs of a table: which it does not show, and at what temperature drafts drafted."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pandas as pd
 
 from bench.records import AUTOREGRESSIVE
-from bench.report.blocks import drafter_params
 from bench.report.gsd.classes import off
 from bench.report.speedups.arms import Arm
+from bench.report.wording import draft_temperatures
 from bench.store import Results
 
 
@@ -20,23 +20,6 @@ def of_runs(results: Results, arms: Sequence[Arm], shown: Iterable[str]) -> Iter
     inside = runs["run_id"].isin(list(ids))
     yield from draft_temperatures(run for _, run in runs[inside].iterrows())
     yield from _left_out([run for _, run in runs[~inside].iterrows()], arms)
-
-
-def draft_temperatures(runs: Iterable[pd.Series]) -> Iterator[str]:
-    """A sentence for every pair whose draft did not draft at the paper's temperature.
-
-    What is drawn to be sampled from is drawn at the temperature of the decoding, as it should be.
-    """
-    found: dict[str, set[float]] = {}
-    for run in runs:
-        value = drafter_params(run).get("draft_temperature", 1)
-        if value != 1 and not (run["draws"] == "iid" and value == run["temperature"]):
-            found.setdefault(str(run["pair"]), set()).add(float(value))
-    for pair, values in found.items():
-        words = " and ".join(f"{value:g}" for value in sorted(values))
-        yield (
-            f"Draft temperature {words} for {pair} (the paper: 1): thresholds are compared with q at this temperature."
-        )
 
 
 def _left_out(runs: Sequence[pd.Series], arms: Sequence[Arm]) -> Iterator[str]:

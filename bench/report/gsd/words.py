@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bench.report import tables
 from bench.report.gsd.outcomes import Outcome
+from bench.stats import Interval
 
 
 def printed(metric: str, value: float | None) -> str:
@@ -14,9 +15,8 @@ def printed(metric: str, value: float | None) -> str:
     return tables.number(value, digits) + ("x" if metric == "speedup" else "")
 
 
-def percents(counts: Outcome) -> str:
-    """Graph Success with its interval."""
-    found = counts.graph_success
+def percents(found: Interval | None) -> str:
+    """A share with its interval."""
     if found is None:
         return tables.ABSENT
     low, high = (tables.percent(end) for end in (found.low, found.high))

@@ -33,8 +33,9 @@ DYNAMIC_BUDGETS = (
     "target reads too."
 )
 OF_DYNAMIC = (
-    "The paper does not say whether its dynamic trees here end early: no decision model, all levels are drafted; with "
-    "one see Figure 8.",
+    "No decision model: all levels are drafted. The paper's section 1 calls its framework, whose results are these, a "
+    "combination with early stopping; its appendix does not say whether trees ended early here. With decision models "
+    "see Figure 8.",
     "The paper's appendix, which has these numbers, leaves the loss of quality by W first tokens aside.",
     LOSSY,
 )

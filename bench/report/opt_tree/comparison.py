@@ -18,7 +18,7 @@ from bench.report.opt_tree.rows import COLUMNS, BlockRows
 from bench.report.outputs import Output
 from bench.report.speedups.settings import who
 from bench.report.tables import Table
-from bench.report.wording import models, scale, setting
+from bench.report.wording import draft_temperatures, models, scale, setting
 from bench.store import Results
 
 PAPER = "opt_tree"
@@ -94,6 +94,7 @@ def _notes(paper: pd.DataFrame, found: list[Block]) -> Iterable[str]:
                 f"{block.pair} stands in for the paper's models: absolute values are not comparable: other models; "
                 "rows are judged by their order."
             )
+    yield from draft_temperatures(run for block in found for run in block.ok)
     yield from control.notes(found)
 
 

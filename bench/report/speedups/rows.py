@@ -145,8 +145,9 @@ class Row:
         row["s/token"] = tables.interval(cell.seconds, self.layout.digits)
         seconds = paper.get(_SECONDS)
         row["s/token published"] = printed(seconds) if self.layout.in_seconds else tables.number(seconds)
-        row["lossless"] = tables.ABSENT if cell.measured is None else "yes" if cell.measured.lossless else "no"
-        return row if cell.status in (None, "ok") else row | {"speedup": str(cell.status)}
+        if cell.measured is None or cell.status != "ok":
+            return row | {"speedup": cell.status or tables.ABSENT, "lossless": tables.ABSENT}
+        return row | {"lossless": "yes" if cell.measured.lossless else "no"}
 
     def _against(self, arm: Arm, metric: str) -> dict[str, str]:
         header, names = f"{against.HEADERS[metric]} ratio", (self.layout.arms[0].header, arm.header)

@@ -88,7 +88,8 @@ def _with_graph(row: dict[str, Any], own: dict[str, Any], rng: np.random.Generat
         "num_drafted": min(drafted, 100),
         "capped": bool(rng.uniform() < own["capped"]),
         "accepted_ranks": [int(rank) for rank in rng.choice(len(shares), size=accepted, p=shares)],
-        "num_behind_merge": int(rng.binomial(accepted, own["merged"])),
+        "num_behind_merge": (behind := int(rng.binomial(accepted, own["merged"]))),
+        "num_in_shared_subtree": behind + int(rng.binomial(accepted - behind, own["merged"])),
         "recurring": own["recurring"],
         "merge_kl": None if own["kl"] is None else [own["kl"] * float(rng.uniform(0.5, 1.5))] * own["alias"],
     }

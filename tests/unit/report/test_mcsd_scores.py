@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import StepPatch
 from mcsd_figure_fills import decision_rows, fill_fig7
 
-from bench.report import artifacts
+from bench.report.artifact import read_results
 from bench.report.artifacts import ARTIFACTS
 from bench.report.figures import style
 from bench.report.improving_mcsd import separation
@@ -142,9 +142,9 @@ def test_tokens_of_one_fate_tell_nothing(cells, tmp_path: Path) -> None:
 
 def test_a_folder_of_decision_models_alone_is_read(cells) -> None:
     fill_fig7(cells)
-    assert len(artifacts.read_results(cells.store.folder, "tiny").decisions) == 360
+    assert len(read_results(cells.store.folder, "tiny").decisions) == 360
     with pytest.raises(NoResultsError):
-        artifacts.read_results(cells.store.folder, "other")
+        read_results(cells.store.folder, "other")
 
 
 def test_without_a_model_there_is_no_figure(cells) -> None:

@@ -9,6 +9,8 @@ from bench.report.artifacts import ARTIFACTS
 
 COUNTS = {"dyspec": (5, 9), "gsd": (10, 8), "improving_mcsd": (4, 8), "opt_tree": (3, 11), "sequoia": (7, 6)}
 """Numbered tables and figures, counted in the papers."""
+NUMBERED = re.compile(r"(table|fig)(\d+)[a-d]?")
+PLACE = re.compile(r"Section \d+(\.\d+)*|Appendix [A-Z](\.\d+)*")
 NO_HARDWARE = {
     "gsd": "table1 table2 table3 table4 table5 table6 table7 table8 table9 table10 abstract section1 fig3 section5_1 "
     "section6_1 section6_2 fig5 fig6 fig7 fig8 appendix_a",
@@ -22,22 +24,28 @@ def test_every_artifact_of_the_registry_is_in_the_catalogue_and_every_other_says
     built = {name for name in ARTIFACTS if name.partition("/")[0] in published.papers()}
     names = catalogue["paper"] + "/" + catalogue["artifact"]
     assert not names.duplicated().any()
-    assert set(names[catalogue["absent"] == ""]) == built
+    assert set(names[catalogue["absent"] == ""]) == built, (
+        "artifacts.csv gives a reason in `absent` for what no builder of bench/report/<paper>/artifacts.py has; "
+        "bench/report/artifacts.py lists the papers"
+    )
     assert all(reason.endswith(".") and len(reason) > 20 for reason in catalogue["absent"] if reason)
 
 
 @pytest.mark.parametrize("paper", published.papers())
 def test_no_number_of_a_table_or_figure_is_left_out(paper: str) -> None:
     rows = published.artifacts().query("paper == @paper")
-    found = [re.fullmatch(r"(table|fig)(\d+)[a-d]?", name) for name in rows["artifact"]]
+    found = [NUMBERED.fullmatch(name) for name in rows["artifact"]]
+    assert all(found), f"an artifact is named table1, fig2 or fig3a: {list(rows['artifact'])}"
     numbers = {kind: {int(one[2]) for one in found if one[1] == kind} for kind in ("table", "fig")}
+    assert paper in COUNTS, "count the paper's numbered tables and figures into COUNTS"
     tables, figures = COUNTS[paper]
     assert numbers == {"table": set(range(1, tables + 1)), "fig": set(range(1, figures + 1))}
 
 
 def test_places_are_sections_and_titles_are_short() -> None:
     catalogue = published.artifacts()
-    assert catalogue["place"].str.fullmatch(r"Section \d(\.\d)*|Appendix [A-D](\.\d)*|Appendix [EF]").all()
+    odd = catalogue[~catalogue["place"].str.fullmatch(PLACE)]
+    assert odd.empty, f"a place is Section 4, Section 4.1, Appendix A or Appendix A.1, not {list(odd['place'])}"
     assert catalogue["title"].str.len().between(10, 90).all()
     assert not catalogue[["paper", "title"]].duplicated().any()
 
@@ -51,7 +59,7 @@ def test_numbered_artifacts_of_the_numbers_are_in_the_catalogue() -> None:
 
 
 def test_papers_have_full_names() -> None:
-    assert list(published.TITLES) == published.papers()
+    assert list(published.TITLES) == published.papers(), "TITLES are in the order of the alphabet"
     assert all(len(title) > 30 for title in published.TITLES.values())
 
 
@@ -97,7 +105,7 @@ def test_where_the_papers_state_no_hardware() -> None:
         found[paper] = set(rows.loc[rows["hardware"] == "", "artifact"])
     assert {paper: names for paper, names in found.items() if names} == {
         paper: set(names.split()) for paper, names in NO_HARDWARE.items()
-    }
+    }, "fill the column `hardware`; what the paper itself leaves open belongs into NO_HARDWARE"
 
 
 def test_what_is_returned_is_a_copy() -> None:

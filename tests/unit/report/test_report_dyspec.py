@@ -167,11 +167,12 @@ def test_specinfers_numbers_in_table_4_are_sequoias() -> None:
 
 def test_what_was_not_run_is_absent_and_what_failed_is_said(cells) -> None:
     dyspec = cells.add("dyspec", params={"n": 64}, mal=3.0)
-    failed = cells.add("spec_infer_8x8", "spec_infer", status="oom")
+    failed = cells.add("spec_infer_8x8", "spec_infer", status="oom", lossless=False)
     wide, details = build("table1", cells)
     assert wide.frame[["Sequoia", "SpecInfer", RATIOS[0], RATIOS[2]]].iloc[0].tolist() == ["–", "oom", "–", "–"]
     frame = details.frame.set_index("Method")
     assert frame.loc[["Sequoia", "SpecInfer"], "speedup"].tolist() == ["–", "oom"]
+    assert frame.loc[["DySpec", "Sequoia", "SpecInfer"], "lossless"].tolist() == ["yes", "–", "–"]
     assert frame.loc[["Sequoia", "SpecInfer"], "MAL ratio"].tolist() == ["–", "–"]
     assert frame.loc[["Sequoia", "SpecInfer"], "verdict MAL"].tolist() == ["not run", "not run"]
     assert wide.runs == (f"{dyspec} {failed}",)

@@ -1,5 +1,6 @@
 """Every builder on small results: files that are there, not blank, and name their runs."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,12 @@ def fill_fig9(cells) -> None:
         opt_tree(cells, temperature=temperature)
 
 
+def fill_draft_temperature(cells) -> None:
+    for value in (0.5, 0.8, 1.0):
+        cells.add("opt_tree", "opt_tree", params={"n": 25, "draft_temperature": value}, mal=3 - value, draws="topk")
+        cells.add("eagle25", "eagle_tree", params={"draft_temperature": value}, mal=2.0, draws="topk")
+
+
 def fill_fig11(cells) -> None:
     opt_tree(cells, nodes=True)
 
@@ -73,6 +80,7 @@ FILLS = {
     "opt_tree/fig7": fill_fig7,
     "opt_tree/fig8": fill_fig8,
     "opt_tree/fig9": fill_fig9,
+    "bench/draft_temperature": fill_draft_temperature,
     "opt_tree/fig11": fill_fig11,
     "bench/c4": opt_tree,
     "smoke": fill_smoke,
@@ -94,7 +102,7 @@ def test_every_artifact_is_written_and_not_blank(name: str, cells, tmp_path: Pat
     assert len(paths) == len({path.name for path in paths})
     assert all(path.stat().st_size > 100 for path in paths)
     figures = [output for output in outputs if isinstance(output, Figure)]
-    assert bool(figures) == ("table" not in name and "bench" not in name)
+    assert bool(figures) == ("table" not in name and name not in ("bench/mt_bench", "bench/c4"))
     for figure in figures:
         image = Image.open(tmp_path / "out" / f"{figure.name}.png")
         pixels = np.asarray(image.convert("L"), dtype=float)
@@ -223,3 +231,33 @@ def test_delta_notes_say_mu_and_the_papers_best(cells) -> None:
     )
     assert f"measured mu = {mu:.3f}" in notes
     assert "paper's best delta = 0.2" in notes
+
+
+def test_mal_against_the_drafts_temperature_is_a_line_per_drafter(cells) -> None:
+    fill_draft_temperature(cells)
+    figure, made = build("bench/draft_temperature", cells)
+    assert isinstance(made, Table)
+    mal, _ = figure.canvas.axes
+    assert [line.get_label() for line in mal.lines if len(line.get_xdata())] == ["MAL, OPT-Tree", "MAL, EAGLE tree"]
+    frame = made.frame.set_index(["Line", "draft_temperature"])
+    own = cells.load()
+    for _, run in own.runs.iterrows():
+        steps = own.steps[own.steps["run_id"] == run["run_id"]]
+        found = frame.loc[({"opt_tree": "OPT-Tree", "eagle_tree": "EAGLE tree"}[run["method"]], temperature_of(run))]
+        assert found["MAL"].split(" ")[0] == f"{steps['acceptance_length'].mean():.2f}"
+        assert found["E(A)"] == f"{steps['expected_acceptance'].mean():.2f}"
+
+
+def temperature_of(run) -> str:
+    return f"{json.loads(run['drafter_params'])['draft_temperature']:g}"
+
+
+@pytest.mark.parametrize("name", ["opt_tree/table1", "opt_tree/fig6", "bench/budget", "bench/mt_bench", "smoke"])
+def test_another_draft_temperature_than_the_papers_is_told(name: str, cells) -> None:
+    """Of the draft's best tokens; what is drawn at random has its method's."""
+    settings = {"n": 8, "draft_temperature": 0.6}
+    cells.add("opt_tree", "opt_tree", params=settings, draws="without_replacement", size=8)
+    said = "Draft temperature 0.6 for tiny (the paper: 1)"
+    assert not any(note.startswith(said) for output in build(name, cells) for note in getattr(output, "notes", ()))
+    cells.add("opt_tree", "opt_tree", params=settings, draws="topk", size=8)
+    assert any(note.startswith(said) for output in build(name, cells) for note in getattr(output, "notes", ()))

@@ -87,6 +87,10 @@ def test_rates_and_counts_are_those_of_greedy_decoding(cells) -> None:
     steps = cells.load().steps
     own = steps[steps["run_id"] == runs["gsd", "greedy"]]
     assert row(wide, "GSD")["Graph Success"] == f"{(own['num_behind_merge'] > 0).mean():.1%}"
+    shared = (own["num_in_shared_subtree"] > 0).mean()
+    assert shared > (own["num_behind_merge"] > 0).mean()
+    assert row(details, "GSD")["shared subtrees"].startswith(f"{shared:.1%} [")
+    assert row(details, "SSD")["shared subtrees"] == "0.0% [0.0%, 0.0%]"
 
 
 def test_the_speedup_is_the_mean_of_greedy_and_top_p(cells) -> None:

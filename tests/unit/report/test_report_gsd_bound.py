@@ -127,10 +127,10 @@ def test_the_title_of_a_mean_has_no_temperature(cells) -> None:
 @pytest.mark.parametrize("name", ["table1", "table3", "table4"])
 def test_the_draft_temperature_is_told_where_it_is_not_the_papers(name: str, cells) -> None:
     add(cells, "gsd", **GREEDY | {"params": {"draft_temperature": 0.6}})
-    words = "Draft temperature 0.6 for tiny (the paper: 1): thresholds are compared with q at this temperature."
-    assert words in build(name, cells)[0].notes
+    words = "Draft temperature 0.6 for tiny (the paper: 1)"
+    assert any(note.startswith(words) for note in build(name, cells)[0].notes)
     add(cells, "gsd", **GREEDY | {"params": {"draft_temperature": 1.0}})
-    assert words not in build(name, cells)[0].notes  # the later run is shown
+    assert not any(note.startswith(words) for note in build(name, cells)[0].notes)  # the later run is shown
 
 
 def test_what_is_drawn_has_the_temperature_of_the_decoding(cells) -> None:

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure as Canvas
 from bench import progress, published
 from bench.report import artifacts
 from bench.report.__main__ import main
-from bench.report.artifacts import ARTIFACTS, Artifact
+from bench.report.artifact import Artifact
+from bench.report.artifacts import ARTIFACTS
 from bench.report.figures.style import Figure
 from bench.report.outputs import Html, NoResultsError
 from bench.report.tables import Table
