@@ -4,29 +4,24 @@ Pairs and datasets are axes of their own: what a sweep holds besides is composed
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from typing import Any
 
 import pandas as pd
 from composed import cells, composed, plain
+from published_arms import ARMS
 
 from bench.plan.trees import size
 from bench.published.join import NOBODY, PLAIN, STEPS, Cell
 from bench.report.blocks import Block
-from bench.report.dyspec.layouts import LAYOUTS as DYSPEC
-from bench.report.gsd import main_table, operations, quality
-from bench.report.gsd.classes import LARGE, bound
-from bench.report.gsd.layouts import LAYOUTS as GSD
 from bench.report.gsd.merge_kl import UNLIMITED
-from bench.report.gsd.methods import LOSSY, self_drafting
+from bench.report.gsd.methods import LOSSY
 from bench.report.gsd.settings import DATASETS
 from bench.report.improving_mcsd.methods import DYNAMIC, STATIC
 from bench.report.improving_mcsd.quality import METHODS as GRADED
 from bench.report.improving_mcsd.settings import LOSSY_RULE, draft_levels
-from bench.report.sequoia.layouts import LAYOUTS as SEQUOIA
-from bench.report.speedups.arms import Arm
 from bench.store import Results
 
 FLAGS = {
@@ -38,16 +33,8 @@ FLAGS = {
 NAMES = {**DATASETS, "gsd_case_study": "case_study"}
 KERNELS = {"tree_triton": "custom", "manual": "manual"}
 ORDERS = {"creation": "false", "dfs": "true"}
-ARMS: Mapping[str, Mapping[str, Sequence[Arm]]] = {
-    "dyspec": {name: layout.arms for name, layout in DYSPEC.items()},
-    "sequoia": {name: layout.arms for name, layout in SEQUOIA.items()} | {"fig5b": SEQUOIA["table6"].arms},
-    "gsd": {name: layout.arms for name, layout in GSD.items()}
-    | {
-        "table1": [bound(of, LARGE) for arm in main_table.ARMS for of in (arm, self_drafting(arm))],
-        "table3": operations.ARMS,
-        "table10": quality.ARMS,
-    },
-}
+ROOTED = {"sequoia"}
+"""Papers that count the root in sizes, and levels for depths."""
 AGAINST = {
     "selection=fixed": ["fixed_size"],
     "reorder=false": ["no_reorder"],
@@ -147,8 +134,8 @@ def _run(config: Mapping[str, Any]) -> pd.Series:
 
 
 def _params(experiment: str, config: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """What a row may state of a cell. Sequoia's paper counts the root in sizes, and levels for depths."""
-    drafter, root = config["drafter"], experiment.startswith("sequoia/")
+    """What a row may state of a cell; of a mask the root is a row."""
+    drafter, root = config["drafter"], experiment.partition("/")[0] in ROOTED
     shape, (nodes, depth) = drafter.get("shape") or {}, size(drafter, config["calibration"])
     widths, levels = drafter.get("widths", shape.get("widths")), draft_levels(_run(config))
     calibrated = drafter["_target_"].endswith(".Sequoia")
@@ -158,7 +145,7 @@ def _params(experiment: str, config: Mapping[str, Any]) -> dict[str, frozenset[s
         "k": "inf" if drafter.get("k") == UNLIMITED else drafter.get("k"),
         "max_depth": drafter.get("max_steps"),
         "nodes": nodes,
-        "size": nodes + root,
+        "size": nodes + (root or config["record_masks"]),
         "size_max": nodes + root,
         "depth": depth + 1 if root else levels,
         "gamma": levels,

@@ -2,10 +2,11 @@
 
 import pandas as pd
 import pytest
+from composed import composed
 from published_cells import cells_of
 
 from bench import published
-from bench.published.join import covered, experiments, joins
+from bench.published.join import ANY, NOBODY, covered, experiments, joins
 
 KEYS = ["artifact", "target", "draft", "dataset", "temperature", "method", "params", "metric"]
 
@@ -23,10 +24,15 @@ def test_every_published_row_has_a_cell_or_a_reason(paper):
     own = reasons[reasons["paper"] == paper].to_dict("records")
     excused = pd.DataFrame({number: covered(rows, reason) for number, reason in enumerate(own)}, index=rows.index)
     times = excused.sum(axis=1)
-    assert rows.loc[~found & (times == 0), KEYS].to_dict("records") == []
-    assert rows.loc[times > 1, KEYS].to_dict("records") == []
-    assert [reason for number, reason in enumerate(own) if not excused[number].any()] == []
-    assert [reason for number, reason in enumerate(own) if (excused[number] & found).any()] == []
+    assert rows.loc[~found & (times == 0), KEYS].to_dict("records") == [], (
+        f"give it a cell in conf/experiment/{paper}, an arm in LAYOUTS of bench/report/{paper}/layouts.py (its `paper` "
+        "is the method's name in the rows), or a line in unjoined.csv"
+    )
+    assert rows.loc[times > 1, KEYS].to_dict("records") == [], "one reason a row in unjoined.csv"
+    idle = [reason for number, reason in enumerate(own) if not excused[number].any()]
+    assert idle == [], "unjoined.csv speaks of no row of the paper"
+    needless = [reason for number, reason in enumerate(own) if (excused[number] & found).any()]
+    assert needless == [], "unjoined.csv speaks of rows that have a cell"
 
 
 @pytest.mark.parametrize("paper", published.papers())
@@ -37,9 +43,34 @@ def test_every_experiment_named_for_a_text_gives_what_it_says(paper):
     for (named, metric), artifacts in published.sources().items():
         for artifact in artifacts if named == paper else ():
             said = texts[texts["metric"] == metric]
-            assert joins(said, cells_of(f"{paper}/{artifact}")).any(), (metric, artifact)
+            assert joins(said, cells_of(f"{paper}/{artifact}")).any(), f"sources.csv: {artifact} gives no {metric}"
 
 
 def test_reasons_are_of_papers_that_there_are():
     assert set(published.unjoined()["paper"]) <= set(published.papers())
     assert published.unjoined()["reason"].str.endswith(".").all()
+
+
+def tables_with_pairs() -> list[tuple[str, str]]:
+    """The tables that are reproduced and whose rows name a target and a draft."""
+    catalogue = published.artifacts()
+    ours = catalogue[(catalogue["absent"] == "") & catalogue["artifact"].str.startswith("table")]
+    named = [(row.paper, row.artifact) for row in ours.itertuples()]
+    return [(paper, table) for paper, table in named if printed_pairs(paper, table)]
+
+
+def printed_pairs(paper: str, table: str) -> set[tuple[str, str]]:
+    """The models of a table's rows; a target without a draft counts where it drafts for itself."""
+    rows = published.find(paper, table)
+    rows = rows[((rows.draft != NOBODY) | (rows.method == "self_ssd")) & ~rows.target.isin(ANY)]
+    return set(zip(rows.target, rows.draft, strict=True))
+
+
+@pytest.mark.parametrize(("paper", "table"), tables_with_pairs(), ids="/".join)
+def test_the_tables_name_the_pairs_of_the_paper(paper, table):
+    chosen = f"experiment={paper}/{table}"
+    pairs = [composed(chosen, f"pair={name}").pair.published for name in composed(chosen).get("pairs", [])]
+    assert {(pair.target, pair.draft) for pair in pairs} == printed_pairs(paper, table), (
+        f"`pairs` in conf/experiment/{paper}/{table}.yaml are those of its rows in {paper}.csv, which the pairs' own "
+        "yamls call `published`"
+    )

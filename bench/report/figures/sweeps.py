@@ -1,7 +1,4 @@
-"""OPT-Tree, Figures 8 and 9: MAL and tokens/s against the threshold delta, and against the temperature.
-
-In the same way against the draft's temperature, for all drafters.
-"""
+"""Sweeps of one parameter: OPT-Tree's Figures 8 (threshold) and 9 (temperature), and the draft's temperature."""
 
 from __future__ import annotations
 
@@ -26,15 +23,16 @@ from bench.store import Results
 
 DELTA_TITLE = "OPT-Tree Figure 8: MAL and tokens/s against the threshold delta"
 TEMPERATURE_TITLE = "OPT-Tree Figure 9: MAL and tokens/s against the temperature"
-DRAFT_TITLE = "MAL and tokens/s against the temperature of the draft"
+DRAFT_TITLE = "MAL and E(A) against the temperature of the draft"
 Found = list[tuple[Block, list[Series]]]
+Panel = Callable[[Axes, Block, list[Series]], None]
 
 
 @style.styled
 def by_delta(name: str, results: Results) -> list[Output]:
     """Figure 8: one panel per pair; a dashed line stands at the measured cost ratio mu."""
     found = _lines(measured_blocks(results), "delta")
-    canvas, axes, words = _draw(DELTA_TITLE, found, "threshold delta")
+    canvas, axes, words = _draw(DELTA_TITLE, found, "threshold delta", _speeds)
     notes = []
     for axis, (block, lines) in zip(axes, found, strict=True):
         notes += [f"{block.name}: {note}" for note in _mark_delta(axis, block, lines)]
@@ -47,16 +45,16 @@ def by_temperature(name: str, results: Results) -> list[Output]:
     """Figure 9: one panel per pair, one line per drafter."""
     blocks = measured_blocks(results, across=["temperature"])
     found = _lines(blocks, "temperature", lambda run: run["temperature"])
-    canvas, _, words = _draw(TEMPERATURE_TITLE, found, "temperature", but=("temperature",))
+    canvas, _, words = _draw(TEMPERATURE_TITLE, found, "temperature", _speeds, but=("temperature",))
     table = _table(name, f"{TEMPERATURE_TITLE} ({words})", found, "temperature", ())
     return [style.Figure(name, table.title, canvas, table.runs), table]
 
 
 @style.styled
 def by_draft_temperature(name: str, results: Results) -> list[Output]:
-    """One panel per pair, one line per drafter; E(A) beside MAL in the table tells how far the draft trusts itself."""
+    """One panel per pair, a colour per drafter: MAL, and dashed what the draft itself expects, E(A)."""
     found = _lines(measured_blocks(results), "draft_temperature")
-    canvas, _, words = _draw(DRAFT_TITLE, found, "draft temperature (the papers: 1)")
+    canvas, _, words = _draw(DRAFT_TITLE, found, "draft temperature (the papers: 1; DySpec: 0.6)", _against_expected)
     table = _table(name, f"{DRAFT_TITLE} ({words})", found, "draft_temperature", ())
     return [style.Figure(name, table.title, canvas, table.runs), table]
 
@@ -68,15 +66,31 @@ def _lines(blocks: list[Block], swept: str, x: Callable[[pd.Series], float | Non
     return found
 
 
-def _draw(title: str, found: Found, label: str, but: tuple[str, ...] = ()) -> tuple[Canvas, list[Axes], str]:
+def _draw(
+    title: str, found: Found, label: str, panel: Panel, but: tuple[str, ...] = ()
+) -> tuple[Canvas, list[Axes], str]:
     words = setting((block for block, _ in found), but=but)
     canvas, axes = style.panels(title, words, len(found))
     for axis, (block, lines) in zip(axes, found, strict=True):
-        _panel(axis, block, lines, label)
+        panel(axis, block, lines)
+        axis.set(title=block.name, xlabel=label)
+        style.legend_below(axis)
     return canvas, axes, words
 
 
-def _panel(axes: Axes, block: Block, lines: list[Series], label: str) -> None:
+def _against_expected(axes: Axes, block: Block, lines: list[Series]) -> None:
+    """MAL and, dashed with open markers, E(A); where they meet the draft is as sure as it is right."""
+    for index, line in enumerate(lines):
+        steps = [block.steps(run["run_id"]) for run in line.runs]
+        style.band(axes, line.x, [samples.interval(samples.mal(rows)) for rows in steps], index, label=line.label)
+        colour, marker = style.COLOURS[index % len(style.COLOURS)], style.MARKERS[index % len(style.MARKERS)]
+        values = [expected(rows).value for rows in steps]
+        axes.plot(line.x, values, "--", color=colour, marker=marker, markerfacecolor="white")
+    axes.plot([], [], "--", color=style.GREY, marker="o", markerfacecolor="white", label="E(A)")
+    axes.set_ylabel("MAL (95% interval)")
+
+
+def _speeds(axes: Axes, block: Block, lines: list[Series]) -> None:
     """MAL on the left axis in one colour, tokens/s on the right in another; lines differ in their markers."""
     right = axes.twinx()
     right.grid(visible=False)
@@ -89,10 +103,8 @@ def _panel(axes: Axes, block: Block, lines: list[Series], label: str) -> None:
         style.band(right, line.x, speed, index, color=right_colour, linestyle="--", markerfacecolor="white")
         axes.plot([], [], color=right_colour, marker=style.MARKERS[index % 7], linestyle="--", markerfacecolor="white")
         axes.lines[-1].set_label(f"tokens/s, {line.label}")
-    axes.set(title=block.name, xlabel=label)
     axes.set_ylabel("MAL (95% interval)", color=left_colour)
     right.set_ylabel("tokens/s (95% interval)", color=right_colour)
-    style.legend_below(axes)
 
 
 def _mark_delta(axes: Axes, block: Block, lines: list[Series]) -> list[str]:
@@ -135,5 +147,10 @@ def _table(name: str, title: str, found: Found, swept: str, notes: tuple[str, ..
     blocks = [block for block, _ in found]
     notes = (*map(scale, blocks), *notes, *control.notes(blocks))
     frame = tables.frame(rows, ("Pair", "Line", swept, "MAL", "E(A)", "tokens/s", "speedup"))
-    legend = {"MAL": definitions.MAL, "E(A)": definitions.EXPECTED, "tokens/s": definitions.TOKENS_PER_S, "speedup": definitions.SPEEDUP}
+    legend = {
+        "MAL": definitions.MAL,
+        "E(A)": definitions.EXPECTED,
+        "tokens/s": definitions.TOKENS_PER_S,
+        "speedup": definitions.SPEEDUP,
+    }
     return Table(name, title, frame, notes, legend, tuple(str(run["run_id"]) for _, _, _, run in points))

@@ -237,8 +237,8 @@ def test_mal_against_the_drafts_temperature_is_a_line_per_drafter(cells) -> None
     fill_draft_temperature(cells)
     figure, made = build("bench/draft_temperature", cells)
     assert isinstance(made, Table)
-    mal, _ = figure.canvas.axes
-    assert [line.get_label() for line in mal.lines if len(line.get_xdata())] == ["MAL, OPT-Tree", "MAL, EAGLE tree"]
+    (axes,) = figure.canvas.axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["OPT-Tree", "EAGLE tree", "E(A)"]
     frame = made.frame.set_index(["Line", "draft_temperature"])
     own = cells.load()
     for _, run in own.runs.iterrows():
