@@ -8,13 +8,14 @@ from specdec_core.errors import PairError, PromptError
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.sampling import Sampling
 from specdec_core.verifiers.base import Verifier
+from specdec_core.verifiers.rounds import ChildByChild
 
 
 def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, allow_lossy: bool = False) -> bool:
     """Whether the output law is the target's for this pair; PairError if it is not and that was not asked for.
 
-    At temperature 0 every rule that keeps some law accepts the arg max alone, however the children were picked. A bare
-    root draws nothing.
+    At temperature 0 a rule that keeps some law, or judges child by child, accepts the arg max alone, however the
+    children were picked; for any other rule that keeps none nothing vouches there either. A bare root draws nothing.
     """
     drafted = drafter.draft_model is not None
     rule_starts_there = getattr(verifier, "virtual_root", False)
@@ -32,7 +33,7 @@ def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, 
     lossless = (
         drafter.draws in verifier.lossless_for
         or not drafted
-        or (sampling.greedy and not several and bool(verifier.lossless_for))
+        or (sampling.greedy and not several and (bool(verifier.lossless_for) or isinstance(verifier, ChildByChild)))
     )
     if not lossless and not allow_lossy:
         raise PairError(

@@ -1,5 +1,6 @@
 """Logits to probabilities, and draws from them. Everything in float32 or better; every draw from a given generator."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,8 @@ from torch import Generator, Tensor
 
 GREEDY_BELOW = 1e-3
 """Temperatures under this count as 0."""
+DRAWS = ("topk", "iid", "without_replacement")
+"""How a node's children are picked: its best tokens, or draws from q."""
 _NUCLEUS = (1024, 8192)
 _INDEX_BITS = 20
 INDEX_LIMIT = 1 << _INDEX_BITS
@@ -122,10 +125,17 @@ def top_k(values: Float[Tensor, "*rows vocab"], k: int) -> tuple[Float[Tensor, "
     return values.gather(-1, ids), ids
 
 
+def check_draws(draws: str, known: Collection[str] = DRAWS) -> None:
+    """ValueError for a word that is none of the known ways of picking children."""
+    if draws not in known:
+        raise ValueError(f"draws must be one of {', '.join(known)}, not {draws!r}")
+
+
 def draw_children(
     probs: Float[Tensor, "rows vocab"], k: int, draws: str, rng: Generator
 ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-    """Children, `k` per row, as (q, token ids) in draw order. `draws`: topk | iid | without_replacement."""
+    """Children, `k` per row, as (q, token ids) in draw order. ValueError if `draws` is none of `DRAWS`."""
+    check_draws(draws)
     if draws == "topk":
         return top_k(probs, k)
     if draws == "iid":

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from specdec_core import verifiers
-from specdec_core.drafters.static_tree import DRAWS
 from specdec_core.errors import PairError
+from specdec_core.sampling import DRAWS
 from specdec_core.verifiers import ChildByChild
 
 Law = list[Fraction]
@@ -43,6 +43,12 @@ def declared_pairs() -> list[tuple[ChildByChild, str]]:
             rule = rule_class(**dict(zip(switches, settings, strict=True)))
             pairs += [(rule, draws) for draws in DRAWS if draws in rule.lossless_for]
     return pairs
+
+
+def refuted(rule: ChildByChild, draws: str, distance: float) -> str:
+    """What to say of a rule whose law is not the target's for draws that it declares."""
+    law = f"its output law is off by {distance:.2g} in total variation"
+    return f"{name_of(rule)} declares lossless_for {draws}, but {law}"
 
 
 def name_of(value: object) -> str:

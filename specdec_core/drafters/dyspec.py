@@ -7,9 +7,9 @@ from torch import Generator, Tensor
 
 from specdec_core.drafters.base import Context
 from specdec_core.drafters.sites import Sites
-from specdec_core.drafters.tree_drafter import AnyDraft, TreeDrafter
+from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter
 from specdec_core.errors import NonFiniteLogitsError
-from specdec_core.sampling import draft_probs, race, top_k
+from specdec_core.sampling import check_draws, draft_probs, race, top_k
 from specdec_core.tree import TokenTree
 
 DRAWS = ("without_replacement", "topk")
@@ -41,11 +41,10 @@ class DySpec(TreeDrafter):
             raise ValueError(f"DySpec's budget n must be at least 1 node, not {n}")
         if max_depth < 1:
             raise ValueError(f"DySpec's max_depth must be at least 1, not {max_depth}")
-        if draws not in DRAWS:
-            raise ValueError(f"DySpec's draws must be one of {', '.join(DRAWS)}, not {draws!r}")
+        check_draws(draws, DRAWS)
         self.n, self.max_depth, self.draws = n, max_depth, draws
 
-    def grow(self, context: Context) -> TokenTree:
+    def draft_tree(self, context: Context) -> Drafted:
         """Draft layer by layer, then take the best sites' nodes."""
         sites, laws = self._sites(context.tokens[-1]), []
         logits = self.draft.begin(context).logits
@@ -82,16 +81,16 @@ class DySpec(TreeDrafter):
                 return sites.add(drawn.astype(np.int64), found, values)
             width = min(limit, 4 * width)
 
-    def _tree(self, sites: Sites, laws: list[Tensor]) -> TokenTree:
+    def _tree(self, sites: Sites, laws: list[Tensor]) -> Drafted:
         nodes, device = sites.chosen(), laws[0].device
-        self._slots = torch.from_numpy(nodes.slots)
+        slots = torch.from_numpy(nodes.slots)
         rows = np.where(nodes.slots >= 0, nodes.slots + 1, -1)
         rows[0] = 0  # the root's law is the first, those of other nodes follow in the order in which they were read
         tokens, parents, law_rows = torch.from_numpy(np.stack((nodes.tokens, nodes.parents, rows))).to(device)
         tree = tokens, parents, torch.from_numpy(nodes.edges).to(device, torch.float32)
         if self.draws == "topk":  # such children follow no law that a rule could compare with p
-            return TokenTree(*tree)
-        return TokenTree(*tree, torch.cat(laws), law_rows)
+            return TokenTree(*tree), slots
+        return TokenTree(*tree, torch.cat(laws), law_rows), slots
 
 
 class DySpecThreshold(DySpec):

@@ -2,8 +2,7 @@
 
 from specdec_core.drafters.base import Context
 from specdec_core.drafters.growth import Growth
-from specdec_core.drafters.tree_drafter import AnyDraft, TreeDrafter
-from specdec_core.tree import TokenTree
+from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter
 
 
 class Eagle2(TreeDrafter):
@@ -26,12 +25,11 @@ class Eagle2(TreeDrafter):
             raise ValueError(f"Eagle2 needs total >= 2, depth >= 0 and k >= 1, not {total}, {depth} and {k}")
         self.n, self.depth, self.k = total - 1, depth, k
 
-    def grow(self, context: Context) -> TokenTree:
+    def draft_tree(self, context: Context) -> Drafted:
         """Draft `depth + 1` layers of k children for each of k beams, then re-rank."""
         growth = Growth(
             self.draft, context, size=self.n, width=self.k, layer_size=self.k**2, temperature=self.draft_temperature
         )
         for _ in range(self.depth):
             growth.deepen(self.k)
-        tree, self._slots = growth.tree()
-        return tree
+        return growth.tree()

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from specdec_core.drafters.graph_growth import GraphGrowth
 from specdec_core.drafters.token_graph import TokenGraph
+from specdec_core.drafters.tree_drafter import Drafted
 from specdec_core.graph import Kind
-from specdec_core.tree import TokenTree
 
 
 class MergeProbe(TokenGraph):
@@ -23,8 +23,8 @@ class MergeProbe(TokenGraph):
 
     keeps_logits = True
 
-    def _tree(self, growth: GraphGrowth, kept: list[Tensor]) -> TokenTree:
-        tree, slots = super()._tree(growth, kept), growth.slots
+    def _tree(self, growth: GraphGrowth, kept: list[Tensor]) -> Drafted:
+        (tree, in_draft), slots = super()._tree(growth, kept), growth.slots
         graph = tree.graph
         assert graph is not None
         aliases = np.flatnonzero(graph.kinds == Kind.ALIAS)
@@ -35,7 +35,7 @@ class MergeProbe(TokenGraph):
         rows[extra] = slots.max() + 2 + np.arange(len(extra))
         further = [self._read(graph.tokens[extra], slots[graph.parents[extra]])] if len(extra) else []
         kl = self._divergence(torch.cat([*kept, *further]), rows[aliases], rows[firsts])
-        return replace(tree, graph=replace(graph, merge_kl=kl))
+        return replace(tree, graph=replace(graph, merge_kl=kl)), in_draft
 
     def _divergence(
         self, logits: Float[Tensor, "read vocab"], own: Int[ndarray, " merges"], first: Int[ndarray, " merges"]

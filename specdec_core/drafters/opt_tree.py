@@ -2,8 +2,7 @@
 
 from specdec_core.drafters.base import Context
 from specdec_core.drafters.growth import Growth
-from specdec_core.drafters.tree_drafter import AnyDraft, TreeDrafter
-from specdec_core.tree import TokenTree
+from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter
 
 
 class OptTree(TreeDrafter):
@@ -33,7 +32,7 @@ class OptTree(TreeDrafter):
         self.n, self.delta, self.prune_dead = n, delta, prune_dead
         self.max_depth = n if max_depth is None else max_depth
 
-    def grow(self, context: Context) -> TokenTree:
+    def draft_tree(self, context: Context) -> Drafted:
         """Draft layers while E_sub(n) grows by more than delta, then take the n best nodes."""
         n = self.n
         growth = Growth(self.draft, context, size=n, width=n, layer_size=n, temperature=self.draft_temperature)
@@ -46,5 +45,4 @@ class OptTree(TreeDrafter):
                 break
             growth.deepen(alive if self.prune_dead else n)
             before = expected
-        tree, self._slots = growth.tree()
-        return tree
+        return growth.tree()

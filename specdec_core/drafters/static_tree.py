@@ -8,14 +8,12 @@ from torch import Tensor
 
 from specdec_core.drafters.base import Context
 from specdec_core.drafters.early_stop import Stop
-from specdec_core.drafters.tree_drafter import AnyDraft, TreeDrafter
+from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter
 from specdec_core.models.causal_lm import ModelOutput
-from specdec_core.sampling import Sampling, draw_children
+from specdec_core.sampling import Sampling, check_draws, draw_children
 from specdec_core.shapes import TreeShape
 from specdec_core.sliced_mask import SlicedMask
 from specdec_core.tree import TokenTree
-
-DRAWS = ("topk", "iid", "without_replacement")
 
 
 class _Level(NamedTuple):
@@ -58,8 +56,7 @@ class StaticTree(TreeDrafter):
     ) -> None:
         super().__init__(draft, draft_temperature)
         self.draft_sampling = Sampling(draft_temperature, draft_top_p)
-        if draws not in DRAWS:
-            raise ValueError(f"draws must be one of {', '.join(DRAWS)}, not {draws!r}")
+        check_draws(draws)
         self.draws = self.picks = draws
         self.shape = shape if draws == "iid" else shape.limited(self.draft_model.vocab_size)
         if not self.shape.num_drafted:
@@ -81,7 +78,7 @@ class StaticTree(TreeDrafter):
         place = {node: number for number, node in enumerate(inner)}
         self.sliced_for_draft = SlicedMask([place.get(shape.parents[node], -1) for node in inner])
 
-    def grow(self, context: Context) -> TokenTree:
+    def draft_tree(self, context: Context) -> Drafted:
         """Draft level by level."""
         drafted, device = self.draft.begin(context), self.draft.device
         root = torch.full((1,), context.tokens[-1], device=device)
@@ -89,7 +86,7 @@ class StaticTree(TreeDrafter):
 
     def _drafted(
         self, context: Context, drafted: ModelOutput, first: int, tokens: list[Tensor], edges: list[Tensor]
-    ) -> TokenTree:
+    ) -> Drafted:
         """Draft levels from depth `first` on below the nodes that there are; `drafted` is of those with children."""
         laws = []
         for depth in range(first, self.shape.depth + 1):
@@ -103,11 +100,10 @@ class StaticTree(TreeDrafter):
                 break
             drafted = self.draft.expand(tokens[-1][level.inner], level.parent_slots)
         cut = self._cuts[depth - 1]
-        self._slots = cut.slots
         tree = torch.cat(tokens), cut.parents, torch.cat(edges)
         if self.picks == "topk":  # such children follow no law that a rule could compare with p
-            return TokenTree(*tree, sliced=self.sliced)
-        return TokenTree(*tree, torch.cat(laws), cut.rows, sliced=self.sliced)
+            return TokenTree(*tree, sliced=self.sliced), cut.slots
+        return TokenTree(*tree, torch.cat(laws), cut.rows, sliced=self.sliced), cut.slots
 
     def _stops(self, context: Context, drafted: ModelOutput) -> bool:
         if self.stop is None:

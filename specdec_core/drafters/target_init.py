@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from specdec_core.drafters.base import Context
 from specdec_core.drafters.early_stop import Stop
 from specdec_core.drafters.static_tree import StaticTree
-from specdec_core.drafters.tree_drafter import AnyDraft
+from specdec_core.drafters.tree_drafter import AnyDraft, Drafted
 from specdec_core.errors import PairError
 from specdec_core.sampling import draw_children
 from specdec_core.shapes import branching
@@ -49,7 +49,7 @@ class TargetInit(StaticTree):
         # the root's law is not the draft's
         self._cuts = [cut._replace(rows=torch.where(cut.rows > 0, cut.rows - 1, -1)) for cut in self._cuts]
 
-    def grow(self, context: Context) -> TokenTree:
+    def draft_tree(self, context: Context) -> Drafted:
         """Draw the first level, then draft the others; the first draft forward reads what is unread and that level."""
         if context.next_probs is None:
             raise PairError(
@@ -60,21 +60,23 @@ class TargetInit(StaticTree):
         probs, ids = draw_children(law[None], self._width, picks, rng)
         tokens = [torch.full_like(ids[0, :1], context.tokens[-1]), ids[0]]
         edges = [torch.ones_like(probs[0, :1]), probs[0] / probs[0].sum()]
-        tree = self._drafted(context, self.draft.begin_below(context, ids[0]), 2, tokens, edges)
+        tree, slots = self._drafted(context, self.draft.begin_below(context, ids[0]), 2, tokens, edges)
         if context.greedy:  # a best token may have no probability left in float32; then 0 is behind stop tokens alone
             tree = replace(tree, edge_probs=tree.edge_probs.clamp(min=torch.finfo(tree.edge_probs.dtype).tiny))
-        return self._without_impossible(_ended(tree, context.eos_token_ids), probs[0] > 0)
+        return self._without_impossible(_ended(tree, context.eos_token_ids), slots, probs[0] > 0)
 
-    def _without_impossible(self, tree: TokenTree, possible: Bool[Tensor, " first"]) -> TokenTree:
+    def _without_impossible(
+        self, tree: TokenTree, slots: Int[Tensor, " nodes"], possible: Bool[Tensor, " first"]
+    ) -> Drafted:
         """Without the nodes below first tokens that the target's law does not have."""
         if bool(possible.all()):
-            return tree
+            return tree, slots
         kept = torch.cat((torch.ones_like(possible[:1]), possible[self._branch[: tree.num_drafted]]))
-        self._slots = self._slots[kept.cpu()]
         parents = (kept.cumsum(0) - 1)[tree.parents[kept]]
         parents[0] = -1
         rows = None if tree.draft_rows is None else tree.draft_rows[kept]
-        return TokenTree(tree.tokens[kept], parents, tree.edge_probs[kept], tree.draft_probs, rows)
+        tree = TokenTree(tree.tokens[kept], parents, tree.edge_probs[kept], tree.draft_probs, rows)
+        return tree, slots[kept.cpu()]
 
 
 def _ended(tree: TokenTree, eos_token_ids: frozenset[int]) -> TokenTree:

@@ -8,11 +8,11 @@ from torch import Generator, Tensor
 
 from specdec_core.drafters.base import Context
 from specdec_core.drafters.graph_growth import GraphGrowth, GraphRules, at_least_one, one_of
-from specdec_core.drafters.tree_drafter import AnyDraft, TreeDrafter
+from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter
 from specdec_core.drafters.unmerging import CAP_ORDERS, unmerge
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.graph import DraftGraph
-from specdec_core.sampling import draft_probs, draw_children
+from specdec_core.sampling import check_draws, draft_probs, draw_children
 from specdec_core.tree import TokenTree
 
 DRAWS = ("topk", "iid")
@@ -73,7 +73,7 @@ class TokenGraph(TreeDrafter):
         at_least_one("k", k)
         at_least_one("verify_cap", verify_cap)
         at_least_one("unmerge_depth", 1 if unmerge_depth is None else unmerge_depth)
-        one_of("draws", draws, DRAWS)
+        check_draws(draws, DRAWS)
         one_of("merged_q", merged_q, MERGED_Q)
         one_of("cap_order", cap_order, CAP_ORDERS)
         if draws == "iid" and (k > 1 or tau is not None):
@@ -82,7 +82,7 @@ class TokenGraph(TreeDrafter):
         self.verify_cap, self.unmerge_depth = verify_cap, unmerge_depth
         self.merged_q, self.cap_order = merged_q, cap_order
 
-    def grow(self, context: Context) -> TokenTree:
+    def draft_tree(self, context: Context) -> Drafted:
         """Draft a layer per forward, then unmerge."""
         growth, kept = GraphGrowth(context.tokens[-1], self.rules), []
         logits = self.draft.begin(context).logits
@@ -107,10 +107,9 @@ class TokenGraph(TreeDrafter):
         new = torch.from_numpy(np.stack((tokens, parent_slots))).to(self.draft.device)
         return self.draft.expand(new[0], new[1]).logits
 
-    def _tree(self, growth: GraphGrowth, kept: list[Tensor]) -> TokenTree:
+    def _tree(self, growth: GraphGrowth, kept: list[Tensor]) -> Drafted:
         """What the target verifies; the draft keeps what it has read under the very ancestors of a path."""
         graph, slots, device = self._unmerged(growth), growth.slots, self.draft.device
-        self._slots = torch.from_numpy(np.where(graph.behind_merge, -1, slots[graph.nodes]))
         first = graph.merged_into if self.merged_q == "first" else np.full(len(slots), -1)
         edges = graph.probs[np.where(first >= 0, first, np.arange(len(slots)))][graph.nodes]
         tokens, parents = torch.from_numpy(np.stack((graph.tokens[graph.nodes], graph.tree_parents))).to(device)
@@ -119,7 +118,8 @@ class TokenGraph(TreeDrafter):
             laws = draft_probs(torch.cat(kept), self.draft_temperature)
             rows = torch.arange(len(tokens), device=device)
             rows[len(laws) :] = -1
-        return TokenTree(tokens, parents, torch.from_numpy(edges).to(device), laws, rows, graph)
+        tree = TokenTree(tokens, parents, torch.from_numpy(edges).to(device), laws, rows, graph)
+        return tree, torch.from_numpy(np.where(graph.behind_merge, -1, slots[graph.nodes]))
 
     def _unmerged(self, growth: GraphGrowth) -> DraftGraph:
         tokens, parents, probs, kinds, merged_into = growth.records

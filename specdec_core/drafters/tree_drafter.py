@@ -1,10 +1,12 @@
 """What all drafters with a draft model share."""
 
+from abc import ABC, abstractmethod
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from specdec_core.drafters.base import DraftModel
+from specdec_core.drafters.base import Context, DraftModel
 from specdec_core.drafters.cached_draft import CachedDraft
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.drafters.eagle_draft import EagleDraft
@@ -13,14 +15,22 @@ from specdec_core.models.causal_lm import CausalLM, ModelOutput
 from specdec_core.models.eagle import EagleHead
 from specdec_core.models.layer_skip import LayerSkip
 from specdec_core.sliced_mask import SlicedMask
-from specdec_core.tree import Verdict
+from specdec_core.tree import TokenTree, Verdict
 
 AnyDraft = CausalLM | EagleHead | DraftModel
 """What drafters take as `draft`: a loaded model, or one that drafts already."""
+Drafted = tuple[TokenTree, Int[Tensor, " slots"]]
+"""A tree, and for every node its slot in the draft (see `DraftModel`).
+
+-1 is for the root, which has none, and for nodes that the draft has not read below their own ancestors.
+"""
 
 
-class TreeDrafter:
-    """Holds the draft model, and after a tree is grown the slots of its nodes, so that accepted ones are kept."""
+class TreeDrafter(ABC):
+    """Holds the draft model, and after a tree is grown the slots of its nodes, so that accepted ones are kept.
+
+    A method is a subclass with `draft_tree`.
+    """
 
     draws = "topk"
     virtual_root = False
@@ -36,6 +46,10 @@ class TreeDrafter:
         self.draft = draft_model_of(draft)
         self.draft_temperature = draft_temperature
         self._slots: Int[Tensor, " nodes"] = torch.zeros(0, dtype=torch.long)
+
+    @abstractmethod
+    def draft_tree(self, context: Context) -> Drafted:
+        """A tree whose root is the last committed token, and the slots of its nodes."""
 
     @property
     def draft_model(self) -> DraftModel:
@@ -54,6 +68,16 @@ class TreeDrafter:
         if isinstance(self.draft, CausalDraft):
             self.draft.keeps_hidden = self.reads_draft_hidden
         self.draft.reset(prompt_ids, target)
+
+    def grow(self, context: Context) -> TokenTree:
+        """Draft a tree, and keep its slots for `observe`. ValueError if there is not one for every node."""
+        tree, self._slots = self.draft_tree(context)
+        if self._slots.shape[0] != tree.num_nodes:
+            raise ValueError(
+                f"{type(self).__name__} gave {self._slots.shape[0]} slots for a tree of {tree.num_nodes} nodes; "
+                "draft_tree must give one for every node, -1 for the root and for nodes that the draft has not read"
+            )
+        return tree
 
     def observe(self, verdict: Verdict, target: ModelOutput) -> None:
         """Keep the accepted nodes that the draft has read; the deepest one may be a node it never read (slot -1)."""

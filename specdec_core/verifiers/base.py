@@ -9,10 +9,10 @@ from torch import Generator, Tensor
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.node_order import node_order
-from specdec_core.sampling import Sampling, draw_tokens
+from specdec_core.sampling import DRAWS, Sampling, draw_tokens
 from specdec_core.tree import TokenTree, Verdict
 
-ALL_DRAWS = frozenset({"topk", "iid", "without_replacement"})
+ALL_DRAWS = frozenset(DRAWS)
 
 
 @runtime_checkable

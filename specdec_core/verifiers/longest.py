@@ -16,7 +16,7 @@ from specdec_core.sampling import Sampling
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import deepest
 from specdec_core.verifiers.multi_candidate import MultiCandidate
-from specdec_core.verifiers.rounds import ChildByChild, family, target_law
+from specdec_core.verifiers.rounds import ChildByChild, family, no_q, target_law
 from specdec_core.verifiers.target_sample import TargetSample
 
 
@@ -39,7 +39,9 @@ class IndependentLongest:
         path = deepest(tree, uniform < chances)
         law = target_law(target, int(path[-1]), sampling)
         if len(path) > 2 and bool((tree.parents == path[-1]).any()) and not sampling.greedy:
-            law = _residual(law, tree.law_after(int(path[-1])))
+            if (q := tree.law_after(int(path[-1]))) is None:
+                raise PairError(no_q(self))
+            law = _residual(law, q)
         return _left(tree, path, law, target, sampling)
 
     def first_token_law(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
@@ -134,12 +136,8 @@ def _left(tree: TokenTree, path: Tensor, law: Tensor, target: ModelOutput, sampl
     return Verdict(path, tuple(tree.tokens[path[1:].to(tree.tokens.device)].tolist()), None, law)
 
 
-def _residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"] | None) -> Float[Tensor, " vocab"]:
+def _residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
     """norm(max(p - q, 0)); p where that is nothing but rounding."""
-    if q is None:
-        raise PairError(
-            "IndependentLongest compares p with q, but the drafter kept no q; use draws=without_replacement"
-        )
     rest = (p.double() - q.double()).clamp(min=0)
     return rest / rest.sum() if float(rest.sum()) > 0 else p
 

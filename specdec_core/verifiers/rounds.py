@@ -92,10 +92,7 @@ class ChildByChild(ABC):
         all children. For the same uniform numbers the outcome is the same.
         """
         if q is None:
-            raise PairError(
-                f"{type(self).__name__} compares p with q, but the drafter kept no q: its children are no draws from "
-                "the draft (topk); use draws=iid or without_replacement, or verifier=target_sample"
-            )
+            raise PairError(no_q(self))
         uniform = torch.rand(children.shape[0], dtype=torch.float64, device=p.device, generator=rng)
         if p.device.type != "cpu":
             rounds = self.rounds(p, q, children)
@@ -137,6 +134,15 @@ class ChildByChild(ABC):
             path.append(below[chosen])
             law = target_law(target, path[-1], sampling)
         return path, law
+
+
+def no_q(rule: object) -> str:
+    """What to say of a tree without `draft_probs` to a rule that needs them."""
+    return (
+        f"{type(rule).__name__} compares p with q, but the tree has no draft_probs. A drafter that draws its children "
+        "(iid, without_replacement) must give them to its trees; one that takes the best (topk) has none, and is for "
+        "verifier=target_sample"
+    )
 
 
 def family(tree: TokenTree) -> tuple[list[int], dict[int, list[int]]]:

@@ -18,9 +18,7 @@ class TargetSample(ChildByChild):
 
     lossless_for = ALL_DRAWS
 
-    def begin(
-        self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"] | None, num_children: int
-    ) -> State:
+    def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
         """The same rule child by child."""
         return _Remaining(p)
 

@@ -1,4 +1,7 @@
-"""The law of the first three tokens equals the target's, for every drafter: chi-square against exact enumeration."""
+"""The law of the first three tokens equals the target's, in the engine: chi-square against exact enumeration.
+
+What every drafter of `conf/drafter` says of its draws is tested in `test_declared_draws.py`.
+"""
 
 from itertools import product
 

@@ -124,7 +124,7 @@ def test_other_vocabularies_and_rules_that_do_not_fit_are_refused(toy_target, to
 
 def test_a_rule_that_needs_q_says_so_where_the_drafter_kept_none(toy_target, toy_draft):
     drafter = StaticTree(draft=toy_draft, shape=shapes.chain(2))
-    with pytest.raises(PairError, match="kept no q"):
+    with pytest.raises(PairError, match="the tree has no draft_probs"):
         generate(toy_target, drafter, SpecInfer(), PROMPT, max_new_tokens=3, sampling=Sampling(1.0), allow_lossy=True)
 
 
@@ -215,15 +215,13 @@ class FirstLevelFromTarget(StaticTree):
 
     virtual_root = True
 
-    def grow(self, context: Context) -> TokenTree:
+    def draft_tree(self, context: Context) -> tuple[TokenTree, torch.Tensor]:
         assert context.next_probs is not None
         first = int(context.next_probs.argmax())
         self.draft.begin(context)
         second = self.draft.expand(torch.tensor([first]), torch.tensor([-1])).logits.argmax()
-        self._slots = torch.tensor([-1, 0, -1])
-        return TokenTree(
-            torch.tensor([context.tokens[-1], first, int(second)]), torch.tensor([-1, 0, 1]), torch.ones(3)
-        )
+        tokens = torch.tensor([context.tokens[-1], first, int(second)])
+        return TokenTree(tokens, torch.tensor([-1, 0, 1]), torch.ones(3)), torch.tensor([-1, 0, -1])
 
 
 def test_virtual_roots_with_a_draft_model(toy_target, toy_draft):

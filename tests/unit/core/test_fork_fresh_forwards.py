@@ -8,8 +8,8 @@ from forks import PROMPT, Scripted, causal, decode
 from bench.embedded import TINY
 from specdec_core import Verdict, load_pair, shapes
 from specdec_core.drafters import EagleDraft, StaticTree, TargetInit, fork_tree
-from specdec_core.sampling import DRAWS
 from specdec_core.models import LayerSkip, ModelSpec
+from specdec_core.sampling import DRAWS
 
 
 def eagle():

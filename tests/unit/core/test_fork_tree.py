@@ -8,9 +8,9 @@ from forks import T1, YES, Scripted, table_tree
 from specdec_core import shapes
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import StaticTree, TargetInit, fork_tree
-from specdec_core.sampling import DRAWS
 from specdec_core.errors import PairError
 from specdec_core.models.decision import DecisionModel
+from specdec_core.sampling import DRAWS
 from specdec_core.verifiers import IndependentLongest, LongestSubtree, MultiCandidate
 
 SIZES = {

@@ -70,6 +70,11 @@ def test_children_of_a_law_that_is_not_finite_are_tokens_of_the_vocabulary(rng, 
     assert ((ids >= 0) & (ids < 5)).all()
 
 
+def test_a_word_that_is_no_way_of_drawing_is_refused(rng):
+    with pytest.raises(ValueError, match="draws must be one of topk, iid, without_replacement, not 'idd'"):
+        draw_children(torch.full((2, 5), 0.2), 3, "idd", rng)
+
+
 def test_without_replacement_has_the_law_of_successive_draws(rng):
     q = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
     drawn = without_replacement(q.float().expand(100_000, 4), 2, rng)

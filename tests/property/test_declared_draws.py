@@ -1,0 +1,126 @@
+"""What every drafter of `conf/drafter` says of its draws: sampled text has the target's law under the rule for them.
+
+One long text of a target whose law depends on the last token alone: after every token, and after every two, the next
+ones are independent draws from that law, whatever the tree was that they were accepted in. Nothing need be sampled for
+children that are no draws (`topk`): their rule draws the target's token without looking at them.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+
+import pytest
+import torch
+from discovered import NAMES, built, parameters
+from doubles import BigramLM
+from scipy import stats
+
+from bench.resolvers import RULES
+from specdec_core import Sampling, TokenTree, generate, shapes, verifiers
+from specdec_core.checks import check_lossless
+from specdec_core.drafters import Drafter, StaticTree
+from specdec_core.sampling import check_draws
+from specdec_core.verifiers import LongestSubtree, TargetSample, Verifier
+
+P = torch.tensor([[0.3, 0.25, 0.25, 0.2], [0.25, 0.3, 0.2, 0.25], [0.2, 0.25, 0.35, 0.2], [0.4, 0.2, 0.3, 0.1]])
+Q = torch.tensor([[0.65, 0.15, 0.1, 0.1], [0.25, 0.7, 0.03, 0.02], [0.1, 0.1, 0.75, 0.05], [0.02, 0.08, 0.2, 0.7]])
+"""Lies show most where a draft is surer than the target."""
+TARGET, DRAFT, T1 = BigramLM(P.log()), BigramLM(Q.log()), Sampling(1.0)
+TOKENS, LARGEST = 1500, 4
+SMALLEST_P, SUSPICIOUS = 1e-6 / len(NAMES), 0.02
+
+
+def rule_for(drafter: Drafter) -> Verifier:
+    """The rule for which the declared draws were made (`verifier=by_draws`, `by_root`)."""
+    draws = drafter.draws.removeprefix("target_")
+    check_draws(draws)
+    rule = getattr(verifiers, RULES[draws]["class"])()
+    return LongestSubtree(rule=rule) if drafter.virtual_root else rule
+
+
+def p_value(drafter: Drafter, rule: Verifier) -> float:
+    """Of one text, or where that is suspicious, of more: an honest drafter seldom needs them, a subtle lie does."""
+    found = p_value_of_texts(drafter, rule, range(1))
+    return p_value_of_texts(drafter, rule, range(1, 6)) if SMALLEST_P < found < SUSPICIOUS else found
+
+
+def p_value_of_texts(drafter: Drafter, rule: Verifier, seeds: Iterable[int]) -> float:
+    """Chi-square of the tokens after every token, and after every two: the smaller p-value, twice."""
+    once, twice = Counter(), Counter()
+    for seed in seeds:
+        rng = torch.Generator().manual_seed(seed)
+        text = generate(TARGET, drafter, rule, [0], max_new_tokens=TOKENS, sampling=T1, rng=rng).tokens
+        once.update(((before,), token) for before, token in pairwise(text))
+        twice.update(zip(pairwise(text), text[2:], strict=False))
+    return 2 * min(map(chi_square, (once, twice)))
+
+
+def chi_square(counts: Counter) -> float:
+    """Of counts of (tokens before, token) against the law after the last of those before."""
+    statistic, contexts = 0.0, {before for before, _ in counts}
+    for before in contexts:
+        observed = torch.tensor([counts[before, token] for token in range(4)], dtype=torch.float64)
+        expected = observed.sum() * P[before[-1]].double()
+        statistic += float(((observed - expected) ** 2 / expected).sum())
+    return float(stats.chi2.sf(statistic, 3 * len(contexts)))
+
+
+@cache
+def p_value_of(found: str) -> float:
+    """Of drafters that differ in nothing but their size or name there is one."""
+    drafter = built(json.loads(found), DRAFT)
+    return p_value(drafter, rule_for(drafter))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_draws_are_what_the_drafter_says(name):
+    found = parameters(name, decoding="t1", largest=LARGEST)
+    drafter = built(found, DRAFT)
+    rule = rule_for(drafter)
+    assert check_lossless(drafter, rule, T1)
+    if isinstance(rule, TargetSample):
+        return
+    law = f"{name} says draws={drafter.draws}, but with {type(rule).__name__} sampled text has another law"
+    assert p_value_of(json.dumps(found)) > SMALLEST_P, law
+
+
+class DropsImprobable(StaticTree):
+    """A drawn child is dropped where its path is improbable: whether it stays depends on what was drawn."""
+
+    def draft_tree(self, context):
+        tree, slots = super().draft_tree(context)
+        kept = tree.path_probs >= 0.05
+        parents = (kept.cumsum(0) - 1)[tree.parents[kept]]
+        parents[0] = -1
+        rows = tree.draft_rows[kept]
+        return TokenTree(tree.tokens[kept], parents, tree.edge_probs[kept], tree.draft_probs, rows), slots[kept]
+
+
+class SortsSiblings(StaticTree):
+    """The drawn children of the root in the order of their probabilities."""
+
+    def draft_tree(self, context):
+        tree, slots = super().draft_tree(context)
+        order = torch.cat((torch.zeros(1).long(), 1 + tree.edge_probs[1:].argsort(descending=True)))
+        return replace(tree, tokens=tree.tokens[order], edge_probs=tree.edge_probs[order]), slots
+
+
+def liars() -> dict[str, Drafter]:
+    """Drafters whose children are not drawn as they say."""
+    two, once, twice = shapes.branching([2, 2]), "without_replacement", "iid"
+    found = {
+        "drops_improbable": DropsImprobable(draft=DRAFT, shape=shapes.branching([3, 3]), draws=twice),
+        "sorts_siblings": SortsSiblings(draft=DRAFT, shape=shapes.branching([3]), draws=once),
+        "once_as_iid": StaticTree(draft=DRAFT, shape=two, draws=once),
+    }
+    found["once_as_iid"].draws = twice
+    return found
+
+
+@pytest.mark.parametrize("name", liars())
+def test_a_lie_is_seen(name):
+    drafter = liars()[name]
+    assert p_value(drafter, rule_for(drafter)) < SMALLEST_P

@@ -1,0 +1,31 @@
+"""What counts as lossless at temperature 0."""
+
+import torch
+from doubles import BigramLM
+
+from specdec_core import Sampling, generate, shapes
+from specdec_core.checks import check_lossless
+from specdec_core.drafters import StaticTree
+from specdec_core.verifiers import GsdNondeterministic, SpecInfer
+
+
+class Eager(SpecInfer):
+    """Accepts nearly every child."""
+
+    lossless_for = frozenset()
+
+    def begin(self, p, q, num_children):
+        return super().begin(torch.ones_like(p), q, num_children)
+
+
+def test_a_rule_that_keeps_no_law_is_greedy_verification_at_temperature_0():
+    """If it judges child by child; `GsdNondeterministic` does not, and nothing vouches for it."""
+    target, draft = (BigramLM(torch.randn(9, 9, generator=torch.Generator().manual_seed(seed))) for seed in (0, 1))
+    drafter = StaticTree(draft=draft, shape=shapes.kary(2, 3), draws="iid")
+    text = [0]
+    while len(text) < 21:
+        text.append(int(target.table[text[-1]].argmax()))
+    assert check_lossless(drafter, Eager(), Sampling(0.0)) is True
+    assert generate(target, drafter, Eager(), [0], max_new_tokens=20).tokens == text[1:]
+    assert check_lossless(drafter, Eager(), Sampling(1.0), allow_lossy=True) is False
+    assert check_lossless(drafter, GsdNondeterministic(), Sampling(0.0), allow_lossy=True) is False

@@ -1,0 +1,115 @@
+"""Slots of every drafter of `conf/drafter`: in the middle of a text it drafts what a fresh one would.
+
+A wrong slot keeps the keys of another node in the draft's cache. No output changes, only what is drafted next is worse,
+and with it every number that is measured.
+"""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from discovered import NAMES, built, parameters
+from doubles import random_llama
+
+from bench.resolvers import RULES
+from specdec_core import CausalLM, Sampling, TokenTree, generate, verifiers
+from specdec_core.drafters import Context, OptTree
+from specdec_core.models import ModelOutput
+from specdec_core.verifiers import LongestSubtree, TargetSample
+
+PROMPT, VOCAB = [3, 1, 4, 1, 5], 23
+DECODING = {"greedy": Sampling(), "t1": Sampling(1.0)}
+TARGET = random_llama(0, vocab=VOCAB)
+
+
+def draft() -> CausalLM:
+    """The target's weights with some noise: much is accepted, and not always the draft's best."""
+    model, rng = copy.deepcopy(TARGET.model), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.1 * weight.std() * torch.randn(weight.shape, generator=rng)
+    return CausalLM(model)
+
+
+class Recorded:
+    """A drafter that keeps where each tree was grown and which it was."""
+
+    def __init__(self, drafter) -> None:
+        self.drafter, self.steps = drafter, []
+
+    def __getattr__(self, name):
+        return getattr(self.drafter, name)
+
+    def grow(self, context: Context) -> TokenTree:
+        state = context.rng.get_state()
+        before = replace(context, tokens=list(context.tokens))
+        tree = self.drafter.grow(context)
+        self.steps.append((before, state, tree))
+        return tree
+
+
+def steps_of(drafter, sampling: Sampling) -> list[tuple[Context, torch.Tensor, TokenTree]]:
+    """Every step of one text: the context, the state of its random stream, the tree."""
+    draws = drafter.draws.removeprefix("target_")
+    rule = TargetSample() if sampling.greedy else getattr(verifiers, RULES[draws]["class"])()
+    recorded = Recorded(drafter)
+    generate(
+        TARGET,
+        recorded,
+        LongestSubtree(rule=rule) if drafter.virtual_root else rule,
+        PROMPT,
+        max_new_tokens=30,
+        sampling=sampling,
+    )
+    return recorded.steps
+
+
+def differences(steps, fresh) -> int:
+    """How many trees behind the first a drafter that has just read the text grows otherwise."""
+    found = 0
+    for context, state, tree in steps[1:]:
+        context.rng = torch.Generator()
+        context.rng.set_state(state)
+        with torch.inference_mode():
+            known = torch.tensor(context.tokens[: len(context.tokens) - (not context.virtual)])
+            fresh.reset(known, ModelOutput(torch.zeros(1, 1)))
+            other = fresh.grow(context)
+        same = torch.equal(tree.tokens, other.tokens) and torch.equal(tree.parents, other.parents)
+        found += not (same and torch.allclose(tree.edge_probs, other.edge_probs, atol=1e-4))
+    return found
+
+
+@pytest.mark.parametrize("decoding", DECODING)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "autoregressive"])
+def test_trees_in_the_middle_of_a_text_are_those_of_a_fresh_drafter(name, decoding):
+    found = parameters(name, decoding=decoding, largest=12)
+    steps = steps_of(built(found, draft()), DECODING[decoding])
+    assert len(steps) > 2
+    assert differences(steps, built(found, draft())) == 0, f"{name} gives its draft wrong slots"
+
+
+class Reversed(OptTree):
+    """Gives the slots of the nodes from the last to the first."""
+
+    def draft_tree(self, context):
+        tree, slots = super().draft_tree(context)
+        return tree, torch.cat((slots[:1], slots[1:].flip(0)))
+
+
+class Forgetful(OptTree):
+    """Gives no slots."""
+
+    def draft_tree(self, context):
+        return super().draft_tree(context)[0], torch.zeros(0, dtype=torch.long)
+
+
+def test_wrong_slots_are_seen():
+    steps = steps_of(Reversed(draft=draft(), n=12), DECODING["greedy"])
+    assert differences(steps, OptTree(draft=draft(), n=12)) > 1
+
+
+def test_a_tree_without_a_slot_for_every_node_is_refused():
+    drafter = Forgetful(draft=draft(), n=5)
+    with pytest.raises(ValueError, match=r"Forgetful gave 0 slots for a tree of \d nodes; draft_tree must give one"):
+        generate(TARGET, drafter, TargetSample(), PROMPT, max_new_tokens=3)
