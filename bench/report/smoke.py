@@ -81,7 +81,7 @@ def _row(block: Block, run: Measured) -> dict[str, str]:
     row |= {"tokens/s": tables.interval(run.tokens_per_s, 1)}
     row |= {"speedup": tables.interval(run.speedup), "identical": tables.percent(run.identical)}
     row |= {"lossless": "yes" if run.lossless else "no"} | _step_cells(block, run.run_id)
-    return row if run.status == "ok" else row | {"MAL": run.status}
+    return row if run.status == "ok" else row | {"MAL": run.status, "lossless": tables.ABSENT}
 
 
 def _step_cells(block: Block, run_id: str) -> dict[str, str]:

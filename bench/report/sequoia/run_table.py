@@ -62,5 +62,5 @@ def _row(block: Block, run: pd.Series) -> dict[str, str]:
         "speedup predicted": tables.number(one.predicted_speedup),
         "MAL": tables.interval(mal),
         "MAL predicted": tables.number(one.predicted_mal),
-        "lossless": "yes" if run["lossless"] else "no",
+        "lossless": tables.ABSENT if run["status"] != "ok" else "yes" if run["lossless"] else "no",
     }
