@@ -13,6 +13,7 @@ from bench.report import tables
 from bench.report.blocks import Block, drafted_blocks, drafter_params
 from bench.report.gsd import settings
 from bench.report.gsd.vocabulary import vocabulary
+from bench.report.one_run import OneRun
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import draft_temperatures, scale, setting
@@ -39,15 +40,8 @@ LEGEND = {
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Run(OneRun):
     """A run that compared laws, or was to."""
-
-    block: Block
-    run: pd.Series
-
-    @property
-    def run_id(self) -> str:
-        return str(self.run["run_id"])
 
     @property
     def k(self) -> int:
@@ -62,7 +56,7 @@ class _Run:
     @cached_property
     def merges(self) -> pd.DataFrame:
         """A row per merge edge."""
-        return graph_metrics.merge_divergences(self.block.steps(self.run_id))
+        return graph_metrics.merge_divergences(self.steps)
 
     @cached_property
     def kl(self) -> Interval | None:
@@ -83,7 +77,7 @@ class _Run:
 def merge_kl(name: str, results: Results) -> list[Output]:
     """The paper's layout, a row per k and a column per tau; and a row per run with intervals and counts."""
     found = [(block, _probes(block)) for block in map(settings.of_main_pair, drafted_blocks(results))]
-    found = [(block, runs) for block, runs in found if any(run.run["status"] == "ok" for run in runs)]
+    found = [(block, runs) for block, runs in found if any(run.ok for run in runs)]
     if not found:
         raise NoResultsError("no run compared the draft's laws with and without merging")
     title = f"{TITLE} ({setting(block for block, _ in found)})"

@@ -11,9 +11,9 @@ import pandas as pd
 from bench.report.blocks import Block, drafter_params
 from bench.report.improving_mcsd.gains import Side, ahead, gain
 from bench.report.improving_mcsd.methods import drafts_as_asked, last
-from bench.report.improving_mcsd.one_run import OneRun
 from bench.report.improving_mcsd.rates import alpha
 from bench.report.improving_mcsd.settings import lossy_mark
+from bench.report.one_run import OneRun
 from bench.stats import Interval
 
 BEST, LEVEL, BEHIND, AHEAD = "best", "level", "behind", "ahead"

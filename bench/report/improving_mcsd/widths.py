@@ -16,9 +16,9 @@ from bench.report import tables
 from bench.report.blocks import Block, drafted_blocks, drafter_params
 from bench.report.figures import style
 from bench.report.improving_mcsd.methods import last
-from bench.report.improving_mcsd.one_run import OneRun
 from bench.report.improving_mcsd.rates import alpha, alpha_drafted, alpha_sample
 from bench.report.improving_mcsd.settings import PAPER
+from bench.report.one_run import OneRun
 from bench.samples import Sample
 from bench.stats import Interval
 from bench.store import Results
