@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -128,3 +129,11 @@ def test_cpu_model(tmp_path):
     assert provenance._cpu_name(info) == "Fast CPU @ 3.0: GHz"
     info.write_text("processor\t: 0\nBogoMIPS\t: 50\n")
     assert provenance._cpu_name(info) not in ("", "50")
+
+
+def test_reference_results_are_of_committed_code():
+    """Rows of changed code could not be had again by anyone. Run from a clean checkout what is to be committed."""
+    folder = Path(provenance.__file__).parents[1] / "results" / "reference"
+    rows = [(path, row) for path in folder.rglob("runs/*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert len(rows) > 100
+    assert [str(path.relative_to(folder)) for path, row in rows if row["git_dirty"] or not row["git_revision"]] == []
