@@ -11,11 +11,11 @@ from matplotlib.figure import Figure as Canvas
 
 from bench import metrics, published, samples
 from bench.records import METHOD
-from bench.report import control, definitions, tables
+from bench.report import control, definitions, tables, ties
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
-from bench.report.measured import cost_ratio, expected
+from bench.report.measured import cost_ratio, expected, measure
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
@@ -144,9 +144,14 @@ def _table(name: str, title: str, found: Found, swept: str, notes: tuple[str, ..
         }
         for block, label, x, run in points
     ]
+    for place in dict.fromkeys((id(block), x) for block, _, x, _ in points):
+        even = [n for n, (block, _, x, _) in enumerate(points) if (id(block), x) == place]
+        entries = [ties.of(measure(points[n][0], points[n][3]), "mal") for n in even]
+        ties.mark([rows[n] for n in even], {"MAL": entries})
     blocks = [block for block, _ in found]
-    notes = (*map(scale, blocks), *notes, *control.notes(blocks))
     frame = tables.frame(rows, ("Pair", "Line", swept, "MAL", "E(A)", "tokens/s", "speedup"))
+    said = (f"MAL is marked among the lines of a pair at one {swept.replace('_', ' ')}.", *ties.note(frame))
+    notes = (*map(scale, blocks), *notes, *control.notes(blocks), *(said if len(said) > 1 else ()))
     legend = {
         "MAL": definitions.MAL,
         "E(A)": definitions.EXPECTED,

@@ -240,6 +240,9 @@ def test_mal_against_the_drafts_temperature_is_a_line_per_drafter(cells) -> None
     (axes,) = figure.canvas.axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["OPT-Tree", "EAGLE tree", "E(A)"]
     frame = made.frame.set_index(["Line", "draft_temperature"])
+    best = made.frame[made.frame["MAL"].str.endswith(" *")]
+    assert best["draft_temperature"].tolist() == ["0.5", "0.8", "1"], "the best of every temperature is marked"
+    assert any(note.startswith("MAL is marked among") for note in made.notes)
     own = cells.load()
     for _, run in own.runs.iterrows():
         steps = own.steps[own.steps["run_id"] == run["run_id"]]
