@@ -116,6 +116,12 @@ def interval(value: Interval | None, digits: int = 2) -> str:
     return f"{number(value.value, digits)} [{number(value.low, digits)}, {number(value.high, digits)}]"
 
 
+def signed(value: Interval, digits: int = 3) -> str:
+    """A difference with its 95% interval, such as `+0.012 [-0.003, +0.027]`."""
+    first, low, high = (ABSENT if end != end else f"{end:+.{digits}f}" for end in (value.value, value.low, value.high))
+    return f"{first} [{low}, {high}]"
+
+
 def frame(rows: Iterable[Mapping[str, str]], columns: Iterable[str]) -> pd.DataFrame:
     """Rows of strings as a frame with exactly these columns, also when there is no row."""
     return pd.DataFrame(list(rows), columns=list(columns), dtype=str)

@@ -8,6 +8,7 @@ from bench import graph_metrics, stats
 from bench.report import tables
 from bench.report.gsd.decodings import Method
 from bench.report.gsd.methods import GSD, TSD, TSD_SIB
+from bench.report.tables import signed
 from bench.stats import Interval
 
 
@@ -56,11 +57,3 @@ def _paper(graph: Method, tree: Method) -> str:
 def times(value: Interval) -> str:
     """`0.28x [0.25, 0.31]`."""
     return f"{tables.number(value.value)}x [{tables.number(value.low)}, {tables.number(value.high)}]"
-
-
-def signed(value: Interval, digits: int = 3) -> str:
-    """`+0.012 [-0.003, +0.027]`."""
-    first, low, high = (
-        tables.ABSENT if end != end else f"{end:+.{digits}f}" for end in (value.value, value.low, value.high)
-    )
-    return f"{first} [{low}, {high}]"

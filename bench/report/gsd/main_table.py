@@ -53,8 +53,8 @@ LEGEND = {
 }
 _DETAILS = (
     *("Target", "Draft", "Dataset", "Method", "Acceptance Rate", *COUNTS.values(), "capped", "Graph Success"),
-    "shared subtrees",
-    *("greedy", "top-p", "Speedup", "MAL", "lossless", *(f"verdict {header}" for header in METRICS.values())),
+    *("shared subtrees", "greedy", "top-p", "Speedup", "MAL", "lossless"),
+    *(f"verdict {header}" for header in METRICS.values()),
 )
 _RANKED = {
     "Acceptance Rate": ("acceptance_rate", "counts"),
@@ -109,12 +109,11 @@ class Rows:
         for one in self.methods:
             counts = one.counts
             row = self.who | {"Method": one.arm.header, "lossless": counts.lossless}
-            row["Acceptance Rate"] = tables.interval(counts.acceptance_rate, 3)
+            row |= {"Acceptance Rate": tables.interval(counts.acceptance_rate, 3), "MAL": tables.interval(counts.mal)}
             row |= {header: tables.interval(counts.mean(column), 1) for column, header in COUNTS.items()}
             row |= {"capped": tables.percent(counts.capped), "Graph Success": percents(counts.graph_success)}
-            row["shared subtrees"] = percents(counts.shared_success)
-            row |= {"greedy": tables.interval(one.greedy.speedup), "top-p": tables.interval(one.sampled.speedup)}
-            row |= {"Speedup": tables.interval(one.mean_speedup), "MAL": tables.interval(counts.mal)}
+            row |= {"shared subtrees": percents(counts.shared_success), "greedy": tables.interval(one.greedy.speedup)}
+            row |= {"top-p": tables.interval(one.sampled.speedup), "Speedup": tables.interval(one.mean_speedup)}
             row |= {f"verdict {header}": self._verdict(one, metric) for metric, header in METRICS.items()}
             row = with_failure(row, one.sampled, "top-p")
             yield with_failure(with_failure(row, one.greedy, "greedy"), counts, "Acceptance Rate")

@@ -14,7 +14,6 @@ from bench.report import definitions, tables, verdict
 from bench.report.blocks import Block
 from bench.report.gsd import remarks, settings
 from bench.report.gsd.classes import SMALL, bound
-from bench.report.gsd.fewer_nodes import signed
 from bench.report.gsd.layouts import LOSSY
 from bench.report.gsd.methods import GSD, SSD, SSD_DRAWN, lossy, unprinted
 from bench.report.gsd.outcomes import Outcome, mean_of
@@ -133,7 +132,7 @@ def _rows(names: Mapping[str, str], of: Sequence[Scored], paper: pd.DataFrame) -
             pairing, difference = pairings[score][method], one.difference(score)
             row[header] = tables.interval(pairing.ours, 3)
             row[f"{header} published"] = tables.number(pairing.published)
-            row[f"difference {header}"] = signed(difference) if difference else tables.ABSENT
+            row[f"difference {header}"] = tables.signed(difference) if difference else tables.ABSENT
             row[f"verdict {header}"] = verdict.judge(
                 method, pairings[score], stand_in=bool(outcome.block and outcome.block.stand_in)
             )
@@ -166,7 +165,7 @@ def _notes(scored: Sequence[Scored]) -> Iterator[str]:
 def _differences(word: str, scored: Sequence[Scored]) -> Iterator[str]:
     """Whether plain decoding's scores are kept."""
     every = [
-        (f"{one.outcome.arm.header} {header} {signed(found)}", found)
+        (f"{one.outcome.arm.header} {header} {tables.signed(found)}", found)
         for one in scored
         for score, header in SCORES.items()
         if (found := one.difference(score)) is not None and found.low <= found.high

@@ -8,10 +8,10 @@ import pandas as pd
 
 from bench import published
 from bench.records import AUTOREGRESSIVE
-from bench.report.gsd.fewer_nodes import signed
 from bench.report.improving_mcsd.graded import Graded, Judge
 from bench.report.improving_mcsd.settings import PAPER
 from bench.report.speedups.arms import params_of
+from bench.report.tables import signed
 
 
 def of_answers(paper: pd.DataFrame, grid: Sequence[Sequence[Graded]], known: Sequence[Judge]) -> Iterator[str]:

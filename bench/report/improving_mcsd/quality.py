@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from bench import published
 from bench.records import AUTOREGRESSIVE
 from bench.report import definitions, tables, verdict
-from bench.report.gsd.fewer_nodes import signed
 from bench.report.improving_mcsd import remarks
 from bench.report.improving_mcsd.cells import blocks_of
 from bench.report.improving_mcsd.graded import Graded, judges
@@ -181,7 +180,7 @@ def _unjudged(one: Graded) -> str:
 
 
 def _signed(value: Interval | None, *, plain: bool = False) -> str:
-    return tables.ABSENT if value is None else f"{value.value:+.3f}" if plain else signed(value)
+    return tables.ABSENT if value is None else f"{value.value:+.3f}" if plain else tables.signed(value)
 
 
 def _plus(value: float | None) -> str:
