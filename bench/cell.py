@@ -110,6 +110,10 @@ class LatencyGrid:
     warmup: int = 10
     repeats: int = 100
 
+    def __post_init__(self) -> None:
+        if not self.num_tokens or min(*self.num_tokens, self.repeats) < 1:
+            raise ValueError("calibration.latency needs num_tokens and repeats, all of them from 1 on")
+
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptancePlan:

@@ -18,6 +18,7 @@ from bench.audit import divergence_gap, first_divergence
 from bench.configs import cell_of, dataset_of, runtime_of
 from bench.measurement import eos_token_ids, first_prompts
 from bench.run import CONF, check_choices
+from bench.runner import SENTENCES
 from specdec_core import Sampling, generate
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import Drafter
@@ -114,4 +115,7 @@ def _identical(pair: Pair, drafter: Drafter, prompt: list[int], expected: list[i
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SENTENCES as refusal:
+        sys.exit(str(refusal))

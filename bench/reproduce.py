@@ -110,6 +110,8 @@ def check_overrides(overrides: Sequence[str]) -> None:
             )
         if key == "limit" and value is not None and not (type(value) is int and value >= 1):
             sys.exit(f"{text}: limit is a number of conversations, a whole one from 1 on")
+        if key == "decoding.max_new_tokens" and value is not None and not (type(value) is int and value >= 1):
+            sys.exit(f"{text}: an answer has a whole number of tokens, from 1 on")
         if key == "data_dir" and value and not Path(str(value)).is_dir():
             sys.exit(f"{text}: there is no such folder")
 

@@ -27,6 +27,8 @@ from bench.store import Store
 from specdec_core.models import ranks
 
 log = logging.getLogger(__name__)
+_refused: list[str] = []
+"""Why jobs of this process's sweep are no cells: Hydra drops what jobs return."""
 
 
 def _elsewhere(shard: str | None, job: int) -> bool:
@@ -86,14 +88,16 @@ def _execute(cfg: DictConfig, job: int) -> str:
 def main(cfg: DictConfig) -> str:
     """One cell, or one job of a sweep. A cell that fails in a sweep is a row; alone it ends with exit status 1.
 
-    One whose config or calibration fails is no cell yet: the log says why, and the next run of the sweep tries again.
+    One whose config or calibration fails is no cell yet: the log says why, the sweep goes on and ends with exit status
+    1, and the next run tries again.
     """
     context = HydraConfig.get()
     sweep = context.mode == RunMode.MULTIRUN
     try:
         status = _execute(cfg, context.job.num if sweep else 0)
     except (TypeError, OSError, hydra.errors.HydraException, *runner.SENTENCES) as error:
-        log.error("%s", sentence(error))
+        _refused.append(sentence(error))
+        log.error("%s", _refused[-1])
         status = runner.FAILED
     except (torch.OutOfMemoryError, MemoryError) as error:
         log.error("out of memory: %s", error)
@@ -139,6 +143,8 @@ def command(*defaults: str) -> None:
         main()
     except (hydra.errors.HydraException, OmegaConfBaseException) as error:
         sys.exit(sentence(error))
+    if _refused:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15, help="trees per size")
     parser.add_argument("--exponent", type=float, default=2.0, help="of the draft's law: q ~ rank^-exponent")
     args = parser.parse_args()
+    if min(*args.sizes, args.repeats) < 1:
+        parser.error("--sizes and --repeats are whole numbers from 1 on")
     torch.set_num_threads(1)
     print(f"One tree in microseconds, {VOCABULARY} tokens, q ~ rank^-{args.exponent:g}, one thread, no forwards")
     columns = ("OPT-Tree", "EAGLE-2", "Sequoia", "DySpec")

@@ -25,6 +25,8 @@ _WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order")
 """What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
 NONE = "A/A: no autoregressive run, and no two runs of one setting: which differences are resolved here is not known."
 """What is said of a block without a control."""
+TOO_FEW = "A/A: one conversation has no interval: which differences are resolved here is not known."
+"""What is said of a block whose controls were run over a single conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,17 @@ def _note(block: Block) -> str:
             f"{tables.interval(others.widest)} times as fast in {others.widest.n} conversations: between "
             f"some of them tokens/s that differ by less than {_percent(others.widest)} are not resolved."
         )
-    return " ".join(sentences) or (NONE if block.ran else "")
+    if sentences or not block.ran:
+        return " ".join(sentences)
+    return TOO_FEW if _alone(block) else NONE
+
+
+def _alone(block: Block) -> bool:
+    """Whether there is something to compare, and no run has more than one conversation to compare it over."""
+    runs = list(block.ok)
+    works = [_work(run) for run in runs]
+    compared = len(set(works)) < len(works) or any(run["method"] == AUTOREGRESSIVE for run in runs)
+    return compared and all(run["num_conversations"] == 1 for run in runs)
 
 
 def _apart(first: Sample, other: Sample) -> Interval:

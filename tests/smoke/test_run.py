@@ -192,6 +192,14 @@ def test_shards_cover_each_cell_once(tmp_path):
             execute(tmp_path / "r", *CHEAP, f"shard={shard}")
 
 
+def test_a_sweep_with_a_refused_job_runs_the_others_and_ends_with_status_1(tmp_path):
+    process = start(tmp_path, "-m", *CHEAP, "drafter=autoregressive", "decoding.temperature=-1,0", "results_dir=r")
+    printed, _ = process.communicate(timeout=400)
+    assert process.returncode == 1
+    assert "temperature must be 0 (greedy) or positive, not -1" in printed
+    assert load(tmp_path / "r", "default").runs["status"].tolist() == ["ok"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [

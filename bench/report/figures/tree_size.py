@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -36,7 +38,7 @@ def mal_by_size(name: str, results: Results) -> list[Output]:
     canvas, axes = style.panels(TITLE, words, len(found))
     for axis, (block, lines) in zip(axes, found, strict=True):
         _panel(axis, block, lines)
-    table = _table(name, f"{TITLE} ({words})", found)
+    table = _table(name, f"{TITLE} ({words})", found, _calibrated(results.acceptance))
     return [style.Figure(name, table.title, canvas, table.runs), table]
 
 
@@ -68,7 +70,14 @@ def _facts(block: Block) -> pd.DataFrame:
     return published.find("opt_tree", "section4_3", target=target, draft=draft)
 
 
-def _table(name: str, title: str, found: list[tuple[Block, list[Series]]]) -> Table:
+def _calibrated(vectors: pd.DataFrame) -> Iterator[str]:
+    """For whose texts Sequoia's trees were made, if they were."""
+    for dataset, rows in vectors.groupby("dataset"):
+        prompts = " / ".join(str(count) for count in sorted(set(rows["num_prompts"])))
+        yield f"Sequoia's trees are made for {dataset} ({prompts} prompts); the paper's: for 200 samples of C4."
+
+
+def _table(name: str, title: str, found: list[tuple[Block, list[Series]]], said: Iterable[str]) -> Table:
     points = [
         (block, line.label, x, run)
         for block, lines in found
@@ -79,6 +88,7 @@ def _table(name: str, title: str, found: list[tuple[Block, list[Series]]]) -> Ta
     facts = pd.concat([_facts(block) for block, _ in found]).drop_duplicates()
     blocks = [block for block, _ in found]
     notes = (*map(scale, blocks), *draft_temperatures(run for _, _, _, run in points), *control.notes(blocks))
+    notes += tuple(said)
     notes += tuple(
         f"The paper on {row.target} + {row.draft}, {row.method}: {row.notes}." for row in tables.named_rows(facts)
     )

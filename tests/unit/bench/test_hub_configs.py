@@ -12,8 +12,8 @@ MODELS = {
     model.id: model.get("kind", "causal_lm")
     for path in (CONF / "pair").glob("*.yaml")
     for pair in [OmegaConf.load(path)]
-    for model in (pair.target, pair.draft)
-    if model and "/" in model.id and not model.id.startswith("tiny/")
+    for model in (pair.get("target"), pair.get("draft"))
+    if model and "/" in model.get("id", "") and not model.id.startswith("tiny/")  # a pair may be another one's variant
 }
 LLAMA_7B = hub_configs.config_of("meta-llama/Llama-2-7b-hf")
 

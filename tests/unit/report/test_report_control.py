@@ -81,6 +81,12 @@ def test_without_a_control_the_note_says_so_and_without_a_run_there_is_none(cell
     assert list(control.notes([cells.block()])) == []
 
 
+def test_over_a_single_conversation_nothing_is_known_though_there_are_controls(cells) -> None:
+    for drafter in ("autoregressive", "opt_tree"):
+        cells.add(drafter, conversations=1)
+    assert list(control.notes([cells.block()])) == [control.TOO_FEW]
+
+
 def test_several_blocks_are_named_and_a_table_says_it(cells) -> None:
     for dataset in ("mt_bench", "gsm8k"):
         for drafter in ("autoregressive", "opt_tree"):

@@ -264,3 +264,11 @@ def test_another_draft_temperature_than_the_papers_is_told(name: str, cells) -> 
     assert not any(note.startswith(said) for output in build(name, cells) for note in getattr(output, "notes", ()))
     cells.add("opt_tree", "opt_tree", params=settings, draws="topk", size=8)
     assert any(note.startswith(said) for output in build(name, cells) for note in getattr(output, "notes", ()))
+
+
+def test_figure_6_says_for_what_texts_sequoias_trees_are_made(cells) -> None:
+    fill_fig6(cells)
+    assert not any("are made for" in note for note in build("opt_tree/fig6", cells)[1].notes)
+    cells.add_vector([0.5, 0.2], dataset="c4")
+    (said,) = (note for note in build("opt_tree/fig6", cells)[1].notes if "are made for" in note)
+    assert said.startswith("Sequoia's trees are made for c4 (")
