@@ -8,8 +8,6 @@ import pandas as pd
 
 from bench.report.blocks import NO_DRAFT, Block, drafter_params
 
-THERE = "bench/draft_temperature shows what it does"
-
 
 def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
     """The words of a title: pair, dataset, temperature, device, dtype of all blocks; `but` leaves out what is swept.
@@ -56,7 +54,8 @@ def draft_temperatures(runs: Iterable[pd.Series]) -> Iterator[str]:
         words = " and ".join(f"{value:g}" for value in sorted(values))
         yield (
             f"Draft temperature {words} for {pair} (the paper: 1): path probabilities and thresholds are of q at this "
-            f"temperature, which grown trees depend on and trees of fixed shape do not; {THERE}."
+            f"temperature, which grown trees depend on and trees of fixed shape do not; bench/draft_temperature "
+            "shows what it does."
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from doubles import BigramLM, TableDraft, context_for
 from laws import law_of_tokens, ordered_draws
+from played_forks import every_run
 from scipy import stats
 
 from specdec_core import Sampling, TokenTree, generate, shapes
@@ -38,26 +39,6 @@ def table(seed, vocab, sharpness=1.5):
 def after(logits):
     """A draft whose law depends on the last token alone."""
     return TableDraft(logits.shape[1], lambda path: logits[path[-1]].softmax(-1))
-
-
-def every_run(run):
-    """All outcomes of `run(pick)` with their probabilities; it takes its draws from `pick(chances)`, an index."""
-    tapes = [()]
-    while tapes:
-        tape, played, chance = tapes.pop(), [], 1.0
-
-        def pick(chances, tape=tape, played=played):
-            nonlocal chance
-            choice = tape[len(played)] if len(played) < len(tape) else None
-            if choice is None:
-                choice, *others = [number for number, share in enumerate(chances) if share > 0]
-                tapes.extend((*played, other) for other in others)
-            played.append(choice)
-            chance *= float(chances[choice])
-            return choice
-
-        outcome = run(pick)
-        yield outcome, chance
 
 
 class Played:

@@ -74,7 +74,7 @@ def _calibrated(vectors: pd.DataFrame) -> Iterator[str]:
     """For whose texts Sequoia's trees were made, if they were."""
     for dataset, rows in vectors.groupby("dataset"):
         prompts = " / ".join(str(count) for count in sorted(set(rows["num_prompts"])))
-        yield f"Sequoia's trees are made for {dataset} ({prompts} prompts); the paper's: for 200 samples of C4."
+        yield f"Sequoia's trees are made for {dataset} (prompts: {prompts}); the paper's: for 200 samples of C4."
 
 
 def _table(name: str, title: str, found: list[tuple[Block, list[Series]]], said: Iterable[str]) -> Table:

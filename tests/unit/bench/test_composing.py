@@ -91,11 +91,16 @@ def test_a_yaml_that_changed_is_read_again(tmp_path, monkeypatch):
 
 
 def test_files_are_read_once_in_a_process(monkeypatch):
-    with composer() as composed:
-        composed(["experiment=smoke"])
-    monkeypatch.setattr(OmegaConf, "load", lambda *_: pytest.fail("a yaml is read again"))
-    with composer() as composed:
-        composed(["experiment=smoke", "seed=3"])
+    read, load = [], OmegaConf.load
+    monkeypatch.setattr(OmegaConf, "load", lambda file: read.append(file) or load(file))
+    monkeypatch.setattr(composing, "_KEPT", {})
+    counts = []
+    for overrides in (["experiment=smoke"], ["experiment=smoke", "seed=3"]):
+        with composer() as composed:
+            composed(overrides)
+        counts.append(len(read))
+    assert counts[0] > 5, "what is counted are the yamls"
+    assert counts[1] == counts[0]
 
 
 def test_fingerprints_follow_the_files(tmp_path):
