@@ -112,21 +112,62 @@ def paired_ratio(first: Sample, other: Sample) -> Interval:
     return _interval(both, lambda total: _divide(*(_value(total, side) for side in sides)))
 
 
-def ahead(first: Sample, other: Sample) -> int | None:
-    """1 where the first metric is the larger one, -1 where it is the smaller one, 0 for a tie; None if it is unknown.
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two metrics over the conversations that both decoded: their difference and their ratio, first against other."""
 
-    A tie: the 95% interval of the difference holds 0 (drawn over the conversations that both decoded), or the two are
-    no further apart than their controls may be, of several the ones that lie furthest apart. With the metrics in the
-    other order the answer is the negative.
-    """
+    difference: Interval
+    ratio: Interval
+    noise: float
+    """How far from 1 the machine alone may move the ratio, by the runs' controls; 0 where one of the two has none."""
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval at all."""
+        return math.isfinite(self.difference.low + self.difference.high)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the ratio is no further from 1 than the machine alone may move it."""
+        apart = self.ratio.value
+        return apart > 0 and max(apart, 1 / apart) - 1 <= self.noise
+
+    @property
+    def ahead(self) -> int | None:
+        """1 where the first metric is the larger one, -1 where it is the smaller one, 0 for a tie; None: unknown.
+
+        A tie: the interval of the difference holds 0, or the machine alone may move the ratio as far.
+        """
+        if not self.known:
+            return None
+        return 0 if self.noisy else int(self.difference.low > 0) - int(self.difference.high < 0)
+
+    @property
+    def needed(self) -> float:
+        """Conversations after which a tie would be told apart, were both to go on like this; inf: no number would."""
+        if self.noisy or self.difference.value == 0:
+            return math.inf
+        return stats.needed(self.difference, -math.inf, 0.0)
+
+
+def compare(first: Sample, other: Sample) -> Comparison:
+    """Set two metrics against each other; intervals are nan without common conversations."""
     both, sides = _joined(first, other)
     difference = _interval(both, lambda total: _value(total, sides[0]) - _value(total, sides[1]))
-    if not math.isfinite(difference.low + difference.high):
-        return None
-    apart = paired_ratio(first, other).value
-    if apart > 0 and _within(max(apart, 1 / apart) - 1, first, other):
-        return 0
-    return int(difference.low > 0) - int(difference.high < 0)
+    return Comparison(difference, paired_ratio(first, other), _noise(first, other))
+
+
+def unpaired(first: Interval, other: Interval) -> Comparison:
+    """The same of two separate intervals, whose conversations are not the same or not known."""
+    n, value = min(first.n, other.n), _quotient(first.value, other.value)
+    difference = Interval(first.value - other.value, first.low - other.high, first.high - other.low, n)
+    ratio = Interval(value, _quotient(first.low, other.high), _quotient(first.high, other.low), n)
+    return Comparison(difference, ratio, 0.0)
+
+
+def ahead(first: Sample, other: Sample) -> int | None:
+    """`Comparison.ahead` of the two; in the other order the answer is the negative."""
+    return compare(first, other).ahead
 
 
 def resolution(ratio: Interval) -> float:
@@ -134,12 +175,13 @@ def resolution(ratio: Interval) -> float:
     return max(ratio.high, 1 / ratio.low if ratio.low > 0 else math.inf) - 1
 
 
-def _within(distance: float, first: Sample, other: Sample) -> bool:
-    """Whether controls of the same place may be as far apart; never where one of the two has none."""
+def _noise(first: Sample, other: Sample) -> float:
+    """The resolution of the two metrics' controls, of several pairs the coarsest."""
     if not (first.controls and other.controls):
-        return False
+        return 0.0
     pairs = zip(first.controls, other.controls, strict=True)
-    return any(distance <= resolution(paired_ratio(*pair)) for pair in pairs)
+    found = [resolution(paired_ratio(*pair)) for pair in pairs]
+    return max((one for one in found if not math.isnan(one)), default=0.0)
 
 
 def _turns(prompts: pd.DataFrame, arm: str) -> pd.DataFrame:
@@ -171,6 +213,10 @@ def _value(total: NDArray[np.float64], columns: _Columns) -> NDArray[np.float64]
 def _divide(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
     """A quotient, nan where there is nothing to divide by."""
     return np.divide(above, below, out=np.full(np.shape(below), np.nan), where=np.asarray(below) != 0)
+
+
+def _quotient(above: float, below: float) -> float:
+    return above / below if below else math.nan
 
 
 def _interval(sums: NDArray[np.float64], value: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Interval:

@@ -100,6 +100,28 @@ def of_sums(
     return Interval(value, *_percentiles(statistic(totals.T), level), clusters)
 
 
+def needed(found: Interval, low: float, high: float) -> float:
+    """Clusters after which an interval would lie wholly within or wholly outside [low, high]; inf: no number would.
+
+    Its value is taken to stay, its reach to shrink with the root of their number. It needs no more than it has where it
+    lies so already.
+    """
+    reach = found.low if found.value > high else found.high
+    if low <= found.value <= high:
+        shares = [
+            _share(found.value - found.low, found.value - low),
+            _share(found.high - found.value, high - found.value),
+        ]
+        return found.n * max(1.0, *shares)
+    end = high if found.value > high else low
+    return found.n * max(1.0, _share(abs(found.value - reach), abs(found.value - end)))
+
+
+def _share(reach: float, room: float) -> float:
+    """By how much more clusters an interval's reach fits into its room."""
+    return (reach / room) ** 2 if room > 0 else math.inf if reach > 0 else 0.0
+
+
 @functools.lru_cache(maxsize=64)
 def _draw_counts(clusters: int, resamples: int, seed: int) -> NDArray[np.int64]:
     """How often each cluster is drawn in each resample: [resamples, clusters], rows sum to the number of clusters."""

@@ -75,14 +75,19 @@ def tokens_per_s(files: Files, run_id: str, **more: Any) -> Line:
 
 def ahead(first: Line, other: Line) -> int:
     """1, -1, or 0 for a tie."""
+    return compared(first, other)[0]
+
+
+def compared(first: Line, other: Line) -> tuple[int, bool, Numbers, Numbers]:
+    """Who is ahead, whether times are too near each other to say, and the intervals of difference and ratio."""
     both = of_two(first.sums, other.sums)
-    _, low, high = interval(both, lambda total: first.value(total) - other.value(total, "_"))
+    difference = interval(both, lambda total: first.value(total) - other.value(total, "_"))
+    ratio = interval(both, lambda total: first.value(total) / other.value(total, "_"))
     for arms in zip(first.controls, other.controls, strict=True):
-        ratio = first.value(both.sum()) / other.value(both.sum(), "_")
         _, slower, faster = interval(of_two(*arms), lambda total: quotient(total) / quotient(total, "_"))
-        if max(ratio, 1 / ratio) <= max(faster, 1 / slower):
-            return 0
-    return int(low > 0) - int(high < 0)
+        if max(ratio[0], 1 / ratio[0]) <= max(faster, 1 / slower):
+            return 0, True, difference, ratio
+    return int(difference[1] > 0) - int(difference[2] < 0), False, difference, ratio
 
 
 def marks(lines: Sequence[Line]) -> list[str]:
@@ -109,7 +114,24 @@ def verdict(line: Line, others: Sequence[Line]) -> str:
     judged = [other for other in others if other.published is not None and other.known]
     if not judged:
         return ALONE
-    return "order holds" if all(_agrees(line, other) for other in judged) else "differs"
+    found = [_agrees(line, other) for other in judged]
+    if False in [one for one, *_ in found]:
+        return "differs"
+    left = [(n, needed) for one, n, needed in found if one is None]
+    if not left:
+        return "order holds"
+    fewest, most = min(n for n, _ in left), max(needed for _, needed in left)
+    return f"not resolved (n = {fewest}; {words(fewest, most)})"
+
+
+def words(n: int, needed: float) -> str:
+    """The number to two digits, rounded up."""
+    if needed == math.inf:
+        return "more conversations would not tell"
+    text = f"{max(needed, n + 1):.12f}".partition(".")[0]
+    step = 10 ** max(len(text) - 2, 0)
+    count = -(-max(needed, n + 1) // step) * step
+    return f"about {count:,.0f} needed" if count <= 100_000 else "over 100,000 needed"
 
 
 def mark_of(cell: str) -> str:
@@ -141,13 +163,34 @@ class Paper:
         return float(rows["value"].iloc[0]) if len(rows) else None
 
 
-def _agrees(line: Line, other: Line) -> bool:
+def _agrees(line: Line, other: Line) -> tuple[bool | None, int, float]:
+    """Whether two rows stand as in the paper, None where it is not resolved; conversations there are, and needed."""
     assert line.published is not None
     assert other.published is not None
-    theirs, ours = line.published - other.published, ahead(line, other)
-    if ours == 0:
-        return abs(theirs) < 0.05 * max(abs(line.published), abs(other.published))
-    return theirs * ours > 0
+    theirs = line.published - other.published
+    ours, noisy, (value, low, high), ratio = compared(line, other)
+    n = len(line.sums.index.intersection(other.sums.index))
+    if ours * theirs > 0:
+        return True, n, 0
+    if abs(theirs) >= 0.05 * max(abs(line.published), abs(other.published)):
+        if ours:
+            return False, n, 0
+        reach = value - low if value > 0 else high - value
+        return None, n, math.inf if noisy or value == 0 else n * (reach / value) ** 2
+    if ratio[1] >= 0.95 and ratio[2] <= 1.05:
+        return True, n, 0
+    if ours and (ratio[2] < 0.95 or ratio[1] > 1.05):
+        return False, n, 0
+    return None, n, math.inf if noisy else n * _into_or_out_of_the_band(*ratio)
+
+
+def _into_or_out_of_the_band(value: float, low: float, high: float) -> float:
+    """How many times as many conversations bring an interval wholly into [0.95, 1.05], or wholly out of it."""
+    if value > 1.05:
+        return ((value - low) / (value - 1.05)) ** 2
+    if value < 0.95:
+        return ((high - value) / (0.95 - value)) ** 2
+    return max(((value - low) / (value - 0.95)) ** 2, ((high - value) / (1.05 - value)) ** 2)
 
 
 def _speed(files: Files, arm: str, run_id: str) -> pd.DataFrame:

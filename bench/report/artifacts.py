@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import progress, published
-from bench.report import definitions, smoke
+from bench.report import definitions, smoke, unresolved
 from bench.report.artifact import Artifact
 from bench.report.budget import at_equal_budget
 from bench.report.dyspec.artifacts import ARTIFACTS as DYSPEC
@@ -22,6 +22,7 @@ from bench.report.opt_tree.comparison import dataset_table
 from bench.report.outputs import Output
 from bench.report.sequoia.artifacts import ARTIFACTS as SEQUOIA
 from bench.report.tables import Table
+from bench.store import Results
 
 DATASETS = ("mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 """Datasets that have an experiment of their own, `bench/<dataset>`, for any pair."""
@@ -51,17 +52,22 @@ def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
         near = same or difflib.get_close_matches(name, ARTIFACTS, n=3, cutoff=0.3) or sorted(ARTIFACTS)
         raise KeyError(f"there is no artifact {name!r}; the nearest are {', '.join(near)}")
     artifact = ARTIFACTS[name]
-    return [_headed(name, output) for output in artifact.build(artifact.read(root / name, pair))]
+    found = artifact.read(root / name, pair)
+    return [_headed(name, found, output) for output in artifact.build(found)]
 
 
-def _headed(name: str, output: Output) -> Output:
-    """A table with the headers of its paper, those of its own before them, and where the paper's numbers are from."""
+def _headed(name: str, found: object, output: Output) -> Output:
+    """A table with the headers of its paper, those of its own before them, and where the paper's numbers are from.
+
+    Above it stands what the intervals of its results cannot tell.
+    """
     if not isinstance(output, Table):
         return output
     paper, _, artifact = name.partition("/")
     ours = definitions.headers(paper, map(str, output.frame))
     origins = published.recovered(paper, artifact) if paper in PAPERS else ()
-    return replace(output, headers=ours | dict(output.headers), notes=(*output.notes, *origins))
+    table = replace(output, headers=ours | dict(output.headers), notes=(*output.notes, *origins))
+    return unresolved.warn(found, table) if isinstance(found, Results) else table
 
 
 def command(name: str, pair: str | None = None, root: Path | None = None) -> str:

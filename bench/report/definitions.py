@@ -18,7 +18,10 @@ SPEEDUP = (
 )
 LOSSLESS = "whether the rule keeps the target's output law"
 IDENTICAL = "share of outputs equal to the autoregressive output token for token (temperature 0)"
-VERDICT = "by one written rule (bench/report/verdict.py): matches, order holds, differs, not comparable, or not run"
+VERDICT = (
+    "by one written rule (bench/report/verdict.py): matches, order holds, differs, not resolved (by so few "
+    "conversations), not comparable, or not run"
+)
 BONUS = "bonus token counted"
 NODES = "N counts the root as the paper does: drafted nodes + 1"
 LEVELS = "levels = depth of the deepest node + 1"

@@ -24,7 +24,8 @@ def table_html(table: Table) -> str:
     every = ", ".join(f"{name} {value}" for name, value in same.items())
     runs = escape(", ".join(dict.fromkeys(run for run in table.runs if run)))
     content = (
-        (f'<p style="{_SMALL}">In all rows: {escape(every)}.</p>' if same else "")
+        (f"<p>{escape(table.warning)}</p>" if table.warning else "")
+        + (f'<p style="{_SMALL}">In all rows: {escape(every)}.</p>' if same else "")
         + f'<div style="overflow-x: auto"><table>{lines}</table></div>'
         + _list(map(escape, table.notes))
         + _folded("What the columns are", _list(legend))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -14,6 +15,8 @@ from bench.stats import Interval
 
 ABSENT = "–"
 """What stands in a cell that has no value."""
+_MANY = 100_000
+"""Conversations; how many more than these would be needed is not said."""
 
 _LATEX = str.maketrans(
     {
@@ -44,6 +47,8 @@ class Table:
     legend: Mapping[str, str] = field(default_factory=dict)
     runs: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
+    warning: str = ""
+    """What its intervals cannot tell; it stands above the rows."""
 
     def header(self, column: str) -> str:
         """What stands above a column."""
@@ -64,7 +69,8 @@ def to_markdown(table: Table) -> str:
     widths = [max(3, *map(len, column)) for column in columns]
     lines = [_row(cells, widths) for cells in zip(*columns, strict=True)]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    parts = [f"### {table.title}", "\n".join([lines[0], rule, *lines[1:]])]
+    parts = [f"### {table.title}", *[f"**{_cell(table.warning)}**"] * bool(table.warning)]
+    parts += ["\n".join([lines[0], rule, *lines[1:]])]
     parts += [
         "\n".join(f"- {line}" for line in lines) for lines in (_notes(table), _legend(table, "**{}**: {}")) if lines
     ]
@@ -74,7 +80,9 @@ def to_markdown(table: Table) -> str:
 def to_latex(table: Table) -> str:
     """A floating table with booktabs rules (needs `booktabs` and `graphicx`); notes stand below, in small print."""
     header, *rows = [" & ".join(map(_latex, cells)) + r" \\" for cells in (_headers(table), *_rows(table))]
-    small = [_latex(line) for line in (*_notes(table), *_legend(table, "{}: {}"))]
+    small = [
+        _latex(line) for line in (*[table.warning] * bool(table.warning), *_notes(table), *_legend(table, "{}: {}"))
+    ]
     lines = [
         r"\begin{table*}",
         r"\centering",
@@ -114,6 +122,15 @@ def interval(value: Interval | None, digits: int = 2) -> str:
     if value is None:
         return ABSENT
     return f"{number(value.value, digits)} [{number(value.low, digits)}, {number(value.high, digits)}]"
+
+
+def needed_words(n: int, needed: float) -> str:
+    """`about 240 needed`: the conversations that a comparison needs where `n` were too few; two digits, rounded up."""
+    if math.isinf(needed):
+        return "more conversations would not tell"
+    scale = 10.0 ** max(math.floor(math.log10(max(needed, n + 1))) - 1, 0)
+    count = int(math.ceil(round(max(needed, n + 1) / scale, 6)) * scale)
+    return f"about {count:,} needed" if count <= _MANY else f"over {_MANY:,} needed"
 
 
 def signed(value: Interval, digits: int = 3) -> str:

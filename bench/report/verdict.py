@@ -1,33 +1,40 @@
 """The verdict on a published number, by one rule for all tables.
 
-Rules 1 to 3 were fixed before anything was measured. How rule 4 compares two rows was changed afterwards, for what was
-found wrong with it and not for its verdicts: overlap of two unpaired intervals knows nothing of what prompts give to
-both rows (so it is paired now), and neither knows of what a machine does between two runs (so that the autoregressive
-arms now say what times can tell apart).
-
-A verdict is `matches`, `order holds`, `differs`, `not comparable: <reason>` or `not run`. For one metric of one row:
+A verdict is `matches`, `order holds`, `differs`, `not resolved (n = ...; about ... needed)`, `not comparable: <reason>`
+or `not run`. n counts conversations. For one metric of one row:
 
 1. We have no number: `not run`. The paper has none for this row: `not comparable: no published value`. Ours has no
-   interval (fewer than two conversations): `not comparable: no interval`.
+   interval (fewer than two conversations): `not comparable: no interval`. It is of another tree than the paper's, since
+   a machine or a sweep chose it: `not comparable: other tree`.
 2. The pair is a stand-in (other models than the paper's): absolute values are `not comparable: other models`; the row
    is judged by its order (4).
-3. The pair is the paper's. MAL, and tokens/s and speedup on the paper's device, are judged by value: `matches` if the
-   published value lies within our 95% interval widened on both sides by 5% of the published value, else `differs`.
-   tokens/s and speedup on another device are `not comparable: other device` as values and judged by order (4).
+3. The pair is the paper's. MAL, and tokens/s and speedup on the paper's device, are judged by value. The tolerance is
+   5% of the published value, on both sides. Our 95% interval lies wholly within it: `matches`. It lies wholly outside:
+   `differs`. It does neither: `not resolved`. tokens/s and speedup on another device are
+   `not comparable: other device` as values and judged by order (4).
 4. Order. The row is set against every other method of its block (same pair, prompts, decoding, device) that has an
-   interval and a published value. The two are compared in pairs (`bench.samples.ahead`): by the 95% interval of the
-   difference of ours and the other's, resampled over the conversations that both decoded. For each other method
-   - if the interval excludes 0, its sign must equal that of the published difference;
-   - if it holds 0 (an end counts), or if it is of times, and the two are no further apart than the interval of the
-     ratio of their runs' autoregressive arms reaches (of a mean over two decodings: in either of them), it is a tie,
-     which contradicts nothing when the two published values differ by less than 5% of the larger one, and contradicts
-     the paper otherwise.
-   Where no such interval is known (a metric that is no ratio of sums over conversations nor a mean of such ratios, or
-   fewer than two common conversations), two intervals that do not overlap take the place of one that excludes 0, and
-   two that do (a shared end counts) that of one that holds it. Rows that keep the target's law and rows that do not are
-   set against each other where the paper does so; marks in the tables rank them apart.
-   `order holds` if no other method contradicts, else `differs`. Without any other method there is no order to judge and
-   the reason of (2) or (3) stands.
+   interval and a published value, over the conversations that both decoded (`bench.samples.compare`). The interval of
+   the difference of ours and the other's has the sign of the published difference: the two agree. It has the opposite
+   sign: they contradict the paper. It holds 0, or the ratio is no further from 1 than the machine alone may move it (by
+   the runs' autoregressive arms): it is not resolved.
+   Two published values that differ by less than 5% of the larger one are a tie of the paper. The same sign agrees with
+   it, and so does an interval of our ratio wholly within 5% of 1. The opposite sign contradicts it where that interval
+   lies wholly outside; all else is not resolved.
+   Without common conversations, or for a metric that is no ratio of sums over conversations, two separate intervals
+   that do not overlap take the place of one that excludes 0. Rows that keep the target's distribution and rows that do
+   not are set against each other where the paper does so; marks in the tables rank them apart.
+   One contradiction: `differs`. Else one pair that is not resolved: `not resolved`. Else: `order holds`. Without any
+   other method there is no order to judge and the reason of (2) or (3) stands.
+5. `about ... needed` is the number of conversations after which the interval would be decided, if its value stayed and
+   its reach shrank with the root of their number; of several pairs the most. Where the machine's noise is what hides
+   the order, no number would, and the verdict says so.
+
+History. Rules 1 to 3 were fixed before anything was measured, with our interval widened by the tolerance in place of
+the tolerance itself. Rule 4 first compared two unpaired intervals; since these know nothing of what prompts give to
+both rows, it was paired, and since neither knows what a machine does between two runs, autoregressive arms came to say
+what times can tell apart. On 2026-11-22, after an outside audit and before anything was judged again, `not resolved`
+came in for all rules: until then a wide interval matched anything, and a tie that was not resolved counted as
+`differs`. Verdicts before and after that change are counted in `results/reference/README.md`.
 """
 
 from __future__ import annotations
@@ -36,11 +43,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bench import samples
-from bench.samples import Sample
+from bench import samples, stats
+from bench.report.tables import needed_words
+from bench.samples import Comparison, Sample
 from bench.stats import Interval
 
-MATCHES, ORDER_HOLDS, DIFFERS, NOT_RUN = "matches", "order holds", "differs", "not run"
+MATCHES, ORDER_HOLDS, DIFFERS, NOT_RESOLVED, NOT_RUN = "matches", "order holds", "differs", "not resolved", "not run"
 TOLERANCE = 0.05
 
 
@@ -61,6 +69,11 @@ def not_comparable(reason: str) -> str:
     return f"not comparable: {reason}"
 
 
+def not_resolved(n: int, needed: float) -> str:
+    """The verdict of too wide an interval over `n` conversations, with the number that would decide it."""
+    return f"{NOT_RESOLVED} (n = {n}; {needed_words(n, needed)})"
+
+
 def judge(method: str, block: Mapping[str, Pairing], *, stand_in: bool, same_device: bool = True) -> str:
     """The verdict on `method`, one of the rows of `block`; `same_device` is True for metrics that know no time."""
     row = block[method]
@@ -78,49 +91,72 @@ def judge(method: str, block: Mapping[str, Pairing], *, stand_in: bool, same_dev
 
 
 def by_value(ours: Interval, published: float) -> str:
-    """Rule 3: the published value against our interval widened by 5% of it."""
+    """Rule 3: our interval against 5% on both sides of the published value."""
     slack = TOLERANCE * abs(published)
-    return MATCHES if ours.low - slack <= published <= ours.high + slack else DIFFERS
+    inside = _within(ours, published - slack, published + slack)
+    if inside is None:
+        return not_resolved(ours.n, stats.needed(ours, published - slack, published + slack))
+    return MATCHES if inside else DIFFERS
 
 
 def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str) -> str:
     """Rule 4: the signs of the differences against every other row with both values."""
-    others = [row for name, row in block.items() if name != method and _complete(row)]
-    if not others:
+    row = block[method]
+    against = [_against(row, other) for name, other in block.items() if name != method and _complete(other)]
+    if not against:
         return not_comparable(otherwise)
-    return ORDER_HOLDS if all(_agrees(block[method], other) for other in others) else DIFFERS
+    if any(one.agrees is False for one in against):
+        return DIFFERS
+    left = [one for one in against if one.agrees is None]
+    return not_resolved(min(one.n for one in left), max(one.needed for one in left)) if left else ORDER_HOLDS
 
 
-def same_device(device_name: str, hardware: str) -> bool:
-    """Whether our device is the paper's: `NVIDIA GeForce RTX 4090` is `1x RTX 4090`, and `2x RTX 4090` is neither."""
-    return _plain(device_name) == _plain(hardware)
+@dataclass(frozen=True, slots=True)
+class _Agreement:
+    """Whether two rows stand to each other as in the paper (None: not resolved), and what it would need to tell."""
+
+    agrees: bool | None
+    n: int = 0
+    needed: float = 0.0
+
+
+def _against(row: Pairing, other: Pairing) -> _Agreement:
+    assert row.published is not None and other.published is not None  # noqa: PT018 - both are complete
+    published, found = row.published - other.published, _compared(row, other)
+    ahead, sign, n = found.ahead or 0, (published > 0) - (published < 0), found.difference.n
+    if ahead and ahead == sign:
+        return _Agreement(True)
+    if abs(published) >= TOLERANCE * max(abs(row.published), abs(other.published)):
+        return _Agreement(False) if ahead else _Agreement(None, n, found.needed)
+    low, high = 1 - TOLERANCE, 1 + TOLERANCE
+    even = _within(found.ratio, low, high)
+    if even or (even is False and ahead):
+        return _Agreement(even)
+    return _Agreement(None, n, math.inf if found.noisy else stats.needed(found.ratio, low, high))
+
+
+def _compared(row: Pairing, other: Pairing) -> Comparison:
+    """The two in pairs, or as two separate intervals where they have no conversations in common."""
+    if row.sample and other.sample and (found := samples.compare(row.sample, other.sample)).known:
+        return found
+    assert row.ours is not None and other.ours is not None  # noqa: PT018 - both are complete
+    return samples.unpaired(row.ours, other.ours)
+
+
+def _within(ours: Interval, low: float, high: float) -> bool | None:
+    """Whether an interval lies wholly within two bounds; None where it lies neither wholly within nor outside."""
+    if low <= ours.low and ours.high <= high:
+        return True
+    return False if ours.high < low or high < ours.low else None
 
 
 def _complete(row: Pairing) -> bool:
     return row.published is not None and row.ours is not None and not math.isnan(row.ours.low + row.ours.high)
 
 
-def _agrees(row: Pairing, other: Pairing) -> bool:
-    assert row.published is not None and other.published is not None  # noqa: PT018 - both are complete
-    difference, ahead = row.published - other.published, _ahead(row, other)
-    if ahead == 0:
-        return abs(difference) < TOLERANCE * max(abs(row.published), abs(other.published))
-    return ahead == _sign(difference)
-
-
-def _ahead(row: Pairing, other: Pairing) -> int:
-    """1 where our value of the row is the larger one, -1 where it is the smaller one, 0 for a tie."""
-    known = samples.ahead(row.sample, other.sample) if row.sample and other.sample else None
-    if known is not None:
-        return known
-    assert row.ours is not None and other.ours is not None  # noqa: PT018 - both are complete
-    if row.ours.low <= other.ours.high and other.ours.low <= row.ours.high:
-        return 0
-    return _sign(row.ours.value - other.ours.value)
-
-
-def _sign(difference: float) -> int:
-    return (difference > 0) - (difference < 0)
+def same_device(device_name: str, hardware: str) -> bool:
+    """Whether our device is the paper's: `NVIDIA GeForce RTX 4090` is `1x RTX 4090`, and `2x RTX 4090` is neither."""
+    return _plain(device_name) == _plain(hardware)
 
 
 def _plain(device: str) -> str:

@@ -42,8 +42,8 @@ LEGEND = {
     "trees with p's own share of the chance taken out, mean over turns",
     "noise": "what the estimate of variation would come to if there were none",
     "lossless": definitions.LOSSLESS,
-    "verdict": "on the order of scores alone, since judges differ: order holds, differs, not comparable, or not run "
-    "(bench/report/verdict.py)",
+    "verdict": "on the order of scores alone, since judges differ: order holds, differs, not resolved, not comparable, "
+    "or not run (bench/report/verdict.py)",
 }
 _DETAILS = (
     *("Target", "Draft", "First tokens", "Rule", "score", "score published", "score - alone"),

@@ -50,6 +50,7 @@ class TableView:
     legend: tuple[tuple[str, str], ...]
     files: tuple[Link, ...]
     folded: str = ""
+    warning: str = ""
     kind: str = "table"
 
 

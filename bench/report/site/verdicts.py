@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from bench.report.tables import ABSENT, Table
-from bench.report.verdict import DIFFERS, MATCHES, NOT_RUN, ORDER_HOLDS, not_comparable
+from bench.report.verdict import DIFFERS, MATCHES, NOT_RESOLVED, NOT_RUN, ORDER_HOLDS, not_comparable
 
 NOT_COMPARABLE = not_comparable("").partition(":")[0]
-WORDS = (MATCHES, ORDER_HOLDS, DIFFERS, NOT_COMPARABLE, NOT_RUN)
+WORDS = (MATCHES, ORDER_HOLDS, DIFFERS, NOT_RESOLVED, NOT_COMPARABLE, NOT_RUN)
 """The verdicts without their reasons, in the order in which they are listed."""
-TONES = dict(zip(WORDS, ("good", "fair", "bad", "none", "none"), strict=True))
+TONES = dict(zip(WORDS, ("good", "fair", "bad", "unsure", "none", "none"), strict=True))
 
 
 def is_verdict(header: str) -> bool:

@@ -64,6 +64,7 @@ def _table(table: Table, files: tuple[Link, ...], *, drawn: bool) -> TableView:
         legend=tuple((header.text, header.meaning) for header in every if header.meaning),
         files=files,
         folded=f"{words} ({count})" if words else "",
+        warning=table.warning,
     )
 
 

@@ -2,13 +2,25 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from bench import samples, stats
 from bench.report import verdict
-from bench.report.verdict import DIFFERS, MATCHES, NOT_RUN, ORDER_HOLDS, Pairing, judge, not_comparable, same_device
+from bench.report.verdict import (
+    DIFFERS,
+    MATCHES,
+    NOT_RESOLVED,
+    NOT_RUN,
+    ORDER_HOLDS,
+    Pairing,
+    judge,
+    not_comparable,
+    same_device,
+)
 from bench.samples import Sample
 from bench.stats import Interval
 
@@ -31,17 +43,48 @@ def test_rule_1_nothing_to_judge(stand_in: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "published", "expected"),
+    ("low", "high", "expected"),
     [
-        (1.9, 2.1, 2.0, MATCHES),
-        (2.1, 2.3, 2.0, MATCHES),  # 2.1 - 0.1 = 2.0
-        (2.11, 2.3, 2.0, DIFFERS),
-        (1.7, 1.9, 2.0, MATCHES),
-        (1.7, 1.89, 2.0, DIFFERS),
+        (1.95, 2.05, MATCHES),
+        (1.9, 2.1, MATCHES),  # an end counts
+        (1.91, 1.99, MATCHES),  # excludes 2.0, and lies within its tolerance all the same
+        (1.89, 2.05, "not resolved"),
+        (2.11, 2.3, DIFFERS),
+        (1.7, 1.89, DIFFERS),
+        (0.1, 9.0, "not resolved"),  # a wide interval matched anything until now
+        (2.0, 2.3, "not resolved"),
     ],
 )
-def test_rule_3_interval_widened_by_five_percent(low: float, high: float, published: float, expected: str) -> None:
-    assert alone(Interval((low + high) / 2, low, high, 9), published) == expected
+def test_rule_3_the_whole_interval_within_five_percent(low: float, high: float, expected: str) -> None:
+    found = alone(Interval((low + high) / 2, low, high, 9), 2.0)
+    assert found.startswith(expected.partition(" (")[0])
+
+
+@pytest.mark.parametrize(
+    ("ours", "needed"),
+    [
+        (Interval(2.0, 1.8, 2.2, 9), "about 36 needed"),  # 0.2 has to become 0.1
+        (Interval(2.05, 1.8, 2.3, 10), "about 250 needed"),  # 0.25 has to become 0.05
+        (Interval(2.5, 2.0, 3.0, 8), "about 13 needed"),  # 2.5 - 2.1 = 0.4: 8 x (0.5 / 0.4)^2 = 12.5
+        (Interval(1.5, 1.0, 2.0, 100), "about 160 needed"),  # 1.9 - 1.5 = 0.4
+        (Interval(2.1, 1.8, 2.4, 10), "more conversations would not tell"),  # on the border
+        (Interval(2.0999, 1.8, 2.4, 10), "over 100,000 needed"),
+    ],
+)
+def test_rule_5_how_many_conversations_would_decide(ours: Interval, needed: str) -> None:
+    assert alone(ours, 2.0) == f"not resolved (n = {ours.n}; {needed})"
+
+
+def test_rule_5_holds_when_so_many_more_are_drawn() -> None:
+    """Of a sample whose interval is not decided, four times and more as many conversations shrink it as foretold."""
+    rng = np.random.default_rng(3)
+    few = sample(list(rng.normal(2.03, 0.4, 20)), [1.0] * 20)
+    ours = samples.interval(few)
+    needed = stats.needed(ours, 1.9, 2.1)
+    assert alone(ours, 2.0).startswith(NOT_RESOLVED)
+    assert needed > 4 * ours.n
+    again = [*few.sums["above"]] * math.ceil(1.2 * needed / 20)
+    assert alone(samples.interval(sample(again, [1.0] * len(again))), 2.0) == MATCHES
 
 
 def test_rule_2_a_stand_in_alone_is_not_comparable_even_if_equal() -> None:
@@ -65,19 +108,40 @@ def test_rule_4_signs() -> None:
     assert order((high, low), (2.0, 2.0)) == DIFFERS  # the paper sees no difference
 
 
-def test_rule_4_overlapping_intervals_are_ties() -> None:
-    near, far = (2.0, 2.09), (2.0, 2.2)
-    assert order((measured(2.0, 0.3), measured(2.2, 0.3)), near) == ORDER_HOLDS
-    assert order((measured(2.2, 0.3), measured(2.0, 0.3)), near) == ORDER_HOLDS  # the sign of a tie does not count
-    assert order((measured(2.0, 0.3), measured(2.2, 0.3)), far) == DIFFERS
-    assert order((measured(2.0, 0.25), measured(2.5, 0.25)), far) == DIFFERS  # a shared end overlaps
+def test_rule_4_overlapping_intervals_are_not_resolved() -> None:
+    far = (2.0, 2.2)
+    assert order((measured(2.0, 0.3), measured(2.2, 0.3)), far) == "not resolved (n = 10; about 90 needed)"
+    assert order((measured(2.2, 0.3), measured(2.0, 0.3)), far) == "not resolved (n = 10; about 90 needed)"
+    assert order((measured(2.0, 0.25), measured(2.5, 0.25)), far).startswith(NOT_RESOLVED)  # a shared end overlaps
     assert order((measured(2.0, 0.24), measured(2.5, 0.24)), far) == ORDER_HOLDS
+    assert order((measured(2.0, 0.3), measured(2.0, 0.3)), far) == (
+        "not resolved (n = 10; more conversations would not tell)"
+    )
+
+
+def test_rule_4_a_tie_of_the_paper() -> None:
+    """Held by the same sign or by a ratio within 5% of 1, contradicted by the opposite sign beyond that alone."""
+    near = (2.0, 2.09)
+    assert order((measured(2.0, 0.1), measured(3.0, 0.1)), near) == ORDER_HOLDS
+    assert order((measured(2.01, 0.01), measured(2.0, 0.01)), near) == ORDER_HOLDS
+    assert order((measured(2.06, 0.01), measured(2.0, 0.01)), near) == ORDER_HOLDS  # 2.07 / 1.99 = 1.04
+    assert order((measured(3.0, 0.1), measured(2.0, 0.1)), near) == DIFFERS
+    assert order((measured(2.2, 0.3), measured(2.0, 0.3)), near).startswith(NOT_RESOLVED)
+    assert order((measured(2.1, 0.01), measured(2.0, 0.01)), near).startswith(NOT_RESOLVED)  # 1.04 to 1.06
 
 
 def test_rule_4_five_percent_is_of_the_larger_and_exclusive() -> None:
-    tie = measured(2.0, 1.0), measured(2.0, 1.0)
-    assert order(tie, (1.9, 2.0)) == DIFFERS
-    assert order(tie, (1.901, 2.0)) == ORDER_HOLDS
+    level = measured(2.0, 0.01), measured(2.0, 0.01)
+    assert order(level, (1.9, 2.0)).startswith(NOT_RESOLVED)
+    assert order(level, (1.901, 2.0)) == ORDER_HOLDS
+
+
+def test_rule_4_a_contradiction_outweighs_what_is_not_resolved() -> None:
+    values = {"a": (3.0, 0.1, 2.0), "b": (3.1, 0.5, 1.0), "c": (1.0, 0.1, 2.5), "d": (2.9, 0.5, 1.5)}
+    block = {name: Pairing(measured(ours, reach), paper) for name, (ours, reach, paper) in values.items()}
+    assert judge("a", block, stand_in=True) == DIFFERS  # c is above it in the paper
+    del block["c"]
+    assert judge("a", block, stand_in=True) == "not resolved (n = 10; about 360 needed)"  # b, d: 10 (0.6 / 0.1)^2
 
 
 def test_rule_4_leaves_out_rows_without_interval_or_published_value() -> None:
@@ -112,20 +176,33 @@ def test_rule_4_compares_the_same_conversations_where_the_intervals_overlap() ->
     assert in_pairs(Pairing(wide[0], 2.5, more), Pairing(wide[1], 2.0, less)) == ORDER_HOLDS
     assert in_pairs(Pairing(wide[0], 2.0, more), Pairing(wide[1], 2.5, less)) == DIFFERS
     assert in_pairs(Pairing(wide[0], 2.0, more), Pairing(wide[1], 2.0, less)) == DIFFERS  # the paper sees none
-    assert in_pairs(Pairing(wide[0], 2.5), Pairing(wide[1], 2.0, less)) == DIFFERS  # without the sums it is a tie
+    assert in_pairs(Pairing(wide[0], 2.5), Pairing(wide[1], 2.0, less)).startswith(NOT_RESOLVED)  # without the sums
 
 
-def test_rule_4_a_ratio_that_holds_1_is_a_tie_even_if_the_intervals_are_apart() -> None:
+def test_rule_4_a_difference_that_holds_0_is_not_resolved_even_if_the_intervals_are_apart() -> None:
     apart = Interval(3.0, 2.9, 3.1, 2), Interval(2.0, 1.9, 2.1, 2)
     mixed = sample([2.0, 1.0], [1.0, 1.0]), sample([1.0, 2.0], [1.0, 1.0])  # resamples: 2, 1 and 1/2
-    assert in_pairs(Pairing(apart[0], 2.5, mixed[0]), Pairing(apart[1], 2.0, mixed[1])) == DIFFERS
-    assert in_pairs(Pairing(apart[0], 2.05, mixed[0]), Pairing(apart[1], 2.0, mixed[1])) == ORDER_HOLDS
+    for published in (2.5, 2.05):
+        found = in_pairs(Pairing(apart[0], published, mixed[0]), Pairing(apart[1], 2.0, mixed[1]))
+        assert found == "not resolved (n = 2; more conversations would not tell)"  # the two are equal in the mean
 
 
-def test_rule_4_an_end_at_1_is_a_tie() -> None:
+def test_rule_4_an_end_at_0_is_not_resolved() -> None:
     ours = Interval(1.5, 1.4, 1.6, 2), Interval(1.0, 0.9, 1.1, 2)
-    pair = sample([1.0, 2.0], [1.0, 1.0]), sample([1.0, 1.0], [1.0, 1.0])  # a quarter of the resamples has 1
-    assert in_pairs(Pairing(ours[0], 2.5, pair[0]), Pairing(ours[1], 2.0, pair[1])) == DIFFERS
+    pair = sample([1.0, 2.0], [1.0, 1.0]), sample([1.0, 1.0], [1.0, 1.0])  # a quarter of the resamples has 0
+    found = in_pairs(Pairing(ours[0], 2.5, pair[0]), Pairing(ours[1], 2.0, pair[1]))
+    assert found == "not resolved (n = 2; about 3 needed)"
+
+
+def test_rule_4_times_that_the_machine_moves_as_far_are_not_resolved() -> None:
+    """One method is 10% faster in every conversation; plain decoding beside it was 12% faster, too."""
+    speed = {name: sample([100.0 * factor] * 4, [1.0] * 4) for name, factor in (("a", 1.1), ("b", 1.0))}
+    plain = {name: sample([50.0 * factor] * 4, [1.0] * 4) for name, factor in (("a", 1.12), ("b", 1.0))}
+    ours = {name: samples.interval(speed[name]) for name in speed}
+    rows = {name: Pairing(ours[name], paper, speed[name]) for name, paper in (("a", 2.0), ("b", 1.0))}
+    assert judge("a", rows, stand_in=True) == ORDER_HOLDS
+    rows = {name: replace(row, sample=replace(speed[name], controls=(plain[name],))) for name, row in rows.items()}
+    assert judge("a", rows, stand_in=True) == "not resolved (n = 4; more conversations would not tell)"
 
 
 def test_rule_4_fewer_than_two_common_conversations_fall_back_on_the_intervals() -> None:
@@ -151,7 +228,8 @@ def test_rule_4_by_all_resamples_of_four_conversations() -> None:
         clear[sign] += 1
         ours = Interval(1.0, 0.0, 2.0, 4)  # overlaps: the sums alone decide
         rows = Pairing(ours, 2.5, sample(*first.T.tolist())), Pairing(ours, 2.0, sample(*other.T.tolist()))
-        assert in_pairs(*rows) == (ORDER_HOLDS if sign == 1 else DIFFERS)
+        expected = {1: ORDER_HOLDS, -1: DIFFERS, 0: NOT_RESOLVED}[sign]
+        assert in_pairs(*rows).partition(" (")[0] == expected
     assert min(clear.values()) >= 5
 
 
@@ -179,4 +257,5 @@ def test_same_device(device: str, hardware: str, same: bool) -> None:
 
 def test_verdicts_are_the_fixed_words() -> None:
     assert (MATCHES, ORDER_HOLDS, DIFFERS, NOT_RUN) == ("matches", "order holds", "differs", "not run")
+    assert NOT_RESOLVED == "not resolved"
     assert verdict.not_comparable("other models") == "not comparable: other models"

@@ -1,0 +1,73 @@
+"""The sentence above a table whose intervals do not tell its best method from its worst."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from compared import REFERENCE
+
+from bench.report.artifacts import build
+from bench.report.opt_tree.comparison import paper_table
+from bench.report.site import views
+from bench.report.site.links import Links
+from bench.report.table_html import table_html
+from bench.report.tables import Table, to_latex, to_markdown
+from bench.report.unresolved import warn
+
+
+def warned(cells) -> Table:
+    (table,) = paper_table("table1", cells.load())
+    return warn(cells.load(), table)
+
+
+def lengths(cells, run_id: str) -> np.ndarray:
+    """Tokens and steps by conversation."""
+    steps = cells.load().steps
+    by = steps[steps["run_id"] == run_id].groupby("prompt_id")["acceptance_length"]
+    return np.column_stack([by.sum(), by.size()]).astype(float)
+
+
+def test_methods_that_the_intervals_cannot_tell_apart_are_named_first_with_the_number_that_would(cells) -> None:
+    """The number is recomputed: conversations x (reach of the difference below its value / value) squared."""
+    runs = [cells.add(method, mal=mal, conversations=4) for method, mal in (("opt_tree", 2.55), ("binary", 2.5))]
+    sums = np.hstack([lengths(cells, run_id) for run_id in runs])
+    counts = np.random.default_rng(0).multinomial(4, [0.25] * 4, size=1000)
+    drawn = [(total[0] / total[1]) - (total[2] / total[3]) for total in counts @ sums]
+    total = sums.sum(axis=0)
+    value = (total[0] / total[1]) - (total[2] / total[3])
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert low <= 0 <= high
+    needed = 4 * ((value - low if value > 0 else high - value) / value) ** 2
+    table = warned(cells)
+    text = to_markdown(table).splitlines()[2]
+    assert text.startswith("**MAL does not tell the best method from the worst here: not ")
+    said = int(re.search(r"over 4 conversations \(about ([\d,]+) needed\)", text)[1].replace(",", ""))
+    assert needed <= said <= max(needed * 1.1, 5)
+    assert to_latex(table).index("does not tell") > 0
+    assert "does not tell" in table_html(table)
+    assert views.of(table, [], Links(REFERENCE)).warning == table.warning
+
+
+def test_methods_that_are_told_apart_have_no_sentence(cells) -> None:
+    cells.add("opt_tree", mal=4.0, speedup=3.0)
+    cells.add("binary", mal=2.0, speedup=1.2)
+    cells.add("autoregressive", mal=1.0, speedup=1.0)
+    assert warned(cells).warning == ""
+    assert "**" not in to_markdown(warned(cells)).splitlines()[2]
+
+
+def test_one_method_is_set_against_none(cells) -> None:
+    cells.add("opt_tree")
+    cells.add("autoregressive", mal=1.0, speedup=1.0)
+    assert warned(cells).warning == ""
+
+
+@pytest.mark.parametrize("artifact", ["dyspec/table1", "smoke"])
+def test_reference_tables_know_their_settings(artifact: str) -> None:
+    """Of several settings those without an answer are counted; never more than there are."""
+    for table in build(artifact, REFERENCE):
+        if isinstance(table, Table):
+            for blurred, of in re.findall(r"in (\d+) of (\d+) settings", table.warning):
+                assert 0 < int(blurred) <= int(of) == 10
