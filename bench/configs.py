@@ -15,7 +15,7 @@ from bench import calibration, resolvers, templates
 from bench.cell import AcceptancePlan, CalibrationPlan, Cell, DecisionPlan, LatencyGrid, PairSpec, Runtime
 from bench.datasets import DatasetSpec
 from bench.embedded import TINY
-from bench.fingerprints import fingerprint_data, fingerprint_folder
+from bench.fingerprints import SELECTION, fingerprint_data, fingerprint_folder, fingerprint_selection
 from bench.identity import identity
 from bench.kept import Setting
 from bench.options import check_values
@@ -45,9 +45,10 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
         if pair[role] and (folder := Path(_model_of(pair[role]).source)).is_dir():
             pair[role]["files_sha256"] = fingerprint_folder(folder)
     pair["template_sha256"] = templates.sha256(pair["template"])
-    if plain["data_dir"]:
-        prompts = fingerprint_data(dataset_of(cfg), Path(plain["data_dir"]))
-        config["dataset"] |= {"source": "folder", "prompts_sha256": prompts}
+    spec, folder = dataset_of(cfg), Path(plain["data_dir"]) if plain["data_dir"] else None
+    if folder:
+        config["dataset"] |= {"source": "folder", "prompts_sha256": fingerprint_data(spec, folder)}
+    config["dataset"] |= fingerprint_selection(spec, folder, config["limit"])
     device = torch.device(resolve_device(runtime["device"]))
     config["runtime"] = {
         "dtype": str(resolve_dtype(runtime["dtype"], device)).removeprefix("torch."),
@@ -132,7 +133,7 @@ def _calibration_identity(cfg: DictConfig, config: Mapping[str, Any]) -> dict[st
     if part.name != found["dataset"]["name"]:
         plain: Any = OmegaConf.to_container(cfg.calibration.acceptance.dataset, resolve=True)
         found["dataset"] = plain | ({"source": "folder"} if cfg.data_dir else {})
-    for key in ("part", "limit", "prompts_sha256"):
+    for key in ("part", "limit", "prompts_sha256", *SELECTION):
         found["dataset"].pop(key, None)
     if cfg.data_dir:
         found["dataset"]["prompts_sha256"] = fingerprint_data(part, Path(cfg.data_dir))

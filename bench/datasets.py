@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,13 +20,18 @@ __all__ = [
     "fingerprint",
     "load",
     "part_size",
+    "selects",
     "source_id",
 ]
 
 BUNDLED = Path(__file__).parent / "tiny"
 PARTS = ("all", "calibration", "evaluation")
 CALIBRATION, CANDIDATES, _SEED = 200, 2000, 17
-"""Usable conversations for calibration; how many are looked at in all; the seed that draws the others' order."""
+"""Usable conversations for calibration; how many are looked at in all; the seed of whatever is drawn of them."""
+HUB_SIZES = {"mt_bench": 80, "wikitext": 62}
+"""Usable conversations of a hub's dataset by adapter, where they may be fewer than are asked for."""
+HUB_CATEGORIES = ("mt_bench",)
+"""Adapters that give conversations a category."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +55,7 @@ class DatasetSpec:
     min_chars: int
     """Conversations whose first turn is shorter are passed over, so that raw prompts have all their tokens."""
     limit: int | None
-    """The papers' sample size: the first so many; None: all."""
+    """The papers' sample size, of which `load` takes so many; None: all."""
     files: tuple[str, ...]
     """Other names, without `.jsonl`, under which the file may lie in DATA_DIR."""
     part: str = "all"
@@ -85,15 +90,16 @@ class DatasetSpec:
 
 
 def load(spec: DatasetSpec, *, data_dir: Path | None = None, limit: int | None = None) -> list[Conversation]:
-    """The first `limit` usable conversations (None: the dataset's own limit), at least one.
+    """Usable conversations, `limit` of them at most (None: the dataset's own limit), at least one, in the file's order.
 
-    `data_dir` is a folder of JSONL files in place of the hub. DatasetError says what to do.
+    A limit takes their categories in turn, or a seeded sample where there are none, of the first `CANDIDATES` or of as
+    many as it is; a larger one takes those of a smaller one and others. `data_dir` is a folder of JSONL files in place
+    of the hub. DatasetError says what to do.
     """
     wanted = spec.limit if limit is None else limit
     if wanted is not None and wanted < 1:
         raise DatasetError(f"limit={wanted}: ask for at least one conversation")
-    usable = (found for found in _conversations(spec, data_dir) if len(found.turns[0]) >= spec.min_chars)
-    chosen = list(islice(_part(usable, spec.part), wanted))
+    chosen = _limited(_part(_usable(spec, data_dir), spec.part), wanted, spec.part)
     if spec.mode == "raw":  # a text has no second turn
         chosen = [replace(found, turns=found.turns[:1]) for found in chosen]
     if not chosen and spec.part != "all":
@@ -104,6 +110,39 @@ def load(spec: DatasetSpec, *, data_dir: Path | None = None, limit: int | None =
     if not chosen:
         raise DatasetError(f"{source_id(spec, data_dir)} has no conversation of at least {spec.min_chars} characters")
     return chosen
+
+
+def selects(spec: DatasetSpec, data_dir: Path | None, limit: int | None) -> bool:
+    """Whether a limit takes others than the first so many; of the hub, which is not read for it, whether it may."""
+    wanted = spec.limit if limit is None else limit
+    if wanted is None:
+        return False
+    if file_of(spec, data_dir):
+        part = list(_part(_usable(spec, data_dir), spec.part))
+        return _limited(part, wanted, spec.part) != part[:wanted]
+    there = part_size(HUB_SIZES.get(spec.adapter or "", CANDIDATES), spec.part)
+    return wanted < there and (spec.part != "evaluation" or spec.adapter in HUB_CATEGORIES)
+
+
+def _limited(found: Iterable[Conversation], wanted: int | None, part: str) -> list[Conversation]:
+    """As many as are wanted, as `load` says, in the order in which they are found."""
+    if wanted is None:
+        return list(found)
+    pool = list(islice(found, max(wanted, CANDIDATES)))
+    places: dict[str | None, list[int]] = {}
+    for place, conversation in enumerate(pool):
+        places.setdefault(conversation.category, []).append(place)
+    if len(places) > 1:
+        order = [place for turn in zip_longest(*places.values()) for place in turn if place is not None]
+    elif part == "evaluation":  # in a seeded order already
+        order = list(range(len(pool)))
+    else:
+        order = random.Random(_SEED).sample(range(len(pool)), len(pool))
+    return [pool[place] for place in sorted(order[:wanted])]
+
+
+def _usable(spec: DatasetSpec, data_dir: Path | None) -> Iterator[Conversation]:
+    return (found for found in _conversations(spec, data_dir) if len(found.turns[0]) >= spec.min_chars)
 
 
 def _part(usable: Iterator[Conversation], part: str) -> Iterable[Conversation]:

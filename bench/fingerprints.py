@@ -9,6 +9,9 @@ from pathlib import Path
 
 from bench import datasets
 
+SELECTION = {"selection": "categories in turn, else a seeded sample"}
+"""What a dataset's config has in the identity of a cell whose limit selects."""
+
 
 def fingerprint_folder(folder: Path) -> str:
     """Of a model folder: names and sizes of its files, and the first MiB of each. Retrained weights differ there."""
@@ -25,6 +28,19 @@ def fingerprint_data(spec: datasets.DatasetSpec, data_dir: Path) -> str | None:
         return None
 
 
+def fingerprint_selection(spec: datasets.DatasetSpec, data_dir: Path | None, limit: int | None) -> dict[str, str]:
+    """`SELECTION` where a limit takes others than the first conversations; nothing where it does not.
+
+    Rows of before a limit selected are of the first ones.
+    """
+    try:
+        path = datasets.file_of(spec, data_dir)
+        selected = _selects(spec, data_dir, limit, path, state(path) if path else ())
+    except (OSError, datasets.DatasetError):
+        return {}  # which the run then says in a sentence
+    return SELECTION if selected else {}
+
+
 @functools.lru_cache(maxsize=256)
 def _of_files(paths: tuple[Path, ...], _states: tuple[tuple[int, ...], ...]) -> str:
     digest = hashlib.sha256()
@@ -38,6 +54,13 @@ def _of_files(paths: tuple[Path, ...], _states: tuple[tuple[int, ...], ...]) -> 
 @functools.lru_cache(maxsize=256)
 def _of_prompts(spec: datasets.DatasetSpec, data_dir: Path, _path: Path, _state: tuple[int, ...]) -> str:
     return datasets.fingerprint(datasets.load(spec, data_dir=data_dir))[:16]
+
+
+@functools.lru_cache(maxsize=256)
+def _selects(
+    spec: datasets.DatasetSpec, data_dir: Path | None, limit: int | None, _path: Path | None, _state: tuple[int, ...]
+) -> bool:
+    return datasets.selects(spec, data_dir, limit)
 
 
 def state(path: Path) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from bench.acceptance import AcceptanceRequest, AcceptanceVector
 from bench.attention_times import AttentionGrid
 from bench.cell import CalibrationPlan, PairSpec, Runtime
 from bench.datasets import DatasetSpec
+from bench.fingerprints import fingerprint_selection
 from bench.kept_records import AttentionRow, GrowthRow, LatencyRow
 from bench.measurement import eos_token_ids, first_prompts
 from bench.parquet import replace_text
@@ -60,7 +61,8 @@ def acceptance_vector(setting: Setting, request: AcceptanceRequest, rule: Verifi
     """The vector of a rule, measured unless it was; its rows go with the experiment that uses it."""
     prompts = min(setting.plan.acceptance.prompts, setting.limit or setting.plan.acceptance.prompts)
     switches = {key: value for key, value in vars(rule).items() if isinstance(value, bool | int | float | str)}
-    key = run_id({"acceptance": asdict(request), "rule": switches, "prompts": prompts, **setting.identity})
+    chosen = fingerprint_selection(_calibration(setting), setting.runtime.data_dir, prompts)
+    key = run_id({"acceptance": asdict(request), "rule": switches, "prompts": prompts, **setting.identity, **chosen})
     store = Store(setting.results_dir, FOLDER)
     path = store.folder / "acceptance" / f"{key}.json"
 
@@ -153,10 +155,15 @@ def once(store: Store, key: str, there: Callable[[], bool], measure: Callable[[]
             _forced.add((store.folder, key))
 
 
+def _calibration(setting: Setting) -> DatasetSpec:
+    """On which conversations vectors are measured."""
+    return setting.plan.acceptance.dataset or replace(setting.dataset, part="calibration")
+
+
 def _measure(
     setting: Setting, rule: Verifier, request: AcceptanceRequest, prompts: int, switches: str
 ) -> AcceptanceVector:
-    dataset = setting.plan.acceptance.dataset or replace(setting.dataset, part="calibration")
+    dataset = _calibration(setting)
     conversations = datasets.load(dataset, data_dir=setting.runtime.data_dir, limit=prompts)
     pair = pairs.loaded(setting.pair, setting.runtime)
     runtime = setting.runtime

@@ -12,8 +12,6 @@ from bench.fingerprints import state
 
 TURNS = {"mt_bench": 2}
 """Turns of a conversation by adapter, where they are not one; a bundled dataset or a folder's are counted."""
-SIZES = {"mt_bench": 80, "wikitext": 62}
-"""Usable conversations of a hub's dataset by adapter, at most, where they may be fewer than are asked for."""
 
 
 def turns(spec: DatasetSpec, plain: Mapping[str, Any], limit: int | None) -> tuple[int, ...]:
@@ -27,7 +25,7 @@ def turns(spec: DatasetSpec, plain: Mapping[str, Any], limit: int | None) -> tup
     if (count := limit or spec.limit) is None:
         raise ValueError(f"dataset {spec.name} has no sample size; give limit=")
     adapter = spec.adapter or ""
-    there = datasets.part_size(SIZES.get(adapter, max(count, datasets.CANDIDATES)), spec.part)
+    there = datasets.part_size(datasets.HUB_SIZES.get(adapter, max(count, datasets.CANDIDATES)), spec.part)
     return (TURNS.get(adapter, 1),) * min(count, there)
 
 

@@ -200,6 +200,21 @@ def test_a_vector_belongs_to_its_calibration_prompts_and_to_no_others(tmp_path):
         assert len(vectors(tmp_path / "r")) == count
 
 
+def test_a_vector_of_selected_prompts_is_none_of_the_first_ones(monkeypatch, tmp_path):
+    """The calibration part has the categories one after another, so that two prompts are one of each."""
+    kinds = [kind for kind in ("coding", "writing") for _ in range(4)]
+    lines = [
+        json.dumps({"id": f"{kind}{k}", "turns": [f"def {kind}_{k}(a, b):\n"], "category": kind})
+        for k, kind in enumerate([*kinds, *kinds])
+    ]
+    (tmp_path / "mini.jsonl").write_text("\n".join(lines))
+    chosen = (*FEW, f"data_dir={tmp_path}", "drafter=sequoia", "drafter.n=8", "limit=2")
+    planned(tmp_path / "r", *chosen)
+    monkeypatch.setattr(kept, "fingerprint_selection", lambda *_: {})  # as it was, of the first two
+    planned(tmp_path / "r", *chosen)
+    assert len(vectors(tmp_path / "r")) == 2
+
+
 def test_a_vector_belongs_to_the_switches_of_its_rule(tmp_path):
     chosen = (*FEW, "dataset.part=calibration", "measure=acceptance", "verifier=without_replacement", "decoding=t1")
     assert execute(tmp_path, *chosen) == "ok"

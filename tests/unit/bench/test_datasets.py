@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import datasets
 from bench.datasets import Conversation, DatasetError, DatasetSpec, HubSource, fingerprint, load, source_id
 from bench.names import nearest, unknown
 
@@ -160,3 +161,95 @@ def test_calibration_and_evaluation_share_nothing(tmp_path):
         assert [c.id for c in load(spec(part="evaluation"), data_dir=data_dir, limit=3)] == rest[:3]
     with pytest.raises(DatasetError, match="evaluation"):
         spec(part="evaluate")
+
+
+CATEGORIES = ("writing", "math", "coding")
+
+
+def by_category(tmp_path: Path, *, each: int = 10) -> Path:
+    """A file that has its categories one after another, as MT-Bench does."""
+    lines = ({"id": f"{kind}{n}", "turns": ["x"], "category": kind} for kind in CATEGORIES for n in range(each))
+    return folder(tmp_path, *lines)
+
+
+@pytest.mark.parametrize("part", ["all", "calibration", "evaluation"])
+def test_a_limit_takes_the_categories_in_turn(part, tmp_path):
+    data_dir = by_category(tmp_path, each=40 if part == "calibration" else 10)
+    everything = load(spec(part=part), data_dir=data_dir)
+    present = {found.category for found in everything}
+    for limit in (1, 2, 3, 4, 7, len(everything)):
+        chosen = load(spec(part=part), data_dir=data_dir, limit=limit)
+        assert len(chosen) == limit
+        assert chosen == [found for found in everything if found in chosen]  # in the order of the file
+        counts = Counter(found.category for found in chosen)
+        rest = Counter(found.category for found in everything if found not in chosen)
+        assert all(counts[kind] + 1 >= max(counts.values()) or not rest[kind] for kind in present)
+        for kind in present:  # of each category the first ones
+            own = [found for found in everything if found.category == kind]
+            assert [found for found in chosen if found.category == kind] == own[: counts[kind]]
+    if part == "all":
+        assert [found.id for found in load(spec(), data_dir=data_dir, limit=4)] == [
+            "writing0",
+            "writing1",
+            "math0",
+            "coding0",
+        ]
+
+
+@pytest.mark.parametrize("category", [None, "questions"])
+def test_without_categories_a_limit_takes_a_seeded_sample(category, tmp_path):
+    data_dir = folder(tmp_path, *({"id": str(n), "turns": ["x"], "category": category} for n in range(300)))
+    everything = load(spec(), data_dir=data_dir)
+    chosen = {limit: load(spec(), data_dir=data_dir, limit=limit) for limit in (1, 8, 40, 299)}
+    ids = [int(found.id) for found in chosen[40]]
+    assert ids == sorted(ids)
+    assert 100 < sum(ids) / 40 < 200  # of the whole file: the mean of 300 is 149.5
+    for smaller, larger in zip(chosen.values(), [*list(chosen.values())[1:], everything], strict=True):
+        assert set(smaller) < set(larger)
+    assert chosen[8] == load(spec(limit=8), data_dir=data_dir)
+    rest = load(spec(part="evaluation"), data_dir=data_dir)
+    assert load(spec(part="evaluation"), data_dir=data_dir, limit=8) == rest[:8]  # in a seeded order already
+
+
+def test_a_limit_that_covers_everything_changes_nothing(tmp_path):
+    data_dir = by_category(tmp_path)
+    for part in ("all", "calibration", "evaluation"):
+        everything = load(spec(part=part), data_dir=data_dir)
+        for limit in (len(everything), 99, 2001):
+            assert fingerprint(load(spec(part=part), data_dir=data_dir, limit=limit)) == fingerprint(everything)
+
+
+def test_a_sample_reads_no_more_than_the_candidates(monkeypatch):
+    read = []
+
+    def endless(*_):
+        for number in range(10**6):
+            read.append(number)
+            yield Conversation(str(number), ("short" if number % 2 else "x" * 99,))
+
+    monkeypatch.setattr(datasets, "hub_conversations", endless)
+    few = load(spec(limit=200, min_chars=50))
+    assert len(few) == 200
+    assert read[-1] == 2 * (datasets.CANDIDATES - 1)  # every other one is usable
+    assert int(few[-1].id) > 3000
+    assert len(load(spec(min_chars=50), limit=5000)) == 5000
+    assert set(few) < set(load(spec(min_chars=50), limit=2000)) < set(load(spec(min_chars=50), limit=2001))
+
+
+def test_whether_a_limit_selects(tmp_path):
+    data_dir = by_category(tmp_path)
+    limits = (None, 1, 2, 28, 29, 30, 99)  # of 30, of which coding9 is taken last
+    assert [limit for limit in limits if datasets.selects(spec(), data_dir, limit)] == [2, 28]
+    assert datasets.selects(spec(limit=8), data_dir, None)
+    mini = spec(name="mini", source="bundled", hub=None, adapter=None, files=["prompts"])
+    assert not any(datasets.selects(mini, None, limit) for limit in range(1, 41))  # its categories stand in turn
+    hub = {  # the largest limit that may select
+        ("gsm8k", "all"): 1999,
+        ("gsm8k", "calibration"): 199,
+        ("gsm8k", "evaluation"): 0,
+        ("mt_bench", "all"): 79,
+        ("mt_bench", "evaluation"): 39,
+    }
+    for (adapter, part), most in hub.items():
+        for limit in (8, 39, 40, 79, 80, 199, 200, 1999, 2000):
+            assert datasets.selects(spec(adapter=adapter, part=part), None, limit) == (limit <= most)

@@ -78,6 +78,30 @@ def test_todays_configs_make_the_cells_that_were_kept():
     assert {drafter: cell("experiment=smoke", f"drafter={drafter}") for drafter in kept} == kept
 
 
+def test_a_limit_that_selects_makes_another_cell_than_the_first_conversations_did(tmp_path):
+    """Rows of an old slice must not be taken for those of a selection, nor measured again where both are the same."""
+    kinds = ("writing", "math")
+    lines = (json.dumps({"id": f"{kind}{n}", "turns": ["x"], "category": kind}) for kind in kinds for n in range(4))
+    (tmp_path / "mt_bench.jsonl").write_text("\n".join(lines))
+    folder = ("dataset=mt_bench", f"data_dir={tmp_path}")
+    for overrides, selects in {
+        **{(*folder, f"limit={limit}"): selects for limit, selects in {1: False, 2: True, 6: True, 8: False}.items()},
+        folder: False,
+        ("limit=8",): False,  # the bundled categories stand in turn
+        ("dataset=mt_bench", "limit=8"): True,
+        ("dataset=mt_bench",): False,
+        ("dataset=c4",): True,
+        ("dataset=c4", "dataset.part=evaluation", "limit=8"): False,  # in a seeded order as before
+    }.items():
+        found = scientific_config(config(*overrides))
+        before = {**found, "dataset": {key: value for key, value in found["dataset"].items() if key != "selection"}}
+        assert (run_id(identity(found)) != run_id(identity(before))) == selects, overrides
+    made = [config(*folder, f"limit={limit}") for limit in (2, 8)]
+    assert setting_of(made[0], scientific_config(made[0])).identity == (
+        setting_of(made[1], scientific_config(made[1])).identity
+    )
+
+
 def test_unknown_node_orders_suggest_the_nearest():
     with pytest.raises(ValueError, match=r'unknown runtime.node_order "heavy"; did you mean "heavy_path"'):
         scientific_config(config("runtime.node_order=heavy"))
