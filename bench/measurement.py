@@ -55,6 +55,12 @@ class Measurement:
         self.second_pass.answers(conversation, texts[METHOD], texts[AUTOREGRESSIVE])
         return generations
 
+    def excerpt(self) -> str | None:
+        """The start of the first answer, the target's own where there is a baseline; None if all turns failed."""
+        first = {row.arm: row for row in reversed(self.rows.prompts) if row.status == "ok"}
+        row = first.get(AUTOREGRESSIVE, first.get(METHOD))
+        return None if row is None else beginning(self.pair.tokenizer.decode(row.output_ids, skip_special_tokens=True))
+
     def _both_arms(self, turn: Turn) -> dict[str, Generation]:
         """Decode a turn in both arms, which take turns at going first, and write their rows."""
         arms = [METHOD, AUTOREGRESSIVE] if self.runtime.baseline else [METHOD]
@@ -76,3 +82,9 @@ class Measurement:
         at = first_divergence(generation.tokens, reference.tokens)
         gap = None if at is None else divergence_gap(self.pair.target, turn.prompt, generation.tokens[:at])
         return {"identical": at is None, "first_divergence": at, "divergence_gap": gap}
+
+
+def beginning(text: str, most: int = 200) -> str:
+    """A text on one line, cut behind a word where it has more than so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 4].rpartition(' ')[0] or line[: most - 4]} ..."

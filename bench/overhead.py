@@ -19,8 +19,8 @@ from bench.embedded import prompts, tiny_pair
 from bench.forward_times import forward_times
 from bench.measurement import eos_token_ids
 from specdec_core import Sampling, TokenTree, generate, shapes
-from specdec_core.drafters import Autoregressive, Drafter, OptTree, StaticTree
-from specdec_core.engine import Step
+from specdec_core.drafters import Autoregressive, Drafter, DySpec, Eagle2, OptTree, StaticTree
+from specdec_core.engine import Generation, Step
 from specdec_core.models import CausalLM, ModelOutput, Pair
 from specdec_core.sampling import draw_children
 from specdec_core.verifiers import KSeq, MultiCandidate, SpecInfer, TargetSample, Verifier, WithoutReplacement
@@ -42,15 +42,17 @@ def share_outside(steps: Sequence[Step]) -> float:
     return 1 - sum(step.draft_s + step.score_s for step in steps) / total
 
 
-def step_times(pair: Pair, drafter: Drafter, prompt_ids: list[list[int]], new: int, temperature: float) -> list[Step]:
-    """Steps of decoding all prompts, after one that is not counted."""
+def decoded(
+    pair: Pair, drafter: Drafter, prompt_ids: list[list[int]], new: int, temperature: float = 0.0
+) -> list[Generation]:
+    """All prompts decoded, after one that is not counted."""
     generations = [
         generate(
             pair.target, drafter, TargetSample(), ids, max_new_tokens=new, sampling=Sampling(temperature), rng=None
         )
         for ids in [prompt_ids[0], *prompt_ids]
     ]
-    return [step for generation in generations[1:] for step in generation.steps]
+    return generations[1:]
 
 
 def print_shares(pair: Pair, prompt_ids: list[list[int]], new: int, temperature: float) -> None:
@@ -59,10 +61,31 @@ def print_shares(pair: Pair, prompt_ids: list[list[int]], new: int, temperature:
     print(f"{'n':>6} {'target':>8} {'draft':>8} {'tree':>8} {'judge':>8} {'commit':>8} {'outside forwards':>17}")
     assert pair.draft is not None
     for n in SIZES:
-        steps = step_times(pair, OptTree(draft=pair.draft, n=n, delta=0.2), prompt_ids, new, temperature)
+        generations = decoded(pair, OptTree(draft=pair.draft, n=n, delta=0.2), prompt_ids, new, temperature)
+        steps = [step for generation in generations for step in generation.steps]
         names = ("score_s", "draft_s", "tree_s", "judge_s", "commit_s")
         means = [1e3 * statistics.fmean(getattr(step, name) for step in steps) for name in names]
         print(f"{n:>6} " + " ".join(f"{value:>8.2f}" for value in means) + f" {share_outside(steps):>16.1%}")
+
+
+def print_walls(pair: Pair, prompt_ids: list[list[int]], new: int) -> None:
+    """How far the sum of spans, which tables call decoding time, lies from the wall time of the decode loop."""
+    assert pair.draft is not None
+    methods: dict[str, Drafter] = {
+        "autoregressive": Autoregressive(),
+        "chain of 4": StaticTree(draft=pair.draft, shape=shapes.chain(4)),
+        "binary, depth 4": StaticTree(draft=pair.draft, shape=shapes.kary(2, 4)),
+        "EAGLE-2, n=60": Eagle2(draft=pair.draft, total=61, depth=6, k=10),
+        "DySpec, n=25": DySpec(draft=pair.draft, n=25),
+        "OPT-Tree, n=25": OptTree(draft=pair.draft, n=25, delta=0.2),
+    }
+    print("\nOne decoding step in ms, greedy: the sum of its spans, and the loop by the wall clock")
+    print(f"{'method':<20} {'spans':>8} {'wall':>8} {'apart':>7}")
+    for name, drafter in methods.items():
+        found = decoded(pair, drafter, prompt_ids, new)
+        steps = sum(len(generation.steps) for generation in found)
+        spans, wall = (sum(getattr(generation, name) for generation in found) for name in ("decode_s", "wall_s"))
+        print(f"{name:<20} {1e3 * spans / steps:>8.2f} {1e3 * wall / steps:>8.2f} {wall / spans - 1:>7.2%}")
 
 
 def synthetic_tree(draws: str, rng: torch.Generator) -> tuple[TokenTree, ModelOutput]:
@@ -166,7 +189,7 @@ def print_speeds(pair: Pair, prompt_ids: list[list[int]], new: int, rounds: int)
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--prompts", type=int, default=6)
     parser.add_argument("--new", type=int, default=128, help="new tokens per prompt")
@@ -178,6 +201,7 @@ def main() -> None:
     print(f"embedded pair, {pair.target.dtype}, {pair.target.device}, {torch.get_num_threads()} threads")
     for temperature in (0.0, 1.0):
         print_shares(pair, prompt_ids, args.new, temperature)
+    print_walls(pair, prompt_ids, args.new)
     print_judging(pair)
     print_speeds(pair, prompt_ids, args.new, args.rounds)
 

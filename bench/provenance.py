@@ -1,4 +1,4 @@
-"""Where a number comes from: versions, revision, device and threads. No host names, no paths."""
+"""Where a number comes from: versions, revision, device, threads, load. No host names, no paths."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from specdec_core.openmp import VARIABLES
 
 _DISTRIBUTION = "specdec-bench"
 
@@ -37,9 +41,38 @@ def collect(
         "dtype": dtype,
         "attention": attention,
         "num_threads": torch.get_num_threads(),
+        "wait_policy": ", ".join(f"{key}={os.environ[key]}" for key in VARIABLES if key in os.environ) or None,
         "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
         "slurm_array_task_id": os.environ.get("SLURM_ARRAY_TASK_ID"),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Seconds since some moment: of the wall clock, of all cores at work, of this process and its children at work."""
+
+    wall_s: float
+    busy_s: float
+    own_s: float
+
+
+def cpu_times(stat: Path = Path("/proc/stat")) -> CpuTimes | None:
+    """The times up to now; None where the system does not tell what its cores do."""
+    try:
+        fields = stat.read_text().split("\n", 1)[0].split()[1:9]
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields)
+    except (OSError, ValueError):
+        return None
+    ticks = user + nice + system + irq + softirq + steal
+    return CpuTimes(time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"), sum(os.times()[:4]))
+
+
+def other_load(before: CpuTimes | None, after: CpuTimes | None) -> float | None:
+    """Cores that other processes kept busy in between, mean; in a container those that it sees of the whole machine."""
+    if before is None or after is None or after.wall_s <= before.wall_s:
+        return None
+    others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    return max(others, 0.0) / (after.wall_s - before.wall_s)
 
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:

@@ -64,6 +64,8 @@ class RunRow:
     node_order: str | None = None  # of a tree in the target's forward; None in files of before there was a choice
     predicted_mal: float | None = None  # F(T) of a static tree for its measured acceptance vector
     predicted_speedup: float | None = None  # of the tree that was chosen by measured forward times
+    excerpt: str | None = None  # the start of the first answer, the target's own where there is a baseline
+    other_load: float | None = None  # cores kept busy by other processes while prompts were decoded, mean
     identical: float | None  # share of outputs equal to the autoregressive arm's, greedy decoding only
 
     package_version: str
@@ -78,6 +80,7 @@ class RunRow:
     dtype: str
     attention: str
     num_threads: int
+    wait_policy: str | None = None  # how OpenMP's threads wait, as the environment says; None where it does not
     slurm_job_id: str | None
     slurm_array_task_id: str | None
 
@@ -105,6 +108,7 @@ class PromptRow:
     identical: bool | None  # to the autoregressive output; None where decoding is random
     first_divergence: int | None  # index of the first new token that differs
     divergence_gap: float | None  # top-2 logit gap of the target there: tiny means a tie broken by rounding
+    wall_s: float | None = None  # of the decode loop, what `decode_s` leaves out between spans included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,8 @@ class Outcome:
     prompts_sha256: str = ""
     draws: str = ""
     lossless: bool = False
+    excerpt: str | None = None
+    other_load: float | None = None
 
 
 def prompt_row(
@@ -110,6 +112,7 @@ def prompt_row(
         decode_s=generation.decode_s,
         output_sha256=output_sha256(generation.tokens),
         output_ids=generation.tokens,
+        wall_s=generation.wall_s,
         **audit,
     )
 
@@ -167,6 +170,8 @@ def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRo
         node_order=runtime.node_order,
         predicted_mal=cell.predicted_mal,
         predicted_speedup=cell.predicted_speedup,
+        excerpt=outcome.excerpt,
+        other_load=outcome.other_load,
         **rows.aggregates(),
         **origin,
     )

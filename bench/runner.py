@@ -147,12 +147,15 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     outcome.lossless = check_lossless(measurement.drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy)
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
+    before = provenance.cpu_times()
     with tqdm(conversations, desc=cell.label, unit="conversation", disable=not runtime.progress) as bar:
         for number, conversation in enumerate(bar):
             generations = measurement.run(conversation)
             bar.set_postfix_str(rows.running(), refresh=False)
             if runtime.case_study and generations and number == 0:
                 write_case_study(store.folder, cell, pair, conversation, generations[0])
+    outcome.other_load = provenance.other_load(before, provenance.cpu_times())
+    outcome.excerpt = measurement.excerpt()
     failures = [row.error for row in rows.prompts if row.error]
     if len(failures) == len(rows.prompts):
         raise PromptError(f"no prompt could be decoded; the first: {failures[0] if failures else 'there is none'}")

@@ -24,6 +24,7 @@ Shapes
 (committed tokens in a cache), `depth`, `hidden`.
 """
 
+from specdec_core import openmp as openmp  # before torch
 from specdec_core.engine import Generation, Step, generate
 from specdec_core.errors import SpecdecError
 from specdec_core.models import CausalLM, load_pair

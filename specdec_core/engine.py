@@ -63,19 +63,20 @@ def generate(
         output.extend(_prefill(target, drafter, context, sampling))
         if sliced := getattr(drafter, "sliced", None):
             sliced.prepare(len(prompt_ids) + max_new_tokens, target.device, target.dtype)
-    while not output.finished:
-        context.clock.next_step()
-        with span("grow"):
-            tree = drafter.grow(context).to(target.device)
-            fed = placed(tree, node_order)
-        scored = _score(target, fed, context)
-        with span("judge"):
-            verdict = _judge(verifier, tree, scored, sampling, context)
-        if watch:
-            watch(tree, scored, verdict)
-        with span("commit"):
-            new = _commit(target, drafter, fed, verdict, scored, context)
-        trace.add(tree, verdict, *output.extend(new), virtual=scored.root_probs is not None)
+    with context.clock.wall():
+        while not output.finished:
+            context.clock.next_step()
+            with span("grow"):
+                tree = drafter.grow(context).to(target.device)
+                fed = placed(tree, node_order)
+            scored = _score(target, fed, context)
+            with span("judge"):
+                verdict = _judge(verifier, tree, scored, sampling, context)
+            if watch:
+                watch(tree, scored, verdict)
+            with span("commit"):
+                new = _commit(target, drafter, fed, verdict, scored, context)
+            trace.add(tree, verdict, *output.extend(new), virtual=scored.root_probs is not None)
     return trace.generation(output, context.clock)
 
 

@@ -73,7 +73,9 @@ class Generation:
     prefill_s: float
     """Reading the prompt by target and draft."""
     decode_s: float
-    """All decoding steps."""
+    """All decoding steps: the sum of their spans."""
+    wall_s: float = 0.0
+    """The decode loop by the wall clock, what lies between spans and what a watch takes among it."""
 
 
 class Output:
@@ -119,7 +121,8 @@ class Trace:
             if not step.expected_acceptance < float("inf"):
                 raise NonFiniteLogitsError(f"step {number}: the draft returned NaN or infinite logits")
         prefill_s = tallies[-1]["prefill"].seconds
-        return Generation(output.tokens, output.finish, steps, prefill_s, sum(step.seconds for step in steps))
+        decode_s = sum(step.seconds for step in steps)
+        return Generation(output.tokens, output.finish, steps, prefill_s, decode_s, clock.wall_s)
 
 
 def _step(tree: TokenTree, accepted: list[int], length: int, kept: int, virtual: bool, times: dict[str, Tally]) -> Step:

@@ -2,6 +2,8 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -49,6 +51,16 @@ class Clock:
         self.device = device
         self.spans: list[_Span] = []
         self.step = -1
+        self.wall_s = 0.0
+
+    @contextmanager
+    def wall(self) -> Iterator[None]:
+        """`with clock.wall(): ...` makes `wall_s` the seconds that pass, between spans too; devices are waited for."""
+        self._wait()
+        start = time.perf_counter()
+        yield
+        self._wait()
+        self.wall_s = time.perf_counter() - start
 
     def span(self, name: str, tokens: int = 0, device: torch.device | None = None) -> _Span:
         """`with clock.span("draft", tokens=4): ...` adds to that name in the present step.
@@ -73,9 +85,7 @@ class Clock:
 
     def read(self) -> dict[int, dict[str, Tally]]:
         """Tallies by step and name. Waits for the devices."""
-        for device in {self.device, *(span.device for span in self.spans)}:
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+        self._wait()
         tallies: dict[int, dict[str, Tally]] = defaultdict(lambda: defaultdict(Tally))
         for span in self.spans:
             tally = tallies[span.step][span.name]
@@ -83,3 +93,8 @@ class Clock:
             tally.calls += 1
             tally.tokens += span.tokens
         return tallies
+
+    def _wait(self) -> None:
+        for device in {self.device, *(span.device for span in self.spans)}:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)

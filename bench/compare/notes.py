@@ -15,7 +15,7 @@ from bench.compare.sides import Run
 from bench.report import tables
 
 DIFFERENT = (
-    *("lossless", "prompts_sha256", "dtype", "device_name", "num_threads", "schema_version"),
+    *("lossless", "prompts_sha256", "dtype", "device_name", "num_threads", "wait_policy", "schema_version"),
     *("package_version", "git_revision", "git_dirty", "python_version", "torch_version", "transformers_version"),
     *("cuda_version", "driver_version"),
 )

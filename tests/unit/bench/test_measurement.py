@@ -9,7 +9,7 @@ from cells import cell, word_pair
 from bench import decoding
 from bench.cell import Cell, Runtime
 from bench.datasets import Conversation
-from bench.measurement import Measurement, eos_token_ids, first_prompts
+from bench.measurement import Measurement, beginning, eos_token_ids, first_prompts
 from bench.records import AUTOREGRESSIVE, METHOD
 from bench.rows import Rows
 from specdec_core import CausalLM, Sampling, TokenTree, Verdict
@@ -249,3 +249,28 @@ def test_eos_of_the_tokenizer_where_the_model_names_none(pair):
     rows = measured(cell("drafter=chain4"), ended, TWO)
     assert {row.finish for row in rows.prompts} == {"eos"}
     assert {tuple(row.output_ids) for row in rows.prompts} == {tuple(free[: free.index(free[5]) + 1])}
+
+
+def test_rows_hold_the_wall_time_of_both_arms(chain, pair):
+    rows = measured(chain, pair, ONE, LONG).prompts
+    assert all(row.decode_s <= row.wall_s + 1e-6 for row in rows)
+    assert all((row.wall_s > 0) == (row.status == "ok") for row in rows)
+
+
+@pytest.mark.parametrize(("baseline", "arm"), [(True, AUTOREGRESSIVE), (False, METHOD)])
+def test_the_excerpt_is_of_the_first_answer_that_there_is(baseline, arm, chain, pair):
+    rows = Rows()
+    measurement = Measurement(chain, pair, rows, Runtime(baseline=baseline))
+    assert measurement.excerpt() is None
+    for conversation in (LONG, ONE, TWO):
+        measurement.run(conversation)
+    (ids,) = (row.output_ids for row in rows.prompts if (row.prompt_id, row.turn, row.arm) == ("one", 0, arm))
+    assert measurement.excerpt() == " ".join(f"w{token}" for token in ids)
+
+
+def test_an_excerpt_is_one_line_cut_behind_a_word():
+    assert beginning("  two\n\n lines\t") == "two lines"
+    text = "seven " * 40
+    assert beginning(text) == " ".join(["seven"] * 32) + " ..."
+    assert len(beginning("x" * 300)) == 200
+    assert beginning("y" * 200) == "y" * 200

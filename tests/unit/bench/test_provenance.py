@@ -5,6 +5,8 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,6 +15,7 @@ import torch
 
 from bench import provenance
 from bench.records import RunRow
+from specdec_core.openmp import VARIABLES
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -137,3 +140,67 @@ def test_reference_results_are_of_committed_code():
     rows = [(path, row) for path in folder.rglob("runs/*.parquet") for row in pq.read_table(path).to_pylist()]
     assert len(rows) > 100
     assert [str(path.relative_to(folder)) for path, row in rows if row["git_dirty"] or not row["git_revision"]] == []
+
+
+WATCHED = """
+import os, sys
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            print(os.environ.get("OMP_WAIT_POLICY"))
+            raise SystemExit
+sys.meta_path.insert(0, Watch())
+import {module}
+"""
+
+
+@pytest.mark.parametrize("module", ["specdec_core", "bench.runner", "bench.embedded"])
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, "PASSIVE"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"),
+        ({"GOMP_SPINCOUNT": "0"}, "None"),
+        ({"KMP_BLOCKTIME": "0"}, "None"),
+    ],
+)
+def test_threads_wait_passively_from_before_torch_is_loaded_unless_the_user_said_how(module, given, found):
+    others = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+    command = [sys.executable, "-c", WATCHED.format(module=module)]
+    done = subprocess.run(command, env=others | given, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == [found]
+
+
+def test_how_threads_wait_is_recorded(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert provenance.collect("cpu", "", "")["wait_policy"] is None
+    monkeypatch.setenv("GOMP_SPINCOUNT", "0")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    assert provenance.collect("cpu", "", "")["wait_policy"] == "OMP_WAIT_POLICY=PASSIVE, GOMP_SPINCOUNT=0"
+
+
+def test_the_load_of_others_is_what_the_machine_did_less_what_we_did(tmp_path):
+    before = provenance.CpuTimes(wall_s=100.0, busy_s=1000.0, own_s=7.0)
+    after = provenance.CpuTimes(wall_s=110.0, busy_s=1016.0, own_s=16.0)
+    assert provenance.other_load(before, after) == pytest.approx(0.7)
+    assert provenance.other_load(after, after) is None
+    assert provenance.other_load(None, after) is None
+    assert provenance.cpu_times(tmp_path / "missing") is None
+    (tmp_path / "stat").write_text("cpu  100 20 3 5000 600 7 8 9 11 12\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert provenance.cpu_times(tmp_path / "stat").busy_s == (100 + 20 + 3 + 7 + 8 + 9) / ticks
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="the system does not tell what its cores do")
+def test_a_busy_child_that_is_not_ours_counts_as_others():
+    """It is not waited for until after the second reading, so that it counts as another process would."""
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        before = provenance.cpu_times()
+        time.sleep(1.0)
+        load = provenance.other_load(before, provenance.cpu_times())
+    finally:
+        child.kill()
+        child.wait()
+    assert 0.1 < load <= (os.cpu_count() or 1) + 0.1

@@ -81,6 +81,17 @@ def test_times_and_counts_of_steps(toy_target, toy_draft):
     )
 
 
+def test_the_sum_of_spans_is_the_decode_loops_wall_time(tiny):
+    """Of a dozen generations the one least disturbed, since on a busy machine the clock runs on between two spans."""
+    drafter = StaticTree(draft=tiny.draft, shape=shapes.kary(2, 4))
+    found = [generate(tiny.target, drafter, Greedy(), [1, 2, 3], max_new_tokens=16) for _ in range(12)]
+    assert all(made.decode_s <= made.wall_s + 1e-6 for made in found)
+    assert min(made.wall_s / made.decode_s for made in found) < 1.02
+    nothing = generate(tiny.target, drafter, Greedy(), [1, 2, 3], max_new_tokens=1)
+    assert nothing.decode_s == 0
+    assert nothing.wall_s < found[0].wall_s
+
+
 def test_room_up_to_the_last_position_is_used_and_no_further(toy_draft):
     target = random_llama(0, positions=32)
     drafter = OptTree(draft=toy_draft, n=20, delta=0.0, max_depth=6)
