@@ -119,6 +119,19 @@ def tokens_per_s_with_prefill(prompts: pd.DataFrame, arm: str) -> float:
     return _ratio(_sum(rows, "num_new_tokens"), _sum(rows, "prefill_s") + _sum(rows, "decode_s"))
 
 
+def repeated_4grams(prompts: pd.DataFrame, arm: str) -> float:
+    """Share of the 4-grams of an arm's outputs that stood earlier in the same output; nan where none has four tokens.
+
+    What loops is foreseen by any draft: near 1 it tells nothing of other text.
+    """
+    grams = repeated = 0
+    for ids in _ok(prompts, arm).get("output_ids", ()):
+        tokens = np.asarray(ids).tolist()
+        found = [*zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)]
+        grams, repeated = grams + len(found), repeated + len(found) - len(set(found))
+    return _ratio(repeated, grams)
+
+
 def target_step_s(prompts: pd.DataFrame) -> float:
     """Seconds of one autoregressive decoding step of the target."""
     rows = _ok(prompts, AUTOREGRESSIVE)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import progress, published
-from bench.report import definitions, smoke, unresolved
+from bench.report import decoded, definitions, smoke, unresolved
 from bench.report.artifact import Artifact
 from bench.report.budget import at_equal_budget
 from bench.report.dyspec.artifacts import ARTIFACTS as DYSPEC
@@ -59,7 +59,7 @@ def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
 def _headed(name: str, found: object, output: Output) -> Output:
     """A table with the headers of its paper, those of its own before them, and where the paper's numbers are from.
 
-    Above it stands what the intervals of its results cannot tell.
+    Above it stands what the intervals of its results cannot tell, below it an excerpt of what was decoded.
     """
     if not isinstance(output, Table):
         return output
@@ -67,7 +67,7 @@ def _headed(name: str, found: object, output: Output) -> Output:
     ours = definitions.headers(paper, map(str, output.frame))
     origins = published.recovered(paper, artifact) if paper in PAPERS else ()
     table = replace(output, headers=ours | dict(output.headers), notes=(*output.notes, *origins))
-    return unresolved.warn(found, table) if isinstance(found, Results) else table
+    return decoded.shown(found.runs, unresolved.warn(found, table)) if isinstance(found, Results) else table
 
 
 def command(name: str, pair: str | None = None, root: Path | None = None) -> str:

@@ -50,6 +50,11 @@ class Table:
     warning: str = ""
     """What its intervals cannot tell; it stands above the rows."""
 
+    @property
+    def run_ids(self) -> set[str]:
+        """All runs behind its rows, of which one may have several."""
+        return {run_id for runs in self.runs for run_id in runs.split()}
+
     def header(self, column: str) -> str:
         """What stands above a column."""
         return self.headers.get(column, column)

@@ -40,8 +40,7 @@ def warn(results: Results, table: Table) -> Table:
 
     It compares the drafting runs behind the table's rows, in pairs, within each setting.
     """
-    ids = {run_id for runs in table.runs for run_id in runs.split()}
-    keep = results.runs["run_id"].isin(list(ids)) & (results.runs["status"] == "ok")
+    keep = results.runs["run_id"].isin(list(table.run_ids)) & (results.runs["status"] == "ok")
     runs = results.runs[keep & (results.runs["method"] != AUTOREGRESSIVE)]
     shown = " ".join([*map(str, table.frame), *table.headers.values()])
     found = blocks(replace(results, runs=runs)) if len(runs) > 1 else []

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
+from bench.report import decoded
 from bench.report.blocks import NO_DRAFT, Block, drafter_params
 
 
@@ -27,17 +28,19 @@ def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
 
 
 def scale(block: Block) -> str:
-    """One sentence of what was run: conversations, tokens, seed, device."""
+    """What was run: conversations, by category where there are several, tokens, seed, device; how much repeats."""
     temperatures = _several((f"{value:g}" for value in block.runs["temperature"].sort_values()), most=9)
     marks = [mark for mark in block.mark.split(", ") if not mark.startswith(("dataset ", "temperature "))]
     more = f" ({', '.join(marks)})" if any(marks) else ""
     first, counts = block.first, block.runs.loc[block.runs["status"] == "ok", "num_conversations"]
     prompts = "no" if counts.empty else " to ".join(str(count) for count in dict.fromkeys((counts.min(), counts.max())))
+    kinds = f" ({found})" if (found := decoded.categories(block)) else ""
     place = f", {first['dtype']} on {first['device_name']}" if block.ran else ""
     return (
         f"{_pair_words(block)}, {first['dataset']}, temperature {temperatures}{more}: "
-        f"{prompts} conversations, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}{place}."
-    )
+        f"{prompts} conversations{kinds}, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}"
+        f"{place}. {decoded.repetition(block)}"
+    ).strip()
 
 
 def draft_temperatures(runs: Iterable[pd.Series]) -> Iterator[str]:

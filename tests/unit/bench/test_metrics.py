@@ -1,5 +1,6 @@
 """Every metric against numbers worked out by hand, against a plain recomputation, and on nothing at all."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -228,3 +229,29 @@ def test_nothing_gives_nan_and_never_an_error(nothing):
     assert metrics.acceptance_by_depth(nothing).empty
     assert metrics.expected_vs_actual(nothing).empty
     assert metrics.acceptance_frequency(nothing.iloc[:0], bins=4)["count"].tolist() == [0, 0, 0, 0]
+
+
+def outputs(*every, arm=METHOD, status="ok"):
+    return pd.DataFrame([dataclasses.asdict(prompt(arm=arm, status=status)) | {"output_ids": ids} for ids in every])
+
+
+def test_repeated_4grams_against_all_pairs_of_places():
+    rng = np.random.default_rng(0)
+    every = [rng.integers(0, 3, size).tolist() for size in (0, 3, 4, 5, 40, 300)]
+    repeated = total = 0
+    for ids in every:
+        for place in range(len(ids) - 3):
+            total += 1
+            repeated += any(ids[earlier : earlier + 4] == ids[place : place + 4] for earlier in range(place))
+    frame = outputs(*map(np.array, every))
+    assert metrics.repeated_4grams(frame, METHOD) == repeated / total
+    assert math.isnan(metrics.repeated_4grams(frame, AUTOREGRESSIVE))
+    others = pd.concat([frame, outputs([5] * 9, status="failed"), outputs([5] * 103, arm=AUTOREGRESSIVE)])
+    assert metrics.repeated_4grams(others, METHOD) == repeated / total
+    assert metrics.repeated_4grams(others, AUTOREGRESSIVE) == 0.99
+
+
+def test_repeated_4grams_of_short_outputs_are_not_known():
+    assert math.isnan(metrics.repeated_4grams(outputs([1, 1, 1], []), METHOD))
+    assert math.isnan(metrics.repeated_4grams(pd.DataFrame(), METHOD))
+    assert metrics.repeated_4grams(outputs([1, 1, 1, 1]), METHOD) == 0.0
