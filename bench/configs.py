@@ -45,10 +45,10 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
         if pair[role] and (folder := Path(_model_of(pair[role]).source)).is_dir():
             pair[role]["files_sha256"] = fingerprint_folder(folder)
     pair["template_sha256"] = templates.sha256(pair["template"])
-    spec, folder = dataset_of(cfg), Path(plain["data_dir"]) if plain["data_dir"] else None
-    if folder:
-        config["dataset"] |= {"source": "folder", "prompts_sha256": fingerprint_data(spec, folder)}
-    config["dataset"] |= fingerprint_selection(spec, folder, config["limit"])
+    spec, data_dir = dataset_of(cfg), Path(plain["data_dir"]) if plain["data_dir"] else None
+    if data_dir:
+        config["dataset"] |= {"source": "folder", "prompts_sha256": fingerprint_data(spec, data_dir)}
+    config["dataset"] |= fingerprint_selection(spec, data_dir, config["limit"])
     device = torch.device(resolve_device(runtime["device"]))
     config["runtime"] = {
         "dtype": str(resolve_dtype(runtime["dtype"], device)).removeprefix("torch."),

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,12 @@ def compared(first: Line, other: Line) -> tuple[int, bool, Numbers, Numbers]:
 
 
 def marks(lines: Sequence[Line]) -> list[str]:
-    """` *` behind the best and ` =` behind its ties, over what all of them decoded; lossy rows are ranked apart."""
+    """` *` behind the best and ` =` behind its ties, over what all of them decoded; lossy rows are ranked apart.
+
+    ` !` behind all where autoregressive arms of two of them are told apart by more than 20%.
+    """
+    if _busy([line for line in lines if line.known]):
+        return [" !" if line.known else "" for line in lines]
     signs = [""] * len(lines)
     for lossless in (True, False):
         places = [place for place, line in enumerate(lines) if line.lossless == lossless and line.known]
@@ -103,6 +109,17 @@ def marks(lines: Sequence[Line]) -> list[str]:
         for place, line in kept.items():
             signs[place] = " *" if place == best else " =" if ahead(kept[best], line) == 0 else ""
     return signs
+
+
+def _busy(lines: Sequence[Line]) -> bool:
+    shared = reduce(pd.Index.intersection, (line.sums.index for line in lines)) if lines else pd.Index([])
+    for first, other in combinations(lines, 2):
+        for arms in zip(first.controls, other.controls, strict=True):
+            both = of_two(*(arm[arm.index.isin(shared)] for arm in arms))
+            _, slower, faster = interval(both, lambda total: quotient(total) / quotient(total, "_"))
+            if max(faster, 1 / slower) > 1.2:
+                return True
+    return False
 
 
 def verdict(line: Line, others: Sequence[Line]) -> str:
@@ -135,7 +152,7 @@ def words(n: int, needed: float) -> str:
 
 
 def mark_of(cell: str) -> str:
-    return cell[-2:] if cell.endswith((" *", " =")) else ""
+    return cell[-2:] if cell.endswith((" *", " =", " !")) else ""
 
 
 class Paper:

@@ -10,6 +10,7 @@ from bench.report.budget_points import METRICS, Point, Standing, place, points, 
 from bench.report.figures.budget import by_budget
 from bench.report.outputs import Output
 from bench.report.tables import Table
+from bench.report.ties import BEST, BUSY_NOTE, TIED, UNRANKED
 from bench.report.wording import draft_temperatures, scale, setting
 from bench.store import Results
 
@@ -55,7 +56,8 @@ def _table(name: str, title: str, found: Found) -> Table:
     rows = [_row(point, marks, len({block.pair for block, _ in found}) > 1) for point in _by_budget(found)]
     notes = [scale(block) for block, _ in found]
     notes += draft_temperatures(run for block, _ in found for run in block.ok)
-    notes += [*control.notes(block for block, _ in found), *_summary(every, marks), MARKS, LEFT_OUT]
+    notes += [*control.notes(block for block, _ in found), *_summary(every, marks), MARKS]
+    notes += [*[BUSY_NOTE] * (UNRANKED in marks.values()), LEFT_OUT]
     runs = tuple(point.run_id for point in _by_budget(found))
     return Table(name, title, tables.frame(rows, COLUMNS), tuple(notes), LEGEND, runs)
 
@@ -89,7 +91,9 @@ def _summary(every: list[Point], marks: Standing) -> Iterator[str]:
     sized = [point for point in every if point.budget]
     for size in sorted({point.budget or 0 for point in sized}):
         for metric in METRICS:
-            judged = [point for point in sized if point.budget == size and (point.run_id, metric) in marks]
+            judged = [
+                point for point in sized if point.budget == size and marks.get((point.run_id, metric)) in (BEST, TIED)
+            ]
             settings, counts = len({id(point.block) for point in judged}), dict[str, int]()
             for point in judged:
                 counts[point.label] = counts.get(point.label, 0) + 1

@@ -20,7 +20,7 @@ from bench.stats import Interval
 
 METRICS = ("MAL", "speedup")
 Standing = Mapping[tuple[str, str], str]
-"""The mark of the best or a tied one (`ties`) by run and metric."""
+"""The marks of `ties` by run and metric."""
 ORDER = (
     *(AUTOREGRESSIVE, "chain", "binary", "mcsd", "spec_infer", "sequoia"),
     *("opt_tree", "eagle2", "dyspec", "tsd", "gsd"),

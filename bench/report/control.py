@@ -23,6 +23,8 @@ from bench.stats import Interval
 
 _WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order")
 """What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
+TOO_BUSY = 0.2
+"""Of the same work, runs that lie further apart were on a machine too busy to rank times."""
 NONE = "A/A: no autoregressive run, and no two runs of one setting: which differences are resolved here is not known."
 """What is said of a block without a control."""
 TOO_FEW = "A/A: one conversation has no interval: which differences are resolved here is not known."
@@ -58,10 +60,21 @@ def arms(block: Block) -> Arms | None:
         sample = samples.tokens_per_s(block.prompts(str(run["run_id"])), AUTOREGRESSIVE)
         if len(sample.sums):
             groups.setdefault(_work(run), []).append(sample)
-    ratios = [_apart(*pair) for of_work in groups.values() for pair in itertools.combinations(of_work, 2)]
+    ratios = [apart(*pair) for of_work in groups.values() for pair in itertools.combinations(of_work, 2)]
     known = [ratio for ratio in ratios if _known(ratio)]
     runs = sum(len(of_work) for of_work in groups.values() if len(of_work) > 1)
     return Arms(runs, max(known, key=samples.resolution)) if known else None
+
+
+def too_busy(ratio: Interval) -> bool:
+    """Whether two runs of the same work lie, or may lie, further apart than times that are to rank anything."""
+    return _known(ratio) and samples.resolution(ratio) > TOO_BUSY
+
+
+def apart(first: Sample, other: Sample) -> Interval:
+    """The ratio of the faster to the slower one."""
+    ratio = samples.paired_ratio(first, other)
+    return samples.paired_ratio(other, first) if ratio.value < 1 else ratio
 
 
 def _note(block: Block) -> str:
@@ -78,6 +91,10 @@ def _note(block: Block) -> str:
             f"{tables.interval(others.widest)} times as fast in {others.widest.n} conversations: between "
             f"some of them tokens/s that differ by less than {_percent(others.widest)} are not resolved."
         )
+        if too_busy(others.widest):
+            sentences.append(
+                f"That is more than {TOO_BUSY:.0%}: the machine was too busy, and times here rank nothing."
+            )
     if sentences or not block.ran:
         return " ".join(sentences)
     return TOO_FEW if _alone(block) else NONE
@@ -89,12 +106,6 @@ def _alone(block: Block) -> bool:
     works = [_work(run) for run in runs]
     compared = len(set(works)) < len(works) or any(run["method"] == AUTOREGRESSIVE for run in runs)
     return compared and all(run["num_conversations"] == 1 for run in runs)
-
-
-def _apart(first: Sample, other: Sample) -> Interval:
-    """The ratio of the faster to the slower one."""
-    ratio = samples.paired_ratio(first, other)
-    return samples.paired_ratio(other, first) if ratio.value < 1 else ratio
 
 
 def _work(run: pd.Series) -> tuple[object, ...]:

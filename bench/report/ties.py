@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +11,20 @@ from functools import reduce
 import pandas as pd
 
 from bench import samples
+from bench.report import control
+from bench.report.control import TOO_BUSY
 from bench.report.measured import Measured
 from bench.samples import Sample
 from bench.stats import Interval
 
-BEST, TIED = " *", " ="
+BEST, TIED, UNRANKED = " *", " =", " !"
 NOTE = (
     "* best of its block, = tied with it (the paired 95% interval of their difference holds 0, or, of times, the two "
     "runs' autoregressive arms lie as far apart); rows that do not keep the target's law are ranked among themselves."
+)
+BUSY_NOTE = (
+    f"! not ranked: the machine was too busy to rank times, since autoregressive arms of two runs, which do the same "
+    f"work, lie more than {TOO_BUSY:.0%} apart (see A/A)."
 )
 
 
@@ -38,7 +45,12 @@ def of(run: Measured | None, metric: str) -> Entry:
 
 
 def marks(entries: Sequence[Entry]) -> list[str]:
-    """What stands behind each value: `BEST`, `TIED` or nothing; nothing anywhere below two values with intervals."""
+    """What stands behind each value: `BEST`, `TIED` or nothing; nothing anywhere below two values with intervals.
+
+    `UNRANKED` behind all of them where they are times and the machine was too busy to rank any.
+    """
+    if _too_busy([one.sample for one in entries if one.sample and _known(one)]):
+        return [UNRANKED if _known(one) else "" for one in entries]
     found = [""] * len(entries)
     for kept in (True, False):
         places = {place: one.sample for place, one in enumerate(entries) if one.lossless == kept and _known(one)}
@@ -50,6 +62,14 @@ def marks(entries: Sequence[Entry]) -> list[str]:
         for place, sample in alike.items():
             found[place] = BEST if place == best else TIED if samples.ahead(alike[best], sample) == 0 else ""
     return found
+
+
+def _too_busy(every: Sequence[Sample]) -> bool:
+    """Whether controls of two of them, over what all decoded, are told apart by more than `TOO_BUSY`."""
+    shared = _shared(every)
+    controls = zip(*(sample.of(shared).controls for sample in every), strict=True)
+    pairs = (pair for of_place in controls for pair in itertools.combinations(of_place, 2))
+    return any(control.too_busy(control.apart(*pair)) for pair in pairs)
 
 
 def _shared(every: Sequence[Sample]) -> pd.Index:
@@ -71,8 +91,10 @@ def mark(rows: Sequence[MutableMapping[str, str]], columns: Mapping[str, Sequenc
 
 
 def note(frame: pd.DataFrame) -> tuple[str, ...]:
-    """What the marks mean, if a cell has one."""
-    return (NOTE,) if any(str(cell).endswith((BEST, TIED)) for cell in frame.to_numpy().flat) else ()
+    """What the marks mean that cells have."""
+    cells = [str(cell) for cell in frame.to_numpy().flat]
+    meanings = {NOTE: (BEST, TIED), BUSY_NOTE: (UNRANKED,)}
+    return tuple(text for text, signs in meanings.items() if any(cell.endswith(signs) for cell in cells))
 
 
 def _known(one: Entry) -> bool:

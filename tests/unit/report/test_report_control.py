@@ -2,12 +2,14 @@
 
 import itertools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from bench.report import control
-from bench.report.blocks import blocks
+from bench.report import control, ties
+from bench.report.blocks import Block, blocks
+from bench.report.measured import measure
 from bench.report.opt_tree.comparison import paper_table
 
 
@@ -96,3 +98,25 @@ def test_several_blocks_are_named_and_a_table_says_it(cells) -> None:
     assert [note.partition(": A/A")[0] for note in notes] == [block.name for block in found]
     (table,) = paper_table("table1", cells.load())
     assert set(notes) <= set(table.notes)
+
+
+def slowed(cells, run_id: str, factor: float) -> Block:
+    """The block, with every second of one run so many times as long."""
+    results = cells.load()
+    prompts = results.prompts.copy()
+    prompts.loc[prompts["run_id"] == run_id, "decode_s"] *= factor
+    (block,) = blocks(replace(results, prompts=prompts))
+    return block
+
+
+def test_a_block_of_a_busy_machine_says_that_its_times_rank_nothing(cells) -> None:
+    run_id, _ = cells.add("opt_tree"), cells.add("binary")
+    words = "more than 20%: the machine was too busy, and times here rank nothing."
+    for factor, busy in ((1.0, False), (1.6, True), (1 / 1.6, True)):
+        block = slowed(cells, run_id, factor)
+        (note,) = control.notes([block])
+        assert (words in note) == busy
+        assert control.too_busy(control.arms(block).widest) == busy
+        entries = [ties.of(measure(block, run), metric) for metric in ("speedup", "mal") for run in block.ok]
+        assert (ties.marks(entries[:2]) == [ties.UNRANKED] * 2) == busy  # paired in one run, but between two
+        assert ties.UNRANKED not in ties.marks(entries[2:])

@@ -1,6 +1,7 @@
 """Marks of the best value of a block and of those tied with it, against all resamples of three conversations."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import pytest
 from bench.report import ties
 from bench.report.opt_tree.comparison import paper_table
 from bench.report.tables import ABSENT, Table, to_csv, to_latex, to_markdown
-from bench.report.ties import BEST, TIED, Entry, marks
+from bench.report.ties import BEST, TIED, UNRANKED, Entry, marks
 from bench.samples import Sample
 from bench.stats import Interval
 
@@ -78,3 +79,29 @@ def test_a_table_marks_one_best_of_its_block(table1_cells, metric: str) -> None:
     assert values[best] == max(values)
     assert all(cell.endswith((BEST, TIED, "]")) for cell in cells if cell != ABSENT)
     assert ties.NOTE in table.notes
+
+
+def timed(over: list[float], control: list[float], **more: bool) -> Entry:
+    """A time whose run's autoregressive arm has these sums."""
+    one = entry(over, **more)
+    return replace(one, sample=replace(one.sample, controls=(entry(control).sample,)))
+
+
+def test_times_of_a_busy_machine_are_not_ranked() -> None:
+    quiet = [timed([6.0, 2.0, 4.0], [1.0, 1.0, 1.0]), timed([3.0, 1.0, 2.0], [1.15, 1.15, 1.15])]
+    assert marks(quiet) == [BEST, ""]
+    assert marks([*quiet, timed([2.0, 3.0, 4.0], [0.9, 0.9, 0.9])]) == [UNRANKED] * 3  # 1.15 / 0.9 = 1.28
+    lossy = timed([2.0, 3.0, 4.0], [0.9, 0.9, 0.9], lossless=False)
+    unsure = Entry(Interval(9.0, np.nan, np.nan, 1), entry([9.0]).sample)
+    assert marks([*quiet, lossy, unsure, Entry(None, None)]) == [UNRANKED] * 3 + [""] * 2
+    assert marks([replace(one, sample=replace(one.sample, controls=())) for one in (*quiet, lossy)]) == [BEST, "", ""]
+
+
+def test_the_note_says_why_times_are_not_ranked() -> None:
+    rows = [{"tokens/s": "2.0"}, {"tokens/s": "3.0"}]
+    ties.mark(rows, {"tokens/s": [timed([2.0, 2.0], [1.0, 1.0]), timed([3.0, 3.0], [1.3, 1.3])]})
+    frame = pd.DataFrame(rows)
+    assert frame["tokens/s"].tolist() == ["2.0 !", "3.0 !"]
+    assert ties.note(frame) == (ties.BUSY_NOTE,)
+    assert "more than 20% apart" in ties.BUSY_NOTE
+    assert ties.note(pd.concat([frame, pd.DataFrame([{"tokens/s": "4.0 *"}])])) == (ties.NOTE, ties.BUSY_NOTE)
