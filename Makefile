@@ -83,7 +83,7 @@ bench-cnndm: reproduce  ## the same on CNN/DailyMail
 bench-xsum: TABLE = bench/xsum
 bench-xsum: reproduce  ## the same on XSum
 
-bench-overhead: setup  ## share of a step outside forwards; speed against transformers' generate, in pairs
+bench-overhead: setup  ## shares of a step; spans against the wall clock; speed against transformers' generate, in pairs
 	$(BIN)/python -m bench.overhead $(ARGS)
 
 bench-attention: setup  ## time of attention over random trees by kernel and node order: ARGS="attention.heads=4"

@@ -9,8 +9,9 @@ widen the interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import pandas as pd
@@ -173,6 +174,28 @@ def ahead(first: Sample, other: Sample) -> int | None:
 def resolution(ratio: Interval) -> float:
     """How far from 1 the interval of a run against its like reaches, either way round: less is not resolved."""
     return max(ratio.high, 1 / ratio.low if ratio.low > 0 else math.inf) - 1
+
+
+def furthest(every: Sequence[Sample]) -> float:
+    """The largest `resolution` of the ratio of two of these metrics, over the conversations that all of them have.
+
+    Metrics without any are left out; 0 of fewer than two metrics or conversations. It is what `paired_ratio` gives for
+    all pairs, at the cost of one for each metric.
+    """
+    known = [one for one in every if len(one.sums)]
+    if len(known) < 2:
+        return 0.0
+    shared = reduce(pd.Index.intersection, [one.sums.index for one in known])
+    if len(shared) < 2:
+        return 0.0
+    sums = [one.sums.loc[shared.sort_values()].to_numpy(dtype=float) for one in known]
+    values = np.stack([_value(stats.totals(own), _columns(one)) for own, one in zip(sums, known, strict=True)])
+    values = values[:, (np.isfinite(values) & (values > 0)).all(axis=0)]
+    apart = 0.0
+    for place, first in enumerate(values[:-1] if values.size else ()):
+        low, high = np.quantile(values[place + 1 :] / first, [0.025, 0.975], axis=1)
+        apart = max(apart, float(high.max()) - 1, float(1 / low.min()) - 1)
+    return apart
 
 
 def _noise(first: Sample, other: Sample) -> float:

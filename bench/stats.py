@@ -96,8 +96,12 @@ def of_sums(
     value, clusters = float(statistic(sums.sum(axis=0))), len(sums)
     if clusters < 2:
         return Interval(value, math.nan, math.nan, clusters)
-    totals = _draw_counts(clusters, resamples, seed) @ sums
-    return Interval(value, *_percentiles(statistic(totals.T), level), clusters)
+    return Interval(value, *_percentiles(statistic(totals(sums, resamples, seed)), level), clusters)
+
+
+def totals(sums: NDArray[np.float64], resamples: int = 1000, seed: int = 0) -> NDArray[np.float64]:
+    """Column totals of resampled clusters, [columns, resamples]; `sums` is [clusters, columns]."""
+    return (_draw_counts(len(sums), resamples, seed) @ sums).T
 
 
 def needed(found: Interval, low: float, high: float) -> float:

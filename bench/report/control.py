@@ -60,7 +60,7 @@ def arms(block: Block) -> Arms | None:
         sample = samples.tokens_per_s(block.prompts(str(run["run_id"])), AUTOREGRESSIVE)
         if len(sample.sums):
             groups.setdefault(_work(run), []).append(sample)
-    ratios = [apart(*pair) for of_work in groups.values() for pair in itertools.combinations(of_work, 2)]
+    ratios = [_apart(*pair) for of_work in groups.values() for pair in itertools.combinations(of_work, 2)]
     known = [ratio for ratio in ratios if _known(ratio)]
     runs = sum(len(of_work) for of_work in groups.values() if len(of_work) > 1)
     return Arms(runs, max(known, key=samples.resolution)) if known else None
@@ -69,12 +69,6 @@ def arms(block: Block) -> Arms | None:
 def too_busy(ratio: Interval) -> bool:
     """Whether two runs of the same work lie, or may lie, further apart than times that are to rank anything."""
     return _known(ratio) and samples.resolution(ratio) > TOO_BUSY
-
-
-def apart(first: Sample, other: Sample) -> Interval:
-    """The ratio of the faster to the slower one."""
-    ratio = samples.paired_ratio(first, other)
-    return samples.paired_ratio(other, first) if ratio.value < 1 else ratio
 
 
 def _note(block: Block) -> str:
@@ -106,6 +100,12 @@ def _alone(block: Block) -> bool:
     works = [_work(run) for run in runs]
     compared = len(set(works)) < len(works) or any(run["method"] == AUTOREGRESSIVE for run in runs)
     return compared and all(run["num_conversations"] == 1 for run in runs)
+
+
+def _apart(first: Sample, other: Sample) -> Interval:
+    """The ratio of the faster to the slower one."""
+    ratio = samples.paired_ratio(first, other)
+    return samples.paired_ratio(other, first) if ratio.value < 1 else ratio
 
 
 def _work(run: pd.Series) -> tuple[object, ...]:

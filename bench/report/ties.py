@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from functools import reduce
 import pandas as pd
 
 from bench import samples
-from bench.report import control
 from bench.report.control import TOO_BUSY
 from bench.report.measured import Measured
 from bench.samples import Sample
@@ -65,11 +63,10 @@ def marks(entries: Sequence[Entry]) -> list[str]:
 
 
 def _too_busy(every: Sequence[Sample]) -> bool:
-    """Whether controls of two of them, over what all decoded, are told apart by more than `TOO_BUSY`."""
+    """Whether controls of two of them, over what all decoded, may lie further apart than `TOO_BUSY`."""
     shared = _shared(every)
     controls = zip(*(sample.of(shared).controls for sample in every), strict=True)
-    pairs = (pair for of_place in controls for pair in itertools.combinations(of_place, 2))
-    return any(control.too_busy(control.apart(*pair)) for pair in pairs)
+    return any(samples.furthest(of_place) > TOO_BUSY for of_place in controls)
 
 
 def _shared(every: Sequence[Sample]) -> pd.Index:
