@@ -197,7 +197,8 @@ def test_alpha_is_judged_by_value_for_the_papers_models(cells) -> None:
     found = {
         method: row(details, Dataset="mt_bench", Method=method, Target="llama2_7b_chat") for method in ("SD", "MCSD")
     }
-    assert [found[method]["verdict"] for method in ("SD", "MCSD")] == ["matches", "differs"]
+    words = [found[method]["verdict"].partition(" (")[0] for method in ("SD", "MCSD")]
+    assert words == ["not resolved", "differs"]  # 12 conversations do not bring an alpha within 5% of 0.17
 
 
 def test_another_seed_has_rows_of_its_own(cells) -> None:
