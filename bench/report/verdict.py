@@ -152,13 +152,3 @@ def _within(ours: Interval, low: float, high: float) -> bool | None:
 
 def _complete(row: Pairing) -> bool:
     return row.published is not None and row.ours is not None and not math.isnan(row.ours.low + row.ours.high)
-
-
-def same_device(device_name: str, hardware: str) -> bool:
-    """Whether our device is the paper's: `NVIDIA GeForce RTX 4090` is `1x RTX 4090`, and `2x RTX 4090` is neither."""
-    return _plain(device_name) == _plain(hardware)
-
-
-def _plain(device: str) -> str:
-    words = device.lower().removeprefix("1x ").split()
-    return " ".join(word for word in words if word not in {"nvidia", "geforce"})

@@ -9,7 +9,7 @@ from functools import cached_property
 import pandas as pd
 
 from bench.records import AUTOREGRESSIVE
-from bench.report import tables, ties, verdict
+from bench.report import devices, tables, ties, verdict
 from bench.report.measured import Measured, lossless_words, method_label
 from bench.report.verdict import Pairing
 
@@ -97,7 +97,7 @@ class BlockRows:
         if method == AUTOREGRESSIVE and metric in _ONE and run is not None:
             return verdict.not_comparable("1 by definition")
         hardware = "".join(self.paper["hardware"].unique()[:1])
-        same = metric == "mal" or verdict.same_device(self.device, hardware)
+        same = metric == "mal" or devices.same_device(self.device, hardware)
         return verdict.judge(method, self._judged(metric, method), stand_in=self.stand_in, same_device=same)
 
     def _judged(self, metric: str, method: str) -> Mapping[str, Pairing]:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bench import metrics
 from bench.records import AUTOREGRESSIVE
-from bench.report import tables, ties, verdict
+from bench.report import devices, tables, ties, verdict
 from bench.report.blocks import Block
 from bench.report.speedups import against
 from bench.report.speedups.against import Lead
@@ -164,7 +164,7 @@ class Row:
             return verdict.not_comparable("other budget")
         pairings = {name: cell.pairing(metric, self.published[name]) for name, cell in self.cells.items()}
         hardware = "".join(self.paper["hardware"].unique()[:1])
-        same = metric == "mal" or verdict.same_device(str(self.block.first["device_name"]), hardware)
+        same = metric == "mal" or devices.same_device(str(self.block.first["device_name"]), hardware)
         return verdict.judge(arm.header, pairings, stand_in=self.block.stand_in, same_device=same)
 
 

@@ -19,7 +19,6 @@ from bench.report.verdict import (
     Pairing,
     judge,
     not_comparable,
-    same_device,
 )
 from bench.samples import Sample
 from bench.stats import Interval
@@ -237,22 +236,6 @@ def test_real_pair_on_another_device_is_judged_by_order() -> None:
     block = {"a": Pairing(measured(300, 1), 87.0), "b": Pairing(measured(100, 1), 50.0)}
     assert judge("a", block, stand_in=False, same_device=False) == ORDER_HOLDS
     assert judge("a", block, stand_in=False, same_device=True) == DIFFERS
-
-
-@pytest.mark.parametrize(
-    ("device", "hardware", "same"),
-    [
-        ("NVIDIA GeForce RTX 4090", "1x RTX 4090", True),
-        ("NVIDIA L20", "1x L20", True),
-        ("NVIDIA A100-PCIE-40GB", "4x A100-PCIE-40GB", False),
-        ("4x NVIDIA A100-PCIE-40GB", "4x A100-PCIE-40GB", True),
-        ("NVIDIA L2", "1x L20", False),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", "1x RTX 4090", False),
-        ("AMD EPYC", "", False),
-    ],
-)
-def test_same_device(device: str, hardware: str, same: bool) -> None:
-    assert same_device(device, hardware) is same
 
 
 def test_verdicts_are_the_fixed_words() -> None:

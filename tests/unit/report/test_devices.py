@@ -1,0 +1,82 @@
+"""Every name that a GPU gives itself against every string under `hardware` in the published numbers."""
+
+import pytest
+
+from bench import published
+from bench.provenance import _placed_name
+from bench.report.devices import Device, parse, same_device
+
+UNNAMED = frozenset({"", "none", "unspecified"})
+A100, A100_40 = frozenset({"A100"}), frozenset({"A100 40GB", "A100 40GB offload"})
+L40, RTX_4090 = frozenset({"L40", "L40 offload"}), frozenset({"RTX 4090", "1x RTX 4090"})
+L20, FOUR = frozenset({"1x L20"}), frozenset({"4x A100-PCIE-40GB"})
+NAMES = {
+    "NVIDIA A100-SXM4-40GB": A100 | A100_40,
+    "A100-SXM4-40GB": A100 | A100_40,
+    "NVIDIA A100-SXM4-80GB": A100,
+    "NVIDIA A100 80GB PCIe": A100,
+    "NVIDIA A100-PCIE-40GB": A100 | A100_40,
+    "NVIDIA A100-SXM4-40GB MIG 3g.20gb": frozenset(),
+    "NVIDIA A10": frozenset(),
+    "NVIDIA A10G": frozenset(),
+    "NVIDIA A800-SXM4-80GB": frozenset(),
+    "NVIDIA H100 80GB HBM3": frozenset(),
+    "NVIDIA H100 PCIe": frozenset(),
+    "NVIDIA H200": frozenset(),
+    "NVIDIA L40": L40,
+    "NVIDIA L40S": frozenset(),
+    "NVIDIA L20": L20,
+    "NVIDIA L4": frozenset(),
+    "NVIDIA L2": frozenset(),
+    "NVIDIA GeForce RTX 4090": RTX_4090,
+    "NVIDIA GeForce RTX 4090 D": frozenset(),
+    "NVIDIA GeForce RTX 4090 Laptop GPU": frozenset(),
+    "Tesla V100-SXM2-16GB": frozenset(),
+    "NVIDIA RTX 6000 Ada Generation": frozenset(),
+    "NVIDIA RTX A6000": frozenset(),
+    "AMD EPYC 7763 64-Core Processor": frozenset(),
+    "Intel(R) Xeon(R) Platinum 8480+": frozenset(),
+    "Test CPU": frozenset(),
+    "unknown": frozenset(),
+    "": frozenset(),
+    # as bench.provenance says how the models share out several devices
+    "4x NVIDIA A100-PCIE-40GB, device map auto": FOUR,
+    "4x NVIDIA A100-PCIE-40GB, tensor parallel": FOUR,
+    "4x NVIDIA A100-PCIE-40GB, device map auto, draft on cuda:1": FOUR,
+    "4x NVIDIA A100 80GB PCIe, device map auto": frozenset(),
+    "2x NVIDIA A100-PCIE-40GB, device map auto": frozenset(),
+    "2x NVIDIA GeForce RTX 4090, tensor parallel": frozenset(),
+    "NVIDIA L40, draft on cuda:1": frozenset(),
+    "NVIDIA L40, device map auto": L40,
+}
+"""By name the strings that are the same device; all others are not."""
+
+
+def test_the_names_and_the_papers_hardware() -> None:
+    printed = {text for paper in published.papers() for text in published.load(paper)["hardware"]}
+    assert printed == UNNAMED | A100 | A100_40 | L40 | RTX_4090 | L20 | FOUR  # what the table above was written for
+    for name, expected in NAMES.items():
+        assert {hardware for hardware in printed if same_device(name, hardware)} == expected, name
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("NVIDIA A100-SXM4-80GB", Device("a100", 1, 80)),
+        ("NVIDIA H100 80GB HBM3", Device("h100", 1, 80)),
+        ("Tesla V100-SXM2-16GB", Device("v100", 1, 16)),
+        ("4x A100-PCIE-40GB", Device("a100", 4, 40)),
+        ("NVIDIA RTX 6000 Ada Generation", Device("rtx 6000 ada generation")),
+        ("A100 40GB offload", Device("a100", 1, 40)),
+        ("unspecified", None),
+        ("", None),
+    ],
+)
+def test_what_is_read_off_a_name(name: str, device: Device | None) -> None:
+    assert parse(name) == device
+
+
+def test_names_of_provenance_are_read() -> None:
+    placed = _placed_name("NVIDIA L40", "cuda", {"tensor_parallel": 4, "draft_device": "cuda:1"})
+    assert parse(placed) == Device("l40", 4)
+    assert parse(_placed_name("NVIDIA L40", "cuda", {"draft_device": "cuda:1"})) == Device("l40", 2)
