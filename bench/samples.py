@@ -26,6 +26,8 @@ Quotient = tuple[tuple[str, ...], tuple[str, ...]]
 """Names of the sums above the line and below it."""
 _Columns = list[tuple[list[int], list[int]]]
 """Where they stand, of every quotient of a metric."""
+_COUNTED = {False: ("num_decoded_tokens", "decode_s"), True: ("num_new_tokens", "prefill_s", "decode_s")}
+"""Tokens and seconds of a turn, without and with its prefill."""
 NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 
 
@@ -63,22 +65,36 @@ def mal(steps: pd.DataFrame) -> Sample:
     return Sample(pd.DataFrame({"tokens": lengths.sum(), "steps": lengths.size()}), ("tokens",), ("steps",))
 
 
-def speedup(prompts: pd.DataFrame) -> Sample:
+def mal_as_published(steps: pd.DataFrame) -> Sample:
+    """New tokens of all steps / (steps - 1 of each turn): OPT-Tree's script divides by the last step's index from 0.
+
+    The tokens are those of `mal`: accepted ones and the target's own of every step, the token drawn from the prefill
+    left out. No value where every turn is a single step.
+    """
+    if steps.empty:
+        return mal(steps)
+    sums = mal(steps).sums
+    turns = steps.drop_duplicates(["prompt_id", "turn"]).groupby("prompt_id").size()
+    return Sample(sums.assign(steps=sums["steps"] - turns), ("tokens",), ("steps",))
+
+
+def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
     """Decoding seconds per decoded token, autoregressive / method, of the turns that ended well in both arms.
 
-    The first new token is drawn from the prefill, so that neither arm counts it. Raises pandas' MergeError where a turn
-    is there twice in an arm.
+    The first new token is drawn from the prefill, so that neither arm counts it; with `prefill` both count it, and the
+    seconds of the prefill. Raises pandas' MergeError where a turn is there twice in an arm.
     """
-    method, base = (_turns(prompts, arm) for arm in (METHOD, AUTOREGRESSIVE))
+    method, base = (_turns(prompts, arm, prefill=prefill) for arm in (METHOD, AUTOREGRESSIVE))
     pairs = method.join(base.add_suffix("_base"), how="inner", validate="one_to_one")
-    control = tokens_per_s(prompts, AUTOREGRESSIVE)
+    control = tokens_per_s(prompts, AUTOREGRESSIVE, prefill=prefill)
     return Sample(pairs.groupby("prompt_id").sum(), ("seconds_base", "tokens"), ("tokens_base", "seconds"), (control,))
 
 
-def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD) -> Sample:
-    """Decoded tokens / seconds of decoding of an arm, without the prefill and the token drawn from it."""
-    controls = (tokens_per_s(prompts, AUTOREGRESSIVE),) if arm == METHOD else ()
-    return Sample(_turns(prompts, arm).groupby("prompt_id").sum(), ("tokens",), ("seconds",), controls)
+def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD, *, prefill: bool = False) -> Sample:
+    """Decoded tokens / seconds of decoding of an arm, without the prefill and the token drawn from it, or with both."""
+    controls = (tokens_per_s(prompts, AUTOREGRESSIVE, prefill=prefill),) if arm == METHOD else ()
+    sums = _turns(prompts, arm, prefill=prefill).groupby("prompt_id").sum()
+    return Sample(sums, ("tokens",), ("seconds",), controls)
 
 
 def mean(values: pd.Series) -> Sample:
@@ -207,12 +223,13 @@ def _noise(first: Sample, other: Sample) -> float:
     return max((one for one in found if not math.isnan(one)), default=0.0)
 
 
-def _turns(prompts: pd.DataFrame, arm: str) -> pd.DataFrame:
-    """Seconds and decoded tokens of the turns of an arm that ended well."""
+def _turns(prompts: pd.DataFrame, arm: str, *, prefill: bool) -> pd.DataFrame:
+    """Seconds and tokens of the turns of an arm that ended well: of decoding, or of the prefill too."""
     if prompts.empty:
-        prompts = pd.DataFrame(columns=[*_TURN, "status", "arm", "decode_s", "num_decoded_tokens"])
-    rows = prompts[(prompts["status"] == "ok") & (prompts["arm"] == arm)]
-    return rows.set_index(_TURN)[["decode_s", "num_decoded_tokens"]].set_axis(["seconds", "tokens"], axis=1)
+        prompts = pd.DataFrame(columns=[*_TURN, "status", "arm", *_COUNTED[True], *_COUNTED[False]])
+    rows = prompts[(prompts["status"] == "ok") & (prompts["arm"] == arm)].set_index(_TURN)
+    tokens, *seconds = _COUNTED[prefill]
+    return pd.DataFrame({"seconds": rows[seconds].sum(axis=1), "tokens": rows[tokens]})
 
 
 def _joined(first: Sample, other: Sample) -> tuple[NDArray[np.float64], tuple[_Columns, _Columns]]:

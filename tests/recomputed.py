@@ -46,13 +46,17 @@ class Files:
         rows = self.rows("prompts", *run_ids)
         return rows[(rows["status"] == "ok") & (rows["arm"] == arm)]
 
-    def speedup_sums(self, run_id: str) -> pd.DataFrame:
-        """Seconds and decoded tokens of both arms by conversation, of turns that ended well in both."""
-        own, plain = (self.turns(arm, run_id).set_index(TURN) for arm in ("method", "autoregressive"))
-        both = pd.DataFrame({"s": own["decode_s"], "t": own["num_decoded_tokens"]}).join(
-            pd.DataFrame({"s0": plain["decode_s"], "t0": plain["num_decoded_tokens"]}), how="inner"
-        )
-        return both.groupby("prompt_id").sum()
+    def seconds(self, arm: str, run_id: str, *, prefill: bool = False) -> pd.DataFrame:
+        """Seconds and tokens of the turns of an arm: of decoding, or with the prefill and the token it gives."""
+        turns = self.turns(arm, run_id).set_index(TURN)
+        if prefill:
+            return pd.DataFrame({"s": turns["prefill_s"] + turns["decode_s"], "t": turns["num_new_tokens"]})
+        return pd.DataFrame({"s": turns["decode_s"], "t": turns["num_decoded_tokens"]})
+
+    def speedup_sums(self, run_id: str, *, prefill: bool = False) -> pd.DataFrame:
+        """Those of both arms by conversation, of turns that ended well in both."""
+        own, plain = (self.seconds(arm, run_id, prefill=prefill) for arm in ("method", "autoregressive"))
+        return own.join(plain.add_suffix("0"), how="inner").groupby("prompt_id").sum()
 
 
 @cache
@@ -87,14 +91,20 @@ def mal(steps: pd.DataFrame) -> Numbers:
     return mean(steps, steps["acceptance_length"])
 
 
+def mal_as_published(steps: pd.DataFrame) -> Numbers:
+    """The same tokens / the steps of every turn but one."""
+    by = steps.groupby("prompt_id")
+    return ratio(by["acceptance_length"].sum(), by.size() - by["turn"].nunique())
+
+
 def gain(total: Any, end: str = "") -> Any:
     """Speedup: seconds per token without the method / with it; `end` is behind the names of the columns."""
     s, t, s0, t0 = (total[f"{name}{end}"] for name in ("s", "t", "s0", "t0"))
     return (s0 / t0) / (s / t)
 
 
-def speedup(files: Files, run_id: str) -> Numbers:
-    return interval(files.speedup_sums(run_id), gain)
+def speedup(files: Files, run_id: str, *, prefill: bool = False) -> Numbers:
+    return interval(files.speedup_sums(run_id, prefill=prefill), gain)
 
 
 def of_two(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
@@ -115,9 +125,9 @@ def seconds_per_token(files: Files, arm: str, *run_ids: str) -> Numbers:
     return ratio(by["decode_s"].sum(), by["num_decoded_tokens"].sum())
 
 
-def tokens_per_s(files: Files, run_id: str) -> Numbers:
-    by = files.turns("method", run_id).groupby("prompt_id")
-    return ratio(by["num_decoded_tokens"].sum(), by["decode_s"].sum())
+def tokens_per_s(files: Files, run_id: str, arm: str = "method", *, prefill: bool = False) -> Numbers:
+    by = files.seconds(arm, run_id, prefill=prefill).groupby("prompt_id")
+    return ratio(by["t"].sum(), by["s"].sum())
 
 
 def mal_ratio(first: pd.DataFrame, other: pd.DataFrame) -> Numbers:

@@ -59,8 +59,15 @@ def mal(files: Files, run_id: str, **more: Any) -> Line:
     return per_row(steps, steps["acceptance_length"], **more)
 
 
-def speedup(files: Files, run_id: str, **more: Any) -> Line:
-    return Line(files.speedup_sums(run_id), gain, (_speed(files, "autoregressive", run_id),), **more)
+def mal_as_published(files: Files, run_id: str, **more: Any) -> Line:
+    by = files.steps(run_id).groupby("prompt_id")
+    below = by.size() - by["turn"].nunique()
+    return Line(pd.DataFrame({"above": by["acceptance_length"].sum(), "below": below}), **more)
+
+
+def speedup(files: Files, run_id: str, *, prefill: bool = False, **more: Any) -> Line:
+    control = _speed(files, "autoregressive", run_id, prefill=prefill)
+    return Line(files.speedup_sums(run_id, prefill=prefill), gain, (control,), **more)
 
 
 def mean_speedup(files: Files, first: str, other: str, **more: Any) -> Line:
@@ -70,8 +77,9 @@ def mean_speedup(files: Files, first: str, other: str, **more: Any) -> Line:
     return Line(sums, lambda total, end="": (gain(total, end) + gain(total, f"/other{end}")) / 2, controls, **more)
 
 
-def tokens_per_s(files: Files, run_id: str, **more: Any) -> Line:
-    return Line(_speed(files, "method", run_id), quotient, (_speed(files, "autoregressive", run_id),), **more)
+def tokens_per_s(files: Files, run_id: str, *, prefill: bool = False, **more: Any) -> Line:
+    own, control = (_speed(files, arm, run_id, prefill=prefill) for arm in ("method", "autoregressive"))
+    return Line(own, quotient, (control,), **more)
 
 
 def ahead(first: Line, other: Line) -> int:
@@ -210,9 +218,9 @@ def _into_or_out_of_the_band(value: float, low: float, high: float) -> float:
     return max(((value - low) / (value - 0.95)) ** 2, ((high - value) / (1.05 - value)) ** 2)
 
 
-def _speed(files: Files, arm: str, run_id: str) -> pd.DataFrame:
-    by = files.turns(arm, run_id).groupby("prompt_id")
-    return pd.DataFrame({"above": by["num_decoded_tokens"].sum(), "below": by["decode_s"].sum()})
+def _speed(files: Files, arm: str, run_id: str, *, prefill: bool = False) -> pd.DataFrame:
+    by = files.seconds(arm, run_id, prefill=prefill).groupby("prompt_id")
+    return pd.DataFrame({"above": by["t"].sum(), "below": by["s"].sum()})
 
 
 def _of(line: Line, shared: pd.Index) -> Line:

@@ -9,6 +9,7 @@ import pandas as pd
 from bench import metrics, samples
 from bench.records import AUTOREGRESSIVE
 from bench.report import definitions, tables
+from bench.report.measured import SPEED_LEGEND, SPEEDS
 from bench.report.tables import Table
 from bench.stats import Interval
 from bench.store import Store
@@ -16,11 +17,13 @@ from specdec_core.models import Pair
 from specdec_core.models.memory import kv_bytes
 
 COLUMNS = (
-    *("Method", "temperature", "MAL", "E(A)", "tokens/s", "speedup", "identical"),
+    *("Method", "temperature", "MAL", "E(A)", *SPEEDS, "speedup", "identical"),
     *("ms per step", *(f"{phase} ms" for phase in metrics.PHASES)),
 )
-LEGEND = {"MAL": definitions.MAL, "E(A)": definitions.EXPECTED, "tokens/s": definitions.TOKENS_PER_S}
-LEGEND |= {
+LEGEND = {
+    "MAL": definitions.MAL,
+    "E(A)": definitions.EXPECTED,
+    **SPEED_LEGEND,
     "speedup": "decoding time per token, autoregressive / method, paired: same prompts, process and device; in "
     "brackets the 95% interval",
     "identical": definitions.IDENTICAL,
@@ -41,6 +44,7 @@ def method_row(store: Store, run_id: str) -> dict[str, Any]:
         "mal": _plain(samples.interval(samples.mal(steps))),
         "expected_acceptance": _number(metrics.expected_acceptance(steps)),
         "tokens_per_s": _plain(samples.interval(samples.tokens_per_s(prompts))),
+        "autoregressive_tokens_per_s": _number(metrics.tokens_per_s(prompts, AUTOREGRESSIVE)),
         "speedup": _plain(samples.interval(samples.speedup(prompts))),
         "identical": _number(run["identical"]),
         "num_drafted": _number(steps["num_drafted"].mean()),
@@ -114,7 +118,8 @@ def _row(method: Mapping[str, Any]) -> dict[str, str]:
     if method["status"] != "ok":
         return row | {"MAL": method["status"]}
     row |= {"MAL": _cell(method["mal"]), "E(A)": tables.number(method["expected_acceptance"])}
-    row |= {"tokens/s": tables.number((method["tokens_per_s"] or {}).get("value"), 1)}
+    own = (method["tokens_per_s"] or {}).get("value"), method["autoregressive_tokens_per_s"]
+    row |= dict(zip(SPEEDS, (tables.number(speed, 1) for speed in own), strict=True))
     row |= {"speedup": _cell(method["speedup"]), "identical": tables.percent(method["identical"])}
     times = {f"{phase} ms": tables.number(method[f"{phase}_ms"], 1) for phase in metrics.PHASES}
     return row | {"ms per step": tables.number(method["step_ms"], 1)} | times

@@ -12,6 +12,7 @@ MAL = (
 EXPECTED = "mean expected acceptance length: sum of the draft's path probabilities, root counted"
 SIZE = "drafted nodes a step, root excluded"
 TOKENS_PER_S = "decoded tokens per second of decoding, prefill excluded"
+OWN_AUTOREGRESSIVE = "tokens/s of the autoregressive arm of the same run, on which its speedup rests"
 SPEEDUP = (
     "decoding time per token, autoregressive / method, paired: same prompts, process and device; the autoregressive "
     "row is set against itself and shows what the machine can resolve"
@@ -92,7 +93,7 @@ _LENGTHS = {"sequoia": ("tokens/step", "bonus counted"), "dyspec": ("tokens/step
 """What the papers call MAL and how they count it, where it is not as usual."""
 _RATE = "accepted/draft forward, bonus not counted"
 _COUNTS: Mapping[str, Mapping[str, str]] = {
-    "opt_tree": {"E(A)": "expected tokens/step, root counted"},
+    "opt_tree": {"E(A)": "expected tokens/step, root counted", "MAL as published": "new tokens/(steps - 1)"},
     "sequoia": {"F(T)": "expected tokens/step, root counted"},
     "dyspec": {"MAL - 1": "accepted, bonus not counted"},
     "gsd": {"Acceptance Rate": _RATE, "acceptance": _RATE, "acceptance rate": _RATE},

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from bench import metrics, samples, stats
-from bench.report import tables
+from bench.report import definitions, tables
 from bench.report.blocks import Block, drafter_params
 from bench.samples import Sample
 from bench.stats import Interval
@@ -36,6 +36,11 @@ _LABELS = {
 }
 
 
+SPEEDS = ("tokens/s", "tokens/s autoregressive")
+"""Headers that stand together: a speedup is of two speeds of one run, and other runs' are of other minutes."""
+SPEED_LEGEND = dict(zip(SPEEDS, (definitions.TOKENS_PER_S, definitions.OWN_AUTOREGRESSIVE), strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One run: who, how it ended, and its intervals (None where nothing was measured)."""
@@ -50,12 +55,16 @@ class Measured:
     mal: Interval | None
     tokens_per_s: Interval | None
     speedup: Interval | None
+    autoregressive_tokens_per_s: Interval | None = None  # of its own autoregressive arm
+    mal_as_published: Interval | None = None  # these three where asked for, as OPT-Tree's script counts
+    tokens_per_s_with_prefill: Interval | None = None
+    speedup_with_prefill: Interval | None = None
     samples: Mapping[str, Sample] = field(default_factory=dict, repr=False, compare=False)  # of these, by name
 
     @property
     def rank(self) -> float:
-        """Tokens per second, by which the paper chooses among sizes; a run without them comes last."""
-        return self.tokens_per_s.value if self.tokens_per_s else -math.inf
+        """The paired speedup, by which papers choose among sizes; a run without one comes last."""
+        return self.speedup.value if self.speedup else -math.inf
 
 
 def method_label(method: str) -> str:
@@ -69,11 +78,14 @@ def lossless_words(run: Measured) -> str:
     return word if run.identical is None else f"{word}, {tables.percent(run.identical)} identical"
 
 
-def measure(block: Block, run: pd.Series) -> Measured:
-    """The intervals of a run, from its steps and prompts; of a run that did not end well nothing is taken."""
+def measure(block: Block, run: pd.Series, *, as_published: bool = False) -> Measured:
+    """The intervals of a run, from its steps and prompts; of a run that did not end well nothing is taken.
+
+    `as_published` adds those that are counted as OPT-Tree's script does.
+    """
     run_id, ok = str(run["run_id"]), run["status"] == "ok"
     steps = block.steps(run_id)
-    found = _samples(steps, block.prompts(run_id)) if ok else {}
+    found = _samples(steps, block.prompts(run_id), as_published=as_published) if ok else {}
     return Measured(
         run_id=run_id,
         drafter=str(run["drafter"]),
@@ -82,11 +94,15 @@ def measure(block: Block, run: pd.Series) -> Measured:
         size=tree_size(run, steps),
         lossless=bool(run["lossless"]),
         identical=None if pd.isna(run["identical"]) or not ok else float(run["identical"]),
-        mal=_interval(found.get("mal")),
-        tokens_per_s=_interval(found.get("tokens_per_s")),
-        speedup=_interval(found.get("speedup")),
         samples=found,
+        **{name: _interval(found.get(name)) for name in ("mal", "tokens_per_s", "speedup", *found)},
     )
+
+
+def speeds(run: Measured | None) -> dict[str, str]:
+    """The cells of a run's tokens/s, and of those of its own autoregressive arm."""
+    own, plain = (run.tokens_per_s, run.autoregressive_tokens_per_s) if run else (None, None)
+    return dict(zip(SPEEDS, (tables.interval(own, 1), tables.number(plain.value if plain else None, 1)), strict=True))
 
 
 def tree_size(run: pd.Series, steps: pd.DataFrame) -> int | None:
@@ -124,13 +140,16 @@ def cost_ratio(block: Block, run_ids: list[str]) -> float:
     return metrics.cost_ratio(block.results.prompts[runs[0]], block.results.steps[runs[1]])
 
 
-def _samples(steps: pd.DataFrame, prompts: pd.DataFrame) -> dict[str, Sample]:
+def _samples(steps: pd.DataFrame, prompts: pd.DataFrame, *, as_published: bool) -> dict[str, Sample]:
     """By the name of the metric."""
-    return {
-        "mal": samples.mal(steps),
-        "tokens_per_s": samples.tokens_per_s(prompts),
-        "speedup": samples.speedup(prompts),
-    }
+    speed = samples.tokens_per_s(prompts)
+    found = {"mal": samples.mal(steps), "tokens_per_s": speed, "speedup": samples.speedup(prompts)}
+    found["autoregressive_tokens_per_s"] = speed.controls[0]
+    if as_published:
+        found["mal_as_published"] = samples.mal_as_published(steps)
+        found["tokens_per_s_with_prefill"] = samples.tokens_per_s(prompts, prefill=True)
+        found["speedup_with_prefill"] = samples.speedup(prompts, prefill=True)
+    return found
 
 
 def _interval(sample: Sample | None) -> Interval | None:

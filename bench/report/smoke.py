@@ -9,7 +9,7 @@ from bench.report import control, definitions, tables, ties
 from bench.report.blocks import Block, blocks
 from bench.report.figures.expected_actual import expected_actual
 from bench.report.figures.methods import mal_by_method
-from bench.report.measured import Measured, draft_forwards, measure
+from bench.report.measured import SPEED_LEGEND, SPEEDS, Measured, draft_forwards, measure, speeds
 from bench.report.outputs import Output
 from bench.report.tables import Table
 from bench.report.wording import draft_temperatures, scale, setting
@@ -30,14 +30,14 @@ LEGEND = {
     "E(A)": definitions.EXPECTED,
     "d=1": "share of steps that accepted 1 drafted token or more, of those whose tree is so deep (d=2: 2 or more, ...)",
     "forwards": "draft forwards per decoding step",
-    "tokens/s": definitions.TOKENS_PER_S,
+    **SPEED_LEGEND,
     "speedup": definitions.SPEEDUP,
     "identical": definitions.IDENTICAL,
     "lossless": definitions.LOSSLESS,
 }
 COLUMNS = (
     *("Drafter", "n", "nodes", "MAL", "E(A)", *(f"d={depth}" for depth in DEPTHS)),
-    *("forwards", "tokens/s", "speedup", "identical", "lossless"),
+    *("forwards", *SPEEDS, "speedup", "identical", "lossless"),
 )
 
 
@@ -78,8 +78,7 @@ def _marks(frame: pd.DataFrame) -> tuple[str, ...]:
 def _row(block: Block, run: Measured) -> dict[str, str]:
     drafter = f"{run.drafter} [{block.mark}]" if block.mark else run.drafter
     row = {"Drafter": drafter, "n": str(run.size or 0), "MAL": tables.interval(run.mal)}
-    row |= {"tokens/s": tables.interval(run.tokens_per_s, 1)}
-    row |= {"speedup": tables.interval(run.speedup), "identical": tables.percent(run.identical)}
+    row |= speeds(run) | {"speedup": tables.interval(run.speedup), "identical": tables.percent(run.identical)}
     row |= {"lossless": "yes" if run.lossless else "no"} | _step_cells(block, run.run_id)
     return row if run.status == "ok" else row | {"MAL": run.status, "lossless": tables.ABSENT}
 

@@ -9,13 +9,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from bench import metrics, published, samples
-from bench.records import METHOD
+from bench import published, samples
 from bench.report import control, definitions, tables, ties
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
-from bench.report.measured import cost_ratio, expected, measure
+from bench.report.measured import SPEED_LEGEND, SPEEDS, cost_ratio, expected, measure, speeds
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
@@ -111,8 +110,8 @@ def _mark_delta(axes: Axes, block: Block, lines: list[Series]) -> list[str]:
     """Draw mu and the paper's best delta, and say both with our best one."""
     runs = [(x, run) for line in lines for x, run in zip(line.x, line.runs, strict=True)]
     mu = cost_ratio(block, [str(run["run_id"]) for _, run in runs])
-    best, _ = max(runs, key=lambda point: metrics.tokens_per_s(block.prompts(point[1]["run_id"]), METHOD))
-    notes = [f"most tokens/s at delta = {best:g}."]
+    best, _ = max(runs, key=lambda point: measure(block, point[1]).rank)
+    notes = [f"largest speedup at delta = {best:g}."]
     if not math.isnan(mu):
         axes.axvline(mu, color=style.GREY, linestyle="--", linewidth=1.2, label=f"measured mu = {mu:.2f}")
         notes.append(f"measured mu = {mu:.3f} (draft forward / autoregressive step of the target).")
@@ -139,7 +138,7 @@ def _table(name: str, title: str, found: Found, swept: str, notes: tuple[str, ..
             swept: f"{x:g}",
             "MAL": tables.interval(samples.interval(samples.mal(block.steps(run["run_id"])))),
             "E(A)": tables.number(expected(block.steps(run["run_id"])).value),
-            "tokens/s": tables.interval(samples.interval(samples.tokens_per_s(block.prompts(run["run_id"]))), 1),
+            **speeds(measure(block, run)),
             "speedup": tables.interval(samples.interval(samples.speedup(block.prompts(run["run_id"])))),
         }
         for block, label, x, run in points
@@ -149,13 +148,13 @@ def _table(name: str, title: str, found: Found, swept: str, notes: tuple[str, ..
         entries = [ties.of(measure(points[n][0], points[n][3]), "mal") for n in even]
         ties.mark([rows[n] for n in even], {"MAL": entries})
     blocks = [block for block, _ in found]
-    frame = tables.frame(rows, ("Pair", "Line", swept, "MAL", "E(A)", "tokens/s", "speedup"))
+    frame = tables.frame(rows, ("Pair", "Line", swept, "MAL", "E(A)", *SPEEDS, "speedup"))
     said = (f"MAL is marked among the lines of a pair at one {swept.replace('_', ' ')}.", *ties.note(frame))
     notes = (*map(scale, blocks), *notes, *control.notes(blocks), *(said if len(said) > 1 else ()))
     legend = {
         "MAL": definitions.MAL,
         "E(A)": definitions.EXPECTED,
-        "tokens/s": definitions.TOKENS_PER_S,
+        **SPEED_LEGEND,
         "speedup": definitions.SPEEDUP,
     }
     return Table(name, title, frame, notes, legend, tuple(str(run["run_id"]) for _, _, _, run in points))

@@ -12,14 +12,14 @@ from bench.report import control, definitions, tables
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.figures.series import Series, series
-from bench.report.measured import expected, method_label
+from bench.report.measured import SPEED_LEGEND, SPEEDS, expected, measure, method_label, speeds
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import draft_temperatures, scale, setting
 from bench.store import Results
 
 TITLE = "OPT-Tree Figure 6: mean acceptance length against tree size"
-COLUMNS = ("Pair", "Line", "Tree size n", "MAL", "E(A)", "tokens/s")
+COLUMNS = ("Pair", "Line", "Tree size n", "MAL", "E(A)", *SPEEDS)
 _FACTS = {
     "mal_growth_until_nodes": "paper: grows until",
     "mal_slow_growth_from_nodes": "paper: slow growth from",
@@ -93,18 +93,17 @@ def _table(name: str, title: str, found: list[tuple[Block, list[Series]]], said:
         f"The paper on {row.target} + {row.draft}, {row.method}: {row.notes}." for row in tables.named_rows(facts)
     )
     legend = {"Tree size n": definitions.SIZE, "MAL": definitions.MAL, "E(A)": definitions.EXPECTED}
-    legend["tokens/s"] = definitions.TOKENS_PER_S
+    legend |= SPEED_LEGEND
     runs = tuple(str(run["run_id"]) for _, _, _, run in points)
     return Table(name, title, tables.frame(rows, COLUMNS), notes, legend, runs)
 
 
 def _row(block: Block, label: str, size: float, run: pd.Series) -> dict[str, str]:
-    steps, prompts = block.steps(run["run_id"]), block.prompts(run["run_id"])
+    steps = block.steps(run["run_id"])
     return {
         "Pair": block.name,
         "Line": label,
         "Tree size n": f"{size:g}",
         "MAL": tables.interval(samples.interval(samples.mal(steps))),
         "E(A)": tables.number(expected(steps).value),
-        "tokens/s": tables.interval(samples.interval(samples.tokens_per_s(prompts)), 1),
-    }
+    } | speeds(measure(block, run))

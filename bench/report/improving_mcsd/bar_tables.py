@@ -14,16 +14,18 @@ from bench.report.improving_mcsd.gains import Side, gain
 from bench.report.improving_mcsd.methods import Method
 from bench.report.improving_mcsd.panels import Layout, Panel
 from bench.report.improving_mcsd.settings import PAPER
+from bench.report.measured import SPEED_LEGEND, SPEEDS
+from bench.report.measured import speeds as speed_cells
 from bench.report.speedups.arms import params_of
 from bench.report.tables import Table
 from bench.report.wording import scale
 from bench.stats import Interval
 from bench.store import Results
 
-_COLUMNS = ("Pair", "Dataset", "Method", "Configuration", "speedup", "tokens/s", "alpha", "MAL")
+_COLUMNS = ("Pair", "Dataset", "Method", "Configuration", "speedup", *SPEEDS, "alpha", "MAL")
 _LEGEND = {
     "speedup": f"{definitions.SPEEDUP.partition('; the autoregressive')[0]}; in brackets the 95% interval",
-    "tokens/s": definitions.TOKENS_PER_S,
+    **SPEED_LEGEND,
     "alpha": definitions.ALPHA,
     "MAL": definitions.MAL,
 }
@@ -82,7 +84,7 @@ def _row(panel: Panel, dataset: str, cell: Cell) -> dict[str, str]:
         return row | {"speedup": cell.failure} | dict.fromkeys(_COLUMNS[5:], tables.ABSENT)
     return row | {
         "speedup": tables.interval(speedup(cell)),
-        "tokens/s": tables.interval(samples.interval(samples.tokens_per_s(cell.block.prompts(cell.run_id))), 1),
+        **speed_cells(cell.measured),
         "alpha": tables.interval(cell.pairing.ours),
         "MAL": tables.interval(samples.interval(samples.mal(cell.block.steps(cell.run_id)))),
     }

@@ -12,7 +12,7 @@ from bench.report.figures import style
 from bench.report.improving_mcsd.remarks import NOT_LOSSLESS, left_out
 from bench.report.improving_mcsd.settings import PAPER
 from bench.report.improving_mcsd.widths import Line, Point, band, lines, nodes, published_alpha, width_axis
-from bench.report.measured import draft_forwards, lossless_words
+from bench.report.measured import SPEED_LEGEND, SPEEDS, draft_forwards, lossless_words, speeds
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.ties import Entry
@@ -23,7 +23,7 @@ from bench.store import Results
 TITLE = "Improved MCSD Figure 6: acceptance rate and speed against the width of dynamic trees"
 Of = Callable[[Point], Interval | None]
 COLUMNS = (
-    *("Pair", "Line", "W", "nodes", "alpha", "alpha published", "tokens/s", "speedup", "MAL", "draft forwards"),
+    *("Pair", "Line", "W", "nodes", "alpha", "alpha published", *SPEEDS, "speedup", "MAL", "draft forwards"),
     "lossless",
 )
 LEGEND = {
@@ -32,7 +32,7 @@ LEGEND = {
     "nodes": "nodes that the target verifies, first tokens counted; mean over steps",
     "alpha": definitions.ALPHA,
     "alpha published": "the paper's Table 4 for this width, depth, dataset and temperature",
-    "tokens/s": f"{definitions.TOKENS_PER_S}; in brackets the 95% interval",
+    **SPEED_LEGEND,
     "speedup": f"{definitions.SPEEDUP.partition('; the autoregressive')[0]}; in brackets the 95% interval",
     "MAL": definitions.MAL,
     "draft forwards": "per decoding step",
@@ -132,7 +132,7 @@ def _row(line: Line, point: Point) -> dict[str, str]:
         "nodes": nodes(point),
         "alpha": tables.interval(point.alpha, 3) if point.ok else run.status,
         "alpha published": tables.number(published_alpha(line, point)),
-        "tokens/s": tables.interval(run.tokens_per_s, 1),
+        **speeds(run),
         "speedup": tables.interval(run.speedup),
         "MAL": tables.interval(run.mal),
         "draft forwards": tables.number(draft_forwards(point.steps) if point.ok else None, 1),

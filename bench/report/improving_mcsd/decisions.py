@@ -15,7 +15,7 @@ from bench.report.improving_mcsd.gains import Side, ahead, gain
 from bench.report.improving_mcsd.remarks import NOT_LOSSLESS, left_out
 from bench.report.improving_mcsd.settings import draft_levels, virtual
 from bench.report.improving_mcsd.widths import NO_DECISION, Line, Point, band, lines, nodes, width_axis
-from bench.report.measured import lossless_words
+from bench.report.measured import SPEED_LEGEND, SPEEDS, lossless_words, speeds
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
@@ -25,7 +25,7 @@ from bench.store import Results
 TITLE = "Improved MCSD Figure 8: acceptance rate and speed with and without a decision model"
 FASTER, SLOWER, LEVEL = "faster", "slower", "within the interval"
 COLUMNS = (
-    *("Pair", "Decision", "W", "nodes", "draft levels", "alpha_max", "alpha_drafted", "tokens/s", "speedup"),
+    *("Pair", "Decision", "W", "nodes", "draft levels", "alpha_max", "alpha_drafted", *SPEEDS, "speedup"),
     *("with / without", "calls", "decision time", "MAL", "lossless"),
 )
 _OPEN: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white"}
@@ -37,7 +37,7 @@ LEGEND = {
     "draft levels": "drafted a step, mean over steps; without a decision model always the most",
     "alpha_max": definitions.ALPHA,
     "alpha_drafted": definitions.ALPHA_DRAFTED,
-    "tokens/s": f"{definitions.TOKENS_PER_S}; in brackets the 95% interval",
+    **SPEED_LEGEND,
     "speedup": f"{definitions.SPEEDUP.partition('; the autoregressive')[0]}; in brackets the 95% interval",
     "with / without": f"speedup with the decision model / without it at the same width, paired over conversations: "
     f"{FASTER} or {SLOWER} where 1 lies outside the 95% interval",
@@ -109,7 +109,7 @@ def _row(line: Line, point: Point, group: Sequence[Line]) -> dict[str, str]:
         "draft levels": tables.number(float(levels.mean()) if len(levels) else None),
         "alpha_max": tables.interval(point.alpha, 3) if point.ok else run.status,
         "alpha_drafted": tables.interval(point.alpha_drafted, 3),
-        "tokens/s": tables.interval(run.tokens_per_s, 1),
+        **speeds(run),
         "speedup": tables.interval(run.speedup),
         "with / without": _compared(_ratio(line, point, group)),
         "calls": tables.number(_calls(point)),

@@ -16,7 +16,7 @@ from bench.report.figures import style
 from bench.report.improving_mcsd.heat_map_notes import METHOD, is_papers, of_grids, table2
 from bench.report.improving_mcsd.remarks import left_out
 from bench.report.improving_mcsd.static_grids import AHEAD, BEHIND, BEST, LEVEL, Cell, Grid, grids
-from bench.report.measured import draft_forwards, lossless_words
+from bench.report.measured import SPEED_LEGEND, SPEEDS, draft_forwards, lossless_words, speeds
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
@@ -28,14 +28,14 @@ NOT_RUN = "not run"
 _MAP = "cividis"
 """Its lightness rises from end to end, and it looks alike with every common colour vision."""
 COLUMNS = (
-    *("Pair", "Rule", "Tree", "nodes", "tokens/s", "against the best", "speedup", "alpha", "MAL"),
+    *("Pair", "Rule", "Tree", "nodes", *SPEEDS, "against the best", "speedup", "alpha", "MAL"),
     *("draft forwards", "lossless"),
 )
 LEGEND = {
     "Tree": "children per node from the first level on; the first level is the target's own",
     "nodes": "nodes that the target verifies, first tokens counted; mean over steps",
-    "tokens/s": f"{definitions.TOKENS_PER_S}; in brackets the 95% interval (bootstrap over conversations)",
-    "against the best": f"{BEST}: most tokens/s. The others by the ratio of their speedup to its, paired over "
+    **SPEED_LEGEND,
+    "against the best": f"{BEST}: the largest speedup. The others by the ratio of their speedup to its, paired over "
     f"conversations: {LEVEL} if the 95% interval holds 1, {BEHIND} below, {AHEAD} above it",
     "speedup": definitions.SPEEDUP,
     "alpha": definitions.ALPHA,
@@ -135,7 +135,7 @@ def _status(cell: Cell | None) -> str:
 
 def _mark(axes: Axes, grid: Grid, rows: Sequence[int], columns: Sequence[int]) -> None:
     """A frame in the best cell, a dashed one in the paper's tree; the legend says which is which."""
-    best: dict[str, Any] = {"edgecolor": style.COLOURS[1], "linewidth": 3, "label": "most tokens/s"}
+    best: dict[str, Any] = {"edgecolor": style.COLOURS[1], "linewidth": 3, "label": "largest speedup"}
     papers: dict[str, Any] = {"edgecolor": "black", "linestyle": "--", "label": "the tree of the paper's Table 2"}
     marked = [(grid.best, 0.04, best), *((cell, 0.12, papers) for cell in grid.cells.values() if is_papers(cell))]
     handles = []
@@ -157,7 +157,7 @@ def _row(grid: Grid, cell: Cell) -> dict[str, str]:
         "Rule": str(cell.run["verifier"]),
         "Tree": "-".join(map(str, cell.widths)),
         "nodes": tables.number(cell.nodes, 1),
-        "tokens/s": tables.interval(run.tokens_per_s, 1) if ok else run.status,
+        **speeds(run) | ({} if ok else {"tokens/s": run.status}),
         "against the best": grid.standings[cell.swept] or tables.ABSENT,
         "speedup": tables.interval(run.speedup),
         "alpha": tables.interval(cell.alpha, 3),

@@ -12,7 +12,6 @@ from bench.report import tables
 from bench.report.improving_mcsd.remarks import NOT_LOSSLESS
 from bench.report.improving_mcsd.settings import PAPER
 from bench.report.improving_mcsd.static_grids import AHEAD, BEHIND, BEST, LEVEL, Cell, Grid
-from bench.stats import Interval
 
 METHOD = "target_init_mcsd"
 _PREPOSITIONS = {LEVEL: "with the", AHEAD: "of the", BEHIND: "the"}
@@ -38,11 +37,11 @@ def of_grids(found: Sequence[Grid]) -> Iterator[str]:
     for grid in found:
         counts = Counter(grid.standings.values())
         if grid.best:
-            speed = tables.interval(grid.best.measured.tokens_per_s, 1)
+            speedup = tables.interval(grid.best.measured.speedup)
             yield (
-                f"{grid.name}: most tokens/s at a = {grid.best.swept[0]}, b = {grid.best.swept[1]}: {speed}. Of the "
-                f"other trees, {counts[LEVEL]} are level with it, {counts[AHEAD]} ahead by speedup, {counts[BEHIND]} "
-                f"behind; {counts[None]} cannot be compared."
+                f"{grid.name}: largest speedup at a = {grid.best.swept[0]}, b = {grid.best.swept[1]}: {speedup}. Of "
+                f"the other trees, {counts[LEVEL]} are level with it, {counts[AHEAD]} ahead, {counts[BEHIND]} behind; "
+                f"{counts[None]} cannot be compared."
             )
         if _may_have(grid):
             yield f"{grid.name}, {grid.block.first['dataset']}: the paper's tree, {_tree()}, {_standing(grid)}."
@@ -65,22 +64,14 @@ def _may_have(grid: Grid) -> bool:
 
 
 def _standing(grid: Grid) -> str:
-    """`takes place 2 of 25 by tokens/s and 4 of 25 by speedup, level with the best (0.981 [..] of its speedup)`."""
+    """`takes place 4 of 25 by speedup, level with the best (0.981 [..] of its speedup)`."""
     cell = next((one for one in grid.cells.values() if is_papers(one)), None)
     if cell is None or cell.run["status"] != "ok":
         return f"has no number ({cell.run['status']})" if cell else "was not run"
-    found = {"tokens/s": grid.place(cell, _tokens_per_s), "speedup": grid.place(cell, _speedup)}
-    places = " and ".join(f"{at[0]} of {at[1]} by {what}" for what, at in found.items() if at)
-    standing, ratio = grid.standings[cell.swept], grid.ratio(cell)
+    place, standing, ratio = grid.place(cell), grid.standings[cell.swept], grid.ratio(cell)
+    if place is None:
+        return "has no speedup"
+    words = f"takes place {place[0]} of {place[1]} by speedup"
     if standing is None or standing == BEST or ratio is None:
-        return f"takes place {places}"
-    held = f"{standing} {_PREPOSITIONS[standing]} best"
-    return f"takes place {places}, {held} ({tables.interval(ratio, 3)} of its speedup)"
-
-
-def _tokens_per_s(cell: Cell) -> Interval | None:
-    return cell.measured.tokens_per_s
-
-
-def _speedup(cell: Cell) -> Interval | None:
-    return cell.measured.speedup
+        return words
+    return f"{words}, {standing} {_PREPOSITIONS[standing]} best ({tables.interval(ratio, 3)} of its speedup)"

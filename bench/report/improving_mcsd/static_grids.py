@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -53,13 +53,13 @@ class Grid:
 
     @cached_property
     def best(self) -> Cell | None:
-        """The cell with most tokens/s; None where no cell has any."""
-        ran = [cell for cell in self.cells.values() if cell.measured.tokens_per_s]
+        """The cell with the largest speedup; None where no cell has any."""
+        ran = [cell for cell in self.cells.values() if cell.measured.speedup]
         return max(ran, key=lambda cell: cell.measured.rank, default=None)
 
-    def place(self, cell: Cell, of: Callable[[Cell], Interval | None]) -> tuple[int, int] | None:
-        """Which place a cell takes by a value, from 1, and among how many; None if it has none."""
-        mine, every = of(cell), [value for one in self.cells.values() if (value := of(one))]
+    def place(self, cell: Cell) -> tuple[int, int] | None:
+        """Which place a cell takes by its speedup, from 1, and among how many; None if it has none."""
+        mine, every = cell.measured.speedup, [one for cell in self.cells.values() if (one := cell.measured.speedup)]
         return (1 + sum(value.value > mine.value for value in every), len(every)) if mine else None
 
     @cached_property

@@ -34,6 +34,39 @@ def test_intervals_are_those_of_the_plain_bootstrap():
     assert numbers(speedup(prompts)) == pytest.approx(numbers(stats.bootstrap(prompts, ratio)), rel=1e-12)
 
 
+def test_opt_trees_script_counts_a_step_less_of_every_turn():
+    """MAL is 14 / 7; of two turns of "a" and one each of "b" and "c" a step is left out: 14 / 3."""
+    steps = pd.DataFrame(
+        [(prompt, turn, length) for prompt, turn, *lengths in STEPS for length in lengths],
+        columns=["prompt_id", "turn", "acceptance_length"],
+    )
+    found = samples.mal_as_published(steps)
+    assert found.sums.to_dict("index") == {
+        "a": {"tokens": 9, "steps": 2},
+        "b": {"tokens": 3, "steps": 0},
+        "c": {"tokens": 2, "steps": 1},
+    }
+    assert samples.interval(found).value == pytest.approx(14 / 3)
+    assert samples.interval(samples.mal(steps)).value == pytest.approx(14 / 7)
+    assert math.isnan(samples.interval(samples.mal_as_published(steps[:0])).value)
+
+
+STEPS = (("a", 0, 1, 2), ("a", 1, 5, 1), ("b", 0, 3), ("c", 0, 1, 1))
+
+
+def test_with_prefill_both_arms_count_its_time_and_its_token():
+    prompts = turns(
+        ("a", 0, METHOD, "ok", 11, 1.0), ("a", 0, AUTOREGRESSIVE, "ok", 21, 8.0),
+        ("b", 0, METHOD, "ok", 31, 1.0), ("b", 0, AUTOREGRESSIVE, "ok", 21, 4.0),
+    ).assign(prefill_s=0.5)  # fmt: skip
+    own, plain = (samples.tokens_per_s(prompts, arm, prefill=True) for arm in (METHOD, AUTOREGRESSIVE))
+    assert samples.interval(own).value == pytest.approx((11 + 31) / 3)
+    assert samples.interval(samples.speedup(prompts, prefill=True)).value == pytest.approx((13 / 42) / (3 / 42))
+    assert samples.interval(samples.speedup(prompts)).value == pytest.approx((12 / 40) / (2 / 40))
+    (control,) = own.controls
+    assert numbers(samples.interval(control)) == numbers(samples.interval(plain))
+
+
 def test_half_the_time_is_exactly_twice_as_fast():
     rows = []
     for index, seconds in enumerate([1.0, 8.0, 100.0, 0.25]):

@@ -119,7 +119,7 @@ def prompt_rows(
 ) -> list[PromptRow]:
     mine = [step for step in steps if (step.prompt_id, step.turn) == turn]
     decoded = sum(step.kept for step in mine)
-    base = decoded * BASE_STEP_S * float(rng.lognormal(0, 0.03))
+    base = decoded * options.get("base_step_s", BASE_STEP_S) * float(rng.lognormal(0, 0.03))
     seconds = {"autoregressive": base, "method": base / options["speedup"] * float(rng.lognormal(0, 0.03))}
     return [
         PromptRow(
@@ -135,7 +135,7 @@ def prompt_rows(
             num_decoded_tokens=decoded,
             num_steps=decoded if arm == "autoregressive" else len(mine),
             finish="length",
-            prefill_s=0.01,
+            prefill_s=options.get("prefill_s", 0.01),
             decode_s=decode_s,
             output_sha256="",
             output_ids=[1, 2],

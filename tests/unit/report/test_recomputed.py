@@ -45,8 +45,12 @@ def test_opt_tree(artifact: str) -> None:
     assert shown(table) == run_ids(artifact)
     for row, (run_id,) in rows(table):
         assert_printed(row["MAL"], recomputed.mal(files.steps(run_id)), least=2)
+        assert_printed(row["MAL as published"], recomputed.mal_as_published(files.steps(run_id)), least=2)
         assert_printed(row["tokens/s"], recomputed.tokens_per_s(files, run_id))
+        assert_printed(row["tokens/s autoregressive"], recomputed.tokens_per_s(files, run_id, "autoregressive")[0])
+        assert_printed(row["tokens/s with prefill"], recomputed.tokens_per_s(files, run_id, prefill=True))
         assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
+        assert_printed(row["speedup with prefill"], recomputed.speedup(files, run_id, prefill=True), least=2)
         assert_printed(row["lossless"], percents(_identical(files, run_id)), least=0)
 
 
@@ -61,6 +65,7 @@ def test_smoke() -> None:
             assert_printed(row[f"d={depth}"], recomputed.reached(steps, depth), least=2)
         assert_printed(row["forwards"], float(steps["draft_forwards"].mean()))
         assert_printed(row["tokens/s"], recomputed.tokens_per_s(files, run_id)[0])
+        assert_printed(row["tokens/s autoregressive"], recomputed.tokens_per_s(files, run_id, "autoregressive")[0])
         assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
         assert_printed(row["identical"], percents(_identical(files, run_id)), least=0)
     for row, (run_id,) in rows(found["smoke_expected_actual"]):

@@ -53,6 +53,56 @@ def test_table_1_equals_an_independent_recomputation(table1_cells) -> None:
         assert row["tokens/s"].split(" ")[0] == expected["tokens/s"]
 
 
+def test_table_1_counts_as_published_too(table1_cells) -> None:
+    """New tokens over steps - 1 a turn, and speeds with prefill in the time; from the rows, without the samples."""
+    results = table1_cells.load()
+    made = table("table1", results)
+    for (_, row), run_id in zip(made.frame.iterrows(), made.runs, strict=True):
+        steps, prompts = (frame[frame["run_id"] == run_id] for frame in (results.steps, results.prompts))
+        turns = steps.groupby(["prompt_id", "turn"])["acceptance_length"].agg(["sum", "count"])
+        counts = turns.assign(count=turns["count"] - 1).groupby("prompt_id").sum().to_numpy()
+        assert row["MAL as published"].rstrip(" *=") == bootstrap(counts, lambda tokens, count: tokens / count)
+        arms = (
+            prompts.assign(s=prompts["prefill_s"] + prompts["decode_s"]).groupby("arm")[["s", "num_new_tokens"]].sum()
+        )
+        own, plain = (arms.loc[arm, "num_new_tokens"] / arms.loc[arm, "s"] for arm in ("method", "autoregressive"))
+        assert row["tokens/s with prefill"].split(" ")[0] == f"{own:.1f}"
+        assert row["speedup with prefill"].split(" ")[0] == f"{own / plain:.2f}"
+        decoded = prompts[prompts["arm"] == "autoregressive"][["num_decoded_tokens", "decode_s"]].sum()
+        assert row["tokens/s autoregressive"] == f"{decoded.iloc[0] / decoded.iloc[1]:.1f}"
+
+
+def test_the_best_size_has_the_largest_speedup_whatever_the_machine_did(cells) -> None:
+    """The run with more tokens/s ran in a quicker minute, as its own autoregressive arm shows."""
+    cells.add("opt_tree", params={"n": 25}, speedup=1.9)
+    cells.add("opt_tree_n50", "opt_tree", params={"n": 50}, speedup=1.3, base_step_s=0.002)
+    frame = table("table1", cells.load()).frame
+    own = frame[frame["Method"] == "OPT-Tree"].set_index("Tree size n")
+    assert own.index.tolist() == ["25 (best)", "50"]
+    speeds = [[float(cell.split(" ")[0]) for cell in own[header]] for header in ("tokens/s", "tokens/s autoregressive")]
+    assert all(first < second for first, second in speeds)
+    assert own["MAL published"].tolist() == ["2.58", "–"]
+
+
+@pytest.mark.parametrize(("prefill_s", "verdict"), [(0.001, "differs"), (0.06, "matches")])
+def test_the_published_speedup_is_judged_with_prefill(cells, prefill_s: float, verdict: str) -> None:
+    """Twice as fast in decoding is 1.69 times as fast only if the time of the prefill counts in both arms."""
+    options = {"published": REAL, "pair": "llama2_7b_chat_jf68m", "device": "NVIDIA GeForce RTX 4090"}
+    cells.add("autoregressive", speedup=1.0, **options)
+    cells.add("opt_tree", params={"n": 25}, mal=5.0, speedup=2.0, prefill_s=prefill_s, **options)
+    frame = table("table1", cells.load()).frame.set_index("Method")
+    assert frame.loc["OPT-Tree", "verdict speedup"] == verdict
+
+
+def test_the_published_mal_is_judged_as_its_script_counts(cells) -> None:
+    """Of 3 steps a turn MAL is 2/3 of what the script makes of it."""
+    options = {"published": REAL, "pair": "llama2_7b_chat_jf68m", "steps": 3, "spread": False, "conversations": 80}
+    cells.add("opt_tree", params={"n": 25}, mal=2.58 * 2 / 3, **options)
+    (row,) = table("table1", cells.load()).frame.query("Method == 'OPT-Tree'").to_dict("records")
+    assert float(row["MAL"].split(" ")[0]) < 1.9 < 2.4 < float(row["MAL as published"].split(" ")[0])
+    assert row["verdict MAL"] == "matches"
+
+
 def test_table_1_has_the_papers_rows_and_marks_the_best_size(table1_cells) -> None:
     frame = table("table1", table1_cells.load()).frame
     assert frame["Method"].tolist() == ["None (autoregressive)", "Binary", "EAGLE tree", *["OPT-Tree"] * 3]
