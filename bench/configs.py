@@ -11,7 +11,7 @@ import hydra
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from bench import calibration, resolvers, templates
+from bench import calibration, resolvers, stand_ins, templates
 from bench.cell import AcceptancePlan, CalibrationPlan, Cell, DecisionPlan, LatencyGrid, PairSpec, Runtime
 from bench.datasets import DatasetSpec
 from bench.embedded import TINY
@@ -40,7 +40,8 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
     check_values(cfg)
     plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
     config = {axis: plain[axis] for axis in ("pair", "dataset", "drafter", "verifier", "decoding", "seed", "limit")}
-    pair, runtime = config["pair"], plain["runtime"]
+    pair, runtime = stand_ins.named(config["pair"]), plain["runtime"]
+    config["pair"] = pair
     for role in ("target", "draft"):
         if pair[role] and (folder := Path(_model_of(pair[role]).source)).is_dir():
             pair[role]["files_sha256"] = fingerprint_folder(folder)
@@ -160,9 +161,15 @@ def acceptance_dataset_of(cfg: DictConfig) -> DatasetSpec | None:
     return DatasetSpec.from_config(plain["dataset"] | {"part": "calibration"}) if plain.get("dataset") else None
 
 
+def pair_config(cfg: DictConfig) -> dict[str, Any]:
+    """A pair's values, under a name of its own where models stand in for those of its yaml."""
+    plain: Any = OmegaConf.to_container(cfg.pair, resolve=True)
+    return stand_ins.named(plain)
+
+
 def pair_of(cfg: DictConfig) -> PairSpec:
     """Target and draft of a pair's yaml."""
-    config: Any = OmegaConf.to_container(cfg.pair, resolve=True)
+    config = pair_config(cfg)
     target, draft = (_model_of(config[role]) if config[role] else None for role in ("target", "draft"))
     if target is None:
         raise ValueError(f"pair {config['name']} has no target")

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from bench import progress, runner
 from bench.calibration import HARDWARE, MEASURED
-from bench.configs import scientific_config
+from bench.configs import pair_of, scientific_config
 from bench.identity import identity
 from bench.locks import lock
 from bench.names import unknown
@@ -53,14 +53,14 @@ def planned(artifact: str, overrides: Sequence[str]) -> Planned:
         own, batch = sweep(arguments)
         pairs = own if given.get("pair", "own") == "own" else given["pair"].split(",")
         configs = [compose([*job, f"pair={pair}"]) for pair in pairs for job in batch]
-    cells = [{"pair": cfg.pair.name, "config": _cell(cfg)} for cfg in configs if cfg.measure == "cells"]
+    cells = [{"pair": pair_of(cfg).name, "config": _cell(cfg)} for cfg in configs if cfg.measure == "cells"]
     once: dict[str, dict[str, Any]] = {}
     for cell in cells:
         once.setdefault(json.dumps(cell["config"], sort_keys=True), cell)
     kept = [f"{key}={value}" for key, value in given.items() if key != "pair"]
     return Planned(
         overrides=(*kept, f"pair={','.join(pairs)}"),
-        pairs=tuple(pairs),
+        pairs=tuple(dict.fromkeys(pair_of(cfg).name for cfg in configs)),
         cells=tuple(once.values()),
         tables=tuple(table for table in RECORDED if configs[0][f"record_{table}"]),
         measures=_measures(configs),
@@ -90,7 +90,7 @@ def _measures(configs: Sequence[DictConfig]) -> dict[str, dict[str, int]]:
             kept = [config[axis] for axis in used if axis != "drafter"]
             plan = OmegaConf.to_container(cfg.calibration, resolve=True)
             key = json.dumps([kept, plan], sort_keys=True)
-            found.setdefault(cfg.measure, {}).setdefault(key, cfg.pair.name if used else "")
+            found.setdefault(cfg.measure, {}).setdefault(key, pair_of(cfg).name if used else "")
     each = {"decision": KINDS}
     return {
         TABLES[kind]: {pair: count * each.get(kind, 1) for pair, count in Counter(every.values()).items()}
@@ -151,10 +151,8 @@ def _run(command: Sequence[str]) -> int:
 
 def _outcome(names: Sequence[str], given: Mapping[str, str], root: Path) -> int:
     """Report the artifacts, all of them without names, and name those that are not done."""
-    pair = given.get("pair", "own")
-    single = [] if pair == "own" or "," in pair else ["--pair", pair]
     where = ["--results", str(root), "--out", str(root / "report")]
-    status = max(report([name, *where, *single]) for name in names) if names else report(where)
+    status = max(report([name, *where, *_single(name, given, root)]) for name in names) if names else report(where)
     states = {name: progress.read(root, name) for name in names or ARTIFACTS}
     undone = {name: state for name, state in states.items() if state.state != progress.DONE}
     if "shard" in given:
@@ -162,6 +160,15 @@ def _outcome(names: Sequence[str], given: Mapping[str, str], root: Path) -> int:
     for name, state in undone.items():
         print(f"{name}: {progress.words(state)}", file=sys.stderr)
     return status or int(bool(undone))
+
+
+def _single(name: str, given: Mapping[str, str], root: Path) -> list[str]:
+    """Where one pair was asked for, the report's option for it, by the name that its rows have."""
+    pair = given.get("pair", "own")
+    if pair == "own" or "," in pair:
+        return []
+    plan = progress.read_plan(root / name)
+    return ["--pair", plan.pairs[0] if plan and len(plan.pairs) == 1 else pair]
 
 
 def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bench.cell import PairSpec
-from bench.configs import pair_of
+from bench.configs import pair_config, pair_of
 from bench.options import check_values
 from bench.plan.composing import composer
 from bench.plan.estimates import Memory, Times, mal_of, memory_of, seconds
@@ -68,7 +68,7 @@ def make(arguments: Sequence[str]) -> Plan:
         jobs += dict.fromkeys(job for job in found if job.measure == kind)
     cfg = cells[0]
     dtype = torch.bfloat16 if cfg.runtime.dtype == "auto" else resolve_dtype(cfg.runtime.dtype, torch.device("cpu"))
-    pairs = [_planned(pair_of(base), dict(base.pair.get("published") or {}), jobs, dtype) for base in bases]
+    pairs = [_planned(pair_of(base), dict(pair_config(base).get("published") or {}), jobs, dtype) for base in bases]
     return Plan(
         name=cfg.name, results_dir=Path(cfg.results_dir), axes=_axes(batch), jobs=jobs, pairs=pairs, dtype=dtype
     )
