@@ -1,8 +1,8 @@
 """`python -m bench.plan experiment=opt_tree/table1 [pair=a,b]`: what an experiment needs, before anything runs.
 
 Cells, models and their licences, memory, hours: from configs and kept forward times, without weights or a network.
-Without `pair` the plan is for the experiment's own pairs; other overrides are taken as `bench.run` takes them. Without
-`experiment` it is a line for every artifact.
+Without `pair`, or with `pair=own`, the plan is for the experiment's own pairs; other overrides are taken as `bench.run`
+takes them. Without `experiment` it is a line for every artifact.
 """
 
 import sys
@@ -14,9 +14,10 @@ from hydra.errors import HydraException
 
 from bench import runner
 from bench.options import sentence
-from bench.plan.estimates import AT, HOST_BPS, SPARE, Times, measured_times
+from bench.plan.estimates import SPARE
 from bench.plan.overview import overview
-from bench.plan.planning import KINDS, Plan, hours, make, number
+from bench.plan.planning import KINDS, OWN, Plan, PlannedPair, hours, make, number, times_here
+from bench.plan.times import HOST_BPS, Times, measured_times
 from bench.run import check_choices
 
 SMALL = 1e9
@@ -25,9 +26,9 @@ HOURS = f"""\
 All answers as long as they may be; prefills left out. A cell: tokens x (T(1) for the baseline + (T(n + 1) + depth x
 D(1)) / MAL); a vector: tokens x (T(1) + D(1)); decision models: tokens x (T(n + 1) + D(1)), their own training left
 out. T and D: seconds of a forward of target and draft; n and depth: the tree's nodes and levels; MAL: the paper's for
-pair, dataset and temperature, or 1 where it prints none. {AT}: not measured; on a GPU whose forwards take as
-long as reading the weights at this speed, at {HOST_BPS / 1e9:g} GB/s those on the host. Small models, large trees and
-CPUs take longer."""
+pair, dataset and temperature, or 1 where it prints none. Measured: forwards that were timed, or steps of runs in the
+results; sizes beyond the largest take as long as it. An estimate, on a GPU alone: forwards take as long as reading the
+weights, those on the host at {HOST_BPS / 1e9:g} GB/s; small models and large trees take longer."""
 
 
 def describe(plan: Plan) -> Iterator[str]:
@@ -85,16 +86,21 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 
 def _hours(plan: Plan) -> Iterator[str]:
-    yield f"\n{'hours of a pair':<32} {AT:>9}  at measured forward times"
+    yield f"\n{'hours of a pair':<32} {'here':>9}"
     for pair in plan.pairs:
-        bound = hours(plan, pair, Times.of_bandwidth(pair.memory))
-        measured = [
-            f"{number(hours(plan, pair, times))} ({times.origin})"
-            for times in measured_times(plan.results_dir, pair.spec)
-        ]
-        unknown = f"none yet: python -m bench.latency pair={pair.spec.name}"
-        yield f"{pair.spec.name:<32} {number(bound):>9}  {'; '.join(measured) or unknown}"
+        here, kept = times_here(plan, pair), measured_times(plan.results_dir, pair.spec)
+        words = _known(plan, pair, here) if here else _unknown(pair)
+        others = (_known(plan, pair, times).strip() for times in kept if not here or times.origin != here.origin)
+        yield f"{pair.spec.name:<32} {'; '.join([words, *others])}"
     yield HOURS
+
+
+def _known(plan: Plan, pair: PlannedPair, times: Times) -> str:
+    return f"{number(hours(plan, pair, times)):>9} ({times.origin})"
+
+
+def _unknown(pair: PlannedPair) -> str:
+    return f"no hours: nothing measured here; python -m bench.latency pair={pair.spec.name}"
 
 
 def _count(number: int, word: str) -> str:
@@ -103,7 +109,7 @@ def _count(number: int, word: str) -> str:
 
 def main() -> None:
     """Print the plan; a sentence and exit status 1 where there is none."""
-    check_choices(sys.argv[1:])
+    check_choices([argument for argument in sys.argv[1:] if argument != f"pair={OWN}"])
     try:
         single = any(argument.startswith("experiment=") for argument in sys.argv[1:])
         for line in describe(make(sys.argv[1:])) if single else overview(sys.argv[1:]):

@@ -1,21 +1,18 @@
-"""Memory and hours of planned jobs, from configs: weights, caches, trees; published MALs, kept forward times."""
+"""Memory of planned jobs, from configs: weights, caches, trees; and the MALs that the papers publish for them."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import pandas as pd
 import torch
 from transformers import AutoConfig
 
 from bench import hub_configs, published
 from bench.cell import PairSpec
-from bench.kept import FOLDER
 from bench.names import unknown
 from bench.plan.jobs import Job
-from bench.store import Store
 from specdec_core.cache import ROOM_FOR_TREES
 from specdec_core.drafters.cached_draft import ROOM
 from specdec_core.errors import LoadError
@@ -27,10 +24,6 @@ GPUS = (24, 40, 48, 80)
 """GB of the GPUs that papers use: RTX 4090, A100, L40, A100 and H100."""
 SPARE = 1.1
 """For the CUDA context, what passes through a layer, and fragments."""
-DEVICE_BPS, HOST_BPS = 2e12, 25e9
-"""Bytes per second: about an A100's memory, and PCIe 4.0 x16 for layers that are streamed from the host."""
-AT = f"at {DEVICE_BPS / 1e12:g} TB/s"
-"""Heads hours that follow from it, where nothing is measured."""
 TRAINED = 2048
 """Tokens of the texts that BLOOM, which has no last position, was trained on."""
 PUBLISHED = {"sequoia_hardware": "sequoia", "spec_infer": "specinfer"}
@@ -60,21 +53,6 @@ class Memory:
         needed = self.device * SPARE / 1e9
         size = next((size for size in GPUS if needed <= size), GPUS[-1])
         return math.ceil(needed / size), size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """Seconds of a forward of target and draft over so many tokens."""
-
-    target: Callable[[int], float]
-    draft: Callable[[int], float]
-    origin: str
-
-    @classmethod
-    def of_bandwidth(cls, memory: Memory) -> Self:
-        """Of reading the weights once, whatever the tokens. Not measured."""
-        target, draft = memory.target / DEVICE_BPS + memory.host / HOST_BPS, memory.draft_reads / DEVICE_BPS
-        return cls(target=lambda _: target, draft=lambda _: draft, origin="bandwidth")
 
 
 def shape_of(spec: ModelSpec) -> Any:
@@ -122,33 +100,6 @@ def _draft(spec: ModelSpec | None, dtype: torch.dtype, tokens: int) -> tuple[int
     return weights, kv_bytes(config, dtype, tokens), weights
 
 
-def measured_times(results_dir: Path, pair: PairSpec) -> list[Times]:
-    """The forward times kept of a pair, one for every device and dtype.
-
-    A size that was not measured takes as long as the next larger one.
-    """
-    rows = Store(results_dir, FOLDER).read("latency")
-    names = [model.name for model in (pair.target, pair.draft) if model is not None]
-    rows = rows[(rows["pair"] == pair.name) & rows["model_id"].isin(names)]
-    found = []
-    for (device, dtype), group in rows.groupby(["device_name", "dtype"]):
-        by_role = {str(role): _by_size(times) for role, times in group.groupby("role")}
-        if "target" in by_role:
-            draft = by_role.get("draft", lambda _: 0.0)
-            found.append(Times(target=by_role["target"], draft=draft, origin=f"{device}, {dtype}"))
-    return found
-
-
-def _by_size(rows: pd.DataFrame) -> Callable[[int], float]:
-    medians = rows.groupby("num_tokens")["forward_s"].median().sort_index()
-
-    def seconds(tokens: int) -> float:
-        at = min(int(medians.index.searchsorted(tokens)), len(medians) - 1)
-        return float(medians.iloc[at])
-
-    return seconds
-
-
 def mal_of(experiment: str, labels: dict[str, Any], job: Job) -> float:
     """The least MAL that the paper's table prints for pair, dataset, temperature and method; 1 where it has none."""
     paper, _, artifact = experiment.partition("/")
@@ -165,12 +116,3 @@ def mal_of(experiment: str, labels: dict[str, Any], job: Job) -> float:
         metric=["mal", "tokens_per_step"],
     )
     return max(1.0, float(rows["value"].min())) if len(rows) else 1.0
-
-
-def seconds(job: Job, times: Times, mal: float) -> float:
-    """Of a job without prefills: every new token of the baseline is a forward, every step of a method 1 + depth."""
-    if job.measure == "latency":
-        return sum(times.target(size) + times.draft(size) for size in job.forwards)
-    step = times.target(job.nodes + 1) + job.depth * times.draft(1)
-    arms = job.passes * step / mal + (times.target(1) if job.baseline else 0.0)
-    return job.tokens * arms

@@ -3,41 +3,41 @@
 from collections.abc import Iterator, Sequence
 
 from bench import progress
-from bench.plan.estimates import AT, Times, measured_times
-from bench.plan.planning import Plan, hours, make, number
+from bench.plan.planning import Plan, hours, make, number, times_here
 from bench.report.artifacts import ARTIFACTS
 
-HEADER = (
-    f"{'artifact':<24} {'pairs':>5} {'cells':>6} {'others':>7} {'tokens':>12} {AT:>10} {'measured':>9}  results so far"
-)
+HEADER = f"{'artifact':<24} {'pairs':>5} {'cells':>6} {'others':>7} {'tokens':>12} {'hours':>11}  results so far"
+UNKNOWN = "–"
 NOTE = f"""\
 cells: of all pairs; those that several artifacts have in common are run once. others: measurements beside cells, such
 as vectors, forward times, tables of attention, trainings. tokens: new ones of both arms and second passes, if all
-answers are as long as they may be. {AT}: hours on a GPU whose forwards take as long as reading the weights at this
-speed; small models, large trees and CPUs take longer. measured: hours at the forward times kept in results; – where a
-pair has none yet: python -m bench.latency pair=<pair>."""
+answers are as long as they may be. hours: on this machine, at forward times measured here (python -m bench.latency
+pair=<pair>, or runs of the pair in results); {UNKNOWN} where a pair has none. about: on a GPU, forwards of a pair
+without them take as long as reading its weights; small models and large trees take longer."""
 
 
 def overview(arguments: Sequence[str]) -> Iterator[str]:
     """The lines as they come: some twenty seconds for all."""
     yield HEADER
-    total = [0, 0, 0, 0.0]
+    total, known = [0, 0, 0], []
     for name in ARTIFACTS:
         plan = make([f"experiment={name}", *arguments])
         pairs, cells = len(plan.pairs), len(plan.of_kind("cells"))
         tokens = pairs * sum(job.tokens * (job.passes + job.baseline) for job in plan.jobs)
-        bound = sum(hours(plan, pair, Times.of_bandwidth(pair.memory)) for pair in plan.pairs)
         counts = (pairs * cells, pairs * (len(plan.jobs) - cells), tokens)
-        total = [so_far + more for so_far, more in zip(total, (*counts, bound), strict=True)]
-        state = _so_far(progress.read(plan.results_dir, name))
-        yield f"{_line(name, str(pairs), counts, bound)} {_measured(plan):>9}  {state}"
-    yield _line("all", "", (int(total[0]), int(total[1]), int(total[2])), total[3])
+        total = [so_far + more for so_far, more in zip(total, counts, strict=True)]
+        known.append(_hours(plan))
+        yield f"{_line(name, str(pairs), counts, *known[-1])}  {_so_far(progress.read(plan.results_dir, name))}"
+    every = [value for value, _ in known if value is not None]
+    whole = sum(every) if len(every) == len(known) else None
+    yield _line("all", "", total, whole, any(rough for _, rough in known))
     yield NOTE
 
 
-def _line(name: str, pairs: str, counts: tuple[int, int, int], bound: float) -> str:
+def _line(name: str, pairs: str, counts: Sequence[int], value: float | None, rough: bool) -> str:
     cells, measured, tokens = counts
-    return f"{name:<24} {pairs:>5} {cells:>6} {measured:>7} {tokens:>12,} {number(bound):>10}"
+    words = UNKNOWN if value is None else f"{'about ' if rough else ''}{number(value)}"
+    return f"{name:<24} {pairs:>5} {cells:>6} {measured:>7} {tokens:>12,} {words:>11}"
 
 
 def _so_far(found: progress.Progress) -> str:
@@ -46,8 +46,10 @@ def _so_far(found: progress.Progress) -> str:
     return progress.words(found) if begun else "not begun"
 
 
-def _measured(plan: Plan) -> str:
-    """Hours at measured forward times; a dash where a pair has none."""
-    every = [next(iter(measured_times(plan.results_dir, pair.spec)), None) for pair in plan.pairs]
-    known = [hours(plan, pair, times) for pair, times in zip(plan.pairs, every, strict=True) if times is not None]
-    return number(sum(known)) if len(known) == len(plan.pairs) else "–"
+def _hours(plan: Plan) -> tuple[float | None, bool]:
+    """Of all pairs on this machine, None where they are not known of one; and whether one is an estimate."""
+    every = [(pair, times_here(plan, pair)) for pair in plan.pairs]
+    known = [(pair, times) for pair, times in every if times is not None]
+    if len(known) < len(every):
+        return None, False
+    return sum(hours(plan, pair, times) for pair, times in known), any(times.estimate for _, times in known)

@@ -6,15 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 
 from bench.cell import PairSpec
-from bench.configs import pair_config, pair_of
+from bench.configs import pair_config, pair_of, runtime_of
 from bench.options import check_values
 from bench.plan.composing import composer
-from bench.plan.estimates import Memory, Times, mal_of, memory_of, seconds
+from bench.plan.estimates import Memory, mal_of, memory_of
 from bench.plan.jobs import Job, jobs_of, sweep
-from specdec_core.models.placement import resolve_dtype
+from bench.plan.times import Machine, Times, of_machine, seconds
+from bench.provenance import collect
+from specdec_core.errors import LoadError
+from specdec_core.models.placement import resolve_device, resolve_dtype
 
+OWN = "own"
+"""In place of a pair: those that an experiment is for."""
 KINDS = {
     "cells": "cell",
     "acceptance": "acceptance vector",
@@ -44,6 +50,7 @@ class Plan:
     jobs: list[Job]
     pairs: list[PlannedPair]
     dtype: torch.dtype
+    machine: Machine
 
     def of_kind(self, measure: str) -> list[Job]:
         """Its cells, acceptance vectors or tables of forward times."""
@@ -57,7 +64,7 @@ def make(arguments: Sequence[str]) -> Plan:
         raise ValueError("give one experiment, such as experiment=opt_tree/table1")
     with composer() as compose:
         own, batch = sweep([argument for argument in arguments if argument.partition("=")[0] != "pair"])
-        names = given["pair"].split(",") if "pair" in given else own
+        names = own if given.get("pair", OWN) == OWN else given["pair"].split(",")
         cells = [compose([*job, f"pair={names[0]}"]) for job in batch]
         bases = [cells[0], *(compose([*batch[0], f"pair={name}"]) for name in names[1:])]
     for cfg in (*cells, *bases):
@@ -70,8 +77,26 @@ def make(arguments: Sequence[str]) -> Plan:
     dtype = torch.bfloat16 if cfg.runtime.dtype == "auto" else resolve_dtype(cfg.runtime.dtype, torch.device("cpu"))
     pairs = [_planned(pair_of(base), dict(pair_config(base).get("published") or {}), jobs, dtype) for base in bases]
     return Plan(
-        name=cfg.name, results_dir=Path(cfg.results_dir), axes=_axes(batch), jobs=jobs, pairs=pairs, dtype=dtype
+        name=cfg.name,
+        results_dir=Path(cfg.results_dir),
+        axes=_axes(batch),
+        jobs=jobs,
+        pairs=pairs,
+        dtype=dtype,
+        machine=_machine(cfg),
     )
+
+
+def _machine(cfg: DictConfig) -> Machine:
+    """What runs would run on here, as their rows would have it; one that lacks the planned device has no name."""
+    runtime = runtime_of(cfg)
+    try:
+        device = torch.device(resolve_device(runtime.device))
+    except LoadError:
+        return Machine(device_name="", dtype="", gpu=False)
+    dtype = str(resolve_dtype(runtime.dtype, device)).removeprefix("torch.")
+    name = str(collect(str(device), dtype, runtime.attention, runtime.placement)["device_name"])
+    return Machine(device_name=name, dtype=dtype, gpu=device.type == "cuda")
 
 
 def _planned(spec: PairSpec, labels: dict[str, Any], jobs: list[Job], dtype: torch.dtype) -> PlannedPair:
@@ -84,6 +109,11 @@ def _axes(batch: list[list[str]]) -> dict[str, list[str]]:
         key, _, value = override.partition("=")
         found.setdefault(key, {})[value] = None
     return {key: list(values) for key, values in found.items() if len(values) > 1}
+
+
+def times_here(plan: Plan, pair: PlannedPair) -> Times | None:
+    """Forward times of a pair on this machine; None where they are not known."""
+    return of_machine(plan.results_dir, pair.spec, pair.memory, plan.machine)
 
 
 def hours(plan: Plan, pair: PlannedPair, times: Times) -> float:

@@ -1,20 +1,25 @@
+import shlex
 import socket
+import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
 import torch
+from cells import execute
 
 from bench.cell import PairSpec
 from bench.kept_records import LatencyRow
 from bench.plan import __main__ as plan
 from bench.plan import planning
-from bench.plan.estimates import Memory, mal_of, measured_times, memory_of, seconds, shape_of
+from bench.plan import times as plan_times
+from bench.plan.estimates import Memory, mal_of, memory_of, shape_of
 from bench.plan.jobs import sweep
 from bench.plan.overview import overview
+from bench.plan.times import Machine, measured_times, of_machine, seconds
 from bench.report.artifacts import ARTIFACTS
 from bench.run import CONF
-from bench.store import Store
+from bench.store import Store, load
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
 
@@ -204,7 +209,73 @@ def test_hours_from_kept_forward_times(tmp_path):
     assert seconds(found.jobs[0], times, 1.0) == pytest.approx(156_800 * 2 * 0.02)
     hours = sum(seconds(job, times, mal) for job, mal in zip(found.jobs, mals, strict=True)) / 3600
     assert f" {hours:.2f} (A100, bfloat16)" in "\n".join(plan.describe(found))
-    assert "none yet: python -m bench.latency pair=llama2_7b_chat_eagle" in printed(TABLE1, "pair=llama2_7b_chat_eagle")
+    none = "no hours: nothing measured here; python -m bench.latency pair=llama2_7b_chat_eagle"
+    assert none in printed(TABLE1, "pair=llama2_7b_chat_eagle", "runtime=cpu", f"results_dir={tmp_path}")
+
+
+NOWHERE = Machine(device_name="Test CPU", dtype="float32", gpu=False)
+
+
+def test_hours_without_a_gpu_are_measured_here_or_there_are_none(tmp_path):
+    """Runs of the pair on this machine, whatever experiment they were for, say how long its forwards take."""
+    cell = ("limit=1", "dataset=mini", "decoding.max_new_tokens=6", "runtime.dtype=float32", f"results_dir={tmp_path}")
+    before = plan.make(["experiment=smoke", *cell, "runtime=cpu"])
+    assert planning.times_here(before, before.pairs[0]) is None
+    assert "no hours: nothing measured here" in "\n".join(plan.describe(before))
+    plan_times._runs.cache_clear()
+    plan_times.of_runs.cache_clear()
+    assert execute(tmp_path, *cell[:-1], "drafter=chain4", "name=elsewhere/own") == "ok"
+    found = plan.make(["experiment=smoke", *cell, "runtime=cpu"])
+    (pair,) = found.pairs
+    here = planning.times_here(found, pair)
+    assert here.origin == f"runs on {found.machine.device_name}, float32"
+    results = load(tmp_path, "elsewhere/own")
+    steps, prompts = results.steps, results.prompts.query("arm == 'autoregressive'")
+    assert here.target(1) == pytest.approx((prompts["decode_s"] / prompts["num_steps"]).median())
+    rest = steps[["tree_s", "score_s", "judge_s", "commit_s"]].sum(axis=1)
+    assert here.target(5) == pytest.approx(rest.median())
+    assert here.draft(1) == pytest.approx(steps["draft_s"].sum() / steps["draft_forwards"].sum())
+    assert f"{planning.number(planning.hours(found, pair, here))} ({here.origin})" in "\n".join(plan.describe(found))
+    assert of_machine(tmp_path, pair.spec, pair.memory, NOWHERE) is None, "another machine's runs"
+    other = replace(pair.spec, name="other")
+    assert of_machine(tmp_path, other, pair.memory, found.machine) is None, "another pair's runs"
+
+
+@pytest.mark.parametrize(
+    ("card", "bps"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 1.555e12),
+        ("NVIDIA H100 80GB HBM3", 3.35e12),
+        ("NVIDIA GeForce RTX 4090", 1.008e12),
+        ("a card of tomorrow", 2e12),
+    ],
+)
+def test_on_a_gpu_hours_may_be_an_estimate_of_its_bandwidth_and_say_so(card, bps, tmp_path):
+    found = plan.make([TABLE1, "pair=llama2_7b_chat_jf68m", f"results_dir={tmp_path}"])
+    here = replace(found, machine=Machine(device_name=card, dtype="bfloat16", gpu=True))
+    (pair,) = here.pairs
+    assert planning.times_here(here, pair).target(1) == pytest.approx(2 * LLAMA_7B / bps)
+    assert f"(an estimate: weights read at {bps / 1e12:g} TB/s)" in "\n".join(plan.describe(here))
+    assert planning.times_here(replace(here, machine=NOWHERE), pair) is None
+
+
+@pytest.mark.parametrize("experiment", ["opt_tree/table1", "smoke"])
+def test_make_plan_takes_an_experiments_own_pairs(experiment, monkeypatch, capsys):
+    """What `make plan PAIR=own` runs, as README says it."""
+    command = subprocess.run(
+        ["make", "-n", "-o", "setup", "plan", "PAIR=own", f"EXPERIMENT={experiment}", "LIMIT=1"],
+        cwd=CONF.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    arguments = shlex.split(command.replace("\\\n", " "))
+    monkeypatch.setattr(sys, "argv", arguments[arguments.index("bench.plan") :])
+    assert "pair=own" in sys.argv
+    plan.main()
+    own = plan.make([f"experiment={experiment}", "limit=1"])
+    assert capsys.readouterr().out == "\n".join([*plan.describe(own), ""])
+    assert len(own.pairs) == {"opt_tree/table1": 10, "smoke": 1}[experiment]
 
 
 def test_a_stand_in_has_no_published_mal():
@@ -245,10 +316,11 @@ def test_without_an_experiment_it_is_a_line_for_every_artifact(monkeypatch, tmp_
         return pairs[:1], batch[:1]
 
     monkeypatch.setattr(planning, "sweep", ends)
-    header, *lines, total, note = overview([f"results_dir={tmp_path}", "pair=tiny", "limit=1"])
+    header, *lines, total, note = overview([f"results_dir={tmp_path}", "pair=own", "limit=1", "runtime=cpu"])
     assert [line.split()[0] for line in lines] == list(ARTIFACTS)
     cells = [int(line.split()[2]) for line in lines]
     assert set(cells) == {0, 1}
     assert int(total.split()[1]) == sum(cells)
     assert all(line.endswith("not begun") for line in lines)
+    assert {line.split()[5] for line in lines} == {"–"}, "nothing was measured, and there is no GPU"
     assert max(map(len, (header, *note.splitlines()))) <= 120

@@ -1,0 +1,153 @@
+"""Seconds of forwards, for hours: measured on this machine where they were, on a GPU else an estimate, else unknown."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Self
+
+import pandas as pd
+
+from bench.cell import PairSpec
+from bench.kept import FOLDER
+from bench.plan.estimates import Memory
+from bench.plan.jobs import Job
+from bench.records import AUTOREGRESSIVE
+from bench.report.devices import parse
+from bench.store import Store
+
+DEVICE_BPS, HOST_BPS = 2e12, 25e9
+"""Bytes per second: of a card that is not in `CARDS` (about an A100's), and PCIe 4.0 x16 for layers from the host."""
+CARDS = {
+    ("v100", 16): 0.9e12,
+    ("v100", 32): 0.9e12,
+    ("a100", 40): 1.555e12,
+    ("a100", 80): 1.935e12,
+    ("h100", 80): 3.35e12,
+    ("h100", None): 2.0e12,
+    ("h200", None): 4.8e12,
+    ("l4", None): 0.3e12,
+    ("l20", None): 0.864e12,
+    ("l40", None): 0.864e12,
+    ("l40s", None): 0.864e12,
+    ("rtx 4090", None): 1.008e12,
+    ("rtx a6000", None): 0.768e12,
+    ("rtx 6000 ada generation", None): 0.96e12,
+}
+"""Bytes per second that a card's memory gives, by model and GB as names state them. Source: NVIDIA's data sheets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the planned cells would run on here: the name that their rows would have, and the dtype."""
+
+    device_name: str
+    dtype: str
+    gpu: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Seconds of a forward of target and draft over so many tokens."""
+
+    target: Callable[[int], float]
+    draft: Callable[[int], float]
+    origin: str
+    estimate: bool = False
+
+    @classmethod
+    def of_bandwidth(cls, memory: Memory, device_name: str) -> Self:
+        """Of reading the weights once, whatever the tokens, on this card. Not measured."""
+        card = parse(device_name)
+        speed = CARDS.get((card.model, card.memory), DEVICE_BPS) if card else DEVICE_BPS
+        target, draft = memory.target / speed + memory.host / HOST_BPS, memory.draft_reads / speed
+        origin = f"an estimate: weights read at {speed / 1e12:g} TB/s"
+        return cls(target=lambda _: target, draft=lambda _: draft, origin=origin, estimate=True)
+
+
+def of_machine(results_dir: Path, pair: PairSpec, memory: Memory, machine: Machine) -> Times | None:
+    """Forward times kept of a pair here, else those of its runs here, else on a GPU an estimate; None: unknown."""
+    kept = (times for times in measured_times(results_dir, pair) if times.origin == _origin(machine))
+    if found := next(kept, None) or of_runs(results_dir, pair, machine):
+        return found
+    return Times.of_bandwidth(memory, machine.device_name) if machine.gpu else None
+
+
+def measured_times(results_dir: Path, pair: PairSpec) -> list[Times]:
+    """The forward times kept of a pair, one for every device and dtype.
+
+    A size that was not measured takes as long as the next larger one.
+    """
+    rows = Store(results_dir, FOLDER).read("latency")
+    names = [model.name for model in (pair.target, pair.draft) if model is not None]
+    rows = rows[(rows["pair"] == pair.name) & rows["model_id"].isin(names)]
+    found = []
+    for (device, dtype), group in rows.groupby(["device_name", "dtype"]):
+        by_role = {str(role): _by_size(times) for role, times in group.groupby("role")}
+        if "target" in by_role:
+            draft = by_role.get("draft", lambda _: 0.0)
+            found.append(Times(target=by_role["target"], draft=draft, origin=f"{device}, {dtype}"))
+    return found
+
+
+@lru_cache(maxsize=64)
+def of_runs(results_dir: Path, pair: PairSpec, machine: Machine) -> Times | None:
+    """Of the newest run of each drafter of a pair on this machine; None where they say nothing of target or draft.
+
+    A target's forward is an autoregressive step, or a step without its draft forwards over its tree and root.
+    """
+    like = {"pair": pair.name, "target_id": pair.target.id, "draft_id": pair.draft.id if pair.draft else ""}
+    like |= {"device_name": machine.device_name, "dtype": machine.dtype}
+    runs = _runs(results_dir).fillna({"draft_id": ""})
+    runs = runs[(runs[list(like)] == pd.Series(like)).all(axis=1)].drop_duplicates("drafter", keep="last")
+    steps, prompts = (_rows(results_dir, table, runs) for table in ("steps", "prompts"))
+    plain = prompts[(prompts["arm"] == AUTOREGRESSIVE) & (prompts["num_steps"] > 0)]
+    if plain.empty or (pair.draft and not steps["draft_forwards"].sum()):
+        return None
+    phases = steps[["tree_s", "score_s", "judge_s", "commit_s"]].sum(axis=1)
+    own = pd.DataFrame({"num_tokens": steps["num_drafted"] + 1, "forward_s": phases})
+    alone = pd.DataFrame({"num_tokens": 1, "forward_s": plain["decode_s"] / plain["num_steps"]})
+    draft = float(steps["draft_s"].sum() / steps["draft_forwards"].sum()) if pair.draft else 0.0
+    times = _by_size(pd.concat([own, alone]))
+    return Times(target=times, draft=lambda _: draft, origin=f"runs on {_origin(machine)}")
+
+
+def seconds(job: Job, times: Times, mal: float) -> float:
+    """Of a job without prefills: every new token of the baseline is a forward, every step of a method 1 + depth."""
+    if job.measure == "latency":
+        return sum(times.target(size) + times.draft(size) for size in job.forwards)
+    step = times.target(job.nodes + 1) + job.depth * times.draft(1)
+    arms = job.passes * step / mal + (times.target(1) if job.baseline else 0.0)
+    return job.tokens * arms
+
+
+def _origin(machine: Machine) -> str:
+    return f"{machine.device_name}, {machine.dtype}"
+
+
+@lru_cache(maxsize=4)
+def _runs(results_dir: Path) -> pd.DataFrame:
+    """The `runs` rows of all experiments in a folder that ended well, the oldest first."""
+    found = [Store(results_dir, FOLDER).read("runs", [])]
+    for folder in sorted(results_dir.glob("**/runs")):
+        experiment = folder.parent.relative_to(results_dir).as_posix()
+        rows = Store(results_dir, experiment).read("runs")
+        found.append(rows[rows["experiment"] == experiment])  # other results below these go by other names
+    runs = pd.concat(found, ignore_index=True)
+    return runs[runs["status"] == "ok"].sort_values("created_utc", kind="stable")
+
+
+def _rows(results_dir: Path, table: str, runs: pd.DataFrame) -> pd.DataFrame:
+    found = [Store(results_dir, FOLDER).read(table, [])]
+    pairs = zip(runs["experiment"], runs["run_id"], strict=True)
+    return pd.concat([*found, *(Store(results_dir, name).read(table, [run_id]) for name, run_id in pairs)])
+
+
+def _by_size(rows: pd.DataFrame) -> Callable[[int], float]:
+    medians = rows.groupby("num_tokens")["forward_s"].median().sort_index()
+
+    def seconds(tokens: int) -> float:
+        at = min(int(medians.index.searchsorted(tokens)), len(medians) - 1)
+        return float(medians.iloc[at])
+
+    return seconds
