@@ -70,6 +70,7 @@ def cell_of(cfg: DictConfig) -> Cell:
     ValueError, DatasetError or SpecdecError say in a sentence what does not fit.
     """
     config = scientific_config(cfg)
+    resolvers.check_printed(cfg)
     tree = calibration.calibrate(config["drafter"], setting_of(cfg, config), _shape_of)
     config["drafter"] = tree.drafter
     drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))

@@ -20,6 +20,7 @@ from bench.cell import CalibrationPlan, PairSpec, Runtime
 from bench.datasets import DatasetSpec
 from bench.names import unknown
 from bench.records import RECORDED
+from bench.resolvers import UNPRINTED
 from bench.values import expected, fits, parameters, required, shown
 from specdec_core.sampling import Sampling
 
@@ -86,6 +87,8 @@ def _check(cfg: DictConfig, place: str, value: Any, hint: Any) -> None:
             return _check_section(cfg, place, value, _taker(place, value), {})
         if dataclasses:
             return _check_section(cfg, place, value, dataclasses[0], {})
+    if value == UNPRINTED and place in ("drafter.n", "drafter.depth"):
+        return None  # refused where the cell is made: the others of its sweep may be planned and run
     if not fits(value, hint):
         raise ValueError(f"{_typed(cfg, place, value)}={shown(value)}: {expected(hint)} is expected")
     return None

@@ -1,9 +1,11 @@
-"""Interpolations for `conf/`: what depends on whether the cell samples, and on the drafter's draws."""
+"""Interpolations for `conf/`: what depends on decoding, on the drafter's draws, and on what a paper prints."""
 
 from typing import Any
 
+import pandas as pd
 from omegaconf import DictConfig, OmegaConf
 
+from bench import published
 from bench.names import unknown
 from specdec_core.sampling import Sampling
 
@@ -20,11 +22,15 @@ BY_ROOT = (
 """Improved MCSD's rules for trees with none, one, or several first tokens from the target's law."""
 DRAWS = {"target_sample": "topk", "greedy": "topk", "spec_infer": "iid", "k_seq": "iid", "multi_candidate_iid": "iid"}
 """The draws for which a rule was made; those without replacement for the others."""
+PRINTED_AS = {"n": "tree_size", "depth": "tree_depth"}
+"""The published metrics of a tree, which count the root: as a node, and as the first level."""
+UNPRINTED = "unprinted"
+"""What stands for the tree of a cell for whose setting the paper prints none."""
 
 
 def register() -> None:
     """Make them known to OmegaConf, once or again."""
-    for resolver in (when_sampling, with_root, rule_for, rule_by_root, draws_for_rule):
+    for resolver in (when_sampling, with_root, rule_for, rule_by_root, draws_for_rule, printed_tree):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
@@ -55,3 +61,29 @@ def rule_by_root(what: str, *, _root_: DictConfig) -> Any:
 def draws_for_rule(*, _root_: DictConfig) -> str:
     """`${draws_for_rule:}`: the draws that the rule was made for; the best tokens in greedy decoding."""
     return str(when_sampling(DRAWS.get(_root_.verifier.name, "without_replacement"), "topk", _root_=_root_))
+
+
+def printed_tree(what: str, *, _root_: DictConfig) -> int | str:
+    """`${printed_tree:n}` and `depth`: the tree that the experiment's table prints for this pair and setting.
+
+    A pair that is not in the table stands for the first that is. `UNPRINTED` where the table has no tree for the
+    dataset and temperature, or the experiment is no table with trees.
+    """
+    paper, _, artifact = str(_root_.name).partition("/")
+    rows = published.find(paper, artifact, metric=PRINTED_AS[what]) if paper in published.papers() else ()
+    if not len(rows):
+        return UNPRINTED
+    printed, names = list(zip(rows["target"], rows["draft"], strict=True)), _root_.pair.get("published") or {}
+    own = names.get("target"), names.get("draft")
+    keep = pd.Series([models == (own if own in printed else printed[0]) for models in printed], index=rows.index)
+    keep &= (rows["dataset"] == _root_.dataset.name) & (rows["temperature"] == _root_.decoding.temperature)
+    return int(rows.loc[keep, "value"].iloc[0]) - 1 if keep.any() else UNPRINTED
+
+
+def check_printed(cfg: DictConfig) -> None:
+    """ValueError, a sentence, for a drafter whose tree the paper does not print for the config's setting."""
+    if UNPRINTED in (cfg.drafter.get("n"), cfg.drafter.get("depth")):
+        raise ValueError(
+            f"drafter={cfg.drafter.name}: experiment {cfg.name} has no printed tree for {cfg.dataset.name} at "
+            f"temperature {cfg.decoding.temperature:g}; leave this drafter out, or give drafter.n and drafter.depth"
+        )

@@ -36,6 +36,6 @@ def _small(value: Any, largest: int) -> Any:
         return [_small(item, largest) for item in value]
     if value == "measured":
         return ACCEPTANCE
-    if value == "hardware" or (isinstance(value, int) and value > largest):
+    if value in ("hardware", "unprinted") or (isinstance(value, int) and value > largest):
         return largest
     return value

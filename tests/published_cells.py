@@ -1,10 +1,12 @@
 """The cells of a paper's experiments for all of its pairs, in the words of its published numbers.
 
-Pairs and datasets are axes of their own: what a sweep holds besides is composed for the first pair and dataset alone.
+Pairs and datasets are axes of their own: what a sweep holds besides is composed for the first pair and dataset alone,
+but for trees that a paper prints for each of them.
 """
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -47,24 +49,35 @@ AGAINST = {
 def cells_of(experiment: str) -> tuple[Cell, ...]:
     """Every cell of an experiment for its own pairs, or what is measured in place of cells."""
     pairs = list(composed(f"experiment={experiment}").get("pairs") or [None])
-    found = [cell for one in _configs(experiment, pairs[0]) for cell in _cells(experiment, *one)]
-    models = [_models(experiment, name) for name in pairs]
-    every = [cell | {"params": cell.get("params", {}) | of} for cell in found for _, of in models]
-    beside = frozenset(name for cell in every for name in _names(cell)) | {name for pair, _ in models for name in pair}
-    named = [pair for _ in found for pair, _ in models]
-    return tuple(Cell(**cell, target=a, draft=b, beside=beside) for cell, (a, b) in zip(every, named, strict=True))
+    models = {name: _models(experiment, name) for name in pairs}
+    found = [
+        (cell | {"params": cell.get("params", {}) | models[name][1]}, models[name][0])
+        for config, datasets, of in _configs(experiment, pairs)
+        for cell in _cells(experiment, config, datasets)
+        for name in of
+    ]
+    beside = frozenset(name for cell, _ in found for name in _names(cell))
+    beside |= {name for pair, _ in models.values() for name in pair}
+    return tuple(Cell(**cell, target=target, draft=draft, beside=beside) for cell, (target, draft) in found)
 
 
-def _configs(experiment: str, pair: str | None) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """What a sweep varies but pair and dataset, composed, and the datasets that each is run on."""
+def _configs(experiment: str, pairs: Sequence[str | None]) -> Iterator[tuple[dict[str, Any], list[str], list[Any]]]:
+    """What a sweep varies but pair and dataset, composed; the datasets and the pairs that each is run on."""
     choices: dict[tuple[str, ...], list[str]] = {}
-    for job in cells(experiment, *([f"pair={pair}"] if pair else [])):
+    for job in cells(experiment, *([f"pair={pairs[0]}"] if pairs[0] else [])):
         rest = tuple(item for item in job if not item.startswith("dataset="))
         choices.setdefault(rest, []).extend(item for item in job if item.startswith("dataset="))
     for rest, datasets in choices.items():
+        if "drafter=sequoia_printed" in rest:
+            for dataset, pair in itertools.product(datasets, pairs):
+                config = plain(
+                    composed(*(item for item in rest if not item.startswith("pair=")), dataset, f"pair={pair}")
+                )
+                yield config, [config["dataset"]["name"]], [pair]
+            continue
         config = plain(composed(*rest, *datasets[:1]))
         names = [composed(choice).dataset.name for choice in datasets] or [config["dataset"]["name"]]
-        yield config, [NAMES.get(name, name) for name in names]
+        yield config, [NAMES.get(name, name) for name in names], list(pairs)
 
 
 def _models(experiment: str, pair: str | None) -> tuple[tuple[str, str], dict[str, frozenset[str]]]:

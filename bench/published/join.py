@@ -38,9 +38,6 @@ STEPS = "steps"
 _OPEN: Mapping[tuple[str, str], frozenset[str]] = {
     ("opt_tree", "binary"): frozenset({"nodes"}),  # 25, 50 and 60 are no full binary trees, and no others are told of
     ("gsd/table", "tsd"): frozenset({"theta_sib"}),  # the paper does not say that TSD prunes siblings
-    ("sequoia/table4", "sequoia"): frozenset({"size", "depth"}),  # what an optimiser chose on its machine is a result
-    ("sequoia/table5", "sequoia"): frozenset({"depth"}),
-    ("sequoia/table7", "sequoia"): frozenset({"size", "depth"}),
 }
 """Params that a cell need not have, by the start of the artifact and the method."""
 _KEYS = ("target", "draft", "dataset", "method", "metric")

@@ -27,6 +27,7 @@ _LABELS = {
     "k_sequences": "K sequences",
     "sequoia": "Sequoia",
     "sequoia_hardware": "Sequoia, hardware-aware",
+    "sequoia_printed": "Sequoia, printed tree",
     "spec_infer": "SpecInfer",
     "ssd": "SSD",
     "ssd_iid": "SSD, drawn",

@@ -88,6 +88,36 @@ def test_dyspecs_tables_compare_trees_of_one_size(table, datasets, drafters, nod
         assert config.pair.target.offload == (table in ("table3", "table4"))
 
 
+def printed_trees(table: str) -> dict[tuple[str, str, str, float], tuple[float, float]]:
+    """N and levels by target, draft, dataset and temperature, the root counted."""
+    rows = published.find("sequoia", table, metric=["tree_size", "tree_depth"])
+    found = rows.pivot_table(index=["target", "draft", "dataset", "temperature"], columns="metric", values="value")
+    return {key: (row["tree_size"], row["tree_depth"]) for key, row in found.iterrows()}
+
+
+@pytest.mark.parametrize("table", ["table4", "table5", "table7"])
+def test_the_printed_tree_of_every_setting_is_run(table):
+    experiment, found = f"sequoia/{table}", {}
+    for pair in composed(f"experiment={experiment}").pairs:
+        for cell in cells(experiment, "drafter=sequoia_printed", f"pair={pair}"):
+            config = plain(composed(*cell))
+            names, drafter = config["pair"]["published"], config["drafter"]
+            key = names["target"], names["draft"], config["dataset"]["name"], config["decoding"]["temperature"]
+            found[key] = drafter["n"] + 1, drafter["depth"] + 1
+    assert found == printed_trees(table)
+    assert "sequoia_printed" in {composed(*cell).drafter.name for cell in cells(experiment, "pair=tiny")}
+
+
+@pytest.mark.parametrize("pair", ["tiny", "tiny_eagle", "llama2_70b_chat_eagle"])
+def test_a_pair_that_the_table_has_not_runs_the_trees_of_its_first(pair):
+    trees = {
+        table: composed(f"experiment=sequoia/{table}", f"pair={pair}", "drafter=sequoia_printed").drafter
+        for table in ("table4", "table5")
+    }
+    assert (trees["table4"].n, trees["table4"].depth) == (127, 9)
+    assert (trees["table5"].n, trees["table5"].depth) == (767, 21)
+
+
 def test_dyspec_draws_at_its_own_temperature_also_for_greedy_decoding():
     for decoding in ("greedy", "t06", "t1"):
         found = plain(composed("drafter=dyspec", "verifier=by_draws", f"decoding={decoding}"))

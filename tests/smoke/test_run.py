@@ -17,7 +17,9 @@ FROM_TARGET = {"ti_mcsd": False, "ti_mcsd_w1": True, "dyn_mcsd": False}
 """Drafters whose trees start from the target's law, which have rules of their own, and whether these are lossless."""
 SAME = {"gsd_tau2", "sd", "mcsd", "sized_spec_infer"}
 """In greedy decoding, without an experiment's own sizes: cells of gsd, chain4, branching_4_2_2_1, sized_k_sequences."""
-DRAFTERS = sorted({path.stem for path in (CONF / "drafter").glob("*.yaml")} - SAME - set(FROM_TARGET))
+OF_A_TABLE = {"sequoia_printed"}
+"""Its tree is what the table of an experiment prints."""
+DRAFTERS = sorted({path.stem for path in (CONF / "drafter").glob("*.yaml")} - SAME - OF_A_TABLE - set(FROM_TARGET))
 VERIFIERS = sorted({path.stem for path in (CONF / "verifier").glob("*.yaml")} - {"by_draws", "by_root"})
 DECODINGS = sorted(path.stem for path in (CONF / "decoding").glob("*.yaml"))
 ONCE = ("runtime.warmup_conversations=0", "calibration.latency.warmup=1", "calibration.latency.repeats=2")

@@ -17,6 +17,8 @@ from bench.stats import Interval
 
 METRICS = {"speedup": "speedup", "mal": "tokens_per_step"}
 """Our metrics by the name that the published rows give them."""
+TREE = ("tree_size", "tree_depth")
+"""What they call N and levels of a tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Arm:
     given: Mapping[str, Any] = field(default_factory=dict)  # what the arguments of our drafter must be
     free: frozenset[str] | None = None  # arguments beside them that a run may have; None: any
     rules: tuple[str, ...] = ()  # of which a run's rule must be one; of none any may
+    chosen_tree: bool = False  # whether an optimiser chose its tree, of the paper's runs on the paper's machine
+    printed_tree: bool = False  # whether it is there for MAL alone, with the tree that the paper prints
 
     def pick(self, block: Block) -> Cell:
         """What the run of this arm came to; empty if there is none."""
@@ -64,7 +68,9 @@ class Arm:
         rows = paper[paper["method"] == self.paper]
         keep = [self.params.items() <= params_of(text).items() for text in rows["params"]]
         rows = rows[pd.Series(keep, index=rows.index, dtype=bool)]
-        return {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}
+        found = {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}
+        of_tree = {*TREE, METRICS["mal"]}  # times are of a tree that was chosen for the machine
+        return {metric: value for metric, value in found.items() if not self.printed_tree or metric in of_tree}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,10 @@ class Cell:
     predicted_speedup: float | None = None
     predicted_mal: float | None = None
     seconds: Interval | None = None  # per decoded token
+
+    def has_tree(self, published: Mapping[str, float]) -> bool:
+        """Whether its tree has the N and the levels that the paper prints."""
+        return self.nodes is not None and (self.nodes, self.levels) == tuple(published.get(name) for name in TREE)
 
     @property
     def status(self) -> str | None:

@@ -41,8 +41,13 @@ class Row:
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        """Ours by arm."""
-        return {arm.header: arm.pick(self.block) if self.block else Cell() for arm in self.layout.arms}
+        """Ours by arm. Where the machine chose the printed tree, that run is the one of the printed tree too."""
+        found = {arm.header: arm.pick(self.block) if self.block else Cell() for arm in self.layout.arms}
+        first = found[self.layout.arms[0].header]
+        for arm in self.layout.arms:
+            if arm.printed_tree and first.has_tree(self._printed[arm.header]):
+                found[arm.header] = first
+        return found
 
     @cached_property
     def published(self) -> dict[str, dict[str, float]]:
@@ -55,6 +60,12 @@ class Row:
         arms = [arm for arm in self.layout.arms if arm.budget and self._printed[arm.header]]
         ours = [(arm, self.cells[arm.header].budget) for arm in arms]
         return {arm.header: budget for arm, budget in ours if budget not in (None, arm.budget)}
+
+    @cached_property
+    def other_trees(self) -> set[str]:
+        """The arms whose tree was chosen and is not, as far as the paper prints it, the paper's."""
+        chosen = [arm.header for arm in self.layout.arms if arm.chosen_tree or arm.printed_tree]
+        return {header for header in chosen if not self.cells[header].has_tree(self._printed[header])}
 
     def even(self, other: str) -> bool:
         """Whether no budgets are known in which the first arm and another differ."""
@@ -90,7 +101,7 @@ class Row:
     @property
     def runs(self) -> str:
         """The runs of all arms."""
-        return " ".join(cell.run_id for cell in self.cells.values() if cell.run_id)
+        return " ".join(dict.fromkeys(cell.run_id for cell in self.cells.values() if cell.run_id))
 
     @cached_property
     def leads(self) -> dict[tuple[str, str], Lead | None]:
@@ -127,7 +138,9 @@ class Row:
     def _ranked(self, metric: str, arm: Arm) -> ties.Entry:
         """Tokens per step grow with the tree: only arms with as many nodes as the first one are ranked by them."""
         own, first = self.cells[arm.header], self.cells[self.layout.arms[0].header]
-        return ties.of(own.measured if metric != "mal" or own.nodes == first.nodes else None, metric)
+        ranked = own.nodes == first.nodes if metric == "mal" else True
+        twice = arm.printed_tree and own is first
+        return ties.of(own.measured if ranked and not twice else None, metric)
 
     def _detail(self, arm: Arm) -> dict[str, str]:
         cell, paper = self.cells[arm.header], self.published[arm.header]
@@ -160,12 +173,23 @@ class Row:
     def _verdict(self, arm: Arm, metric: str) -> str:
         if self.block is None:
             return verdict.NOT_RUN
-        if arm.header in self.hidden and getattr(self.cells[arm.header].measured, metric, None):
+        if arm.header in self.hidden and self._has(arm, metric):
             return verdict.not_comparable("other budget")
-        pairings = {name: cell.pairing(metric, self.published[name]) for name, cell in self.cells.items()}
+        unlike = self.other_trees if metric == "mal" else set()
+        if arm.header in unlike and METRICS[metric] in self.published[arm.header] and self._has(arm, metric):
+            return verdict.not_comparable("other tree")
+        pairings = {
+            name: cell.pairing(metric, self.published[name])
+            for name, cell in self.cells.items()
+            if name not in unlike or name == arm.header
+        }
         hardware = "".join(self.paper["hardware"].unique()[:1])
         same = metric == "mal" or devices.same_device(str(self.block.first["device_name"]), hardware)
         return verdict.judge(arm.header, pairings, stand_in=self.block.stand_in, same_device=same)
+
+    def _has(self, arm: Arm, metric: str) -> bool:
+        """Whether the arm's run has a value of the metric."""
+        return getattr(self.cells[arm.header].measured, metric, None) is not None
 
 
 def printed(value: float | None) -> str:

@@ -123,6 +123,19 @@ def test_the_depth_alone_may_be_hardware_aware(monkeypatch, tmp_path):
         planned(tmp_path, "drafter=sequoia_offload", "drafter.n=20")
 
 
+def test_a_printed_tree_is_the_cells_own_and_none_is_refused_in_a_sentence(tmp_path):
+    chosen = ("drafter=sequoia_printed", "drafter.acceptance=[0.6,0.2,0.1]", "name=sequoia/table7", "dataset.name=c4")
+    found = planned(tmp_path, *chosen)
+    assert (found.drafter_params["n"], found.drafter_params["depth"]) == (63, 9)
+    assert found.config["drafter"]["n"] == 63
+    assert found.run_id != planned(tmp_path, *chosen, "name=sequoia/table4").run_id, "there it has 127 nodes"
+    for other in ("dataset.name=mini", "decoding=t1", "name=default", "name=sequoia/fig1"):
+        with pytest.raises(
+            ValueError, match=r"has no printed tree for (c4|mini) at temperature [01]; leave this drafter"
+        ):
+            planned(tmp_path, *chosen, other)
+
+
 @pytest.mark.parametrize("wrong", ["acceptance=mesured", "n=hardwear", "depth=hard"])
 def test_mistyped_words_are_refused_in_a_sentence(wrong, tmp_path):
     key, _, word = wrong.partition("=")
