@@ -70,8 +70,8 @@ def printed_tree(what: str, *, _root_: DictConfig) -> int | str:
     dataset and temperature, or the experiment is no table with trees.
     """
     paper, _, artifact = str(_root_.name).partition("/")
-    rows = published.find(paper, artifact, metric=PRINTED_AS[what]) if paper in published.papers() else ()
-    if not len(rows):
+    rows = published.find(paper, artifact, metric=PRINTED_AS[what]) if paper in published.papers() else pd.DataFrame()
+    if rows.empty:
         return UNPRINTED
     printed, names = list(zip(rows["target"], rows["draft"], strict=True)), _root_.pair.get("published") or {}
     own = names.get("target"), names.get("draft")

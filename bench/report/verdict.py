@@ -74,6 +74,11 @@ def not_resolved(n: int, needed: float) -> str:
     return f"{NOT_RESOLVED} (n = {n}; {needed_words(n, needed)})"
 
 
+def word(verdict: str) -> str:
+    """A verdict without its numbers: `not resolved`."""
+    return verdict.partition(" (")[0]
+
+
 def judge(method: str, block: Mapping[str, Pairing], *, stand_in: bool, same_device: bool = True) -> str:
     """The verdict on `method`, one of the rows of `block`; `same_device` is True for metrics that know no time."""
     row = block[method]

@@ -40,7 +40,8 @@ LEGEND = {
     "speedup with prefill": "tokens/s with prefill of method / autoregressive, paired: the paper calculates speedups "
     "from its generation speeds, so that the published ones are judged against it",
     "lossless": f"{definitions.LOSSLESS}; at temperature 0 also the share of outputs identical to the target's own",
-    "verdict MAL": definitions.VERDICT,
+    "verdict MAL": f"{definitions.VERDICT}; the paper chose n of several by speedup and does not print which: of MAL "
+    "there is a verdict where all of these n were run and give the same, else other tree",
 }
 
 

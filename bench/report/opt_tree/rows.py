@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,7 @@ import pandas as pd
 from bench.records import AUTOREGRESSIVE
 from bench.report import devices, tables, ties, verdict
 from bench.report.measured import SPEEDS, Measured, lossless_words, method_label, speeds
+from bench.report.speedups.arms import params_of
 from bench.report.verdict import Pairing
 
 METRICS = {"mal": "MAL", "tokens_per_s": "tokens/s", "speedup": "speedup"}
@@ -72,14 +74,22 @@ class BlockRows:
         """Ours, counted as published, and the paper's, by metric and method."""
         values = self.paper.set_index(["metric", "method"])["value"].to_dict()
         return {
-            metric: {
-                name: Pairing(
-                    getattr(run, own, None), values.get((metric, name)), run.samples.get(own) if run else None
-                )
-                for name, run in self.best.items()
-            }
+            metric: {name: _pairing(own, run, values.get((metric, name))) for name, run in self.best.items()}
             for metric, own in AS_PUBLISHED.items()
         }
+
+    def papers_trees(self, method: str) -> Sequence[Measured | None]:
+        """The runs that may have the paper's tree: it chose one of several sizes, and does not print which.
+
+        Those of all these sizes; none where one of them was not run; the best where no other choice was open to it.
+        """
+        ran = sorted((run for run in self.runs if run.method == method and run.mal), key=lambda run: run.rank)
+        by_size = {run.size: run for run in ran}
+        printed = self.paper.loc[self.paper["method"] == method, "params"].unique()
+        sizes = {int(size) for text in printed for size in params_of(text).get("nodes", "").split("|") if size}
+        if len(sizes) < 2 or sizes.isdisjoint(by_size):
+            return [self.best[method]]
+        return [by_size[size] for size in sorted(sizes)] if sizes <= by_size.keys() else []
 
     def _best(self, method: str) -> Measured | None:
         runs = [run for run in self.runs if run.method == method]
@@ -111,9 +121,23 @@ class BlockRows:
             return verdict.not_comparable("1 by definition")
         hardware = "".join(self.paper["hardware"].unique()[:1])
         same = metric == "mal" or devices.same_device(self.device, hardware)
-        return verdict.judge(method, self._judged(metric, method), stand_in=self.stand_in, same_device=same)
+        judged = self._of_trees(method) if metric == "mal" else [self.pairings[metric]]
+        found = [verdict.judge(method, block, stand_in=self.stand_in, same_device=same) for block in judged]
+        return found[0] if len(set(map(verdict.word, found))) == 1 else verdict.not_comparable("other tree")
 
-    def _judged(self, metric: str, method: str) -> Mapping[str, Pairing]:
-        """A method and those that it is set against: a MAL of 1 is no other, since whatever is accepted is above it."""
-        block, known = self.pairings[metric], {AUTOREGRESSIVE} - {method} if metric == "mal" else set()
-        return {name: pairing for name, pairing in block.items() if name not in known}
+    def _of_trees(self, method: str) -> Iterator[Mapping[str, Pairing]]:
+        """MAL of a method and of those that it is set against, once for each of the trees that may be the paper's.
+
+        A MAL of 1 is no other, since whatever is accepted is above it.
+        """
+        if self.best[method] not in self.papers_trees(method):
+            return
+        judged = [name for name in self.best if name == method or name != AUTOREGRESSIVE]
+        known = {name: runs for name in judged if (runs := self.papers_trees(name))}
+        for runs in itertools.product(*known.values()):
+            pairs = zip(known, runs, strict=True)
+            yield {name: _pairing(AS_PUBLISHED["mal"], run, self.pairings["mal"][name].published) for name, run in pairs}
+
+
+def _pairing(metric: str, run: Measured | None, published: float | None) -> Pairing:
+    return Pairing(getattr(run, metric, None), published, run.samples.get(metric) if run else None)
