@@ -43,7 +43,7 @@ def outcome(found: Joined, judged: Sequence[str]) -> Iterator[str]:
     """Which metrics got worse beyond their intervals, and what else is not well any more."""
     couples = found.couples
     worse = [
-        f"{METRICS[metric]} of {_words(couple)} ({tables.interval(couple.changes[metric].ratio, 3)})"
+        f"{METRICS[metric]} of {_words(couple)} ({tables.ratio(couple.changes[metric].ratio)})"
         for couple in couples
         for metric in judged
         if couple.worse(metric)

@@ -75,7 +75,7 @@ def _measured(couple: Couple) -> dict[str, str]:
     for metric, change in couple.changes.items():
         header, digits = METRICS[metric], 1 if metric == "tokens_per_s" else 2
         row |= {f"{header} A": tables.number(change.first, digits), f"{header} B": tables.number(change.second, digits)}
-        row |= {f"{header} B/A": tables.interval(change.ratio, 3), f"verdict {header}": change.word}
+        row |= {f"{header} B/A": tables.ratio(change.ratio), f"verdict {header}": change.word}
     return row | {CONTROL: tables.interval(couple.control, 3)}
 
 

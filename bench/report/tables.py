@@ -138,6 +138,11 @@ def needed_words(n: int, needed: float) -> str:
     return f"about {count:,} needed" if count <= _MANY else f"over {_MANY:,} needed"
 
 
+def ratio(value: Interval | None) -> str:
+    """One run's metric over another's with its 95% interval, such as `1.053 [0.981, 1.127]`; absent where it is nan."""
+    return ABSENT if value is None or pd.isna(value.value) else interval(value, 3)
+
+
 def signed(value: Interval, digits: int = 3) -> str:
     """A difference with its 95% interval, such as `+0.012 [-0.003, +0.027]`."""
     first, low, high = (ABSENT if end != end else f"{end:+.{digits}f}" for end in (value.value, value.low, value.high))

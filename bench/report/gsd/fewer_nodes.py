@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench import graph_metrics, stats
+from bench import graph_metrics, samples, stats
 from bench.report import tables
 from bench.report.gsd.decodings import Method
 from bench.report.gsd.methods import GSD, TSD, TSD_SIB
+from bench.report.measured import per_row
 from bench.report.tables import signed
 from bench.stats import Interval
 
@@ -25,15 +26,18 @@ def _compared(graph: Method, tree: Method) -> str | None:
     if graph.counts.samples.empty or tree.counts.samples.empty:
         return None
     both = graph.counts.samples.merge(tree.counts.samples, on=graph_metrics.SAMPLE, suffixes=("", "_tree"))
+    if both.empty:
+        return None
     both["gain"] = both["acceptance_rate"] - both["acceptance_rate_tree"]
-    drafted, created, verified = (
-        stats.ratio_of_sums(both, name, f"{name}_tree") for name in ("drafted", "created", "verified")
-    )
     gain = stats.ratio_of_sums(both.dropna(subset=["gain"]), "gain")
+    drafted, created, verified = (
+        samples.paired_ratio(*(per_row(one.counts.samples, name) for one in (graph, tree)))
+        for name in ("drafted", "created", "verified")
+    )
     return (
-        f"GSD drafts {times(drafted)} the nodes (ii) of {tree.arm.header}, at an acceptance rate of {signed(gain)}: "
-        f"{_conclusion(drafted, gain)}.{_paper(graph, tree)} With what is pruned beside a sibling (i) it is "
-        f"{times(created)}; the target reads {times(verified)} the nodes."
+        f"GSD drafts {tables.ratio(drafted)} times the nodes (ii) of {tree.arm.header}, at an acceptance rate of "
+        f"{signed(gain)}: {_conclusion(drafted, gain)}.{_paper(graph, tree)} With what is pruned beside a sibling (i) "
+        f"it is {tables.ratio(created)}; the target reads {tables.ratio(verified)} times the nodes."
     )
 
 
@@ -52,8 +56,3 @@ def _paper(graph: Method, tree: Method) -> str:
     ratio = ours["drafted_tokens"] / theirs["drafted_tokens"]
     gain = ours["acceptance_rate"] - theirs["acceptance_rate"]
     return f" The paper: {ratio:.2f}x at {gain:+.3f}."
-
-
-def times(value: Interval) -> str:
-    """`0.28x [0.25, 0.31]`."""
-    return f"{tables.number(value.value)}x [{tables.number(value.low)}, {tables.number(value.high)}]"

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from bench import graph_metrics, metrics, published, stats
+from bench import graph_metrics, metrics, published, samples
 from bench.report import definitions, tables, verdict
 from bench.report.blocks import Block
 from bench.report.gsd import remarks, settings
 from bench.report.gsd.classes import LARGE, bound
-from bench.report.gsd.fewer_nodes import times
 from bench.report.gsd.methods import SSD, TARGETS
 from bench.report.gsd.outcomes import Outcome, mean_of
 from bench.report.measured import per_row
@@ -145,18 +142,14 @@ def _drafting(graph: Outcome, tree: Outcome, paper: pd.DataFrame) -> Iterator[st
     """What the paper's text claims of this table."""
     if graph.steps.empty or tree.steps.empty:
         return
-    sums = [_timed(one, "draft").groupby("prompt_id")["ms"].agg(["sum", "size"]) for one in (graph, tree)]
-    both = sums[0].add_suffix("/0").join(sums[1].add_suffix("/1"), how="inner").reset_index(names="prompt")
-    found = stats.of_totals(both, _ratio, by="prompt")
+    found = samples.paired_ratio(*(per_row(_timed(one, "draft"), "ms") for one in (graph, tree)))
+    if math.isnan(found.value):
+        return
     ours, theirs = (one.arm.published(paper).get("draft_ms", math.nan) for one in (graph, tree))
     level = "less" if found.high < 1 else "more" if found.low > 1 else "neither measurably less nor more"
     plain = _plain_ms(tree) / _plain_ms(graph)
     yield (
-        f"A step's drafting takes {graph.arm.header} {times(found)} the time of {tree.arm.header}: {level}. "
-        f"The paper: {ours / theirs:.2f}x. In units of a step of plain decoding in the same run: "
+        f"A step's drafting takes {graph.arm.header} {tables.ratio(found)} times the time of {tree.arm.header}: "
+        f"{level}. The paper: {ours / theirs:.2f}x. In units of a step of plain decoding in the same run: "
         f"{found.value * plain:.2f}x."
     )
-
-
-def _ratio(total: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    return total["sum/0"] * total["size/1"] / (total["size/0"] * total["sum/1"])

@@ -129,8 +129,8 @@ def _gain(
     layout: Layout, panel: Panel, other: Method, both: dict[str, tuple[Cell, Cell]], datasets: Sequence[str]
 ) -> dict[str, str]:
     row = {"Pair": panel.name, "Method": layout.ours.header, "over": f"{other.header} {other.configuration}"}
-    row |= {name: tables.interval(_gain_of([both[name]]) if name in both else None, 3) for name in datasets}
-    row |= {ALL: tables.interval(_gain_of(list(both.values())), 3)}
+    row |= {name: tables.ratio(_gain_of([both[name]]) if name in both else None) for name in datasets}
+    row |= {ALL: tables.ratio(_gain_of(list(both.values())))}
     return row | {_CLAIMED: tables.number(_claim(layout.ours, other, panel.models), 3)}
 
 

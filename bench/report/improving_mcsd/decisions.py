@@ -155,7 +155,7 @@ def _word(ratio: Interval | None) -> str | None:
 
 
 def _compared(ratio: Interval | None) -> str:
-    return tables.ABSENT if ratio is None else f"{tables.interval(ratio, 3)} ({_word(ratio) or 'no interval'})"
+    return tables.ABSENT if ratio is None else f"{tables.ratio(ratio)} ({_word(ratio) or 'no interval'})"
 
 
 def _papers() -> Iterator[str]:

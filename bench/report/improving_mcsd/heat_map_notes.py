@@ -74,4 +74,4 @@ def _standing(grid: Grid) -> str:
     words = f"takes place {place[0]} of {place[1]} by speedup"
     if standing is None or standing == BEST or ratio is None:
         return words
-    return f"{words}, {standing} {_PREPOSITIONS[standing]} best ({tables.interval(ratio, 3)} of its speedup)"
+    return f"{words}, {standing} {_PREPOSITIONS[standing]} best ({tables.ratio(ratio)} of its speedup)"

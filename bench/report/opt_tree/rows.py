@@ -136,7 +136,9 @@ class BlockRows:
         known = {name: runs for name in judged if (runs := self.papers_trees(name))}
         for runs in itertools.product(*known.values()):
             pairs = zip(known, runs, strict=True)
-            yield {name: _pairing(AS_PUBLISHED["mal"], run, self.pairings["mal"][name].published) for name, run in pairs}
+            yield {
+                name: _pairing(AS_PUBLISHED["mal"], run, self.pairings["mal"][name].published) for name, run in pairs
+            }
 
 
 def _pairing(metric: str, run: Measured | None, published: float | None) -> Pairing:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-from bench import published
+from bench import published, samples
 from bench.report import tables
 from bench.report.blocks import Block
-from bench.report.measured import method_label
+from bench.report.measured import Measured, method_label
 from bench.report.sequoia.vectors import rule_index, rule_label
 from bench.report.speedups.arms import cell, params_of
+from bench.samples import Sample
 from bench.stats import Interval
 
 _SEQUOIA = "without_replacement"
 _PUBLISHED = {"spec_infer": "specinfer", "target_sample": "topk"}
 COLUMNS = ("lead", "lead published")
 LEGEND = {
-    "lead": "speedup of Sequoia's rule over that of this one, same tree and temperature",
+    "lead": "speedup of Sequoia's rule over that of this one, same tree and temperature, paired over the conversations "
+    "that both decoded; in brackets the 95% interval, which of the largest one knows nothing of the choice",
     "lead published": "the largest that the paper's text states for Figure 5b and Table 6 together",
 }
 
@@ -33,12 +36,13 @@ class Point:
     tree: str
     temperature: float
     speedup: Interval
+    sample: Sample  # the sums over conversations behind the speedup
 
 
 def points(block: Block) -> list[Point]:
     """The runs of a block that have a speedup, by rule and temperature."""
     found = [(run, cell(block, run)) for run in block.ok]
-    made = [_point(run, one.measured.speedup, one.nodes) for run, one in found if one.measured and one.measured.speedup]
+    made = [_point(run, one.measured, one.nodes) for run, one in found if one.measured and one.measured.speedup]
     return sorted(made, key=lambda point: (rule_index(point.rule), point.rule, point.temperature))
 
 
@@ -47,18 +51,22 @@ def leads(block: Block, every: Sequence[Point]) -> dict[str, dict[str, str]]:
     printed = {rule: tables.number(_printed(block, rule)) for rule in _PUBLISHED}
     return {
         point.run_id: {
-            "lead": tables.number(lead(point, every)),
+            "lead": tables.ratio(lead(point, every)),
             "lead published": printed.get(point.rule, tables.ABSENT),
         }
         for point in every
     }
 
 
-def lead(point: Point, every: Sequence[Point]) -> float | None:
-    """Sequoia's speedup over a point's; None for Sequoia itself, and where it was not run on that tree."""
+def lead(point: Point, every: Sequence[Point]) -> Interval | None:
+    """Sequoia's speedup over a point's, paired; None for Sequoia itself, and where it was not run on that tree.
+
+    None too where no conversation was decoded by both.
+    """
     same = [one for one in every if (one.tree, one.temperature) == (point.tree, point.temperature)]
-    found = [one.speedup.value for one in same if one.rule == _SEQUOIA]
-    return found[0] / point.speedup.value if found and point.rule != _SEQUOIA else None
+    found = [one.sample for one in same if one.rule == _SEQUOIA and point.rule != _SEQUOIA]
+    ratio = samples.paired_ratio(found[0], point.sample) if found else samples.NOTHING
+    return None if math.isnan(ratio.value) else ratio
 
 
 def lead_notes(block: Block, every: Sequence[Point]) -> Iterator[str]:
@@ -67,18 +75,19 @@ def lead_notes(block: Block, every: Sequence[Point]) -> Iterator[str]:
         found = [(value, point) for point in every if point.rule == rule and (value := lead(point, every)) is not None]
         if not found:
             continue
-        value, point = max(found, key=lambda pair: pair[0])
+        value, point = max(found, key=lambda pair: pair[0].value)
         printed = _printed(block, rule)
         paper = f"; the paper's text: at most {printed:g}, over temperatures and top-p" if printed else ""
         yield (
-            f"{block.name}: Sequoia's largest lead over {rule_label(rule)} is {value:.2f}, "
-            f"at temperature {point.temperature:g}{paper}."
+            f"{block.name}: Sequoia's largest lead over {rule_label(rule)} is {tables.ratio(value)}, the largest of "
+            f"{len(found)}, at temperature {point.temperature:g}{paper}."
         )
 
 
-def _point(run: pd.Series, speedup: Interval, nodes: int | None) -> Point:
-    tree = f"{method_label(str(run['method']))}, N = {nodes}"
-    return Point(str(run["run_id"]), str(run["verifier"]), tree, float(run["temperature"]), speedup)
+def _point(run: pd.Series, measured: Measured, nodes: int | None) -> Point:
+    assert measured.speedup is not None
+    tree, sample = f"{method_label(str(run['method']))}, N = {nodes}", measured.samples["speedup"]
+    return Point(measured.run_id, str(run["verifier"]), tree, float(run["temperature"]), measured.speedup, sample)
 
 
 def _printed(block: Block, rule: str) -> float | None:

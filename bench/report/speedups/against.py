@@ -53,12 +53,11 @@ def ahead(value: Lead | float | None, names: tuple[str, str]) -> str | None:
     return None if sign is None else (NEITHER, *names)[sign]
 
 
-def words(value: Lead | float | None, names: tuple[str, str], *, reach: bool = False, even: bool = True) -> str:
-    """`1.053 (DySpec)`: the ratio and who is ahead, if the budgets are `even`; `reach` adds the interval of ours."""
+def words(value: Lead | float | None, names: tuple[str, str], *, even: bool = True) -> str:
+    """`1.053 [0.981, 1.127] (neither)`: the ratio, ours with its interval, and who is ahead if budgets are `even`."""
     if value is None:
         return tables.ABSENT
-    plain = value.ratio.value if isinstance(value, Lead) else value
-    text = tables.interval(value.ratio, 3) if reach and isinstance(value, Lead) else tables.number(plain, 3)
+    text = tables.ratio(value.ratio) if isinstance(value, Lead) else tables.number(value, 3)
     return f"{text} ({(ahead(value, names) or 'no interval') if even else UNEVEN})"
 
 

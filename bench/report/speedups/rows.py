@@ -167,7 +167,7 @@ class Row:
         if not self.layout.against or arm is self.layout.arms[0]:
             return dict.fromkeys((header, f"{header} published"), tables.ABSENT)
         ours, paper = self.leads.get((metric, arm.header)), self.published_ratio(metric, arm.header)
-        own = against.words(ours, names, reach=True, even=self.even(arm.header))
+        own = against.words(ours, names, even=self.even(arm.header))
         return {header: own, f"{header} published": against.words(paper, names)}
 
     def _verdict(self, arm: Arm, metric: str) -> str:

@@ -93,3 +93,18 @@ def test_resolution_reaches_as_far_either_way_round():
     assert samples.resolution(stats.Interval(1.0, 0.5, 1.1, 5)) == 1.0
     assert samples.resolution(stats.Interval(1.0, 0.98, 1.04, 5)) == pytest.approx(0.04)
     assert samples.resolution(stats.Interval(1.0, 0.0, 1.1, 5)) == math.inf
+
+
+def test_a_mean_over_datasets_pairs_each_with_its_own_and_draws_from_all():
+    """The two datasets may call their prompts by the same names."""
+    first = [prompts_of({"a": (1.0, 2.0), "b": (4.0, 4.0), "z": (1.0, 99.0)}), prompts_of({"a": (2.0, 5.0)})]
+    other = [prompts_of({"b": (1.0, 2.0), "a": (3.0, 2.0)}), prompts_of({"a": (1.0, 1.0), "y": (1.0, 99.0)})]
+    own, base = np.array([[1, 4, 0], [0, 0, 2]]), np.array([[2, 4, 0], [0, 0, 5]])  # dataset, conversation
+    theirs, plain = np.array([[3, 1, 0], [0, 0, 1]]), np.array([[2, 2, 0], [0, 0, 1]])
+    drawn = counts_of(3)
+    with np.errstate(invalid="ignore"):
+        means = [sum((drawn @ b[d]) / (drawn @ o[d]) for d in (0, 1)) for o, b in ((own, base), (theirs, plain))]
+        low, high = np.nanquantile(means[0] / means[1], [0.025, 0.975])
+    found = samples.paired_ratio(*(samples.mean_over(*map(samples.speedup, of)) for of in (first, other)))
+    value = (6 / 5 + 5 / 2) / (4 / 4 + 1 / 1)
+    assert numbers(found) == pytest.approx((value, low, high, 3))

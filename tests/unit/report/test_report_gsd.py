@@ -182,7 +182,7 @@ def test_whether_gsd_drafts_fewer_nodes_is_said_from_the_rows(live: int, mal: fl
     wide, _ = build("table1", cells)
     (note,) = [note for note in wide.notes if "GSD drafts" in note]
     means = [sample_means(cells, run) for run in (graph, tree)]
-    assert f"GSD drafts {means[0]['drafted'] / means[1]['drafted']:.2f}x [" in note
+    assert f"GSD drafts {means[0]['drafted'] / means[1]['drafted']:.3f} [" in note
     assert f"rate of {means[0]['acceptance_rate'] - means[1]['acceptance_rate']:+.3f} [" in note
     assert words in note
     assert "The paper: 0.09x at +0.023." in note

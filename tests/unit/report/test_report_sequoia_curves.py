@@ -3,7 +3,9 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
+import recomputed
 from drawn import build, labels, lines, row_of, speedup_of
 from sequoia_fills import RULES, SAMPLING, SETTING, P, fill_hardware, fill_rejections, fill_temperatures, sized
 
@@ -85,15 +87,30 @@ def test_leads_stand_beside_the_papers(cells) -> None:
     failed = cells.add("sequoia", params={"n": 127}, verifier="k_seq", status="failed", **SETTING)
     _, table = build("fig5b", cells)
     runs = [run_id for run_id in table.runs if run_id != failed]
-    speedups = [speedup_of(cells, run_id) for run_id in runs]
-    leads = [speedups[place % 3] / speedups[place] for place in range(3, 9)]
-    words = [f"{lead:.2f}" for lead in leads]
+    sums = [recomputed.Files(cells.store.folder).speedup_sums(run_id) for run_id in runs]
+    found = [recomputed.speedup_ratio(sums[place % 3], sums[place]) for place in range(3, 9)]
+    leads, words = (
+        [value for value, *_ in found],
+        [f"{value:.3f} [{low:.3f}, {high:.3f}]" for value, low, high in found],
+    )
     assert table.frame["lead"].tolist() == ["–"] * 3 + words[:3] + ["–"] + words[3:]
     assert table.frame["lead published"].tolist() == ["–"] * 3 + ["1.65"] * 3 + ["–"] + ["1.27"] * 3
     assert row_of(table, failed)["speedup"] == "failed"
     largest = int(np.argmax(leads[:3]))
-    ours = f"over SpecInfer is {leads[largest]:.2f}, at temperature {(0.2, 0.6, 1)[largest]:g}; "
+    ours = f"over SpecInfer is {words[largest]}, the largest of 3, at temperature {(0.2, 0.6, 1)[largest]:g}; "
     assert any(f"{ours}the paper's text: at most 1.65" in note for note in table.notes)
+
+
+def test_a_lead_over_other_conversations_is_absent(cells) -> None:
+    for rule in ("without_replacement", "spec_infer"):
+        cells.add("sequoia", params={"n": 127}, verifier=rule, **SETTING)
+    assert build("fig5b", cells)[1].frame["lead"].str.contains(r"^(?:–|\d\.\d{3} \[\d\.\d{3}, \d\.\d{3}\])$").all()
+    path = cells.store.path("prompts", cells.load().runs.set_index("verifier")["run_id"]["spec_infer"])
+    rows = pd.read_parquet(path)
+    rows.assign(prompt_id="other " + rows["prompt_id"]).to_parquet(path)
+    _, table = build("fig5b", cells)
+    assert table.frame["lead"].tolist() == ["–", "–"]
+    assert not any("largest lead" in note for note in table.notes)
 
 
 def test_trees_of_several_sizes_are_lines_of_their_own(cells) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import recomputed
 from drawn import build, labels, lines, mal_of, row_of
 from sequoia_fills import GROWTH, SAMPLING, SETTING, P, fill_hardware, fill_sizes, sized
 
@@ -99,12 +100,15 @@ def test_gains_are_sequoia_over_k_sequences(cells) -> None:
     best = sized(cells, "k_sequences", 7, mal=4.0, pair="llama2_13b_jf68m", drafter="other")
     _, table = build("fig5a", cells)
     frame = table.frame[table.frame["Structure"] == "Sequoia"].set_index("N")
-    assert frame["gain F(T)"].tolist() == [
-        f"{a / b - 1:+.1%}" for a, b in ((1.5, 1.5), (2.2, 2.1), (2.8, 2.4), (3.9, 2.6))
+    assert frame["gain predicted"].tolist() == [
+        f"{a / b:.3f}" for a, b in ((1.5, 1.5), (2.2, 2.1), (2.8, 2.4), (3.9, 2.6))
     ]
-    assert frame.loc["8", "gain MAL"] == f"{mal_of(cells, table.runs[1]) / mal_of(cells, best) - 1:+.1%}"
+    files = recomputed.Files(cells.store.folder)
+    value, low, high = recomputed.mal_ratio(files.steps(table.runs[1]), files.steps(best))
+    assert value == pytest.approx(mal_of(cells, table.runs[1]) / mal_of(cells, best))
+    assert frame.loc["8", "gain MAL"] == f"{value:.3f} [{low:.3f}, {high:.3f}]"
     assert frame.loc["2", "gain MAL"] == "–"
-    assert frame["gain published"].tolist() == ["–", "–", "–", "+33%"]
+    assert frame["gain published"].tolist() == ["–", "–", "–", "1.33"]
     assert any("text on llama2_13b + jf68m: 33%" in note for note in table.notes), "not the models it stands in for"
 
 
@@ -112,7 +116,7 @@ def test_the_papers_gain_stands_beside_ours_in_its_setting(cells) -> None:
     fill_sizes(cells, pair="llama2_13b_jf68m", published=LLAMA_13B)
     (axes,), table = build("fig5a", cells)
     frame = table.frame[table.frame["Structure"] == "Sequoia"].set_index("N")
-    assert frame["gain published"].tolist() == ["–", "–", "–", "+33%"]
+    assert frame["gain published"].tolist() == ["–", "–", "–", "1.33"]
     runs = cells.load().runs.set_index("drafter")["run_id"]
     baselines = [mal_of(cells, run_id) for run_id in runs["sized_k_sequences"]]
     (((size, height),),) = lines(axes, marker="*")

@@ -1,8 +1,10 @@
 import io
+import math
 from pathlib import Path
 
 import pandas as pd
 
+from bench import samples
 from bench.report import tables
 from bench.report.tables import Table, to_csv, to_latex, to_markdown
 from bench.stats import Interval
@@ -86,3 +88,9 @@ def test_numbers() -> None:
     assert tables.interval(Interval(2.0, nan, nan, 1)) == "2.00 [–, –]"
     assert tables.interval(None) == tables.ABSENT
     assert [tables.percent(share) for share in (1.0, 0.9999, 0.5, 0.0, None)] == ["100%", "99.9%", "50.0%", "0.0%", "–"]
+
+
+def test_a_ratio_has_its_interval_and_of_nothing_shared_is_absent() -> None:
+    assert tables.ratio(Interval(1.0526, 0.98, 1.1, 9)) == "1.053 [0.980, 1.100]"
+    assert tables.ratio(Interval(1.0526, math.nan, math.nan, 1)) == "1.053 [–, –]"
+    assert tables.ratio(None) == tables.ratio(samples.paired_ratio(None, None)) == "–"
