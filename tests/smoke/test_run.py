@@ -7,8 +7,9 @@ from cells import config, execute, finish, stamps, start
 from hydra.errors import ConfigCompositionException
 
 from bench import pairs
+from bench.cell import Runtime
 from bench.configs import cell_of
-from bench.records import METHOD
+from bench.records import AUTOREGRESSIVE, METHOD
 from bench.run import CONF, check_choices
 from bench.store import Store, StoreError, load
 from specdec_core.errors import LoadError
@@ -113,6 +114,18 @@ def test_every_decoding_and_rule_with_every_way_of_drawing(drafter, decoding, tm
     assert set(ok.index[~ok["lossless"]]) == lossy
     assert set(ok["identical"].isna()) == {not greedy}
     assert runs["error"].drop(ok.index).str.contains("verifier=target_sample|draft a chain|verifier=by_root").all()
+
+
+def test_a_run_says_how_it_begins_and_what_the_machine_did_meanwhile(tmp_path):
+    assert execute(tmp_path, *SHORT, "drafter=chain4") == "ok"
+    found = load(tmp_path, "default")
+    run, prompts = found.runs.iloc[0], found.prompts
+    first = prompts[(prompts["arm"] == AUTOREGRESSIVE) & (prompts["turn"] == 0)].iloc[0]
+    text = pairs.loaded(cell_of(config(*SHORT)).pair, Runtime(device="cpu")).tokenizer.decode(first["output_ids"])
+    assert run["excerpt"] == " ".join(text.split())
+    assert (prompts["decode_s"] <= prompts["wall_s"] + 1e-6).all()
+    assert (run["other_load"] >= 0) == Path("/proc/stat").exists()
+    assert run["wait_policy"]
 
 
 def test_force_runs_a_finished_cell_again_and_doubles_nothing(tmp_path):
