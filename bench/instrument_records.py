@@ -17,8 +17,8 @@ class NodeRow:
     parent: int | None = None  # a node of the same step, 0 the root; None in files of before it was kept, like `rank`
     rank: int | None = None  # place among its siblings in draft order, from 0
     depth: int
-    edge_prob: float  # q(node | parent); of target-initialised trees 0 behind a stop token
-    path_prob: float
+    edge_prob: float | None  # q(node | parent); of target-initialised trees 0 behind a stop token; None without a draft
+    path_prob: float | None
     target_prob: float  # p(node | parent) at the run's temperature; at temperature 0: of the untempered target
     parent_accepted: bool
     accepted: bool

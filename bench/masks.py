@@ -23,9 +23,13 @@ class MaskRecorder:
         self._prefix, self._step = prompt_tokens, 0
 
     def __call__(self, tree: TokenTree, target: ModelOutput, verdict: Verdict) -> None:
-        """A row per node order, DySpec's heap first; a virtual root is cached already and stands in no mask."""
+        """A row per node order, DySpec's heap first; a virtual root is cached already and stands in no mask.
+
+        Where nodes have no probabilities there is no heap.
+        """
         virtual = int(target.root_probs is not None)
-        self.rows.append(self._row(reordered(tree, heap_order(tree)), "heap", virtual))
+        if tree.edge_probs is not None:
+            self.rows.append(self._row(reordered(tree, heap_order(tree)), "heap", virtual))
         self.rows += [self._row(placed(tree, order).tree, order, virtual) for order in NODE_ORDERS]
         self._prefix += len(verdict.path) - virtual
         self._step += 1

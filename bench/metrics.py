@@ -48,16 +48,16 @@ def accepted_per_step(steps: pd.DataFrame) -> float:
 
 
 def expected_acceptance(steps: pd.DataFrame) -> float:
-    """Mean E(A) over steps, root counted."""
-    return _ratio(_sum(steps, "expected_acceptance"), len(steps))
+    """Mean E(A) over steps, root counted; nan where the drafter has no probabilities."""
+    return _ratio(float(_expected(steps).sum(skipna=False)), len(steps))
 
 
 def calibration(steps: pd.DataFrame) -> Calibration:
     """E(A) against A over all steps; the correlation is nan where either of them does not vary."""
-    gap = expected_acceptance(steps) - mal(steps)
-    if steps.empty or min(steps["expected_acceptance"].nunique(), steps["acceptance_length"].nunique()) < 2:
+    gap, found = expected_acceptance(steps) - mal(steps), _expected(steps)
+    if steps.empty or min(found.nunique(), steps["acceptance_length"].nunique()) < 2:
         return Calibration(gap, math.nan)
-    return Calibration(gap, float(steps["expected_acceptance"].corr(steps["acceptance_length"])))
+    return Calibration(gap, float(found.corr(steps["acceptance_length"])))
 
 
 def acceptance_rate_depth(steps: pd.DataFrame) -> float:
@@ -158,9 +158,9 @@ def acceptance_frequency(nodes: pd.DataFrame, bins: int = 10) -> pd.DataFrame:
     """Share accepted among the nodes whose parent was accepted, by draft probability (OPT-Tree Figure 11).
 
     One row per bin of equal width over [0, 1]: `bin_centre`, `count`, `frequency` (nan in an empty bin). A probability
-    on a border belongs to the bin above it, 1 to the last.
+    on a border belongs to the bin above it, 1 to the last. Nodes without a probability are in none.
     """
-    tested = nodes if nodes.empty else nodes[nodes["parent_accepted"].astype(bool)]
+    tested = nodes if nodes.empty else nodes[nodes["parent_accepted"].astype(bool) & nodes["edge_prob"].notna()]
     probs = np.asarray(tested.get("edge_prob", ()), dtype=float)
     accepted = np.asarray(tested.get("accepted", ()), dtype=float)
     index = np.clip((probs * bins).astype(int), 0, bins - 1)
@@ -172,12 +172,18 @@ def acceptance_frequency(nodes: pd.DataFrame, bins: int = 10) -> pd.DataFrame:
 
 def expected_vs_actual(steps: pd.DataFrame) -> pd.DataFrame:
     """Number of steps for each A (rows) and E(A) rounded half up (columns), without gaps (OPT-Tree Figure 5)."""
-    if steps.empty:
+    found = _expected(steps).dropna()
+    if found.empty:
         return pd.DataFrame(dtype="int64")
-    actual = steps["acceptance_length"].rename("acceptance_length")
-    expected = np.floor(steps["expected_acceptance"] + 0.5).astype("int64").rename("expected_acceptance")
+    actual = steps.loc[found.index, "acceptance_length"]
+    expected = np.floor(found + 0.5).astype("int64")
     counts = pd.crosstab(actual, expected)
     return counts.reindex(index=_span(actual), columns=_span(expected), fill_value=0)
+
+
+def _expected(steps: pd.DataFrame) -> pd.Series:
+    """E(A) of every step, nan where the drafter has no probabilities."""
+    return _column(steps, "expected_acceptance").astype(float)
 
 
 def _span(values: pd.Series) -> pd.RangeIndex:

@@ -22,13 +22,14 @@ class NodeRecorder:
 
     def __call__(self, tree: TokenTree, target: ModelOutput, verdict: Verdict) -> None:
         """One row per drafted node."""
-        columns = {name: column[1:].tolist() for name, column in self._columns(tree, target, verdict).items()}
+        found, absent = self._columns(tree, target, verdict), [None] * tree.num_drafted
+        columns = {name: absent if column is None else column[1:].tolist() for name, column in found.items()}
         for values in zip(*columns.values(), strict=True):
             self.rows.append(NodeRow(**self._turn, step=self._step, **dict(zip(columns, values, strict=True))))
         self._step += 1
 
-    def _columns(self, tree: TokenTree, target: ModelOutput, verdict: Verdict) -> dict[str, Tensor]:
-        """The columns of the rows that are not the step's, of all nodes; the root's are not used."""
+    def _columns(self, tree: TokenTree, target: ModelOutput, verdict: Verdict) -> dict[str, Tensor | None]:
+        """The columns of the rows that are not the step's, of all nodes; the root's are not used. None: absent."""
         above = tree.parents.clamp(min=0)
         accepted = torch.zeros(tree.num_nodes, dtype=torch.bool, device=above.device)
         accepted[verdict.path] = True

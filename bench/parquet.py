@@ -125,7 +125,10 @@ def _read_file(path: Path, expected: pa.Schema) -> pa.Table | None:
 
 
 def _completed(table: pa.Table, expected: pa.Schema) -> pa.Table:
-    """Another version may have written fewer columns, those that may be missing, or in another order."""
+    """Another version may have written fewer columns, those that may be missing, or in another order.
+
+    It may also have had a value in every row of a column that may lack some now.
+    """
     if not set(table.column_names) <= set(expected.names):
         return table
     if any(not field.nullable and field.name not in table.column_names for field in expected):
@@ -134,7 +137,11 @@ def _completed(table: pa.Table, expected: pa.Schema) -> pa.Table:
         table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in expected
     ]
-    fields = [table.schema.field(f.name) if f.name in table.column_names else f for f in expected]
+    written = {field.name: field for field in table.schema}
+    fields = [
+        field if field.nullable and written.get(field.name, field).type == field.type else written[field.name]
+        for field in expected
+    ]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 

@@ -39,7 +39,7 @@ class RunRow:
     drafter: str  # the name of the config, such as opt_tree_n50
     method: str  # its name in the papers' tables, such as opt_tree
     drafter_params: str  # canonical JSON of the constructor's arguments
-    draws: str  # topk | iid | without_replacement
+    draws: str  # none | topk | iid | without_replacement; autoregressive decoding said topk in older files
     verifier: str
     lossless: bool
     temperature: float
@@ -52,7 +52,7 @@ class RunRow:
     num_failed: int
     mal: float | None
     mal_prompt_mean: float | None
-    expected_acceptance: float | None  # mean E(A) over steps, root counted
+    expected_acceptance: float | None  # mean E(A) over steps, root counted; None where the drafter has no probabilities
     acceptance_rate_depth: float | None
     acceptance_rate_node: float | None
     tokens_per_s: float | None  # decode only, prefill excluded
@@ -123,7 +123,7 @@ class StepRow:
     depth: int  # of the deepest drafted node
     draft_forwards: int
     draft_tokens: int  # tokens fed through the draft model
-    expected_acceptance: float  # E(A), root counted
+    expected_acceptance: float | None  # E(A), root counted; None where the drafter has no probabilities
     num_accepted: int  # drafted tokens on the accepted path
     acceptance_length: (
         int  # A = num_accepted + 1, or num_accepted below a virtual root or if the path ends in EOS; not clipped

@@ -36,13 +36,15 @@ class Recorder:
 
 
 def draw(tree: TokenTree, tokenizer: Tokenizer, verdict: Verdict | None = None) -> str:
-    """A line per node: its token, the probabilities of its edge and of its path; accepted nodes have a star."""
+    """A line per node: its token, the probabilities of its edge and path if any; accepted nodes have a star."""
     accepted = set() if verdict is None else set(verdict.path.tolist())
     children, parents = defaultdict(list), tree.parents.tolist()
     for node, parent in enumerate(parents):
         children[parent].append(node)
-    facts = zip(tree.tokens.tolist(), tree.edge_probs.tolist(), tree.path_probs.tolist(), strict=True)
-    labels = [f"{tokenizer.decode([token])!r}  q {q:.2f}  path {path:.2f}" for token, q, path in facts]
+    labels = [f"{tokenizer.decode([token])!r}" for token in tree.tokens.tolist()]
+    if tree.edge_probs is not None and tree.path_probs is not None:
+        facts = zip(labels, tree.edge_probs.tolist(), tree.path_probs.tolist(), strict=True)
+        labels = [f"{label}  q {q:.2f}  path {path:.2f}" for label, q, path in facts]
     lines, open_nodes = [], [(0, "", "")]
     while open_nodes:
         node, before, below = open_nodes.pop()

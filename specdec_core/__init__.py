@@ -8,7 +8,9 @@ pending / virtual     a root whose keys and values the target has yet to compute
 tree size n, budget   number of drafted nodes, root excluded
 depth                 edges from the root; the root has depth 0
 path probability      product of draft probabilities from the root to a node; 1 at the root
-E(A)                  expected acceptance length, root counted: sum of path probabilities over all nodes
+E(A)                  expected acceptance length, root counted: sum of path probabilities over all distinct paths
+                      (independent draws may repeat a token: it counts once); never above depth + 1, and absent where
+                      edges are no probabilities
 acceptance length A   new tokens of one decoding step: accepted drafted tokens + 1 bonus or recovered token
 decoding step         one target forward after prefill
 MAL                   sum of A / decoding steps; the token drawn from the prefill belongs to no step

@@ -18,8 +18,9 @@ class Step:
     depth: int
     draft_forwards: int
     draft_tokens: int
-    expected_acceptance: float
-    """E(A): the root stands for the token that the target adds, and counts if it is pending."""
+    expected_acceptance: float | None
+    """E(A): the root stands for the token that the target adds, and counts if it is pending. None where the drafter
+    gives no probabilities."""
     num_accepted: int
     """Drafted tokens of the accepted path, up to an EOS; below a virtual root the target's own first one among them."""
     acceptance_length: int
@@ -118,7 +119,7 @@ class Trace:
         tallies = clock.read()
         steps = [_step(*traced, tallies[number]) for number, traced in enumerate(self._steps)]
         for number, step in enumerate(steps):
-            if not step.expected_acceptance < float("inf"):
+            if step.expected_acceptance is not None and not step.expected_acceptance < float("inf"):
                 raise NonFiniteLogitsError(f"step {number}: the draft returned NaN or infinite logits")
         prefill_s = tallies[-1]["prefill"].seconds
         decode_s = sum(step.seconds for step in steps)
@@ -127,12 +128,13 @@ class Trace:
 
 def _step(tree: TokenTree, accepted: list[int], length: int, kept: int, virtual: bool, times: dict[str, Tally]) -> Step:
     draft, decision = times["draft"], times.get("decision")
+    expected = tree.expected_acceptance
     return Step(
         num_drafted=tree.num_drafted,
         depth=int(tree.depths.max()),
         draft_forwards=draft.calls,
         draft_tokens=draft.tokens,
-        expected_acceptance=float(tree.expected_acceptance) - virtual,
+        expected_acceptance=None if expected is None else float(expected) - virtual,
         num_accepted=len(accepted),
         acceptance_length=length,
         kept=kept,

@@ -62,9 +62,9 @@ def heap_order(tree: TokenTree) -> Int[Tensor, " nodes"]:
     The value of a node is the probability that its parent is reached and no earlier sibling drawn there. No forward
     needs this order: it is the one that the paper's are set against.
     """
-    edges = tree.edge_probs.double()
+    edges = tree.required_edge_probs.double()
     before = _earlier_siblings(tree.parents, torch.arange(tree.num_nodes, device=edges.device), edges)
-    values = tree.path_probs[tree.parents.clamp(min=0)] * (1 - before)
+    values = tree.along_paths(edges, torch.mul)[tree.parents.clamp(min=0)] * (1 - before)
     return torch.argsort(-tree.along_paths(values, torch.minimum), stable=True)
 
 
@@ -87,8 +87,8 @@ def reordered(tree: TokenTree, order: Int[Tensor, " nodes"]) -> TokenTree:
     place = order.argsort()
     parents = tree.parents[order]
     parents = torch.where(parents < 0, -1, place[parents.clamp(min=0)])
-    rows = None if tree.draft_rows is None else tree.draft_rows[order]
-    return TokenTree(tree.tokens[order], parents, tree.edge_probs[order], tree.draft_probs, rows)
+    edges, rows = (None if column is None else column[order] for column in (tree.edge_probs, tree.draft_rows))
+    return TokenTree(tree.tokens[order], parents, edges, tree.draft_probs, rows)
 
 
 def block_map(visible: Bool[Tensor, "rows columns"], block: int) -> Bool[Tensor, "row_blocks column_blocks"]:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from specdec_core.errors import PairError
 from specdec_core.graph import DraftGraph
 from specdec_core.sliced_mask import SlicedMask
 
@@ -23,8 +24,8 @@ class TokenTree:
     """Token ids; node 0 is the root."""
     parents: Int[Tensor, " nodes"]
     """`parents[0] == -1`, and `parents[i] < i`."""
-    edge_probs: Float[Tensor, " nodes"]
-    """q(node | its parent) as the draft drew it; 1 at the root."""
+    edge_probs: Float[Tensor, " nodes"] | None
+    """q(node | its parent) as the draft drew it; 1 at the root. None where no draft gives nodes probabilities."""
     draft_probs: Float[Tensor, "expanded vocab"] | None = None
     """q after each expanded node, as it was drawn from, for rules that compare it with p."""
     draft_rows: Int[Tensor, " nodes"] | None = None
@@ -71,9 +72,19 @@ class TokenTree:
         return self.ancestor_mask.sum(-1) - 1
 
     @property
-    def path_probs(self) -> Float[Tensor, " nodes"]:
-        """Product of edge probabilities from the root, in float64; 1 at the root."""
-        return self.along_paths(self.edge_probs.double(), torch.mul)
+    def required_edge_probs(self) -> Float[Tensor, " nodes"]:
+        """`edge_probs`, for a rule that compares them with p. PairError where there are none."""
+        if self.edge_probs is None:
+            raise PairError(
+                "this rule compares p with the draft's probabilities, and this drafter has none (it drafts without a "
+                "model); use verifier=target_sample"
+            )
+        return self.edge_probs
+
+    @property
+    def path_probs(self) -> Float[Tensor, " nodes"] | None:
+        """Product of edge probabilities from the root, in float64; 1 at the root. None without edge probabilities."""
+        return None if self.edge_probs is None else self.along_paths(self.edge_probs.double(), torch.mul)
 
     def along_paths(
         self, values: Shaped[Tensor, " nodes"], combine: Callable[[Tensor, Tensor], Tensor]
@@ -84,9 +95,26 @@ class TokenTree:
         return values
 
     @property
-    def expected_acceptance(self) -> Float[Tensor, ""]:
-        """E(A), root counted (OPT-Tree, equation 4): the sum of the path probabilities."""
-        return self.path_probs.sum()
+    def expected_acceptance(self) -> Float[Tensor, ""] | None:
+        """E(A), root counted (OPT-Tree, equation 4): the sum over distinct paths. None without edge probabilities."""
+        probs = self.path_probs
+        return None if probs is None else probs[self.first_of_path].sum()
+
+    @property
+    def first_of_path(self) -> Bool[Tensor, " nodes"]:
+        """Marks the first node of every distinct path: independent draws may repeat a token among siblings.
+
+        It is the first one with its token below the first node of its parent's path. Every round finds that one level
+        deeper, and one that changes nothing ends them: the first, where no sibling repeats another.
+        """
+        index = torch.arange(self.num_nodes, device=self.tokens.device)
+        first, above, changed = index, self.parents.clamp(min=0), True
+        while changed:
+            places = torch.where(self.parents < 0, 0, first[above] + 1)  # the root is below nothing
+            path = (places * (self.tokens.max() + 1) + self.tokens).unique(return_inverse=True)[1]
+            found = index.scatter_reduce(0, path, index, "amin", include_self=False)[path]
+            first, changed = found, not torch.equal(found, first)
+        return first == index
 
     def children(self, node: int) -> Int[Tensor, " children"]:
         """Children of a node, in draft order."""
@@ -106,7 +134,6 @@ class TokenTree:
         tokens, parents, edges, laws, rows = (None if part is None else part.to(device) for part in parts)
         assert tokens is not None
         assert parents is not None
-        assert edges is not None
         return TokenTree(tokens, parents, edges, laws, rows, self.graph, self.sliced)
 
     def without_draft_probs(self) -> "TokenTree":

@@ -76,10 +76,10 @@ class _Recorder:
 
     def __call__(self, tree: TokenTree, target: ModelOutput, verdict: Verdict) -> None:
         """One example per token of the draft: node 1 + i is first token i, its child was drawn from row i."""
-        drafted = ((tree.parents > 0) & (tree.edge_probs > 0)).nonzero().flatten()
+        drafted = ((tree.parents > 0) & (tree.required_edge_probs > 0)).nonzero().flatten()
         parents = tree.parents[drafted]
         p = self._sampling.probs(target.logits[parents]).gather(-1, tree.tokens[drafted, None])[:, 0]
-        labels = (p.double() / tree.edge_probs[drafted].double()).clamp(max=1).float().cpu()
+        labels = (p.double() / tree.required_edge_probs[drafted].double()).clamp(max=1).float().cpu()
         uniform = torch.rand(len(labels), generator=self._rng)
         found = {kind: rows[(parents - 1).cpu()] for kind, rows in self._features.found.items()}
         for name, rows in (found | {"labels": labels, "accepted": uniform < labels}).items():

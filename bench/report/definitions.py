@@ -9,7 +9,10 @@ MAL = (
     "mean acceptance length (MAL): new tokens / decoding steps, pooled over prompts, bonus token counted; in brackets "
     "the 95% interval (bootstrap over conversations)"
 )
-EXPECTED = "mean expected acceptance length: sum of the draft's path probabilities, root counted"
+EXPECTED = (
+    "mean expected acceptance length: sum of the draft's probabilities of all distinct paths, root counted; never above "
+    "depth + 1, and absent where the drafter has no probabilities"
+)
 SIZE = "drafted nodes a step, root excluded"
 TOKENS_PER_S = "decoded tokens per second of decoding, prefill excluded"
 OWN_AUTOREGRESSIVE = "tokens/s of the autoregressive arm of the same run, on which its speedup rests"

@@ -131,7 +131,9 @@ def draft_forwards(steps: pd.DataFrame) -> float:
 
 
 def expected(steps: pd.DataFrame) -> Interval:
-    """Mean E(A) with its interval."""
+    """Mean E(A) with its interval; nan where the drafter has no probabilities."""
+    if math.isnan(metrics.expected_acceptance(steps)):
+        return samples.NOTHING
     return stats.ratio_of_sums(steps, "expected_acceptance")
 
 

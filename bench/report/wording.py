@@ -62,6 +62,11 @@ def draft_temperatures(runs: Iterable[pd.Series]) -> Iterator[str]:
         )
 
 
+def without_expected(drafters: Iterable[str]) -> str:
+    """A sentence on runs that a figure of E(A) leaves out."""
+    return f"Left out, since their drafters have no probabilities and so no E(A): {', '.join(dict.fromkeys(drafters))}."
+
+
 def models(target: str, draft: str) -> str:
     """The words for models by their published names."""
     return f"{target} drafting for itself" if draft == NO_DRAFT else f"{target} + {draft}"

@@ -62,7 +62,7 @@ class TargetInit(StaticTree):
         edges = [torch.ones_like(probs[0, :1]), probs[0] / probs[0].sum()]
         tree, slots = self._drafted(context, self.draft.begin_below(context, ids[0]), 2, tokens, edges)
         if context.greedy:  # a best token may have no probability left in float32; then 0 is behind stop tokens alone
-            tree = replace(tree, edge_probs=tree.edge_probs.clamp(min=torch.finfo(tree.edge_probs.dtype).tiny))
+            tree = replace(tree, edge_probs=tree.required_edge_probs.clamp(min=torch.finfo(tree.required_edge_probs.dtype).tiny))
         return self._without_impossible(_ended(tree, context.eos_token_ids), slots, probs[0] > 0)
 
     def _without_impossible(
@@ -75,7 +75,7 @@ class TargetInit(StaticTree):
         parents = (kept.cumsum(0) - 1)[tree.parents[kept]]
         parents[0] = -1
         rows = None if tree.draft_rows is None else tree.draft_rows[kept]
-        tree = TokenTree(tree.tokens[kept], parents, tree.edge_probs[kept], tree.draft_probs, rows)
+        tree = TokenTree(tree.tokens[kept], parents, tree.required_edge_probs[kept], tree.draft_probs, rows)
         return tree, slots[kept.cpu()]
 
 
@@ -86,4 +86,4 @@ def _ended(tree: TokenTree, eos_token_ids: frozenset[int]) -> TokenTree:
     stops = torch.isin(tree.tokens, torch.tensor(list(eos_token_ids), device=tree.tokens.device))
     stops[0] = False  # the root is committed: an answer that goes on behind it does so
     behind = (tree.ancestor_mask & stops).sum(-1) > stops
-    return replace(tree, edge_probs=tree.edge_probs.masked_fill(behind, 0.0))
+    return replace(tree, edge_probs=tree.required_edge_probs.masked_fill(behind, 0.0))

@@ -78,7 +78,7 @@ class LongestSubtree:
         tokens, children = family(tree)
         rule = TargetSample() if sampling.greedy else self.rule
         walks = [rule.walk(tree, target, sampling, rng, tokens, children, first) for first in children[0]]
-        counts = (tree.edge_probs > 0).tolist()  # behind a stop token there is no answer
+        counts = (tree.required_edge_probs > 0).tolist()  # behind a stop token there is no answer
         path, law = max(walks, key=lambda walk: sum(counts[node] for node in walk[0]))
         return _left(tree, torch.tensor([0, *path]), law, target, sampling)
 
@@ -86,7 +86,7 @@ class LongestSubtree:
         """The law of the step's first token for this tree, summed exactly over the rule's own draws; float64, host."""
         _check(target)
         tokens, children = family(tree)
-        rule, counts = TargetSample() if sampling.greedy else self.rule, (tree.edge_probs > 0).tolist()
+        rule, counts = TargetSample() if sampling.greedy else self.rule, (tree.required_edge_probs > 0).tolist()
 
         def lengths(node: int) -> Float[Tensor, " lengths"]:
             """How probable it is that at least 0, 1, ... nodes that count are accepted below this one."""
@@ -109,7 +109,7 @@ def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[
 
     Behind the support of q children are no draws from it, and behind a stop token none of the answer: q is 0 there.
     """
-    wanted, drawn = sampling.probs(target.logits)[tree.parents, tree.tokens].double(), tree.edge_probs.double()
+    wanted, drawn = sampling.probs(target.logits)[tree.parents, tree.tokens].double(), tree.required_edge_probs.double()
     chances = torch.where(drawn > 0, wanted / drawn, 0.0).clamp(max=1)
     return torch.where(tree.parents <= 0, 1.0, chances)
 

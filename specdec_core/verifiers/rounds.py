@@ -61,6 +61,8 @@ class ChildByChild(ABC):
     """
 
     lossless_for: frozenset[str]
+    reads_q = True
+    """Whether it compares p with q, so that there is nothing to judge where a drafter has no q."""
 
     @abstractmethod
     def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
@@ -109,6 +111,8 @@ class ChildByChild(ABC):
         """Walk down from accepted child to accepted child; p is computed at visited nodes only."""
         if sampling.greedy:
             return follow(tree, target_choices(target, sampling, rng))
+        if self.reads_q and tree.edge_probs is None:  # also where nothing was drafted: a run is refused as a whole
+            raise PairError(no_q(self))
         tokens, children = family(tree)
         path, law = self.walk(tree, target, sampling, rng, tokens, children)
         token = int(draw_tokens(law, 1, rng))
@@ -140,8 +144,8 @@ def no_q(rule: object) -> str:
     """What to say of a tree without `draft_probs` to a rule that needs them."""
     return (
         f"{type(rule).__name__} compares p with q, but the tree has no draft_probs. A drafter that draws its children "
-        "(iid, without_replacement) must give them to its trees; one that takes the best (topk) has none, and is for "
-        "verifier=target_sample"
+        "(iid, without_replacement) must give them to its trees; one whose children are no draws (topk) has none, and "
+        "is for verifier=target_sample"
     )
 
 

@@ -17,6 +17,7 @@ class TargetSample(ChildByChild):
     """
 
     lossless_for = ALL_DRAWS
+    reads_q = False
 
     def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
         """The same rule child by child."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,7 +17,7 @@ from bench.report.figures import style
 from bench.report.measured import expected
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
-from bench.report.wording import scale, setting
+from bench.report.wording import scale, setting, without_expected
 from bench.store import Results
 
 TITLE = "OPT-Tree Figure 5: expected against actual acceptance length, number of decoding steps"
@@ -25,11 +27,12 @@ COLUMNS = ("Pair", "Drafter", "Steps", "E(A)", "MAL", "E(A) - MAL", "correlation
 
 @style.styled
 def expected_actual(name: str, results: Results, title: str = TITLE) -> list[Output]:
-    """One panel per run that drafted anything, and a table of means and correlations."""
+    """One panel per run that drafted anything with probabilities, and a table of means and correlations."""
     found = measured_blocks(results)
-    runs = [(block, run) for block in found for run in block.ok if _drafts(block, run)]
+    drafting = [(block, run) for block in found for run in block.ok if _drafts(block, run)]
+    runs = [(block, run) for block, run in drafting if not math.isnan(expected(block.steps(run["run_id"])).value)]
     if not runs:
-        raise NoResultsError("no run drafted a token")
+        raise NoResultsError("no run drafted a token with a probability")
     words = setting(found)
     canvas, axes = style.panels(
         title, words + "; dashed: E(A) = A", len(runs), columns=3 if len(runs) > 4 else 2, panel=(4.3, 3.9)
@@ -43,7 +46,9 @@ def expected_actual(name: str, results: Results, title: str = TITLE) -> list[Out
         "MAL": definitions.MAL,
         "correlation": "Pearson's, of E(A) and A over steps",
     }
-    table = Table(name, f"{title} ({words})", frame, tuple(map(scale, found)), legend, ids)
+    absent = [str(run["drafter"]) for _, run in drafting if str(run["run_id"]) not in ids]
+    notes = (*map(scale, found), *[without_expected(absent)] * bool(absent))
+    table = Table(name, f"{title} ({words})", frame, notes, legend, ids)
     return [style.Figure(name, f"{title} ({words})", canvas, ids), table]
 
 

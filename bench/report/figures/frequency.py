@@ -31,9 +31,9 @@ LEGEND = {
 def acceptance_by_probability(name: str, results: Results) -> list[Output]:
     """One panel per run whose nodes were recorded: frequency with interval per bin, the diagonal, counts as bars."""
     found = measured_blocks(results)
-    runs = [(block, run, _bins(block, run)) for block in found for run in block.ok if len(block.nodes(run["run_id"]))]
+    runs = [(block, run, _bins(block, run)) for block in found for run in block.ok if _drawn(block, run)]
     if not runs:
-        raise NoResultsError("no run recorded its nodes")
+        raise NoResultsError("no run recorded its nodes with probabilities")
     words = setting(found)
     canvas, axes = style.panels(TITLE, words, len(runs))
     for axis, (block, run, bins) in zip(axes, runs, strict=True):
@@ -42,6 +42,12 @@ def acceptance_by_probability(name: str, results: Results) -> list[Output]:
     ids = tuple(str(run["run_id"]) for _, run, bins in runs for _ in range(len(bins)))
     table = Table(name, f"{TITLE} ({words})", tables.frame(rows, COLUMNS), tuple(map(scale, found)), LEGEND, ids)
     return [style.Figure(name, table.title, canvas, ids), table]
+
+
+def _drawn(block: Block, run: pd.Series) -> bool:
+    """Whether there are nodes that the draft gave probabilities."""
+    nodes = block.nodes(run["run_id"])
+    return bool(len(nodes)) and bool(nodes["edge_prob"].notna().any())
 
 
 def _bins(block: Block, run: pd.Series) -> pd.DataFrame:

@@ -64,7 +64,9 @@ def test_nodes_agree_with_steps(drafter, temperature, pair):
         assert sum(node.accepted for node in nodes) == step.num_accepted
         assert sorted(node.depth for node in nodes if node.accepted) == list(range(1, step.num_accepted + 1))
         assert all(node.parent_accepted for node in nodes if node.accepted)
-        assert sum(node.path_prob for node in nodes) + 1 == pytest.approx(step.expected_acceptance, rel=1e-5)
+        every = sum(node.path_prob for node in nodes) + 1  # repeated draws count again
+        assert every >= step.expected_acceptance * (1 - 1e-5)
+        assert drafter.endswith("iid") or every == pytest.approx(step.expected_acceptance, rel=1e-5)
         assert all(0 <= node.path_prob <= node.edge_prob * (1 + 1e-6) for node in nodes)
         assert all(0 <= node.target_prob <= 1 for node in nodes)
         above = {0: 0} | {node.node: node.depth for node in nodes}

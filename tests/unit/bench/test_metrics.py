@@ -75,6 +75,17 @@ def test_step_metrics_by_hand(metric, expected):
     assert metric(STEPS) == pytest.approx(expected)
 
 
+def test_steps_without_probabilities_have_no_expected_acceptance():
+    absent = pd.DataFrame([step(expected=None, accepted=accepted) for accepted in (0, 2)])
+    for steps in (absent, absent.astype({"expected_acceptance": float})):
+        assert math.isnan(metrics.expected_acceptance(steps))
+        assert math.isnan(metrics.calibration(steps).gap)
+        assert math.isnan(metrics.calibration(steps).correlation)
+        assert metrics.expected_vs_actual(steps).empty
+        assert metrics.mal(steps) == 2
+    assert metrics.acceptance_frequency(pd.DataFrame([node(None), node(None, accepted=True)]))["count"].sum() == 0
+
+
 def test_calibration_by_hand():
     expected, actual = [3.4, 1.6, 2.5, 2.9], [3, 1, 2, 4]
     covariance = sum((e - 2.6) * (a - 2.5) for e, a in zip(expected, actual, strict=True))

@@ -57,6 +57,19 @@ def test_types_survive_none_and_absence(tmp_path):
     assert found["run_id"].tolist() == ["a1", "a1", "b2"]
 
 
+def test_a_column_that_was_never_empty_once_is_read_beside_one_that_is(tmp_path):
+    """E(A) had a number in every row before there were drafters without probabilities; all-absent keeps its type."""
+    old = write(tmp_path, StepRow, "a1", {"expected_acceptance": 2.5})
+    fields = [f.with_nullable(False) if f.name == "expected_acceptance" else f for f in schema(StepRow)]
+    pq.write_table(pq.read_table(old, partitioning=None).cast(pa.schema(fields)), old)
+    new = write(tmp_path, StepRow, "b2", {"expected_acceptance": None})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, absent = read_rows([old, new], StepRow), read_rows([new], StepRow)
+    assert found["expected_acceptance"].tolist() == [2.5, pytest.approx(float("nan"), nan_ok=True)]
+    assert str(absent["expected_acceptance"].dtype) == "float64"
+
+
 def test_no_rows_are_an_empty_table(tmp_path):
     write_rows(tmp_path / file_name("a1"), StepRow, [])
     assert read_rows([tmp_path / file_name("a1")], StepRow).empty
