@@ -84,7 +84,7 @@ def cell_of(cfg: DictConfig) -> Cell:
         drafter=name,
         method=method,
         drafter_params={key: value for key, value in drafter.items() if key != "_target_"},
-        build_drafter=_builder(drafter, **({"decision": tree.decision} if tree.decision else {})),
+        build_drafter=drafter_builder(drafter, **({"decision": tree.decision} if tree.decision else {})),
         verifier=rule,
         rule=hydra.utils.instantiate(verifier),
         allow_lossy=allow_lossy,
@@ -199,10 +199,11 @@ def runtime_of(cfg: DictConfig) -> Runtime:
     )
 
 
-def _builder(params: dict[str, Any], **objects: Any) -> Callable[[CausalLM | EagleHead | None], Drafter]:
+def drafter_builder(params: dict[str, Any], **objects: Any) -> Callable[[CausalLM | EagleHead | None], Drafter]:
     """A constructor that still lacks the draft model; unknown parameters fail here, not after loading weights.
 
-    `objects` are parameters that no config can hold; they take the place of what stands for them.
+    A drafter that drafts with a model has the parameter `draft`; any other is built without. `objects` are parameters
+    that no config can hold; they take the place of what stands for them.
     """
     plain = {key: value for key, value in params.items() if key not in objects}
     partial: functools.partial[Drafter] = hydra.utils.instantiate(plain, _partial_=True, _convert_="all")

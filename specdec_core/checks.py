@@ -6,7 +6,7 @@ from specdec_core.drafters.base import Drafter
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models.causal_lm import CausalLM
-from specdec_core.sampling import Sampling
+from specdec_core.sampling import NO_DRAWS, Sampling
 from specdec_core.verifiers.base import Verifier
 from specdec_core.verifiers.rounds import ChildByChild
 
@@ -15,9 +15,9 @@ def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, 
     """Whether the output law is the target's for this pair; PairError if it is not and that was not asked for.
 
     At temperature 0 a rule that keeps some law, or judges child by child, accepts the arg max alone, however the
-    children were picked; for any other rule that keeps none nothing vouches there either. A bare root draws nothing.
+    children were picked; for any other rule that keeps none nothing vouches there either. A drafter that declares to
+    draw nothing leaves the target's own token to every rule.
     """
-    drafted = drafter.draft_model is not None
     rule_starts_there = getattr(verifier, "virtual_root", False)
     if drafter.virtual_root and not rule_starts_there:
         raise PairError(
@@ -32,7 +32,7 @@ def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, 
     several = drafter.draws.startswith("targets_")  # of which the second best may win, at temperature 0 too
     lossless = (
         drafter.draws in verifier.lossless_for
-        or not drafted
+        or drafter.draws == NO_DRAWS
         or (sampling.greedy and not several and (bool(verifier.lossless_for) or isinstance(verifier, ChildByChild)))
     )
     if not lossless and not allow_lossy:

@@ -11,6 +11,8 @@ GREEDY_BELOW = 1e-3
 """Temperatures under this count as 0."""
 DRAWS = ("topk", "iid", "without_replacement")
 """How a node's children are picked: its best tokens, or draws from q."""
+NO_DRAWS = "none"
+"""What a drafter declares that never drafts a node, so that there is nothing to accept wrongly."""
 _NUCLEUS = (1024, 8192)
 _INDEX_BITS = 20
 INDEX_LIMIT = 1 << _INDEX_BITS

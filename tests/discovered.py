@@ -2,10 +2,14 @@
 
 from typing import Any
 
-import hydra
 from composed import composed, names, plain
 
-from specdec_core.drafters import Autoregressive, Drafter
+from bench.configs import drafter_builder
+from bench.resolvers import RULES
+from specdec_core import verifiers
+from specdec_core.drafters import Drafter
+from specdec_core.sampling import NO_DRAWS, check_draws
+from specdec_core.verifiers import LongestSubtree, Verifier
 
 NAMES = names("drafter")
 ACCEPTANCE = [0.5, 0.2, 0.1]
@@ -14,7 +18,7 @@ ACCEPTANCE = [0.5, 0.2, 0.1]
 
 def parameters(name: str, *, decoding: str, largest: int) -> dict[str, Any]:
     """What a yaml gives its drafter. Numbers above `largest` are that, and the target's law gives one first token."""
-    found = _small(plain(composed(f"drafter={name}", f"decoding={decoding}"))["drafter"], largest)
+    found = small(plain(composed(f"drafter={name}", f"decoding={decoding}"))["drafter"], largest)
     if "widths" in found:
         found["widths"][0] = 1
     if found.get("init") == "target":
@@ -24,16 +28,23 @@ def parameters(name: str, *, decoding: str, largest: int) -> dict[str, Any]:
 
 def built(found: dict[str, Any], draft: Any) -> Drafter:
     """The drafter of these parameters."""
-    build = hydra.utils.instantiate(found, _partial_=True, _convert_="all")
-    return build() if build.func is Autoregressive else build(draft=draft)
+    return drafter_builder(found)(draft)
 
 
-def _small(value: Any, largest: int) -> Any:
+def rule_for(drafter: Drafter) -> Verifier:
+    """The rule for which the declared draws were made (`verifier=by_draws`, `by_root`)."""
+    draws = "topk" if drafter.draws == NO_DRAWS else drafter.draws.removeprefix("target_")
+    check_draws(draws)
+    rule = getattr(verifiers, RULES[draws]["class"])()
+    return LongestSubtree(rule=rule) if drafter.virtual_root else rule
+
+
+def small(value: Any, largest: int) -> Any:
     """Whole numbers cut off, and plain values for the words that stand for what is measured."""
     if isinstance(value, dict):
-        return {key: _small(item, largest) for key, item in value.items()}
+        return {key: small(item, largest) for key, item in value.items()}
     if isinstance(value, list):
-        return [_small(item, largest) for item in value]
+        return [small(item, largest) for item in value]
     if value == "measured":
         return ACCEPTANCE
     if value in ("hardware", "unprinted") or (isinstance(value, int) and value > largest):

@@ -23,7 +23,7 @@ Standing = Mapping[tuple[str, str], str]
 """The marks of `ties` by run and metric."""
 ORDER = (
     *(AUTOREGRESSIVE, "chain", "binary", "mcsd", "spec_infer", "sequoia"),
-    *("opt_tree", "eagle2", "dyspec", "tsd", "gsd"),
+    *("opt_tree", "eagle2", "dyspec", "tsd", "gsd", "prompt_lookup_tree"),
 )
 """Methods from fixed trees to grown ones; others follow."""
 _LABELS = {"mcsd": "MCSD"}

@@ -10,8 +10,8 @@ MAL = (
     "the 95% interval (bootstrap over conversations)"
 )
 EXPECTED = (
-    "mean expected acceptance length: sum of the draft's probabilities of all distinct paths, root counted; never above "
-    "depth + 1, and absent where the drafter has no probabilities"
+    "mean expected acceptance length: sum of the draft's probabilities of all distinct paths, root counted; never "
+    "above depth + 1, and absent where the drafter has no probabilities"
 )
 SIZE = "drafted nodes a step, root excluded"
 TOKENS_PER_S = "decoded tokens per second of decoding, prefill excluded"

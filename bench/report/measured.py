@@ -25,6 +25,8 @@ _LABELS = {
     "gsd": "GSD",
     "opt_tree": "OPT-Tree",
     "k_sequences": "K sequences",
+    "prompt_lookup": "Prompt lookup",
+    "prompt_lookup_tree": "Prompt lookup, tree",
     "sequoia": "Sequoia",
     "sequoia_hardware": "Sequoia, hardware-aware",
     "sequoia_printed": "Sequoia, printed tree",

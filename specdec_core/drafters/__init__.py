@@ -10,6 +10,7 @@ from specdec_core.drafters.early_stop import EarlyStop, Stop
 from specdec_core.drafters.fork_tree import fork_tree
 from specdec_core.drafters.merge_probe import MergeProbe
 from specdec_core.drafters.opt_tree import OptTree
+from specdec_core.drafters.prompt_lookup import PromptLookup
 from specdec_core.drafters.self_draft import SelfDraft
 from specdec_core.drafters.sequoia import Sequoia
 from specdec_core.drafters.static_tree import StaticTree
@@ -30,6 +31,7 @@ __all__ = [
     "EarlyStop",
     "MergeProbe",
     "OptTree",
+    "PromptLookup",
     "SelfDraft",
     "Sequoia",
     "StaticTree",

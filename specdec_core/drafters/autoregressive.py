@@ -6,13 +6,14 @@ from torch import Tensor
 
 from specdec_core.drafters.base import Context
 from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.sampling import NO_DRAWS
 from specdec_core.tree import TokenTree, Verdict
 
 
 class Autoregressive:
     """Returns the bare root, so that the baseline shares loop, clock and stop rules with every method."""
 
-    draws = "topk"
+    draws = NO_DRAWS
     virtual_root = False
     needs_hidden = False
     draft_model = None

@@ -47,10 +47,17 @@ class Context:
 
 @runtime_checkable
 class Drafter(Protocol):
-    """A way of growing trees. Holds the state of one sequence at a time."""
+    """A way of growing trees. Holds the state of one sequence at a time.
+
+    One without a draft model has no q: its trees have no `edge_probs`, and rules that compare p with q refuse them.
+    """
 
     draws: str
-    """How children are picked: `topk`, `iid` or `without_replacement`."""
+    """How children are picked: `topk`, `iid` or `without_replacement`; `none` if its trees are bare roots.
+
+    It decides which rules are lossless (`checks.check_lossless`). Children that are found without a draft model are no
+    draws from a law: they are `topk`.
+    """
     virtual_root: bool
     """Whether the first level of its trees is drawn from the target's own law (`Context.next_probs`)."""
 

@@ -14,16 +14,15 @@ from itertools import pairwise
 
 import pytest
 import torch
-from discovered import NAMES, built, parameters
+from discovered import NAMES, built, parameters, rule_for
 from doubles import BigramLM
 from scipy import stats
 
-from bench.resolvers import RULES
-from specdec_core import Sampling, TokenTree, generate, shapes, verifiers
+from specdec_core import Sampling, TokenTree, generate, shapes
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import Drafter, StaticTree
-from specdec_core.sampling import check_draws
-from specdec_core.verifiers import LongestSubtree, TargetSample, Verifier
+from specdec_core.sampling import NO_DRAWS
+from specdec_core.verifiers import TargetSample, Verifier
 
 P = torch.tensor([[0.3, 0.25, 0.25, 0.2], [0.25, 0.3, 0.2, 0.25], [0.2, 0.25, 0.35, 0.2], [0.4, 0.2, 0.3, 0.1]])
 Q = torch.tensor([[0.65, 0.15, 0.1, 0.1], [0.25, 0.7, 0.03, 0.02], [0.1, 0.1, 0.75, 0.05], [0.02, 0.08, 0.2, 0.7]])
@@ -31,14 +30,6 @@ Q = torch.tensor([[0.65, 0.15, 0.1, 0.1], [0.25, 0.7, 0.03, 0.02], [0.1, 0.1, 0.
 TARGET, DRAFT, T1 = BigramLM(P.log()), BigramLM(Q.log()), Sampling(1.0)
 TOKENS, LARGEST = 1500, 4
 SMALLEST_P, SUSPICIOUS = 1e-6 / len(NAMES), 0.02
-
-
-def rule_for(drafter: Drafter) -> Verifier:
-    """The rule for which the declared draws were made (`verifier=by_draws`, `by_root`)."""
-    draws = drafter.draws.removeprefix("target_")
-    check_draws(draws)
-    rule = getattr(verifiers, RULES[draws]["class"])()
-    return LongestSubtree(rule=rule) if drafter.virtual_root else rule
 
 
 def p_value(drafter: Drafter, rule: Verifier) -> float:
@@ -81,6 +72,9 @@ def test_draws_are_what_the_drafter_says(name):
     drafter = built(found, DRAFT)
     rule = rule_for(drafter)
     assert check_lossless(drafter, rule, T1)
+    if drafter.draws == NO_DRAWS:
+        steps = generate(TARGET, drafter, rule, [0], max_new_tokens=50, sampling=T1).steps
+        assert {step.num_drafted for step in steps} == {0}, f"{name} says that it drafts nothing"
     if isinstance(rule, TargetSample):
         return
     law = f"{name} says draws={drafter.draws}, but with {type(rule).__name__} sampled text has another law"

@@ -12,7 +12,7 @@ from bench.store import load
 
 LOSSLESS = {"topk": "target_sample", "iid": "spec_infer", "without_replacement": "without_replacement"}
 SIZED = [name for name in names("drafter") if name.startswith("sized_")]
-FILLED = [name for name in SIZED if name not in ("sized_mcsd", "sized_gsd", "sized_tsd")]
+FILLED = [name for name in SIZED if name not in ("sized_mcsd", "sized_gsd", "sized_tsd", "sized_prompt_lookup")]
 """Those whose trees have just the nodes that they may."""
 SHORT = ("pair=tiny", "dataset=mini", "dataset.part=evaluation", "limit=1", "decoding.max_new_tokens=6")
 

@@ -45,7 +45,10 @@ def test_every_drafter_runs_and_greedy_decoding_is_lossless(swept):
     assert set(runs["status"]) == {"ok"}
     assert (runs["identical"] == 1).all()
     assert runs["lossless"].all()
-    assert set(runs["draws"]) == {"topk", "iid", "without_replacement"}
+    assert set(runs["draws"]) == {"none", "topk", "iid", "without_replacement"}
+    assert runs.index[runs["draws"] == "none"].tolist() == ["autoregressive"]
+    absent = set(runs.index[runs["expected_acceptance"].isna()])
+    assert absent == {"prompt_lookup", "prompt_lookup_tree", "sized_prompt_lookup"}, "drafters without probabilities"
     assert (runs["mal"] >= 1).all()
     assert (runs["speedup"] > 0).all()
     assert runs.loc["autoregressive", "mal"] == 1
@@ -73,6 +76,37 @@ def test_trees_that_start_from_the_target_run_by_their_own_rules(drafter, decodi
         assert run["identical"] == 1
     method = results.prompts[results.prompts["arm"] == METHOD]
     assert results.steps["kept"].sum() == method["num_new_tokens"].sum() == method["num_decoded_tokens"].sum()
+
+
+@pytest.mark.parametrize("drafter", ["prompt_lookup", "prompt_lookup_tree"])
+def test_a_lossy_run_without_a_draft_is_not_recorded_as_lossless(drafter, tmp_path):
+    """Refused by default, and where it was asked for: the rule compares p with q, and there is no q."""
+    lossy = (*SHORT, f"drafter={drafter}", "verifier=gsd_nondeterministic", "decoding=t06")
+    assert execute(tmp_path / "refused", *lossy, "verifier.allow_lossy=false") == "failed"
+    assert execute(tmp_path / "asked", *lossy) == "failed"
+    for folder, sentence in (
+        ("refused", "does not keep the target's law for topk"),
+        ("asked", "this drafter has none"),
+    ):
+        run = load(tmp_path / folder, "default").runs.iloc[0]
+        assert (run["status"], run["lossless"]) == ("failed", False)
+        assert sentence in run["error"]
+        assert "Traceback" not in run["error"]
+
+
+@pytest.mark.parametrize("decoding", ["greedy", "t06"])
+def test_a_drafter_without_a_draft_needs_none_of_its_pair(decoding, tmp_path):
+    chosen = (*SHORT, "drafter=prompt_lookup", f"decoding={decoding}", "pair.draft=null")
+    assert execute(tmp_path, *chosen, "record_nodes=true", "record_masks=true") == "ok"
+    results = load(tmp_path, "default")
+    assert results.runs["lossless"].all()
+    assert results.runs["draft_id"].isna().all()
+    assert results.runs["expected_acceptance"].isna().all()
+    assert results.steps["expected_acceptance"].isna().all()
+    assert results.steps["num_drafted"].max() == 10
+    assert set(results.steps["draft_forwards"]) == {0}
+    assert results.nodes["edge_prob"].isna().all()
+    assert "heap" not in set(results.masks["order"])
 
 
 def test_steps_sum_to_prompts(swept):

@@ -34,6 +34,7 @@ _LINES: dict[str, tuple[int, str, Any]] = {  # colour, marker, line
     "dyspec": (2, "^", "-"),
     "tsd": (4, "v", "--"),
     "gsd": (4, "p", "-"),
+    "prompt_lookup_tree": (2, "*", ":"),
 }
 """No two methods share colour and line, nor the marker."""
 _OTHERS = (("h", "-."), ("8", (0, (1, 1))), ("d", (0, (5, 1))), ("H", (0, (3, 1, 1, 1))))

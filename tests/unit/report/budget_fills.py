@@ -13,6 +13,7 @@ SIZED = {
     "dyspec": lambda n: {"n": n, "max_depth": 32},
     "tsd": lambda n: {"k": 4, "verify_cap": n},
     "gsd": lambda n: {"k": 4, "verify_cap": n, "tau": 2},
+    "prompt_lookup_tree": lambda n: {"n": n, "num_matches": 4},
 }
 MALS = {"chain": 1.6, "binary": 2.0, "mcsd": 2.4, "spec_infer": 2.4, "sequoia": 3.0, "opt_tree": 3.0, "eagle2": 3.0}
 

@@ -1,0 +1,36 @@
+"""E(A) of every drafter of `conf/drafter`: never above depth + 1, and absent where edges are no probabilities."""
+
+import pytest
+import torch
+from discovered import NAMES, built, parameters, rule_for
+from doubles import BigramLM
+
+from specdec_core import Sampling, generate
+from specdec_core.drafters import Drafter
+from specdec_core.sampling import NO_DRAWS
+from specdec_core.verifiers import TargetSample
+
+PROMPTS = ([0], [3, 1, 2, 3, 1])
+TARGET, DRAFT = (BigramLM(2 * torch.randn(6, 6, generator=torch.Generator().manual_seed(seed))) for seed in (0, 1))
+DECODINGS = {"greedy": Sampling(), "t1": Sampling(1.0), "t1_top_p08": Sampling(1.0, 0.8)}
+LARGEST = 6
+
+
+def rule(drafter: Drafter, sampling: Sampling):
+    return TargetSample() if sampling.greedy and not drafter.virtual_root else rule_for(drafter)
+
+
+@pytest.mark.parametrize("decoding", DECODINGS)
+@pytest.mark.parametrize("name", NAMES)
+def test_no_tree_expects_more_than_its_depth_allows(name, decoding):
+    drafter, sampling = built(parameters(name, decoding=decoding, largest=LARGEST), DRAFT), DECODINGS[decoding]
+    for seed, prompt in enumerate(PROMPTS):
+        rng = torch.Generator().manual_seed(seed)
+        options = {"max_new_tokens": 12, "sampling": sampling, "rng": rng}
+        steps = generate(TARGET, drafter, rule(drafter, sampling), prompt, **options).steps
+        if drafter.draft_model is None and drafter.draws != NO_DRAWS:
+            assert {step.expected_acceptance for step in steps} == {None}
+        else:
+            assert all(step.expected_acceptance <= step.depth + 1 + 1e-6 for step in steps), name
+        if drafter.draws == NO_DRAWS:
+            assert {step.expected_acceptance for step in steps} == {1.0}
