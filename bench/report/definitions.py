@@ -39,7 +39,8 @@ PREDICTED_MAL = "F(T) of the run's static tree at the measured acceptance vector
 PREDICTED_SPEEDUP = "G(n, d) / (t(n + 1) + d c) from the measured vector and forward times (Sequoia, Equation 1)"
 RATIO = (
     "{} over {}, paired over the conversations that both decoded; in parentheses which is ahead: neither where 1 lies "
-    "within the 95% interval in brackets (bootstrap over conversations); the paper's by value alone"
+    "within the 95% interval in brackets (bootstrap over conversations) or, of times, the runs' autoregressive arms "
+    "lie as far apart; the paper's by value alone"
 )
 # of token graphs (GSD), from bench/graph_metrics.py; what the paper leaves open is said
 _COUNTED = "mean over samples (prompts) of the sum over steps, for 512 generated tokens; in brackets the 95% interval"
