@@ -58,8 +58,7 @@ def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[
     if target.root_probs is not None:
         p[0] = sampling.closed(target.root_probs)
     wanted = p[tree.parents, tree.tokens].double()
-    chances = torch.where(wanted > 0, wanted / tree.required_edge_probs.double(), 0.0).clamp(
-        max=1
-    )  # q may have underflowed
+    drawn = tree.required_edge_probs.double()  # q may have underflowed
+    chances = torch.where(wanted > 0, wanted / drawn, 0.0).clamp(max=1)
     chances[0] = 1
     return chances
