@@ -90,9 +90,9 @@ class DatasetSpec:
 
 
 def load(spec: DatasetSpec, *, data_dir: Path | None = None, limit: int | None = None) -> list[Conversation]:
-    """Usable conversations, `limit` of them at most (None: the dataset's own limit), at least one, in the file's order.
+    """Usable conversations, `limit` of them at most (None: the dataset's own limit), at least one; in the part's order.
 
-    A limit takes their categories in turn, or a seeded sample where there are none, of the first `CANDIDATES` or of as
+    A limit takes their categories in turn, or a seeded sample without two of them, of the first `CANDIDATES` or of as
     many as it is; a larger one takes those of a smaller one and others. `data_dir` is a folder of JSONL files in place
     of the hub. DatasetError says what to do.
     """

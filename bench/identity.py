@@ -7,13 +7,20 @@ LABELS = {"pair": ("name", "published"), "drafter": ("name", "method"), "verifie
 """Names, and what only reports read: changing them makes no other cell."""
 
 
+PRINTED = ("sequoia_printed",)
+"""Methods that make a cell of their own: what a machine chooses may have the very tree that is printed."""
+
+
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a scientific config that `run_id` hashes. Options at a default that came later make no other cell."""
     target = config["pair"].get("target")
     if target and target.get("bits", 0) is None:
         pair = config["pair"] | {"target": {key: value for key, value in target.items() if key != "bits"}}
         config = {**config, "pair": pair}
-    return {
+    found = {
         axis: {key: value for key, value in values.items() if key not in LABELS[axis]} if axis in LABELS else values
         for axis, values in config.items()
     }
+    if (method := config["drafter"].get("method")) in PRINTED:
+        found["drafter"]["method"] = method
+    return found

@@ -172,10 +172,10 @@ def acceptance_frequency(nodes: pd.DataFrame, bins: int = 10) -> pd.DataFrame:
 
 def expected_vs_actual(steps: pd.DataFrame) -> pd.DataFrame:
     """Number of steps for each A (rows) and E(A) rounded half up (columns), without gaps (OPT-Tree Figure 5)."""
-    found = _expected(steps).dropna()
-    if found.empty:
+    known = _expected(steps).notna()
+    if not known.any():
         return pd.DataFrame(dtype="int64")
-    actual = steps.loc[found.index, "acceptance_length"]
+    found, actual = _expected(steps)[known], steps.loc[known, "acceptance_length"]
     expected = np.floor(found + 0.5).astype("int64")
     counts = pd.crosstab(actual, expected)
     return counts.reindex(index=_span(actual), columns=_span(expected), fill_value=0)

@@ -49,7 +49,7 @@ def collect(
 
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
-    """Seconds since some moment: of the wall clock, of all cores at work, of this process and its children at work."""
+    """Seconds since some moment: of the wall clock, of all cores at work or taken by the host, of this process."""
 
     wall_s: float
     busy_s: float
@@ -71,8 +71,10 @@ def other_load(before: CpuTimes | None, after: CpuTimes | None) -> float | None:
     """Cores that other processes kept busy in between, mean; in a container those that it sees of the whole machine."""
     if before is None or after is None or after.wall_s <= before.wall_s:
         return None
-    others = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
-    return max(others, 0.0) / (after.wall_s - before.wall_s)
+    busy, own = after.busy_s - before.busy_s, after.own_s - before.own_s
+    if busy < own / 2:  # the system counts nothing
+        return None
+    return max(busy - own, 0.0) / (after.wall_s - before.wall_s)
 
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:

@@ -25,7 +25,10 @@ from specdec_core.models.placement import resolve_device
 from specdec_core.models.ranks import agreed, world_size
 
 log = logging.getLogger(__name__)
-_SAME = ("git_revision", "git_dirty", "torch_version", "transformers_version", "cuda_version", "device_name")
+_SAME = (
+    *("git_revision", "git_dirty", "torch_version", "transformers_version", "cuda_version", "device_name"),
+    *("num_threads", "wait_policy"),
+)
 """What rows of another experiment must have in common with this process to be taken over."""
 OK, OOM, FAILED, INTERRUPTED, SKIPPED, BUSY = "ok", "oom", "failed", "interrupted", "skipped", "busy"
 SENTENCES = (SpecdecError, datasets.DatasetError, StoreError, ValueError)
@@ -154,7 +157,8 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
             bar.set_postfix_str(rows.running(), refresh=False)
             if runtime.case_study and generations and number == 0:
                 write_case_study(store.folder, cell, pair, conversation, generations[0])
-    outcome.other_load = provenance.other_load(before, provenance.cpu_times())
+    if world_size() == 1:  # to a rank the others are other processes
+        outcome.other_load = provenance.other_load(before, provenance.cpu_times())
     outcome.excerpt = measurement.excerpt()
     failures = [row.error for row in rows.prompts if row.error]
     if len(failures) == len(rows.prompts):

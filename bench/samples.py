@@ -27,8 +27,10 @@ Quotient = tuple[tuple[str, ...], tuple[str, ...]]
 """Names of the sums above the line and below it."""
 _Columns = list[tuple[list[int], list[int]]]
 """Where they stand, of every quotient of a metric."""
-_COUNTED = {False: ("num_decoded_tokens", "decode_s"), True: ("num_new_tokens", "prefill_s", "decode_s")}
+_COUNTED = {False: ("num_decoded_tokens", "decode_s"), True: ("num_decoded_tokens", "prefill_s", "decode_s")}
 """Tokens and seconds of a turn, without and with its prefill."""
+TOO_BUSY = 0.2
+"""Where two runs' autoregressive arms, which do the same work, may lie further apart, times rank nothing."""
 NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 
 
@@ -82,8 +84,8 @@ def mal_as_published(steps: pd.DataFrame) -> Sample:
 def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
     """Decoding seconds per decoded token, autoregressive / method, of the turns that ended well in both arms.
 
-    The first new token is drawn from the prefill, so that neither arm counts it; with `prefill` both count it, and the
-    seconds of the prefill. Raises pandas' MergeError where a turn is there twice in an arm.
+    The first new token is drawn from the prefill, so that neither arm counts it; with `prefill` both count the seconds
+    of the prefill. Raises pandas' MergeError where a turn is there twice in an arm.
     """
     method, base = (_turns(prompts, arm, prefill=prefill) for arm in (METHOD, AUTOREGRESSIVE))
     pairs = method.join(base.add_suffix("_base"), how="inner", validate="one_to_one")
@@ -92,7 +94,7 @@ def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
 
 
 def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD, *, prefill: bool = False) -> Sample:
-    """Decoded tokens / seconds of decoding of an arm, without the prefill and the token drawn from it, or with both."""
+    """Decoded tokens / seconds of decoding of an arm, with `prefill` of both; the token drawn from it is left out."""
     controls = (tokens_per_s(prompts, AUTOREGRESSIVE, prefill=prefill),) if arm == METHOD else ()
     sums = _turns(prompts, arm, prefill=prefill).groupby("prompt_id").sum()
     return Sample(sums, ("tokens",), ("seconds",), controls)
@@ -150,8 +152,13 @@ class Comparison:
 
     difference: Interval
     ratio: Interval
-    noise: float
-    """How far from 1 the machine alone may move the ratio, by the runs' controls; 0 where one of the two has none."""
+    control: Interval = NOTHING
+    """The ratio of the two runs' controls, larger over smaller, of several the coarsest; nan where one has none."""
+
+    @property
+    def noise(self) -> float:
+        """How far from 1 the machine alone may have moved the ratio; 0 without controls."""
+        return resolution(self.control) if math.isfinite(self.control.low + self.control.high) else 0.0
 
     @property
     def known(self) -> bool:
@@ -161,8 +168,12 @@ class Comparison:
     @property
     def noisy(self) -> bool:
         """Whether the ratio is no further from 1 than the machine alone may move it."""
-        apart = self.ratio.value
-        return apart > 0 and max(apart, 1 / apart) - 1 <= self.noise
+        return self.ratio.value > 0 and self._apart <= self.noise
+
+    @property
+    def _apart(self) -> float:
+        """How far the ratio is from 1, either way round."""
+        return max(self.ratio.value, 1 / self.ratio.value) - 1
 
     @property
     def ahead(self) -> int | None:
@@ -176,17 +187,26 @@ class Comparison:
 
     @property
     def needed(self) -> float:
-        """Conversations after which a tie would be told apart, were both to go on like this; inf: no number would."""
-        if self.noisy or self.difference.value == 0:
+        """Conversations after which a tie would be told apart, were all to go on like this; inf: no number would.
+
+        More of them show better how fast the machine was in either run; if that alone is as far apart, none help.
+        """
+        if self.difference.value == 0:
             return math.inf
-        return stats.needed(self.difference, -math.inf, 0.0)
+        told = stats.needed(self.difference, -math.inf, 0.0)
+        if not self.noisy:
+            return told
+        drift = self.control.value - 1  # of the machine, as far as it is known
+        if drift >= self._apart:
+            return math.inf
+        return max(told, self.control.n * ((self.noise - drift) / (self._apart - drift)) ** 2)
 
 
 def compare(first: Sample, other: Sample) -> Comparison:
     """Set two metrics against each other; intervals are nan without common conversations."""
     both, sides = _joined(first, other)
     difference = _interval(both, lambda total: _value(total, sides[0]) - _value(total, sides[1]))
-    return Comparison(difference, paired_ratio(first, other), _noise(first, other))
+    return Comparison(difference, paired_ratio(first, other), _control(first, other))
 
 
 def unpaired(first: Interval, other: Interval) -> Comparison:
@@ -194,7 +214,7 @@ def unpaired(first: Interval, other: Interval) -> Comparison:
     n, value = min(first.n, other.n), _quotient(first.value, other.value)
     difference = Interval(first.value - other.value, first.low - other.high, first.high - other.low, n)
     ratio = Interval(value, _quotient(first.low, other.high), _quotient(first.high, other.low), n)
-    return Comparison(difference, ratio, 0.0)
+    return Comparison(difference, ratio)
 
 
 def ahead(first: Sample, other: Sample) -> int | None:
@@ -205,6 +225,15 @@ def ahead(first: Sample, other: Sample) -> int | None:
 def resolution(ratio: Interval) -> float:
     """How far from 1 the interval of a run against its like reaches, either way round: less is not resolved."""
     return max(ratio.high, 1 / ratio.low if ratio.low > 0 else math.inf) - 1
+
+
+def too_busy(every: Sequence[Sample]) -> bool:
+    """Whether controls of two of these metrics, over what all decoded, may lie further apart than `TOO_BUSY`."""
+    if not every:
+        return False
+    shared = reduce(pd.Index.intersection, [one.sums.index for one in every])
+    controls = zip(*(one.of(shared).controls for one in every), strict=True)
+    return any(furthest(of_place) > TOO_BUSY for of_place in controls)
 
 
 def furthest(every: Sequence[Sample]) -> float:
@@ -229,19 +258,26 @@ def furthest(every: Sequence[Sample]) -> float:
     return apart
 
 
-def _noise(first: Sample, other: Sample) -> float:
-    """The resolution of the two metrics' controls, of several pairs the coarsest."""
+def _control(first: Sample, other: Sample) -> Interval:
+    """The ratio of the two metrics' controls, larger over smaller; of several pairs the one that resolves least."""
     if not (first.controls and other.controls):
-        return 0.0
+        return NOTHING
     pairs = zip(first.controls, other.controls, strict=True)
-    found = [resolution(paired_ratio(*pair)) for pair in pairs]
-    return max((one for one in found if not math.isnan(one)), default=0.0)
+    found = [_upright(paired_ratio(*pair)) for pair in pairs]
+    return max((one for one in found if math.isfinite(one.low + one.high)), key=resolution, default=NOTHING)
+
+
+def _upright(ratio: Interval) -> Interval:
+    """A ratio the larger over the smaller, so that it reaches furthest upwards."""
+    if not ratio.value < 1 or not ratio.low > 0:
+        return ratio
+    return Interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low, ratio.n)
 
 
 def _turns(prompts: pd.DataFrame, arm: str, *, prefill: bool) -> pd.DataFrame:
     """Seconds and tokens of the turns of an arm that ended well: of decoding, or of the prefill too."""
     if prompts.empty:
-        prompts = pd.DataFrame(columns=[*_TURN, "status", "arm", *_COUNTED[True], *_COUNTED[False]])
+        prompts = pd.DataFrame(columns=[*_TURN, "status", "arm", *_COUNTED[True]])
     rows = prompts[(prompts["status"] == "ok") & (prompts["arm"] == arm)].set_index(_TURN)
     tokens, *seconds = _COUNTED[prefill]
     return pd.DataFrame({"seconds": rows[seconds].sum(axis=1), "tokens": rows[tokens]})

@@ -110,20 +110,24 @@ def needed(found: Interval, low: float, high: float) -> float:
     Its value is taken to stay, its reach to shrink with the root of their number. It needs no more than it has where it
     lies so already.
     """
-    reach = found.low if found.value > high else found.high
+    if math.isnan(found.value + found.low + found.high):
+        return math.inf
     if low <= found.value <= high:
         shares = [
             _share(found.value - found.low, found.value - low),
             _share(found.high - found.value, high - found.value),
         ]
         return found.n * max(1.0, *shares)
-    end = high if found.value > high else low
-    return found.n * max(1.0, _share(abs(found.value - reach), abs(found.value - end)))
+    above = found.value > high
+    reach, room = (
+        (found.value - found.low, found.value - high) if above else (found.high - found.value, low - found.value)
+    )
+    return found.n * max(1.0, _share(reach, room))
 
 
 def _share(reach: float, room: float) -> float:
-    """By how much more clusters an interval's reach fits into its room."""
-    return (reach / room) ** 2 if room > 0 else math.inf if reach > 0 else 0.0
+    """By how many times as many clusters an interval's reach fits into its room."""
+    return (max(reach, 0.0) / room) ** 2 if room > 0 else math.inf if reach > 0 else 0.0
 
 
 @functools.lru_cache(maxsize=64)

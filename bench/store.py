@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,8 +146,20 @@ def load(
     ranked = runs.loc[rank.sort_values(kind="stable").index].drop_duplicates(list(CELL), keep="last")
     runs = ranked.sort_index().reset_index(drop=True)
     own = {table: store.read(table, runs["run_id"]) for table in ("prompts", "steps", *RECORDED, "judgements")}
+    _without_repeated_paths(runs, own["prompts"], own["steps"])
     measured = {"latency": latency, "acceptance": acceptance, "growth": growth, "decisions": decisions}
     return Results(runs=runs, **own, **measured, attention=store.read("attention"))
+
+
+def _without_repeated_paths(runs: pd.DataFrame, prompts: pd.DataFrame, steps: pd.DataFrame) -> None:
+    """Take E(A) out of rows that count a path of independent draws as often as it was drawn, as all once did.
+
+    They are of before the loop's wall time was kept.
+    """
+    timed = prompts.loc[prompts["wall_s"].notna(), "run_id"]
+    old = runs["run_id"][(runs["draws"] == "iid") & ~runs["run_id"].isin(list(timed))]
+    for rows in (runs, steps):
+        rows.loc[rows["run_id"].isin(list(old)), "expected_acceptance"] = math.nan
 
 
 def _where(frame: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:

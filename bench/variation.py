@@ -10,7 +10,7 @@ from torch import Tensor
 from bench.instrument_records import VariationRow
 from specdec_core.drafters import Drafter
 from specdec_core.models import ModelOutput
-from specdec_core.sampling import Sampling
+from specdec_core.sampling import NO_DRAWS, Sampling
 from specdec_core.tree import TokenTree, Verdict
 
 FirstTokenLaw = Callable[[TokenTree, ModelOutput, Sampling], Tensor]
@@ -26,7 +26,7 @@ def first_token_law(rule: object, drafter: Drafter) -> FirstTokenLaw | None:
     (`DrawnVariation`, for trees from a virtual root).
     """
     law: FirstTokenLaw | None = getattr(rule, "first_token_law", None)
-    return law if drafter.draws == "topk" or drafter.virtual_root else None
+    return law if drafter.draws in ("topk", NO_DRAWS) or drafter.virtual_root else None
 
 
 def target_law(target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:

@@ -5,9 +5,10 @@ times as slow as they are passively; on a quiet machine they take twice the CPU 
 """
 
 import os
+import sys
 
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """What users say it with."""
 
-if not any(name in os.environ for name in VARIABLES):
+if "torch" not in sys.modules and not any(name in os.environ for name in VARIABLES):
     os.environ["OMP_WAIT_POLICY"] = "PASSIVE"

@@ -47,10 +47,10 @@ class Files:
         return rows[(rows["status"] == "ok") & (rows["arm"] == arm)]
 
     def seconds(self, arm: str, run_id: str, *, prefill: bool = False) -> pd.DataFrame:
-        """Seconds and tokens of the turns of an arm: of decoding, or with the prefill and the token it gives."""
+        """Seconds and decoded tokens of the turns of an arm, with or without the seconds of the prefill."""
         turns = self.turns(arm, run_id).set_index(TURN)
         if prefill:
-            return pd.DataFrame({"s": turns["prefill_s"] + turns["decode_s"], "t": turns["num_new_tokens"]})
+            return pd.DataFrame({"s": turns["prefill_s"] + turns["decode_s"], "t": turns["num_decoded_tokens"]})
         return pd.DataFrame({"s": turns["decode_s"], "t": turns["num_decoded_tokens"]})
 
     def speedup_sums(self, run_id: str, *, prefill: bool = False) -> pd.DataFrame:

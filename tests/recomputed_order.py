@@ -87,16 +87,16 @@ def ahead(first: Line, other: Line) -> int:
     return compared(first, other)[0]
 
 
-def compared(first: Line, other: Line) -> tuple[int, bool, Numbers, Numbers]:
-    """Who is ahead, whether times are too near each other to say, and the intervals of difference and ratio."""
+def compared(first: Line, other: Line) -> tuple[int, Numbers | None, Numbers, Numbers]:
+    """Who is ahead, the ratio of the runs' arms where that hides it, and the intervals of difference and ratio."""
     both = of_two(first.sums, other.sums)
     difference = interval(both, lambda total: first.value(total) - other.value(total, "_"))
     ratio = interval(both, lambda total: first.value(total) / other.value(total, "_"))
     for arms in zip(first.controls, other.controls, strict=True):
-        _, slower, faster = interval(of_two(*arms), lambda total: quotient(total) / quotient(total, "_"))
-        if max(ratio[0], 1 / ratio[0]) <= max(faster, 1 / slower):
-            return 0, True, difference, ratio
-    return int(difference[1] > 0) - int(difference[2] < 0), False, difference, ratio
+        found = interval(of_two(*arms), lambda total: quotient(total) / quotient(total, "_"))
+        if max(ratio[0], 1 / ratio[0]) <= max(found[2], 1 / found[1]):
+            return 0, found, difference, ratio
+    return int(difference[1] > 0) - int(difference[2] < 0), None, difference, ratio
 
 
 def marks(lines: Sequence[Line]) -> list[str]:
@@ -139,6 +139,8 @@ def verdict(line: Line, others: Sequence[Line]) -> str:
     judged = [other for other in others if other.published is not None and other.known]
     if not judged:
         return ALONE
+    if _busy([line, *judged]):
+        return "not comparable: machine too busy"
     found = [_agrees(line, other) for other in judged]
     if False in [one for one, *_ in found]:
         return "differs"
@@ -192,30 +194,47 @@ def _agrees(line: Line, other: Line) -> tuple[bool | None, int, float]:
     """Whether two rows stand as in the paper, None where it is not resolved; conversations there are, and needed."""
     assert line.published is not None
     assert other.published is not None
-    theirs = line.published - other.published
-    ours, noisy, (value, low, high), ratio = compared(line, other)
-    n = len(line.sums.index.intersection(other.sums.index))
+    theirs, n = line.published - other.published, len(line.sums.index.intersection(other.sums.index))
+    ours, arms, _, ratio = compared(line, other)
+    if n < 6:
+        return None, n, max(6, _of_a_pair(n, theirs, line, other))
     if ours * theirs > 0:
         return True, n, 0
-    if abs(theirs) >= 0.05 * max(abs(line.published), abs(other.published)):
-        if ours:
-            return False, n, 0
-        reach = value - low if value > 0 else high - value
-        return None, n, math.inf if noisy or value == 0 else n * (reach / value) ** 2
-    if ratio[1] >= 0.95 and ratio[2] <= 1.05:
+    larger, smaller = max(line.published, other.published), min(line.published, other.published)
+    if larger - smaller >= 0.05 * larger:
+        half = (larger / smaller - 1) / 2
+        level = arms is None and ratio[1] >= 1 / (1 + half) and ratio[2] <= 1 + half
+        return (False, n, 0) if ours or level else (None, n, max(6, _of_a_pair(n, theirs, line, other)))
+    if ratio[1] >= 0.95 and ratio[2] <= 1 / 0.95:
         return True, n, 0
-    if ours and (ratio[2] < 0.95 or ratio[1] > 1.05):
+    if ours and (ratio[2] < 0.95 or ratio[1] > 1 / 0.95):
         return False, n, 0
-    return None, n, math.inf if noisy else n * _into_or_out_of_the_band(*ratio)
+    return None, n, max(6, _of_a_pair(n, theirs, line, other))
+
+
+def _of_a_pair(n: int, theirs: float, line: Line, other: Line) -> float:
+    """Conversations that decide by sign, or, where the paper has a tie, by sign or by 5% of 1."""
+    _, arms, (value, low, high), ratio = compared(line, other)
+    by_sign = math.inf if value == 0 else n * max(1, ((value - low if value > 0 else high - value) / value) ** 2)
+    if arms is not None:
+        apart, drift = max(ratio[0], 1 / ratio[0]), max(arms[0], 1 / arms[0])
+        hidden = (max(arms[2], 1 / arms[1]) - drift) / (apart - drift) if apart > drift else math.inf
+        by_sign = max(by_sign, n * hidden**2)
+    assert line.published is not None
+    assert other.published is not None
+    if abs(theirs) >= 0.05 * max(line.published, other.published):
+        return by_sign
+    band = math.inf if arms is not None else n * max(1, _into_or_out_of_the_band(*ratio))
+    return min(band, by_sign) if value * theirs > 0 else band
 
 
 def _into_or_out_of_the_band(value: float, low: float, high: float) -> float:
-    """How many times as many conversations bring an interval wholly into [0.95, 1.05], or wholly out of it."""
-    if value > 1.05:
-        return ((value - low) / (value - 1.05)) ** 2
+    """How many times as many conversations bring an interval wholly into 5% of 1, or wholly out of it."""
+    if value > 1 / 0.95:
+        return ((value - low) / (value - 1 / 0.95)) ** 2
     if value < 0.95:
         return ((high - value) / (0.95 - value)) ** 2
-    return max(((value - low) / (value - 0.95)) ** 2, ((high - value) / (1.05 - value)) ** 2)
+    return max(((value - low) / (value - 0.95)) ** 2, ((high - value) / (1 / 0.95 - value)) ** 2)
 
 
 def _speed(files: Files, arm: str, run_id: str, *, prefill: bool = False) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """How large a drafter's trees are, from its config alone; also where that is measured or chosen anew."""
 
+import inspect
 from collections.abc import Mapping
 from itertools import accumulate
 from operator import mul
@@ -17,13 +18,18 @@ def words(drafter: Mapping[str, Any]) -> set[str]:
 
 
 def size(drafter: Mapping[str, Any], calibration: Mapping[str, Any]) -> tuple[int, int]:
-    """Drafted nodes and depth; what is measured or grown anew is bounded by what `calibration` considers."""
+    """Drafted nodes and draft forwards of a step.
+
+    What is measured or grown anew is bounded by what `calibration` considers.
+    """
     shape = drafter.get("shape") or {}
     if shape and "acceptance" not in shape:
         found: TreeShape = hydra.utils.instantiate(shape, _convert_="all")
         return found.num_drafted, found.depth
     if drafter["method"] == "autoregressive":
         return 0, 0
+    if "draft" not in inspect.signature(hydra.utils.get_object(drafter["_target_"])).parameters:
+        return drafter["n"], 0
     if fork := _fork(drafter):
         return fork
     if "max_steps" in drafter:  # a token graph: what is verified of it; of a sequence no more than is drafted

@@ -23,8 +23,6 @@ from bench.stats import Interval
 
 _WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order")
 """What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
-TOO_BUSY = 0.2
-"""Of the same work, runs that lie further apart were on a machine too busy to rank times."""
 NONE = "A/A: no autoregressive run, and no two runs of one setting: which differences are resolved here is not known."
 """What is said of a block without a control."""
 TOO_FEW = "A/A: one conversation has no interval: which differences are resolved here is not known."
@@ -68,7 +66,7 @@ def arms(block: Block) -> Arms | None:
 
 def too_busy(ratio: Interval) -> bool:
     """Whether two runs of the same work lie, or may lie, further apart than times that are to rank anything."""
-    return _known(ratio) and samples.resolution(ratio) > TOO_BUSY
+    return _known(ratio) and samples.resolution(ratio) > samples.TOO_BUSY
 
 
 def _note(block: Block) -> str:
@@ -87,7 +85,7 @@ def _note(block: Block) -> str:
         )
         if too_busy(others.widest):
             sentences.append(
-                f"That is more than {TOO_BUSY:.0%}: the machine was too busy, and times here rank nothing."
+                f"That is more than {samples.TOO_BUSY:.0%}: the machine was too busy, and times here rank nothing."
             )
     if sentences or not block.ran:
         return " ".join(sentences)

@@ -13,7 +13,7 @@ _MAKER = {"nvidia", "geforce", "tesla"}
 _FORM = re.compile(r"sxm\d*|pcie|hbm\d*e?")
 _COUNT, _MEMORY = re.compile(r"(\d+)x\s+"), re.compile(r"\b(\d+) ?gb\b")
 _UNNAMED = {"", "none", "unspecified"}
-_ELSEWHERE = "draft on "
+_ELSEWHERE = "draft on cuda"
 _OFFLOADED = "offload"
 """Said by papers of targets that stream their layers from the host: the device is the same."""
 

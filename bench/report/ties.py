@@ -10,7 +10,6 @@ from functools import reduce
 import pandas as pd
 
 from bench import samples
-from bench.report.control import TOO_BUSY
 from bench.report.measured import Measured
 from bench.samples import Sample
 from bench.stats import Interval
@@ -22,7 +21,7 @@ NOTE = (
 )
 BUSY_NOTE = (
     f"! not ranked: the machine was too busy to rank times, since autoregressive arms of two runs, which do the same "
-    f"work, lie more than {TOO_BUSY:.0%} apart (see A/A)."
+    f"work, lie more than {samples.TOO_BUSY:.0%} apart (see A/A)."
 )
 
 
@@ -47,7 +46,7 @@ def marks(entries: Sequence[Entry]) -> list[str]:
 
     `UNRANKED` behind all of them where they are times and the machine was too busy to rank any.
     """
-    if _too_busy([one.sample for one in entries if one.sample and _known(one)]):
+    if samples.too_busy([one.sample for one in entries if one.sample and _known(one)]):
         return [UNRANKED if _known(one) else "" for one in entries]
     found = [""] * len(entries)
     for kept in (True, False):
@@ -60,13 +59,6 @@ def marks(entries: Sequence[Entry]) -> list[str]:
         for place, sample in alike.items():
             found[place] = BEST if place == best else TIED if samples.ahead(alike[best], sample) == 0 else ""
     return found
-
-
-def _too_busy(every: Sequence[Sample]) -> bool:
-    """Whether controls of two of them, over what all decoded, may lie further apart than `TOO_BUSY`."""
-    shared = _shared(every)
-    controls = zip(*(sample.of(shared).controls for sample in every), strict=True)
-    return any(samples.furthest(of_place) > TOO_BUSY for of_place in controls)
 
 
 def _shared(every: Sequence[Sample]) -> pd.Index:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import pandas as pd
 
@@ -21,40 +23,67 @@ _METRICS: Mapping[str, Callable[[Block, str], Sample]] = {
 }
 
 
+_ALSO = {"MAL": "tokens/step"}
+"""What papers call a metric."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """The best and the worst method of one setting, and how they compare."""
+    """The best and the worst of `methods` in one setting, and how they compare."""
 
     block: Block
     best: str
     worst: str
+    methods: int
     compared: Comparison
 
+    @property
+    def told(self) -> bool:
+        """Whether the worst is behind, by an interval wide enough for having been picked among all pairs."""
+        difference = self.compared.difference
+        return self.compared.ahead == 1 and difference.value > self._reach
+
+    @property
+    def needed(self) -> float:
+        """Conversations that would tell them apart."""
+        difference, again = self.compared.difference, self.compared.needed
+        if not difference.value > 0:
+            return math.inf
+        return max(again if self.compared.ahead == 0 else 0.0, difference.n * (self._reach / difference.value) ** 2)
+
+    @property
+    def _reach(self) -> float:
+        """How far the interval reaches below its value, at a level for all pairs of methods (Bonferroni)."""
+        pairs = self.methods * (self.methods - 1) / 2
+        wider = NormalDist().inv_cdf(1 - 0.025 / pairs) / NormalDist().inv_cdf(0.975)
+        return (self.compared.difference.value - self.compared.difference.low) * wider
+
     def __str__(self) -> str:
-        n, needed = self.compared.difference.n, self.compared.needed
-        return f"{self.best} from {self.worst} over {n} conversations ({needed_words(n, needed)})"
+        n = self.compared.difference.n
+        return f"{self.best} from {self.worst} over {n} conversations ({needed_words(n, self.needed)})"
 
 
 def warn(results: Results, table: Table) -> Table:
     """The table with a sentence per metric whose intervals do not tell its best method from its worst.
 
-    It compares the drafting runs behind the table's rows, in pairs, within each setting.
+    It compares the drafting runs behind the table's rows, in pairs, within each setting; sizes of a method are methods.
     """
     keep = results.runs["run_id"].isin(list(table.run_ids)) & (results.runs["status"] == "ok")
     runs = results.runs[keep & (results.runs["method"] != AUTOREGRESSIVE)]
     shown = " ".join([*map(str, table.frame), *table.headers.values()])
     found = blocks(replace(results, runs=runs)) if len(runs) > 1 else []
-    sentences = [text for metric in _METRICS if metric in shown for text in _sentence(metric, found)]
+    asked = [metric for metric in _METRICS if metric in shown or _ALSO.get(metric, metric) in shown]
+    sentences = [text for metric in asked for text in _sentence(metric, found)]
     return replace(table, warning=" ".join(sentences))
 
 
 def _sentence(metric: str, found: list[Block]) -> Iterator[str]:
     ends = [one for block in found if (one := _ends(metric, block))]
-    blurred = [one for one in ends if one.compared.ahead == 0]
+    blurred = [one for one in ends if not one.told]
     if len(ends) == 1 and blurred:
         yield f"{metric} does not tell the best method from the worst here: not {blurred[0]}."
     elif blurred:
-        worst = max(blurred, key=lambda one: one.compared.needed)
+        worst = max(blurred, key=lambda one: one.needed)
         yield (
             f"{metric} does not tell the best method from the worst in {len(blurred)} of {len(ends)} settings; "
             f"the least in {worst.block.name}: not {worst}."
@@ -71,7 +100,7 @@ def _ends(metric: str, block: Block) -> _Ends | None:
         return None
     (best, first), (worst, other) = (every[end(values)[1]] for end in (max, min))
     compared = samples.compare(first, other)
-    return _Ends(block, _name(best, block), _name(worst, block), compared) if compared.known else None
+    return _Ends(block, _name(best, block), _name(worst, block), len(values), compared) if compared.known else None
 
 
 def _name(run: pd.Series, block: Block) -> str:

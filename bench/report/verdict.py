@@ -5,7 +5,8 @@ or `not run`. n counts conversations. For one metric of one row:
 
 1. We have no number: `not run`. The paper has none for this row: `not comparable: no published value`. Ours has no
    interval (fewer than two conversations): `not comparable: no interval`. It is of another tree than the paper's, since
-   a machine or a sweep chose it: `not comparable: other tree`.
+   a machine or a sweep chose it: `not comparable: other tree`. Fewer than six conversations decide nothing, since
+   bootstrap intervals over so few are too narrow: `not resolved`.
 2. The pair is a stand-in (other models than the paper's): absolute values are `not comparable: other models`; the row
    is judged by its order (4).
 3. The pair is the paper's. MAL, and tokens/s and speedup on the paper's device, are judged by value. The tolerance is
@@ -16,18 +17,21 @@ or `not run`. n counts conversations. For one metric of one row:
    interval and a published value, over the conversations that both decoded (`bench.samples.compare`). The interval of
    the difference of ours and the other's has the sign of the published difference: the two agree. It has the opposite
    sign: they contradict the paper. It holds 0, or the ratio is no further from 1 than the machine alone may move it (by
-   the runs' autoregressive arms): it is not resolved.
+   the runs' autoregressive arms): it is not resolved, unless the interval of our ratio lies wholly nearer to 1 than
+   half of the published lead, which contradicts the paper.
    Two published values that differ by less than 5% of the larger one are a tie of the paper. The same sign agrees with
-   it, and so does an interval of our ratio wholly within 5% of 1. The opposite sign contradicts it where that interval
-   lies wholly outside; all else is not resolved.
+   it, and so does an interval of our ratio wholly within [0.95, 1 / 0.95]. The opposite sign contradicts it where that
+   interval lies wholly outside; all else is not resolved.
+   Where the autoregressive arms of two runs of a block, which do the same work, may lie more than 20% apart, its times
+   rank nothing: `not comparable: machine too busy`.
    Without common conversations, or for a metric that is no ratio of sums over conversations, two separate intervals
    that do not overlap take the place of one that excludes 0. Rows that keep the target's distribution and rows that do
    not are set against each other where the paper does so; marks in the tables rank them apart.
    One contradiction: `differs`. Else one pair that is not resolved: `not resolved`. Else: `order holds`. Without any
    other method there is no order to judge and the reason of (2) or (3) stands.
 5. `about ... needed` is the number of conversations after which the interval would be decided, if its value stayed and
-   its reach shrank with the root of their number; of several pairs the most. Where the machine's noise is what hides
-   the order, no number would, and the verdict says so.
+   its reach shrank with the root of their number; of several pairs the most. Where two values are equal, or the
+   machine itself was as much faster in one of the runs, no number would, and the verdict says so.
 
 History. Rules 1 to 3 were fixed before anything was measured, with our interval widened by the tolerance in place of
 the tolerance itself. Rule 4 first compared two unpaired intervals; since these know nothing of what prompts give to
@@ -50,6 +54,10 @@ from bench.stats import Interval
 
 MATCHES, ORDER_HOLDS, DIFFERS, NOT_RESOLVED, NOT_RUN = "matches", "order holds", "differs", "not resolved", "not run"
 TOLERANCE = 0.05
+_EVEN = (1 - TOLERANCE, 1 / (1 - TOLERANCE))
+"""Ratios that are a tie."""
+FEWEST = 6
+"""Conversations that can decide: a sign test of fewer never reaches 5%."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +107,19 @@ def by_value(ours: Interval, published: float) -> str:
     """Rule 3: our interval against 5% on both sides of the published value."""
     slack = TOLERANCE * abs(published)
     inside = _within(ours, published - slack, published + slack)
-    if inside is None:
-        return not_resolved(ours.n, stats.needed(ours, published - slack, published + slack))
+    if inside is None or ours.n < FEWEST:
+        return not_resolved(ours.n, max(FEWEST, stats.needed(ours, published - slack, published + slack)))
     return MATCHES if inside else DIFFERS
 
 
 def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str) -> str:
     """Rule 4: the signs of the differences against every other row with both values."""
-    row = block[method]
-    against = [_against(row, other) for name, other in block.items() if name != method and _complete(other)]
-    if not against:
+    row, others = block[method], [other for name, other in block.items() if name != method and _complete(other)]
+    if not others:
         return not_comparable(otherwise)
+    if samples.too_busy([one.sample for one in (row, *others) if one.sample]):
+        return not_comparable("machine too busy")
+    against = [_against(row, other) for other in others]
     if any(one.agrees is False for one in against):
         return DIFFERS
     left = [one for one in against if one.agrees is None]
@@ -127,17 +137,35 @@ class _Agreement:
 
 def _against(row: Pairing, other: Pairing) -> _Agreement:
     assert row.published is not None and other.published is not None  # noqa: PT018 - both are complete
-    published, found = row.published - other.published, _compared(row, other)
-    ahead, sign, n = found.ahead or 0, (published > 0) - (published < 0), found.difference.n
-    if ahead and ahead == sign:
-        return _Agreement(True)
-    if abs(published) >= TOLERANCE * max(abs(row.published), abs(other.published)):
-        return _Agreement(False) if ahead else _Agreement(None, n, found.needed)
-    low, high = 1 - TOLERANCE, 1 + TOLERANCE
-    even = _within(found.ratio, low, high)
-    if even or (even is False and ahead):
-        return _Agreement(even)
-    return _Agreement(None, n, math.inf if found.noisy else stats.needed(found.ratio, low, high))
+    found, published = _compared(row, other), row.published - other.published
+    n, ahead, sign = found.difference.n, found.ahead or 0, (published > 0) - (published < 0)
+    agrees = None if n < FEWEST else _agrees(found, ahead * sign, row.published, other.published)
+    return _Agreement(agrees, n, max(FEWEST, _needed(found, sign, row.published, other.published)))
+
+
+def _agrees(found: Comparison, same: int, published: float, other: float) -> bool | None:
+    """Rule 4 for two rows; `same` is 1 where ours is ahead as published, -1 where it is behind, 0 where it is tied."""
+    if same > 0:
+        return True
+    if not _tied(published, other):
+        lead = max(published, other) / min(published, other) - 1 if min(published, other) > 0 else 0.0
+        level = not found.noisy and _within(found.ratio, 1 / (1 + lead / 2), 1 + lead / 2)
+        return False if same < 0 or level else None
+    even = _within(found.ratio, *_EVEN)
+    return even if even or found.ahead else None
+
+
+def _needed(found: Comparison, sign: int, published: float, other: float) -> float:
+    """Conversations that would decide a pair that is not resolved."""
+    if not _tied(published, other):
+        return found.needed
+    even = math.inf if found.noisy else stats.needed(found.ratio, *_EVEN)
+    return min(even, found.needed) if found.difference.value * sign > 0 else even
+
+
+def _tied(published: float, other: float) -> bool:
+    """Whether two published values are a tie of the paper."""
+    return abs(published - other) < TOLERANCE * max(abs(published), abs(other))
 
 
 def _compared(row: Pairing, other: Pairing) -> Comparison:

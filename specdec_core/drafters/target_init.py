@@ -62,8 +62,8 @@ class TargetInit(StaticTree):
         edges = [torch.ones_like(probs[0, :1]), probs[0] / probs[0].sum()]
         tree, slots = self._drafted(context, self.draft.begin_below(context, ids[0]), 2, tokens, edges)
         if context.greedy:  # a best token may have no probability left in float32; then 0 is behind stop tokens alone
-            edges = tree.required_edge_probs
-            tree = replace(tree, edge_probs=edges.clamp(min=torch.finfo(edges.dtype).tiny))
+            drawn = tree.required_edge_probs
+            tree = replace(tree, edge_probs=drawn.clamp(min=torch.finfo(drawn.dtype).tiny))
         return self._without_impossible(_ended(tree, context.eos_token_ids), slots, probs[0] > 0)
 
     def _without_impossible(

@@ -32,10 +32,11 @@ LEGEND = {
     "Tree size n": f"{definitions.SIZE}; (best) has the largest speedup of its method, as the paper chooses",
     "MAL": definitions.MAL,
     "MAL as published": "new tokens / (steps - 1 of each turn), as the paper's script counts: the same tokens as MAL, "
-    "the one drawn from the prefill left out; the published MAL stands beside it and is judged against it",
+    "the one drawn from the prefill left out; the published MAL stands beside it and is judged against it. It exceeds "
+    "MAL the more, the shorter the answers are (the paper's have up to 1,024 tokens)",
     **SPEED_LEGEND,
-    "tokens/s with prefill": "new tokens / seconds of prefill and decoding, the token drawn from the prefill counted: "
-    "the paper's script times both, and the published tokens/s are judged against it",
+    "tokens/s with prefill": "decoded tokens / seconds of prefill and decoding: the paper's script times both and "
+    "leaves the token drawn from the prefill out; the published tokens/s are judged against it",
     "speedup": definitions.SPEEDUP,
     "speedup with prefill": "tokens/s with prefill of method / autoregressive, paired: the paper calculates speedups "
     "from its generation speeds, so that the published ones are judged against it",

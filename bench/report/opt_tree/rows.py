@@ -81,13 +81,13 @@ class BlockRows:
     def papers_trees(self, method: str) -> Sequence[Measured | None]:
         """The runs that may have the paper's tree: it chose one of several sizes, and does not print which.
 
-        Those of all these sizes; none where one of them was not run; the best where no other choice was open to it.
+        Those of all these sizes; none where one of them was not run. The best where the paper tells of no size.
         """
         ran = sorted((run for run in self.runs if run.method == method and run.mal), key=lambda run: run.rank)
         by_size = {run.size: run for run in ran}
         printed = self.paper.loc[self.paper["method"] == method, "params"].unique()
         sizes = {int(size) for text in printed for size in params_of(text).get("nodes", "").split("|") if size}
-        if len(sizes) < 2 or sizes.isdisjoint(by_size):
+        if not sizes:
             return [self.best[method]]
         return [by_size[size] for size in sorted(sizes)] if sizes <= by_size.keys() else []
 
@@ -109,7 +109,8 @@ class BlockRows:
         for metric, header in METRICS.items():
             digits = 1 if metric == "tokens_per_s" else 2
             row[header] = tables.interval(getattr(run, metric, None), digits)
-            row[HEADERS[metric]] = tables.interval(getattr(run, AS_PUBLISHED[metric], None), digits)
+            counted = None if method == AUTOREGRESSIVE and metric == "mal" else getattr(run, AS_PUBLISHED[metric], None)
+            row[HEADERS[metric]] = tables.interval(counted, digits)
             row[f"{header} published"] = tables.number(self.pairings[metric][method].published if chosen else None)
             row[f"verdict {header}"] = self._verdict(metric, method, run, chosen=chosen)
         return row | speeds(run)

@@ -178,10 +178,11 @@ class Row:
         unlike = self.other_trees if metric == "mal" else set()
         if arm.header in unlike and METRICS[metric] in self.published[arm.header] and self._has(arm, metric):
             return verdict.not_comparable("other tree")
+        own = self.cells[arm.header]
         pairings = {
             name: cell.pairing(metric, self.published[name])
             for name, cell in self.cells.items()
-            if name not in unlike or name == arm.header
+            if name == arm.header or (name not in unlike and cell is not own)
         }
         hardware = "".join(self.paper["hardware"].unique()[:1])
         same = metric == "mal" or devices.same_device(str(self.block.first["device_name"]), hardware)

@@ -102,6 +102,16 @@ def test_a_limit_that_selects_makes_another_cell_than_the_first_conversations_di
     )
 
 
+def test_a_printed_tree_is_no_tree_that_a_machine_chose_even_where_the_two_are_alike():
+    """Else whichever ran first would give its name and predictions to both."""
+    printed = scientific_config(config("experiment=sequoia/table4", "drafter=sequoia_printed"))
+    chosen = scientific_config(config("experiment=sequoia/table4", "drafter=sequoia_hardware"))
+    chosen["drafter"] |= {key: printed["drafter"][key] for key in ("n", "depth")}
+    alike = {key: value for key, value in printed["drafter"].items() if key not in ("name", "method")}
+    assert alike == {key: value for key, value in chosen["drafter"].items() if key not in ("name", "method")}
+    assert run_id(identity(printed)) != run_id(identity(chosen))
+
+
 def test_unknown_node_orders_suggest_the_nearest():
     with pytest.raises(ValueError, match=r'unknown runtime.node_order "heavy"; did you mean "heavy_path"'):
         scientific_config(config("runtime.node_order=heavy"))

@@ -186,6 +186,8 @@ def test_the_load_of_others_is_what_the_machine_did_less_what_we_did(tmp_path):
     assert provenance.other_load(before, after) == pytest.approx(0.7)
     assert provenance.other_load(after, after) is None
     assert provenance.other_load(None, after) is None
+    uncounted = provenance.CpuTimes(wall_s=110.0, busy_s=1000.0, own_s=16.0)
+    assert provenance.other_load(before, uncounted) is None  # a system that counts nothing is not a quiet one
     assert provenance.cpu_times(tmp_path / "missing") is None
     (tmp_path / "stat").write_text("cpu  100 20 3 5000 600 7 8 9 11 12\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
     ticks = os.sysconf("SC_CLK_TCK")

@@ -247,3 +247,17 @@ def test_load_of_nothing_is_empty_tables(tmp_path):
     found = load(tmp_path, "never/ran")
     assert all(getattr(found, table).empty for table in TABLES)
     assert list(found.steps.columns) == schema(StepRow).names
+
+
+def test_the_expected_acceptance_of_repeated_paths_is_not_kept(tmp_path):
+    """Rows of independent draws from before the wall time was kept count a path as often as it was drawn."""
+    store, cells = Store(tmp_path, "e"), {"a": ("iid", None), "b": ("iid", 1.0), "c": ("topk", None)}
+    for number, (run, (draws, wall_s)) in enumerate(cells.items()):
+        store.write("prompts", run, [row(PromptRow, run_id=run, wall_s=wall_s)])
+        store.write("steps", run, [row(StepRow, run_id=run, expected_acceptance=10.6)])
+        made = row(RunRow, run_id=run, draws=draws, status="ok", seed=number, expected_acceptance=10.6)
+        store.write("runs", run, [made])
+    found = load(tmp_path, "e")
+    for rows in (found.runs, found.steps):
+        known = rows.set_index("run_id")["expected_acceptance"].dropna()
+        assert known.to_dict() == {"b": 10.6, "c": 10.6}

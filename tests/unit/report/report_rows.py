@@ -137,6 +137,7 @@ def prompt_rows(
             finish="length",
             prefill_s=options.get("prefill_s", 0.01),
             decode_s=decode_s,
+            wall_s=decode_s,
             output_sha256="",
             output_ids=[1, 2],
             identical=True if options["temperature"] == 0 else None,
