@@ -30,7 +30,7 @@ _Columns = list[tuple[list[int], list[int]]]
 _COUNTED = {False: ("num_decoded_tokens", "decode_s"), True: ("num_decoded_tokens", "prefill_s", "decode_s")}
 """Tokens and seconds of a turn, without and with its prefill."""
 TOO_BUSY = 0.2
-"""Where two runs' autoregressive arms, which do the same work, may lie further apart, times rank nothing."""
+"""Where autoregressive arms, which do the same work, may mostly lie further apart, times rank nothing."""
 NOTHING = Interval(math.nan, math.nan, math.nan, 0)
 
 
@@ -228,19 +228,19 @@ def resolution(ratio: Interval) -> float:
 
 
 def too_busy(every: Sequence[Sample]) -> bool:
-    """Whether controls of two of these metrics, over what all decoded, may lie further apart than `TOO_BUSY`."""
+    """Whether controls of two of these metrics, over what all decoded, may mostly lie further apart than `TOO_BUSY`."""
     if not every:
         return False
     shared = reduce(pd.Index.intersection, [one.sums.index for one in every])
     controls = zip(*(one.of(shared).controls for one in every), strict=True)
-    return any(furthest(of_place) > TOO_BUSY for of_place in controls)
+    return any(typical_resolution(of_place) > TOO_BUSY for of_place in controls)
 
 
-def furthest(every: Sequence[Sample]) -> float:
-    """The largest `resolution` of the ratio of two of these metrics, over the conversations that all of them have.
+def typical_resolution(every: Sequence[Sample]) -> float:
+    """The median `resolution` of the ratio of two of these metrics, over the conversations that all of them have.
 
     Metrics without any are left out; 0 of fewer than two metrics or conversations. It is what `paired_ratio` gives for
-    all pairs, at the cost of one for each metric.
+    all pairs, at the cost of one for each metric. The largest would only grow with the number of runs.
     """
     known = [one for one in every if len(one.sums)]
     if len(known) < 2:
@@ -251,11 +251,11 @@ def furthest(every: Sequence[Sample]) -> float:
     sums = [one.sums.loc[shared.sort_values()].to_numpy(dtype=float) for one in known]
     values = np.stack([_value(stats.totals(own), _columns(one)) for own, one in zip(sums, known, strict=True)])
     values = values[:, (np.isfinite(values) & (values > 0)).all(axis=0)]
-    apart = 0.0
+    apart: list[float] = []
     for place, first in enumerate(values[:-1] if values.size else ()):
         low, high = np.quantile(values[place + 1 :] / first, [0.025, 0.975], axis=1)
-        apart = max(apart, float(high.max()) - 1, float(1 / low.min()) - 1)
-    return apart
+        apart += (np.maximum(high, 1 / low) - 1).tolist()
+    return float(np.median(apart)) if apart else 0.0
 
 
 def _control(first: Sample, other: Sample) -> Interval:

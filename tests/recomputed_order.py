@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -102,7 +103,7 @@ def compared(first: Line, other: Line) -> tuple[int, Numbers | None, Numbers, Nu
 def marks(lines: Sequence[Line]) -> list[str]:
     """` *` behind the best and ` =` behind its ties, over what all of them decoded; lossy rows are ranked apart.
 
-    ` !` behind all where autoregressive arms of two of them are told apart by more than 20%.
+    ` !` behind all where the autoregressive arms of most pairs may lie more than 20% apart.
     """
     if _busy([line for line in lines if line.known]):
         return [" !" if line.known else "" for line in lines]
@@ -120,14 +121,15 @@ def marks(lines: Sequence[Line]) -> list[str]:
 
 
 def _busy(lines: Sequence[Line]) -> bool:
+    """By the median over pairs of runs."""
     shared = reduce(pd.Index.intersection, (line.sums.index for line in lines)) if lines else pd.Index([])
+    reach: dict[int, list[float]] = {}
     for first, other in combinations(lines, 2):
-        for arms in zip(first.controls, other.controls, strict=True):
+        for place, arms in enumerate(zip(first.controls, other.controls, strict=True)):
             both = of_two(*(arm[arm.index.isin(shared)] for arm in arms))
             _, slower, faster = interval(both, lambda total: quotient(total) / quotient(total, "_"))
-            if max(faster, 1 / slower) > 1.2:
-                return True
-    return False
+            reach.setdefault(place, []).append(max(faster, 1 / slower) - 1)
+    return any(statistics.median(found) > 0.2 for found in reach.values())
 
 
 def verdict(line: Line, others: Sequence[Line]) -> str:
@@ -140,7 +142,7 @@ def verdict(line: Line, others: Sequence[Line]) -> str:
     if not judged:
         return ALONE
     if _busy([line, *judged]):
-        return "not comparable: machine too busy"
+        return "not comparable: times too noisy"
     found = [_agrees(line, other) for other in judged]
     if False in [one for one, *_ in found]:
         return "differs"

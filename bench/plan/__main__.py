@@ -100,7 +100,7 @@ def _known(plan: Plan, pair: PlannedPair, times: Times) -> str:
 
 
 def _unknown(pair: PlannedPair) -> str:
-    return f"no hours: nothing measured here; python -m bench.latency pair={pair.spec.name}"
+    return f"no hours: nothing measured here; run bench.latency pair={pair.spec.name}"
 
 
 def _count(number: int, word: str) -> str:

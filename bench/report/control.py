@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -35,6 +36,13 @@ class Arms:
 
     runs: int
     widest: Interval
+    typical: float
+    """The median of how far from 1 the intervals reach."""
+
+    @property
+    def too_noisy(self) -> bool:
+        """Whether most may lie further apart than times that are to rank anything."""
+        return self.typical > samples.TOO_BUSY
 
 
 def notes(found: Iterable[Block]) -> Iterator[str]:
@@ -61,12 +69,8 @@ def arms(block: Block) -> Arms | None:
     ratios = [_apart(*pair) for of_work in groups.values() for pair in itertools.combinations(of_work, 2)]
     known = [ratio for ratio in ratios if _known(ratio)]
     runs = sum(len(of_work) for of_work in groups.values() if len(of_work) > 1)
-    return Arms(runs, max(known, key=samples.resolution)) if known else None
-
-
-def too_busy(ratio: Interval) -> bool:
-    """Whether two runs of the same work lie, or may lie, further apart than times that are to rank anything."""
-    return _known(ratio) and samples.resolution(ratio) > samples.TOO_BUSY
+    reach = [samples.resolution(ratio) for ratio in known]
+    return Arms(runs, max(known, key=samples.resolution), statistics.median(reach)) if known else None
 
 
 def _note(block: Block) -> str:
@@ -83,9 +87,9 @@ def _note(block: Block) -> str:
             f"{tables.interval(others.widest)} times as fast in {others.widest.n} conversations: between "
             f"some of them tokens/s that differ by less than {_percent(others.widest)} are not resolved."
         )
-        if too_busy(others.widest):
+        if others.too_noisy:
             sentences.append(
-                f"That is more than {samples.TOO_BUSY:.0%}: the machine was too busy, and times here rank nothing."
+                f"For most pairs it is more than {samples.TOO_BUSY:.0%}: times here are too noisy to rank anything."
             )
     if sentences or not block.ran:
         return " ".join(sentences)

@@ -20,8 +20,8 @@ NOTE = (
     "runs' autoregressive arms lie as far apart); rows that do not keep the target's law are ranked among themselves."
 )
 BUSY_NOTE = (
-    f"! not ranked: the machine was too busy to rank times, since autoregressive arms of two runs, which do the same "
-    f"work, lie more than {samples.TOO_BUSY:.0%} apart (see A/A)."
+    f"! not ranked: times are too noisy, since the autoregressive arms of most pairs of runs, which do the same work, "
+    f"cannot be told to lie within {samples.TOO_BUSY:.0%} (see A/A)."
 )
 
 
@@ -44,7 +44,7 @@ def of(run: Measured | None, metric: str) -> Entry:
 def marks(entries: Sequence[Entry]) -> list[str]:
     """What stands behind each value: `BEST`, `TIED` or nothing; nothing anywhere below two values with intervals.
 
-    `UNRANKED` behind all of them where they are times and the machine was too busy to rank any.
+    `UNRANKED` behind all of them where they are times and too noisy to rank any.
     """
     if samples.too_busy([one.sample for one in entries if one.sample and _known(one)]):
         return [UNRANKED if _known(one) else "" for one in entries]

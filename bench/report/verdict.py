@@ -22,8 +22,8 @@ or `not run`. n counts conversations. For one metric of one row:
    Two published values that differ by less than 5% of the larger one are a tie of the paper. The same sign agrees with
    it, and so does an interval of our ratio wholly within [0.95, 1 / 0.95]. The opposite sign contradicts it where that
    interval lies wholly outside; all else is not resolved.
-   Where the autoregressive arms of two runs of a block, which do the same work, may lie more than 20% apart, its times
-   rank nothing: `not comparable: machine too busy`.
+   Where the autoregressive arms of most pairs of its runs, which do the same work, may lie more than 20% apart, times
+   of a block rank nothing: `not comparable: times too noisy`.
    Without common conversations, or for a metric that is no ratio of sums over conversations, two separate intervals
    that do not overlap take the place of one that excludes 0. Rows that keep the target's distribution and rows that do
    not are set against each other where the paper does so; marks in the tables rank them apart.
@@ -118,7 +118,7 @@ def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str) -> st
     if not others:
         return not_comparable(otherwise)
     if samples.too_busy([one.sample for one in (row, *others) if one.sample]):
-        return not_comparable("machine too busy")
+        return not_comparable("times too noisy")
     against = [_against(row, other) for other in others]
     if any(one.agrees is False for one in against):
         return DIFFERS

@@ -5,7 +5,7 @@ import pytest
 from datasets.exceptions import DatasetNotFoundError
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
-from bench.datasets import Conversation, DatasetError, DatasetSpec, HubSource, load, source_id
+from bench.datasets import CANDIDATES, Conversation, DatasetError, DatasetSpec, HubSource, load, source_id
 from bench.datasets_hub import ADAPTERS
 
 QUIZ = DatasetSpec(
@@ -65,16 +65,21 @@ def test_what_the_hub_refuses_is_one_sentence(on_hub, error, advice):
 
 
 def test_hub_records_are_read_only_as_far_as_needed(on_hub):
-    def records():
-        for number in range(10):
-            if number == 3:
-                raise ConnectionError("read too far")
-            yield {"question": f"What is {number}?", "answer": f"#### {number}"}
+    """A limit takes a sample of the first 2,000, or as many as it is itself."""
 
-    calls = on_hub(records())
+    def records(end):
+        for number in range(end):
+            yield {"question": f"What is {number}?", "answer": f"#### {number}"}
+        raise ConnectionError("read too far")
+
+    calls = on_hub(records(CANDIDATES))
     found = load(QUIZ, limit=3)
-    assert [conversation.id for conversation in found] == ["quiz_0", "quiz_1", "quiz_2"]
-    assert found[2] == Conversation("quiz_2", ("What is 2?",), "#### 2")
+    numbers = [int(conversation.id.removeprefix("quiz_")) for conversation in found]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] > 3
+    assert found[2] == Conversation(f"quiz_{numbers[2]}", (f"What is {numbers[2]}?",), f"#### {numbers[2]}")
+    on_hub(records(CANDIDATES + 5))
+    assert [found.id for found in load(QUIZ, limit=CANDIDATES + 5)][-1] == f"quiz_{CANDIDATES + 4}"
     assert calls == [(("some/quiz", "main"), {"split": "test", "revision": None, "streaming": True})]
     assert source_id(QUIZ) == "hub:some/quiz/main/test@main"
 

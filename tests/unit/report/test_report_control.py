@@ -111,12 +111,12 @@ def slowed(cells, run_id: str, factor: float) -> Block:
 
 def test_a_block_of_a_busy_machine_says_that_its_times_rank_nothing(cells) -> None:
     run_id, _ = cells.add("opt_tree"), cells.add("binary")
-    words = "more than 20%: the machine was too busy, and times here rank nothing."
+    words = "more than 20%: times here are too noisy to rank anything."
     for factor, busy in ((1.0, False), (1.6, True), (1 / 1.6, True)):
         block = slowed(cells, run_id, factor)
         (note,) = control.notes([block])
         assert (words in note) == busy
-        assert control.too_busy(control.arms(block).widest) == busy
+        assert control.arms(block).too_noisy == busy
         entries = [ties.of(measure(block, run), metric) for metric in ("speedup", "mal") for run in block.ok]
         assert (ties.marks(entries[:2]) == [ties.UNRANKED] * 2) == busy  # paired in one run, but between two
         assert ties.UNRANKED not in ties.marks(entries[2:])

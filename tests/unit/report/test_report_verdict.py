@@ -204,7 +204,7 @@ def test_rule_4_times_that_the_machine_moves_as_far_are_not_resolved() -> None:
         ([1.12] * 6, "not resolved (n = 6; more conversations would not tell)"),
         ([0.9, 1.16] * 3, "not resolved"),  # 3% in the mean, by an interval that reaches beyond 10%
         ([1.01] * 6, ORDER_HOLDS),
-        ([1.3] * 6, "not comparable: machine too busy"),
+        ([1.3] * 6, "not comparable: times too noisy"),
     ):
         controls = {"a": sample([50.0 * factor for factor in plain], [1.0] * 6), "b": sample([50.0] * 6, [1.0] * 6)}
         timed = {
