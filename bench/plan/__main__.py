@@ -27,8 +27,8 @@ All answers as long as they may be; prefills left out. A cell: tokens x (T(1) fo
 D(1)) / MAL); a vector: tokens x (T(1) + D(1)); decision models: tokens x (T(n + 1) + D(1)), their own training left
 out. T and D: seconds of a forward of target and draft; n and depth: the tree's nodes and levels; MAL: the paper's for
 pair, dataset and temperature, or 1 where it prints none. Measured: forwards that were timed, or steps of runs in the
-results; sizes beyond the largest take as long as it. An estimate, on a GPU alone: forwards take as long as reading the
-weights, those on the host at {HOST_BPS / 1e9:g} GB/s; small models and large trees take longer."""
+results; sizes beyond the largest take as long as it. An estimate, for known GPUs alone: forwards take as long as
+reading the weights, those on the host at {HOST_BPS / 1e9:g} GB/s; small models and large trees take longer."""
 
 
 def describe(plan: Plan) -> Iterator[str]:

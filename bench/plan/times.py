@@ -1,4 +1,4 @@
-"""Seconds of forwards, for hours: measured on this machine where they were, on a GPU else an estimate, else unknown."""
+"""Seconds of forwards, for hours: measured on this machine where they were, else estimated for known GPUs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from bench.records import AUTOREGRESSIVE
 from bench.report.devices import parse
 from bench.store import Store
 
-DEVICE_BPS, HOST_BPS = 2e12, 25e9
-"""Bytes per second: of a card that is not in `CARDS` (about an A100's), and PCIe 4.0 x16 for layers from the host."""
+HOST_BPS = 25e9
+"""Bytes per second from the host: PCIe 4.0 x16."""
 CARDS = {
     ("v100", 16): 0.9e12,
     ("v100", 32): 0.9e12,
@@ -56,17 +56,18 @@ class Times:
     estimate: bool = False
 
     @classmethod
-    def of_bandwidth(cls, memory: Memory, device_name: str) -> Self:
-        """Of reading the weights once, whatever the tokens, on this card. Not measured."""
+    def of_bandwidth(cls, memory: Memory, device_name: str) -> Self | None:
+        """Of reading the weights once, whatever the tokens, on a card of `CARDS`; None for others. Not measured."""
         card = parse(device_name)
-        speed = CARDS.get((card.model, card.memory), DEVICE_BPS) if card else DEVICE_BPS
+        if card is None or (speed := CARDS.get((card.model, card.memory))) is None:
+            return None
         target, draft = memory.target / speed + memory.host / HOST_BPS, memory.draft_reads / speed
         origin = f"an estimate: weights read at {speed / 1e12:g} TB/s"
         return cls(target=lambda _: target, draft=lambda _: draft, origin=origin, estimate=True)
 
 
 def of_machine(results_dir: Path, pair: PairSpec, memory: Memory, machine: Machine) -> Times | None:
-    """Forward times kept of a pair here, else those of its runs here, else on a GPU an estimate; None: unknown."""
+    """Forward times kept of a pair here, else of its runs here, else an estimate for a known GPU; None: unknown."""
     kept = (times for times in measured_times(results_dir, pair) if times.origin == _origin(machine))
     if found := next(kept, None) or of_runs(results_dir, pair, machine):
         return found

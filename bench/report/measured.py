@@ -66,8 +66,9 @@ class Measured:
 
     @property
     def rank(self) -> float:
-        """The paired speedup, by which papers choose among sizes; a run without one comes last."""
-        return self.speedup.value if self.speedup else -math.inf
+        """The paired speedup, by which papers choose among sizes, with prefill if so asked for; none comes last."""
+        found = self.speedup_with_prefill or self.speedup
+        return found.value if found else -math.inf
 
 
 def method_label(method: str) -> str:

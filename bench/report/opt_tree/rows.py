@@ -65,7 +65,7 @@ class BlockRows:
 
     @cached_property
     def best(self) -> dict[str, Measured | None]:
-        """Of each method the run with the largest speedup; None if it was not run."""
+        """Of each method the run with the largest speedup with prefill; None if it was not run."""
         methods = dict.fromkeys([*self.paper["method"], *(run.method for run in self.runs)])
         return {name: self._best(name) for name in methods}
 
