@@ -13,7 +13,8 @@ E(A)                  expected acceptance length, root counted: sum of path prob
                       edges are no probabilities
 acceptance length A   new tokens of one decoding step: accepted drafted tokens + 1 bonus or recovered token
 decoding step         one target forward after prefill
-MAL                   sum of A / decoding steps; the token drawn from the prefill belongs to no step
+MAL                   sum of A / decoding steps; the token drawn from the prefill belongs to no step, and an answer's
+                      last step counts whole, also beyond `max_new_tokens`
 bonus / recovered     the token the target adds after a fully accepted path / after a rejection
 lossless              greedy: the target's own tokens; sampling: the target's own distribution
 draws                 how a drafter picks children: `topk`, `iid`, `without_replacement`

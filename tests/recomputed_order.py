@@ -93,8 +93,7 @@ def compared(first: Line, other: Line) -> tuple[int, Numbers | None, Numbers, Nu
     both = of_two(first.sums, other.sums)
     difference = interval(both, lambda total: first.value(total) - other.value(total, "_"))
     ratio = interval(both, lambda total: first.value(total) / other.value(total, "_"))
-    for arms in zip(first.controls, other.controls, strict=True):
-        found = interval(of_two(*arms), lambda total: quotient(total) / quotient(total, "_"))
+    for found in _drifts(first, other):
         if max(ratio[0], 1 / ratio[0]) <= max(found[2], 1 / found[1]):
             return 0, found, difference, ratio
     return int(difference[1] > 0) - int(difference[2] < 0), None, difference, ratio
@@ -125,7 +124,7 @@ def _busy(lines: Sequence[Line]) -> bool:
     shared = reduce(pd.Index.intersection, (line.sums.index for line in lines)) if lines else pd.Index([])
     reach: dict[int, list[float]] = {}
     for first, other in combinations(lines, 2):
-        for place, arms in enumerate(zip(first.controls, other.controls, strict=True)):
+        for place, arms in enumerate(zip(first.controls, other.controls, strict=False)):
             both = of_two(*(arm[arm.index.isin(shared)] for arm in arms))
             _, slower, faster = interval(both, lambda total: quotient(total) / quotient(total, "_"))
             reach.setdefault(place, []).append(max(faster, 1 / slower) - 1)
@@ -163,6 +162,17 @@ def words(n: int, needed: float) -> str:
     return f"about {count:,.0f} needed" if count <= 100_000 else "over 100,000 needed"
 
 
+def _drifts(first: Line, other: Line) -> list[Numbers]:
+    """How far apart the runs' autoregressive arms are; autoregressive decoding, which is 1, has none."""
+    pairs = zip(first.controls, other.controls, strict=bool(first.controls and other.controls))
+    return [interval(of_two(*arms), lambda total: quotient(total) / quotient(total, "_")) for arms in pairs]
+
+
+def autoregressive(line: Line) -> Line:
+    """What every speedup is set against: 1 by definition, in every conversation."""
+    return Line(pd.DataFrame({"above": 1.0, "below": 1.0}, index=line.sums.index), published=1.0)
+
+
 def mark_of(cell: str) -> str:
     return cell[-2:] if cell.endswith((" *", " =", " !")) else ""
 
@@ -184,6 +194,18 @@ class Paper:
         same = [text == "" or float(text) == run["temperature"] for text in rows["temperature"]]
         self.rows = rows[pd.Series(same, index=rows.index, dtype=bool)]
 
+    def sizes(self, method: str) -> set[int]:
+        """The tree sizes n of which the paper chose one; empty where it tells of none."""
+        texts = self.rows.loc[self.rows["method"] == method, "params"]
+        found = {
+            size
+            for text in texts
+            for part in text.split(";")
+            if part.startswith("nodes=")
+            for size in part[6:].split("|")
+        }
+        return {int(size) for size in found}
+
     def value(self, method: str, metric: str, params: str = "") -> float | None:
         """The number, None where there is none; `params` is what its parameters begin with."""
         rows = self.rows[(self.rows["method"] == method) & (self.rows["metric"] == metric)]
@@ -197,15 +219,16 @@ def _agrees(line: Line, other: Line) -> tuple[bool | None, int, float]:
     assert line.published is not None
     assert other.published is not None
     theirs, n = line.published - other.published, len(line.sums.index.intersection(other.sums.index))
-    ours, arms, _, ratio = compared(line, other)
+    ours, _, _, ratio = compared(line, other)
     if n < 6:
         return None, n, max(6, _of_a_pair(n, theirs, line, other))
     if ours * theirs > 0:
         return True, n, 0
     larger, smaller = max(line.published, other.published), min(line.published, other.published)
     if larger - smaller >= 0.05 * larger:
-        half = (larger / smaller - 1) / 2
-        level = arms is None and ratio[1] >= 1 / (1 + half) and ratio[2] <= 1 + half
+        half = (larger / smaller - 1) / 2 if smaller else 0.0
+        drift = max((max(found[2], 1 / found[1]) for found in _drifts(line, other)), default=1.0)
+        level = ratio[1] / drift >= 1 / (1 + half) and ratio[2] * drift <= 1 + half
         return (False, n, 0) if ours or level else (None, n, max(6, _of_a_pair(n, theirs, line, other)))
     if ratio[1] >= 0.95 and ratio[2] <= 1 / 0.95:
         return True, n, 0

@@ -29,7 +29,7 @@ LEGEND = {
     "tokens/s A": definitions.TOKENS_PER_S,
     "tokens/s B/A": _RATIO.format("tokens/s"),
     "verdict tokens/s": _TIMED.format(CONTROL),
-    "speedup A": definitions.SPEEDUP.partition("; the autoregressive")[0],
+    "speedup A": definitions.SPEEDUP,
     "speedup B/A": _RATIO.format("speedup"),
     "verdict speedup": _TIMED.format(CONTROL),
     ARGUMENTS: "arguments of the drafter that tell it from others of its name",

@@ -20,7 +20,7 @@ LEGEND = {
     "Budget": "the most nodes a step that the method may draft for the target, root excluded",
     "nodes": "drafted nodes a step that the target read, root excluded, mean over steps",
     "MAL": definitions.MAL,
-    "speedup": definitions.SPEEDUP,
+    "speedup": definitions.CONTROLLED_SPEEDUP,
     "conversations": "how many the intervals are over",
 }
 MARKS = (

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 MAL = (
-    "mean acceptance length (MAL): new tokens / decoding steps, pooled over prompts, bonus token counted; in brackets "
-    "the 95% interval (bootstrap over conversations)"
+    "mean acceptance length (MAL): new tokens / decoding steps, pooled over prompts, bonus token counted, an answer's "
+    "last step whole; in brackets the 95% interval (bootstrap over conversations)"
 )
 EXPECTED = (
     "mean expected acceptance length: sum of the draft's probabilities of all distinct paths, root counted; never "
@@ -16,15 +16,13 @@ EXPECTED = (
 SIZE = "drafted nodes a step, root excluded"
 TOKENS_PER_S = "decoded tokens per second of decoding, prefill excluded"
 OWN_AUTOREGRESSIVE = "tokens/s of the autoregressive arm of the same run, on which its speedup rests"
-SPEEDUP = (
-    "decoding time per token, autoregressive / method, paired: same prompts, process and device; the autoregressive "
-    "row is set against itself and shows what the machine can resolve"
-)
+SPEEDUP = "decoding time per token, autoregressive / method, paired: same prompts, process and device"
+CONTROLLED_SPEEDUP = f"{SPEEDUP}; the autoregressive row is set against itself and shows what the machine can resolve"
 LOSSLESS = "whether the rule keeps the target's output law"
 IDENTICAL = "share of outputs equal to the autoregressive output token for token (temperature 0)"
 VERDICT = (
-    "by one written rule (bench/report/verdict.py): matches, order holds, differs, not resolved (by so few "
-    "conversations), not comparable, or not run"
+    "by one written rule (bench/report/verdict.py): matches, order holds, differs (the opposite order, or no lead "
+    "where the paper has one), not resolved (by so few conversations), not comparable, or not run"
 )
 BONUS = "bonus token counted"
 NODES = "N counts the root as the paper does: drafted nodes + 1"

@@ -31,7 +31,7 @@ LEGEND = {
     "d=1": "share of steps that accepted 1 drafted token or more, of those whose tree is so deep (d=2: 2 or more, ...)",
     "forwards": "draft forwards per decoding step",
     **SPEED_LEGEND,
-    "speedup": definitions.SPEEDUP,
+    "speedup": definitions.CONTROLLED_SPEEDUP,
     "identical": definitions.IDENTICAL,
     "lossless": definitions.LOSSLESS,
 }

@@ -17,13 +17,14 @@ or `not run`. n counts conversations. For one metric of one row:
    interval and a published value, over the conversations that both decoded (`bench.samples.compare`). The interval of
    the difference of ours and the other's has the sign of the published difference: the two agree. It has the opposite
    sign: they contradict the paper. It holds 0, or the ratio is no further from 1 than the machine alone may move it (by
-   the runs' autoregressive arms): it is not resolved, unless the interval of our ratio lies wholly nearer to 1 than
-   half of the published lead, which contradicts the paper.
+   the runs' autoregressive arms): it is not resolved, unless the interval of our ratio, widened by what the machine
+   alone may do, lies wholly nearer to 1 than half of the published lead, which contradicts the paper.
    Two published values that differ by less than 5% of the larger one are a tie of the paper. The same sign agrees with
    it, and so does an interval of our ratio wholly within [0.95, 1 / 0.95]. The opposite sign contradicts it where that
    interval lies wholly outside; all else is not resolved.
    Where the autoregressive arms of most pairs of its runs, which do the same work, may lie more than 20% apart, times
    of a block rank nothing: `not comparable: times too noisy`.
+   For speedups autoregressive decoding, which is 1 by definition, is always one of the other methods.
    Without common conversations, or for a metric that is no ratio of sums over conversations, two separate intervals
    that do not overlap take the place of one that excludes 0. Rows that keep the target's distribution and rows that do
    not are set against each other where the paper does so; marks in the tables rank them apart.
@@ -38,7 +39,9 @@ the tolerance itself. Rule 4 first compared two unpaired intervals; since these 
 both rows, it was paired, and since neither knows what a machine does between two runs, autoregressive arms came to say
 what times can tell apart. On 2026-11-22, after an outside audit and before anything was judged again, `not resolved`
 came in for all rules: until then a wide interval matched anything, and a tie that was not resolved counted as
-`differs`. Verdicts before and after that change are counted in `results/reference/README.md`.
+`differs`. On the same day speedups came to be set against autoregressive decoding in all tables, since a method that is
+slower than it could keep the order of the others. Verdicts before and after are counted in
+`results/reference/README.md`.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bench import samples, stats
+from bench.records import AUTOREGRESSIVE
 from bench.report.tables import needed_words
 from bench.samples import Comparison, Sample
 from bench.stats import Interval
@@ -87,9 +91,13 @@ def word(verdict: str) -> str:
     return verdict.partition(" (")[0]
 
 
-def judge(method: str, block: Mapping[str, Pairing], *, stand_in: bool, same_device: bool = True) -> str:
+def judge(
+    method: str, block: Mapping[str, Pairing], *, stand_in: bool, same_device: bool = True, speedup: bool = False
+) -> str:
     """The verdict on `method`, one of the rows of `block`; `same_device` is True for metrics that know no time."""
     row = block[method]
+    if speedup and row.ours:
+        block = {AUTOREGRESSIVE: Pairing(Interval(1.0, 1.0, 1.0, row.ours.n), 1.0), **block}
     if row.ours is None:
         return NOT_RUN
     if row.published is None:
@@ -149,10 +157,15 @@ def _agrees(found: Comparison, same: int, published: float, other: float) -> boo
         return True
     if not _tied(published, other):
         lead = max(published, other) / min(published, other) - 1 if min(published, other) > 0 else 0.0
-        level = not found.noisy and _within(found.ratio, 1 / (1 + lead / 2), 1 + lead / 2)
-        return False if same < 0 or level else None
+        return False if same < 0 or _level(found, 1 + lead / 2) else None
     even = _within(found.ratio, *_EVEN)
     return even if even or found.ahead else None
+
+
+def _level(found: Comparison, most: float) -> bool:
+    """Whether a ratio is surely nearer to 1 than `most`, whatever the machine did."""
+    machine = 1 + found.noise
+    return found.ratio.high * machine <= most and found.ratio.low / machine >= 1 / most
 
 
 def _needed(found: Comparison, sign: int, published: float, other: float) -> float:

@@ -16,7 +16,7 @@ TITLE = "Mean acceptance length by method"
 
 @style.styled
 def mal_by_method(name: str, results: Results) -> list[Output]:
-    """One panel per block; methods in ascending order of MAL."""
+    """One panel per block; methods in ascending order of MAL, each with its tree size n."""
     found = measured_blocks(results)
     words = setting(found)
     most = max(len(block.runs) for block in found)
@@ -40,8 +40,10 @@ def _bars(axes: Axes, block: Block, runs: list[Measured], most: int) -> None:
             f"{value.value:.2f}", (0, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8
         )
     e_a = [expected(block.steps(run.run_id)).value for run in runs]
-    axes.plot(e_a, places, linestyle="none", marker="D", color=style.COLOURS[1], label="E(A)")
-    axes.set_yticks(places, [run.drafter for run in runs])
+    axes.plot(
+        e_a, places, linestyle="none", marker="D", color=style.COLOURS[1], label="E(A), where edges are probabilities"
+    )
+    axes.set_yticks(places, [f"{run.drafter} ({run.size or 0})" for run in runs])
     axes.set(title=block.mark, xlabel="new tokens per decoding step")
     axes.set(xlim=(0, None), ylim=(-0.6, most - 0.4))
     axes.grid(axis="y", visible=False)

@@ -49,7 +49,7 @@ class Layout:
     @property
     def speedup(self) -> str:
         """What a speedup is here."""
-        return definitions.MEAN_SPEEDUP if self.mean else definitions.SPEEDUP.partition("; the autoregressive")[0]
+        return definitions.MEAN_SPEEDUP if self.mean else definitions.SPEEDUP
 
 
 def by_dataset(name: str, layout: Layout, results: Results) -> list[Output]:
@@ -142,10 +142,13 @@ def _detail(layout: Layout, group: Group, dataset: str, one: Method, methods: Ma
     row["variation"] = tables.interval(counts.variation, 3)
     for metric, header in _HEADERS.items():
         pairings = {name: other.pairing(metric, mean=layout.mean) for name, other in methods.items()}
-        digits, same = (2, False) if metric == "speedup" else (3, True)
+        time = metric == "speedup"
+        digits = 2 if time else 3
         row[header] = tables.interval(pairings[one.arm.header].ours, digits)
         row[f"{header} published"] = tables.number(one.published.get(metric), digits)
-        row[f"verdict {header}"] = verdict.judge(one.arm.header, pairings, stand_in=stand_in, same_device=same)
+        row[f"verdict {header}"] = verdict.judge(
+            one.arm.header, pairings, stand_in=stand_in, same_device=not time, speedup=time
+        )
     return row | ({"speedup": failure} if (failure := _failure(one)) else {})
 
 

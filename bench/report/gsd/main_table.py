@@ -44,7 +44,7 @@ LEGEND = {
     "capped": definitions.CAPPED,
     "Graph Success": definitions.GRAPH_SUCCESS,
     "shared subtrees": definitions.SHARED_SUCCESS,
-    "Speedup": f"{definitions.MEAN_SPEEDUP}; each is {definitions.SPEEDUP.partition(';')[0]}",
+    "Speedup": f"{definitions.MEAN_SPEEDUP}; each is {definitions.SPEEDUP}",
     "greedy": "speedup of greedy decoding, with its 95% interval",
     "top-p": "speedup of sampling at temperature 0.7 from the top 0.7, with its 95% interval",
     "MAL": definitions.MAL,
@@ -124,8 +124,8 @@ class Rows:
         pairings = {other.arm.header: other.pairing(metric, mean=True) for other in self.methods}
         if metric == "graph_success" and one.arm.header != GSD.header and pairings[one.arm.header].ours:
             return verdict.not_comparable("0 without merging")
-        same = metric != "speedup"
-        return verdict.judge(one.arm.header, pairings, stand_in=self.block.stand_in, same_device=same)
+        time = metric == "speedup"
+        return verdict.judge(one.arm.header, pairings, stand_in=self.block.stand_in, same_device=not time, speedup=time)
 
 
 def main_table(name: str, results: Results) -> list[Output]:

@@ -30,7 +30,7 @@ LEGEND = {
     "draft nodes": definitions.DRAFT_NODES,
     "verified": definitions.VERIFIED_ROWS,
     "draft forwards": "forwards of the draft, mean over steps",
-    "speedup": f"{definitions.SPEEDUP.partition('; the autoregressive')[0]}; in brackets the 95% interval",
+    "speedup": f"{definitions.SPEEDUP}; in brackets the 95% interval",
     "lossless": f"{definitions.LOSSLESS}; of greedy decoding also the share of outputs identical to the target's own",
     "verdict": f"on alpha, {definitions.VERDICT}",
 }

@@ -24,7 +24,7 @@ from bench.store import Results
 
 _COLUMNS = ("Pair", "Dataset", "Method", "Configuration", "speedup", *SPEEDS, "alpha", "MAL")
 _LEGEND = {
-    "speedup": f"{definitions.SPEEDUP.partition('; the autoregressive')[0]}; in brackets the 95% interval",
+    "speedup": f"{definitions.SPEEDUP}; in brackets the 95% interval",
     **SPEED_LEGEND,
     "alpha": definitions.ALPHA,
     "MAL": definitions.MAL,

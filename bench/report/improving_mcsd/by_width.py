@@ -33,7 +33,7 @@ LEGEND = {
     "alpha": definitions.ALPHA,
     "alpha published": "the paper's Table 4 for this width, depth, dataset and temperature",
     **SPEED_LEGEND,
-    "speedup": f"{definitions.SPEEDUP.partition('; the autoregressive')[0]}; in brackets the 95% interval",
+    "speedup": f"{definitions.SPEEDUP}; in brackets the 95% interval",
     "MAL": definitions.MAL,
     "draft forwards": "per decoding step",
     "lossless": definitions.LOSSLESS,

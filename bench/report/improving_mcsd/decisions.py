@@ -38,7 +38,7 @@ LEGEND = {
     "alpha_max": definitions.ALPHA,
     "alpha_drafted": definitions.ALPHA_DRAFTED,
     **SPEED_LEGEND,
-    "speedup": f"{definitions.SPEEDUP.partition('; the autoregressive')[0]}; in brackets the 95% interval",
+    "speedup": f"{definitions.SPEEDUP}; in brackets the 95% interval",
     "with / without": f"speedup with the decision model / without it at the same width, paired over conversations: "
     f"{FASTER} or {SLOWER} where 1 lies outside the 95% interval",
     "calls": "of the decision model, per decoding step",

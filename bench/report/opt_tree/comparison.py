@@ -29,7 +29,8 @@ TABLES = {
     "table3": "OPT-Tree Table 3: MT-Bench, temperature 1",
 }
 LEGEND = {
-    "Tree size n": f"{definitions.SIZE}; (best) has the largest speedup with prefill, as the paper chooses",
+    "Tree size n": f"{definitions.SIZE}; (best) has the largest speedup with prefill, as "
+    "the paper chooses; other n have no marks",
     "MAL": definitions.MAL,
     "MAL as published": "new tokens / (steps - 1 of each turn), as the paper's script counts: the same tokens as MAL, "
     "the one drawn from the prefill left out; the published MAL stands beside it and is judged against it. It exceeds "
@@ -37,7 +38,7 @@ LEGEND = {
     **SPEED_LEGEND,
     "tokens/s with prefill": "decoded tokens / seconds of prefill and decoding: the paper's script times both and "
     "leaves the token drawn from the prefill out; the published tokens/s are judged against it",
-    "speedup": definitions.SPEEDUP,
+    "speedup": definitions.CONTROLLED_SPEEDUP,
     "speedup with prefill": "tokens/s with prefill of method / autoregressive, paired: the paper calculates speedups "
     "from its generation speeds, so that the published ones are judged against it",
     "lossless": f"{definitions.LOSSLESS}; at temperature 0 also the share of outputs identical to the target's own",

@@ -123,7 +123,8 @@ class BlockRows:
         hardware = "".join(self.paper["hardware"].unique()[:1])
         same = metric == "mal" or devices.same_device(self.device, hardware)
         judged = self._of_trees(method) if metric == "mal" else [self.pairings[metric]]
-        found = [verdict.judge(method, block, stand_in=self.stand_in, same_device=same) for block in judged]
+        facts = {"stand_in": self.stand_in, "same_device": same, "speedup": metric == "speedup"}
+        found = [verdict.judge(method, block, **facts) for block in judged]
         return found[0] if len(set(map(verdict.word, found))) == 1 else verdict.not_comparable("other tree")
 
     def _of_trees(self, method: str) -> Iterator[Mapping[str, Pairing]]:

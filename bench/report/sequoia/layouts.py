@@ -28,8 +28,8 @@ def _one_tree(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
 def _two_trees(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
     yield (
         "Sequoia's speedup is judged on the tree that its optimiser chose on this machine, as the paper's was on its "
-        f"own; its tokens/step on the tree that the paper prints ({_PRINTED.header}; the optimiser's where the two are "
-        "alike), and SpecInfer's are set against those of that tree."
+        "own; its tokens/step on the optimiser's tree of the size and depth that the paper prints "
+        f"({_PRINTED.header}), and SpecInfer's are set against those of that tree."
     )
 
 

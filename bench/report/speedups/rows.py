@@ -186,7 +186,8 @@ class Row:
         }
         hardware = "".join(self.paper["hardware"].unique()[:1])
         same = metric == "mal" or devices.same_device(str(self.block.first["device_name"]), hardware)
-        return verdict.judge(arm.header, pairings, stand_in=self.block.stand_in, same_device=same)
+        speedup = metric == "speedup"
+        return verdict.judge(arm.header, pairings, stand_in=self.block.stand_in, same_device=same, speedup=speedup)
 
     def _has(self, arm: Arm, metric: str) -> bool:
         """Whether the arm's run has a value of the metric."""

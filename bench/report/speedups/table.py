@@ -50,7 +50,8 @@ def speedup_table(name: str, layout: Layout, results: Results) -> list[Output]:
         rows = [Row(layout, who, of_setting) for who, of_setting in settings(paper, layout)]
     title = f"{layout.title} ({setting(found) if found else 'not run'})"
     notes = (*_notes(paper, layout, found), *(_comparison(paper, layout, rows) if layout.against else ()))
-    return [_wide(name, title, rows, notes), _details(f"{name}_details", title, rows, notes)]
+    where = f"Intervals, marks and verdicts are in {name}_details."
+    return [_wide(name, title, rows, (where, *notes)), _details(f"{name}_details", title, rows, notes)]
 
 
 def _wide(name: str, title: str, rows: list[Row], notes: tuple[str, ...]) -> Table:

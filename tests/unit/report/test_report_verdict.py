@@ -131,7 +131,7 @@ def test_rule_4_a_tie_of_the_paper() -> None:
 
 def test_rule_4_five_percent_is_of_the_larger_and_exclusive() -> None:
     level = measured(2.0, 0.01), measured(2.0, 0.01)
-    assert order(level, (1.9, 2.0)).startswith(NOT_RESOLVED)
+    assert order(level, (1.9, 2.0)) == DIFFERS  # a lead that is not there
     assert order(level, (1.901, 2.0)) == ORDER_HOLDS
 
 
@@ -198,7 +198,7 @@ def test_rule_4_times_that_the_machine_moves_as_far_are_not_resolved() -> None:
     """One method is 10% faster in every conversation; plain decoding beside it was faster, too."""
     speed = {name: sample([100.0 * factor] * 6, [1.0] * 6) for name, factor in (("a", 1.1), ("b", 1.0))}
     ours = {name: samples.interval(speed[name]) for name in speed}
-    rows = {name: Pairing(ours[name], paper, speed[name]) for name, paper in (("a", 2.0), ("b", 1.0))}
+    rows = {name: Pairing(ours[name], paper, speed[name]) for name, paper in (("a", 1.3), ("b", 1.0))}
     assert judge("a", rows, stand_in=True) == ORDER_HOLDS
     for plain, expected in (
         ([1.12] * 6, "not resolved (n = 6; more conversations would not tell)"),
@@ -212,6 +212,8 @@ def test_rule_4_times_that_the_machine_moves_as_far_are_not_resolved() -> None:
             for name in rows
         }
         assert judge("a", timed, stand_in=True).startswith(expected)
+        far = judge("a", {**timed, "a": replace(timed["a"], published=3.0)}, stand_in=True)
+        assert far.startswith(DIFFERS if expected.startswith(NOT_RESOLVED) else expected)  # whatever the machine did
 
 
 def test_rule_1_fewer_than_six_conversations_decide_nothing() -> None:
@@ -260,3 +262,20 @@ def test_verdicts_are_the_fixed_words() -> None:
     assert (MATCHES, ORDER_HOLDS, DIFFERS, NOT_RUN) == ("matches", "order holds", "differs", "not run")
     assert NOT_RESOLVED == "not resolved"
     assert verdict.not_comparable("other models") == "not comparable: other models"
+
+
+@pytest.mark.parametrize(
+    ("ours", "reach", "expected"),
+    [
+        (1.3, 0.1, ORDER_HOLDS),
+        (0.7, 0.1, DIFFERS),
+        (1.05, 0.1, DIFFERS),  # the lead of the paper is not there
+        (1.2, 0.4, "not resolved"),
+    ],
+)
+def test_speedups_are_set_against_autoregressive_decoding(ours: float, reach: float, expected: str) -> None:
+    """Slower than it, two methods may keep the paper's order of each other."""
+    block = {"first": Pairing(measured(ours, reach), 1.6), "other": Pairing(measured(ours / 3, reach / 9), 1.2)}
+    assert judge("first", block, stand_in=True) == ORDER_HOLDS
+    assert judge("first", block, stand_in=True, speedup=True).startswith(expected)
+    assert judge("first", {"first": block["first"]}, stand_in=True, speedup=True).startswith(expected)
