@@ -73,7 +73,7 @@ def _panels(both: Sequence[Axes], block: Block, mine: list[Point], looks: Looks)
             _line(axes, line, metric, 2 ** (_APART * ((index + 0.5) / len(looks) - 0.5)), look)
         if sized:
             style.powers_of_two(axes, [point.nodes for point in sized])
-        axes.set_xlabel("drafted nodes a step, measured")
+        axes.set_xlabel("drafted nodes a step (points side by side)")
     _control(both[1], block)
 
 
