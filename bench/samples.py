@@ -168,7 +168,7 @@ class Comparison:
     @property
     def noisy(self) -> bool:
         """Whether the ratio is no further from 1 than the machine alone may move it."""
-        return self.ratio.value > 0 and self._apart <= self.noise
+        return self.ratio.value > 0 and self._apart <= self.noise + 1e-9  # rounding tells nothing apart
 
     @property
     def _apart(self) -> float:

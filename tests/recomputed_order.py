@@ -94,7 +94,7 @@ def compared(first: Line, other: Line) -> tuple[int, Numbers | None, Numbers, Nu
     difference = interval(both, lambda total: first.value(total) - other.value(total, "_"))
     ratio = interval(both, lambda total: first.value(total) / other.value(total, "_"))
     for found in _drifts(first, other):
-        if max(ratio[0], 1 / ratio[0]) <= max(found[2], 1 / found[1]):
+        if max(ratio[0], 1 / ratio[0]) <= max(found[2], 1 / found[1]) + 1e-9:
             return 0, found, difference, ratio
     return int(difference[1] > 0) - int(difference[2] < 0), None, difference, ratio
 

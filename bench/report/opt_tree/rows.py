@@ -122,6 +122,8 @@ class BlockRows:
             return verdict.not_comparable("1 by definition")
         hardware = "".join(self.paper["hardware"].unique()[:1])
         same = metric == "mal" or devices.same_device(self.device, hardware)
+        if getattr(run, metric, None) is None:
+            return verdict.NOT_RUN
         judged = self._of_trees(method) if metric == "mal" else [self.pairings[metric]]
         facts = {"stand_in": self.stand_in, "same_device": same, "speedup": metric == "speedup"}
         found = [verdict.judge(method, block, **facts) for block in judged]

@@ -80,7 +80,7 @@ def test_hub_records_are_read_only_as_far_as_needed(on_hub):
     assert found[2] == Conversation(f"quiz_{numbers[2]}", (f"What is {numbers[2]}?",), f"#### {numbers[2]}")
     on_hub(records(CANDIDATES + 5))
     assert [found.id for found in load(QUIZ, limit=CANDIDATES + 5)][-1] == f"quiz_{CANDIDATES + 4}"
-    assert calls == [(("some/quiz", "main"), {"split": "test", "revision": None, "streaming": True})]
+    assert calls == [(("some/quiz", "main"), {"split": "test", "revision": None, "streaming": True})] * 2
     assert source_id(QUIZ) == "hub:some/quiz/main/test@main"
 
 

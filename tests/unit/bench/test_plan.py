@@ -264,7 +264,17 @@ def test_on_a_known_gpu_hours_may_be_an_estimate_of_its_bandwidth_and_say_so(car
 def test_make_plan_takes_an_experiments_own_pairs(experiment, monkeypatch, capsys):
     """What `make plan PAIR=own` runs, as README says it."""
     command = subprocess.run(
-        ["make", "-n", "-o", "setup", "plan", "PAIR=own", f"EXPERIMENT={experiment}", "LIMIT=1"],
+        [
+            "make",
+            "--no-print-directory",
+            "-n",
+            "-o",
+            "setup",
+            "plan",
+            "PAIR=own",
+            f"EXPERIMENT={experiment}",
+            "LIMIT=1",
+        ],
         cwd=CONF.parent,
         capture_output=True,
         text=True,

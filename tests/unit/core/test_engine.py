@@ -82,11 +82,13 @@ def test_times_and_counts_of_steps(toy_target, toy_draft):
 
 
 def test_the_sum_of_spans_is_the_decode_loops_wall_time(tiny):
-    """Of a dozen generations the one least disturbed, since on a busy machine the clock runs on between two spans."""
+    """Of some generations the one least disturbed, since on a busy machine the clock runs on between two spans."""
     drafter = StaticTree(draft=tiny.draft, shape=shapes.kary(2, 4))
-    found = [generate(tiny.target, drafter, Greedy(), [1, 2, 3], max_new_tokens=16) for _ in range(12)]
+    found = [generate(tiny.target, drafter, Greedy(), [1, 2, 3], max_new_tokens=16)]
+    while found[-1].wall_s >= 1.02 * found[-1].decode_s and len(found) < 100:
+        found.append(generate(tiny.target, drafter, Greedy(), [1, 2, 3], max_new_tokens=16))
     assert all(made.decode_s <= made.wall_s + 1e-6 for made in found)
-    assert min(made.wall_s / made.decode_s for made in found) < 1.02
+    assert found[-1].wall_s < 1.02 * found[-1].decode_s
     nothing = generate(tiny.target, drafter, Greedy(), [1, 2, 3], max_new_tokens=1)
     assert nothing.decode_s == 0
     assert nothing.wall_s < found[0].wall_s

@@ -97,7 +97,7 @@ def test_the_published_speedup_is_judged_with_prefill(cells, prefill_s: float, v
 
 def test_the_published_mal_is_judged_as_its_script_counts(cells) -> None:
     """Of 3 steps a turn MAL is 2/3 of what the script makes of it."""
-    options = {"published": REAL, "pair": "llama2_7b_chat_jf68m", "steps": 3, "spread": False, "conversations": 80}
+    options = {"published": REAL, "pair": "llama2_7b_chat_jf68m", "steps": 3, "spread": False, "conversations": 600}
     for n, speedup in ((25, 1.5), (50, 1.1), (60, 1.0)):
         cells.add("opt_tree", params={"n": n}, mal=2.58 * 2 / 3, speedup=speedup, **options)
     row, *_ = table("table1", cells.load()).frame.query("Method == 'OPT-Tree'").to_dict("records")
@@ -119,7 +119,9 @@ def test_a_stand_in_is_judged_by_order(table1_cells) -> None:
     best = made.frame["MAL published"] != "–"
     for metric in ("MAL", "tokens/s", "speedup"):
         own = made.frame["Method"] == "None (autoregressive)" if metric != "tokens/s" else ~best
-        assert set(made.frame.loc[best & ~own, f"verdict {metric}"]) == {"order holds"}
+        unlike = (made.frame["Method"] == "Binary") & (metric == "MAL")  # of 30 nodes; the paper's has 25, 50 or 60
+        assert set(made.frame.loc[best & ~own & ~unlike, f"verdict {metric}"]) == {"order holds"}
+        assert set(made.frame.loc[unlike, f"verdict {metric}"]) <= {"not comparable: other tree"}
         assert set(made.frame.loc[best & own, f"verdict {metric}"]) <= {"not comparable: 1 by definition"}
         assert set(made.frame.loc[~best, f"verdict {metric}"]) == {"not comparable: not the best n"}
     assert any("not comparable: other models" in note for note in made.notes)
