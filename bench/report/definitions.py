@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 MAL = (
-    "mean acceptance length (MAL): new tokens / decoding steps, pooled over prompts, bonus token counted, an answer's "
-    "last step whole; in brackets the 95% interval (bootstrap over conversations)"
+    "mean acceptance length (MAL): new tokens / decoding steps, pooled over prompts, bonus token counted, the "
+    "last step of an answer in full; in brackets the 95% interval (bootstrap over conversations)"
 )
 EXPECTED = (
     "mean expected acceptance length: sum of the draft's probabilities of all distinct paths, root counted; never "

@@ -94,7 +94,10 @@ def word(verdict: str) -> str:
 def judge(
     method: str, block: Mapping[str, Pairing], *, stand_in: bool, same_device: bool = True, speedup: bool = False
 ) -> str:
-    """The verdict on `method`, one of the rows of `block`; `same_device` is True for metrics that know no time."""
+    """The verdict on `method`, one of the rows of `block`; `same_device` is True for metrics that know no time.
+
+    `speedup` says that the metric is one: autoregressive decoding, by definition 1, joins the block if it is not there.
+    """
     row = block[method]
     if speedup and row.ours:
         block = {AUTOREGRESSIVE: Pairing(Interval(1.0, 1.0, 1.0, row.ours.n), 1.0), **block}

@@ -56,9 +56,9 @@ def draft_temperatures(runs: Iterable[pd.Series]) -> Iterator[str]:
     for pair, values in found.items():
         words = " and ".join(f"{value:g}" for value in sorted(values))
         yield (
-            f"Draft temperature {words} for {pair} (published: 1): path probabilities and thresholds are of q at this "
-            f"temperature, which grown trees depend on and trees of fixed shape do not; bench/draft_temperature "
-            "shows what it does."
+            f"Draft temperature {words} for {pair} (the papers: 1; DySpec: 0.6): path probabilities and thresholds are "
+            "of q at this temperature, which grown trees depend on and trees of fixed shape do not; "
+            "bench/draft_temperature shows what it does."
         )
 
 

@@ -29,8 +29,8 @@ TABLES = {
     "table3": "OPT-Tree Table 3: MT-Bench, temperature 1",
 }
 LEGEND = {
-    "Tree size n": f"{definitions.SIZE}; (best) has the largest speedup with prefill, as "
-    "the paper chooses; other n have no marks",
+    "Tree size n": f"{definitions.SIZE}; (best) has the largest speedup with prefill, as the paper chooses; "
+    "other n have no marks",
     "MAL": definitions.MAL,
     "MAL as published": "new tokens / (steps - 1 of each turn), as the paper's script counts: the same tokens as MAL, "
     "the one drawn from the prefill left out; the published MAL stands beside it and is judged against it. It exceeds "

@@ -116,14 +116,14 @@ class BlockRows:
         return row | speeds(run)
 
     def _verdict(self, metric: str, method: str, run: Measured | None, *, chosen: bool) -> str:
+        if getattr(run, metric, None) is None:
+            return verdict.NOT_RUN
         if not chosen:
-            return verdict.not_comparable("not the best n") if getattr(run, metric, None) else verdict.NOT_RUN
-        if method == AUTOREGRESSIVE and metric in _ONE and run is not None:
+            return verdict.not_comparable("not the best n")
+        if method == AUTOREGRESSIVE and metric in _ONE:
             return verdict.not_comparable("1 by definition")
         hardware = "".join(self.paper["hardware"].unique()[:1])
         same = metric == "mal" or devices.same_device(self.device, hardware)
-        if getattr(run, metric, None) is None:
-            return verdict.NOT_RUN
         judged = self._of_trees(method) if metric == "mal" else [self.pairings[metric]]
         facts = {"stand_in": self.stand_in, "same_device": same, "speedup": metric == "speedup"}
         found = [verdict.judge(method, block, **facts) for block in judged]

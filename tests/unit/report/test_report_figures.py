@@ -260,7 +260,7 @@ def test_another_draft_temperature_than_the_papers_is_told(name: str, cells) -> 
     """Of the draft's best tokens; what is drawn at random has its method's."""
     settings = {"n": 8, "draft_temperature": 0.6}
     cells.add("opt_tree", "opt_tree", params=settings, draws="without_replacement", size=8)
-    said = "Draft temperature 0.6 for tiny (published: 1)"
+    said = "Draft temperature 0.6 for tiny (the papers: 1; DySpec: 0.6)"
     assert not any(note.startswith(said) for output in build(name, cells) for note in getattr(output, "notes", ()))
     cells.add("opt_tree", "opt_tree", params=settings, draws="topk", size=8)
     assert any(note.startswith(said) for output in build(name, cells) for note in getattr(output, "notes", ()))

@@ -127,7 +127,7 @@ def test_the_title_of_a_mean_has_no_temperature(cells) -> None:
 @pytest.mark.parametrize("name", ["table1", "table3", "table4"])
 def test_the_draft_temperature_is_told_where_it_is_not_the_papers(name: str, cells) -> None:
     add(cells, "gsd", **GREEDY | {"params": {"draft_temperature": 0.6}})
-    words = "Draft temperature 0.6 for tiny (published: 1)"
+    words = "Draft temperature 0.6 for tiny (the papers: 1; DySpec: 0.6)"
     assert any(note.startswith(words) for note in build(name, cells)[0].notes)
     add(cells, "gsd", **GREEDY | {"params": {"draft_temperature": 1.0}})
     assert not any(note.startswith(words) for note in build(name, cells)[0].notes)  # the later run is shown

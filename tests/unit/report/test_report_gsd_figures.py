@@ -209,7 +209,7 @@ def test_the_draft_temperature_and_the_pair_of_the_paper_are_told(name: str, cel
     monkeypatch.setitem(OPTIONS, "thresholds", params)
     FILLS[name](cells)
     table = ARTIFACTS[name].build(cells.load())[-1]
-    words = "Draft temperature 0.6 for tiny (published: 1)"
+    words = "Draft temperature 0.6 for tiny (the papers: 1; DySpec: 0.6)"
     assert any(note.startswith(words) for note in table.notes)
     models = "llama2_7b + llama_160m" if name in ("gsd/fig7", "gsd/fig8") else "llama2_70b + llama2_7b"
     assert f"tiny (stands in for {models})" in table.title
