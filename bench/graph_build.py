@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from bench.embedded import TINY
+from bench.prompts.embedded import TINY
 from specdec_core.drafters import Context, TokenGraph
 from specdec_core.drafters.graph_growth import GraphGrowth
 from specdec_core.drafters.unmerging import unmerge

@@ -13,12 +13,13 @@ import torch
 from hydra import compose, initialize_config_dir
 from tqdm import tqdm
 
-from bench import datasets, pairs
-from bench.audit import divergence_gap, first_divergence
-from bench.configs import cell_of, dataset_of, runtime_of
-from bench.measurement import eos_token_ids, first_prompts
+from bench.configs.cells import cell_of, dataset_of, runtime_of
+from bench.measure import pairs
+from bench.measure.audit import divergence_gap, first_divergence
+from bench.measure.measurement import eos_token_ids, first_prompts
+from bench.measure.runner import SENTENCES
+from bench.prompts import datasets
 from bench.run import CONF, check_choices
-from bench.runner import SENTENCES
 from specdec_core import Sampling, generate
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import Drafter

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from bench.cell import LatencyGrid
-from bench.datasets import Conversation
-from bench.embedded import prompts, tiny_pair
-from bench.forward_times import forward_times
-from bench.measurement import eos_token_ids
+from bench.calibrate.forward_times import forward_times
+from bench.measure.cell import LatencyGrid
+from bench.measure.measurement import eos_token_ids
+from bench.prompts.datasets import Conversation
+from bench.prompts.embedded import prompts, tiny_pair
 from specdec_core import Sampling, TokenTree, generate, shapes
 from specdec_core.drafters import Autoregressive, Drafter, DySpec, Eagle2, OptTree, StaticTree
 from specdec_core.engine import Generation, Step

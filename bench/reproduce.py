@@ -20,22 +20,23 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from bench import progress, runner
-from bench.calibration import HARDWARE, MEASURED
-from bench.configs import pair_of, scientific_config
-from bench.identity import identity
-from bench.locks import lock
+from bench.calibrate.drafters import HARDWARE, MEASURED
+from bench.configs.cells import pair_of, scientific_config
+from bench.configs.options import sentence
+from bench.measure import runner
 from bench.names import unknown
-from bench.options import sentence
-from bench.parquet import warned_once
 from bench.plan.composing import composer
 from bench.plan.jobs import sweep
-from bench.progress import ANY, SWEEP, Planned
-from bench.records import RECORDED
 from bench.report.__main__ import main as report
 from bench.report.artifacts import ARTIFACTS
+from bench.results import progress
+from bench.results.identity import identity
+from bench.results.locks import lock
+from bench.results.parquet import warned_once
+from bench.results.progress import ANY, SWEEP, Planned
+from bench.results.rows import RECORDED
+from bench.results.store import Store
 from bench.run import check_choices
-from bench.store import Store
 
 TABLES = {"latency": "latency", "acceptance": "acceptance", "attention": "attention", "decision": "decisions"}
 """The table that a measurement other than cells writes."""

@@ -17,13 +17,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from bench import attention_times, calibration, kept, pairs, resolvers, runner
-from bench.cell import Runtime
-from bench.configs import cell_of, runtime_of, scientific_config, setting_of
-from bench.decision import kept as kept_models
+from bench.calibrate import attention_times, drafters, kept
+from bench.calibrate.decision import kept as kept_models
+from bench.configs import resolvers
+from bench.configs.cells import cell_of, runtime_of, scientific_config, setting_of
+from bench.configs.options import CONF, check_names, check_values, sentence
+from bench.measure import pairs, runner
+from bench.measure.cell import Runtime
 from bench.names import unknown
-from bench.options import CONF, check_names, check_values, sentence
-from bench.store import Store
+from bench.results.store import Store
 from specdec_core.models import ranks
 
 log = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ def _execute(cfg: DictConfig, job: int) -> str:
     elif cfg.measure == "acceptance":
         rule = {key: value for key, value in config["verifier"].items() if key not in ("name", "allow_lossy")}
         draws = resolvers.draws_for_rule(_root_=cfg)
-        calibration.measure_acceptance(setting, config["verifier"]["name"], hydra.utils.instantiate(rule), draws)
+        drafters.measure_acceptance(setting, config["verifier"]["name"], hydra.utils.instantiate(rule), draws)
     else:
         raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance", "decision", "attention")))
     return runner.OK

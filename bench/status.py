@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench import progress
-from bench.parquet import warned_once
 from bench.report.artifacts import ARTIFACTS
+from bench.results import progress
+from bench.results.parquet import warned_once
 
 
 def lines(root: Path) -> Iterator[str]:

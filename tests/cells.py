@@ -13,8 +13,8 @@ from doubles import random_llama
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from bench.cell import Cell
-from bench.configs import cell_of
+from bench.configs.cells import cell_of
+from bench.measure.cell import Cell
 from bench.run import CONF, _execute
 from specdec_core import Sampling
 from specdec_core.models import Pair

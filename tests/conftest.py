@@ -13,7 +13,7 @@ import pytest
 import torch
 from doubles import random_llama
 
-from bench.embedded import TINY
+from bench.prompts.embedded import TINY
 from specdec_core import CausalLM, load_pair
 from specdec_core.models import Pair
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from composed import composed, names, plain
 
-from bench.configs import drafter_builder
-from bench.resolvers import RULES
+from bench.configs.cells import drafter_builder
+from bench.configs.resolvers import RULES
 from specdec_core import verifiers
 from specdec_core.drafters import Drafter
 from specdec_core.sampling import NO_DRAWS, check_draws

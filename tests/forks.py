@@ -5,7 +5,7 @@ import math
 import torch
 from doubles import context_for
 
-from bench.embedded import TINY
+from bench.prompts.embedded import TINY
 from specdec_core import Sampling, generate, load_pair
 from specdec_core.models.decision import DecisionModel
 from specdec_core.verifiers import IndependentLongest, MultiCandidate, TargetSample

@@ -24,7 +24,7 @@ from bench.report.gsd.settings import DATASETS
 from bench.report.improving_mcsd.methods import DYNAMIC, STATIC
 from bench.report.improving_mcsd.quality import METHODS as GRADED
 from bench.report.improving_mcsd.settings import LOSSY_RULE, draft_levels
-from bench.store import Results
+from bench.results.store import Results
 
 FLAGS = {
     "record_quality": "quality",

@@ -2,7 +2,7 @@
 
 from doubles import random_llama
 
-from bench.embedded import TINY
+from bench.prompts.embedded import TINY
 from specdec_core import Sampling, generate, load_pair, shapes
 from specdec_core.drafters import StaticTree, TargetInit, fork_tree
 from specdec_core.models import LayerSkip, ModelSpec

@@ -9,11 +9,11 @@ from functools import cached_property
 
 import pandas as pd
 
-from bench import samples
 from bench.compare.sides import Run
-from bench.records import AUTOREGRESSIVE, METHOD
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 FASTER, SLOWER, TIED, NO_INTERVAL = "faster", "slower", "tied", "no interval"
 METRICS = {"mal": "MAL", "tokens_per_s": "tokens/s", "speedup": "speedup"}

@@ -10,7 +10,7 @@ import pandas as pd
 
 from bench.compare.changes import METRICS, NO_INTERVAL, Couple
 from bench.compare.sides import ComparisonError, Run, Side
-from bench.store import CELL
+from bench.results.store import CELL
 
 
 @dataclass(frozen=True, slots=True)

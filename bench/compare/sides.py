@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from bench import store
-from bench.records import METHOD
+from bench.results import store
+from bench.results.rows import METHOD
 
 _RUN_ID = re.compile(r"[0-9a-f]{4,12}")
 

@@ -13,7 +13,7 @@ from bench.compare.joined import Joined
 from bench.compare.notes import flat, notes, short
 from bench.report import definitions, tables
 from bench.report.tables import Table
-from bench.store import CELL
+from bench.results.store import CELL
 
 _ALWAYS = {"pair": "Pair", "dataset": "Dataset", "drafter": "Drafter", "verifier": "Verifier", "temperature": "T"}
 _RATIO = "B's {} over A's, of the turns that both decoded; in brackets the 95% interval (bootstrap over conversations)"

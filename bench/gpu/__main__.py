@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 
-from bench import pairs
 from bench.gpu import checks, summary
 from bench.gpu.cells import (
     EXPERIMENT,
@@ -32,11 +31,12 @@ from bench.gpu.cells import (
     run_method,
     spec_and_runtime,
 )
-from bench.parquet import hidden_name
-from bench.provenance import collect
+from bench.measure import pairs
+from bench.measure.provenance import collect
 from bench.report.tables import to_markdown
+from bench.results.parquet import hidden_name
+from bench.results.store import Store
 from bench.run import check_choices
-from bench.store import Store
 from specdec_core.models import Pair
 from specdec_core.models.placement import resolve_device, resolve_dtype
 

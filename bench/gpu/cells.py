@@ -12,11 +12,12 @@ from types import FrameType
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from bench import kept, runner
-from bench.cell import PairSpec, Runtime
-from bench.configs import cell_of, pair_of, runtime_of, scientific_config, setting_of
+from bench.calibrate import kept
+from bench.configs.cells import cell_of, pair_of, runtime_of, scientific_config, setting_of
+from bench.measure import runner
+from bench.measure.cell import PairSpec, Runtime
+from bench.results.store import Store
 from bench.run import CONF
-from bench.store import Store
 
 EXPERIMENT = "gpu"
 METHODS = (

@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from bench import metrics, samples
-from bench.records import AUTOREGRESSIVE
 from bench.report import definitions, tables
 from bench.report.measured import SPEED_LEGEND, SPEEDS
 from bench.report.tables import Table
-from bench.stats import Interval
-from bench.store import Store
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Store
+from bench.statistics import metrics, samples
+from bench.statistics.intervals import Interval
 from specdec_core.models import Pair
 from specdec_core.models.memory import kv_bytes
 

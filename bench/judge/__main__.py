@@ -17,8 +17,8 @@ from pathlib import Path
 from bench.judge import prompts
 from bench.judge.client import Endpoint, JudgeError
 from bench.judge.grading import Grading, Summary, opened
-from bench.locks import CellBusyError
-from bench.store import StoreError
+from bench.results.locks import CellBusyError
+from bench.results.store import StoreError
 
 
 def main(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:

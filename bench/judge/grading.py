@@ -17,12 +17,12 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from bench import progress, store
 from bench.judge import prompts
 from bench.judge.client import Endpoint, JudgeError, NoReplyError
 from bench.judge.questions import Book, Key, Question, key_of, questions
-from bench.judgements import judgement_rows
-from bench.records import JudgementRow
+from bench.results import progress, store
+from bench.results.judgements import judgement_rows
+from bench.results.rows import JudgementRow
 
 NO_SCORE = f'no grade: the last line is not "Score: " and a number from {prompts.LOWEST:g} to {prompts.HIGHEST:g}'
 GIVE_UP_AFTER, WRITE_EVERY = 8, 10

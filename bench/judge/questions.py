@@ -11,9 +11,9 @@ import pandas as pd
 
 from bench.judge import prompts
 from bench.judge.prompts import Turn
-from bench.judgements import known
-from bench.records import JudgementRow
-from bench.store import Store
+from bench.results.judgements import known
+from bench.results.rows import JudgementRow
+from bench.results.store import Store
 
 Key = tuple[str, str, int, str]
 """Run, prompt, turn and arm of an answer."""

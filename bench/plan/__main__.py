@@ -12,8 +12,8 @@ from textwrap import fill
 
 from hydra.errors import HydraException
 
-from bench import runner
-from bench.options import sentence
+from bench.configs.options import sentence
+from bench.measure import runner
 from bench.plan.estimates import SPARE
 from bench.plan.overview import overview
 from bench.plan.planning import KINDS, OWN, Plan, PlannedPair, hours, make, number, times_here

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig
 
-from bench import hub_configs, published
-from bench.cell import PairSpec
+from bench import published
+from bench.measure import hub_configs
+from bench.measure.cell import PairSpec
 from bench.names import unknown
 from bench.plan.jobs import Job
 from specdec_core.cache import ROOM_FOR_TREES

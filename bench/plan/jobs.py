@@ -9,10 +9,10 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from bench.calibration import HARDWARE, MEASURED
-from bench.cell import DecisionPlan
-from bench.configs import acceptance_dataset_of, dataset_of
-from bench.decision.prompts import most
+from bench.calibrate.decision.prompts import most
+from bench.calibrate.drafters import HARDWARE, MEASURED
+from bench.configs.cells import acceptance_dataset_of, dataset_of
+from bench.measure.cell import DecisionPlan
 from bench.names import unknown
 from bench.plan import prompts
 from bench.plan.trees import size, words
@@ -104,7 +104,7 @@ def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
 
 
 def _vector(cfg: DictConfig, plain: Mapping[str, Any], rule: str) -> Job:
-    """A step of the target and one of the draft at each new token (`bench.acceptance_estimators`)."""
+    """A step of the target and one of the draft at each new token (`bench.calibrate.estimators`)."""
     plan, decoding = plain["calibration"]["acceptance"], plain["decoding"]
     new = min(plan["new_tokens"], decoding["max_new_tokens"])
     spec, count = prompts.calibration(acceptance_dataset_of(cfg) or dataset_of(cfg), plain, plan["prompts"])

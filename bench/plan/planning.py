@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from bench.cell import PairSpec
-from bench.configs import pair_config, pair_of, runtime_of
-from bench.options import check_values
+from bench.configs.cells import pair_config, pair_of, runtime_of
+from bench.configs.options import check_values
+from bench.measure.cell import PairSpec
+from bench.measure.provenance import collect
 from bench.plan.composing import composer
 from bench.plan.estimates import Memory, mal_of, memory_of
 from bench.plan.jobs import Job, jobs_of, sweep
 from bench.plan.times import Machine, Times, of_machine, seconds
-from bench.provenance import collect
 from specdec_core.errors import LoadError
 from specdec_core.models.placement import resolve_device, resolve_dtype
 

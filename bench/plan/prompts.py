@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench import datasets
-from bench.datasets import DatasetSpec
-from bench.fingerprints import state
+from bench.measure.fingerprints import state
+from bench.prompts import datasets
+from bench.prompts.datasets import DatasetSpec
 
 TURNS = {"mt_bench": 2}
 """Turns of a conversation by adapter, where they are not one; a bundled dataset or a folder's are counted."""

@@ -8,13 +8,13 @@ from typing import Self
 
 import pandas as pd
 
-from bench.cell import PairSpec
-from bench.kept import FOLDER
+from bench.calibrate.kept import FOLDER
+from bench.measure.cell import PairSpec
 from bench.plan.estimates import Memory
 from bench.plan.jobs import Job
-from bench.records import AUTOREGRESSIVE
 from bench.report.devices import parse
-from bench.store import Store
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Store
 
 HOST_BPS = 25e9
 """Bytes per second from the host: PCIe 4.0 x16."""

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bench.parquet import warned_once
 from bench.report.artifacts import ARTIFACTS, build, command
 from bench.report.figures.style import Figure
 from bench.report.outputs import Html, NoResultsError, write_all
@@ -18,6 +17,7 @@ from bench.report.site import gather, pages
 from bench.report.site.gather import Report
 from bench.report.site.status import STATES
 from bench.report.tables import Table, to_markdown
+from bench.results.parquet import warned_once
 
 ONLY: dict[str, tuple[type, ...]] = {"figures": (Figure, Html), "tables": (Table,)}
 """What `--only` leaves of an artifact's outputs; a case study's page is its figure in another form."""

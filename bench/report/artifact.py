@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import progress, store
 from bench.report import case_study
 from bench.report.outputs import NoResultsError, Output
+from bench.results import progress, store
 
 Builder = Callable[[Any], list[Output]]
 

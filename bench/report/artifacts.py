@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bench import progress, published
+from bench import published
 from bench.report import decoded, definitions, smoke, unresolved
 from bench.report.artifact import Artifact
 from bench.report.budget import at_equal_budget
@@ -22,7 +22,8 @@ from bench.report.opt_tree.comparison import dataset_table
 from bench.report.outputs import Output
 from bench.report.sequoia.artifacts import ARTIFACTS as SEQUOIA
 from bench.report.tables import Table
-from bench.store import Results
+from bench.results import progress
+from bench.results.store import Results
 
 DATASETS = ("mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 """Datasets that have an experiment of their own, `bench/<dataset>`, for any pair."""

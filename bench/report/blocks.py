@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from bench.records import AUTOREGRESSIVE
 from bench.report.outputs import NoResultsError
-from bench.store import Results
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Results
 
 _CELL = [
     *("pair", "dataset", "temperature", "top_p", "seed", "max_new_tokens", "ignore_eos"),

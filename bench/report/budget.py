@@ -12,7 +12,7 @@ from bench.report.outputs import Output
 from bench.report.tables import Table
 from bench.report.ties import BEST, BUSY_NOTE, TIED, UNRANKED
 from bench.report.wording import draft_temperatures, scale, setting
-from bench.store import Results
+from bench.results.store import Results
 
 TITLE = "All drafters at equal budget: MAL and speedup against tree size"
 COLUMNS = ("Dataset", "Temperature", "Budget", "Method", "nodes", *METRICS, "conversations")

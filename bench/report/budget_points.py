@@ -10,13 +10,13 @@ from functools import cached_property
 
 import pandas as pd
 
-from bench import samples
-from bench.records import AUTOREGRESSIVE
 from bench.report import ties
 from bench.report.blocks import Block, drafter_params
 from bench.report.measured import method_label, tree_size
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.results.rows import AUTOREGRESSIVE
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 METRICS = ("MAL", "speedup")
 Standing = Mapping[tuple[str, str], str]

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from bench import samples
-from bench.records import AUTOREGRESSIVE
 from bench.report import tables
 from bench.report.blocks import Block
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.results.rows import AUTOREGRESSIVE
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 _WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order")
 """What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from bench import metrics
-from bench.records import AUTOREGRESSIVE, METHOD
 from bench.report.blocks import Block
 from bench.report.tables import Table
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.statistics import metrics
 
 LOOPS = 0.5
 """Share of repeated 4-grams from which an output is called a loop; texts of people have a few percent."""

@@ -40,7 +40,7 @@ RATIO = (
     "within the 95% interval in brackets (bootstrap over conversations) or, of times, the runs' autoregressive arms "
     "lie as far apart; the paper's by value alone"
 )
-# of token graphs (GSD), from bench/graph_metrics.py; what the paper leaves open is said
+# of token graphs (GSD), from bench/statistics/graph_metrics.py; what the paper leaves open is said
 _COUNTED = "mean over samples (prompts) of the sum over steps, for 512 generated tokens; in brackets the 95% interval"
 ACCEPTANCE_RATE = (
     "mean over samples of accepted drafted tokens / draft forwards, bonus token excluded; it can exceed 1 where an "
@@ -75,7 +75,7 @@ VARIATION = (
     "drafted tree, mean over steps, in brackets the 95% interval; not for lossless rules, which keep that law, nor for "
     "drawn trees: over those only its mean is a law"
 )
-# of improved MCSD, from bench/metrics.py
+# of improved MCSD, from bench/statistics/metrics.py
 ALPHA = (
     "accepted draft tokens / (steps x draft levels at most): the target's own first token and level are left out; in "
     "brackets the 95% interval (bootstrap over conversations). MAL = 1 + alpha x levels, but for paths that end in EOS"

@@ -1,7 +1,8 @@
 """Whether our device is the one that a paper's numbers are from: by model and count, by memory where both state it.
 
-Names are those of `torch.cuda.get_device_name`, with what `bench.provenance` says of the placement behind them, or what
-papers call their hardware. The form of a card (SXM, PCIe) is no part of its model, since papers do not state it.
+Names are those of `torch.cuda.get_device_name`, with what `bench.measure.provenance` says of the placement behind them,
+or what papers call their hardware. The form of a card (SXM, PCIe) is no part of its model, since papers do not
+state it.
 """
 
 from __future__ import annotations

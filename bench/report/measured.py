@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from bench import metrics, samples, stats
 from bench.report import definitions, tables
 from bench.report.blocks import Block, drafter_params
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.statistics import intervals, metrics, samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 _LABELS = {
     "autoregressive": "None (autoregressive)",
@@ -120,7 +120,7 @@ def tree_size(run: pd.Series, steps: pd.DataFrame) -> int | None:
 
 
 def per_row(rows: pd.DataFrame, column: str, denominator: str | None = None) -> Sample | None:
-    """The sums over conversations of which `stats.ratio_of_sums` makes an interval; None where there is no row."""
+    """The sums over conversations of which `intervals.ratio_of_sums` makes an interval; None where there is no row."""
     if rows.empty:
         return None
     grouped = rows.groupby("prompt_id")
@@ -137,7 +137,7 @@ def expected(steps: pd.DataFrame) -> Interval:
     """Mean E(A) with its interval; nan where the drafter has no probabilities."""
     if math.isnan(metrics.expected_acceptance(steps)):
         return samples.NOTHING
-    return stats.ratio_of_sums(steps, "expected_acceptance")
+    return intervals.ratio_of_sums(steps, "expected_acceptance")
 
 
 def cost_ratio(block: Block, run_ids: list[str]) -> float:

@@ -16,13 +16,13 @@ from typing import Any
 
 from PIL import Image
 
-from bench import progress, store
 from bench import published as papers
 from bench.report.artifacts import ARTIFACTS, build, command
 from bench.report.outputs import Html, NoResultsError, Output
 from bench.report.printed import printed
 from bench.report.table_html import table_html
 from bench.report.tables import Table, frame, named_rows, to_markdown
+from bench.results import progress, store
 
 VARIABLE = "SPECDEC_RESULTS"
 REFERENCE = Path("results/reference")
@@ -79,7 +79,7 @@ def available(paper: str) -> None:
 
 
 def results(experiment: str, pair: str | None = None, dataset: str | None = None) -> store.Results:
-    """The rows behind an artifact: data frames `runs`, `prompts`, `steps`, ... (`bench.store.load`)."""
+    """The rows behind an artifact: data frames `runs`, `prompts`, `steps`, ... (`bench.results.store.load`)."""
     folder = results_folder()
     first = progress.planned_runs(folder / experiment)
     return store.load(folder, experiment, pair=pair, dataset=dataset, first=first)

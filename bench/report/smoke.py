@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas as pd
 
-from bench import metrics
 from bench.report import control, definitions, tables, ties
 from bench.report.blocks import Block, blocks
 from bench.report.figures.expected_actual import expected_actual
@@ -13,7 +12,8 @@ from bench.report.measured import SPEED_LEGEND, SPEEDS, Measured, draft_forwards
 from bench.report.outputs import Output
 from bench.report.tables import Table
 from bench.report.wording import draft_temperatures, scale, setting
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import metrics
 
 DEPTHS = range(1, 5)
 TIMES = {"tokens_per_s": "tokens/s", "speedup": "speedup"}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.stats import Interval
+from bench.statistics.intervals import Interval
 
 ABSENT = "–"
 """What stands in a cell that has no value."""

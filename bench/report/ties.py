@@ -9,10 +9,10 @@ from functools import reduce
 
 import pandas as pd
 
-from bench import samples
 from bench.report.measured import Measured
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 BEST, TIED, UNRANKED = " *", " =", " !"
 NOTE = (

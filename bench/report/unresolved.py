@@ -9,13 +9,13 @@ from statistics import NormalDist
 
 import pandas as pd
 
-from bench import samples
-from bench.records import AUTOREGRESSIVE
 from bench.report.blocks import Block, blocks
 from bench.report.measured import method_label
 from bench.report.tables import Table, needed_words
-from bench.samples import Comparison, Sample
-from bench.store import Results
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Results
+from bench.statistics import samples
+from bench.statistics.samples import Comparison, Sample
 
 _METRICS: Mapping[str, Callable[[Block, str], Sample]] = {
     "MAL": lambda block, run_id: samples.mal(block.steps(run_id)),

@@ -14,11 +14,11 @@ or `not run`. n counts conversations. For one metric of one row:
    `differs`. It does neither: `not resolved`. tokens/s and speedup on another device are
    `not comparable: other device` as values and judged by order (4).
 4. Order. The row is set against every other method of its block (same pair, prompts, decoding, device) that has an
-   interval and a published value, over the conversations that both decoded (`bench.samples.compare`). The interval of
-   the difference of ours and the other's has the sign of the published difference: the two agree. It has the opposite
-   sign: they contradict the paper. It holds 0, or the ratio is no further from 1 than the machine alone may move it (by
-   the runs' autoregressive arms): it is not resolved, unless the interval of our ratio, widened by what the machine
-   alone may do, lies wholly nearer to 1 than half of the published lead, which contradicts the paper.
+   interval and a published value, over the conversations that both decoded (`bench.statistics.samples.compare`). The
+   interval of the difference of ours and the other's has the sign of the published difference: the two agree. It has
+   the opposite sign: they contradict the paper. It holds 0, or the ratio is no further from 1 than the machine alone
+   may move it (by the runs' autoregressive arms): it is not resolved, unless the interval of our ratio, widened by
+   what the machine alone may do, lies wholly nearer to 1 than half of the published lead, which contradicts the paper.
    Two published values that differ by less than 5% of the larger one are a tie of the paper. The same sign agrees with
    it, and so does an interval of our ratio wholly within [0.95, 1 / 0.95]. The opposite sign contradicts it where that
    interval lies wholly outside; all else is not resolved.
@@ -50,11 +50,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bench import samples, stats
-from bench.records import AUTOREGRESSIVE
 from bench.report.tables import needed_words
-from bench.samples import Comparison, Sample
-from bench.stats import Interval
+from bench.results.rows import AUTOREGRESSIVE
+from bench.statistics import intervals, samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Comparison, Sample
 
 MATCHES, ORDER_HOLDS, DIFFERS, NOT_RESOLVED, NOT_RUN = "matches", "order holds", "differs", "not resolved", "not run"
 TOLERANCE = 0.05
@@ -119,7 +119,7 @@ def by_value(ours: Interval, published: float) -> str:
     slack = TOLERANCE * abs(published)
     inside = _within(ours, published - slack, published + slack)
     if inside is None or ours.n < FEWEST:
-        return not_resolved(ours.n, max(FEWEST, stats.needed(ours, published - slack, published + slack)))
+        return not_resolved(ours.n, max(FEWEST, intervals.needed(ours, published - slack, published + slack)))
     return MATCHES if inside else DIFFERS
 
 
@@ -175,7 +175,7 @@ def _needed(found: Comparison, sign: int, published: float, other: float) -> flo
     """Conversations that would decide a pair that is not resolved."""
     if not _tied(published, other):
         return found.needed
-    even = math.inf if found.noisy else stats.needed(found.ratio, *_EVEN)
+    even = math.inf if found.noisy else intervals.needed(found.ratio, *_EVEN)
     return min(even, found.needed) if found.difference.value * sign > 0 else even
 
 

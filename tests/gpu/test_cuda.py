@@ -11,8 +11,8 @@ import torch
 from cells import cell
 from doubles import BigramLM
 
-from bench.audit import divergence_gap, first_divergence
-from bench.embedded import TINY
+from bench.measure.audit import divergence_gap, first_divergence
+from bench.prompts.embedded import TINY
 from bench.run import CONF
 from specdec_core import CausalLM, Sampling, generate, load_pair, shapes
 from specdec_core.cache import KVCache

@@ -11,7 +11,7 @@ import torch
 from offloaded import CONFIGS, both, history, same
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from bench.embedded import TINY
+from bench.prompts.embedded import TINY
 from specdec_core import CausalLM, generate, load_pair
 from specdec_core.drafters import OptTree
 from specdec_core.layout import causal_layout

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.embedded import TINY
+from bench.prompts.embedded import TINY
 from specdec_core import Sampling, TokenTree, generate, load_pair, shapes
 from specdec_core.drafters import OptTree, StaticTree
 from specdec_core.models import Pair

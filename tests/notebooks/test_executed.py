@@ -6,7 +6,8 @@ import nbformat
 import pytest
 import torch
 
-from bench import notebooks, tour
+from bench import notebooks
+from bench.measure import tour
 from specdec_core import TokenTree, Verdict
 
 

@@ -7,8 +7,8 @@ import torch
 from doubles import BigramLM
 from test_target_init_law import T1, Played, table, unequal
 
-from bench import variation
-from bench.variation import DrawnVariation
+from bench.measure import variation
+from bench.measure.variation import DrawnVariation
 from specdec_core import Sampling, generate
 from specdec_core.drafters import TargetInit
 from specdec_core.verifiers import IndependentLongest, LongestSubtree

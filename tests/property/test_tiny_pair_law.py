@@ -17,7 +17,7 @@ from laws import declared_pairs, judges, name_of
 from scipy import stats
 from torch import Generator, Tensor
 
-from bench.embedded import TINY, prompts
+from bench.prompts.embedded import TINY, prompts
 from specdec_core import CausalLM, Sampling, load_pair
 from specdec_core.models import ModelSpec, Pair
 from specdec_core.sampling import draw_children, draw_tokens

@@ -13,15 +13,15 @@ import pytest
 import torch
 from cells import config
 
-from bench import pairs
-from bench.configs import pair_of, runtime_of
+from bench.configs.cells import pair_of, runtime_of
 from bench.gpu import __main__ as gpu
 from bench.gpu import cells, checks, summary
 from bench.gpu.cells import METHODS, OutOfTimeError, limited
+from bench.measure import pairs
 from bench.report.blocks import blocks
 from bench.report.wording import scale
+from bench.results.store import load
 from bench.run import CONF
-from bench.store import load
 
 TESTS = """
 import time, pytest
@@ -109,7 +109,7 @@ def test_a_method_that_fails_is_a_row_with_its_error(tmp_path, monkeypatch):
     assert [error["part"] for error in report["errors"]] == ["opt_tree, no_such_decoding"]
     assert report["complete"] is False
     monkeypatch.setattr(gpu, "METHODS", methods[2:])
-    monkeypatch.setattr("bench.runner.Measurement", None)
+    monkeypatch.setattr("bench.measure.runner.Measurement", None)
     report = run(tmp_path)
     assert [row["status"] for row in report["methods"]] == ["failed"]
     assert "NoneType" in report["methods"][0]["error"]

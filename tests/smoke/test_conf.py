@@ -7,12 +7,12 @@ from composed import cells, composed, names, plain
 from omegaconf import OmegaConf
 
 from bench import published
-from bench.datasets import BUNDLED, DatasetSpec
-from bench.datasets_hub import ADAPTERS
-from bench.records import RECORDED
+from bench.configs.values import parameters
+from bench.prompts.datasets import BUNDLED, DatasetSpec
+from bench.prompts.hub import ADAPTERS
+from bench.prompts.templates import TEMPLATES
+from bench.results.rows import RECORDED
 from bench.run import CONF
-from bench.templates import TEMPLATES
-from bench.values import parameters
 from specdec_core.models.spec import KINDS
 
 YAMLS = sorted(CONF.rglob("*.yaml"))

@@ -11,10 +11,10 @@ import pytest
 import torch
 from cells import execute, finish, stamps, start
 
-from bench.datasets import Conversation
-from bench.measurement import Measurement
-from bench.records import AUTOREGRESSIVE, METHOD
-from bench.store import Results, Store, load
+from bench.measure.measurement import Measurement
+from bench.prompts.datasets import Conversation
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.results.store import Results, Store, load
 from specdec_core import CausalLM
 from specdec_core.models import ModelOutput
 
@@ -73,7 +73,9 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path):
 
 def test_the_same_sweep_twice_at_once(tmp_path):
     """Each cell is run by exactly one of the two; the other one passes over it."""
-    processes = [start(tmp_path, *SWEEP, "runtime.progress=false", "hydra.verbose=[bench.runner]") for _ in range(2)]
+    processes = [
+        start(tmp_path, *SWEEP, "runtime.progress=false", "hydra.verbose=[bench.measure.runner]") for _ in range(2)
+    ]
     printed = [process.communicate(timeout=400)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], printed
     assert_complete(tmp_path / "results")

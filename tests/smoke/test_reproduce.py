@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from cells import _hear_ctrl_c, stamps
 
-from bench import progress, reproduce
-from bench.locks import held
-from bench.progress import SWEEP
-from bench.store import Store
+from bench import reproduce
+from bench.results import progress
+from bench.results.locks import held
+from bench.results.progress import SWEEP
+from bench.results.store import Store
 
 SHORT = ("pair=tiny", "limit=1", "decoding.max_new_tokens=4", "runtime.device=cpu", "runtime.progress=false")
 

@@ -6,12 +6,12 @@ import pytest
 from cells import config, execute, finish, stamps, start
 from hydra.errors import ConfigCompositionException
 
-from bench import pairs
-from bench.cell import Runtime
-from bench.configs import cell_of
-from bench.records import AUTOREGRESSIVE, METHOD
+from bench.configs.cells import cell_of
+from bench.measure import pairs
+from bench.measure.cell import Runtime
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.results.store import Store, StoreError, load
 from bench.run import CONF, check_choices
-from bench.store import Store, StoreError, load
 from specdec_core.errors import LoadError
 
 FROM_TARGET = {"ti_mcsd": False, "ti_mcsd_w1": True, "dyn_mcsd": False}

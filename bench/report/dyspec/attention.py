@@ -8,12 +8,13 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench import published, stats
+from bench import published
 from bench.report import tables, verdict
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import intervals
 
 TITLE = "DySpec Table 5: attention over random trees, by kernel and node order"
 FIGURE_TITLE = "DySpec Figure 8: time of attention over random trees against the number of tokens"
@@ -111,7 +112,7 @@ def _row(group: pd.DataFrame, kernels: Sequence[str]) -> dict[str, str]:
     row = _who(first) | {"Reordered": REORDERED.get(first["order"], str(first["order"]))}
     means = group.groupby("kernel")["forward_s"].mean()
     row |= {f"{kernel} ms": f"{1e3 * means[kernel]:.4g}" for kernel in kernels if kernel in means}
-    blocks = stats.ratio_of_sums(group.drop_duplicates("tree"), "num_tree_blocks", by="tree")
+    blocks = intervals.ratio_of_sums(group.drop_duplicates("tree"), "num_tree_blocks", by="tree")
     row["blocks"] = tables.interval(blocks, 1) if blocks.n > 1 else tables.number(blocks.value, 1)
     paper = _published(first)
     row |= {f"{kernel}, paper": f"{paper[kernel]:g}" for kernel in PAPERS_KERNELS if kernel in paper}

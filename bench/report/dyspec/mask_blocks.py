@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench import published, stats
+from bench import published
 from bench.report import tables
 from bench.report.blocks import Block, drafter_params, measured_blocks
 from bench.report.dyspec.masks import ORDER, ORDERS
@@ -15,7 +15,8 @@ from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import intervals
 
 TITLE = "DySpec Figure 9: blocks of the tree attention mask against the length of the prefix"
 COLUMNS = ("Pair", "Drafter", "n", "Order", "steps", "nodes", "prefix", "blocks", "published", "tree blocks", "share")
@@ -100,8 +101,8 @@ def _rows(block: Block, run: pd.Series, masks: pd.DataFrame) -> Iterator[dict[st
             "steps": str(len(rows)),
             "nodes": tables.number(rows["num_nodes"].mean(), 1),
             "prefix": tables.number(rows["num_prefix"].mean(), 1),
-            "blocks": tables.interval(stats.ratio_of_sums(rows, "num_blocks"), 1),
+            "blocks": tables.interval(intervals.ratio_of_sums(rows, "num_blocks"), 1),
             "published": tables.number(paper.get(order)),
-            "tree blocks": tables.interval(stats.ratio_of_sums(rows, "num_tree_blocks"), 1),
+            "tree blocks": tables.interval(intervals.ratio_of_sums(rows, "num_tree_blocks"), 1),
             "share": tables.number(rows["num_tree_blocks"].mean() / original),
         }

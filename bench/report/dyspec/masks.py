@@ -19,7 +19,7 @@ from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
-from bench.store import Results
+from bench.results.store import Results
 
 ORDERS = {
     "heap": "heap order",

@@ -16,14 +16,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from numpy.typing import NDArray
 
-from bench import stats
 from bench.report import tables
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import intervals
 
 RULES = ("without_replacement", "multi_candidate", "multi_candidate_iid", "spec_infer", "eagle1", "chain")
 """The rules that test a first child with probability min(1, p/q)."""
@@ -139,7 +139,7 @@ def _heat(axes: Axes, run: _Run, column: str, label: str) -> None:
 def _rows(run: _Run) -> Iterator[dict[str, str]]:
     for place in range(BINS):
         nodes = run.nodes[run.nodes["bin"] == place]
-        accepted = stats.ratio_of_sums(nodes, "accepted")
+        accepted = intervals.ratio_of_sums(nodes, "accepted")
         yield {
             "Pair": run.block.name,
             "Drafter": str(run.run["drafter"]),

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
-from bench import published, stats
-from bench.metrics import PHASES
+from bench import published
 from bench.report import tables
 from bench.report.blocks import Block
 from bench.report.figures.phases import Pies
-from bench.stats import Interval
+from bench.statistics import intervals
+from bench.statistics.intervals import Interval
+from bench.statistics.metrics import PHASES
 
 _BUILDING = "tree construction"
 _FORWARDS = ("draft", "score")
@@ -55,7 +56,7 @@ def _bounded(block: Block, run: pd.Series) -> dict[str, str]:
 def _share(steps: pd.DataFrame, phases: Sequence[str]) -> Interval:
     """Of the time of all steps."""
     part, whole = (steps[[f"{phase}_s" for phase in names]].sum(axis=1) for names in (phases, PHASES))
-    return stats.ratio_of_sums(steps.assign(part=part, whole=whole), "part", "whole")
+    return intervals.ratio_of_sums(steps.assign(part=part, whole=whole), "part", "whole")
 
 
 def _within(share: Interval, bound: float) -> str:

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from bench import published, samples, stats
+from bench import published
 from bench.report import definitions, tables
 from bench.report.blocks import Block, drafter_params, measured_blocks
 from bench.report.figures import style
@@ -16,7 +16,8 @@ from bench.report.outputs import NoResultsError, Output
 from bench.report.speedups.arms import params_of
 from bench.report.tables import Table
 from bench.report.wording import models, scale, setting
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import intervals, samples
 
 TITLE = "DySpec Figure 5: tree size and accepted tokens of every decoding step"
 COLUMNS = ("Pair", "Drafter", "threshold", "cap", "steps", "n mean", "n published", "n smallest", "n largest", "at cap")
@@ -73,7 +74,7 @@ def _panel(axes: Axes, block: Block, run: pd.Series, steps: pd.DataFrame) -> Non
     bars = right.bar(steps["step"], steps["acceptance_length"], color=orange, alpha=0.55, label="accepted tokens A")
     (line,) = axes.plot(steps["step"], steps["num_drafted"], color=blue, marker="o", markersize=3, label="tree size n")
     handles = [line, bars]
-    mean = stats.ratio_of_sums(block.steps(str(run["run_id"])), "num_drafted").value
+    mean = intervals.ratio_of_sums(block.steps(str(run["run_id"])), "num_drafted").value
     label = f"mean n of all conversations: {mean:.1f}"
     handles.append(axes.axhline(mean, color=blue, linestyle="--", linewidth=1, label=label))
     if (size := _published(block, run)) is not None:
@@ -100,7 +101,7 @@ def _row(block: Block, run: pd.Series) -> dict[str, str]:
         "threshold": tables.ABSENT if threshold is None else f"{threshold:g}",
         "cap": str(cap or tables.ABSENT),
         "steps": str(len(steps)),
-        "n mean": tables.interval(stats.ratio_of_sums(steps, "num_drafted")),
+        "n mean": tables.interval(intervals.ratio_of_sums(steps, "num_drafted")),
         "n published": tables.number(_published(block, run)),
         "n smallest": str(sizes.min()),
         "n largest": str(sizes.max()),

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bench.records import AUTOREGRESSIVE
 from bench.report import control
 from bench.report.blocks import Block
 from bench.report.budget_points import METRICS, Point, place
 from bench.report.figures import style
+from bench.results.rows import AUTOREGRESSIVE
 
 ACROSS = 4
 """Settings side by side; others go below."""

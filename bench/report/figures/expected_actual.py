@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.ticker import MaxNLocator
 
-from bench import metrics, samples
 from bench.report import definitions, tables
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
@@ -18,7 +17,8 @@ from bench.report.measured import expected
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting, without_expected
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import metrics, samples
 
 TITLE = "OPT-Tree Figure 5: expected against actual acceptance length, number of decoding steps"
 _TICKS = [digit * 10**power for power in range(6) for digit in (1, 3)]

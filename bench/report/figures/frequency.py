@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench import metrics, stats
 from bench.report import tables
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import intervals, metrics
+from bench.statistics.intervals import Interval
 
 TITLE = "OPT-Tree Figure 11: acceptance frequency against draft probability"
 BINS = 10
@@ -55,7 +55,7 @@ def _bins(block: Block, run: pd.Series) -> pd.DataFrame:
     nodes = block.nodes(run["run_id"])
     tested = nodes[nodes["parent_accepted"].astype(bool)].assign(accepted=nodes["accepted"].astype(float))
     index = np.clip((tested["edge_prob"].to_numpy() * BINS).astype(int), 0, BINS - 1)
-    intervals = [stats.ratio_of_sums(tested[index == place], "accepted") for place in range(BINS)]
+    intervals = [intervals.ratio_of_sums(tested[index == place], "accepted") for place in range(BINS)]
     frame = metrics.acceptance_frequency(nodes, BINS)
     return frame.assign(low=[each.low for each in intervals], high=[each.high for each in intervals])
 

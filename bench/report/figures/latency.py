@@ -11,7 +11,7 @@ from bench.report import tables
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
-from bench.store import Results
+from bench.results.store import Results
 
 TITLE = "OPT-Tree Figure 3: time of one forward against its input length"
 SEQUOIA_TITLE = "Sequoia Figure 4: time of one forward against the number of tokens"

@@ -9,7 +9,7 @@ from bench.report.figures import style
 from bench.report.measured import Measured, expected, measure
 from bench.report.outputs import Output
 from bench.report.wording import setting
-from bench.store import Results
+from bench.results.store import Results
 
 TITLE = "Mean acceptance length by method"
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench import metrics, published
+from bench import published
 from bench.report import tables
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import metrics
 
 
 def nothing(block: Block, run: pd.Series) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from bench import published, samples
+from bench import published
 from bench.report import control, definitions, tables, ties
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
@@ -18,7 +18,8 @@ from bench.report.measured import SPEED_LEGEND, SPEEDS, cost_ratio, expected, me
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import samples
 
 DELTA_TITLE = "OPT-Tree Figure 8: MAL and tokens/s against the threshold delta"
 TEMPERATURE_TITLE = "OPT-Tree Figure 9: MAL and tokens/s against the temperature"

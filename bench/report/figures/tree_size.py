@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench import published, samples
+from bench import published
 from bench.report import control, definitions, tables
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
@@ -16,7 +16,8 @@ from bench.report.measured import SPEED_LEGEND, SPEEDS, expected, measure, metho
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import draft_temperatures, scale, setting
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import samples
 
 TITLE = "OPT-Tree Figure 6: mean acceptance length against tree size"
 COLUMNS = ("Pair", "Line", "Tree size n", "MAL", "E(A)", *SPEEDS)

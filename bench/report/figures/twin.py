@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from bench.report.blocks import Block
 from bench.report.figures import style
 from bench.report.figures.series import Series
-from bench.stats import Interval
+from bench.statistics.intervals import Interval
 
 _LOOKS: tuple[dict[str, Any], ...] = (
     {"color": style.COLOURS[0]},

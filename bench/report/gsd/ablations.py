@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from bench import graph_metrics, published, samples, stats
+from bench import published
 from bench.report import definitions, tables
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
@@ -20,8 +20,9 @@ from bench.report.gsd import settings
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import draft_temperatures, scale, setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import graph_metrics, intervals, samples
+from bench.statistics.intervals import Interval
 
 Found = list[tuple[Block, list[Series]]]
 
@@ -30,7 +31,9 @@ def per_sample(column: str) -> Callable[[Block, pd.Series], Interval]:
     """The mean over a run's samples of a column of `graph_metrics.samples`, with its interval."""
 
     def of(block: Block, run: pd.Series) -> Interval:
-        return stats.ratio_of_sums(graph_metrics.samples(block.steps(run["run_id"])).dropna(subset=[column]), column)
+        return intervals.ratio_of_sums(
+            graph_metrics.samples(block.steps(run["run_id"])).dropna(subset=[column]), column
+        )
 
     return of
 

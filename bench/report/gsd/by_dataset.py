@@ -15,7 +15,7 @@ from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import drafted
 from bench.report.tables import Table
 from bench.report.wording import setting
-from bench.store import Results
+from bench.results.store import Results
 
 LEGEND = {
     "acceptance": f"Acceptance Rate: {definitions.ACCEPTANCE_RATE}",

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench import graph_metrics, published, stats
+from bench import published
 from bench.report import tables
 from bench.report.blocks import Block, drafter_params, measured_blocks
 from bench.report.figures import style
@@ -17,8 +17,9 @@ from bench.report.figures.series import series
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import draft_temperatures, scale, setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import graph_metrics, intervals
+from bench.statistics.intervals import Interval
 
 _WIDTH = 0.8  # of the bars of one rank together
 LATER = "child > 1"
@@ -81,7 +82,7 @@ def child_ranks(name: str, results: Results) -> list[Output]:
 
 
 def _share(accepted: pd.DataFrame, those: pd.Series) -> Interval:
-    return stats.ratio_of_sums(accepted.assign(those=those.astype(float)), "those")
+    return intervals.ratio_of_sums(accepted.assign(those=those.astype(float)), "those")
 
 
 def _bars(block: Block, grouping: Grouping) -> list[_Bars]:

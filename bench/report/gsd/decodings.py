@@ -9,15 +9,15 @@ from functools import cached_property
 
 import pandas as pd
 
-from bench import samples
 from bench.report.blocks import Block
 from bench.report.gsd.classes import is_greedy, is_sampled
 from bench.report.gsd.outcomes import Outcome
 from bench.report.speedups.arms import Arm
 from bench.report.ties import Entry
 from bench.report.verdict import Pairing
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 PRINTED = {"acceptance_rate": 1.0, "drafted_tokens": 1.0, "graph_success": 0.01, "speedup": 1.0}
 """The paper's metrics, and their unit in ours."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench import graph_metrics, samples, stats
 from bench.report import tables
 from bench.report.gsd.decodings import Method
 from bench.report.gsd.methods import GSD, TSD, TSD_SIB
 from bench.report.measured import per_row
 from bench.report.tables import signed
-from bench.stats import Interval
+from bench.statistics import graph_metrics, intervals, samples
+from bench.statistics.intervals import Interval
 
 
 def sentences(who: Mapping[str, str], methods: Sequence[Method]) -> Iterator[str]:
@@ -29,7 +29,7 @@ def _compared(graph: Method, tree: Method) -> str | None:
     if both.empty:
         return None
     both["gain"] = both["acceptance_rate"] - both["acceptance_rate_tree"]
-    gain = stats.ratio_of_sums(both.dropna(subset=["gain"]), "gain")
+    gain = intervals.ratio_of_sums(both.dropna(subset=["gain"]), "gain")
     drafted, created, verified = (
         samples.paired_ratio(*(per_row(one.counts.samples, name) for one in (graph, tree)))
         for name in ("drafted", "created", "verified")

@@ -23,7 +23,7 @@ from bench.report.speedups.arms import Arm
 from bench.report.speedups.settings import ITSELF, drafted, who
 from bench.report.tables import Table
 from bench.report.wording import setting
-from bench.store import Results
+from bench.results.store import Results
 
 TITLE = "GSD Table 1: acceptance rate, drafted tokens, graph success and speedup"
 ARMS = (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD)

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 
 import pandas as pd
 
-from bench import graph_metrics, published, stats
+from bench import published
 from bench.report import tables
 from bench.report.blocks import Block, drafted_blocks, drafter_params
 from bench.report.gsd import settings
@@ -17,8 +17,9 @@ from bench.report.one_run import OneRun
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import draft_temperatures, scale, setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import graph_metrics, intervals
+from bench.statistics.intervals import Interval
 
 TITLE = "GSD Table 5: KL divergence of merging, by k and tau"
 UNLIMITED = 32
@@ -61,7 +62,7 @@ class _Run(OneRun):
     @cached_property
     def kl(self) -> Interval | None:
         """Mean over merge edges, in nats; None without one."""
-        return stats.ratio_of_sums(self.merges, "kl") if len(self.merges) else None
+        return intervals.ratio_of_sums(self.merges, "kl") if len(self.merges) else None
 
     @property
     def vocabulary(self) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from bench import graph_metrics, metrics, published, samples
+from bench import published
 from bench.report import definitions, tables, verdict
 from bench.report.blocks import Block
 from bench.report.gsd import remarks, settings
@@ -21,8 +21,9 @@ from bench.report.speedups.settings import stand_ins, who
 from bench.report.tables import Table
 from bench.report.verdict import Pairing
 from bench.report.wording import scale, setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import graph_metrics, metrics, samples
+from bench.statistics.intervals import Interval
 
 TITLE = "GSD Table 3: time of a decoding step by operation"
 PRINTED = {"draft": "draft_ms", "verification": "verify_ms", "others": "other_ms"}

@@ -9,13 +9,13 @@ from functools import cached_property
 
 import pandas as pd
 
-from bench import graph_metrics, stats
 from bench.report import tables
 from bench.report.blocks import Block
 from bench.report.measured import lossless_words, per_row
 from bench.report.speedups.arms import Arm, Cell
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.statistics import graph_metrics, intervals
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 COUNTS = {
     "drafted": "Drafted Token Num",
@@ -128,4 +128,4 @@ class Outcome:
 def mean_of(rows: pd.DataFrame, column: str) -> Interval | None:
     """Mean of a column over the rows that have it, conversations resampled; None where none has it."""
     known = rows.dropna(subset=[column])
-    return stats.ratio_of_sums(known, column) if len(known) else None
+    return intervals.ratio_of_sums(known, column) if len(known) else None

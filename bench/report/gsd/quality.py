@@ -9,7 +9,6 @@ from functools import cached_property
 import pandas as pd
 
 from bench import published
-from bench.records import AUTOREGRESSIVE, METHOD
 from bench.report import definitions, tables, verdict
 from bench.report.blocks import Block
 from bench.report.gsd import remarks, settings
@@ -24,9 +23,10 @@ from bench.report.speedups.settings import drafted, who
 from bench.report.tables import Table
 from bench.report.verdict import Pairing
 from bench.report.wording import setting
-from bench.samples import Sample
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.results.store import Results
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 TITLE = "GSD Table 10: ROUGE of non-deterministic decoding"
 SCORES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rouge_l": "ROUGE-L"}

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from bench import graph_metrics, published, stats
+from bench import published
 from bench.report import tables
 from bench.report.blocks import Block, measured_blocks
 from bench.report.figures import style
@@ -18,8 +18,9 @@ from bench.report.gsd import settings
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import draft_temperatures, scale, setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import graph_metrics, intervals
+from bench.statistics.intervals import Interval
 
 TITLE = "GSD Figure 3: share of n-grams that recur within a drafted tree"
 COLUMNS = ("Pair", "Drafter", "n", "graphs", "share", "share published")
@@ -63,7 +64,7 @@ def recurrence(name: str, results: Results) -> list[Output]:
 def by_length(steps: pd.DataFrame) -> dict[int, tuple[Interval, int]]:
     """By n: the mean over graphs of the share that recurs, and how many graphs have a path of n tokens."""
     rows = graph_metrics.recurrences(steps)
-    return {int(str(n)): (stats.ratio_of_sums(graphs, "share"), len(graphs)) for n, graphs in rows.groupby("n")}
+    return {int(str(n)): (intervals.ratio_of_sums(graphs, "share"), len(graphs)) for n, graphs in rows.groupby("n")}
 
 
 def _panel(axes: Axes, block: Block, runs: list[_Run]) -> None:

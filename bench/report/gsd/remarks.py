@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from bench.records import AUTOREGRESSIVE
 from bench.report.gsd.classes import off
 from bench.report.speedups.arms import Arm
 from bench.report.wording import draft_temperatures
-from bench.store import Results
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Results
 
 
 def of_runs(results: Results, arms: Sequence[Arm], shown: Iterable[str]) -> Iterator[str]:

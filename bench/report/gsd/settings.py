@@ -12,7 +12,7 @@ from bench.report.blocks import Block, blocks
 from bench.report.gsd.classes import is_greedy, is_sampled
 from bench.report.speedups.settings import drafted, left_out, stand_ins
 from bench.report.wording import scale
-from bench.store import Results
+from bench.results.store import Results
 
 PAPER = "gsd"
 DATASETS = {"wmt14": "wmt14_en_de"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.report import tables
 from bench.report.gsd.outcomes import Outcome
-from bench.stats import Interval
+from bench.statistics.intervals import Interval
 
 
 def printed(metric: str, value: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench import metrics, published, samples
+from bench import published
 from bench.report import control, definitions, tables, ties, verdict
 from bench.report.improving_mcsd import remarks
 from bench.report.improving_mcsd.cells import Cell, blocks_of
@@ -19,7 +19,8 @@ from bench.report.speedups.settings import drafted
 from bench.report.tables import Table
 from bench.report.verdict import Pairing
 from bench.report.wording import setting
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import metrics, samples
 
 LEGEND = {
     "alpha": definitions.ALPHA,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bench import published, samples
+from bench import published
 from bench.report import control, definitions, tables, ties
 from bench.report.improving_mcsd import remarks
 from bench.report.improving_mcsd.cells import Cell
@@ -19,8 +19,9 @@ from bench.report.measured import speeds as speed_cells
 from bench.report.speedups.arms import params_of
 from bench.report.tables import Table
 from bench.report.wording import scale
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
 
 _COLUMNS = ("Pair", "Dataset", "Method", "Configuration", "speedup", *SPEEDS, "alpha", "MAL")
 _LEGEND = {

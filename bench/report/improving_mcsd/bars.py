@@ -16,8 +16,8 @@ from bench.report.improving_mcsd.panels import DATASETS, Layout, Panel, datasets
 from bench.report.improving_mcsd.settings import LOSSY, PAPER
 from bench.report.outputs import NoResultsError, Output
 from bench.report.wording import setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics.intervals import Interval
 
 _WIDTH = 0.84  # of the bars of one dataset together
 LAYOUTS: Mapping[str, Layout] = {

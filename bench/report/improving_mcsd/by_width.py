@@ -17,8 +17,8 @@ from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.ties import Entry
 from bench.report.wording import scale, setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics.intervals import Interval
 
 TITLE = "Improved MCSD Figure 6: acceptance rate and speed against the width of dynamic trees"
 Of = Callable[[Point], Interval | None]

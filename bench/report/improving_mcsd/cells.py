@@ -15,7 +15,7 @@ from bench.report.improving_mcsd.rates import alpha, alpha_sample
 from bench.report.measured import Measured, measure
 from bench.report.ties import Entry
 from bench.report.verdict import Pairing
-from bench.store import Results
+from bench.results.store import Results
 
 
 @dataclass(frozen=True)

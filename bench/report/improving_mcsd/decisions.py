@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench import metrics
 from bench.report import control, definitions, tables
 from bench.report.figures import style
 from bench.report.improving_mcsd.gains import Side, ahead, gain
@@ -19,8 +18,9 @@ from bench.report.measured import SPEED_LEGEND, SPEEDS, lossless_words, speeds
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics import metrics
+from bench.statistics.intervals import Interval
 
 TITLE = "Improved MCSD Figure 8: acceptance rate and speed with and without a decision model"
 FASTER, SLOWER, LEVEL = "faster", "slower", "within the interval"

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bench import samples
 from bench.report.blocks import Block
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 
 class Side(NamedTuple):

@@ -8,14 +8,14 @@ from functools import cached_property
 
 import pandas as pd
 
-from bench import stats
-from bench.records import AUTOREGRESSIVE, METHOD
 from bench.report.blocks import Block
 from bench.report.improving_mcsd.methods import Method
 from bench.report.measured import per_row
-from bench.samples import Sample
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.results.store import Results
+from bench.statistics import intervals
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 _TURN = ["prompt_id", "turn"]
 
@@ -138,7 +138,7 @@ def _per_turn(rows: pd.DataFrame, column: str | None) -> pd.DataFrame:
 
 def _mean(rows: pd.DataFrame, column: str) -> Interval | None:
     known = rows.dropna(subset=[column]) if len(rows) else rows
-    return stats.ratio_of_sums(known, column) if len(known) else None
+    return intervals.ratio_of_sums(known, column) if len(known) else None
 
 
 def _difference(mine: pd.DataFrame, plain: pd.DataFrame, column: str) -> Interval | None:

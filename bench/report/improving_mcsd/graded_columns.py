@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from bench.records import AUTOREGRESSIVE
 from bench.report.blocks import Block
 from bench.report.improving_mcsd.methods import Method
 from bench.report.improving_mcsd.settings import LOSSY_RULE
 from bench.report.speedups.arms import params_of
 from bench.report.speedups.settings import drafted, who
 from bench.report.wording import models
+from bench.results.rows import AUTOREGRESSIVE
 
 
 @dataclass(frozen=True)

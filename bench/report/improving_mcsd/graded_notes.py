@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from bench import published
-from bench.records import AUTOREGRESSIVE
 from bench.report.improving_mcsd.graded import Graded, Judge
 from bench.report.improving_mcsd.settings import PAPER
 from bench.report.speedups.arms import params_of
 from bench.report.tables import signed
+from bench.results.rows import AUTOREGRESSIVE
 
 
 def of_answers(paper: pd.DataFrame, grid: Sequence[Sequence[Graded]], known: Sequence[Judge]) -> Iterator[str]:

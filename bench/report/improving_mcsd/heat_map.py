@@ -20,8 +20,8 @@ from bench.report.measured import SPEED_LEGEND, SPEEDS, draft_forwards, lossless
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics.intervals import Interval
 
 TITLE = "Improved MCSD Figure 4: tokens/s over static target-initialised trees"
 NOT_RUN = "not run"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench import published
-from bench.records import AUTOREGRESSIVE
 from bench.report import definitions, tables, verdict
 from bench.report.improving_mcsd import remarks
 from bench.report.improving_mcsd.cells import blocks_of
@@ -19,8 +18,9 @@ from bench.report.speedups.settings import drafted
 from bench.report.tables import Table
 from bench.report.verdict import Pairing
 from bench.report.wording import setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Results
+from bench.statistics.intervals import Interval
 
 TITLE = "Improved MCSD Table 1: answers by number of first tokens"
 ALONE, NOT_JUDGED = "the target alone", "not judged"

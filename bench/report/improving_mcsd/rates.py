@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pandas as pd
 
-from bench import metrics, stats
 from bench.report.blocks import Block
 from bench.report.improving_mcsd.settings import draft_levels, virtual
 from bench.report.measured import per_row
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.statistics import intervals, metrics
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 
 def alpha(block: Block, run: pd.Series) -> Interval:
     """`metrics.alpha` with its interval: accepted draft tokens / (steps x the most levels that the draft may add)."""
-    return stats.ratio_of_sums(_most(block, run), "accepted", "levels")
+    return intervals.ratio_of_sums(_most(block, run), "accepted", "levels")
 
 
 def alpha_sample(block: Block, run: pd.Series) -> Sample | None:
@@ -26,7 +26,7 @@ def alpha_drafted(block: Block, run: pd.Series) -> Interval:
     """`metrics.alpha_drafted` with its interval: accepted draft tokens / draft levels that were there."""
     steps = block.steps(str(run["run_id"]))
     found = _accepted(steps, run).assign(levels=metrics.drafted_levels(steps, virtual=virtual(run)))
-    return stats.ratio_of_sums(found, "accepted", "levels")
+    return intervals.ratio_of_sums(found, "accepted", "levels")
 
 
 def _most(block: Block, run: pd.Series) -> pd.DataFrame:

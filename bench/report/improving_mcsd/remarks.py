@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from bench.records import AUTOREGRESSIVE
 from bench.report.blocks import Block
 from bench.report.improving_mcsd.methods import words
 from bench.report.speedups import settings
 from bench.report.wording import scale
-from bench.store import Results
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Results
 
 LOSSY = (
     "(lossy): the output law is not the target's. Of several first tokens the one below which more is accepted wins, "

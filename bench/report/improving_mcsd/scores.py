@@ -17,8 +17,8 @@ from bench.report.improving_mcsd import separation
 from bench.report.improving_mcsd.settings import PAPER
 from bench.report.outputs import NoResultsError, Output
 from bench.report.tables import Table
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics.intervals import Interval
 
 TITLE = "Improved MCSD Figure 7: scores of decision models for accepted and for rejected tokens"
 _MODEL = ["pair", "dataset", "temperature", "device_name", "kind", "run_id"]

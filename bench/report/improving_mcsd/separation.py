@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bench import stats
-from bench.stats import Interval
+from bench.statistics import intervals
+from bench.statistics.intervals import Interval
 
 BINS = 20
 Floats = NDArray[np.float64]
@@ -51,7 +51,7 @@ def auc(rows: pd.DataFrame) -> Interval:
         times = np.stack([np.asarray(total[str(place)]) for place in range(len(groups))])
         return _share(_weighed(times, wins), _weighed(times, pairs))
 
-    return stats.of_totals(drawn, value)
+    return intervals.of_totals(drawn, value)
 
 
 def _sorted(rows: pd.DataFrame, fate: bool) -> Floats:

@@ -14,7 +14,7 @@ from bench.report.improving_mcsd.methods import drafts_as_asked, last
 from bench.report.improving_mcsd.rates import alpha
 from bench.report.improving_mcsd.settings import lossy_mark
 from bench.report.one_run import OneRun
-from bench.stats import Interval
+from bench.statistics.intervals import Interval
 
 BEST, LEVEL, BEHIND, AHEAD = "best", "level", "behind", "ahead"
 

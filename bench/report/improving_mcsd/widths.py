@@ -19,9 +19,9 @@ from bench.report.improving_mcsd.methods import last
 from bench.report.improving_mcsd.rates import alpha, alpha_drafted, alpha_sample
 from bench.report.improving_mcsd.settings import PAPER
 from bench.report.one_run import OneRun
-from bench.samples import Sample
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 METHOD = "dynamic_mcsd"
 NO_DECISION = "no decision model"

@@ -20,7 +20,7 @@ from bench.report.outputs import Output
 from bench.report.speedups.settings import who
 from bench.report.tables import Table
 from bench.report.wording import draft_temperatures, models, scale, setting
-from bench.store import Results
+from bench.results.store import Results
 
 PAPER = "opt_tree"
 TABLES = {

@@ -9,11 +9,11 @@ from functools import cached_property
 
 import pandas as pd
 
-from bench.records import AUTOREGRESSIVE
 from bench.report import devices, tables, ties, verdict
 from bench.report.measured import SPEEDS, Measured, lossless_words, method_label, speeds
 from bench.report.speedups.arms import params_of
 from bench.report.verdict import Pairing
+from bench.results.rows import AUTOREGRESSIVE
 
 METRICS = {"mal": "MAL", "tokens_per_s": "tokens/s", "speedup": "speedup"}
 """The paper's metrics as the report counts them."""

@@ -15,7 +15,7 @@ from bench.report.sequoia.leads import COLUMNS, LEGEND, Point, lead_notes, leads
 from bench.report.sequoia.run_table import run_table
 from bench.report.sequoia.vectors import rule_index, rule_label
 from bench.report.wording import setting
-from bench.store import Results
+from bench.results.store import Results
 
 TITLE = "Sequoia Figure 5b: speedup against temperature, by rule"
 

@@ -10,7 +10,7 @@ from bench.report.outputs import NoResultsError, Output
 from bench.report.sequoia.run_table import run_table
 from bench.report.speedups.arms import Cell, cell
 from bench.report.wording import setting
-from bench.store import Results
+from bench.results.store import Results
 
 TITLE = "Sequoia Figure 5c: speedup against tree size, and the hardware-aware tree"
 _SIZED, _CHOSEN = "sequoia", "sequoia_hardware"

@@ -12,8 +12,8 @@ from bench.report.outputs import Output
 from bench.report.sequoia import bounds
 from bench.report.sequoia.vectors import Vector, growth, rule_label, scale, vectors, words
 from bench.report.tables import Table
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics.intervals import Interval
 
 WIDTHS = (2, 4, 8, 16, 32)
 TITLES = {

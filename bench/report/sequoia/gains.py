@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench import published, samples
+from bench import published
 from bench.report import tables
 from bench.report.sequoia.panels import Panel, Point
 from bench.report.sequoia.structures import K_SEQUENCES, SEQUOIA, Structure
 from bench.report.speedups.arms import params_of
-from bench.samples import Sample
+from bench.statistics import samples
+from bench.statistics.samples import Sample
 
 COLUMNS = ("gain predicted", "gain MAL", "gain published")
 LEGEND = {

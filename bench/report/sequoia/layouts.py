@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from bench import published
-from bench.records import AUTOREGRESSIVE
 from bench.report import tables
 from bench.report.blocks import Block
 from bench.report.speedups.arms import Arm, seconds_per_token
 from bench.report.speedups.layout import Layout
+from bench.results.rows import AUTOREGRESSIVE
 
 PAPER = "sequoia"
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from bench import published, samples
+from bench import published
 from bench.report import tables
 from bench.report.blocks import Block
 from bench.report.measured import Measured, method_label
 from bench.report.sequoia.vectors import rule_index, rule_label
 from bench.report.speedups.arms import cell, params_of
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 _SEQUOIA = "without_replacement"
 _PUBLISHED = {"spec_infer": "specinfer", "target_sample": "topk"}

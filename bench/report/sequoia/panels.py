@@ -13,8 +13,8 @@ from bench.report.sequoia.structures import Structure
 from bench.report.sequoia.vectors import Vector, growth, vectors, words
 from bench.report.speedups.arms import Cell, cell
 from bench.report.wording import setting
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics.intervals import Interval
 
 _SAME = ["pair", "dataset", "temperature", "top_p"]
 

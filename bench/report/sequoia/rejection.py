@@ -12,7 +12,7 @@ from bench.report.figures import style
 from bench.report.outputs import NoResultsError, Output
 from bench.report.sequoia.vectors import Vector, rule_index, rule_label, scale, vectors, words
 from bench.report.tables import Table
-from bench.store import Results
+from bench.results.store import Results
 
 TITLE = "Sequoia Figure 3: rejection rate against the number of children"
 _PANEL = ["pair", "dataset", "temperature", "top_p", "device_name"]

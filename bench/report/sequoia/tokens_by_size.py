@@ -16,7 +16,7 @@ from bench.report.sequoia.gains import draw_published
 from bench.report.sequoia.panels import Panel, panel_words, panels
 from bench.report.sequoia.structures import K_SEQUENCES, SEQUOIA, STRUCTURES, Structure
 from bench.report.sequoia.tokens_table import tokens_table
-from bench.store import Results
+from bench.results.store import Results
 
 Spans = list[tuple[float, float]]
 _ROOM = 1.35  # a limit that far above all else is still drawn

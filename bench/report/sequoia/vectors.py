@@ -10,8 +10,8 @@ from functools import cached_property
 import pandas as pd
 
 from bench.report.outputs import NoResultsError
-from bench.stats import Interval
-from bench.store import Results
+from bench.results.store import Results
+from bench.statistics.intervals import Interval
 
 SETTING = ("pair", "dataset", "temperature", "top_p", "verifier", "draws", "device_name")
 """Columns that acceptance and growth rows share."""

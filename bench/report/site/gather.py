@@ -10,8 +10,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from bench import progress
-from bench.progress import Progress
 from bench.report import artifacts
 from bench.report.outputs import NoResultsError, Output, write_all
 from bench.report.site import catalogue, provenance, status, verdicts, views
@@ -20,6 +18,8 @@ from bench.report.site.links import Links
 from bench.report.site.status import Attempt
 from bench.report.site.values import Paper, Section, Site
 from bench.report.tables import Table
+from bench.results import progress
+from bench.results.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

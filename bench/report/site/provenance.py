@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bench.store import Store
+from bench.results.store import Store
 
 _VERSIONS = {
     "package_version": "specdec-bench",

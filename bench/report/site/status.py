@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.progress import Progress
+from bench.results.progress import Progress
 
 MEASURED, PARTLY, RUNNING = "measured", "partly", "running"
 FAILED, NOT_RUN, NOTHING = "failed", "not run", "nothing to measure"

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench import samples
 from bench.report import tables
 from bench.report.speedups.arms import METRICS, Cell
-from bench.stats import Interval
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
 
 NEITHER = "neither"
 UNEVEN = "budgets differ"

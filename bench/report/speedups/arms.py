@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from bench import stats
-from bench.records import AUTOREGRESSIVE, METHOD
 from bench.report.blocks import Block, drafter_params
 from bench.report.measured import Measured, measure, tree_size
 from bench.report.verdict import Pairing
-from bench.stats import Interval
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.statistics import intervals
+from bench.statistics.intervals import Interval
 
 METRICS = {"speedup": "speedup", "mal": "tokens_per_step"}
 """Our metrics by the name that the published rows give them."""
@@ -139,7 +139,7 @@ def budget_of(block: Block, run: pd.Series) -> int | None:
 def seconds_per_token(prompts: pd.DataFrame, arm: str = METHOD) -> Interval:
     """Seconds of decoding per decoded token of an arm, prefill excluded, with its interval."""
     rows = prompts[(prompts["arm"] == arm) & (prompts["status"] == "ok")]
-    return stats.ratio_of_sums(rows, "decode_s", "num_decoded_tokens")
+    return intervals.ratio_of_sums(rows, "decode_s", "num_decoded_tokens")
 
 
 def _names(run: pd.Series) -> tuple[str, str, str]:

@@ -8,15 +8,15 @@ from functools import cached_property
 
 import pandas as pd
 
-from bench import metrics
-from bench.records import AUTOREGRESSIVE
 from bench.report import devices, tables, ties, verdict
 from bench.report.blocks import Block
 from bench.report.speedups import against
 from bench.report.speedups.against import Lead
 from bench.report.speedups.arms import METRICS, Arm, Cell, seconds_per_token
 from bench.report.speedups.layout import Layout
-from bench.stats import Interval
+from bench.results.rows import AUTOREGRESSIVE
+from bench.statistics import metrics
+from bench.statistics.intervals import Interval
 
 DETAILS = (
     *("Method", "budget", "N", "levels", "n mean"),

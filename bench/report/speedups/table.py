@@ -18,7 +18,7 @@ from bench.report.speedups.settings import drafted, left_out, setting_of, settin
 from bench.report.speedups.wide import beside, ratio_header, wide
 from bench.report.tables import Table
 from bench.report.wording import scale, setting
-from bench.store import Results
+from bench.results.store import Results
 
 _MAL = definitions.MAL.partition("; in brackets")[0]
 LEGEND = {

@@ -6,7 +6,7 @@ from bench.report import tables
 from bench.report.speedups import against
 from bench.report.speedups.arms import Cell
 from bench.report.speedups.rows import PLAIN, Row, printed
-from bench.stats import Interval
+from bench.statistics.intervals import Interval
 
 
 def wide(row: Row) -> dict[str, str]:

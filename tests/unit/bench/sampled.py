@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from bench.stats import Interval
+from bench.statistics.intervals import Interval
 
 
 def steps_of(lengths: dict[str, list[int]]) -> pd.DataFrame:

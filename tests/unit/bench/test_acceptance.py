@@ -10,13 +10,13 @@ import torch
 from checkpoints import word_tokenizer
 from doubles import BigramLM, random_llama
 
-from bench import acceptance_estimators
-from bench.acceptance import AcceptanceRequest, AcceptanceVector, measure, power_law, rows
-from bench.acceptance_estimators import Estimator, expected
-from bench.along import logits_along
-from bench.embedded import prompts as bundled
-from bench.kept_records import AcceptanceRow
-from bench.store import Store, load
+from bench.calibrate import estimators
+from bench.calibrate.acceptance import AcceptanceRequest, AcceptanceVector, measure, power_law, rows
+from bench.calibrate.estimators import Estimator, expected
+from bench.calibrate.teacher_forced import logits_along
+from bench.prompts.embedded import prompts as bundled
+from bench.results.kept_rows import AcceptanceRow
+from bench.results.store import Store, load
 from specdec_core import generate
 from specdec_core.drafters import Autoregressive
 from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
@@ -210,7 +210,7 @@ def test_the_exact_chance_of_k_seq_is_what_drawn_children_give():
 def test_chunks_change_nothing(pair, verifier, monkeypatch):
     asked = request(verifier, sorted(RULES[verifier].lossless_for)[0], temperature=0.6)
     whole = measured(pair, asked)
-    monkeypatch.setattr(acceptance_estimators, "ELEMENTS", 3 * 61 * asked.repeats)
+    monkeypatch.setattr(estimators, "ELEMENTS", 3 * 61 * asked.repeats)
     parts = measured(pair, asked)
     assert parts.p == pytest.approx(whole.p, abs=1e-13)
     assert parts.rejection == pytest.approx(whole.rejection, abs=1e-13)

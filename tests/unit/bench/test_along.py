@@ -6,7 +6,7 @@ import pytest
 import torch
 from doubles import context_for, random_llama
 
-from bench.along import draft_logits_along
+from bench.calibrate.teacher_forced import draft_logits_along
 from specdec_core import CausalLM
 from specdec_core.drafters.tree_drafter import draft_model_of
 from specdec_core.errors import NonFiniteLogitsError, PromptError

@@ -6,10 +6,11 @@ import pytest
 import torch
 from cells import execute
 
-from bench import attention_kernels, attention_times, published
-from bench.attention_kernels import FLEX, KERNELS, MANUAL, SDPA, Problem, runnable
-from bench.attention_times import AttentionGrid, random_tree
-from bench.store import Store, load
+from bench import published
+from bench.calibrate import attention_kernels, attention_times
+from bench.calibrate.attention_kernels import FLEX, KERNELS, MANUAL, SDPA, Problem, runnable
+from bench.calibrate.attention_times import AttentionGrid, random_tree
+from bench.results.store import Store, load
 from specdec_core.layout import tree_layout
 from specdec_core.models.tree_attention import TRITON, dense_attention
 from specdec_core.node_order import block_count, node_order, reordered

@@ -5,10 +5,10 @@ import json
 import pytest
 from cells import config, execute, finish, stamps, start
 
-from bench import kept
-from bench.configs import cell_of
-from bench.datasets import DatasetError
-from bench.store import Store, load
+from bench.calibrate import kept
+from bench.configs.cells import cell_of
+from bench.prompts.datasets import DatasetError
+from bench.results.store import Store, load
 from specdec_core import shapes
 from specdec_core.search import best_tree, expected_tokens
 

@@ -8,8 +8,8 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from bench.configs import dataset_of
-from bench.fingerprints import fingerprint_data, fingerprint_folder
+from bench.configs.cells import dataset_of
+from bench.measure.fingerprints import fingerprint_data, fingerprint_folder
 from bench.plan import composing
 from bench.plan.composing import composer
 from bench.run import CONF

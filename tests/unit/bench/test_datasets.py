@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import datasets
-from bench.datasets import Conversation, DatasetError, DatasetSpec, HubSource, fingerprint, load, source_id
 from bench.names import nearest, unknown
+from bench.prompts import datasets
+from bench.prompts.datasets import Conversation, DatasetError, DatasetSpec, HubSource, fingerprint, load, source_id
 
 GOOD = {"id": "a", "turns": ["First?", "Second?"], "reference": None, "category": "math"}
 

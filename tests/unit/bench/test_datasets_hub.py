@@ -5,8 +5,8 @@ import pytest
 from datasets.exceptions import DatasetNotFoundError
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
-from bench.datasets import CANDIDATES, Conversation, DatasetError, DatasetSpec, HubSource, load, source_id
-from bench.datasets_hub import ADAPTERS
+from bench.prompts.datasets import CANDIDATES, Conversation, DatasetError, DatasetSpec, HubSource, load, source_id
+from bench.prompts.hub import ADAPTERS
 
 QUIZ = DatasetSpec(
     name="quiz",

@@ -10,13 +10,13 @@ import pytest
 import torch
 from cells import config, execute, finish, stamps, start, word_pair
 
-from bench.cell import DecisionPlan
-from bench.configs import cell_of, dataset_of
-from bench.datasets import DatasetError
-from bench.decision import examples, prompts
-from bench.decision.examples import Examples, Prompt, collect
-from bench.decision.training import auc, digest, rows, scores, train
-from bench.store import Store, load
+from bench.calibrate.decision import examples, prompts
+from bench.calibrate.decision.examples import Examples, Prompt, collect
+from bench.calibrate.decision.training import auc, digest, rows, scores, train
+from bench.configs.cells import cell_of, dataset_of
+from bench.measure.cell import DecisionPlan
+from bench.prompts.datasets import DatasetError
+from bench.results.store import Store, load
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import Pair
 from specdec_core.models.decision import KINDS, DecisionModel, top_and_entropy

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from bench import graph_metrics
+from bench.statistics import graph_metrics
 
 GRAPH = (
     "num_live",

@@ -3,7 +3,7 @@ import torch
 from omegaconf import OmegaConf
 from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM
 
-from bench import hub_configs
+from bench.measure import hub_configs
 from bench.run import CONF
 from specdec_core.errors import LoadError
 from specdec_core.models.memory import eagle_bytes, kv_bytes, tree_bytes, weight_bytes

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from cells import config
 
-from bench.configs import scientific_config, setting_of
-from bench.identity import identity
-from bench.provenance import collect
-from bench.store import Store, run_id
+from bench.configs.cells import scientific_config, setting_of
+from bench.measure.provenance import collect
+from bench.results.identity import identity
+from bench.results.store import Store, run_id
 
 REFERENCE = Path(__file__).resolve().parents[3] / "results" / "reference"
 

@@ -14,16 +14,16 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
-from bench import forward_times
-from bench.cell import LatencyGrid, Runtime
-from bench.configs import dataset_of, pair_of
-from bench.datasets import Conversation, load
-from bench.measurement import Measurement
-from bench.nodes import NodeRecorder
-from bench.records import NodeRow, StepRow
+from bench.calibrate import forward_times
+from bench.configs.cells import dataset_of, pair_of
+from bench.measure.cell import LatencyGrid, Runtime
+from bench.measure.measurement import Measurement
+from bench.measure.nodes import NodeRecorder
+from bench.measure.to_rows import Rows
+from bench.measure.transcript import DRAFT, MERGED, TARGET, pieces, write_case_study
+from bench.prompts.datasets import Conversation, load
 from bench.report.case_study import read
-from bench.rows import Rows
-from bench.transcript import DRAFT, MERGED, TARGET, pieces, write_case_study
+from bench.results.rows import NodeRow, StepRow
 from specdec_core import Sampling, TokenTree, Verdict, generate, shapes
 from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree, TokenGraph
 from specdec_core.engine import Generation, Step

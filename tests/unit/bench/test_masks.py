@@ -8,13 +8,13 @@ import torch
 from cells import cell, execute, word_pair
 from doubles import random_tree
 
-from bench.cell import Runtime
-from bench.datasets import Conversation
-from bench.masks import BLOCK, MaskRecorder
-from bench.measurement import Measurement
-from bench.records import MaskRow
-from bench.rows import Rows
-from bench.store import Store
+from bench.measure.cell import Runtime
+from bench.measure.masks import BLOCK, MaskRecorder
+from bench.measure.measurement import Measurement
+from bench.measure.to_rows import Rows
+from bench.prompts.datasets import Conversation
+from bench.results.rows import MaskRow
+from bench.results.store import Store
 from specdec_core import TokenTree, Verdict
 from specdec_core.models import ModelOutput, Pair
 from specdec_core.node_order import NODE_ORDERS, node_order, reordered

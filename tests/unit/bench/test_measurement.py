@@ -6,12 +6,12 @@ import pytest
 import torch
 from cells import cell, word_pair
 
-from bench import decoding
-from bench.cell import Cell, Runtime
-from bench.datasets import Conversation
-from bench.measurement import Measurement, beginning, eos_token_ids, first_prompts
-from bench.records import AUTOREGRESSIVE, METHOD
-from bench.rows import Rows
+from bench.measure import decoding
+from bench.measure.cell import Cell, Runtime
+from bench.measure.measurement import Measurement, beginning, eos_token_ids, first_prompts
+from bench.measure.to_rows import Rows
+from bench.prompts.datasets import Conversation
+from bench.results.rows import AUTOREGRESSIVE, METHOD
 from specdec_core import CausalLM, Sampling, TokenTree, Verdict
 from specdec_core.drafters import Autoregressive
 from specdec_core.models import ModelOutput, Pair

@@ -11,11 +11,12 @@ from composed import cells, composed, names
 from hydra.errors import ConfigCompositionException, InstantiationException
 from omegaconf import OmegaConf
 
-from bench import kept, pairs
-from bench.configs import scientific_config
-from bench.options import check_values, sentence
+from bench.calibrate import kept
+from bench.configs.cells import scientific_config
+from bench.configs.options import check_values, sentence
+from bench.configs.values import expected, fits, shown
+from bench.measure import pairs
 from bench.run import check_choices
-from bench.values import expected, fits, shown
 
 WRONG_VALUES = {
     "drafter.n=abc": "drafter.n=abc: a whole number is expected",

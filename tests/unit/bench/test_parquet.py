@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.parquet import file_name, read_rows, write_rows
-from bench.records import TABLES, PromptRow, StepRow, schema
+from bench.results.parquet import file_name, read_rows, write_rows
+from bench.results.rows import TABLES, PromptRow, StepRow, schema
 
 FILLER = {str: "text", int: 3, float: 0.5, bool: True, list[int]: [1, 2]}
 

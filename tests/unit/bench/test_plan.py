@@ -8,8 +8,7 @@ import pytest
 import torch
 from cells import execute
 
-from bench.cell import PairSpec
-from bench.kept_records import LatencyRow
+from bench.measure.cell import PairSpec
 from bench.plan import __main__ as plan
 from bench.plan import planning
 from bench.plan import times as plan_times
@@ -18,8 +17,9 @@ from bench.plan.jobs import sweep
 from bench.plan.overview import overview
 from bench.plan.times import Machine, measured_times, of_machine, seconds
 from bench.report.artifacts import ARTIFACTS
+from bench.results.kept_rows import LatencyRow
+from bench.results.store import Store, load
 from bench.run import CONF
-from bench.store import Store, load
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
 

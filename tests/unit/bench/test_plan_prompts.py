@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from bench import datasets
-from bench.configs import dataset_of
+from bench.configs.cells import dataset_of
 from bench.plan import planning
 from bench.plan.composing import composer
 from bench.plan.prompts import turns
+from bench.prompts import datasets
 
 SMOKE = ("experiment=smoke", "drafter=sequoia", "drafter.n=8", "decoding.max_new_tokens=64")
 BY_PART = [("all", 80), ("calibration", 40), ("evaluation", 40)]

@@ -7,14 +7,16 @@ import pandas as pd
 import pytest
 from cells import config, execute
 
-from bench import progress, provenance, runner, status
-from bench.locks import CellBusyError, held, lock
-from bench.parquet import read_table, write_table
-from bench.progress import ANY, SWEEP, Planned
-from bench.records import RunRow
+from bench import status
+from bench.measure import provenance, runner
 from bench.report.artifact import read_results
 from bench.reproduce import planned
-from bench.store import Store
+from bench.results import progress
+from bench.results.locks import CellBusyError, held, lock
+from bench.results.parquet import read_table, write_table
+from bench.results.progress import ANY, SWEEP, Planned
+from bench.results.rows import RunRow
+from bench.results.store import Store
 
 SHORT = ("pair=tiny", "dataset=mini", "drafter=chain4", "runtime.warmup_conversations=0", "limit=1")
 CELL = (*SHORT, "decoding.max_new_tokens=4")
@@ -38,8 +40,8 @@ def copied(one_done, tmp_path):
 
 def plan_of(root, *drafters: str, **more) -> None:
     """A plan of cells that differ in the drafter's size."""
-    from bench.configs import scientific_config
-    from bench.identity import identity
+    from bench.configs.cells import scientific_config
+    from bench.results.identity import identity
 
     configs = [identity(scientific_config(config(*CELL, *drafter.split()))) for drafter in drafters]
     cells = tuple({"pair": "tiny", "config": one} for one in configs)

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from bench import provenance
-from bench.records import RunRow
+from bench.measure import provenance
+from bench.results.rows import RunRow
 from specdec_core.openmp import VARIABLES
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -154,7 +154,7 @@ import {module}
 """
 
 
-@pytest.mark.parametrize("module", ["specdec_core", "bench.runner", "bench.embedded"])
+@pytest.mark.parametrize("module", ["specdec_core", "bench.measure.runner", "bench.prompts.embedded"])
 @pytest.mark.parametrize(
     ("given", "found"),
     [

@@ -7,16 +7,16 @@ import pytest
 import torch
 from cells import cell, execute, word_pair
 
-from bench.cell import Runtime
-from bench.datasets import Conversation
-from bench.decoding import Decoding
-from bench.instrument_records import QualityRow
-from bench.measurement import Measurement
-from bench.quality import log_likelihoods, quality_rows, reference_of, rouge
-from bench.records import AUTOREGRESSIVE, METHOD
-from bench.rows import Rows
-from bench.second_pass import SecondPass
-from bench.store import load
+from bench.measure.cell import Runtime
+from bench.measure.decoding import Decoding
+from bench.measure.measurement import Measurement
+from bench.measure.quality import log_likelihoods, quality_rows, reference_of, rouge
+from bench.measure.second_pass import SecondPass
+from bench.measure.to_rows import Rows
+from bench.prompts.datasets import Conversation
+from bench.results.instrument_rows import QualityRow
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.results.store import load
 from specdec_core import Sampling, generate
 from specdec_core.drafters import Autoregressive
 from specdec_core.verifiers import TargetSample

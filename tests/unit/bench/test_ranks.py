@@ -9,8 +9,8 @@ import pytest
 from cells import config, execute
 
 from bench import run
-from bench.configs import runtime_of
-from bench.store import Store
+from bench.configs.cells import runtime_of
+from bench.results.store import Store
 from specdec_core.models import ranks
 
 CELL = ("dataset=mini", "limit=1", "decoding.max_new_tokens=6", "runtime.warmup_conversations=0", "decoding=t06")

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from sampled import numbers, prompts_of, steps_of
 
-from bench import samples, stats
-from bench.records import AUTOREGRESSIVE, METHOD
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.statistics import intervals, samples
 
 
 def turns(*rows):
@@ -24,7 +24,7 @@ def speedup(prompts):
 
 def test_intervals_are_those_of_the_plain_bootstrap():
     steps = steps_of({"b": [3], "a": [1, 2, 5], "c": [2, 2]})
-    plain = stats.bootstrap(steps, lambda rows: rows["acceptance_length"].mean())
+    plain = intervals.bootstrap(steps, lambda rows: rows["acceptance_length"].mean())
     assert numbers(samples.interval(samples.mal(steps))) == pytest.approx(numbers(plain), rel=1e-12)
     prompts = prompts_of({"c": (0.7, 2.2), "a": (1.0, 2.0), "b": (1.5, 1.4)})
 
@@ -32,7 +32,7 @@ def test_intervals_are_those_of_the_plain_bootstrap():
         seconds = rows.groupby("arm")["decode_s"].sum()
         return seconds["autoregressive"] / seconds["method"]
 
-    assert numbers(speedup(prompts)) == pytest.approx(numbers(stats.bootstrap(prompts, ratio)), rel=1e-12)
+    assert numbers(speedup(prompts)) == pytest.approx(numbers(intervals.bootstrap(prompts, ratio)), rel=1e-12)
 
 
 def test_opt_trees_script_counts_a_step_less_of_every_turn():
@@ -74,7 +74,7 @@ def test_half_the_time_is_exactly_twice_as_fast():
         for turn in (0, 1):
             rows.append((f"c{index}", turn, AUTOREGRESSIVE, "ok", 65, seconds * (turn + 1)))
             rows.append((f"c{index}", turn, METHOD, "ok", 65, seconds * (turn + 1) / 2))
-    assert speedup(turns(*rows)) == stats.Interval(2.0, 2.0, 2.0, 4)
+    assert speedup(turns(*rows)) == intervals.Interval(2.0, 2.0, 2.0, 4)
 
 
 def test_speedup_is_per_decoded_token_of_each_arm():

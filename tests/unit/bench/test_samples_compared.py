@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sampled import counts_of, numbers, prompts_of, steps_of
 
-from bench import samples, stats
+from bench.statistics import intervals, samples
 
 
 def test_a_paired_ratio_draws_conversations_of_both_together():
@@ -90,9 +90,9 @@ def test_means_of_times_are_tied_within_what_the_arms_of_either_part_differ_by()
 
 
 def test_resolution_reaches_as_far_either_way_round():
-    assert samples.resolution(stats.Interval(1.0, 0.5, 1.1, 5)) == 1.0
-    assert samples.resolution(stats.Interval(1.0, 0.98, 1.04, 5)) == pytest.approx(0.04)
-    assert samples.resolution(stats.Interval(1.0, 0.0, 1.1, 5)) == math.inf
+    assert samples.resolution(intervals.Interval(1.0, 0.5, 1.1, 5)) == 1.0
+    assert samples.resolution(intervals.Interval(1.0, 0.98, 1.04, 5)) == pytest.approx(0.04)
+    assert samples.resolution(intervals.Interval(1.0, 0.0, 1.1, 5)) == math.inf
 
 
 def test_a_mean_over_datasets_pairs_each_with_its_own_and_draws_from_all():

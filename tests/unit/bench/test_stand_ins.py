@@ -9,12 +9,13 @@ from checkpoints import checkpoint
 from composed import names
 from omegaconf import OmegaConf
 
-from bench import hub_configs, reproduce
-from bench.configs import pair_config, pair_of, scientific_config
-from bench.identity import identity
+from bench import reproduce
+from bench.configs.cells import pair_config, pair_of, scientific_config
+from bench.measure import hub_configs
 from bench.plan import planning
 from bench.report.opt_tree.comparison import dataset_table
-from bench.store import load
+from bench.results.identity import identity
+from bench.results.store import load
 
 PAIR = "llama2_7b_chat_jf68m"
 TARGET, DRAFT = "meta-llama/Llama-2-7b-chat-hf", "JackFram/llama-68m"

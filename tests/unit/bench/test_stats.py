@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import stats
+from bench.statistics import intervals
 
 
 def conversations(rng, count=40):
@@ -28,8 +28,8 @@ def per_prompt(frame):
 
 def test_fast_and_plain_bootstrap_agree():
     steps = conversations(np.random.default_rng(1), 12)
-    plain = stats.bootstrap(steps, pooled, resamples=200, seed=3)
-    fast = stats.ratio_of_sums(steps.assign(one=1), "acceptance_length", "one", resamples=200, seed=3)
+    plain = intervals.bootstrap(steps, pooled, resamples=200, seed=3)
+    fast = intervals.ratio_of_sums(steps.assign(one=1), "acceptance_length", "one", resamples=200, seed=3)
     assert plain.n == 12
     assert (plain.value, plain.low, plain.high) == pytest.approx((fast.value, fast.low, fast.high))
     assert plain.low < plain.value < plain.high
@@ -38,16 +38,16 @@ def test_fast_and_plain_bootstrap_agree():
 def test_a_conversation_drawn_twice_counts_twice_in_grouped_statistics():
     steps = conversations(np.random.default_rng(2), 12)
     means = steps.groupby("prompt_id", as_index=False)["acceptance_length"].mean()
-    expected = stats.ratio_of_sums(means, "acceptance_length", resamples=200)
-    found = stats.bootstrap(steps, per_prompt, resamples=200)
+    expected = intervals.ratio_of_sums(means, "acceptance_length", resamples=200)
+    found = intervals.bootstrap(steps, per_prompt, resamples=200)
     assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
 
 
 def test_percentiles_of_all_resamples_of_two_conversations():
     steps = pd.DataFrame({"prompt_id": ["a", "b"], "acceptance_length": [1.0, 3.0]})  # resamples: 1, 2, 2, 3
-    wide = stats.ratio_of_sums(steps, "acceptance_length", resamples=4000)
-    middle = stats.ratio_of_sums(steps, "acceptance_length", resamples=4000, level=0.6)
-    narrow = stats.ratio_of_sums(steps, "acceptance_length", resamples=4000, level=0.4)
+    wide = intervals.ratio_of_sums(steps, "acceptance_length", resamples=4000)
+    middle = intervals.ratio_of_sums(steps, "acceptance_length", resamples=4000, level=0.6)
+    narrow = intervals.ratio_of_sums(steps, "acceptance_length", resamples=4000, level=0.4)
     assert (wide.value, wide.low, wide.high, wide.n) == (2, 1, 3, 2)
     assert (middle.low, middle.high) == (1, 3)
     assert (narrow.low, narrow.high) == (2, 2)
@@ -56,15 +56,15 @@ def test_percentiles_of_all_resamples_of_two_conversations():
 def test_intervals_are_the_same_every_time_and_in_any_order_of_rows():
     steps = conversations(np.random.default_rng(4))
     shuffled = steps.sample(frac=1, random_state=0)
-    first, again, other = (stats.ratio_of_sums(steps, "acceptance_length", seed=seed) for seed in (0, 0, 1))
+    first, again, other = (intervals.ratio_of_sums(steps, "acceptance_length", seed=seed) for seed in (0, 0, 1))
     assert first == again != other
     assert (first.low, first.high) == pytest.approx(
         (
-            stats.ratio_of_sums(shuffled, "acceptance_length").low,
-            stats.ratio_of_sums(shuffled, "acceptance_length").high,
+            intervals.ratio_of_sums(shuffled, "acceptance_length").low,
+            intervals.ratio_of_sums(shuffled, "acceptance_length").high,
         )
     )
-    plain, mixed = (stats.bootstrap(frame, pooled, resamples=50) for frame in (steps, shuffled))
+    plain, mixed = (intervals.bootstrap(frame, pooled, resamples=50) for frame in (steps, shuffled))
     assert (plain.low, plain.high) == pytest.approx((mixed.low, mixed.high))
 
 
@@ -74,7 +74,7 @@ def test_coverage_needs_whole_conversations():
     for _ in range(150):
         steps = conversations(rng, 25)
         for by in covered:
-            found = stats.ratio_of_sums(steps, "acceptance_length", by=by, resamples=200)
+            found = intervals.ratio_of_sums(steps, "acceptance_length", by=by, resamples=200)
             covered[by] += found.low <= 2.5 <= found.high
     assert 0.88 <= covered["prompt_id"] / 150 <= 0.99
     assert covered["row"] / 150 < 0.7
@@ -82,7 +82,7 @@ def test_coverage_needs_whole_conversations():
 
 def test_one_conversation_has_a_value_and_no_interval():
     steps = pd.DataFrame({"prompt_id": ["a", "a"], "acceptance_length": [1, 4]})
-    for found in (stats.ratio_of_sums(steps, "acceptance_length"), stats.bootstrap(steps, pooled)):
+    for found in (intervals.ratio_of_sums(steps, "acceptance_length"), intervals.bootstrap(steps, pooled)):
         assert (found.value, found.n) == (pytest.approx(2.5), 1)
         assert math.isnan(found.low)
         assert math.isnan(found.high)
@@ -91,8 +91,8 @@ def test_one_conversation_has_a_value_and_no_interval():
 def test_a_function_of_totals_is_the_plain_bootstrap_of_it():
     rng = np.random.default_rng(3)
     frame = pd.DataFrame({"prompt_id": np.arange(60) % 12, "a": rng.uniform(1, 2, 60), "b": rng.uniform(1, 2, 60)})
-    fast = stats.of_totals(frame, lambda total: total["a"] / total["b"] + 1)
-    plain = stats.bootstrap(frame, lambda rows: rows["a"].sum() / rows["b"].sum() + 1)
+    fast = intervals.of_totals(frame, lambda total: total["a"] / total["b"] + 1)
+    plain = intervals.bootstrap(frame, lambda rows: rows["a"].sum() / rows["b"].sum() + 1)
     assert (fast.value, fast.low, fast.high) == pytest.approx((plain.value, plain.low, plain.high))
     assert fast.n == plain.n == 12
 
@@ -104,9 +104,9 @@ def test_a_function_of_totals_is_the_plain_bootstrap_of_it():
 )
 def test_nothing_gives_nan(nothing):
     found = [
-        stats.bootstrap(nothing, lambda frame: math.nan),
-        stats.of_totals(nothing, lambda total: total["decode_s"]),
-        stats.ratio_of_sums(nothing, "decode_s", "num_new_tokens"),
+        intervals.bootstrap(nothing, lambda frame: math.nan),
+        intervals.of_totals(nothing, lambda total: total["decode_s"]),
+        intervals.ratio_of_sums(nothing, "decode_s", "num_new_tokens"),
     ]
     assert all(math.isnan(number) for each in found for number in (each.value, each.low, each.high))
     assert {each.n for each in found} == {0}
@@ -114,8 +114,8 @@ def test_nothing_gives_nan(nothing):
 
 def test_a_denominator_of_zero_is_nan_not_an_error():
     frame = pd.DataFrame({"prompt_id": ["a", "b"], "top": [1.0, 2.0], "below": [0.0, 0.0]})
-    found = stats.ratio_of_sums(frame, "top", "below")
+    found = intervals.ratio_of_sums(frame, "top", "below")
     assert math.isnan(found.value)
     assert math.isnan(found.low)
-    sometimes = stats.ratio_of_sums(frame.assign(below=[0.0, 1.0]), "top", "below")
+    sometimes = intervals.ratio_of_sums(frame.assign(below=[0.0, 1.0]), "top", "below")
     assert (sometimes.value, sometimes.low, sometimes.high) == (3, 2, 3)

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import bench.store
-from bench.kept_records import LatencyRow
-from bench.locks import CellBusyError
-from bench.records import TABLES, NodeRow, PromptRow, RunRow, StepRow, schema
-from bench.store import Store, StoreError, load, run_id
+import bench.results.store
+from bench.results.kept_rows import LatencyRow
+from bench.results.locks import CellBusyError
+from bench.results.rows import TABLES, NodeRow, PromptRow, RunRow, StepRow, schema
+from bench.results.store import Store, StoreError, load, run_id
 
-CHECKOUT = Path(bench.store.__file__).parents[1]
+CHECKOUT = Path(bench.results.store.__file__).parents[1]
 FILLER = {str: "text", int: 3, float: 0.5, bool: True, list[int]: [1, 2]}
 
 
@@ -34,7 +34,7 @@ def row(row_type, **values):
 
 def child(code, folder):
     """A process with a store on the folder, running some code."""
-    start = "import sys, os, signal\nfrom bench.store import *\nfrom bench.records import *\n"
+    start = "import sys, os, signal\nfrom bench.results.store import *\nfrom bench.results.rows import *\n"
     start += "from pathlib import Path\nstore = Store(Path(sys.argv[1]), 'e')\n"
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
     return subprocess.Popen(
@@ -53,7 +53,7 @@ def test_run_id_names_the_science_and_nothing_else(monkeypatch):
     assert first != run_id({"pair": "tiny", "drafter": {"n": 60, "delta": 0.5}})
     assert len(first) == 12
     assert int(first, 16) >= 0
-    monkeypatch.setattr("bench.store.SCHEMA_VERSION", 999)
+    monkeypatch.setattr("bench.results.store.SCHEMA_VERSION", 999)
     assert first != run_id({"pair": "tiny", "drafter": {"n": 50, "delta": 0.5}})
 
 

@@ -1,7 +1,7 @@
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from bench.templates import TEMPLATES, prompt_ids, render, sha256
+from bench.prompts.templates import TEMPLATES, prompt_ids, render, sha256
 from specdec_core.errors import PromptError
 
 LLAMA2 = (

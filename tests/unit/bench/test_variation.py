@@ -8,13 +8,13 @@ import pytest
 import torch
 from cells import cell, execute, word_pair
 
-from bench import decoding, variation
-from bench.cell import Runtime
-from bench.datasets import Conversation
-from bench.measurement import Measurement
-from bench.rows import Rows
-from bench.store import Store, load
-from bench.variation import DrawnVariation, VariationRecorder
+from bench.measure import decoding, variation
+from bench.measure.cell import Runtime
+from bench.measure.measurement import Measurement
+from bench.measure.to_rows import Rows
+from bench.measure.variation import DrawnVariation, VariationRecorder
+from bench.prompts.datasets import Conversation
+from bench.results.store import Store, load
 from specdec_core import Sampling, TokenTree, Verdict, generate
 from specdec_core.drafters import TokenGraph
 from specdec_core.models import ModelOutput, Pair

@@ -12,7 +12,7 @@ from architectures import VOCAB, by_tree, close, stock
 from doubles import random_tree
 from tree_attention import TOLERANCE, Case, by_definition, inputs, mask_of
 
-from bench.embedded import TINY
+from bench.prompts.embedded import TINY
 from specdec_core import CausalLM, generate, load_pair, shapes
 from specdec_core.drafters import OptTree, StaticTree
 from specdec_core.layout import Layout

@@ -9,7 +9,7 @@ import pytest
 import torch
 from doubles import TableDraft, context_for, paths_of, random_law
 
-from bench.embedded import prompts, tiny_pair
+from bench.prompts.embedded import prompts, tiny_pair
 from specdec_core import Sampling, generate
 from specdec_core.drafters import DySpec, DySpecThreshold, dyspec
 from specdec_core.drafters.sites import Sites

@@ -5,7 +5,7 @@ import torch
 from doubles import BigramLM, random_llama
 from test_engine import PROMPT, FirstLevelFromTarget, FromTarget, KeepLaw, own_greedy
 
-from bench.embedded import TINY
+from bench.prompts.embedded import TINY
 from specdec_core import Sampling, TokenTree, generate, load_pair, shapes
 from specdec_core.drafters import Eagle2, OptTree, StaticTree
 from specdec_core.models import ModelSpec, Pair

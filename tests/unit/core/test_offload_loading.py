@@ -11,7 +11,7 @@ from offloaded import stock
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from bench.store import load
+from bench.results.store import load
 from specdec_core import generate, load_pair
 from specdec_core.drafters import OptTree
 from specdec_core.errors import LoadError

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, OPTConfig
 
-from bench.hub_configs import config_of
+from bench.measure.hub_configs import config_of
 from specdec_core import generate
 from specdec_core.drafters import Autoregressive, OptTree, StaticTree
 from specdec_core.errors import LoadError, PairError

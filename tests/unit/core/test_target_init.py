@@ -4,7 +4,7 @@ import pytest
 import torch
 from doubles import BigramLM, context_for, paths_of, random_llama
 
-from bench.embedded import TINY, prompts
+from bench.prompts.embedded import TINY, prompts
 from specdec_core import CausalLM, Sampling, generate, load_pair, shapes
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import Autoregressive, CausalDraft, EagleDraft, SelfDraft, StaticTree, TargetInit

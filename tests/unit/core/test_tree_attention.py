@@ -15,7 +15,7 @@ from doubles import random_tree
 from transformers import BloomConfig, LlamaConfig
 from tree_attention import TOLERANCE, Case, by_definition, inputs, mask_of
 
-from bench.embedded import TINY
+from bench.prompts.embedded import TINY
 from specdec_core import CausalLM, generate, load_pair
 from specdec_core.drafters import OptTree
 from specdec_core.errors import LoadError

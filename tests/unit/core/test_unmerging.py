@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from token_graphs import coarse_law, crosses, drafted, every_walk, grown
 
-from bench.embedded import prompts
+from bench.prompts.embedded import prompts
 from specdec_core import Sampling, generate
 from specdec_core.drafters import MergeProbe, TokenGraph
 from specdec_core.drafters.unmerging import unmerge

@@ -18,7 +18,7 @@ from bench.compare.joined import join
 from bench.compare.sides import find
 from bench.compare.table import table
 from bench.report.tables import Table
-from bench.stats import Interval
+from bench.statistics.intervals import Interval
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"
 SMOKE = str(REFERENCE / "smoke")

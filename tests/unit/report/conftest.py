@@ -22,8 +22,8 @@ from report_rows import (
     step_rows,
 )
 
-from bench import store
 from bench.report.blocks import Block, blocks
+from bench.results import store
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.records import NodeRow
+from bench.results.rows import NodeRow
 
 SAMPLING: dict[str, Any] = {"dataset": "cnn_dm", "temperature": 0.6}
 SAMPLING |= {"verifier": "without_replacement", "draws": "without_replacement"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.kept_records import AcceptanceRow, GrowthRow, LatencyRow
-from bench.records import SCHEMA_VERSION, NodeRow, PromptRow, RunRow, StepRow
+from bench.results.kept_rows import AcceptanceRow, GrowthRow, LatencyRow
+from bench.results.rows import SCHEMA_VERSION, NodeRow, PromptRow, RunRow, StepRow
 
 TINY = {"target": "llama2_7b", "draft": "jf68m", "stand_in": True}
 BASE_STEP_S = 0.004

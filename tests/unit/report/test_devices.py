@@ -3,7 +3,7 @@
 import pytest
 
 from bench import published
-from bench.provenance import _placed_name
+from bench.measure.provenance import _placed_name
 from bench.report.devices import Device, parse, same_device
 
 UNNAMED = frozenset({"", "none", "unspecified"})
@@ -39,7 +39,7 @@ NAMES = {
     "Test CPU": frozenset(),
     "unknown": frozenset(),
     "": frozenset(),
-    # as bench.provenance says how the models share out several devices
+    # as bench.measure.provenance says how the models share out several devices
     "4x NVIDIA A100-PCIE-40GB, device map auto": FOUR,
     "4x NVIDIA A100-PCIE-40GB, tensor parallel": FOUR,
     "4x NVIDIA A100-PCIE-40GB, device map auto, draft on cuda:1": FOUR,

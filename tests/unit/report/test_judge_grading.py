@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from judge_server import refuses, says, serving
 
-from bench import records
 from bench.judge import grading, prompts
 from bench.judge.__main__ import main
-from bench.judgements import judgement_rows, still_valid
-from bench.records import AUTOREGRESSIVE, METHOD, AnswerRow, JudgementRow
-from bench.store import Store, load
+from bench.results import rows
+from bench.results.judgements import judgement_rows, still_valid
+from bench.results.rows import AUTOREGRESSIVE, METHOD, AnswerRow, JudgementRow
+from bench.results.store import Store, load
 
 KEY = "sk-secret-0123456789"
 
@@ -227,7 +227,7 @@ def test_judgements_are_forgotten_with_their_run(folder):
     run_id = store.read("runs")["run_id"].iloc[0]
     store.forget(run_id)
     assert not store.has("judgements", run_id)
-    assert records.TABLES["judgements"] is JudgementRow
+    assert rows.TABLES["judgements"] is JudgementRow
 
 
 def test_answers_that_no_judge_takes_do_not_stop_the_others(folder):

@@ -9,13 +9,13 @@ from matplotlib.colors import to_hex
 from mcsd_figure_fills import LARGE, LLAMA
 from mcsd_table_fills import AT_ONE, FIGURES, VICUNA, fill_dynamic, fill_static, run
 
-from bench import samples
-from bench.records import PromptRow
 from bench.report.artifacts import ARTIFACTS
 from bench.report.figures.style import Figure
 from bench.report.outputs import NoResultsError, write_all
 from bench.report.tables import ABSENT, Table
-from bench.stats import Interval
+from bench.results.rows import PromptRow
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
 
 TI = "TI-MCSD (lossy)"
 

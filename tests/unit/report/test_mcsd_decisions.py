@@ -17,7 +17,7 @@ from bench.report.figures import style
 from bench.report.improving_mcsd.gains import ahead
 from bench.report.outputs import NoResultsError, write_all
 from bench.report.tables import ABSENT, Table
-from bench.stats import Interval
+from bench.statistics.intervals import Interval
 
 PHASES = ["draft_s", "tree_s", "score_s", "judge_s", "commit_s"]
 

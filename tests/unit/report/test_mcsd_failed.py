@@ -12,7 +12,7 @@ from mcsd_table_fills import VICUNA, fill_static, run
 from bench.report.artifacts import ARTIFACTS
 from bench.report.figures.style import Figure
 from bench.report.tables import ABSENT, Table
-from bench.store import Results
+from bench.results.store import Results
 
 FACTS = [("auto", "Login CPU"), ("auto", "Test CPU"), ("", "")]
 """Dtype and device of a run that failed: as asked for, and what the machine that failed has."""

@@ -19,7 +19,7 @@ from bench.report.figures import style
 from bench.report.improving_mcsd.heat_map import readable
 from bench.report.outputs import NoResultsError, write_all
 from bench.report.tables import ABSENT, Table
-from bench.store import Results
+from bench.results.store import Results
 
 
 def build(cells, results: Results | None = None) -> tuple[list[Axes], Table]:

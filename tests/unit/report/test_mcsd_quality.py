@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from mcsd_quality_fills import NAMES, RULES, add, fill, judgement
 
-from bench.records import AUTOREGRESSIVE, METHOD, JudgementRow
 from bench.report.artifacts import ARTIFACTS
 from bench.report.outputs import write_all
 from bench.report.tables import ABSENT, Table
-from bench.store import Store
+from bench.results.rows import AUTOREGRESSIVE, METHOD, JudgementRow
+from bench.results.store import Store
 
 
 def build(cells) -> tuple[Table, Table]:

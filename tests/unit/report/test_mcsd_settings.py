@@ -8,10 +8,10 @@ import pytest
 from mcsd_table_fills import chain, tree
 from mcsd_table_fills import run as add
 
-from bench import metrics
 from bench.report.blocks import blocks
 from bench.report.improving_mcsd.rates import alpha, alpha_drafted
 from bench.report.improving_mcsd.settings import draft_levels, first_tokens, lossy_mark, virtual
+from bench.statistics import metrics
 
 
 def row(params: dict[str, Any], draws: str = "", verifier: str = "multi_candidate") -> pd.Series:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.progress import Planned
 from bench.report.__main__ import main
 from bench.report.artifacts import ARTIFACTS
+from bench.results.progress import Planned
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from bench.parquet import read_table, write_table
-from bench.records import RunRow
 from bench.report.artifacts import build
 from bench.report.blocks import Block, blocks
 from bench.report.decoded import LOOPS, categories, repetition
 from bench.report.tables import Table
 from bench.report.wording import scale
-from bench.store import Results
+from bench.results.parquet import read_table, write_table
+from bench.results.rows import RunRow
+from bench.results.store import Results
 
 
 def of(cells, **columns) -> Block:

@@ -10,7 +10,7 @@ from bench.report.speedups import against
 from bench.report.speedups.against import Lead
 from bench.report.speedups.arms import cell
 from bench.report.tables import Table
-from bench.stats import Interval
+from bench.statistics.intervals import Interval
 
 SMALL = {"pair": "llama2_7b_jf68m", "published": {"target": "llama2_7b", "draft": "jf68m", "stand_in": False}}
 LARGE = {"pair": "offloaded", "published": {"target": "llama2_70b", "draft": "llama2_7b", "stand_in": False}}

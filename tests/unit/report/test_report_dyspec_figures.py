@@ -16,7 +16,7 @@ from bench.report.dyspec.step_times import _within
 from bench.report.figures.style import Figure
 from bench.report.outputs import NoResultsError, Output, write_all
 from bench.report.tables import Table
-from bench.stats import Interval
+from bench.statistics.intervals import Interval
 from specdec_core.verifiers import ChildByChild
 
 CONF = Path(__file__).parents[3] / "conf" / "verifier"

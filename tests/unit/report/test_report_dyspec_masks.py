@@ -8,13 +8,13 @@ import torch
 from doubles import random_tree
 from matplotlib.colors import to_rgb
 
-from bench.masks import MaskRecorder
-from bench.records import MaskRow
+from bench.measure.masks import MaskRecorder
 from bench.report.artifacts import ARTIFACTS
 from bench.report.dyspec.masks import ORDERS, Mask
 from bench.report.figures.style import Figure
 from bench.report.outputs import NoResultsError, write_all
 from bench.report.tables import Table
+from bench.results.rows import MaskRow
 from specdec_core import Verdict
 from specdec_core.models import ModelOutput
 from specdec_core.node_order import block_map

@@ -9,8 +9,8 @@ import pytest
 from gsd_figure_fills import fill_table5, probe
 from gsd_fills import add
 
-from bench.embedded import TINY
-from bench.hub_configs import config_of
+from bench.measure.hub_configs import config_of
+from bench.prompts.embedded import TINY
 from bench.report.artifacts import ARTIFACTS
 from bench.report.gsd.vocabulary import vocabulary
 from bench.report.outputs import NoResultsError

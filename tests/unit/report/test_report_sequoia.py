@@ -5,12 +5,12 @@ from itertools import accumulate, pairwise
 
 import pytest
 
-from bench import samples
 from bench.report.artifact import read_results
 from bench.report.artifacts import ARTIFACTS
 from bench.report.outputs import NoResultsError, write_all
 from bench.report.sequoia import bounds
 from bench.report.tables import Table
+from bench.statistics import samples
 
 P = [0.5, 0.2, 0.1, 0.05]
 """P_1 to P_4: 0.5, 0.7, 0.8, 0.85."""

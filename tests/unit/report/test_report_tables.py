@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from bench import samples
 from bench.report import tables
 from bench.report.tables import Table, to_csv, to_latex, to_markdown
-from bench.stats import Interval
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
 
 AWKWARD = r"50% of a_b & c|d #1 {x} $y$ ~ ^ \n <z>"
 TABLE = Table(

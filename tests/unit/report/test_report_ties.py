@@ -11,8 +11,8 @@ from bench.report import ties
 from bench.report.opt_tree.comparison import paper_table
 from bench.report.tables import ABSENT, Table, to_csv, to_latex, to_markdown
 from bench.report.ties import BEST, TIED, UNRANKED, Entry, marks
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 
 def entry(over: list[float], *, lossless: bool = True) -> Entry:

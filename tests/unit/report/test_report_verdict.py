@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench import samples, stats
 from bench.report import verdict
 from bench.report.verdict import (
     DIFFERS,
@@ -20,8 +19,9 @@ from bench.report.verdict import (
     judge,
     not_comparable,
 )
-from bench.samples import Sample
-from bench.stats import Interval
+from bench.statistics import intervals, samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 
 def measured(value: float, reach: float = 0.0) -> Interval:
@@ -79,7 +79,7 @@ def test_rule_5_holds_when_so_many_more_are_drawn() -> None:
     rng = np.random.default_rng(3)
     few = sample(list(rng.normal(2.03, 0.4, 20)), [1.0] * 20)
     ours = samples.interval(few)
-    needed = stats.needed(ours, 1.9, 2.1)
+    needed = intervals.needed(ours, 1.9, 2.1)
     assert alone(ours, 2.0).startswith(NOT_RESOLVED)
     assert needed > 4 * ours.n
     again = [*few.sums["above"]] * math.ceil(1.2 * needed / 20)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from bench import progress, published
+from bench import published
 from bench.report import artifacts
 from bench.report.__main__ import main
 from bench.report.artifact import Artifact
@@ -17,6 +17,7 @@ from bench.report.artifacts import ARTIFACTS
 from bench.report.figures.style import Figure
 from bench.report.outputs import Html, NoResultsError
 from bench.report.tables import Table
+from bench.results import progress
 
 NASTY = '<script>alert("1")</script> & </style>'
 CASE = {"title": NASTY, "prompt": NASTY, "pieces": [["a", "draft"]], "mal": 2.0, "tokens_per_s": 1.0, "run_id": "ab"}

@@ -1,0 +1,220 @@
+"""Composed configs become typed values here; beyond `run.py` and this file nothing knows OmegaConf."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from bench.calibrate import drafters
+from bench.calibrate.kept import Setting
+from bench.configs import resolvers, stand_ins
+from bench.configs.options import check_values
+from bench.measure.cell import AcceptancePlan, CalibrationPlan, Cell, DecisionPlan, LatencyGrid, PairSpec, Runtime
+from bench.measure.fingerprints import SELECTION, fingerprint_data, fingerprint_folder, fingerprint_selection
+from bench.prompts import templates
+from bench.prompts.datasets import DatasetSpec
+from bench.prompts.embedded import TINY
+from bench.results.identity import identity
+from bench.results.rows import RECORDED
+from bench.results.store import run_id
+from specdec_core import TreeShape
+from specdec_core.drafters import Drafter
+from specdec_core.models import CausalLM, EagleHead, ModelSpec
+from specdec_core.models.placement import resolve_device, resolve_dtype
+from specdec_core.models.planted.law import Planting
+from specdec_core.sampling import Sampling
+from specdec_core.search import best_tree
+
+resolvers.register()
+
+
+def scientific_config(cfg: DictConfig) -> dict[str, Any]:
+    """What is measured, as plain values, with fingerprints of local files. No paths, launcher or device.
+
+    ValueError for an option that is unknown or not of its type.
+    """
+    check_values(cfg)
+    plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    config = {axis: plain[axis] for axis in ("pair", "dataset", "drafter", "verifier", "decoding", "seed", "limit")}
+    pair, runtime = stand_ins.named(config["pair"]), plain["runtime"]
+    config["pair"] = pair
+    for role in ("target", "draft"):
+        if pair[role] and (folder := Path(_model_of(pair[role]).source)).is_dir():
+            pair[role]["files_sha256"] = fingerprint_folder(folder)
+    pair["template_sha256"] = templates.sha256(pair["template"])
+    spec, data_dir = dataset_of(cfg), Path(plain["data_dir"]) if plain["data_dir"] else None
+    if data_dir:
+        config["dataset"] |= {"source": "folder", "prompts_sha256": fingerprint_data(spec, data_dir)}
+    config["dataset"] |= fingerprint_selection(spec, data_dir, config["limit"])
+    device = torch.device(resolve_device(runtime["device"]))
+    config["runtime"] = {
+        "dtype": str(resolve_dtype(runtime["dtype"], device)).removeprefix("torch."),
+        "attention": runtime["attention"],
+    }
+    if placement := runtime_of(cfg).placement:
+        config["runtime"]["placement"] = placement
+    if not config["decoding"]["ignore_eos"]:
+        del config["decoding"]["ignore_eos"]
+    if runtime["node_order"] != "creation":
+        config["runtime"]["node_order"] = runtime["node_order"]
+    return config
+
+
+def cell_of(cfg: DictConfig) -> Cell:
+    """The typed cell of a config; what its tree depends on is measured first, unless it was.
+
+    ValueError, DatasetError or SpecdecError say in a sentence what does not fit.
+    """
+    config = scientific_config(cfg)
+    resolvers.check_printed(cfg)
+    tree = drafters.calibrate(config["drafter"], setting_of(cfg, config), _shape_of)
+    config["drafter"] = tree.drafter
+    drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))
+    name, method = drafter.pop("name"), drafter.pop("method")
+    rule, allow_lossy = verifier.pop("name"), verifier.pop("allow_lossy")
+    return Cell(
+        run_id=run_id(identity(config)),
+        experiment=cfg.name,
+        pair=pair_of(cfg),
+        dataset=dataset_of(cfg),
+        drafter=name,
+        method=method,
+        drafter_params={key: value for key, value in drafter.items() if key != "_target_"},
+        build_drafter=drafter_builder(drafter, **({"decision": tree.decision} if tree.decision else {})),
+        verifier=rule,
+        rule=hydra.utils.instantiate(verifier),
+        allow_lossy=allow_lossy,
+        max_new_tokens=decoding.pop("max_new_tokens"),
+        ignore_eos=decoding.pop("ignore_eos", False),
+        sampling=Sampling(**decoding),
+        seed=config["seed"],
+        limit=config["limit"],
+        config=config,
+        predicted_mal=tree.mal,
+        predicted_speedup=tree.speedup,
+    )
+
+
+def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
+    """What acceptance vectors and forward times are measured for, and decision models trained."""
+    plan: Any = OmegaConf.to_container(cfg.calibration, resolve=True)
+    acceptance = AcceptancePlan(**plan.pop("acceptance") | {"dataset": acceptance_dataset_of(cfg)})
+    latency = LatencyGrid(**plan.pop("latency"))
+    decision = DecisionPlan(**plan.pop("decision"))
+    decoding, drafter, own = dict(config["decoding"]), config["drafter"], config["pair"]["draft_temperature"]
+    new, planned = decoding.pop("max_new_tokens"), acceptance.temperature
+    decoding.pop("ignore_eos", None)  # acceptance is measured up to EOS
+    elsewhere = own if planned is None or Sampling(planned).greedy else planned
+    return Setting(
+        experiment=cfg.name,
+        pair=pair_of(cfg),
+        dataset=dataset_of(cfg),
+        sampling=Sampling(**decoding),
+        rule=config["verifier"]["_target_"].rpartition(".")[2],
+        max_new_tokens=new,
+        draft_temperature=drafter.get("draft_temperature", own) if planned is None else elsewhere,
+        draft_top_p=drafter.get("draft_top_p", 1.0),
+        seed=config["seed"],
+        limit=config["limit"],
+        runtime=runtime_of(cfg),
+        plan=CalibrationPlan(acceptance=acceptance, latency=latency, decision=decision, **plan),
+        results_dir=Path(cfg.results_dir),
+        identity=_calibration_identity(cfg, config),
+    )
+
+
+def _calibration_identity(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What acceptance depends on: models, dtype, and the prompts of the calibration part alone."""
+    found = {axis: dict(identity(config)[axis]) for axis in ("pair", "dataset", "runtime")}
+    found["runtime"].pop("node_order", None)
+    part = acceptance_dataset_of(cfg) or replace(dataset_of(cfg), part="calibration")
+    if part.name != found["dataset"]["name"]:
+        plain: Any = OmegaConf.to_container(cfg.calibration.acceptance.dataset, resolve=True)
+        found["dataset"] = plain | ({"source": "folder"} if cfg.data_dir else {})
+    for key in ("part", "limit", "prompts_sha256", *SELECTION):
+        found["dataset"].pop(key, None)
+    if cfg.data_dir:
+        found["dataset"]["prompts_sha256"] = fingerprint_data(part, Path(cfg.data_dir))
+    return found
+
+
+def _shape_of(drafter: Mapping[str, Any]) -> TreeShape:
+    """The tree of a drafter's config."""
+    if "shape" in drafter:
+        shape: TreeShape = hydra.utils.instantiate(drafter["shape"], _convert_="all")
+        return shape
+    return best_tree(**{key: drafter[key] for key in ("acceptance", "n", "depth", "max_children") if key in drafter})
+
+
+def dataset_of(cfg: DictConfig) -> DatasetSpec:
+    """A dataset's yaml."""
+    plain: Any = OmegaConf.to_container(cfg.dataset, resolve=True)
+    return DatasetSpec.from_config(plain)
+
+
+def acceptance_dataset_of(cfg: DictConfig) -> DatasetSpec | None:
+    """On whose calibration part acceptance vectors are measured, if not on that of the cell's own dataset."""
+    plain: Any = OmegaConf.to_container(cfg.calibration.acceptance, resolve=True)
+    return DatasetSpec.from_config(plain["dataset"] | {"part": "calibration"}) if plain.get("dataset") else None
+
+
+def pair_config(cfg: DictConfig) -> dict[str, Any]:
+    """A pair's values, under a name of its own where models stand in for those of its yaml."""
+    plain: Any = OmegaConf.to_container(cfg.pair, resolve=True)
+    return stand_ins.named(plain)
+
+
+def pair_of(cfg: DictConfig) -> PairSpec:
+    """Target and draft of a pair's yaml."""
+    config = pair_config(cfg)
+    target, draft = (_model_of(config[role]) if config[role] else None for role in ("target", "draft"))
+    if target is None:
+        raise ValueError(f"pair {config['name']} has no target")
+    planted = Planting(**config["planted"]) if config.get("planted") else None
+    return PairSpec(name=config["name"], target=target, draft=draft, template=config["template"], planted=planted)
+
+
+def _model_of(config: Mapping[str, Any]) -> ModelSpec:
+    """A model by hub id or folder; `tiny/...` are the embedded weights."""
+    spec = ModelSpec(**{**config, "skipped_layers": tuple(config.get("skipped_layers", ()))})
+    return replace(spec, folder=str(TINY.parent / spec.id)) if spec.id.startswith("tiny/") else spec
+
+
+def runtime_of(cfg: DictConfig) -> Runtime:
+    """How to run it."""
+    if cfg.retry not in (None, "failed"):
+        raise ValueError(f"retry is null or failed, not {cfg.retry}")
+    runtime = Runtime(**OmegaConf.to_container(cfg.runtime, resolve=True))  # type: ignore[arg-type]
+    return replace(
+        runtime,
+        data_dir=Path(cfg.data_dir) if cfg.data_dir else None,
+        retry_failed=cfg.retry == "failed",
+        force=cfg.force,
+        case_study=cfg.case_study,
+        **{f"record_{table}": cfg[f"record_{table}"] for table in RECORDED},
+    )
+
+
+def drafter_builder(params: dict[str, Any], **objects: Any) -> Callable[[CausalLM | EagleHead | None], Drafter]:
+    """A constructor that still lacks the draft model; unknown parameters fail here, not after loading weights.
+
+    A drafter that drafts with a model has the parameter `draft`; any other is built without. `objects` are parameters
+    that no config can hold; they take the place of what stands for them.
+    """
+    plain = {key: value for key, value in params.items() if key not in objects}
+    partial: functools.partial[Drafter] = hydra.utils.instantiate(plain, _partial_=True, _convert_="all")
+    takes_draft = "draft" in inspect.signature(partial.func).parameters
+    inspect.signature(partial.func).bind(**({"draft": None} if takes_draft else {}), **partial.keywords, **objects)
+
+    def build(draft: CausalLM | EagleHead | None) -> Drafter:
+        if takes_draft and draft is None:
+            raise ValueError(f"{partial.func.__name__} needs a draft model, and the pair has none")
+        return partial(draft=draft, **objects) if takes_draft else partial(**objects)
+
+    return build

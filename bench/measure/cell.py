@@ -1,0 +1,171 @@
+"""One cell of a sweep, and how it is to be run, as typed values: nothing beyond `bench.run` sees a config."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.names import unknown
+from bench.prompts.datasets import DatasetSpec
+from specdec_core.drafters import Drafter
+from specdec_core.models import CausalLM, EagleHead, ModelSpec
+from specdec_core.models.planted.law import Planting
+from specdec_core.models.ranks import world_size
+from specdec_core.node_order import NODE_ORDERS
+from specdec_core.sampling import Sampling
+from specdec_core.verifiers import Verifier
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairSpec:
+    """Target and draft by id, and the template that their prompts are written in."""
+
+    name: str
+    target: ModelSpec
+    draft: ModelSpec | None
+    template: str
+    planted: Planting | None = None
+    """Weights are random and made in memory, of the shapes that go by the ids."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is measured: (pair, dataset, drafter, verifier, decoding, seed)."""
+
+    run_id: str
+    experiment: str
+    pair: PairSpec
+    dataset: DatasetSpec
+    drafter: str
+    method: str
+    drafter_params: Mapping[str, Any]
+    build_drafter: Callable[[CausalLM | EagleHead | None], Drafter]
+    verifier: str
+    rule: Verifier
+    allow_lossy: bool
+    sampling: Sampling
+    max_new_tokens: int
+    ignore_eos: bool
+    """Decoding goes on behind an end-of-sequence token, so that every answer has `max_new_tokens`."""
+    seed: int
+    limit: int | None
+    config: Mapping[str, Any]
+    """The whole scientific config, which `run_id` is the hash of."""
+    predicted_mal: float | None = None
+    predicted_speedup: float | None = None
+
+    @property
+    def label(self) -> str:
+        """For progress bars and logs."""
+        return f"{self.pair.name}/{self.dataset.name}/{self.drafter}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """How it is run. Of these dtype and attention are part of the cell's identity, and what is not at its default of
+    placement and node order.
+    """
+
+    device: str = "auto"
+    dtype: str = "auto"
+    attention: str = "sdpa"
+    node_order: str = "creation"
+    device_map: str | Mapping[str, str | int] | None = None
+    tensor_parallel: bool = False
+    draft_device: str | None = None
+    num_threads: int | None = None
+    warmup_conversations: int = 1
+    baseline: bool = True
+    progress: bool = True
+    data_dir: Path | None = None
+    retry_failed: bool = False
+    force: bool = False
+    record_nodes: bool = False
+    record_masks: bool = False
+    record_variation: bool = False
+    record_quality: bool = False
+    record_answers: bool = False
+    case_study: bool = False
+
+    def __post_init__(self) -> None:
+        if self.node_order not in NODE_ORDERS:
+            raise ValueError(unknown("runtime.node_order", self.node_order, NODE_ORDERS))
+        for name in ("num_threads", "warmup_conversations"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"runtime.{name} must not be negative, not {getattr(self, name)}")
+
+    @property
+    def placement(self) -> dict[str, Any]:
+        """How target and draft share out several devices; empty where both are on one."""
+        found = {name: value for name in ("device_map", "draft_device") if (value := getattr(self, name))}
+        return found | ({"tensor_parallel": world_size()} if self.tensor_parallel else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencyGrid:
+    """Which forwards are timed: tokens per forward, cached tokens before them, repeats."""
+
+    num_tokens: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
+    num_prefix: int = 128
+    warmup: int = 10
+    repeats: int = 100
+
+    def __post_init__(self) -> None:
+        if not self.num_tokens or min(*self.num_tokens, self.repeats) < 1:
+            raise ValueError("calibration.latency needs num_tokens and repeats, all of them from 1 on")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptancePlan:
+    """How acceptance vectors are measured (Sequoia, section 3.1). None: as in the cell's decoding."""
+
+    prompts: int = 200
+    dataset: DatasetSpec | None = None
+    """On whose calibration part; None: the cell's."""
+    new_tokens: int = 128
+    width: int = 32
+    repeats: int = 4
+    estimator: str = "analytic"
+    smooth: str = "isotonic"
+    temperature: float | None = None
+    top_p: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionPlan:
+    """How decision models are trained (Lu et al., 2024, section 3.3)."""
+
+    prompts: int = 700
+    """To train on, at most."""
+    validation: int = 100
+    """To choose the best epoch by, at most; of fewer prompts in all an eighth."""
+    new_tokens: int = 200
+    width: int = 10
+    """First tokens of every tree, and so examples of a step."""
+    temperature: float = 1.0
+    """Of target and draft."""
+    epochs: int = 10
+    batch: int = 50
+    rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for name in ("prompts", "validation", "new_tokens", "width", "epochs", "batch", "rate"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"calibration.decision.{name} must be positive, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationPlan:
+    """What is measured before a tree is chosen, or trained before one is ended early."""
+
+    acceptance: AcceptancePlan = field(default_factory=AcceptancePlan)
+    latency: LatencyGrid = field(default_factory=LatencyGrid)
+    decision: DecisionPlan = field(default_factory=DecisionPlan)
+    depths: int = 16
+    """The deepest tree that is considered."""
+    draft_passes: str = "depth"
+    """Draft forwards of a tree of depth d: d (`depth`) or d + 1 (`levels`)."""
+
+    def __post_init__(self) -> None:
+        if self.draft_passes not in ("depth", "levels"):
+            raise ValueError(f"calibration.draft_passes is depth or levels, not {self.draft_passes}")

@@ -1,0 +1,118 @@
+"""One cell's prompts decoded in either arm, each from a random stream of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+import torch
+from torch import Generator
+
+from bench.measure.cell import Cell, Runtime
+from bench.prompts.datasets import Conversation, DatasetSpec
+from bench.prompts.templates import prompt_ids
+from bench.results.rows import METHOD
+from specdec_core.drafters import Autoregressive
+from specdec_core.engine import Generation, Watch, generate
+from specdec_core.errors import PromptError
+from specdec_core.models import Pair
+from specdec_core.sampling import Sampling
+from specdec_core.verifiers import TargetSample
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One prompt of a conversation, ready to be decoded."""
+
+    conversation: Conversation
+    number: int
+    prompt: list[int]
+    max_new_tokens: int
+
+
+class Decoding:
+    """Decodes turns of one cell with loaded models."""
+
+    def __init__(self, cell: Cell, pair: Pair, runtime: Runtime) -> None:
+        self.cell, self.pair, self.runtime = cell, pair, runtime
+        self.drafter = cell.build_drafter(pair.draft)
+        self.eos = [] if cell.ignore_eos else eos_token_ids(pair)
+
+    def turn(self, conversation: Conversation, number: int, answers: Sequence[str]) -> Turn:
+        """A turn behind the answers to the turns before it. PromptError if it leaves no room to answer."""
+        dataset = self.cell.dataset
+        prompt = _prompt(self.pair, self.cell.pair.template, dataset, conversation.turns[: number + 1], answers)
+        room = self.cell.max_new_tokens
+        if dataset.max_total_tokens is not None:
+            room = min(room, dataset.max_total_tokens - len(prompt))
+            if len(prompt) >= dataset.max_total_tokens:
+                raise PromptError(f"the prompt has {len(prompt)} tokens of {dataset.max_total_tokens} allowed in all")
+        return Turn(conversation, number, prompt, room)
+
+    def decode(
+        self,
+        turn: Turn,
+        arm: str,
+        max_new_tokens: int | None = None,
+        watch: Watch | None = None,
+        *,
+        sampling: Sampling | None = None,
+        rng: Generator | None = None,
+    ) -> Generation:
+        """Decode a turn by the cell's method or by the target alone.
+
+        Of what is not given, the length is the turn's, `sampling` the cell's and `rng` that of this turn and arm.
+        """
+        method = arm == METHOD
+        return generate(
+            self.pair.target,
+            self.drafter if method else Autoregressive(),
+            self.cell.rule if method else TargetSample(),
+            turn.prompt,
+            max_new_tokens=turn.max_new_tokens if max_new_tokens is None else max_new_tokens,
+            sampling=sampling or self.cell.sampling,
+            eos_token_ids=self.eos,
+            allow_lossy=self.cell.allow_lossy,
+            node_order=self.runtime.node_order,
+            rng=rng or self.generator(turn, arm),
+            watch=watch,
+        )
+
+    def generator(self, turn: Turn, stream: str) -> Generator:
+        """Its own random stream for every prompt and arm (or other purpose), the same whatever was run before."""
+        key = (self.cell.seed, crc32(turn.conversation.id.encode()), turn.number, crc32(stream.encode()))
+        seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
+        return torch.Generator(self.pair.target.device).manual_seed(seed)
+
+    def text(self, generation: Generation) -> str:
+        """The answer in words."""
+        return str(self.pair.tokenizer.decode(generation.tokens, skip_special_tokens=True))
+
+
+def first_prompts(
+    pair: Pair, template: str, dataset: DatasetSpec, conversations: list[Conversation]
+) -> list[list[int]]:
+    """Token ids of the first turns, as they are decoded."""
+    return [_prompt(pair, template, dataset, conversation.turns[:1], []) for conversation in conversations]
+
+
+def _prompt(pair: Pair, template: str, dataset: DatasetSpec, turns: Sequence[str], answers: Sequence[str]) -> list[int]:
+    return prompt_ids(
+        pair.tokenizer,
+        template,
+        turns,
+        answers,
+        mode=dataset.mode,
+        prompt_tokens=dataset.prompt_tokens,
+        max_prompt_tokens=dataset.max_prompt_tokens,
+        frame=dataset.frame,
+    )
+
+
+def eos_token_ids(pair: Pair) -> list[int]:
+    """The tokens that end an answer: the generation config's, else the tokenizer's."""
+    generation = getattr(pair.target.model, "generation_config", None)
+    found = getattr(generation, "eos_token_id", None)
+    if found is None:
+        found = pair.tokenizer.eos_token_id
+    return [] if found is None else [found] if isinstance(found, int) else list(found)

@@ -1,0 +1,29 @@
+"""The pair of the last cell, kept: sweeps run cell after cell in one process, mostly with the same models."""
+
+import gc
+
+import torch
+
+from bench.measure.cell import PairSpec, Runtime
+from bench.measure.planted import planted_pair
+from specdec_core.models import Pair, load_pair
+
+_loaded: dict[tuple[object, ...], Pair] = {}
+
+
+def loaded(spec: PairSpec, runtime: Runtime) -> Pair:
+    """The pair on its device; that of another cell gives its memory back first."""
+    names = ("device", "dtype", "attention", "device_map", "tensor_parallel", "draft_device")
+    options = {name: getattr(runtime, name) for name in names}
+    key = (spec.target, spec.draft, spec.planted, str(options))
+    if key not in _loaded:
+        release()
+        _loaded[key] = planted_pair(spec, runtime) if spec.planted else load_pair(spec.target, spec.draft, **options)
+    return _loaded[key]
+
+
+def release() -> None:
+    """Give the memory of the last pair back: caches refer to their layers and back, so a collection is needed."""
+    _loaded.clear()
+    gc.collect()
+    torch.cuda.empty_cache()

@@ -1,0 +1,170 @@
+"""Runs cells: skip what is done, measure, write rows. A cell that fails is a row, not a crash."""
+
+import contextlib
+import logging
+import traceback
+from dataclasses import replace
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from bench.measure import pairs, provenance
+from bench.measure.cell import Cell, Runtime
+from bench.measure.measurement import Measurement
+from bench.measure.to_rows import Outcome, Rows, run_row
+from bench.measure.transcript import write_case_study
+from bench.prompts import datasets
+from bench.results.judgements import still_valid
+from bench.results.locks import CellBusyError
+from bench.results.reuse import take_over
+from bench.results.rows import RECORDED
+from bench.results.store import Store, StoreError
+from specdec_core.checks import check_lossless
+from specdec_core.errors import PromptError, SpecdecError
+from specdec_core.models.placement import resolve_device
+from specdec_core.models.ranks import agreed, world_size
+
+log = logging.getLogger(__name__)
+_SAME = (
+    *("git_revision", "git_dirty", "torch_version", "transformers_version", "cuda_version", "device_name"),
+    *("num_threads", "wait_policy"),
+)
+"""What rows of another experiment must have in common with this process to be taken over."""
+OK, OOM, FAILED, INTERRUPTED, SKIPPED, BUSY = "ok", "oom", "failed", "interrupted", "skipped", "busy"
+SENTENCES = (SpecdecError, datasets.DatasetError, StoreError, ValueError)
+"""Refusals whose message is all that the user needs."""
+
+
+def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
+    """Measure a cell unless it is done; its status. Ctrl-C writes what there is and is passed on."""
+    with contextlib.ExitStack() as held:
+        try:
+            wanted = agreed(lambda: _claimed(cell, runtime, store, held))
+        except CellBusyError as error:
+            log.warning("%s: %s", cell.label, error)
+            return BUSY
+        if not wanted:
+            log.info("%s: already run as %s (force=true runs it again)", cell.label, cell.run_id)
+            return SKIPPED
+        return _run(cell, runtime, store)
+
+
+def _claimed(cell: Cell, runtime: Runtime, store: Store, held: contextlib.ExitStack) -> bool:
+    """Take the cell's lock; whether there is something to do."""
+    store.check_writable()
+    held.enter_context(store.lock(cell.run_id, note=cell.pair.name))
+    return _wanted(cell, runtime, store) and not _taken_over(cell, runtime, store)
+
+
+def _taken_over(cell: Cell, runtime: Runtime, store: Store) -> bool:
+    """Whether another experiment of the same results folder has measured the very same cell, and gave its rows."""
+    if runtime.force or runtime.retry_failed or runtime.case_study or store.status(cell.run_id) == OK:
+        return False
+    here = provenance.collect(str(resolve_device(runtime.device)), "", "", runtime.placement)
+    if here["git_dirty"]:  # nobody knows what code a row of such a revision is of
+        return False
+    like = {key: here[key] for key in _SAME}
+    origin = take_over(store, cell.run_id, like, baseline=runtime.baseline, recorded=_recorded(runtime))
+    if origin:
+        log.info("%s: rows taken over from %s, which runs the same cell", cell.label, origin)
+    return bool(origin)
+
+
+def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
+    """Whether there is something to do: a cell is done if its row says `ok` and its files hold what is asked for."""
+    runs = store.read("runs", [cell.run_id])
+    status = None if runs.empty else runs["status"].iloc[-1]
+    if runtime.retry_failed:
+        return status not in (None, OK)
+    if runtime.force or status != OK:
+        return True
+    lacks_baseline = runtime.baseline and runs["autoregressive_tokens_per_s"].isna().all()
+    return bool(lacks_baseline) or not store.whole(cell.run_id, _recorded(runtime))
+
+
+def _recorded(runtime: Runtime) -> list[str]:
+    """The tables that are asked for beside the usual ones."""
+    return [table for table in RECORDED if getattr(runtime, f"record_{table}")]
+
+
+def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
+    """Measure and write."""
+    rows, outcome = Rows(), Outcome()
+    if store.has("runs", cell.run_id):
+        # what a finished run recorded is recorded again, since the rows of all tables are replaced together
+        again: dict[str, Any] = {f"record_{table}": True for table in RECORDED if store.has(table, cell.run_id)}
+        runtime = replace(runtime, **again)
+    stop: BaseException | None = None
+    try:
+        _measure(cell, runtime, store, rows, outcome)
+    except KeyboardInterrupt as interrupt:
+        outcome.status, outcome.error, stop = INTERRUPTED, "stopped by the user", interrupt
+    except (torch.OutOfMemoryError, MemoryError) as problem:
+        outcome.status, outcome.error, stop = OOM, _last_lines(problem), _end_of_all_ranks()
+    except SENTENCES as problem:
+        outcome.status, outcome.error = FAILED, str(problem)
+    except Exception as problem:  # whatever went wrong, the sweep goes on and the row says what it was
+        outcome.status, outcome.error, stop = FAILED, _last_lines(problem), _end_of_all_ranks()
+    if outcome.status == OOM:  # only now does nothing hold the tensors of the failed step any more
+        pairs.release()
+    if outcome.error:
+        log.error("%s: %s: %s", cell.label, outcome.status, outcome.error)
+    if outcome.status == OK or store.status(cell.run_id) != OK:  # a failure never replaces finished rows
+        _write(cell, runtime, store, rows, outcome)
+    if stop:
+        raise stop
+    return outcome.status
+
+
+def _end_of_all_ranks() -> SystemExit | None:
+    """What no rank but this one may have met leaves the others waiting; torchrun ends them when this one ends."""
+    return SystemExit(1) if world_size() > 1 else None
+
+
+def _write(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outcome) -> None:
+    """The `runs` row last, since it marks the cell as finished. Grades stay where the answers did."""
+    judged, before = (store.read(table, [cell.run_id]) for table in ("judgements", "answers"))
+    store.forget(cell.run_id)
+    for table in ("prompts", "steps", *_recorded(runtime)):
+        store.write(table, cell.run_id, getattr(rows, table))
+    if len(judged):
+        kept = still_valid(judged, before, rows.answers)
+        store.write("judgements", cell.run_id, kept)
+        if dropped := len(judged) - len(kept):
+            log.warning("%s: %d grades are of answers that were there before, and are dropped", cell.label, dropped)
+    store.write("runs", cell.run_id, [run_row(cell, runtime, rows, outcome)])
+
+
+def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outcome) -> None:
+    """Decode all conversations into `rows`; what is learnt of models and data goes into `outcome`."""
+    conversations = datasets.load(cell.dataset, data_dir=runtime.data_dir, limit=cell.limit)
+    outcome.prompts_sha256 = datasets.fingerprint(conversations)
+    pair = pairs.loaded(cell.pair, runtime)
+    outcome.device, outcome.dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
+    outcome.attention = pair.target.attention
+    measurement = Measurement(cell, pair, rows, runtime)
+    outcome.draws = measurement.drafter.draws
+    outcome.target_revision, outcome.draft_revision = (
+        getattr(model.config, "_commit_hash", None) if model else None for model in (pair.target, pair.draft)
+    )
+    outcome.lossless = check_lossless(measurement.drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy)
+    for conversation in conversations[: runtime.warmup_conversations]:
+        measurement.warm_up(conversation)
+    before = provenance.cpu_times()
+    with tqdm(conversations, desc=cell.label, unit="conversation", disable=not runtime.progress) as bar:
+        for number, conversation in enumerate(bar):
+            generations = measurement.run(conversation)
+            bar.set_postfix_str(rows.running(), refresh=False)
+            if runtime.case_study and generations and number == 0:
+                write_case_study(store.folder, cell, pair, conversation, generations[0])
+    if world_size() == 1:  # to a rank the others are other processes
+        outcome.other_load = provenance.other_load(before, provenance.cpu_times())
+    outcome.excerpt = measurement.excerpt()
+    failures = [row.error for row in rows.prompts if row.error]
+    if len(failures) == len(rows.prompts):
+        raise PromptError(f"no prompt could be decoded; the first: {failures[0] if failures else 'there is none'}")
+
+
+def _last_lines(problem: BaseException, lines: int = 6) -> str:
+    return "\n".join("".join(traceback.format_exception(problem)).strip().splitlines()[-lines:])

@@ -1,0 +1,179 @@
+"""From what was measured to rows, and from rows to the aggregates of a cell."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
+
+from bench.measure import provenance
+from bench.measure.audit import output_sha256
+from bench.measure.cell import Cell, Runtime
+from bench.prompts import datasets
+from bench.prompts.datasets import Conversation
+from bench.results.instrument_rows import AnswerRow, MaskRow, NodeRow, QualityRow, VariationRow
+from bench.results.rows import AUTOREGRESSIVE, METHOD, SCHEMA_VERSION, PromptRow, RunRow, StepRow
+from bench.statistics import metrics, samples
+from specdec_core.engine import Generation
+
+
+@dataclass(slots=True)
+class Rows:
+    """The rows of a cell so far."""
+
+    prompts: list[PromptRow] = field(default_factory=list)
+    steps: list[StepRow] = field(default_factory=list)
+    nodes: list[NodeRow] = field(default_factory=list)
+    masks: list[MaskRow] = field(default_factory=list)
+    variation: list[VariationRow] = field(default_factory=list)
+    quality: list[QualityRow] = field(default_factory=list)
+    answers: list[AnswerRow] = field(default_factory=list)
+
+    def running(self) -> str:
+        """MAL and speedup so far, for the progress bar."""
+        length = sum(step.acceptance_length for step in self.steps)
+        per_token = {arm: self._seconds_per_token(arm) for arm in (METHOD, AUTOREGRESSIVE)}
+        text = f"MAL {length / max(len(self.steps), 1):.2f}"
+        if all(per_token.values()):
+            text += f", speedup {per_token[AUTOREGRESSIVE] / per_token[METHOD]:.2f}x"
+        return text
+
+    def aggregates(self) -> dict[str, Any]:
+        """The columns of `runs` that follow from the other tables; None where there is nothing to average."""
+        steps = pd.DataFrame(self.steps, columns=list(StepRow.__annotations__))
+        prompts = pd.DataFrame(self.prompts, columns=list(PromptRow.__annotations__))
+        failed = prompts.loc[prompts["status"] != "ok", "prompt_id"].nunique()
+        identical = prompts.loc[prompts["arm"] == METHOD, "identical"].dropna().astype(float)
+        speedup = samples.interval(samples.speedup(prompts))
+        values = {
+            "mal": metrics.mal(steps),
+            "mal_prompt_mean": metrics.mal_prompt_mean(steps),
+            "expected_acceptance": metrics.expected_acceptance(steps),
+            "acceptance_rate_depth": metrics.acceptance_rate_depth(steps),
+            "acceptance_rate_node": metrics.acceptance_rate_node(steps),
+            "tokens_per_s": metrics.tokens_per_s(prompts, METHOD),
+            "autoregressive_tokens_per_s": metrics.tokens_per_s(prompts, AUTOREGRESSIVE),
+            "speedup": speedup.value,
+            "speedup_low": speedup.low,
+            "speedup_high": speedup.high,
+            "identical": identical.mean(),
+        }
+        counts = {"num_conversations": prompts["prompt_id"].nunique() - failed, "num_failed": failed}
+        return {name: float(value) if math.isfinite(value) else None for name, value in values.items()} | counts
+
+    def _seconds_per_token(self, arm: str) -> float:
+        rows = [row for row in self.prompts if row.arm == arm]
+        return sum(row.decode_s for row in rows) / max(sum(row.num_decoded_tokens for row in rows), 1)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a cell ended, and what was learnt on the way."""
+
+    status: str = "ok"
+    error: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+    attention: str | None = None
+    target_revision: str | None = None
+    draft_revision: str | None = None
+    prompts_sha256: str = ""
+    draws: str = ""
+    lossless: bool = False
+    excerpt: str | None = None
+    other_load: float | None = None
+
+
+def prompt_row(
+    run_id: str,
+    conversation: Conversation,
+    turn: int,
+    arm: str,
+    num_prompt_tokens: int,
+    generation: Generation,
+    **audit: Any,
+) -> PromptRow:
+    """One decoded turn in one arm; `audit` are the columns about the autoregressive output."""
+    return PromptRow(
+        run_id=run_id,
+        prompt_id=conversation.id,
+        category=conversation.category,
+        turn=turn,
+        arm=arm,
+        status="ok",
+        error=None,
+        num_prompt_tokens=num_prompt_tokens,
+        num_new_tokens=len(generation.tokens),
+        num_decoded_tokens=sum(step.kept for step in generation.steps),
+        num_steps=len(generation.steps),
+        finish=generation.finish,
+        prefill_s=generation.prefill_s,
+        decode_s=generation.decode_s,
+        output_sha256=output_sha256(generation.tokens),
+        output_ids=generation.tokens,
+        wall_s=generation.wall_s,
+        **audit,
+    )
+
+
+def failed_row(run_id: str, conversation: Conversation, turn: int, error: Exception) -> PromptRow:
+    """A turn that could not be decoded: its figures are zero and enter no average."""
+    nothing = Generation([], "failed", [], 0.0, 0.0)
+    row = prompt_row(run_id, conversation, turn, METHOD, 0, nothing, **NO_AUDIT)
+    return PromptRow(**asdict(row) | {"status": "failed", "error": str(error)})
+
+
+NO_AUDIT: dict[str, Any] = {"identical": None, "first_divergence": None, "divergence_gap": None}
+
+
+def step_rows(run_id: str, conversation: Conversation, turn: int, generation: Generation) -> Iterator[StepRow]:
+    """One row per decoding step."""
+    for number, step in enumerate(generation.steps):
+        yield StepRow(run_id=run_id, prompt_id=conversation.id, turn=turn, step=number, **asdict(step))
+
+
+def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRow:
+    """The row that marks a cell as run."""
+    target, draft = cell.pair.target, cell.pair.draft
+    attention = outcome.attention or runtime.attention
+    origin: dict[str, Any] = provenance.collect(
+        outcome.device or "cpu", outcome.dtype or runtime.dtype, attention, runtime.placement
+    )
+    return RunRow(
+        run_id=cell.run_id,
+        schema_version=SCHEMA_VERSION,
+        experiment=cell.experiment,
+        status=outcome.status,
+        error=outcome.error,
+        created_utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        pair=cell.pair.name,
+        target_id=target.id,
+        target_revision=outcome.target_revision or target.revision,
+        draft_id=draft.id if draft else None,
+        draft_revision=outcome.draft_revision or (draft.revision if draft else None),
+        dataset=cell.dataset.name,
+        dataset_id=datasets.source_id(cell.dataset, runtime.data_dir) if outcome.prompts_sha256 else cell.dataset.name,
+        prompts_sha256=outcome.prompts_sha256,
+        drafter=cell.drafter,
+        method=cell.method,
+        drafter_params=json.dumps(cell.drafter_params, sort_keys=True),
+        draws=outcome.draws,
+        verifier=cell.verifier,
+        lossless=outcome.lossless,
+        temperature=cell.sampling.temperature,
+        top_p=cell.sampling.top_p,
+        seed=cell.seed,
+        max_new_tokens=cell.max_new_tokens,
+        config=json.dumps(cell.config, sort_keys=True),
+        ignore_eos=cell.ignore_eos,
+        node_order=runtime.node_order,
+        predicted_mal=cell.predicted_mal,
+        predicted_speedup=cell.predicted_speedup,
+        excerpt=outcome.excerpt,
+        other_load=outcome.other_load,
+        **rows.aggregates(),
+        **origin,
+    )

@@ -1,0 +1,56 @@
+"""Cells that another experiment of the same results folder has measured: the same `run_id` is the same cell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from bench.results.parquet import file_name, read_table, write_table
+from bench.results.rows import RECORDED, TABLES
+from bench.results.store import Store, explained
+
+
+def take_over(
+    store: Store, run_id: str, like: Mapping[str, Any], *, baseline: bool, recorded: Sequence[str] = ()
+) -> str:
+    """Take a finished cell from another experiment of the same results; its name, "" where there is none.
+
+    Its `runs` row must have the values of `like`: whoever measures now would have written the same. It needs the
+    baseline's arm where `baseline` is asked for, and the tables in `recorded` beside the usual ones. Only the
+    `runs` row is written anew, for its experiment; other rows say nothing of it.
+    """
+    for path in sorted(store.root.glob(f"**/runs/{file_name(run_id)}")):
+        other = Store(store.root, path.parents[1].relative_to(store.root).as_posix())
+        runs = other.read("runs", [run_id])
+        # a folder of other results below these ones holds experiments by other names than its rows say
+        wanted = {**like, "status": "ok", "experiment": other.experiment}
+        if runs.empty or any(_plain(runs[key].iloc[0]) != value for key, value in wanted.items()):
+            continue
+        lacks = baseline and runs["autoregressive_tokens_per_s"].isna().all()
+        if not lacks and _copied(store, other, run_id, ("prompts", "steps", *recorded)):
+            return other.experiment
+    return ""
+
+
+def _copied(store: Store, other: Store, run_id: str, needed: Sequence[str]) -> bool:
+    """Copy all rows of a cell, if those of the needed tables can be read."""
+    tables = [*("prompts", "steps", *RECORDED, "judgements"), "runs"]
+    found = {name: read_table(path, TABLES[name]) for name in tables if (path := other.path(name, run_id)).exists()}
+    if any(found.get(name) is None for name in (*needed, "runs")):
+        return False
+    store.forget(run_id)
+    for name, table in found.items():
+        if table is not None:
+            changed = {"experiment": store.experiment} if name == "runs" else {}
+            path = store.path(name, run_id)
+            with explained(path.parent):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_table(path, table, changed)
+    return True
+
+
+def _plain(value: Any) -> Any:
+    """A missing value of a row is None, as it was when it was written."""
+    return None if pd.isna(value) else value

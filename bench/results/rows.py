@@ -1,0 +1,170 @@
+"""The rows that a run writes: one dataclass per table, from which the parquet schema is derived.
+
+Units are in the names (`*_s` seconds); words are those of the glossary in `specdec_core`. Lists of token ids keep what
+was generated, so that quality can be judged later without running again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.results.instrument_rows import AnswerRow, JudgementRow, MaskRow, NodeRow, QualityRow, VariationRow
+from bench.results.kept_rows import AcceptanceRow, AttentionRow, DecisionRow, GrowthRow, LatencyRow
+from bench.results.schema import schema as schema
+
+SCHEMA_VERSION = 1
+METHOD, AUTOREGRESSIVE = "method", "autoregressive"
+"""The two arms of a paired measurement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """One cell: what was run, how it ended, its aggregates, where it ran."""
+
+    run_id: str
+    schema_version: int
+    experiment: str
+    status: str  # ok | oom | failed | interrupted
+    error: str | None  # the last lines of what went wrong
+    created_utc: str
+
+    pair: str
+    target_id: str
+    target_revision: str | None
+    draft_id: str | None
+    draft_revision: str | None
+    dataset: str
+    dataset_id: str
+    prompts_sha256: str  # over the ids and texts of the prompts that were run
+    drafter: str  # the name of the config, such as opt_tree_n50
+    method: str  # its name in the papers' tables, such as opt_tree
+    drafter_params: str  # canonical JSON of the constructor's arguments
+    draws: str  # none | topk | iid | without_replacement; autoregressive decoding said topk in older files
+    verifier: str
+    lossless: bool
+    temperature: float
+    top_p: float
+    seed: int
+    max_new_tokens: int
+    config: str  # canonical JSON of the whole scientific config
+
+    num_conversations: int  # of the cell's prompts, those that ended well
+    num_failed: int
+    mal: float | None
+    mal_prompt_mean: float | None
+    expected_acceptance: float | None  # mean E(A) over steps, root counted; None where the drafter has no probabilities
+    acceptance_rate_depth: float | None
+    acceptance_rate_node: float | None
+    tokens_per_s: float | None  # decode only, prefill excluded
+    autoregressive_tokens_per_s: float | None
+    speedup: float | None
+    speedup_low: float | None  # 95% interval, bootstrap over conversations
+    speedup_high: float | None
+    ignore_eos: bool | None = None  # answers go on behind EOS; None in files of before there was a choice
+    node_order: str | None = None  # of a tree in the target's forward; None in files of before there was a choice
+    predicted_mal: float | None = None  # F(T) of a static tree for its measured acceptance vector
+    predicted_speedup: float | None = None  # of the tree that was chosen by measured forward times
+    excerpt: str | None = None  # the start of the first answer, the target's own where there is a baseline
+    other_load: float | None = None  # cores kept busy by other processes while prompts were decoded, mean
+    identical: float | None  # share of outputs equal to the autoregressive arm's, greedy decoding only
+
+    package_version: str
+    git_revision: str | None
+    git_dirty: bool | None
+    python_version: str
+    torch_version: str
+    transformers_version: str
+    cuda_version: str | None
+    driver_version: str | None
+    device_name: str
+    dtype: str
+    attention: str
+    num_threads: int
+    wait_policy: str | None = None  # how OpenMP's threads wait, as the environment says; None where it does not
+    slurm_job_id: str | None
+    slurm_array_task_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRow:
+    """One turn of one conversation in one arm, and its audit against the autoregressive arm."""
+
+    run_id: str
+    prompt_id: str
+    category: str | None
+    turn: int
+    arm: str  # method | autoregressive
+    status: str  # ok | failed
+    error: str | None
+    num_prompt_tokens: int
+    num_new_tokens: int
+    num_decoded_tokens: int  # of decoding steps; with a pending root all but the first, which the prefill gives
+    num_steps: int
+    finish: str  # eos | length | failed
+    prefill_s: float
+    decode_s: float
+    output_sha256: str
+    output_ids: list[int]
+    identical: bool | None  # to the autoregressive output; None where decoding is random
+    first_divergence: int | None  # index of the first new token that differs
+    divergence_gap: float | None  # top-2 logit gap of the target there: tiny means a tie broken by rounding
+    wall_s: float | None = None  # of the decode loop, what `decode_s` leaves out between spans included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """One decoding step of the method arm. The five times sum to the step's."""
+
+    run_id: str
+    prompt_id: str
+    turn: int
+    step: int
+    num_drafted: int  # tree size n, root excluded
+    depth: int  # of the deepest drafted node
+    draft_forwards: int
+    draft_tokens: int  # tokens fed through the draft model
+    expected_acceptance: float | None  # E(A), root counted; None where the drafter has no probabilities
+    num_accepted: int  # drafted tokens on the accepted path
+    acceptance_length: (
+        int  # A = num_accepted + 1, or num_accepted below a virtual root or if the path ends in EOS; not clipped
+    )
+    kept: int  # tokens of A that are in the output
+    draft_s: float  # draft forwards
+    tree_s: float  # growing the tree, forwards excluded, and laying it out for the target
+    score_s: float
+    judge_s: float
+    commit_s: float
+    accepted_ranks: list[int] | None = None  # place among its siblings, from 0, of each accepted token
+    # of trees that come from a token graph (GSD; see `specdec_core.graph`), None for others; root excluded
+    num_live: int | None = None
+    num_prob_leaf: int | None = None
+    num_sib_leaf: int | None = None
+    num_alias: int | None = None  # merge edges
+    capped: bool | None = None  # nodes of the graph were left out of the verified tree for its cap
+    num_behind_merge: int | None = None  # accepted tokens whose path crosses a merge edge
+    num_in_shared_subtree: int | None = None  # accepted tokens below a node that others are merged into, by either path
+    recurring: list[float] | None = None  # for n = 1, 2, ...: share of the records whose n-gram recurs in the graph
+    merge_kl: list[float] | None = None  # nats, of every merge edge, where a MergeProbe drafted
+    # of trees that a decision model may end early (`EarlyStop`), None where it was not asked
+    decision_calls: int | None = None
+    decision_s: float | None = None  # a part of `tree_s`
+
+
+TABLES: dict[str, type] = {
+    "runs": RunRow,
+    "prompts": PromptRow,
+    "steps": StepRow,
+    "nodes": NodeRow,
+    "masks": MaskRow,
+    "variation": VariationRow,
+    "quality": QualityRow,
+    "answers": AnswerRow,
+    "judgements": JudgementRow,
+    "latency": LatencyRow,
+    "attention": AttentionRow,
+    "acceptance": AcceptanceRow,
+    "growth": GrowthRow,
+    "decisions": DecisionRow,
+}
+RECORDED = ("nodes", "masks", "variation", "quality", "answers")
+"""Tables of a cell that are written where `record_<table>` asks for them."""

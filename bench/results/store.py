@@ -1,0 +1,188 @@
+"""Results on disk: `<root>/<experiment>/<table>/run_id=<id>.parquet`, one file per cell and table.
+
+Two jobs never share a file. The `runs` file marks a cell as finished, so it is written last; rows of a cell without it
+are not read by `load`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bench.results import locks
+from bench.results.parquet import file_name, has_footer, hidden_name, read_rows, write_rows
+from bench.results.rows import RECORDED, SCHEMA_VERSION, TABLES
+
+CELL = (
+    *("pair", "target_id", "draft_id", "dataset", "drafter", "drafter_params", "verifier"),
+    *("temperature", "top_p", "max_new_tokens", "seed", "attention", "node_order", "ignore_eos"),
+)
+"""Columns of `runs` that say which cell it is; of runs that differ elsewhere (prompts, device) a report takes one."""
+
+
+class StoreError(RuntimeError):
+    """The results folder cannot be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The tables of an experiment, for reports: one run of each cell and the rows that belong to it."""
+
+    runs: pd.DataFrame
+    prompts: pd.DataFrame
+    steps: pd.DataFrame
+    nodes: pd.DataFrame
+    masks: pd.DataFrame
+    variation: pd.DataFrame
+    quality: pd.DataFrame
+    answers: pd.DataFrame
+    judgements: pd.DataFrame
+    latency: pd.DataFrame
+    acceptance: pd.DataFrame
+    growth: pd.DataFrame
+    attention: pd.DataFrame
+    decisions: pd.DataFrame
+
+
+def run_id(config: Mapping[str, Any]) -> str:
+    """Name of a cell: 12 hex digits over its resolved scientific config (plain JSON values) and the schema version."""
+    identity = {"config": dict(config), "schema_version": SCHEMA_VERSION}
+    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+class Store:
+    """The results of one experiment."""
+
+    def __init__(self, root: Path, experiment: str) -> None:
+        self.root, self.experiment = Path(root), experiment
+        self.folder = self.root / experiment
+
+    def write(self, table: str, run_id: str, rows: Sequence[Any]) -> None:
+        """Write a cell's rows of a table, replacing in one stroke those that were there."""
+        strangers = {row.run_id for row in rows} - {run_id}
+        if strangers:
+            raise ValueError(f"Rows of {sorted(strangers)} do not belong into the file of run {run_id}.")
+        path = self.path(table, run_id)
+        with explained(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_rows(path, TABLES[table], rows)
+
+    def read(self, table: str, run_ids: Iterable[str] | None = None) -> pd.DataFrame:
+        """Rows of a table, of all cells or of some (see `read_rows`); hidden files are not looked at."""
+        if run_ids is None:
+            found = (self.folder / table).glob("*.parquet")
+            paths = sorted(path for path in found if not path.name.startswith("."))
+        else:
+            paths = [path for run in dict.fromkeys(run_ids) if (path := self.path(table, run)).exists()]
+        return read_rows(paths, TABLES[table])
+
+    def status(self, run_id: str) -> str | None:
+        """How a cell ended (`ok`, `oom`, `failed`, `interrupted`); None if it has not."""
+        runs = self.read("runs", [run_id])
+        return None if runs.empty else str(runs["status"].iloc[-1])
+
+    def has(self, table: str, run_id: str) -> bool:
+        """Whether a cell has rows of a table, be they none."""
+        return self.path(table, run_id).exists()
+
+    def whole(self, run_id: str, tables: Iterable[str] = ()) -> bool:
+        """Whether a cell's prompts, steps and these tables are there; of each file the footer alone is read."""
+        return all(has_footer(self.path(table, run_id)) for table in ("prompts", "steps", *tables))
+
+    def forget(self, run_id: str) -> None:
+        """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or instrument on new rows."""
+        with explained(self.folder):
+            for table in ("runs", *RECORDED, "judgements"):
+                self.path(table, run_id).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def lock(self, run_id: str, *, wait: bool = False, note: str = "") -> Iterator[None]:
+        """Hold a cell while it runs; raises CellBusyError if another process does, or waits. Ask for `status` then."""
+        with explained(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            held = contextlib.ExitStack()
+            held.enter_context(locks.lock(self.folder, run_id, wait=wait, note=note))
+        with held:
+            yield
+
+    def check_writable(self) -> None:
+        """Raise StoreError unless files can be made in the experiment's folder and in those of its tables."""
+        _probe(self.folder)
+        for table in TABLES:
+            if (self.folder / table).exists():
+                _probe(self.folder / table)
+
+    def path(self, table: str, run_id: str) -> Path:
+        """The file of a cell's rows of a table."""
+        return self.folder / table / file_name(run_id)
+
+
+def load(
+    root: Path, experiment: str, pair: str | None = None, dataset: str | None = None, *, first: Collection[str] = ()
+) -> Results:
+    """Tables of an experiment, of one pair or dataset if asked.
+
+    Of the runs of the same cell one counts: one that ended well before others, then one of `first`, then the newest.
+    Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone, `acceptance`, `growth` and
+    `decisions` also by dataset. Times of attention belong to neither.
+    """
+    store = Store(root, experiment)
+    latency = _where(store.read("latency"), pair=pair)
+    runs, acceptance, growth, decisions = (
+        _where(store.read(table), pair=pair, dataset=dataset) for table in ("runs", "acceptance", "growth", "decisions")
+    )
+    runs = runs.sort_values("created_utc", kind="stable", ignore_index=True)
+    runs = runs.fillna({"node_order": "creation", "ignore_eos": False})
+    rank = 2 * (runs["status"] == "ok") + runs["run_id"].isin(list(first))
+    ranked = runs.loc[rank.sort_values(kind="stable").index].drop_duplicates(list(CELL), keep="last")
+    runs = ranked.sort_index().reset_index(drop=True)
+    own = {table: store.read(table, runs["run_id"]) for table in ("prompts", "steps", *RECORDED, "judgements")}
+    _without_repeated_paths(runs, own["prompts"], own["steps"])
+    measured = {"latency": latency, "acceptance": acceptance, "growth": growth, "decisions": decisions}
+    return Results(runs=runs, **own, **measured, attention=store.read("attention"))
+
+
+def _without_repeated_paths(runs: pd.DataFrame, prompts: pd.DataFrame, steps: pd.DataFrame) -> None:
+    """Take E(A) out of rows that count a path of independent draws as often as it was drawn, as all once did.
+
+    They are of before the loop's wall time was kept.
+    """
+    timed = prompts.loc[prompts["wall_s"].notna(), "run_id"]
+    old = runs["run_id"][(runs["draws"] == "iid") & ~runs["run_id"].isin(list(timed))]
+    for rows in (runs, steps):
+        rows.loc[rows["run_id"].isin(list(old)), "expected_acceptance"] = math.nan
+
+
+def _where(frame: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
+    for column, value in wanted.items():
+        frame = frame if value is None else frame[frame[column] == value].reset_index(drop=True)
+    return frame
+
+
+def _probe(folder: Path) -> None:
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / hidden_name("probe")
+        probe.touch(exist_ok=False)
+        probe.unlink()
+
+
+@contextlib.contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Raise StoreError in place of an OSError of what is written below a folder."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise StoreError(
+            f"Results cannot be written to {folder} ({reason}); set results_dir to another folder."
+        ) from error

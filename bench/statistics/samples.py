@@ -1,0 +1,314 @@
+"""Samples: a metric of one run as sums over its conversations, so that two runs can be compared in pairs.
+
+A metric is a product of sums over conversations, divided by a product of others: MAL is tokens / steps, the speedup
+(seconds of the baseline x tokens) / (tokens of the baseline x seconds); or the mean of several such quotients. What two
+runs differ by is resampled over the conversations that both decoded, so that what one prompt gives to both does not
+widen the interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.statistics import intervals
+from bench.statistics.intervals import Interval
+
+_TURN = ["run_id", "prompt_id", "turn"]
+Quotient = tuple[tuple[str, ...], tuple[str, ...]]
+"""Names of the sums above the line and below it."""
+_Columns = list[tuple[list[int], list[int]]]
+"""Where they stand, of every quotient of a metric."""
+_COUNTED = {False: ("num_decoded_tokens", "decode_s"), True: ("num_decoded_tokens", "prefill_s", "decode_s")}
+"""Tokens and seconds of a turn, without and with its prefill."""
+TOO_BUSY = 0.2
+"""Where autoregressive arms, which do the same work, may mostly lie further apart, times rank nothing."""
+NOTHING = Interval(math.nan, math.nan, math.nan, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """`sums` has a row per conversation; the metric is the product of `over`'s totals / the product of `under`'s.
+
+    With `more` it is the mean of this quotient and of those. `controls` are metrics of the same runs, one for each run,
+    that other runs should have too, were it not for the machine: the speeds of their autoregressive arms. Conversations
+    drawn anew know nothing of what changed between two runs; these do.
+    """
+
+    sums: pd.DataFrame
+    over: tuple[str, ...]
+    under: tuple[str, ...] = ()
+    controls: tuple[Sample, ...] = ()
+    more: tuple[Quotient, ...] = ()
+
+    @property
+    def quotients(self) -> tuple[Quotient, ...]:
+        """Those whose mean the metric is, mostly one."""
+        return (self.over, self.under), *self.more
+
+    def of(self, conversations: pd.Index) -> Sample:
+        """The same of some conversations."""
+        controls = tuple(control.of(conversations) for control in self.controls)
+        return replace(self, sums=self.sums[self.sums.index.isin(conversations)], controls=controls)
+
+
+def mal(steps: pd.DataFrame) -> Sample:
+    """New tokens / decoding steps."""
+    if steps.empty:
+        return Sample(pd.DataFrame(columns=["tokens", "steps"]), ("tokens",), ("steps",))
+    lengths = steps.groupby("prompt_id")["acceptance_length"]
+    return Sample(pd.DataFrame({"tokens": lengths.sum(), "steps": lengths.size()}), ("tokens",), ("steps",))
+
+
+def mal_as_published(steps: pd.DataFrame) -> Sample:
+    """New tokens of all steps / (steps - 1 of each turn): OPT-Tree's script divides by the last step's index from 0.
+
+    The tokens are those of `mal`: accepted ones and the target's own of every step, the token drawn from the prefill
+    left out. No value where every turn is a single step.
+    """
+    if steps.empty:
+        return mal(steps)
+    sums = mal(steps).sums
+    turns = steps.drop_duplicates(["prompt_id", "turn"]).groupby("prompt_id").size()
+    return Sample(sums.assign(steps=sums["steps"] - turns), ("tokens",), ("steps",))
+
+
+def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
+    """Decoding seconds per decoded token, autoregressive / method, of the turns that ended well in both arms.
+
+    The first new token is drawn from the prefill, so that neither arm counts it; with `prefill` both count the seconds
+    of the prefill. Raises pandas' MergeError where a turn is there twice in an arm.
+    """
+    method, base = (_turns(prompts, arm, prefill=prefill) for arm in (METHOD, AUTOREGRESSIVE))
+    pairs = method.join(base.add_suffix("_base"), how="inner", validate="one_to_one")
+    control = tokens_per_s(prompts, AUTOREGRESSIVE, prefill=prefill)
+    return Sample(pairs.groupby("prompt_id").sum(), ("seconds_base", "tokens"), ("tokens_base", "seconds"), (control,))
+
+
+def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD, *, prefill: bool = False) -> Sample:
+    """Decoded tokens / seconds of decoding of an arm, with `prefill` of both; the token drawn from it is left out."""
+    controls = (tokens_per_s(prompts, AUTOREGRESSIVE, prefill=prefill),) if arm == METHOD else ()
+    sums = _turns(prompts, arm, prefill=prefill).groupby("prompt_id").sum()
+    return Sample(sums, ("tokens",), ("seconds",), controls)
+
+
+def mean(values: pd.Series) -> Sample:
+    """The mean over conversations of one value for each; `values` is indexed by prompt_id, missing ones left out."""
+    kept = values.dropna().astype(float)
+    return Sample(pd.DataFrame({"value": kept, "conversations": 1.0}), ("value",), ("conversations",))
+
+
+def mean_of(*several: Sample) -> Sample:
+    """The mean of several metrics, such as of a method's speedups in two decodings, over the conversations of all.
+
+    Each is a ratio of its own totals, so that their mean is no ratio of sums.
+    """
+    return _mean(several, "inner")
+
+
+def mean_over(*several: Sample) -> Sample:
+    """The mean of several metrics over prompts of their own, such as of a method's speedups on several datasets."""
+    apart = [one.sums.set_axis([f"{place}/{name}" for name in one.sums.index]) for place, one in enumerate(several)]
+    return _mean([replace(one, sums=sums) for one, sums in zip(several, apart, strict=True)], "outer")
+
+
+def _mean(several: Sequence[Sample], join: Literal["inner", "outer"]) -> Sample:
+    """Of the conversations of all, or of any: where one of the metrics knows nothing of it, its sums are 0."""
+    ends = [f"/{place}" for place in range(len(several))]
+    every = [one.sums.add_suffix(end) for one, end in zip(several, ends, strict=True)]
+    sums = pd.concat(every, axis=1, join=join).fillna(0.0)
+    (over, under), *more = [
+        (tuple(name + end for name in above), tuple(name + end for name in below))
+        for one, end in zip(several, ends, strict=True)
+        for above, below in one.quotients
+    ]
+    return Sample(sums, over, under, tuple(control for one in several for control in one.controls), tuple(more))
+
+
+def interval(sample: Sample) -> Interval:
+    """The metric with its 95% interval over conversations; nan without any."""
+    return _interval(sample.sums.sort_index().to_numpy(dtype=float), lambda total: _value(total, _columns(sample)))
+
+
+def paired_ratio(first: Sample | None, other: Sample | None) -> Interval:
+    """The first metric / the other over the conversations that both decoded, with its interval; nan without any."""
+    if first is None or other is None:
+        return NOTHING
+    both, sides = _joined(first, other)
+    return _interval(both, lambda total: _divide(*(_value(total, side) for side in sides)))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two metrics over the conversations that both decoded: their difference and their ratio, first against other."""
+
+    difference: Interval
+    ratio: Interval
+    control: Interval = NOTHING
+    """The ratio of the two runs' controls, larger over smaller, of several the coarsest; nan where one has none."""
+
+    @property
+    def noise(self) -> float:
+        """How far from 1 the machine alone may have moved the ratio; 0 without controls."""
+        return resolution(self.control) if math.isfinite(self.control.low + self.control.high) else 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval at all."""
+        return math.isfinite(self.difference.low + self.difference.high)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the ratio is no further from 1 than the machine alone may move it."""
+        return self.ratio.value > 0 and self._apart <= self.noise + 1e-9  # rounding tells nothing apart
+
+    @property
+    def _apart(self) -> float:
+        """How far the ratio is from 1, either way round."""
+        return max(self.ratio.value, 1 / self.ratio.value) - 1
+
+    @property
+    def ahead(self) -> int | None:
+        """1 where the first metric is the larger one, -1 where it is the smaller one, 0 for a tie; None: unknown.
+
+        A tie: the interval of the difference holds 0, or the machine alone may move the ratio as far.
+        """
+        if not self.known:
+            return None
+        return 0 if self.noisy else int(self.difference.low > 0) - int(self.difference.high < 0)
+
+    @property
+    def needed(self) -> float:
+        """Conversations after which a tie would be told apart, were all to go on like this; inf: no number would.
+
+        More of them show better how fast the machine was in either run; if that alone is as far apart, none help.
+        """
+        if self.difference.value == 0:
+            return math.inf
+        told = intervals.needed(self.difference, -math.inf, 0.0)
+        if not self.noisy:
+            return told
+        drift = self.control.value - 1  # of the machine, as far as it is known
+        if drift >= self._apart:
+            return math.inf
+        return max(told, self.control.n * ((self.noise - drift) / (self._apart - drift)) ** 2)
+
+
+def compare(first: Sample, other: Sample) -> Comparison:
+    """Set two metrics against each other; intervals are nan without common conversations."""
+    both, sides = _joined(first, other)
+    difference = _interval(both, lambda total: _value(total, sides[0]) - _value(total, sides[1]))
+    return Comparison(difference, paired_ratio(first, other), _control(first, other))
+
+
+def unpaired(first: Interval, other: Interval) -> Comparison:
+    """The same of two separate intervals, whose conversations are not the same or not known."""
+    n, value = min(first.n, other.n), _quotient(first.value, other.value)
+    difference = Interval(first.value - other.value, first.low - other.high, first.high - other.low, n)
+    ratio = Interval(value, _quotient(first.low, other.high), _quotient(first.high, other.low), n)
+    return Comparison(difference, ratio)
+
+
+def ahead(first: Sample, other: Sample) -> int | None:
+    """`Comparison.ahead` of the two; in the other order the answer is the negative."""
+    return compare(first, other).ahead
+
+
+def resolution(ratio: Interval) -> float:
+    """How far from 1 the interval of a run against its like reaches, either way round: less is not resolved."""
+    return max(ratio.high, 1 / ratio.low if ratio.low > 0 else math.inf) - 1
+
+
+def too_busy(every: Sequence[Sample]) -> bool:
+    """Whether controls of two of these metrics, over what all decoded, may mostly lie further apart than `TOO_BUSY`."""
+    if not every:
+        return False
+    shared = reduce(pd.Index.intersection, [one.sums.index for one in every])
+    controls = zip(*(one.of(shared).controls for one in every), strict=True)
+    return any(typical_resolution(of_place) > TOO_BUSY for of_place in controls)
+
+
+def typical_resolution(every: Sequence[Sample]) -> float:
+    """The median `resolution` of the ratio of two of these metrics, over the conversations that all of them have.
+
+    Metrics without any are left out; 0 of fewer than two metrics or conversations. It is what `paired_ratio` gives for
+    all pairs, at the cost of one for each metric. The largest would only grow with the number of runs.
+    """
+    known = [one for one in every if len(one.sums)]
+    if len(known) < 2:
+        return 0.0
+    shared = reduce(pd.Index.intersection, [one.sums.index for one in known])
+    if len(shared) < 2:
+        return 0.0
+    sums = [one.sums.loc[shared.sort_values()].to_numpy(dtype=float) for one in known]
+    values = np.stack([_value(intervals.totals(own), _columns(one)) for own, one in zip(sums, known, strict=True)])
+    values = values[:, (np.isfinite(values) & (values > 0)).all(axis=0)]
+    apart: list[float] = []
+    for place, first in enumerate(values[:-1] if values.size else ()):
+        low, high = np.quantile(values[place + 1 :] / first, [0.025, 0.975], axis=1)
+        apart += (np.maximum(high, 1 / low) - 1).tolist()
+    return float(np.median(apart)) if apart else 0.0
+
+
+def _control(first: Sample, other: Sample) -> Interval:
+    """The ratio of the two metrics' controls, larger over smaller; of several pairs the one that resolves least."""
+    if not (first.controls and other.controls):
+        return NOTHING
+    pairs = zip(first.controls, other.controls, strict=True)
+    found = [_upright(paired_ratio(*pair)) for pair in pairs]
+    return max((one for one in found if math.isfinite(one.low + one.high)), key=resolution, default=NOTHING)
+
+
+def _upright(ratio: Interval) -> Interval:
+    """A ratio the larger over the smaller, so that it reaches furthest upwards."""
+    if not ratio.value < 1 or not ratio.low > 0:
+        return ratio
+    return Interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low, ratio.n)
+
+
+def _turns(prompts: pd.DataFrame, arm: str, *, prefill: bool) -> pd.DataFrame:
+    """Seconds and tokens of the turns of an arm that ended well: of decoding, or of the prefill too."""
+    if prompts.empty:
+        prompts = pd.DataFrame(columns=[*_TURN, "status", "arm", *_COUNTED[True]])
+    rows = prompts[(prompts["status"] == "ok") & (prompts["arm"] == arm)].set_index(_TURN)
+    tokens, *seconds = _COUNTED[prefill]
+    return pd.DataFrame({"seconds": rows[seconds].sum(axis=1), "tokens": rows[tokens]})
+
+
+def _joined(first: Sample, other: Sample) -> tuple[NDArray[np.float64], tuple[_Columns, _Columns]]:
+    """Sums of both over the conversations of both, [conversations, columns]; in which columns each metric stands."""
+    shared = first.sums.index.intersection(other.sums.index).sort_values()
+    sums = np.hstack([sample.sums.loc[shared].to_numpy(dtype=float) for sample in (first, other)])
+    return sums, (_columns(first), _columns(other, len(first.sums.columns)))
+
+
+def _columns(sample: Sample, start: int = 0) -> _Columns:
+    place = {name: start + column for column, name in enumerate(sample.sums.columns)}
+    return [([place[name] for name in over], [place[name] for name in under]) for over, under in sample.quotients]
+
+
+def _value(total: NDArray[np.float64], columns: _Columns) -> NDArray[np.float64]:
+    """The mean of the quotients."""
+    each = [_divide(total[over].prod(axis=0), total[under].prod(axis=0)) for over, under in columns]
+    return np.mean(each, axis=0)
+
+
+def _divide(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A quotient, nan where there is nothing to divide by."""
+    return np.divide(above, below, out=np.full(np.shape(below), np.nan), where=np.asarray(below) != 0)
+
+
+def _quotient(above: float, below: float) -> float:
+    return above / below if below else math.nan
+
+
+def _interval(sums: NDArray[np.float64], value: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Interval:
+    return intervals.of_sums(sums, value) if len(sums) else NOTHING
