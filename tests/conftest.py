@@ -1,7 +1,12 @@
-"""Shapes and types of specdec_core are checked at every call made by a test; models that tests share are made once."""
+"""Shapes and types of specdec_core are checked at every call of its own tests, with `--all` of every test.
+
+`--all` also runs the long forms (`make test-all`). Models that tests share are made once.
+"""
 
 import os
+from pathlib import Path
 
+from jaxtyping import config as shape_checks
 from jaxtyping import install_import_hook
 
 with install_import_hook("specdec_core", "checker.check"):
@@ -16,6 +21,30 @@ from doubles import random_llama
 from bench.prompts.embedded import TINY
 from specdec_core import CausalLM, load_pair
 from specdec_core.models import Pair
+
+CORE = Path(__file__).parent / "unit" / "core"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="long forms too, and shapes checked in every test")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all"):
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in set(long)]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    checked = item.config.getoption("--all") or CORE in item.path.parents
+    shape_checks.update("jaxtyping_disable", not checked)
+
+
+@pytest.fixture(scope="session")
+def long_form(request: pytest.FixtureRequest) -> bool:
+    """Whether a test shall take its time: more draws, every case (`make test-all`)."""
+    return bool(request.config.getoption("--all"))
 
 
 @pytest.fixture(autouse=True, scope="session")
