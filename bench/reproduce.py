@@ -25,10 +25,10 @@ from bench.configs.cells import pair_of, scientific_config
 from bench.configs.options import sentence
 from bench.measure import runner
 from bench.names import unknown
+from bench.papers.registry import ARTIFACTS
 from bench.plan.composing import composer
 from bench.plan.jobs import sweep
 from bench.report.__main__ import main as report
-from bench.report.artifacts import ARTIFACTS
 from bench.results import progress
 from bench.results.identity import identity
 from bench.results.locks import lock

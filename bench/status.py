@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.report.artifacts import ARTIFACTS
+from bench.papers.registry import ARTIFACTS
 from bench.results import progress
 from bench.results.parquet import warned_once
 

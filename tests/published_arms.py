@@ -5,10 +5,10 @@ from importlib import import_module
 from pathlib import Path
 
 from bench import published, report
-from bench.report.gsd import main_table, operations, quality
-from bench.report.gsd.classes import LARGE, bound
-from bench.report.gsd.methods import self_drafting
-from bench.report.speedups.arms import Arm
+from bench.artifacts.speedups.arms import Arm
+from bench.papers.gsd import main_table, operations, quality
+from bench.papers.gsd.classes import LARGE, bound
+from bench.papers.gsd.methods import self_drafting
 
 
 def laid_out(paper: str) -> dict[str, Sequence[Arm]]:

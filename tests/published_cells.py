@@ -15,15 +15,15 @@ import pandas as pd
 from composed import cells, composed, plain
 from published_arms import ARMS
 
+from bench.artifacts.blocks import Block
+from bench.papers.gsd.merge_kl import UNLIMITED
+from bench.papers.gsd.methods import LOSSY
+from bench.papers.gsd.settings import DATASETS
+from bench.papers.improving_mcsd.methods import DYNAMIC, STATIC
+from bench.papers.improving_mcsd.quality import METHODS as GRADED
+from bench.papers.improving_mcsd.settings import LOSSY_RULE, draft_levels
 from bench.plan.trees import size
 from bench.published.join import NOBODY, PLAIN, STEPS, Cell
-from bench.report.blocks import Block
-from bench.report.gsd.merge_kl import UNLIMITED
-from bench.report.gsd.methods import LOSSY
-from bench.report.gsd.settings import DATASETS
-from bench.report.improving_mcsd.methods import DYNAMIC, STATIC
-from bench.report.improving_mcsd.quality import METHODS as GRADED
-from bench.report.improving_mcsd.settings import LOSSY_RULE, draft_levels
 from bench.results.store import Results
 
 FLAGS = {

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.artifacts.outputs import write_all
+from bench.artifacts.tables import to_markdown
 from bench.compare.changes import JUDGED
 from bench.compare.joined import check, join
 from bench.compare.sides import ComparisonError, find
 from bench.compare.table import table
-from bench.report.outputs import write_all
-from bench.report.tables import to_markdown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
+from bench.artifacts import tables
 from bench.compare.changes import METRICS, NO_INTERVAL, Couple
 from bench.compare.joined import Joined, cell_words, counterpart
 from bench.compare.sides import Run
-from bench.report import tables
 
 DIFFERENT = (
     *("lossless", "prompts_sha256", "dtype", "device_name", "num_threads", "wait_policy", "schema_version"),

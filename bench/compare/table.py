@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
+from bench.artifacts import definitions, tables
+from bench.artifacts.tables import Table
 from bench.compare.changes import JUDGED, METRICS, Couple
 from bench.compare.joined import Joined
 from bench.compare.notes import flat, notes, short
-from bench.report import definitions, tables
-from bench.report.tables import Table
 from bench.results.store import CELL
 
 _ALWAYS = {"pair": "Pair", "dataset": "Dataset", "drafter": "Drafter", "verifier": "Verifier", "temperature": "T"}

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from bench.artifacts.tables import to_markdown
 from bench.gpu import checks, summary
 from bench.gpu.cells import (
     EXPERIMENT,
@@ -33,7 +34,6 @@ from bench.gpu.cells import (
 )
 from bench.measure import pairs
 from bench.measure.provenance import collect
-from bench.report.tables import to_markdown
 from bench.results.parquet import hidden_name
 from bench.results.store import Store
 from bench.run import check_choices

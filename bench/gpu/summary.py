@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from bench.report import definitions, tables
-from bench.report.measured import SPEED_LEGEND, SPEEDS
-from bench.report.tables import Table
+from bench.artifacts import definitions, tables
+from bench.artifacts.measured import SPEED_LEGEND, SPEEDS
+from bench.artifacts.tables import Table
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Store
 from bench.statistics import metrics, samples

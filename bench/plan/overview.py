@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from bench.papers.registry import ARTIFACTS
 from bench.plan.planning import Plan, hours, make, number, times_here
-from bench.report.artifacts import ARTIFACTS
 from bench.results import progress
 
 HEADER = f"{'artifact':<24} {'pairs':>5} {'cells':>6} {'others':>7} {'tokens':>12} {'hours':>11}  results so far"

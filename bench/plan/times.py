@@ -8,11 +8,11 @@ from typing import Self
 
 import pandas as pd
 
+from bench.artifacts.devices import parse
 from bench.calibrate.kept import FOLDER
 from bench.measure.cell import PairSpec
 from bench.plan.estimates import Memory
 from bench.plan.jobs import Job
-from bench.report.devices import parse
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Store
 

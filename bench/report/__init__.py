@@ -1,1 +1,4 @@
-"""From rows to papers: results and published numbers become tables, figures and pages."""
+"""The command `python -m bench.report`, the pages, and what notebooks show.
+
+Nothing is computed here: artifacts come from `bench.papers`.
+"""

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bench.report.artifacts import ARTIFACTS, build, command
-from bench.report.figures.style import Figure
-from bench.report.outputs import Html, NoResultsError, write_all
+from bench.artifacts.outputs import Html, NoResultsError, write_all
+from bench.artifacts.style import Figure
+from bench.artifacts.tables import Table, to_markdown
+from bench.papers.registry import ARTIFACTS, build, command
 from bench.report.site import gather, pages
 from bench.report.site.gather import Report
 from bench.report.site.status import STATES
-from bench.report.tables import Table, to_markdown
 from bench.results.parquet import warned_once
 
 ONLY: dict[str, tuple[type, ...]] = {"figures": (Figure, Html), "tables": (Table,)}

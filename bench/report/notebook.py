@@ -17,11 +17,11 @@ from typing import Any
 from PIL import Image
 
 from bench import published as papers
-from bench.report.artifacts import ARTIFACTS, build, command
-from bench.report.outputs import Html, NoResultsError, Output
+from bench.artifacts.outputs import Html, NoResultsError, Output
+from bench.artifacts.table_html import table_html
+from bench.artifacts.tables import Table, frame, named_rows, to_markdown
+from bench.papers.registry import ARTIFACTS, build, command
 from bench.report.printed import printed
-from bench.report.table_html import table_html
-from bench.report.tables import Table, frame, named_rows, to_markdown
 from bench.results import progress, store
 
 VARIABLE = "SPECDEC_RESULTS"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from bench import published
-from bench.report.tables import ABSENT, Table, named_rows
+from bench.artifacts.tables import ABSENT, Table, named_rows
 
 _SETTING = ("target", "draft", "dataset", "temperature", "method", "params", "hardware")
 _REMARKS = "remarks"

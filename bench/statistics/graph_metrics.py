@@ -1,7 +1,7 @@
 """Metrics of token graphs as GSD's tables define them: pure functions from the `steps` frame of one run.
 
 A sample is a prompt (conversation and turn). Where the paper leaves a definition open, the one taken is in the
-docstring and in the header of its column (`bench.report.definitions`). Steps without a graph give nan.
+docstring and in the header of its column (`bench.artifacts.definitions`). Steps without a graph give nan.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 from bench import published
 from bench.notebooks import FOLDER, execute
-from bench.report.artifacts import ARTIFACTS
+from bench.papers.registry import ARTIFACTS
 
 REFERENCE = FOLDER.parent / "results" / "reference"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

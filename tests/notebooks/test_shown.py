@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 
 from bench import published
+from bench.artifacts.case_study import FILE
+from bench.artifacts.table_html import table_html
+from bench.artifacts.tables import ABSENT, Table
 from bench.report import notebook
-from bench.report.case_study import FILE
 from bench.report.printed import printed
-from bench.report.table_html import table_html
-from bench.report.tables import ABSENT, Table
 
 EVERY = [(paper, name) for paper in published.papers() for name in published.load(paper)["artifact"].unique()]
 SETTING = ("target", "draft", "dataset", "temperature", "method", "params", "hardware", "remarks")

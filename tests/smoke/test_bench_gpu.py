@@ -13,13 +13,13 @@ import pytest
 import torch
 from cells import config
 
+from bench.artifacts.blocks import blocks
+from bench.artifacts.wording import scale
 from bench.configs.cells import pair_of, runtime_of
 from bench.gpu import __main__ as gpu
 from bench.gpu import cells, checks, summary
 from bench.gpu.cells import METHODS, OutOfTimeError, limited
 from bench.measure import pairs
-from bench.report.blocks import blocks
-from bench.report.wording import scale
 from bench.results.store import load
 from bench.run import CONF
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from composed import cells, composed, names, plain
 
-from bench.report.gsd import classes
-from bench.report.speedups.arms import Arm
+from bench.artifacts.speedups.arms import Arm
+from bench.papers.gsd import classes
 
 TO_THE_END = {"gsd/table10", "gsd/fig6"}
 """Of GSD's experiments those whose answers are read, and hence end at EOS."""

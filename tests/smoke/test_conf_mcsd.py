@@ -8,8 +8,8 @@ import pytest
 from composed import cells, composed, plain
 
 from bench import published
-from bench.report.improving_mcsd.methods import DYNAMIC, STATIC
-from bench.report.improving_mcsd.settings import draft_levels, first_tokens, lossy_mark, virtual
+from bench.papers.improving_mcsd.methods import DYNAMIC, STATIC
+from bench.papers.improving_mcsd.settings import draft_levels, first_tokens, lossy_mark, virtual
 
 SETS = {"mt_bench", "triviaqa", "alpaca"}
 FOUR = ["llama2_7b_chat_jf68m", "vicuna_7b_jf68m", "llama2_7b_chat_tinyllama", "vicuna_7b_tinyllama"]

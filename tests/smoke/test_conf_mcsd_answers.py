@@ -5,7 +5,7 @@ import json
 import pandas as pd
 from composed import cells, composed, plain
 
-from bench.report.improving_mcsd.quality import METHODS
+from bench.papers.improving_mcsd.quality import METHODS
 
 
 def test_table_1_runs_both_rules_for_one_to_three_first_tokens_and_shows_every_run():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from bench import published
-from bench.report.tables import named_rows
+from bench.artifacts.tables import named_rows
 
 OURS = "bench"
 """The page of what no paper has."""

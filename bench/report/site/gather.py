@@ -10,14 +10,14 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from bench.report import artifacts
-from bench.report.outputs import NoResultsError, Output, write_all
+from bench.artifacts.outputs import NoResultsError, Output, write_all
+from bench.artifacts.tables import Table
+from bench.papers import registry as artifacts
 from bench.report.site import catalogue, provenance, status, verdicts, views
 from bench.report.site.catalogue import Entry
 from bench.report.site.links import Links
 from bench.report.site.status import Attempt
 from bench.report.site.values import Paper, Section, Site
-from bench.report.tables import Table
 from bench.results import progress
 from bench.results.progress import Progress
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import Collection, QuadMesh
 from matplotlib.transforms import Transform
 
-from bench.report.figures.style import Figure
+from bench.artifacts.style import Figure
 
 
 def empty(figure: Figure) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from bench.report.tables import ABSENT, Table
-from bench.report.verdict import DIFFERS, MATCHES, NOT_RESOLVED, NOT_RUN, ORDER_HOLDS, not_comparable
+from bench.artifacts.tables import ABSENT, Table
+from bench.artifacts.verdict import DIFFERS, MATCHES, NOT_RESOLVED, NOT_RUN, ORDER_HOLDS, not_comparable
 
 NOT_COMPARABLE = not_comparable("").partition(":")[0]
 WORDS = (MATCHES, ORDER_HOLDS, DIFFERS, NOT_RESOLVED, NOT_COMPARABLE, NOT_RUN)

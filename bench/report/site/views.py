@@ -10,13 +10,13 @@ from pathlib import Path
 
 from PIL import Image
 
-from bench.report.figures.style import Figure
-from bench.report.outputs import Html, Output
+from bench.artifacts.outputs import Html, Output
+from bench.artifacts.style import Figure
+from bench.artifacts.tables import ABSENT, Table, leading_constants
 from bench.report.site import verdicts
 from bench.report.site.links import Links
 from bench.report.site.plots import empty
 from bench.report.site.values import Cell, FigureView, Header, Link, PageView, TableView, View
-from bench.report.tables import ABSENT, Table, leading_constants
 
 DETAILS = "_details"
 """What the name of a table ends with that has another one's rows at length."""

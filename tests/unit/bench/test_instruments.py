@@ -14,6 +14,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
+from bench.artifacts.case_study import read
 from bench.calibrate import forward_times
 from bench.configs.cells import dataset_of, pair_of
 from bench.measure.cell import LatencyGrid, Runtime
@@ -22,7 +23,6 @@ from bench.measure.nodes import NodeRecorder
 from bench.measure.to_rows import Rows
 from bench.measure.transcript import DRAFT, MERGED, TARGET, pieces, write_case_study
 from bench.prompts.datasets import Conversation, load
-from bench.report.case_study import read
 from bench.results.rows import NodeRow, StepRow
 from specdec_core import Sampling, TokenTree, Verdict, generate, shapes
 from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree, TokenGraph

@@ -9,6 +9,7 @@ import torch
 from cells import execute
 
 from bench.measure.cell import PairSpec
+from bench.papers.registry import ARTIFACTS
 from bench.plan import __main__ as plan
 from bench.plan import planning
 from bench.plan import times as plan_times
@@ -16,7 +17,6 @@ from bench.plan.estimates import Memory, mal_of, memory_of, shape_of
 from bench.plan.jobs import sweep
 from bench.plan.overview import overview
 from bench.plan.times import Machine, measured_times, of_machine, seconds
-from bench.report.artifacts import ARTIFACTS
 from bench.results.kept_rows import LatencyRow
 from bench.results.store import Store, load
 from bench.run import CONF

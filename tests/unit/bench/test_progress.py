@@ -8,8 +8,8 @@ import pytest
 from cells import config, execute
 
 from bench import status
+from bench.artifacts.artifact import read_results
 from bench.measure import provenance, runner
-from bench.report.artifact import read_results
 from bench.reproduce import planned
 from bench.results import progress
 from bench.results.locks import CellBusyError, held, lock

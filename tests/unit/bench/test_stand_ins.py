@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 from bench import reproduce
 from bench.configs.cells import pair_config, pair_of, scientific_config
 from bench.measure import hub_configs
+from bench.papers.opt_tree.comparison import dataset_table
 from bench.plan import planning
-from bench.report.opt_tree.comparison import dataset_table
 from bench.results.identity import identity
 from bench.results.store import load
 

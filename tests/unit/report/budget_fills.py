@@ -1,6 +1,6 @@
 """Runs of every sized method, for the comparison at equal budget."""
 
-from bench.report.artifacts import build
+from bench.papers.registry import build
 
 SIZED = {
     "chain": lambda n: {"shape": {"_target_": "specdec_core.shapes.chain", "depth": n}},

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import recomputed
 
+from bench.artifacts.tables import Table
 from bench.compare.__main__ import main
 from bench.compare.changes import Couple
 from bench.compare.joined import join
 from bench.compare.sides import find
 from bench.compare.table import table
-from bench.report.tables import Table
 from bench.statistics.intervals import Interval
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"

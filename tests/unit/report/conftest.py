@@ -22,7 +22,7 @@ from report_rows import (
     step_rows,
 )
 
-from bench.report.blocks import Block, blocks
+from bench.artifacts.blocks import Block, blocks
 from bench.results import store
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.figures.style import Figure
-from bench.report.tables import Table
+from bench.artifacts.style import Figure
+from bench.artifacts.tables import Table
+from bench.papers.registry import ARTIFACTS
 
 
 def build(name: str, cells) -> tuple[list[Axes], Table]:

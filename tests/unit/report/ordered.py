@@ -14,8 +14,8 @@ from compared import REFERENCE
 from recomputed import Files
 from recomputed_order import Line, autoregressive, mark_of, marks, verdict
 
-from bench.report.artifacts import build
-from bench.report.tables import Table
+from bench.artifacts.tables import Table
+from bench.papers.registry import build
 
 Row = dict[str, str]
 

@@ -3,8 +3,8 @@
 import pytest
 
 from bench import published
+from bench.artifacts.devices import Device, parse, same_device
 from bench.measure.provenance import _placed_name
-from bench.report.devices import Device, parse, same_device
 
 UNNAMED = frozenset({"", "none", "unspecified"})
 A100, A100_40 = frozenset({"A100"}), frozenset({"A100 40GB", "A100 40GB offload"})

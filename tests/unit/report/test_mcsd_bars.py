@@ -9,10 +9,10 @@ from matplotlib.colors import to_hex
 from mcsd_figure_fills import LARGE, LLAMA
 from mcsd_table_fills import AT_ONE, FIGURES, VICUNA, fill_dynamic, fill_static, run
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.figures.style import Figure
-from bench.report.outputs import NoResultsError, write_all
-from bench.report.tables import ABSENT, Table
+from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.style import Figure
+from bench.artifacts.tables import ABSENT, Table
+from bench.papers.registry import ARTIFACTS
 from bench.results.rows import PromptRow
 from bench.statistics import samples
 from bench.statistics.intervals import Interval

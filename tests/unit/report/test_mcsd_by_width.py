@@ -11,10 +11,10 @@ from drawn import labels, lines, row_of
 from matplotlib.axes import Axes
 from mcsd_figure_fills import AT_ONE, FORK, HIDDEN, LARGE, LLAMA, WIDTHS, fill_fig6, fork
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.figures import style
-from bench.report.outputs import NoResultsError, write_all
-from bench.report.tables import ABSENT, Table
+from bench.artifacts import style
+from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.tables import ABSENT, Table
+from bench.papers.registry import ARTIFACTS
 
 
 def build(cells) -> tuple[list[Axes], Table]:

@@ -12,11 +12,11 @@ from drawn import labels, lines, row_of
 from matplotlib.axes import Axes
 from mcsd_figure_fills import HIDDEN, LARGE, LLAMA, TOPK, fill_fig8, fork
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.figures import style
-from bench.report.improving_mcsd.gains import ahead
-from bench.report.outputs import NoResultsError, write_all
-from bench.report.tables import ABSENT, Table
+from bench.artifacts import style
+from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.tables import ABSENT, Table
+from bench.papers.improving_mcsd.gains import ahead
+from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
 
 PHASES = ["draft_s", "tree_s", "score_s", "judge_s", "commit_s"]

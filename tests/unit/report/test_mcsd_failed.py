@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from mcsd_figure_fills import LLAMA
 from mcsd_table_fills import VICUNA, fill_static, run
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.figures.style import Figure
-from bench.report.tables import ABSENT, Table
+from bench.artifacts.style import Figure
+from bench.artifacts.tables import ABSENT, Table
+from bench.papers.registry import ARTIFACTS
 from bench.results.store import Results
 
 FACTS = [("auto", "Login CPU"), ("auto", "Test CPU"), ("", "")]

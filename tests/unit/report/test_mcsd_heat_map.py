@@ -14,11 +14,11 @@ from matplotlib.colors import same_color, to_rgb
 from matplotlib.patches import Rectangle
 from mcsd_figure_fills import DRAWN, SETTING, add, fill_fig4
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.figures import style
-from bench.report.improving_mcsd.heat_map import readable
-from bench.report.outputs import NoResultsError, write_all
-from bench.report.tables import ABSENT, Table
+from bench.artifacts import style
+from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.tables import ABSENT, Table
+from bench.papers.improving_mcsd.heat_map import readable
+from bench.papers.registry import ARTIFACTS
 from bench.results.store import Results
 
 

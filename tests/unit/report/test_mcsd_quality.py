@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from mcsd_quality_fills import NAMES, RULES, add, fill, judgement
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.outputs import write_all
-from bench.report.tables import ABSENT, Table
+from bench.artifacts.outputs import write_all
+from bench.artifacts.tables import ABSENT, Table
+from bench.papers.registry import ARTIFACTS
 from bench.results.rows import AUTOREGRESSIVE, METHOD, JudgementRow
 from bench.results.store import Store
 

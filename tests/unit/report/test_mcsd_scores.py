@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.patches import StepPatch
 from mcsd_figure_fills import decision_rows, fill_fig7
 
-from bench.report.artifact import read_results
-from bench.report.artifacts import ARTIFACTS
-from bench.report.figures import style
-from bench.report.improving_mcsd import separation
-from bench.report.outputs import NoResultsError, write_all
-from bench.report.tables import ABSENT, Table
+from bench.artifacts import style
+from bench.artifacts.artifact import read_results
+from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.tables import ABSENT, Table
+from bench.papers.improving_mcsd import separation
+from bench.papers.registry import ARTIFACTS
 
 
 def build(cells) -> tuple[list[Axes], Table]:

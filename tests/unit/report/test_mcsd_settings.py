@@ -8,9 +8,9 @@ import pytest
 from mcsd_table_fills import chain, tree
 from mcsd_table_fills import run as add
 
-from bench.report.blocks import blocks
-from bench.report.improving_mcsd.rates import alpha, alpha_drafted
-from bench.report.improving_mcsd.settings import draft_levels, first_tokens, lossy_mark, virtual
+from bench.artifacts.blocks import blocks
+from bench.papers.improving_mcsd.rates import alpha, alpha_drafted
+from bench.papers.improving_mcsd.settings import draft_levels, first_tokens, lossy_mark, virtual
 from bench.statistics import metrics
 
 

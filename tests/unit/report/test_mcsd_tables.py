@@ -8,9 +8,9 @@ import pytest
 from mcsd_figure_fills import LARGE, LLAMA
 from mcsd_table_fills import AT_ONE, FILLS, OWN_RULE, SUBTREES, VICUNA, fill_dynamic, fill_static, fill_table4, run
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.outputs import write_all
-from bench.report.tables import ABSENT, Table
+from bench.artifacts.outputs import write_all
+from bench.artifacts.tables import ABSENT, Table
+from bench.papers.registry import ARTIFACTS
 from bench.statistics import metrics
 
 TI, ONE = "TI-MCSD (lossy)", "TI-MCSD, one first token"

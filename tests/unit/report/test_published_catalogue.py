@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bench import published
-from bench.report.artifacts import ARTIFACTS
+from bench.papers.registry import ARTIFACTS
 
 COUNTS = {"dyspec": (5, 9), "gsd": (10, 8), "improving_mcsd": (4, 8), "opt_tree": (3, 11), "sequoia": (7, 6)}
 """Numbered tables and figures, counted in the papers."""
@@ -26,7 +26,7 @@ def test_every_artifact_of_the_registry_is_in_the_catalogue_and_every_other_says
     assert not names.duplicated().any()
     assert set(names[catalogue["absent"] == ""]) == built, (
         "artifacts.csv gives a reason in `absent` for what no builder of bench/report/<paper>/artifacts.py has; "
-        "bench/report/artifacts.py lists the papers"
+        "bench/papers/registry.py lists the papers"
     )
     assert all(reason.endswith(".") and len(reason) > 20 for reason in catalogue["absent"] if reason)
 

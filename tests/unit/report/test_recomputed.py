@@ -11,8 +11,8 @@ import pytest
 import recomputed
 from recomputed import TURN, Files, assert_printed, percents
 
-from bench.report.artifacts import build
-from bench.report.tables import Table
+from bench.artifacts.tables import Table
+from bench.papers.registry import build
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"
 ABSENT = "–"

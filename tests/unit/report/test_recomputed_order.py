@@ -10,8 +10,8 @@ from ordered import assert_marks, assert_verdicts, details, groups
 from recomputed import Files
 from recomputed_order import Paper, mal, mal_as_published, mark_of, per_row, speedup, tokens_per_s, verdict
 
-from bench.report.artifacts import build
-from bench.report.tables import Table
+from bench.artifacts.tables import Table
+from bench.papers.registry import build
 
 
 def test_opt_tree() -> None:

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from budget_fills import SIZED, add, built, fill
 
-from bench.report.budget_points import budget
-from bench.report.outputs import NoResultsError
-from bench.report.tables import ABSENT
+from bench.artifacts.outputs import NoResultsError
+from bench.artifacts.tables import ABSENT
+from bench.papers.beyond.budget_points import budget
 
 
 @pytest.fixture

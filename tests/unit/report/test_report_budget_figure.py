@@ -9,9 +9,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import Polygon, Rectangle
 
-from bench.report.figures import budget as figure_module
-from bench.report.outputs import write_all
-from bench.report.tables import ABSENT
+from bench.artifacts.outputs import write_all
+from bench.artifacts.tables import ABSENT
+from bench.papers.beyond import budget_figure as figure_module
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench.report import case_study
-from bench.report.artifacts import build
-from bench.report.case_study import LOOKS
-from bench.report.figures.text import _lines
-from bench.report.gsd import story
-from bench.report.outputs import NoResultsError, write_all
+from bench.artifacts import case_study
+from bench.artifacts.case_study import LOOKS
+from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.text import _lines
+from bench.papers.gsd import story
+from bench.papers.registry import build
 
 FIELDS = {
     "title": "tiny, opt_tree",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.papers.registry import ARTIFACTS
 from bench.report.__main__ import main
-from bench.report.artifacts import ARTIFACTS
 from bench.results.progress import Planned
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.report import control, ties
-from bench.report.blocks import Block, blocks
-from bench.report.measured import measure
-from bench.report.opt_tree.comparison import paper_table
+from bench.artifacts import control, ties
+from bench.artifacts.blocks import Block, blocks
+from bench.artifacts.measured import measure
+from bench.papers.opt_tree.comparison import paper_table
 
 
 def drawn(sums: np.ndarray, statistic) -> tuple[float, float, float]:

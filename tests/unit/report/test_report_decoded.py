@@ -5,11 +5,11 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from bench.report.artifacts import build
-from bench.report.blocks import Block, blocks
-from bench.report.decoded import LOOPS, categories, repetition
-from bench.report.tables import Table
-from bench.report.wording import scale
+from bench.artifacts.blocks import Block, blocks
+from bench.artifacts.decoded import LOOPS, categories, repetition
+from bench.artifacts.tables import Table
+from bench.artifacts.wording import scale
+from bench.papers.registry import build
 from bench.results.parquet import read_table, write_table
 from bench.results.rows import RunRow
 from bench.results.store import Results

@@ -4,12 +4,12 @@ import pytest
 from dyspec_fills import P, fill_large, fill_small
 
 from bench import published
-from bench.report.artifacts import ARTIFACTS
-from bench.report.outputs import write_all
-from bench.report.speedups import against
-from bench.report.speedups.against import Lead
-from bench.report.speedups.arms import cell
-from bench.report.tables import Table
+from bench.artifacts.outputs import write_all
+from bench.artifacts.speedups import against
+from bench.artifacts.speedups.against import Lead
+from bench.artifacts.speedups.arms import cell
+from bench.artifacts.tables import Table
+from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
 
 SMALL = {"pair": "llama2_7b_jf68m", "published": {"target": "llama2_7b", "draft": "jf68m", "stand_in": False}}

@@ -7,10 +7,10 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from bench.report.artifacts import ARTIFACTS, build
-from bench.report.figures.style import Figure
-from bench.report.outputs import NoResultsError, write_all
-from bench.report.tables import ABSENT
+from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.style import Figure
+from bench.artifacts.tables import ABSENT
+from bench.papers.registry import ARTIFACTS, build
 from bench.results.kept_rows import AttentionRow
 
 COUNTS = {("creation", 256): 36, ("dfs", 256): 22, ("creation", 2048): 1650, ("dfs", 2048): 400}

@@ -10,12 +10,12 @@ from dyspec_fills import Q_AND_P, SAMPLING, fill_nodes, fill_sizes, fill_steps, 
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.dyspec.probabilities import BINS, RULES, first_children, shares
-from bench.report.dyspec.step_times import _within
-from bench.report.figures.style import Figure
-from bench.report.outputs import NoResultsError, Output, write_all
-from bench.report.tables import Table
+from bench.artifacts.outputs import NoResultsError, Output, write_all
+from bench.artifacts.style import Figure
+from bench.artifacts.tables import Table
+from bench.papers.dyspec.probabilities import BINS, RULES, first_children, shares
+from bench.papers.dyspec.step_times import _within
+from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
 from specdec_core.verifiers import ChildByChild
 

@@ -8,12 +8,12 @@ import torch
 from doubles import random_tree
 from matplotlib.colors import to_rgb
 
+from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.style import Figure
+from bench.artifacts.tables import Table
 from bench.measure.masks import MaskRecorder
-from bench.report.artifacts import ARTIFACTS
-from bench.report.dyspec.masks import ORDERS, Mask
-from bench.report.figures.style import Figure
-from bench.report.outputs import NoResultsError, write_all
-from bench.report.tables import Table
+from bench.papers.dyspec.masks import ORDERS, Mask
+from bench.papers.registry import ARTIFACTS
 from bench.results.rows import MaskRow
 from specdec_core import Verdict
 from specdec_core.models import ModelOutput

@@ -10,13 +10,13 @@ from gsd_figure_fills import FILLS as GSD_FIGURES
 from PIL import Image
 from sequoia_fills import FILLS as SEQUOIA
 
-from bench.report import smoke
-from bench.report.artifacts import ARTIFACTS
-from bench.report.blocks import blocks, measured_blocks
-from bench.report.figures.series import series
-from bench.report.figures.style import Figure
-from bench.report.outputs import NoResultsError, Output, write_all
-from bench.report.tables import Table
+from bench.artifacts.blocks import blocks, measured_blocks
+from bench.artifacts.outputs import NoResultsError, Output, write_all
+from bench.artifacts.series import series
+from bench.artifacts.style import Figure
+from bench.artifacts.tables import Table
+from bench.papers.beyond import smoke
+from bench.papers.registry import ARTIFACTS
 
 
 def opt_tree(cells, **given) -> str:

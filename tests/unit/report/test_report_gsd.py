@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from gsd_fills import CHAT, FILLS, GREEDY, LARGE, LOSSY, SAMPLING, SELF, add, fill_table1
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.outputs import write_all
-from bench.report.tables import ABSENT, Table
+from bench.artifacts.outputs import write_all
+from bench.artifacts.tables import ABSENT, Table
+from bench.papers.registry import ARTIFACTS
 from bench.statistics import graph_metrics
 
 PAPER = ["Acceptance published", "Drafted published", "Graph published", "Speedup published"]

@@ -7,7 +7,7 @@ import pytest
 from gsd_fills import CLASS_7B, GREEDY, LARGE, LOSSY, SAMPLING, SELF, SMALL, add, fill_rules, fill_steps, fill_table1
 from test_report_gsd import build, row, speedup
 
-from bench.report import definitions
+from bench.artifacts import definitions
 from specdec_core.drafters.unmerging import unmerge
 
 WARM: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0}

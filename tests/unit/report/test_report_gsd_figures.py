@@ -15,10 +15,10 @@ from gsd_fills import OPTIONS, add
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.figures import style
-from bench.report.outputs import NoResultsError, write_all
-from bench.report.tables import ABSENT, Table
+from bench.artifacts import style
+from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.tables import ABSENT, Table
+from bench.papers.registry import ARTIFACTS
 
 FIGURES = [name for name in FILLS if "fig" in name]
 

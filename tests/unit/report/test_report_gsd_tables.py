@@ -6,7 +6,7 @@ import pytest
 from gsd_fills import GREEDY, LARGE, LOSSY, SAMPLING, SMALL, add, fill_datasets, fill_rules, fill_steps, fill_table1
 from test_report_gsd import build, row, sample_means, speedup
 
-from bench.report.tables import ABSENT
+from bench.artifacts.tables import ABSENT
 from bench.statistics import graph_metrics
 
 

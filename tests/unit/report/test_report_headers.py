@@ -1,8 +1,8 @@
 """Headers that say how a paper counts its tokens."""
 
-from bench.report import definitions
-from bench.report.artifacts import build
-from bench.report.tables import Table, to_markdown
+from bench.artifacts import definitions
+from bench.artifacts.tables import Table, to_markdown
+from bench.papers.registry import build
 
 
 def test_a_table_shows_its_papers_definition_and_keeps_its_columns(table1_cells) -> None:

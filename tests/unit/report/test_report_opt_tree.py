@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.report.opt_tree.comparison import dataset_table, paper_table
-from bench.report.tables import Table, to_csv, to_latex, to_markdown
+from bench.artifacts.tables import Table, to_csv, to_latex, to_markdown
+from bench.papers.opt_tree.comparison import dataset_table, paper_table
 from bench.results.store import Results
 
 REAL = {"target": "llama2_7b", "draft": "jf68m", "stand_in": False}

@@ -5,11 +5,11 @@ from itertools import accumulate, pairwise
 
 import pytest
 
-from bench.report.artifact import read_results
-from bench.report.artifacts import ARTIFACTS
-from bench.report.outputs import NoResultsError, write_all
-from bench.report.sequoia import bounds
-from bench.report.tables import Table
+from bench.artifacts.artifact import read_results
+from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.tables import Table
+from bench.papers.registry import ARTIFACTS
+from bench.papers.sequoia import bounds
 from bench.statistics import samples
 
 P = [0.5, 0.2, 0.1, 0.05]

@@ -9,8 +9,8 @@ import recomputed
 from drawn import build, labels, lines, row_of, speedup_of
 from sequoia_fills import RULES, SAMPLING, SETTING, P, fill_hardware, fill_rejections, fill_temperatures, sized
 
-from bench.report.figures import style
-from bench.report.outputs import NoResultsError
+from bench.artifacts import style
+from bench.artifacts.outputs import NoResultsError
 
 
 def test_rejection_rates_by_rule_and_temperature(cells) -> None:

@@ -7,10 +7,10 @@ import recomputed
 from drawn import build, labels, lines, mal_of, row_of
 from sequoia_fills import GROWTH, SAMPLING, SETTING, P, fill_hardware, fill_sizes, sized
 
-from bench.report.artifacts import ARTIFACTS
-from bench.report.figures import style
-from bench.report.outputs import write_all
-from bench.report.sequoia.drawings import places
+from bench.artifacts import style
+from bench.artifacts.outputs import write_all
+from bench.papers.registry import ARTIFACTS
+from bench.papers.sequoia.drawings import places
 from bench.statistics import samples
 
 LLAMA_13B = {"target": "llama2_13b", "draft": "jf68m", "stand_in": False}

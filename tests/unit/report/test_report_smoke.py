@@ -1,7 +1,8 @@
 """The marks of the smoke table: MAL among trees of one size, times among all."""
 
-from bench.report import smoke, ties
-from bench.report.ties import BEST
+from bench.artifacts import ties
+from bench.artifacts.ties import BEST
+from bench.papers.beyond import smoke
 
 
 def opt_tree(cells, drafter: str, size: int, mal: float, **given) -> None:

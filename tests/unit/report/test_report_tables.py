@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from bench.report import tables
-from bench.report.tables import Table, to_csv, to_latex, to_markdown
+from bench.artifacts import tables
+from bench.artifacts.tables import Table, to_csv, to_latex, to_markdown
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
 

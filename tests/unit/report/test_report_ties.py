@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.report import ties
-from bench.report.opt_tree.comparison import paper_table
-from bench.report.tables import ABSENT, Table, to_csv, to_latex, to_markdown
-from bench.report.ties import BEST, TIED, UNRANKED, Entry, marks
+from bench.artifacts import ties
+from bench.artifacts.tables import ABSENT, Table, to_csv, to_latex, to_markdown
+from bench.artifacts.ties import BEST, TIED, UNRANKED, Entry, marks
+from bench.papers.opt_tree.comparison import paper_table
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 

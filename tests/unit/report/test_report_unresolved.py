@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from compared import REFERENCE
 
-from bench.report.artifacts import build
-from bench.report.opt_tree.comparison import paper_table
+from bench.artifacts.table_html import table_html
+from bench.artifacts.tables import Table, to_latex, to_markdown
+from bench.artifacts.unresolved import warn
+from bench.papers.opt_tree.comparison import paper_table
+from bench.papers.registry import build
 from bench.report.site import views
 from bench.report.site.links import Links
-from bench.report.table_html import table_html
-from bench.report.tables import Table, to_latex, to_markdown
-from bench.report.unresolved import warn
 
 
 def warned(cells) -> Table:

@@ -1,4 +1,4 @@
-"""The verdict rule, case by case; numbers in the docstring of `bench.report.verdict`."""
+"""The verdict rule, case by case; numbers in the docstring of `bench.artifacts.verdict`."""
 
 import itertools
 import math
@@ -8,17 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.report import verdict
-from bench.report.verdict import (
-    DIFFERS,
-    MATCHES,
-    NOT_RESOLVED,
-    NOT_RUN,
-    ORDER_HOLDS,
-    Pairing,
-    judge,
-    not_comparable,
-)
+from bench.artifacts import verdict
+from bench.artifacts.verdict import DIFFERS, MATCHES, NOT_RESOLVED, NOT_RUN, ORDER_HOLDS, Pairing, judge, not_comparable
 from bench.statistics import intervals, samples
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample

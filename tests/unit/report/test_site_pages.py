@@ -10,13 +10,13 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from bench import published
-from bench.report import artifacts
+from bench.artifacts.artifact import Artifact
+from bench.artifacts.outputs import Html, NoResultsError
+from bench.artifacts.style import Figure
+from bench.artifacts.tables import Table
+from bench.papers import registry as artifacts
+from bench.papers.registry import ARTIFACTS
 from bench.report.__main__ import main
-from bench.report.artifact import Artifact
-from bench.report.artifacts import ARTIFACTS
-from bench.report.figures.style import Figure
-from bench.report.outputs import Html, NoResultsError
-from bench.report.tables import Table
 from bench.results import progress
 
 NASTY = '<script>alert("1")</script> & </style>'

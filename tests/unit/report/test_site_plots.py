@@ -7,7 +7,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from bench.report.figures.style import Figure
+from bench.artifacts.style import Figure
 from bench.report.site.plots import empty
 
 HIDDEN = np.ma.masked_all((4, 4))

@@ -3,9 +3,9 @@
 import pandas as pd
 import pytest
 
+from bench.artifacts.tables import ABSENT, Table
 from bench.report.site import status, verdicts
 from bench.report.site.status import FAILED, MEASURED, NOT_RUN, NOTHING, PARTLY, RUNNING, Attempt, Status
-from bench.report.tables import ABSENT, Table
 from bench.results.progress import Progress
 
 BUILT, UNBUILT = Attempt(), Attempt(missing="there are none")

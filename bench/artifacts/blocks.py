@@ -1,0 +1,187 @@
+"""Blocks: the runs that may be set against each other, with their rows. The words for them are in `wording`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from bench.artifacts.outputs import NoResultsError
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Results
+
+_CELL = [
+    *("pair", "dataset", "temperature", "top_p", "seed", "max_new_tokens", "ignore_eos"),
+    *("attention", "node_order"),
+]
+NO_DRAFT = "none"
+"""The published draft of a target without one, or with heads or layers of its own."""
+_PLACE = ["prompts_sha256", "device_name", "dtype"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Runs of one pair on the same prompts, decoding, device and dtype; they differ in drafter or in what is swept."""
+
+    results: Results
+    runs: pd.DataFrame
+    mark: str = ""  # what tells it from other blocks of its pair
+    stands_for: tuple[str, str] | None = (
+        None  # models whose published numbers a stand-in is set against, if not its own
+    )
+
+    @cached_property
+    def first(self) -> pd.Series:
+        """A run that stands for what all of them share."""
+        return self.runs.iloc[0]
+
+    @property
+    def pair(self) -> str:
+        """The name of the pair's config."""
+        return str(self.first["pair"])
+
+    @property
+    def name(self) -> str:
+        """The pair, and what tells the block from others of this pair."""
+        return f"{self.pair}, {self.mark}" if self.mark else self.pair
+
+    @cached_property
+    def published_as(self) -> tuple[str, str] | None:
+        """Target and draft of the published numbers this pair is set against; None if no paper has it."""
+        if self.stands_for is not None:
+            return self.stands_for
+        names = _pair(self.first).get("published") or {}
+        return (names["target"], names["draft"]) if names.get("target") and names.get("draft") else None
+
+    @cached_property
+    def stand_in(self) -> bool:
+        """Whether the pair stands in for models that it is not."""
+        return bool((_pair(self.first).get("published") or {}).get("stand_in"))
+
+    @property
+    def planted(self) -> bool:
+        """Whether the pair has random weights whose agreement was set."""
+        return bool(_pair(self.first).get("planted"))
+
+    def standing_in(self, paper: pd.DataFrame) -> Block:
+        """A stand-in for models that are not among these published rows stands for the first that are."""
+        printed = list(zip(paper["target"], paper["draft"], strict=True))
+        if not self.stand_in or not printed or self.published_as in printed:
+            return self
+        return replace(self, stands_for=printed[0])
+
+    @property
+    def ok(self) -> Iterator[pd.Series]:
+        """The runs that ended well, in order."""
+        return (run for _, run in self.runs[self.runs["status"] == "ok"].iterrows())
+
+    @cached_property
+    def ran(self) -> bool:
+        """Whether a run ended well: of others prompts, device and dtype need not be known."""
+        return any(True for _ in self.ok)
+
+    def steps(self, run_id: str) -> pd.DataFrame:
+        """The decoding steps of a run."""
+        return _rows(self.results.steps, run_id)
+
+    def prompts(self, run_id: str) -> pd.DataFrame:
+        """The turns of a run, both arms."""
+        return _rows(self.results.prompts, run_id)
+
+    def nodes(self, run_id: str) -> pd.DataFrame:
+        """The drafted nodes of a run; empty if they were not recorded."""
+        return _rows(self.results.nodes, run_id)
+
+    def masks(self, run_id: str) -> pd.DataFrame:
+        """The masks of a run's trees; empty if they were not recorded."""
+        return _rows(self.results.masks, run_id)
+
+    def variation(self, run_id: str) -> pd.DataFrame:
+        """How far the laws of a run's steps are off; empty if it was not recorded, or the rule keeps the law."""
+        return _rows(self.results.variation, run_id)
+
+    def quality(self, run_id: str) -> pd.DataFrame:
+        """Scores of a run's answers, both arms; empty if they were not recorded."""
+        return _rows(self.results.quality, run_id)
+
+
+def blocks(results: Results, *, across: Sequence[str] = ()) -> list[Block]:
+    """All blocks, in the order in which their pairs were first run; `across` names cell columns that are swept.
+
+    A run that failed belongs to every block of its cell's setting, whatever it knew of prompts and device.
+    """
+    cell = [column for column in _CELL if column not in across]
+    runs = results.runs.sort_values("created_utc", kind="stable")
+    ok, failed = runs[runs["status"] == "ok"], runs[runs["status"] != "ok"]
+    found = [Block(results, _join(group, failed, cell)) for _, group in ok.groupby([*cell, *_PLACE], sort=False)]
+    seen = set().union(*(block.runs["run_id"] for block in found))
+    lost = failed[~failed["run_id"].isin(list(seen))]
+    found += [Block(results, group) for _, group in lost.groupby(cell, sort=False)]
+    return [replace(block, mark=_mark(block, found, [*cell, *_PLACE])) for block in found]
+
+
+def measured_blocks(results: Results, *, across: Sequence[str] = ()) -> list[Block]:
+    """The blocks that hold runs that ended well, with these runs alone; raises NoResultsError where there are none."""
+    keep = results.runs[results.runs["status"] == "ok"]
+    if keep.empty:
+        raise _nothing(results.runs, "any method")
+    return [replace(block, results=results) for block in blocks(replace(results, runs=keep), across=across)]
+
+
+def drafted_blocks(results: Results, methods: Sequence[str] = (), *, across: Sequence[str] = ()) -> list[Block]:
+    """The blocks of the runs of these methods (of none given: of all but the autoregressive), failed ones too.
+
+    Raises NoResultsError where none of them ended well.
+    """
+    runs = results.runs
+    keep = runs[runs["method"].isin(list(methods)) if methods else runs["method"] != AUTOREGRESSIVE]
+    if not (keep["status"] == "ok").any():
+        raise _nothing(keep, ", ".join(methods) or "any tree method")
+    return [replace(block, results=results) for block in blocks(replace(results, runs=keep), across=across)]
+
+
+def drafter_params(run: pd.Series) -> dict[str, Any]:
+    """The arguments of a run's drafter, such as n and delta."""
+    params = json.loads(run["drafter_params"])
+    return params if isinstance(params, dict) else {}
+
+
+def _nothing(runs: pd.DataFrame, what: str) -> NoResultsError:
+    states = ", ".join(f"{status}: {count}" for status, count in runs["status"].value_counts().items())
+    return NoResultsError(f"no run of {what} ended well ({states or 'there is none'})")
+
+
+def _mark(block: Block, found: list[Block], columns: list[str]) -> str:
+    """The columns in which a block is not like the others of its pair, prompts by the start of their hash."""
+    others = [other for other in found if other.pair == block.pair]
+
+    def differs(column: str) -> bool:
+        """Of another dataset the prompts are others anyway, and of what failed the place need not be known."""
+        alike = [one for one in others if column not in _PLACE or (one.ran and block.ran)]
+        alike = [one for one in alike if column != "prompts_sha256" or one.first["dataset"] == block.first["dataset"]]
+        return any(one.first[column] != block.first[column] for one in alike)
+
+    differ = [column for column in columns if differs(column)]
+    values = {column: str(block.first[column]) for column in differ}
+    return ", ".join(
+        f"prompts {value[:6]}" if column == "prompts_sha256" else f"{column.replace('_', ' ')} {value}"
+        for column, value in values.items()
+    )
+
+
+def _pair(run: pd.Series) -> dict[str, Any]:
+    pair = json.loads(run["config"]).get("pair")
+    return pair if isinstance(pair, dict) else {}
+
+
+def _join(group: pd.DataFrame, failed: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
+    same = (failed[cell] == group[cell].iloc[0]).all(axis=1)
+    return pd.concat([group, failed[same]], ignore_index=True) if same.any() else group.reset_index(drop=True)
+
+
+def _rows(frame: pd.DataFrame, run_id: str) -> pd.DataFrame:
+    return frame[frame["run_id"] == run_id]

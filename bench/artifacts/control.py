@@ -1,0 +1,126 @@
+"""A/A controls: how far apart times of the same work lie, so that smaller differences are not taken for any.
+
+Where autoregressive decoding was run as a method, it is set against its own baseline in the same run. The baselines of
+different runs, which decode the same prompts again and again, are set against each other: two runs' tokens per second
+have such a stretch of time between them, two speedups have not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from bench.artifacts import tables
+from bench.artifacts.blocks import Block
+from bench.results.rows import AUTOREGRESSIVE
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
+
+_WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order")
+"""What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
+NONE = "A/A: no autoregressive run, and no two runs of one setting: which differences are resolved here is not known."
+"""What is said of a block without a control."""
+TOO_FEW = "A/A: one conversation has no interval: which differences are resolved here is not known."
+"""What is said of a block whose controls were run over a single conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """The baselines of several runs: the two whose interval reaches furthest, as a ratio of speeds of 1 or more."""
+
+    runs: int
+    widest: Interval
+    typical: float
+    """The median of how far from 1 the intervals reach."""
+
+    @property
+    def too_noisy(self) -> bool:
+        """Whether most may lie further apart than times that are to rank anything."""
+        return self.typical > samples.TOO_BUSY
+
+
+def notes(found: Iterable[Block]) -> Iterator[str]:
+    """A sentence for every block with a control; several blocks are named."""
+    every = [(block, text) for block in found if (text := _note(block))]
+    for block, text in every:
+        yield f"{block.name}: {text}" if len(every) > 1 else text
+
+
+def itself(block: Block) -> Interval | None:
+    """The speedup of autoregressive decoding over itself, of several runs the widest; None where it was not run."""
+    runs = [str(run["run_id"]) for run in block.ok if run["method"] == AUTOREGRESSIVE]
+    found = [samples.interval(samples.speedup(block.prompts(run_id))) for run_id in runs]
+    return max((one for one in found if _known(one)), key=samples.resolution, default=None)
+
+
+def arms(block: Block) -> Arms | None:
+    """The baselines of the block's runs in pairs, over the conversations of both; None where no two can be compared."""
+    groups: dict[tuple[object, ...], list[Sample]] = {}
+    for run in block.ok:
+        sample = samples.tokens_per_s(block.prompts(str(run["run_id"])), AUTOREGRESSIVE)
+        if len(sample.sums):
+            groups.setdefault(_work(run), []).append(sample)
+    ratios = [_apart(*pair) for of_work in groups.values() for pair in itertools.combinations(of_work, 2)]
+    known = [ratio for ratio in ratios if _known(ratio)]
+    runs = sum(len(of_work) for of_work in groups.values() if len(of_work) > 1)
+    reach = [samples.resolution(ratio) for ratio in known]
+    return Arms(runs, max(known, key=samples.resolution), statistics.median(reach)) if known else None
+
+
+def _note(block: Block) -> str:
+    own, others = itself(block), arms(block)
+    sentences = []
+    if own is not None:
+        sentences.append(
+            f"A/A (autoregressive against itself in one run): speedup {tables.interval(own)} in {own.n} conversations: "
+            f"a speedup within {_percent(own)} of 1 is not told from 1; between runs the machine may change by more."
+        )
+    if others is not None:
+        sentences.append(
+            f"A/A (the autoregressive arms of {others.runs} runs against each other): up to "
+            f"{tables.interval(others.widest)} times as fast in {others.widest.n} conversations: between "
+            f"some of them tokens/s that differ by less than {_percent(others.widest)} are not resolved."
+        )
+        if others.too_noisy:
+            sentences.append(
+                f"For most pairs it is more than {samples.TOO_BUSY:.0%}: times here are too noisy to rank anything."
+            )
+    if sentences or not block.ran:
+        return " ".join(sentences)
+    return TOO_FEW if _alone(block) else NONE
+
+
+def _alone(block: Block) -> bool:
+    """Whether there is something to compare, and no run has more than one conversation to compare it over."""
+    runs = list(block.ok)
+    works = [_work(run) for run in runs]
+    compared = len(set(works)) < len(works) or any(run["method"] == AUTOREGRESSIVE for run in runs)
+    return compared and all(run["num_conversations"] == 1 for run in runs)
+
+
+def _apart(first: Sample, other: Sample) -> Interval:
+    """The ratio of the faster to the slower one."""
+    ratio = samples.paired_ratio(first, other)
+    return samples.paired_ratio(other, first) if ratio.value < 1 else ratio
+
+
+def _work(run: pd.Series) -> tuple[object, ...]:
+    return tuple(run[column] for column in _WORK)
+
+
+def _known(ratio: Interval) -> bool:
+    return math.isfinite(ratio.low + ratio.high)
+
+
+def _percent(ratio: Interval) -> str:
+    """Rounded up, since what is said not to be resolved is not; whole percents from 10 on."""
+    percent = samples.resolution(ratio) * 100
+    digits = 1 if percent < 10 else 0
+    scale = 10**digits
+    return f"{math.ceil(round(percent * scale, 6)) / scale:.{digits}f}%"

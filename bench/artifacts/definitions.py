@@ -1,0 +1,121 @@
+"""What the headers of tables mean, once for all tables; and the headers that say how a paper counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+MAL = (
+    "mean acceptance length (MAL): new tokens / decoding steps, pooled over prompts, bonus token counted, the "
+    "last step of an answer in full; in brackets the 95% interval (bootstrap over conversations)"
+)
+EXPECTED = (
+    "mean expected acceptance length: sum of the draft's probabilities of all distinct paths, root counted; never "
+    "above depth + 1, and absent where the drafter has no probabilities"
+)
+SIZE = "drafted nodes a step, root excluded"
+TOKENS_PER_S = "decoded tokens per second of decoding, prefill excluded"
+OWN_AUTOREGRESSIVE = "tokens/s of the autoregressive arm of the same run, on which its speedup rests"
+SPEEDUP = "decoding time per token, autoregressive / method, paired: same prompts, process and device"
+CONTROLLED_SPEEDUP = f"{SPEEDUP}; the autoregressive row is set against itself and shows what the machine can resolve"
+LOSSLESS = "whether the rule keeps the target's output law"
+IDENTICAL = "share of outputs equal to the autoregressive output token for token (temperature 0)"
+VERDICT = (
+    "by one written rule (bench/artifacts/verdict.py): matches, order holds, differs (the opposite order, or no lead "
+    "where the paper has one), not resolved (by so few conversations), not comparable, or not run"
+)
+BONUS = "bonus token counted"
+NODES = "N counts the root as the paper does: drafted nodes + 1"
+LEVELS = "levels = depth of the deepest node + 1"
+TREE = f"(N, levels) of the tree: {NODES}; {LEVELS}"
+SECONDS_PER_TOKEN = "seconds of decoding / decoded token, prefill excluded; in brackets the 95% interval"
+ACCEPTED_CHILD = "P_k: probability that one of the k children of an accepted node is accepted"
+EXPECTED_TREE = (
+    "expected tokens per step F(T) = sum over nodes of the product of p_position on their path, root counted"
+)
+PREDICTED_MAL = "F(T) of the run's static tree at the measured acceptance vector"
+PREDICTED_SPEEDUP = "G(n, d) / (t(n + 1) + d c) from the measured vector and forward times (Sequoia, Equation 1)"
+RATIO = (
+    "{} over {}, paired over the conversations that both decoded; in parentheses which is ahead: neither where 1 lies "
+    "within the 95% interval in brackets (bootstrap over conversations) or, of times, the runs' autoregressive arms "
+    "lie as far apart; the paper's by value alone"
+)
+# of token graphs (GSD), from bench/statistics/graph_metrics.py; what the paper leaves open is said
+_COUNTED = "mean over samples (prompts) of the sum over steps, for 512 generated tokens; in brackets the 95% interval"
+ACCEPTANCE_RATE = (
+    "mean over samples of accepted drafted tokens / draft forwards, bonus token excluded; it can exceed 1 where an "
+    "accepted path leads behind a merge edge; in brackets the 95% interval (bootstrap over conversations)"
+)
+DRAFTED_TOKENS = (
+    "(ii) nodes that go on (live) + nodes that end for theta_prob + one root a step, nodes pruned beside a sibling and "
+    f"merge edges left out: what the paper's counts fit, which it does not define; {_COUNTED}"
+)
+CREATED = (
+    f"(i) all drafted nodes but redundant ones: live + ended for theta_prob + pruned beside a sibling, no root; "
+    f"{_COUNTED}"
+)
+ALIASES = f"(iii) redundant candidates, each a merge edge of the graph; {_COUNTED}"
+SIB_LEAVES = f"(iv) nodes pruned beside a better sibling (theta_sib); {_COUNTED}"
+VERIFIED = f"nodes of the unmerged trees that the target read, root excluded; {_COUNTED}"
+CAPPED = (
+    "share of the steps in which the cap of verified nodes cut the unmerged tree; what the limit of its depth "
+    "alone cuts does not count"
+)
+GRAPH_SUCCESS = "share of all steps whose accepted path has a token behind a merge edge, merge edges alone not counted"
+SHARED_SUCCESS = (
+    "share of all steps whose accepted path has a token below a node that others are merged into, whether it comes "
+    "there by the node's own path or across a merge edge: the wider reading of the paper's nodes from merged subtrees"
+)
+MEAN_SPEEDUP = (
+    "mean of the speedups of greedy and of top-p decoding, paired over the conversations that both decoded, as the "
+    "paper gives it"
+)
+VARIATION = (
+    "total variation between the law of a step's first token under the rule and the target's own law, exact for the "
+    "drafted tree, mean over steps, in brackets the 95% interval; not for lossless rules, which keep that law, nor for "
+    "drawn trees: over those only its mean is a law"
+)
+# of improved MCSD, from bench/statistics/metrics.py
+ALPHA = (
+    "accepted draft tokens / (steps x draft levels at most): the target's own first token and level are left out; in "
+    "brackets the 95% interval (bootstrap over conversations). MAL = 1 + alpha x levels, but for paths that end in EOS"
+)
+ALPHA_DRAFTED = (
+    "accepted draft tokens / draft levels that were there: alpha where the tree never ends early, else above it; in "
+    "brackets the 95% interval"
+)
+ACCEPTED_DEPTH = "accepted tokens / depth of the tree, both with the target's own first token and level"
+ACCEPTED_NODE = "accepted tokens / nodes of the tree, both with the target's own first tokens"
+DRAFT_NODES = "nodes that the draft adds to a tree, mean over steps"
+VERIFIED_ROWS = "tokens in the target's forward, mean over steps: the tree, and the last token where it is the root"
+
+_LENGTH = re.compile(r"\bMAL\b")
+_USUAL = ("MAL", "new tokens/step, bonus counted")
+_LENGTHS = {"sequoia": ("tokens/step", "bonus counted"), "dyspec": ("tokens/step", "accepted, bonus counted")}
+"""What the papers call MAL and how they count it, where it is not as usual."""
+_RATE = "accepted/draft forward, bonus not counted"
+_COUNTS: Mapping[str, Mapping[str, str]] = {
+    "opt_tree": {"E(A)": "expected tokens/step, root counted", "MAL as published": "new tokens/(steps - 1)"},
+    "sequoia": {"F(T)": "expected tokens/step, root counted"},
+    "dyspec": {"MAL - 1": "accepted, bonus not counted"},
+    "gsd": {"Acceptance Rate": _RATE, "acceptance": _RATE, "acceptance rate": _RATE},
+    "improving_mcsd": {
+        **dict.fromkeys(("alpha", "alpha_max"), "accepted/most draft levels, bonus not counted"),
+        **dict.fromkeys(("alpha drafted", "alpha_drafted"), "accepted/draft levels, bonus not counted"),
+    },
+}
+"""How the papers count what else a column may hold."""
+
+
+def length(paper: str) -> str:
+    """What a paper calls MAL."""
+    return _LENGTHS.get(paper, _USUAL)[0]
+
+
+def headers(paper: str, columns: Iterable[str]) -> dict[str, str]:
+    """What stands above those columns whose name does not say by itself what is counted, as the paper does it."""
+    word, counted = _LENGTHS.get(paper, _USUAL)
+    counts = {"MAL": counted} | dict(_COUNTS.get(paper, {}))
+    names = {column: _LENGTH.sub(word, column) for column in columns}
+    shown = {column: f"{name} ({counts[column]})" if column in counts else name for column, name in names.items()}
+    return {column: name for column, name in shown.items() if name != column}

@@ -1,0 +1,99 @@
+"""OPT-Tree, Figure 3, and Sequoia, Figure 4: time of one forward against the number of tokens fed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from bench import published
+from bench.artifacts import style, tables
+from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.tables import Table
+from bench.results.store import Results
+
+TITLE = "OPT-Tree Figure 3: time of one forward against its input length"
+SEQUOIA_TITLE = "Sequoia Figure 4: time of one forward against the number of tokens"
+_LINE = ["pair", "role", "model_id", "device_name", "dtype", "num_prefix"]
+
+
+@style.styled
+def forward_time(name: str, results: Results, title: str = TITLE, *, flat: bool = True) -> list[Output]:
+    """One panel per pair, one line per model and device: median and quartiles; `flat` marks OPT-Tree's flat span."""
+    times = results.latency
+    if times.empty:
+        raise NoResultsError("no forward times were measured")
+    summary = _summary(times)
+    setting = "; ".join(" / ".join(times[column].unique()) for column in ("pair", "device_name", "dtype"))
+    canvas, axes = style.panels(title, setting + "; median, quartiles shaded", summary["pair"].nunique())
+    for axis, (pair, rows) in zip(axes, summary.groupby("pair", sort=False), strict=True):
+        _panel(axis, str(pair), rows)
+        if flat:
+            _mark_flat(axis)
+        style.legend_below(axis)
+    runs = tuple(times["run_id"].unique())
+    notes = (_flat_note(),) if flat else ()
+    table = _table(name, f"{title} ({setting})", summary, notes)
+    return [style.Figure(name, table.title, canvas, runs), table]
+
+
+def _summary(times: pd.DataFrame) -> pd.DataFrame:
+    """Quartiles in milliseconds, and the run, of each line and input length."""
+    grouped = times.assign(ms=times["forward_s"] * 1000).groupby([*_LINE, "num_tokens"], sort=False)
+    quartiles = grouped["ms"].quantile(np.array([0.25, 0.5, 0.75])).unstack()
+    quartiles.columns = pd.Index(["low", "median", "high"])
+    rows = quartiles.join(grouped["run_id"].first()).reset_index()
+    order = [*_LINE, "num_tokens"]
+    return rows.sort_values(order, ascending=[column != "role" for column in order])  # the target first
+
+
+def _panel(axes: Axes, pair: str, rows: pd.DataFrame) -> None:
+    lines = rows.groupby(_LINE, sort=False)
+    for index, (_, points) in enumerate(lines):
+        colour, label = style.COLOURS[index % len(style.COLOURS)], _label(points.iloc[0], len(lines) > 2)
+        axes.plot(points["num_tokens"], points["median"], color=colour, marker=style.MARKERS[index % 7], label=label)
+        axes.fill_between(points["num_tokens"], points["low"], points["high"], color=colour, alpha=0.2, linewidth=0)
+    axes.set(title=pair, xlabel="input length (tokens)", ylabel="time of one forward (ms)")
+    axes.set(xlim=(0, rows["num_tokens"].max() * 1.03), ylim=(0, None))
+
+
+def _mark_flat(axes: Axes) -> None:
+    low, high = _flat()
+    axes.axvspan(low, high, color=style.GREY, alpha=0.1, linewidth=0, label=f"paper: flat from {low:g} to {high:g}")
+
+
+def _label(line: pd.Series, long: bool) -> str:
+    model = str(line["model_id"])
+    model = model.rsplit("/", 1)[-1] if model.startswith("/") else model
+    words = f"{line['role']}: {model}, prefix {line['num_prefix']}"
+    return f"{words}, {line['device_name']}, {line['dtype']}" if long else words
+
+
+def _flat() -> tuple[float, float]:
+    """The lengths between which the paper's text calls the time similar (LLaMA-2-7B on an RTX 4090)."""
+    facts = published.find("opt_tree", "fig3", metric="flat_verify_length").set_index("params")["value"]
+    return float(facts["end=lower"]), float(facts["end=upper"])
+
+
+def _flat_note() -> str:
+    low, high = _flat()
+    return f"The paper's text: lengths {low:g} and {high:g} take similar time (LLaMA-2-7B, RTX 4090)."
+
+
+def _table(name: str, title: str, summary: pd.DataFrame, notes: tuple[str, ...]) -> Table:
+    rows = [
+        {
+            "Pair": row.pair,
+            "Role": row.role,
+            "Model": row.model_id,
+            "Device": row.device_name,
+            "Prefix": str(row.num_prefix),
+            "Tokens": str(row.num_tokens),
+            "Median ms": tables.number(row.median),
+            "Quartiles ms": f"[{tables.number(row.low)}, {tables.number(row.high)}]",
+        }
+        for row in tables.named_rows(summary)
+    ]
+    frame = tables.frame(rows, ("Pair", "Role", "Model", "Device", "Prefix", "Tokens", "Median ms", "Quartiles ms"))
+    legend = {"Tokens": "tokens fed in one forward", "Prefix": "tokens already in the cache"}
+    return Table(name, title, frame, notes, legend, tuple(summary["run_id"]))

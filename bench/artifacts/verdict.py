@@ -1,0 +1,203 @@
+"""The verdict on a published number, by one rule for all tables.
+
+A verdict is `matches`, `order holds`, `differs`, `not resolved (n = ...; about ... needed)`, `not comparable: <reason>`
+or `not run`. n counts conversations. For one metric of one row:
+
+1. We have no number: `not run`. The paper has none for this row: `not comparable: no published value`. Ours has no
+   interval (fewer than two conversations): `not comparable: no interval`. It is of another tree than the paper's, since
+   a machine or a sweep chose it: `not comparable: other tree`. Fewer than six conversations decide nothing, since
+   bootstrap intervals over so few are too narrow: `not resolved`.
+2. The pair is a stand-in (other models than the paper's): absolute values are `not comparable: other models`; the row
+   is judged by its order (4).
+3. The pair is the paper's. MAL, and tokens/s and speedup on the paper's device, are judged by value. The tolerance is
+   5% of the published value, on both sides. Our 95% interval lies wholly within it: `matches`. It lies wholly outside:
+   `differs`. It does neither: `not resolved`. tokens/s and speedup on another device are
+   `not comparable: other device` as values and judged by order (4).
+4. Order. The row is set against every other method of its block (same pair, prompts, decoding, device) that has an
+   interval and a published value, over the conversations that both decoded (`bench.statistics.samples.compare`). The
+   interval of the difference of ours and the other's has the sign of the published difference: the two agree. It has
+   the opposite sign: they contradict the paper. It holds 0, or the ratio is no further from 1 than the machine alone
+   may move it (by the runs' autoregressive arms): it is not resolved, unless the interval of our ratio, widened by
+   what the machine alone may do, lies wholly nearer to 1 than half of the published lead, which contradicts the paper.
+   Two published values that differ by less than 5% of the larger one are a tie of the paper. The same sign agrees with
+   it, and so does an interval of our ratio wholly within [0.95, 1 / 0.95]. The opposite sign contradicts it where that
+   interval lies wholly outside; all else is not resolved.
+   Where the autoregressive arms of most pairs of its runs, which do the same work, may lie more than 20% apart, times
+   of a block rank nothing: `not comparable: times too noisy`.
+   For speedups autoregressive decoding, which is 1 by definition, is always one of the other methods.
+   Without common conversations, or for a metric that is no ratio of sums over conversations, two separate intervals
+   that do not overlap take the place of one that excludes 0. Rows that keep the target's distribution and rows that do
+   not are set against each other where the paper does so; marks in the tables rank them apart.
+   One contradiction: `differs`. Else one pair that is not resolved: `not resolved`. Else: `order holds`. Without any
+   other method there is no order to judge and the reason of (2) or (3) stands.
+5. `about ... needed` is the number of conversations after which the interval would be decided, if its value stayed and
+   its reach shrank with the root of their number; of several pairs the most. Where two values are equal, or the
+   machine itself was as much faster in one of the runs, no number would, and the verdict says so.
+
+History. Rules 1 to 3 were fixed before anything was measured, with our interval widened by the tolerance in place of
+the tolerance itself. Rule 4 first compared two unpaired intervals; since these know nothing of what prompts give to
+both rows, it was paired, and since neither knows what a machine does between two runs, autoregressive arms came to say
+what times can tell apart. On 2026-11-22, after an outside audit and before anything was judged again, `not resolved`
+came in for all rules: until then a wide interval matched anything, and a tie that was not resolved counted as
+`differs`. On the same day speedups came to be set against autoregressive decoding in all tables, since a method that is
+slower than it could keep the order of the others. Verdicts before and after are counted in
+`results/reference/README.md`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench.artifacts.tables import needed_words
+from bench.results.rows import AUTOREGRESSIVE
+from bench.statistics import intervals, samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Comparison, Sample
+
+MATCHES, ORDER_HOLDS, DIFFERS, NOT_RESOLVED, NOT_RUN = "matches", "order holds", "differs", "not resolved", "not run"
+TOLERANCE = 0.05
+_EVEN = (1 - TOLERANCE, 1 / (1 - TOLERANCE))
+"""Ratios that are a tie."""
+FEWEST = 6
+"""Conversations that can decide: a sign test of fewer never reaches 5%."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Our value of one metric of one row and the paper's; None where there is none.
+
+    `sample` has the sums over conversations that `ours` is a ratio of; None where it is none, or is not known.
+    """
+
+    ours: Interval | None
+    published: float | None
+    sample: Sample | None = None
+
+
+def not_comparable(reason: str) -> str:
+    """The verdict that says why there is none."""
+    return f"not comparable: {reason}"
+
+
+def not_resolved(n: int, needed: float) -> str:
+    """The verdict of too wide an interval over `n` conversations, with the number that would decide it."""
+    return f"{NOT_RESOLVED} (n = {n}; {needed_words(n, needed)})"
+
+
+def word(verdict: str) -> str:
+    """A verdict without its numbers: `not resolved`."""
+    return verdict.partition(" (")[0]
+
+
+def judge(
+    method: str, block: Mapping[str, Pairing], *, stand_in: bool, same_device: bool = True, speedup: bool = False
+) -> str:
+    """The verdict on `method`, one of the rows of `block`; `same_device` is True for metrics that know no time.
+
+    `speedup` says that the metric is one: autoregressive decoding, by definition 1, joins the block if it is not there.
+    """
+    row = block[method]
+    if speedup and row.ours:
+        block = {AUTOREGRESSIVE: Pairing(Interval(1.0, 1.0, 1.0, row.ours.n), 1.0), **block}
+    if row.ours is None:
+        return NOT_RUN
+    if row.published is None:
+        return not_comparable("no published value")
+    if not _complete(row):
+        return not_comparable("no interval")
+    if stand_in:
+        return by_order(method, block, otherwise="other models")
+    if not same_device:
+        return by_order(method, block, otherwise="other device")
+    return by_value(row.ours, row.published)
+
+
+def by_value(ours: Interval, published: float) -> str:
+    """Rule 3: our interval against 5% on both sides of the published value."""
+    slack = TOLERANCE * abs(published)
+    inside = _within(ours, published - slack, published + slack)
+    if inside is None or ours.n < FEWEST:
+        return not_resolved(ours.n, max(FEWEST, intervals.needed(ours, published - slack, published + slack)))
+    return MATCHES if inside else DIFFERS
+
+
+def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str) -> str:
+    """Rule 4: the signs of the differences against every other row with both values."""
+    row, others = block[method], [other for name, other in block.items() if name != method and _complete(other)]
+    if not others:
+        return not_comparable(otherwise)
+    if samples.too_busy([one.sample for one in (row, *others) if one.sample]):
+        return not_comparable("times too noisy")
+    against = [_against(row, other) for other in others]
+    if any(one.agrees is False for one in against):
+        return DIFFERS
+    left = [one for one in against if one.agrees is None]
+    return not_resolved(min(one.n for one in left), max(one.needed for one in left)) if left else ORDER_HOLDS
+
+
+@dataclass(frozen=True, slots=True)
+class _Agreement:
+    """Whether two rows stand to each other as in the paper (None: not resolved), and what it would need to tell."""
+
+    agrees: bool | None
+    n: int = 0
+    needed: float = 0.0
+
+
+def _against(row: Pairing, other: Pairing) -> _Agreement:
+    assert row.published is not None and other.published is not None  # noqa: PT018 - both are complete
+    found, published = _compared(row, other), row.published - other.published
+    n, ahead, sign = found.difference.n, found.ahead or 0, (published > 0) - (published < 0)
+    agrees = None if n < FEWEST else _agrees(found, ahead * sign, row.published, other.published)
+    return _Agreement(agrees, n, max(FEWEST, _needed(found, sign, row.published, other.published)))
+
+
+def _agrees(found: Comparison, same: int, published: float, other: float) -> bool | None:
+    """Rule 4 for two rows; `same` is 1 where ours is ahead as published, -1 where it is behind, 0 where it is tied."""
+    if same > 0:
+        return True
+    if not _tied(published, other):
+        lead = max(published, other) / min(published, other) - 1 if min(published, other) > 0 else 0.0
+        return False if same < 0 or _level(found, 1 + lead / 2) else None
+    even = _within(found.ratio, *_EVEN)
+    return even if even or found.ahead else None
+
+
+def _level(found: Comparison, most: float) -> bool:
+    """Whether a ratio is surely nearer to 1 than `most`, whatever the machine did."""
+    machine = 1 + found.noise
+    return found.ratio.high * machine <= most and found.ratio.low / machine >= 1 / most
+
+
+def _needed(found: Comparison, sign: int, published: float, other: float) -> float:
+    """Conversations that would decide a pair that is not resolved."""
+    if not _tied(published, other):
+        return found.needed
+    even = math.inf if found.noisy else intervals.needed(found.ratio, *_EVEN)
+    return min(even, found.needed) if found.difference.value * sign > 0 else even
+
+
+def _tied(published: float, other: float) -> bool:
+    """Whether two published values are a tie of the paper."""
+    return abs(published - other) < TOLERANCE * max(abs(published), abs(other))
+
+
+def _compared(row: Pairing, other: Pairing) -> Comparison:
+    """The two in pairs, or as two separate intervals where they have no conversations in common."""
+    if row.sample and other.sample and (found := samples.compare(row.sample, other.sample)).known:
+        return found
+    assert row.ours is not None and other.ours is not None  # noqa: PT018 - both are complete
+    return samples.unpaired(row.ours, other.ours)
+
+
+def _within(ours: Interval, low: float, high: float) -> bool | None:
+    """Whether an interval lies wholly within two bounds; None where it lies neither wholly within nor outside."""
+    if low <= ours.low and ours.high <= high:
+        return True
+    return False if ours.high < low or high < ours.low else None
+
+
+def _complete(row: Pairing) -> bool:
+    return row.published is not None and row.ours is not None and not math.isnan(row.ours.low + row.ours.high)

@@ -1,0 +1,83 @@
+"""The words for blocks: what a title says of their setting, a note of what was run, a row of models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pandas as pd
+
+from bench.artifacts import decoded
+from bench.artifacts.blocks import NO_DRAFT, Block, drafter_params
+
+
+def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
+    """The words of a title: pair, dataset, temperature, device, dtype of all blocks; `but` leaves out what is swept.
+
+    Blocks whose runs all failed count where there are no others, and know neither device nor dtype.
+    """
+    listed = list(found)
+    every = [block for block in listed if block.ran] or listed
+    words = {
+        "pair": _several(_pair_words(block) for block in every),
+        "dataset": _several(block.first["dataset"] for block in every),
+        "temperature": "temperature " + _several(f"{block.first['temperature']:g}" for block in every),
+        "device": _several(block.first["device_name"] for block in every if block.ran),
+        "dtype": _several(block.first["dtype"] for block in every if block.ran),
+    }
+    return ", ".join(text for name, text in words.items() if name not in but and text)
+
+
+def scale(block: Block) -> str:
+    """What was run: conversations, by category where there are several, tokens, seed, device; how much repeats."""
+    temperatures = _several((f"{value:g}" for value in block.runs["temperature"].sort_values()), most=9)
+    marks = [mark for mark in block.mark.split(", ") if not mark.startswith(("dataset ", "temperature "))]
+    more = f" ({', '.join(marks)})" if any(marks) else ""
+    first, counts = block.first, block.runs.loc[block.runs["status"] == "ok", "num_conversations"]
+    prompts = "no" if counts.empty else " to ".join(str(count) for count in dict.fromkeys((counts.min(), counts.max())))
+    kinds = f" ({found})" if (found := decoded.categories(block)) else ""
+    place = f", {first['dtype']} on {first['device_name']}" if block.ran else ""
+    return (
+        f"{_pair_words(block)}, {first['dataset']}, temperature {temperatures}{more}: "
+        f"{prompts} conversations{kinds}, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}"
+        f"{place}. {decoded.repetition(block)}"
+    ).strip()
+
+
+def draft_temperatures(runs: Iterable[pd.Series]) -> Iterator[str]:
+    """A sentence for every pair whose draft's best tokens were not drafted at the paper's temperature.
+
+    What is drawn at random has a temperature of its method's.
+    """
+    found: dict[str, set[float]] = {}
+    for run in runs:
+        value = drafter_params(run).get("draft_temperature", 1)
+        if value != 1 and run["draws"] == "topk":
+            found.setdefault(str(run["pair"]), set()).add(float(value))
+    for pair, values in found.items():
+        words = " and ".join(f"{value:g}" for value in sorted(values))
+        yield (
+            f"Draft temperature {words} for {pair} (the papers: 1; DySpec: 0.6): path probabilities and thresholds are "
+            "of q at this temperature, which grown trees depend on and trees of fixed shape do not; "
+            "bench/draft_temperature shows what it does."
+        )
+
+
+def without_expected(drafters: Iterable[str]) -> str:
+    """A sentence on runs that a figure of E(A) leaves out."""
+    return f"Left out, since their drafters have no probabilities and so no E(A): {', '.join(dict.fromkeys(drafters))}."
+
+
+def models(target: str, draft: str) -> str:
+    """The words for models by their published names."""
+    return f"{target} drafting for itself" if draft == NO_DRAFT else f"{target} + {draft}"
+
+
+def _pair_words(block: Block) -> str:
+    names = models(*block.published_as) if block.published_as else ""
+    notes = ["synthetic"] * block.planted + [f"stands in for {names}"] * (block.stand_in and bool(names))
+    return f"{block.pair} ({', '.join(notes)})" if notes else block.pair
+
+
+def _several(words: Iterable[object], most: int = 3) -> str:
+    distinct = list(dict.fromkeys(str(word) for word in words))
+    return " / ".join(distinct) if len(distinct) <= most else f"{distinct[0]} and {len(distinct) - 1} others"

@@ -1,0 +1,101 @@
+"""Sequoia, Figure 3: the rejection rate against the number of children, by rule of acceptance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from bench.artifacts import style, tables
+from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.tables import Table
+from bench.papers.sequoia.vectors import Vector, rule_index, rule_label, scale, vectors, words
+from bench.results.store import Results
+
+TITLE = "Sequoia Figure 3: rejection rate against the number of children"
+_PANEL = ["pair", "dataset", "temperature", "top_p", "device_name"]
+_ROUNDING = 1e-12  # a smaller rate is none
+_APART = ("draws", "estimator", "draft_temperature", "draft_top_p", "width", "num_prompts")
+WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+COLUMNS = ("Pair", "Dataset", "temperature", "top-p", "Rule", "b")
+LEGEND = {
+    "r_1": "r_k: probability that k children of an accepted node are all rejected; in brackets the 95% interval "
+    "(bootstrap over prompts)",
+    "b": "of the fit r_k ~ k^-b, least squares of logarithms over all k",
+}
+
+
+@style.styled
+def rejection_rates(name: str, results: Results) -> list[Output]:
+    """One panel per pair, dataset and temperature, one line per rule; and a table of rates at powers of two."""
+    found = vectors(results)
+    panels = _panels([vector for vector in found if len(_curve(vector))])
+    if not panels:
+        raise NoResultsError("no vector has a rejection rate: SpecTr's is measured by the estimator counts alone")
+    rows = pd.concat([vector.rows for vector in found])
+    setting = words(rows)
+    canvas, axes = style.panels(
+        TITLE, f"{setting}; 95% interval shaded; b of the fit r_k ~ k^-b", len(panels), columns=3
+    )
+    named = [column for column in _PANEL if column in _PANEL[:3] or rows[column].nunique() > 1]
+    for axis, lines in zip(axes, panels, strict=True):
+        _draw(axis, words(pd.concat([vector.rows for vector in lines]), named), lines)
+    ids = tuple(str(vector.first["run_id"]) for vector in found)
+    table = _table(name, f"{TITLE} ({setting})", found, ids)
+    drawn = tuple(str(vector.first["run_id"]) for lines in panels for vector in lines)
+    return [style.Figure(name, table.title, canvas, drawn), table]
+
+
+def _panels(found: Sequence[Vector]) -> list[list[Vector]]:
+    """The vectors of each setting."""
+    settings: dict[tuple[object, ...], list[Vector]] = {}
+    for vector in found:
+        settings.setdefault(tuple(vector.first[_PANEL]), []).append(vector)
+    return list(settings.values())
+
+
+def _curve(vector: Vector) -> pd.DataFrame:
+    """The rows whose rejection rate was measured and is not just rounding."""
+    return vector.rows[vector.rows["rejection"] > _ROUNDING]
+
+
+def _draw(axes: Axes, title: str, lines: Sequence[Vector]) -> None:
+    for vector in lines:
+        same = [other for other in lines if other.first["verifier"] == vector.first["verifier"]]
+        k = list(_curve(vector)["k"])
+        look = {"label": _label(vector, same), "linestyle": "-" if vector is same[0] else "--", "markersize": 3}
+        style.band(axes, k, map(vector.rejection, k), rule_index(vector.first["verifier"]), **look)
+    axes.set(title=title, xlabel="children k", ylabel="rejection rate r_k", yscale="log")
+    drawn = pd.concat([_curve(vector) for vector in lines])
+    style.powers_of_two(axes, drawn["k"])
+    floor = drawn["rejection"].min() / 4
+    axes.set_ylim(0.8 * drawn["rejection_low"].fillna(drawn["rejection"]).clip(lower=floor).min(), 1.1)
+    style.legend_below(axes, columns=2 if len({vector.first["verifier"] for vector in lines}) == len(lines) else 1)
+
+
+def _label(vector: Vector, same: Sequence[Vector]) -> str:
+    """The rule and its exponent, and what tells it from others of the same rule."""
+    apart = [column for column in _APART if any(other.first[column] != vector.first[column] for other in same)]
+    words_ = [f"{column.replace('_', ' ')} {vector.first[column]}" for column in apart]
+    fit = "no fit" if vector.exponent is None else f"b = {vector.exponent:.2f}"
+    return f"{rule_label(vector.first['verifier'])} ({', '.join([fit, *words_])})"
+
+
+def _table(name: str, title: str, found: Sequence[Vector], ids: tuple[str, ...]) -> Table:
+    widths = [k for k in WIDTHS if any(k <= len(vector.rows) for vector in found)]
+    rows = [_row(vector, widths) for vector in found]
+    frame = tables.frame(rows, (*COLUMNS, *(f"r_{k}" for k in widths))).fillna(tables.ABSENT)
+    return Table(name, title, frame, tuple(scale(vector) for vector in found), LEGEND, ids)
+
+
+def _row(vector: Vector, widths: Sequence[int]) -> dict[str, str]:
+    first = vector.first
+    row = {"Pair": str(first["pair"]), "Dataset": str(first["dataset"]), "temperature": f"{first['temperature']:g}"}
+    row |= {"top-p": f"{first['top_p']:g}", "Rule": rule_label(first["verifier"]), "b": tables.number(vector.exponent)}
+    return row | {f"r_{k}": _rate(vector, k) for k in widths if k <= len(vector.rows)}
+
+
+def _rate(vector: Vector, k: int) -> str:
+    rate = vector.rejection(k)
+    return tables.ABSENT if pd.isna(rate.value) else tables.interval(rate, 4)

@@ -1,1 +1,0 @@
-"""Figures: one idea per file, all in the style of `style`; each comes with a table of the numbers it draws."""
