@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from bench.artifacts.outputs import NoResultsError
+from bench.artifacts.runs import Run
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 
@@ -74,15 +75,20 @@ class Block:
             return self
         return replace(self, stands_for=printed[0])
 
-    @property
-    def ok(self) -> Iterator[pd.Series]:
-        """The runs that ended well, in order."""
-        return (run for _, run in self.runs[self.runs["status"] == "ok"].iterrows())
-
     @cached_property
+    def every(self) -> tuple[Run, ...]:
+        """All runs, in order."""
+        return tuple(Run(self, row) for _, row in self.runs.iterrows())
+
+    @property
+    def ok(self) -> list[Run]:
+        """The runs that ended well, in order."""
+        return [run for run in self.every if run.ok]
+
+    @property
     def ran(self) -> bool:
         """Whether a run ended well: of others prompts, device and dtype need not be known."""
-        return any(True for _ in self.ok)
+        return any(run.ok for run in self.every)
 
     def steps(self, run_id: str) -> pd.DataFrame:
         """The decoding steps of a run."""
@@ -144,10 +150,9 @@ def drafted_blocks(results: Results, methods: Sequence[str] = (), *, across: Seq
     return [replace(block, results=results) for block in blocks(replace(results, runs=keep), across=across)]
 
 
-def drafter_params(run: pd.Series) -> dict[str, Any]:
-    """The arguments of a run's drafter, such as n and delta."""
-    params = json.loads(run["drafter_params"])
-    return params if isinstance(params, dict) else {}
+def every_run(results: Results) -> tuple[Run, ...]:
+    """All runs, of whatever block."""
+    return Block(results, results.runs).every
 
 
 def _nothing(runs: pd.DataFrame, what: str) -> NoResultsError:

@@ -13,10 +13,9 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import pandas as pd
-
 from bench.artifacts import tables
 from bench.artifacts.blocks import Block
+from bench.artifacts.runs import Run
 from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
@@ -54,7 +53,7 @@ def notes(found: Iterable[Block]) -> Iterator[str]:
 
 def itself(block: Block) -> Interval | None:
     """The speedup of autoregressive decoding over itself, of several runs the widest; None where it was not run."""
-    runs = [str(run["run_id"]) for run in block.ok if run["method"] == AUTOREGRESSIVE]
+    runs = [run.run_id for run in block.ok if run.method == AUTOREGRESSIVE]
     found = [samples.interval(samples.speedup(block.prompts(run_id))) for run_id in runs]
     return max((one for one in found if _known(one)), key=samples.resolution, default=None)
 
@@ -63,7 +62,7 @@ def arms(block: Block) -> Arms | None:
     """The baselines of the block's runs in pairs, over the conversations of both; None where no two can be compared."""
     groups: dict[tuple[object, ...], list[Sample]] = {}
     for run in block.ok:
-        sample = samples.tokens_per_s(block.prompts(str(run["run_id"])), AUTOREGRESSIVE)
+        sample = samples.tokens_per_s(run.prompts, AUTOREGRESSIVE)
         if len(sample.sums):
             groups.setdefault(_work(run), []).append(sample)
     ratios = [_apart(*pair) for of_work in groups.values() for pair in itertools.combinations(of_work, 2)]
@@ -100,7 +99,7 @@ def _alone(block: Block) -> bool:
     """Whether there is something to compare, and no run has more than one conversation to compare it over."""
     runs = list(block.ok)
     works = [_work(run) for run in runs]
-    compared = len(set(works)) < len(works) or any(run["method"] == AUTOREGRESSIVE for run in runs)
+    compared = len(set(works)) < len(works) or any(run.method == AUTOREGRESSIVE for run in runs)
     return compared and all(run["num_conversations"] == 1 for run in runs)
 
 
@@ -110,7 +109,7 @@ def _apart(first: Sample, other: Sample) -> Interval:
     return samples.paired_ratio(other, first) if ratio.value < 1 else ratio
 
 
-def _work(run: pd.Series) -> tuple[object, ...]:
+def _work(run: Run) -> tuple[object, ...]:
     return tuple(run[column] for column in _WORK)
 
 

@@ -32,9 +32,7 @@ def repetition(block: Block) -> str:
     arms = {"the method outputs'": METHOD, "the autoregressive": AUTOREGRESSIVE}
     shares = {words: metrics.repeated_4grams(prompts, arm) for words, arm in arms.items()}
     said = ", ".join(f"{share:.0%} of {words}" for words, share in shares.items() if share == share)
-    by_run = {
-        str(run["drafter"]): metrics.repeated_4grams(block.prompts(str(run["run_id"])), METHOD) for run in block.ok
-    }
+    by_run = {run.drafter: metrics.repeated_4grams(run.prompts, METHOD) for run in block.ok}
     loops = [drafter for drafter, share in by_run.items() if share >= LOOPS]
     which = "every run" if len(loops) == len(by_run) else ", ".join(loops)
     marked = f"; loops ({LOOPS:.0%} or more): {which}" if loops else ""
@@ -53,5 +51,5 @@ def shown(runs: pd.DataFrame, table: Table) -> Table:
 
 def _prompts(block: Block) -> pd.DataFrame:
     """The turns of all runs of a block that ended well."""
-    every, runs = block.results.prompts, [str(run["run_id"]) for run in block.ok]
+    every, runs = block.results.prompts, [run.run_id for run in block.ok]
     return every[every["run_id"].isin(runs) & (every["status"] == "ok")]

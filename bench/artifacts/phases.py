@@ -12,13 +12,14 @@ from bench import published
 from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
 from bench.results.store import Results
 from bench.statistics import metrics
 
 
-def nothing(block: Block, run: pd.Series) -> dict[str, str]:
+def nothing(block: Block, run: Run) -> dict[str, str]:
     """No columns of a figure's own."""
     return {}
 
@@ -32,7 +33,7 @@ class Pies:
     legend: Mapping[str, str]
     notes: Callable[[Sequence[Block]], Iterable[str]]
     colours: Sequence[int]
-    more: Callable[[Block, pd.Series], Mapping[str, str]] = nothing  # further columns of a run
+    more: Callable[[Block, Run], Mapping[str, str]] = nothing  # further columns of a run
     beside: Mapping[str, Callable[[Block], str]] = field(default_factory=dict)  # words behind a group's share
 
 
@@ -60,10 +61,7 @@ def time_by_phase(name: str, results: Results, pies: Pies = OPT_TREE) -> list[Ou
     """One pie per run that drafted anything, with milliseconds and shares."""
     found = measured_blocks(results)
     times = [
-        (block, run, _times(pies, block, run))
-        for block in found
-        for run in block.ok
-        if run["method"] != "autoregressive"
+        (block, run, _times(pies, block, run)) for block in found for run in block.ok if run.method != "autoregressive"
     ]
     if not times:
         raise NoResultsError("no run but autoregressive ones")
@@ -71,18 +69,18 @@ def time_by_phase(name: str, results: Results, pies: Pies = OPT_TREE) -> list[Ou
     panel = (4.6, 2.75 + 0.15 * len(pies.groups))
     canvas, axes = style.panels(pies.title, words, len(times), panel=panel)
     for axis, (block, run, seconds) in zip(axes, times, strict=True):
-        title = f"{block.name}, {run['drafter']}: {seconds.sum() * 1000:.1f} ms a step"
+        title = f"{block.name}, {run.drafter}: {seconds.sum() * 1000:.1f} ms a step"
         _pie(axis, title, seconds, pies, block)
-    ids = tuple(str(run["run_id"]) for _, run, _ in times)
+    ids = tuple(run.run_id for _, run, _ in times)
     rows = [_row(*time) | dict(pies.more(*time[:2])) for time in times]
     notes = (*map(scale, found), *pies.notes(found))
     table = Table(name, f"{pies.title} ({words})", tables.frame(rows, rows[0]), notes, pies.legend, ids)
     return [style.Figure(name, table.title, canvas, ids), table]
 
 
-def _times(pies: Pies, block: Block, run: pd.Series) -> pd.Series:
+def _times(pies: Pies, block: Block, run: Run) -> pd.Series:
     """Mean seconds a step of the paper's groups of operations."""
-    phases = metrics.phase_times(block.steps(run["run_id"]))
+    phases = metrics.phase_times(run.steps)
     return pd.Series({group: phases[list(members)].sum() for group, members in pies.groups.items()})
 
 
@@ -97,8 +95,8 @@ def _pie(axes: Axes, title: str, seconds: pd.Series, pies: Pies, block: Block) -
     axes.legend(wedges, labels, loc="upper center", bbox_to_anchor=(0.5, 0.0))
 
 
-def _row(block: Block, run: pd.Series, seconds: pd.Series) -> dict[str, str]:
-    row = {"Pair": block.name, "Drafter": str(run["drafter"])}
+def _row(block: Block, run: Run, seconds: pd.Series) -> dict[str, str]:
+    row = {"Pair": block.name, "Drafter": run.drafter}
     row |= {f"{group} ms": tables.number(seconds[group] * 1000) for group in seconds.index}
     row |= {f"{group} share": tables.percent(seconds[group] / seconds.sum()) for group in seconds.index}
     return row | {"step ms": tables.number(seconds.sum() * 1000)}

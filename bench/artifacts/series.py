@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import pandas as pd
-
-from bench.artifacts.blocks import Block, drafter_params
-from bench.artifacts.measured import method_label
+from bench.artifacts.blocks import Block
+from bench.artifacts.names import method_label
+from bench.artifacts.runs import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,29 +17,34 @@ class Series:
 
     label: str
     x: list[float]
-    runs: list[pd.Series]
+    runs: list[Run]
+
+    @property
+    def points(self) -> Iterator[tuple[float, Run]]:
+        """Each x with its run."""
+        return zip(self.x, self.runs, strict=True)
 
 
-def series(block: Block, swept: str, x: Callable[[pd.Series], float | None] | None = None) -> list[Series]:
+def series(block: Block, swept: str, x: Callable[[Run], float | None] | None = None) -> list[Series]:
     """The lines of a block along `swept`, a parameter of the drafter unless `x` reads it elsewhere.
 
     Autoregressive runs are left out: every run has its own baseline.
     """
 
-    def read(run: pd.Series) -> float | None:
-        return x(run) if x else drafter_params(run).get(swept)
+    def read(run: Run) -> float | None:
+        return x(run) if x else run.params.get(swept)
 
-    drafted = [run for run in block.ok if run["method"] != "autoregressive"]
+    drafted = [run for run in block.ok if run.method != "autoregressive"]
     points = [(value, run) for run in drafted if (value := read(run)) is not None]
-    lines: dict[str, list[tuple[float, pd.Series]]] = {}
+    lines: dict[str, list[tuple[float, Run]]] = {}
     for value, run in points:
         lines.setdefault(json.dumps(_rest(run, swept), sort_keys=True), []).append((float(value), run))
     differ = _differing([json.loads(key) for key in lines])
     return [_series(json.loads(key), line, differ) for key, line in lines.items()]
 
 
-def _rest(run: pd.Series, swept: str) -> dict[str, object]:
-    return {"method": run["method"]} | {key: value for key, value in drafter_params(run).items() if key != swept}
+def _rest(run: Run, swept: str) -> dict[str, object]:
+    return {"method": run.method} | {key: value for key, value in run.params.items() if key != swept}
 
 
 def _differing(rests: list[dict[str, object]]) -> list[str]:
@@ -50,7 +54,7 @@ def _differing(rests: list[dict[str, object]]) -> list[str]:
     return [key for key in keys if any(a.get(key) != b.get(key) for a, b in same)]
 
 
-def _series(rest: dict[str, object], line: list[tuple[float, pd.Series]], differ: list[str]) -> Series:
+def _series(rest: dict[str, object], line: list[tuple[float, Run]], differ: list[str]) -> Series:
     line.sort(key=lambda point: point[0])
     words = [
         method_label(str(rest["method"])),

@@ -13,6 +13,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from bench.statistics.intervals import Interval
 
@@ -110,6 +111,14 @@ def powers_of_two(axes: Axes, sizes: Iterable[float]) -> None:
     axes.set_xticks([2**power for power in range(low, high + 1)])
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlim(2 ** (min(exponents) - 0.3), 2 ** (max(exponents) + 0.3))
+
+
+def few_log_ticks(axes: Axes) -> None:
+    """A logarithmic y axis with a label at 1, 1.5, 2, 3, 5 and 7 of every power of ten."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7), numticks=12))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def legend_below(axes: Axes, columns: int = 2, **given: Any) -> None:

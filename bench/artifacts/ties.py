@@ -9,7 +9,7 @@ from functools import reduce
 
 import pandas as pd
 
-from bench.artifacts.measured import Measured
+from bench.artifacts.runs import Run
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
@@ -34,11 +34,9 @@ class Entry:
     lossless: bool = True
 
 
-def of(run: Measured | None, metric: str) -> Entry:
+def of(run: Run | None, metric: str) -> Entry:
     """`mal`, `tokens_per_s` or `speedup` of a run."""
-    if run is None:
-        return Entry(None, None)
-    return Entry(getattr(run, metric), run.samples.get(metric), run.lossless)
+    return Entry(None, None) if run is None else Entry(run.interval(metric), run.sample(metric), run.lossless)
 
 
 def marks(entries: Sequence[Entry]) -> list[str]:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
-import pandas as pd
-
 from bench.artifacts.blocks import Block, blocks
-from bench.artifacts.measured import method_label
+from bench.artifacts.names import method_label
+from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table, needed_words
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
@@ -92,7 +91,7 @@ def _sentence(metric: str, found: list[Block]) -> Iterator[str]:
 
 def _ends(metric: str, block: Block) -> _Ends | None:
     """None where fewer than two runs have an interval."""
-    every = [(run, _METRICS[metric](block, str(run["run_id"]))) for run in block.ok]
+    every = [(run, _METRICS[metric](block, run.run_id)) for run in block.ok]
     values = [
         (samples.interval(sample).value, place) for place, (_, sample) in enumerate(every) if len(sample.sums) > 1
     ]
@@ -103,10 +102,10 @@ def _ends(metric: str, block: Block) -> _Ends | None:
     return _Ends(block, _name(best, block), _name(worst, block), len(values), compared) if compared.known else None
 
 
-def _name(run: pd.Series, block: Block) -> str:
+def _name(run: Run, block: Block) -> str:
     """The method; its config's name, and its rule, where others of the setting are like it."""
-    others = [one for one in block.ok if one["run_id"] != run["run_id"] and one["method"] == run["method"]]
+    others = [one for one in block.ok if one["run_id"] != run["run_id"] and one["method"] == run.method]
     if not others:
-        return method_label(str(run["method"]))
+        return method_label(run.method)
     alike = any(one["drafter"] == run["drafter"] for one in others)
-    return f"{run['drafter']} judged by {run['verifier']}" if alike else str(run["drafter"])
+    return f"{run.drafter} judged by {run['verifier']}" if alike else run.drafter

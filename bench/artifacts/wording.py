@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import pandas as pd
-
 from bench.artifacts import decoded
-from bench.artifacts.blocks import NO_DRAFT, Block, drafter_params
+from bench.artifacts.blocks import NO_DRAFT, Block
+from bench.artifacts.runs import Run
 
 
 def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
@@ -43,14 +42,14 @@ def scale(block: Block) -> str:
     ).strip()
 
 
-def draft_temperatures(runs: Iterable[pd.Series]) -> Iterator[str]:
+def draft_temperatures(runs: Iterable[Run]) -> Iterator[str]:
     """A sentence for every pair whose draft's best tokens were not drafted at the paper's temperature.
 
     What is drawn at random has a temperature of its method's.
     """
     found: dict[str, set[float]] = {}
     for run in runs:
-        value = drafter_params(run).get("draft_temperature", 1)
+        value = run.params.get("draft_temperature", 1)
         if value != 1 and run["draws"] == "topk":
             found.setdefault(str(run["pair"]), set()).add(float(value))
     for pair, values in found.items():

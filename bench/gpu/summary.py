@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from bench.artifacts import definitions, tables
-from bench.artifacts.measured import SPEED_LEGEND, SPEEDS
+from bench.artifacts.metric import SPEEDS, headers, legend
 from bench.artifacts.tables import Table
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Store
@@ -17,13 +17,13 @@ from specdec_core.models import Pair
 from specdec_core.models.memory import kv_bytes
 
 COLUMNS = (
-    *("Method", "temperature", "MAL", "E(A)", *SPEEDS, "speedup", "identical"),
+    *("Method", "temperature", "MAL", "E(A)", *headers(SPEEDS), "speedup", "identical"),
     *("ms per step", *(f"{phase} ms" for phase in metrics.PHASES)),
 )
 LEGEND = {
     "MAL": definitions.MAL,
     "E(A)": definitions.EXPECTED,
-    **SPEED_LEGEND,
+    **legend(SPEEDS),
     "speedup": "decoding time per token, autoregressive / method, paired: same prompts, process and device; in "
     "brackets the 95% interval",
     "identical": definitions.IDENTICAL,
@@ -119,7 +119,7 @@ def _row(method: Mapping[str, Any]) -> dict[str, str]:
         return row | {"MAL": method["status"]}
     row |= {"MAL": _cell(method["mal"]), "E(A)": tables.number(method["expected_acceptance"])}
     own = (method["tokens_per_s"] or {}).get("value"), method["autoregressive_tokens_per_s"]
-    row |= dict(zip(SPEEDS, (tables.number(speed, 1) for speed in own), strict=True))
+    row |= dict(zip(headers(SPEEDS), (tables.number(speed, 1) for speed in own), strict=True))
     row |= {"speedup": _cell(method["speedup"]), "identical": tables.percent(method["identical"])}
     times = {f"{phase} ms": tables.number(method[f"{phase}_ms"], 1) for phase in metrics.PHASES}
     return row | {"ms per step": tables.number(method["step_ms"], 1)} | times

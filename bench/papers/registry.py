@@ -16,12 +16,12 @@ from bench.artifacts.outputs import Output
 from bench.artifacts.tables import Table
 from bench.papers.beyond import smoke
 from bench.papers.beyond.budget import at_equal_budget
+from bench.papers.beyond.draft_temperature import DRAFT_TEMPERATURE
 from bench.papers.dyspec.artifacts import ARTIFACTS as DYSPEC
 from bench.papers.gsd.artifacts import ARTIFACTS as GSD
 from bench.papers.improving_mcsd.artifacts import ARTIFACTS as IMPROVING_MCSD
 from bench.papers.opt_tree.artifacts import ARTIFACTS as OPT_TREE
 from bench.papers.opt_tree.comparison import dataset_table
-from bench.papers.opt_tree.sweeps import by_draft_temperature
 from bench.papers.sequoia.artifacts import ARTIFACTS as SEQUOIA
 from bench.results import progress
 from bench.results.store import Results
@@ -39,7 +39,7 @@ ARTIFACTS: dict[str, Artifact] = {
     **{f"{paper}/{name}": artifact for paper, own in PAPERS.items() for name, artifact in own.items()},
     **{f"bench/{name}": Artifact(partial(dataset_table, name)) for name in DATASETS},
     "bench/budget": Artifact(partial(at_equal_budget, "budget")),
-    "bench/draft_temperature": Artifact(partial(by_draft_temperature, "draft_temperature")),
+    "bench/draft_temperature": Artifact(partial(DRAFT_TEMPERATURE, "draft_temperature")),
     "smoke": Artifact(smoke.smoke),
 }
 

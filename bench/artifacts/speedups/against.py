@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.artifacts import tables
-from bench.artifacts.speedups.arms import METRICS, Cell
+from bench.artifacts.runs import Run
+from bench.artifacts.speedups.arms import METRICS
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
 
@@ -30,15 +31,13 @@ class Lead:
     ahead: int | None
 
 
-def lead(metric: str, first: Cell, other: Cell) -> Lead | None:
+def lead(metric: str, first: Run | None, other: Run | None) -> Lead | None:
     """How far the first run is ahead, of the conversations that both decoded; None where one has nothing."""
-    if first.measured is None or other.measured is None:
+    one, two = (run.sample(metric) if run and run.interval(metric) else None for run in (first, other))
+    if one is None or two is None:
         return None
-    if not getattr(first.measured, metric) or not getattr(other.measured, metric):
-        return None
-    pair = first.measured.samples[metric], other.measured.samples[metric]
-    found = samples.paired_ratio(*pair)
-    return None if math.isnan(found.value) else Lead(found, samples.ahead(*pair))
+    found = samples.paired_ratio(one, two)
+    return None if math.isnan(found.value) else Lead(found, samples.ahead(one, two))
 
 
 def published_ratio(metric: str, first: Mapping[str, float], other: Mapping[str, float]) -> float | None:

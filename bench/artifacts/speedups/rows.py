@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import pandas as pd
 
 from bench.artifacts import devices, tables, ties, verdict
 from bench.artifacts.blocks import Block
+from bench.artifacts.runs import Run, pairing, seconds_per_token
 from bench.artifacts.speedups import against
 from bench.artifacts.speedups.against import Lead
-from bench.artifacts.speedups.arms import METRICS, Arm, Cell, seconds_per_token
+from bench.artifacts.speedups.arms import METRICS, Arm, has_tree
 from bench.artifacts.speedups.layout import Layout
 from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import metrics
@@ -40,12 +42,12 @@ class Row:
     block: Block | None = None
 
     @cached_property
-    def cells(self) -> dict[str, Cell]:
+    def cells(self) -> dict[str, Run | None]:
         """Ours by arm. Where the machine chose the printed tree, that run is the one of the printed tree too."""
-        found = {arm.header: arm.pick(self.block) if self.block else Cell() for arm in self.layout.arms}
+        found = {arm.header: arm.chosen(self.block) if self.block else None for arm in self.layout.arms}
         first = found[self.layout.arms[0].header]
         for arm in self.layout.arms:
-            if arm.printed_tree and first.has_tree(self._printed[arm.header]):
+            if arm.printed_tree and has_tree(first, self._printed[arm.header]):
                 found[arm.header] = first
         return found
 
@@ -58,18 +60,18 @@ class Row:
     def hidden(self) -> dict[str, int]:
         """The arms for which the paper has numbers of another budget than ours, and ours."""
         arms = [arm for arm in self.layout.arms if arm.budget and self._printed[arm.header]]
-        ours = [(arm, self.cells[arm.header].budget) for arm in arms]
+        ours = [(arm, self._of(arm.header, "budget")) for arm in arms]
         return {arm.header: budget for arm, budget in ours if budget not in (None, arm.budget)}
 
     @cached_property
     def other_trees(self) -> set[str]:
         """The arms whose tree was chosen and is not, as far as the paper prints it, the paper's."""
         chosen = [arm.header for arm in self.layout.arms if arm.chosen_tree or arm.printed_tree]
-        return {header for header in chosen if not self.cells[header].has_tree(self._printed[header])}
+        return {header for header in chosen if not has_tree(self.cells[header], self._printed[header])}
 
     def even(self, other: str) -> bool:
         """Whether no budgets are known in which the first arm and another differ."""
-        budgets = {self.cells[header].budget for header in (self.layout.arms[0].header, other)}
+        budgets = {self._of(header, "budget") for header in (self.layout.arms[0].header, other)}
         return len(budgets - {None}) < 2
 
     @cached_property
@@ -101,7 +103,7 @@ class Row:
     @property
     def runs(self) -> str:
         """The runs of all arms."""
-        return " ".join(dict.fromkeys(cell.run_id for cell in self.cells.values() if cell.run_id))
+        return " ".join(dict.fromkeys(run.run_id for run in self.cells.values() if run))
 
     @cached_property
     def leads(self) -> dict[tuple[str, str], Lead | None]:
@@ -129,7 +131,7 @@ class Row:
                 for metric, header in against.HEADERS.items()
             },
         )
-        yield from zip(rows, (one.run_id for one in cells), strict=True)
+        yield from zip(rows, (run.run_id if run else "" for run in cells), strict=True)
         if self.layout.plain:
             own = {"Method": PLAIN, "s/token": tables.interval(self.plain, self.layout.digits)}
             own["s/token published"] = printed(self.plain_published)
@@ -138,29 +140,33 @@ class Row:
     def _ranked(self, metric: str, arm: Arm) -> ties.Entry:
         """Tokens per step grow with the tree: only arms with as many nodes as the first one are ranked by them."""
         own, first = self.cells[arm.header], self.cells[self.layout.arms[0].header]
-        ranked = own.nodes == first.nodes if metric == "mal" else True
         twice = arm.printed_tree and own is first
-        return ties.of(own.measured if ranked and not twice else None, metric)
+        like = metric != "mal" or (own is not None and first is not None and own.nodes == first.nodes)
+        return ties.of(own if like and not twice else None, metric)
+
+    def _of(self, header: str, name: str) -> Any:
+        """A property of an arm's run; None where it was not run."""
+        return getattr(self.cells[header], name, None)
 
     def _detail(self, arm: Arm) -> dict[str, str]:
-        cell, paper = self.cells[arm.header], self.published[arm.header]
-        nodes, levels = cell.nodes or tables.ABSENT, cell.levels or tables.ABSENT
-        row = {"Method": arm.header, "N": str(nodes), "levels": str(levels), "n mean": tables.number(cell.size, 1)}
-        row["budget"] = str(cell.budget or tables.ABSENT)
+        run, paper = self.cells[arm.header], self.published[arm.header]
+        row = {"Method": arm.header, "n mean": tables.number(self._of(arm.header, "mean_size"), 1)}
+        for header, name in (("N", "nodes"), ("levels", "levels"), ("budget", "budget")):
+            row[header] = str(self._of(arm.header, name) or tables.ABSENT)
         for metric, header in against.HEADERS.items():
-            row[header] = tables.interval(getattr(cell.measured, metric, None))
+            row[header] = tables.interval(run.interval(metric) if run else None)
             row[f"{header} published"] = tables.number(paper.get(METRICS[metric]))
-            row[f"{header} predicted"] = tables.number(getattr(cell, f"predicted_{metric}"))
+            row[f"{header} predicted"] = tables.number(run.predicted(metric) if run else None)
             row[f"verdict {header}"] = self._verdict(arm, metric)
             row |= self._against(arm, metric)
-        steps = self.block.steps(cell.run_id) if self.block and cell.status == "ok" else pd.DataFrame()
+        steps = run.steps if run and run.ok else pd.DataFrame()
         row["MAL - 1"] = tables.number(metrics.accepted_per_step(steps))
-        row["s/token"] = tables.interval(cell.seconds, self.layout.digits)
+        row["s/token"] = tables.interval(run.seconds if run else None, self.layout.digits)
         seconds = paper.get(_SECONDS)
         row["s/token published"] = printed(seconds) if self.layout.in_seconds else tables.number(seconds)
-        if cell.measured is None or cell.status != "ok":
-            return row | {"speedup": cell.status or tables.ABSENT, "lossless": tables.ABSENT}
-        return row | {"lossless": "yes" if cell.measured.lossless else "no"}
+        if run is None or not run.ok:
+            return row | {"speedup": run.status if run else tables.ABSENT, "lossless": tables.ABSENT}
+        return row | {"lossless": "yes" if run.lossless else "no"}
 
     def _against(self, arm: Arm, metric: str) -> dict[str, str]:
         header, names = f"{against.HEADERS[metric]} ratio", (self.layout.arms[0].header, arm.header)
@@ -180,9 +186,9 @@ class Row:
             return verdict.not_comparable("other tree")
         own = self.cells[arm.header]
         pairings = {
-            name: cell.pairing(metric, self.published[name])
-            for name, cell in self.cells.items()
-            if name == arm.header or (name not in unlike and cell is not own)
+            name: pairing(run, metric, self.published[name])
+            for name, run in self.cells.items()
+            if name == arm.header or (name not in unlike and run is not own)
         }
         hardware = "".join(self.paper["hardware"].unique()[:1])
         same = metric == "mal" or devices.same_device(str(self.block.first["device_name"]), hardware)
@@ -191,7 +197,7 @@ class Row:
 
     def _has(self, arm: Arm, metric: str) -> bool:
         """Whether the arm's run has a value of the metric."""
-        return getattr(self.cells[arm.header].measured, metric, None) is not None
+        return self._of(arm.header, metric) is not None
 
 
 def printed(value: float | None) -> str:

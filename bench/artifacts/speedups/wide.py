@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bench.artifacts import tables
+from bench.artifacts.runs import Run
 from bench.artifacts.speedups import against
-from bench.artifacts.speedups.arms import Cell
 from bench.artifacts.speedups.rows import PLAIN, Row, printed
 from bench.statistics.intervals import Interval
 
@@ -15,16 +15,18 @@ def wide(row: Row) -> dict[str, str]:
     cells = dict(row.who)
     if layout.tree:
         chosen, paper = row.cells[first], row.published[first]
-        cells["Tree"] = _tree(chosen.nodes, chosen.levels)
+        cells["Tree"] = _tree(chosen.nodes, chosen.levels) if chosen else tables.ABSENT
         cells["Tree published"] = _tree(paper.get("tree_size"), paper.get("tree_depth"))
     for arm in layout.arms:
-        cell, paper = row.cells[arm.header], row.published[arm.header]
-        cells[arm.header] = _ours(row, cell)
+        run, paper = row.cells[arm.header], row.published[arm.header]
+        cells[arm.header] = _ours(row, run)
         cells[beside(arm.header)] = _published(row, arm.header)
         if arm.header == first and layout.tree:
-            cells[f"{first} predicted"] = _times(cell.predicted_speedup, cell.predicted_mal)
+            cells[f"{first} predicted"] = _times(
+                *(run.predicted(metric) if run else None for metric in ("speedup", "mal"))
+            )
         if arm.header == first and layout.seconds:
-            cells["s/token"] = tables.number(cell.seconds.value if cell.seconds else None, 4)
+            cells["s/token"] = tables.number(_value(run.seconds if run else None), 4)
             cells["s/token published"] = tables.number(paper.get("latency_s_per_token"))
     if layout.in_seconds and layout.plain:
         cells[PLAIN] = tables.number(_value(row.plain), layout.digits)
@@ -53,13 +55,13 @@ def _against(row: Row) -> dict[str, str]:
     return cells
 
 
-def _ours(row: Row, cell: Cell) -> str:
-    if cell.measured is None or cell.status != "ok":
-        return cell.status or tables.ABSENT
-    mal = _value(cell.measured.mal)
+def _ours(row: Row, run: Run | None) -> str:
+    if run is None or not run.ok:
+        return run.status if run else tables.ABSENT
+    mal = _value(run.mal)
     if row.layout.in_seconds:
-        return _with_mal(tables.number(_value(cell.seconds), row.layout.digits), mal)
-    return _times(_value(cell.measured.speedup), mal)
+        return _with_mal(tables.number(_value(run.seconds), row.layout.digits), mal)
+    return _times(_value(run.speedup), mal)
 
 
 def _published(row: Row, header: str) -> str:

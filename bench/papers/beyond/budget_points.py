@@ -11,8 +11,9 @@ from functools import cached_property
 import pandas as pd
 
 from bench.artifacts import ties
-from bench.artifacts.blocks import Block, drafter_params
-from bench.artifacts.measured import method_label, tree_size
+from bench.artifacts.blocks import Block
+from bench.artifacts.names import method_label
+from bench.artifacts.runs import Run
 from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
@@ -36,7 +37,7 @@ class Point:
     """One run: a method at a budget."""
 
     block: Block
-    run: pd.Series
+    run: Run
     label: str
 
     @property
@@ -47,7 +48,7 @@ class Point:
     @property
     def method(self) -> str:
         """The method, as runs name it."""
-        return str(self.run["method"])
+        return str(self.run.method)
 
     @property
     def ok(self) -> bool:
@@ -81,27 +82,27 @@ class Point:
         return {metric: samples.interval(sample) for metric, sample in self.samples.items()}
 
 
-def budget(run: pd.Series, steps: pd.DataFrame) -> int | None:
+def budget(run: Run, steps: pd.DataFrame) -> int | None:
     """The size a run was given: n, EAGLE-2's total less its root, a graph's cap; else the largest tree it drew."""
-    params = drafter_params(run)
+    params = run.params
     if isinstance(params.get("total"), int):
         return int(params["total"]) - 1
     if isinstance(params.get("verify_cap"), int) and params.get("k") != 1:
         return int(params["verify_cap"])
     shape = params.get("shape")
-    if str(run["method"]) == "chain" and isinstance(shape, dict) and isinstance(shape.get("depth"), int):
+    if run.method == "chain" and isinstance(shape, dict) and isinstance(shape.get("depth"), int):
         return int(shape["depth"])
-    return tree_size(run, steps)
+    return run.size
 
 
 def points(block: Block) -> list[Point]:
     """The lossless runs of a setting, the autoregressive first, then by method, variant and budget."""
-    runs = [run for _, run in block.runs.iterrows() if run["lossless"]]
+    runs = [run for run in block.every if run["lossless"]]
     rests: dict[str, list[str]] = {}
     for run in runs:
-        mine = rests.setdefault(str(run["method"]), [])
+        mine = rests.setdefault(run.method, [])
         mine += [_rest(run)] * (_rest(run) not in mine)
-    found = [Point(block, run, _label(str(run["method"]), _rest(run), rests[str(run["method"])])) for run in runs]
+    found = [Point(block, run, _label(run.method, _rest(run), rests[run.method])) for run in runs]
     return sorted(found, key=lambda point: (_place(point.method), point.method, point.label, point.budget or 0))
 
 
@@ -130,9 +131,9 @@ def place(block: Block, pairs: bool, *, temperature: bool = True) -> str:
     return ", ".join([*words, *[f"temperature {block.first['temperature']:g}"] * temperature, *marks])
 
 
-def _rest(run: pd.Series) -> str:
+def _rest(run: Run) -> str:
     """A method's parameters but for its size."""
-    params = {key: value for key, value in drafter_params(run).items() if key not in _SIZES}
+    params = {key: value for key, value in run.params.items() if key not in _SIZES}
     return json.dumps(params, sort_keys=True)
 
 

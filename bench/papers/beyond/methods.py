@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 
 from bench.artifacts import style
 from bench.artifacts.blocks import Block, measured_blocks
-from bench.artifacts.measured import Measured, expected, measure
 from bench.artifacts.outputs import Output
+from bench.artifacts.runs import Run
 from bench.artifacts.wording import setting
 from bench.results.store import Results
 
@@ -22,13 +22,13 @@ def mal_by_method(name: str, results: Results) -> list[Output]:
     most = max(len(block.runs) for block in found)
     canvas, axes = style.panels(TITLE, words, len(found), panel=(7.0, 1.2 + 0.32 * most))
     for axis, block in zip(axes, found, strict=True):
-        runs = [measured for run in block.ok if (measured := measure(block, run)).mal]
+        runs = [run for run in block.ok if run.mal]
         _bars(axis, block, sorted(runs, key=lambda run: run.mal.value if run.mal else 0.0), most)
-    ids = tuple(str(run["run_id"]) for block in found for run in block.ok)
+    ids = tuple(run.run_id for block in found for run in block.ok)
     return [style.Figure(name, f"{TITLE} ({words})", canvas, ids)]
 
 
-def _bars(axes: Axes, block: Block, runs: list[Measured], most: int) -> None:
+def _bars(axes: Axes, block: Block, runs: list[Run], most: int) -> None:
     places = range(len(runs))
     intervals = [run.mal for run in runs if run.mal]
     values = [value.value for value in intervals]
@@ -39,7 +39,7 @@ def _bars(axes: Axes, block: Block, runs: list[Measured], most: int) -> None:
         axes.annotate(
             f"{value.value:.2f}", (0, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8
         )
-    e_a = [expected(block.steps(run.run_id)).value for run in runs]
+    e_a = [run.expected.value for run in runs]
     axes.plot(
         e_a, places, linestyle="none", marker="D", color=style.COLOURS[1], label="E(A), where edges are probabilities"
     )

@@ -7,8 +7,9 @@ import pandas as pd
 from bench.artifacts import control, definitions, tables, ties
 from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.expected_actual import expected_actual
-from bench.artifacts.measured import SPEED_LEGEND, SPEEDS, Measured, draft_forwards, measure, speeds
+from bench.artifacts.metric import SPEEDS, cells, headers, legend
 from bench.artifacts.outputs import Output
+from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures, scale, setting
 from bench.papers.beyond.methods import mal_by_method
@@ -30,14 +31,14 @@ LEGEND = {
     "E(A)": definitions.EXPECTED,
     "d=1": "share of steps that accepted 1 drafted token or more, of those whose tree is so deep (d=2: 2 or more, ...)",
     "forwards": "draft forwards per decoding step",
-    **SPEED_LEGEND,
+    **legend(SPEEDS),
     "speedup": definitions.CONTROLLED_SPEEDUP,
     "identical": definitions.IDENTICAL,
     "lossless": definitions.LOSSLESS,
 }
 COLUMNS = (
     *("Drafter", "n", "nodes", "MAL", "E(A)", *(f"d={depth}" for depth in DEPTHS)),
-    *("forwards", *SPEEDS, "speedup", "identical", "lossless"),
+    *("forwards", *headers(SPEEDS), "speedup", "identical", "lossless"),
 )
 
 
@@ -59,7 +60,7 @@ def smoke_table(results: Results) -> Table:
 
 
 def _rows(block: Block) -> list[tuple[dict[str, str], str]]:
-    runs = [measure(block, run) for _, run in block.runs.iterrows()]
+    runs = list(block.every)
     runs.sort(key=lambda run: (run.method != "autoregressive", run.method, run.size or 0, run.drafter))
     rows = [_row(block, run) for run in runs]
     ties.mark(rows, {header: [ties.of(run, metric) for run in runs] for metric, header in TIMES.items()})
@@ -75,19 +76,19 @@ def _marks(frame: pd.DataFrame) -> tuple[str, ...]:
     return (*found, EVEN) if found else ()
 
 
-def _row(block: Block, run: Measured) -> dict[str, str]:
+def _row(block: Block, run: Run) -> dict[str, str]:
     drafter = f"{run.drafter} [{block.mark}]" if block.mark else run.drafter
     row = {"Drafter": drafter, "n": str(run.size or 0), "MAL": tables.interval(run.mal)}
-    row |= speeds(run) | {"speedup": tables.interval(run.speedup), "identical": tables.percent(run.identical)}
-    row |= {"lossless": "yes" if run.lossless else "no"} | _step_cells(block, run.run_id)
+    row |= cells(SPEEDS, run) | {"speedup": tables.interval(run.speedup), "identical": tables.percent(run.identical)}
+    row |= {"lossless": "yes" if run.lossless else "no"} | _step_cells(run)
     return row if run.status == "ok" else row | {"MAL": run.status, "lossless": tables.ABSENT}
 
 
-def _step_cells(block: Block, run_id: str) -> dict[str, str]:
-    steps = block.steps(run_id)
+def _step_cells(run: Run) -> dict[str, str]:
+    steps = run.steps
     by_depth = metrics.acceptance_by_depth(steps)
-    cells = {f"d={depth}": tables.number(by_depth.get(depth)) for depth in DEPTHS}
-    cells["nodes"] = tables.number(steps["num_drafted"].mean() if len(steps) else None, 1)
-    cells["E(A)"] = tables.number(metrics.expected_acceptance(steps))
-    cells["forwards"] = tables.number(draft_forwards(steps), 1)
-    return cells
+    row = {f"d={depth}": tables.number(by_depth.get(depth)) for depth in DEPTHS}
+    row["nodes"] = tables.number(steps["num_drafted"].mean() if len(steps) else None, 1)
+    row["E(A)"] = tables.number(metrics.expected_acceptance(steps))
+    row["forwards"] = tables.number(run.draft_forwards, 1)
+    return row

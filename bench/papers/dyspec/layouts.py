@@ -8,8 +8,9 @@ from functools import partial
 import pandas as pd
 
 from bench import published
-from bench.artifacts.blocks import Block, drafter_params
-from bench.artifacts.speedups.arms import Arm, budget_of
+from bench.artifacts.blocks import Block
+from bench.artifacts.runs import Run
+from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.layout import Layout
 
 PAPER = "dyspec"
@@ -59,13 +60,13 @@ def _large(arms: Sequence[Arm], paper: pd.DataFrame, found: Sequence[Block]) -> 
     yield from _temperatures(arms, found)
 
 
-def _runs(arm: Arm, found: Sequence[Block]) -> list[tuple[Block, pd.Series]]:
+def _runs(arm: Arm, found: Sequence[Block]) -> list[tuple[Block, Run]]:
     return [(block, run) for block in found if (run := arm.chosen(block)) is not None]
 
 
 def _budgets(arms: Sequence[Arm], found: Sequence[Block]) -> Iterator[str]:
     """How many nodes each method might draft, here and in the paper."""
-    ours = [{size for block, run in _runs(arm, found) if (size := budget_of(block, run))} for arm in arms]
+    ours = [{size for block, run in _runs(arm, found) if (size := run.budget)} for arm in arms]
     here = [
         f"{arm.header} {' / '.join(map(str, sorted(sizes))) or 'not run'}"
         for arm, sizes in zip(arms, ours, strict=True)
@@ -85,11 +86,11 @@ def _temperatures(arms: Sequence[Arm], found: Sequence[Block]) -> Iterator[str]:
         yield "In a tree of fixed shape the draft's best tokens are the same at every draft temperature."
 
 
-def _draws(runs: Sequence[pd.Series]) -> str:
+def _draws(runs: Sequence[Run]) -> str:
     """The draft temperatures of runs and what was drawn with them, by the temperature of the target."""
     targets: dict[str, list[str]] = {}
     for run in runs:
-        value = drafter_params(run).get("draft_temperature")
+        value = run.params.get("draft_temperature")
         words = "not recorded" if value is None else f"{value:g}"
         words += ", the draft's best tokens" if run["draws"] == "topk" else ", children drawn"
         targets.setdefault(words, []).append(f"{run['temperature']:g}")
@@ -98,15 +99,15 @@ def _draws(runs: Sequence[pd.Series]) -> str:
     )
 
 
-def _shape(run: pd.Series) -> str:
-    shape = drafter_params(run).get("shape")
+def _shape(run: Run) -> str:
+    shape = run.params.get("shape")
     if not isinstance(shape, dict) or not {"num_sequences", "depth"} <= shape.keys():
         return ""
     return f"{shape['num_sequences']} sequences of {shape['depth']} tokens"
 
 
-def _limits(run: pd.Series) -> str:
-    params = drafter_params(run)
+def _limits(run: Run) -> str:
+    params = run.params
     threshold = params.get("threshold")
     return f"{'1/n' if threshold is None else f'{threshold:g}'} and {params.get('n')}"
 

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 
 from bench import published
 from bench.artifacts import style, tables
-from bench.artifacts.blocks import Block, drafter_params, measured_blocks
+from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run, drafter_params
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
 from bench.papers.dyspec.masks import ORDER, ORDERS
@@ -48,9 +49,9 @@ def blocks_by_prefix(name: str, results: Results) -> list[Output]:
     for axis, (block, run, masks) in zip(axes, runs, strict=True):
         _panel(axis, masks, _published(run))
         size = int(masks["block"].iloc[0])
-        axis.set_title(f"{block.name}, {run['drafter']}, n = {drafter_params(run).get('n')}, blocks of {size} x {size}")
+        axis.set_title(f"{block.name}, {run.drafter}, n = {run.params.get('n')}, blocks of {size} x {size}")
     rows = [row for block, run, masks in runs for row in _rows(block, run, masks)]
-    ids = tuple(str(run["run_id"]) for _, run, masks in runs for _ in _orders(masks))
+    ids = tuple(run.run_id for _, run, masks in runs for _ in _orders(masks))
     notes = tuple(dict.fromkeys(scale(block) for block, _, _ in runs))
     table = Table(name, f"{TITLE} ({words})", tables.frame(rows, COLUMNS), notes, LEGEND, ids)
     return [style.Figure(name, table.title, canvas, ids), table]
@@ -61,10 +62,10 @@ def _orders(masks: pd.DataFrame) -> list[str]:
     return [order for order in ORDERS if (masks["order"] == order).any()]
 
 
-def _published(run: pd.Series) -> dict[str, float]:
+def _published(run: Run) -> dict[str, float]:
     """The paper's mean blocks for as many rows as the run's masks have, by order; none for a size it does not have."""
     facts = published.find("dyspec", "fig_text", metric="num_blocks")
-    size = drafter_params(run).get("n", 0) + 1
+    size = run.params.get("n", 0) + 1
     printed = {"heap": f"figure=9;size={size};reorder=false", "dfs": f"figure=9;size={size};reorder=true"}
     values = facts.set_index("params")["value"]
     return {order: float(values[params]) for order, params in printed.items() if params in values}
@@ -88,14 +89,14 @@ def _panel(axes: Axes, masks: pd.DataFrame, paper: dict[str, float]) -> None:
     style.legend_below(axes, columns=1)
 
 
-def _rows(block: Block, run: pd.Series, masks: pd.DataFrame) -> Iterator[dict[str, str]]:
+def _rows(block: Block, run: Run, masks: pd.DataFrame) -> Iterator[dict[str, str]]:
     paper, original = _published(run), masks.loc[masks["order"] == "heap", "num_tree_blocks"].mean()
     for order in _orders(masks):
         rows = masks[masks["order"] == order]
         yield {
             "Pair": block.name,
-            "Drafter": str(run["drafter"]),
-            "n": str(drafter_params(run).get("n", tables.ABSENT)),
+            "Drafter": run.drafter,
+            "n": str(run.params.get("n", tables.ABSENT)),
             "Order": ORDERS[order],
             "steps": str(len(rows)),
             "nodes": tables.number(rows["num_nodes"].mean(), 1),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
 from bench.results.store import Results
@@ -101,13 +101,13 @@ def tree_masks(name: str, results: Results, *, orders: Sequence[str], block: int
     handles = [Patch(facecolor=colour, edgecolor=style.GREY, label=text) for colour, text in _WORDS.items()]
     canvas.legend(handles=handles, loc="outside lower left", ncols=len(handles))
     frame = tables.frame([_row(part, run, order, mask) for part, run, order, mask in drawn], COLUMNS)
-    ids = tuple(str(run["run_id"]) for _, run, _, _ in drawn)
+    ids = tuple(run.run_id for _, run, _, _ in drawn)
     notes = tuple(dict.fromkeys(scale(part) for part, _, _ in runs))
     table = Table(name, f"{title} ({words})", frame, notes, LEGEND, ids)
     return [style.Figure(name, table.title, canvas, ids), table]
 
 
-def _trees(part: Block, run: pd.Series, orders: Sequence[str], block: int) -> dict[str, Mask]:
+def _trees(part: Block, run: Run, orders: Sequence[str], block: int) -> dict[str, Mask]:
     """The largest tree of a run in each order; none if its masks were not recorded."""
     masks = part.masks(run["run_id"])
     if masks.empty:
@@ -134,10 +134,10 @@ def _counts(mask: Mask) -> str:
     return f"{mask.filled} of {mask.at_most} blocks filled, {len(mask.parents)} nodes"
 
 
-def _row(part: Block, run: pd.Series, order: str, mask: Mask) -> dict[str, str]:
+def _row(part: Block, run: Run, order: str, mask: Mask) -> dict[str, str]:
     return {
         "Pair": part.name,
-        "Drafter": str(run["drafter"]),
+        "Drafter": run.drafter,
         "Order": ORDERS[order],
         "Nodes": str(len(mask.parents)),
         "Blocks filled": str(mask.filled),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
 from bench.results.store import Results
@@ -44,12 +45,12 @@ class _Run:
     """A run and its first children, with their bin of q and their acceptance probability."""
 
     block: Block
-    run: pd.Series
+    run: Run
     nodes: pd.DataFrame
 
     @property
     def name(self) -> str:
-        return f"{self.block.name}, {self.run['drafter']}"
+        return f"{self.block.name}, {self.run.drafter}"
 
 
 @style.styled
@@ -77,12 +78,12 @@ def probabilities(name: str, results: Results) -> list[Output]:
     return [style.Figure(name, table.title, canvas, ids), table]
 
 
-def first_children(block: Block, run: pd.Series) -> pd.DataFrame:
+def first_children(block: Block, run: Run) -> pd.DataFrame:
     """The tested first children of a run; none where they were not drawn from q, or not tested with min(1, p/q).
 
     At temperature 0 a node is accepted or it is not, and the rows hold the untempered target's p.
     """
-    nodes = block.nodes(str(run["run_id"]))
+    nodes = block.nodes(run.run_id)
     if nodes.empty or "rank" not in nodes or run["draws"] == "topk" or run["temperature"] == 0:
         return pd.DataFrame()
     if run["verifier"] not in RULES:

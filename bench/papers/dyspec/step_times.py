@@ -10,6 +10,7 @@ from bench import published
 from bench.artifacts import tables
 from bench.artifacts.blocks import Block
 from bench.artifacts.phases import Pies
+from bench.artifacts.runs import Run
 from bench.statistics import intervals
 from bench.statistics.intervals import Interval
 from bench.statistics.metrics import PHASES
@@ -38,12 +39,12 @@ def _facts(block: Block) -> pd.DataFrame:
     return rows[(rows["target"] == target) & (rows["draft"] == draft)]
 
 
-def _bounded(block: Block, run: pd.Series) -> dict[str, str]:
+def _bounded(block: Block, run: Run) -> dict[str, str]:
     """The share that the paper bounds for these models, and whether ours is within; of other models nothing."""
     row = dict.fromkeys(("bounded part", "bounded share", "published", "within"), tables.ABSENT)
     for fact in tables.named_rows(_facts(block)):
         part, phases = _PARTS[str(fact.metric)]
-        share = _share(block.steps(str(run["run_id"])), phases)
+        share = _share(run.steps, phases)
         return {
             "bounded part": part,
             "bounded share": _percent(share),

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -14,25 +13,24 @@ from bench import published
 from bench.artifacts import definitions, style, tables
 from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run
 from bench.artifacts.series import Series, series
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures, scale, setting
 from bench.papers.gsd import settings
 from bench.papers.gsd.twin import Quantity, twin
 from bench.results.store import Results
-from bench.statistics import graph_metrics, intervals, samples
+from bench.statistics import graph_metrics, intervals
 from bench.statistics.intervals import Interval
 
 Found = list[tuple[Block, list[Series]]]
 
 
-def per_sample(column: str) -> Callable[[Block, pd.Series], Interval]:
+def per_sample(column: str) -> Callable[[Block, Run], Interval]:
     """The mean over a run's samples of a column of `graph_metrics.samples`, with its interval."""
 
-    def of(block: Block, run: pd.Series) -> Interval:
-        return intervals.ratio_of_sums(
-            graph_metrics.samples(block.steps(run["run_id"])).dropna(subset=[column]), column
-        )
+    def of(block: Block, run: Run) -> Interval:
+        return intervals.ratio_of_sums(graph_metrics.samples(run.steps).dropna(subset=[column]), column)
 
     return of
 
@@ -104,7 +102,7 @@ def ablation(name: str, results: Results) -> list[Output]:
 
 def _lines(block: Block, swept: str) -> list[Series]:
     """The lines of the runs that drafted token graphs."""
-    graphs = [run["run_id"] for run in block.ok if block.steps(run["run_id"])["num_live"].notna().any()]
+    graphs = [run["run_id"] for run in block.ok if run.steps["num_live"].notna().any()]
     return [line for line in series(block, swept) if all(run["run_id"] in graphs for run in line.runs)]
 
 
@@ -143,15 +141,15 @@ def _table(name: str, title: str, found: Found, panel: Ablation) -> Table:
     notes = (*(scale(block) for block, _ in found), *_notes(panel), *said)
     legend = LEGEND | {panel.swept: panel.meaning}
     frame = tables.frame(rows, ("Pair", "Line", panel.swept, *_MEASURES, "capped", "MAL"))
-    return Table(name, title, frame, notes, legend, tuple(str(run["run_id"]) for _, _, _, run in points))
+    return Table(name, title, frame, notes, legend, tuple(run.run_id for _, _, _, run in points))
 
 
-def _row(block: Block, label: str, x: float, run: pd.Series, panel: Ablation) -> dict[str, str]:
-    steps = block.steps(run["run_id"])
+def _row(block: Block, label: str, x: float, run: Run, panel: Ablation) -> dict[str, str]:
+    steps = run.steps
     row = {"Pair": block.name, "Line": label, panel.swept: f"{x:g}"}
     row |= {column: tables.interval(of(block, run), digits) for column, (of, digits) in _MEASURES.items()}
     row["capped"] = tables.percent(graph_metrics.capped_share(steps))
-    return row | {"MAL": tables.interval(samples.interval(samples.mal(steps)))}
+    return row | {"MAL": tables.interval(run.mal)}
 
 
 def _notes(panel: Ablation) -> Iterator[str]:

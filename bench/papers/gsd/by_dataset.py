@@ -154,7 +154,7 @@ def _detail(layout: Layout, group: Group, dataset: str, one: Method, methods: Ma
 
 def _failure(one: Method) -> str:
     """How a run ended that did not end well."""
-    states = (outcome.cell.status for outcome in (one.greedy, one.sampled))
+    states = (outcome.status for outcome in (one.greedy, one.sampled))
     return next((state for state in states if state not in (None, "ok")), "")
 
 

@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 
 from bench import published
 from bench.artifacts import style, tables
-from bench.artifacts.blocks import Block, drafter_params, measured_blocks
+from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run
 from bench.artifacts.series import series
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures, scale, setting
@@ -36,7 +37,7 @@ class Grouping:
 
     title: str
     header: str
-    bars: Callable[[Block], Iterable[tuple[str, pd.Series]]]
+    bars: Callable[[Block], Iterable[tuple[str, Run]]]
     remarks: Callable[[], Iterable[str]]
 
 
@@ -45,14 +46,14 @@ class _Bars:
     """A run: its label, and the share of every rank from 1."""
 
     block: Block
-    run: pd.Series
+    run: Run
     label: str
     accepted: pd.DataFrame
 
     @property
     def ranks(self) -> range:
         """As many as a node has children, or as were accepted."""
-        return range(1, max(int(drafter_params(self.run).get("k", 1)), self.accepted["child"].max()) + 1)
+        return range(1, max(int(self.run.params.get("k", 1)), self.accepted["child"].max()) + 1)
 
     def share(self, rank: int) -> Interval:
         """Of the accepted tokens, those that are a child of this rank."""
@@ -85,18 +86,16 @@ def _share(accepted: pd.DataFrame, those: pd.Series) -> Interval:
 
 
 def _bars(block: Block, grouping: Grouping) -> list[_Bars]:
-    found = [
-        (label, run, graph_metrics.accepted_children(block.steps(run["run_id"]))) for label, run in grouping.bars(block)
-    ]
+    found = [(label, run, graph_metrics.accepted_children(run.steps)) for label, run in grouping.bars(block)]
     return [_Bars(block, run, label, accepted) for label, run, accepted in found if len(accepted)]
 
 
-def _by_method(block: Block) -> Iterator[tuple[str, pd.Series]]:
+def _by_method(block: Block) -> Iterator[tuple[str, Run]]:
     for line in series(block, "", lambda run: 0.0):
         yield from ((line.label, run) for run in line.runs)
 
 
-def _by_threshold(block: Block) -> Iterator[tuple[str, pd.Series]]:
+def _by_threshold(block: Block) -> Iterator[tuple[str, Run]]:
     lines = series(block, "theta_sib")
     for line in lines:
         of = f"{line.label}, " if len(lines) > 1 else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.artifacts.blocks import drafter_params
+from bench.artifacts.runs import Run
 from bench.artifacts.speedups.arms import Arm
 
 TEMPERATURE, TOP_P = 0.7, 0.7
@@ -54,9 +54,9 @@ def _arguments(drafter: str, models: ModelClass, k: int) -> dict[str, Any]:
     return given
 
 
-def off(arm: Arm, run: pd.Series) -> Mapping[str, Any]:
+def off(arm: Arm, run: Run) -> Mapping[str, Any]:
     """The arguments of a run that are not the arm's, those that the paper does not state left out."""
-    params = drafter_params(run)
+    params = run.params
     others = params.keys() - arm.given.keys() - UNSTATED
     return {name: params.get(name) for name, value in arm.given.items() if params.get(name) != value} | {
         name: params[name] for name in sorted(others)

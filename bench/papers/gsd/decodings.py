@@ -57,7 +57,7 @@ class Method:
     @property
     def runs(self) -> str:
         """Its runs."""
-        found = (one.cell.run_id for one in (self.greedy, self.sampled))
+        found = (one.run_id for one in (self.greedy, self.sampled))
         return " ".join(run_id for run_id in found if run_id)
 
     def pairing(self, metric: str, *, mean: bool = False) -> Pairing:
@@ -74,13 +74,13 @@ class Method:
     def entry(self, metric: str, decoding: str = "counts") -> Entry:
         """A value that may be the best of its block: of `greedy` decoding, of what is `sampled`, or of the `counts`."""
         one: Outcome = getattr(self, decoding)
-        run = one.cell.measured
+        run = one.run
         return Entry(getattr(one, metric), one.sums[metric], run.lossless if run else True)
 
     @property
     def mean_entry(self) -> Entry:
         """The mean speedup, which may be the best of its block; lossless if the rules of both decodings are."""
-        found = [one.cell.measured for one in (self.greedy, self.sampled)]
+        found = [one.run for one in (self.greedy, self.sampled)]
         return Entry(self.mean_speedup, self._speedups, all(run.lossless for run in found if run))
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.artifacts import tables
-from bench.artifacts.measured import per_row
+from bench.artifacts.runs import per_row
 from bench.artifacts.tables import signed
 from bench.papers.gsd.decodings import Method
 from bench.papers.gsd.methods import GSD, TSD, TSD_SIB

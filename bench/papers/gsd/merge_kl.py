@@ -10,9 +10,9 @@ import pandas as pd
 
 from bench import published
 from bench.artifacts import tables
-from bench.artifacts.blocks import Block, drafted_blocks, drafter_params
-from bench.artifacts.one_run import OneRun
+from bench.artifacts.blocks import Block, drafted_blocks
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures, scale, setting
 from bench.papers.gsd import settings
@@ -41,17 +41,17 @@ LEGEND = {
 
 
 @dataclass(frozen=True)
-class _Run(OneRun):
+class _Run(Run):
     """A run that compared laws, or was to."""
 
     @property
     def k(self) -> int:
-        return int(drafter_params(self.run)["k"])
+        return int(self.params["k"])
 
     @property
     def gram(self) -> int:
         """Length of the n-gram whose recurrence makes a node redundant."""
-        params = drafter_params(self.run)
+        params = self.params
         return int(params["tau"]) + bool(params.get("tau_as_context"))
 
     @cached_property
@@ -67,7 +67,7 @@ class _Run(OneRun):
     @property
     def vocabulary(self) -> int | None:
         """Size V of the draft's."""
-        return vocabulary(str(self.run["draft_id"]))
+        return vocabulary(str(self["draft_id"]))
 
     @property
     def per_element(self) -> float | None:
@@ -83,7 +83,7 @@ def merge_kl(name: str, results: Results) -> list[Output]:
         raise NoResultsError("no run compared the draft's laws with and without merging")
     title = f"{TITLE} ({setting(block for block, _ in found)})"
     runs = [run for _, runs in found for run in runs]
-    said = draft_temperatures(run.run for run in runs)
+    said = draft_temperatures(runs)
     notes = (*(scale(block) for block, _ in found), *_notes(), *said)
     frame = tables.frame(map(_detail, runs), DETAILS)
     details = Table(f"{name}_details", f"{title}, details", frame, notes, LEGEND, tuple(run.run_id for run in runs))
@@ -92,13 +92,13 @@ def merge_kl(name: str, results: Results) -> list[Output]:
 
 def _probes(block: Block) -> list[_Run]:
     """The runs whose drafter merges and compares, by k and tau; of those that failed: merges."""
-    runs = [_Run(block, run) for _, run in block.runs.iterrows() if drafter_params(run).get("tau") is not None]
-    compared = [run for run in runs if run.run["status"] != "ok" or _compares(run)]
+    runs = [_Run(block, run.row) for run in block.every if run.params.get("tau") is not None]
+    compared = [run for run in runs if run["status"] != "ok" or _compares(run)]
     return sorted(compared, key=lambda run: (run.k, run.gram))
 
 
 def _compares(run: _Run) -> bool:
-    return bool(run.block.steps(run.run_id)["merge_kl"].notna().any())
+    return bool(run.steps["merge_kl"].notna().any())
 
 
 def _wide(name: str, title: str, found: list[tuple[Block, list[_Run]]], notes: tuple[str, ...]) -> Table:
@@ -117,20 +117,20 @@ def _wide(name: str, title: str, found: list[tuple[Block, list[_Run]]], notes: t
 
 
 def _cell(run: _Run) -> str:
-    if run.run["status"] != "ok":
-        return str(run.run["status"])
+    if run["status"] != "ok":
+        return str(run["status"])
     return f"{_scientific(run.per_element)} ({tables.number(run.kl.value, 3)})" if run.kl else tables.ABSENT
 
 
 def _detail(run: _Run) -> dict[str, str]:
-    ok, tau = run.run["status"] == "ok", run.gram - 1
+    ok, tau = run.ok, run.gram - 1
     return {
         "Pair": run.block.name,
         "k": _k(run.k),
         "tau": str(tau),
         "n-gram": str(run.gram),
         "merges": str(len(run.merges)) if ok else tables.ABSENT,
-        "KL": tables.interval(run.kl, 3) if ok else str(run.run["status"]),
+        "KL": tables.interval(run.kl, 3) if ok else str(run["status"]),
         "V": str(run.vocabulary or tables.ABSENT),
         "KL / V": _scientific(run.per_element),
         "KL published": _scientific(_published().get((run.k, tau))),

@@ -10,8 +10,8 @@ import pandas as pd
 from bench import published
 from bench.artifacts import definitions, tables, verdict
 from bench.artifacts.blocks import Block
-from bench.artifacts.measured import per_row
 from bench.artifacts.outputs import Output
+from bench.artifacts.runs import per_row
 from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.settings import stand_ins, who
 from bench.artifacts.tables import Table
@@ -58,7 +58,7 @@ def operations(name: str, results: Results) -> list[Output]:
     groups = groups or [({"Target": "unstated", "Draft": "unstated", "Dataset": "unstated"}, None)]
     outcomes = [{arm.header: Outcome(arm, block) for arm in ARMS} for _, block in groups]
     title = f"{TITLE} ({setting(found) if found else 'not run'})"
-    runs = tuple(one.cell.run_id for of in outcomes for one in of.values())
+    runs = tuple(one.run_id for of in outcomes for one in of.values())
     notes = (*_notes(paper, found, outcomes), *remarks.of_runs(results, ARMS, runs))
     details = [line for (names, _), of in zip(groups, outcomes, strict=True) for line in _rows(names, of, paper)]
     beside = [column for header in HEADERS.values() for column in (header, f"{header} published")]
@@ -101,7 +101,7 @@ def _rows(names: Mapping[str, str], of: Mapping[str, Outcome], paper: pd.DataFra
         ):
             row[header] = tables.number(one.steps[column].mean() if len(one.steps) else None, 1)
         row["plain ms"] = tables.number(_plain_ms(one), 1)
-        status = one.cell.status
+        status = one.status
         yield row if status in (None, "ok") else row | {"Draft ms": str(status)}
 
 
@@ -117,7 +117,7 @@ def _ms(one: Outcome, operation: str) -> Interval | None:
 
 def _plain_ms(one: Outcome) -> float:
     """Milliseconds of a step of plain decoding in its run."""
-    return metrics.target_step_s(one.block.prompts(one.cell.run_id)) * 1000 if one.block else math.nan
+    return metrics.target_step_s(one.block.prompts(one.run_id)) * 1000 if one.block else math.nan
 
 
 def _timed(one: Outcome, operation: str) -> pd.DataFrame:

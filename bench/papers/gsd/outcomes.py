@@ -11,8 +11,9 @@ import pandas as pd
 
 from bench.artifacts import tables
 from bench.artifacts.blocks import Block
-from bench.artifacts.measured import lossless_words, per_row
-from bench.artifacts.speedups.arms import Arm, Cell
+from bench.artifacts.metric import lossless_words
+from bench.artifacts.runs import Run, per_row
+from bench.artifacts.speedups.arms import Arm
 from bench.statistics import graph_metrics, intervals
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
@@ -35,14 +36,24 @@ class Outcome:
     block: Block | None
 
     @cached_property
-    def cell(self) -> Cell:
-        """What its run came to."""
-        return self.arm.pick(self.block) if self.block is not None else Cell()
+    def run(self) -> Run | None:
+        """Its run, however it ended."""
+        return self.arm.chosen(self.block) if self.block is not None else None
+
+    @property
+    def status(self) -> str | None:
+        """How the run ended; None if there is none."""
+        return self.run.status if self.run else None
+
+    @property
+    def run_id(self) -> str:
+        """The run's, "" for none."""
+        return self.run.run_id if self.run else ""
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """The steps of its run, none where it did not end well."""
-        return self.block.steps(self.cell.run_id) if self.block and self.cell.status == "ok" else pd.DataFrame()
+        return self.run.steps if self.run and self.run.ok else pd.DataFrame()
 
     @cached_property
     def samples(self) -> pd.DataFrame:
@@ -66,12 +77,11 @@ class Outcome:
     @property
     def sums(self) -> Mapping[str, Sample | None]:
         """The sums over conversations behind its metrics, by the paper's names."""
-        own = self.cell.measured.samples if self.cell.measured else {}
         return {
             "acceptance_rate": self.sample("acceptance_rate"),
             "drafted_tokens": self.sample("drafted"),
             "graph_success": per_row(self._successes, "happened"),
-            **{name: own.get(name) for name in ("speedup", "mal")},
+            **{name: self.run.sample(name) if self.run else None for name in ("speedup", "mal")},
         }
 
     def sample(self, column: str) -> Sample | None:
@@ -87,25 +97,25 @@ class Outcome:
     @cached_property
     def variation(self) -> Interval | None:
         """Mean total variation of the steps' first tokens; None where it was not recorded."""
-        if self.block is None or self.cell.status != "ok":
+        if self.block is None or self.status != "ok":
             return None
-        rows = self.block.variation(self.cell.run_id)
+        rows = self.block.variation(self.run_id)
         return None if rows.empty else mean_of(rows, "total_variation")
 
     @property
     def speedup(self) -> Interval | None:
         """Of this decoding."""
-        return self.cell.measured.speedup if self.cell.measured else None
+        return self.run.speedup if self.run else None
 
     @property
     def mal(self) -> Interval | None:
         """Mean acceptance length."""
-        return self.cell.measured.mal if self.cell.measured else None
+        return self.run.mal if self.run else None
 
     @property
     def lossless(self) -> str:
         """Whether its rule is, and how often the output was the target's own."""
-        run = self.cell.measured
+        run = self.run
         return lossless_words(run) if run and run.status == "ok" else tables.ABSENT
 
     @cached_property

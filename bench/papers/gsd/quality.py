@@ -11,8 +11,8 @@ import pandas as pd
 from bench import published
 from bench.artifacts import definitions, tables, verdict
 from bench.artifacts.blocks import Block
-from bench.artifacts.measured import per_row
 from bench.artifacts.outputs import Output
+from bench.artifacts.runs import per_row
 from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.tables import Table
@@ -58,13 +58,13 @@ class Scored:
     @cached_property
     def texts(self) -> pd.DataFrame:
         """A row per scored text; of plain decoding the mean over all runs, which decode the same."""
-        block, run_id = self.outcome.block, self.outcome.cell.run_id
+        block, run_id = self.outcome.block, self.outcome.run_id
         if block is None:
             return pd.DataFrame()
         if self.outcome.arm is not VANILLA:
             rows = block.quality(run_id)
             return rows[rows["arm"] == METHOD].dropna(subset=["rouge1"])
-        runs = [block.quality(str(run["run_id"])) for run in block.ok]
+        runs = [block.quality(run.run_id) for run in block.ok]
         rows = pd.concat(runs) if runs else pd.DataFrame(columns=["arm"])
         rows = rows[rows["arm"] == AUTOREGRESSIVE]
         if rows.empty:
@@ -84,7 +84,7 @@ class Scored:
         """Its score minus that of its own run's plain decoding."""
         if self.outcome.block is None or self.outcome.arm is VANILLA or self.texts.empty:
             return None
-        rows = self.outcome.block.quality(self.outcome.cell.run_id)
+        rows = self.outcome.block.quality(self.outcome.run_id)
         plain = rows[rows["arm"] == AUTOREGRESSIVE]
         both = self.texts.merge(plain, on=["prompt_id", "turn"], suffixes=("", "_plain"))
         return mean_of(both.assign(difference=both[score] - both[f"{score}_plain"]), "difference")
@@ -98,7 +98,7 @@ def quality_table(name: str, results: Results) -> list[Output]:
     groups = groups or [({"Target": "llama2_7b", "Draft": "llama_160m", "Dataset": "unstated"}, None)]
     scored = [[Scored(Outcome(arm, block)) for arm in ARMS] for _, block in groups]
     title = f"{TITLE} ({setting(found) if found else 'not run'})"
-    runs = tuple(one.outcome.cell.run_id for of in scored for one in of)
+    runs = tuple(one.outcome.run_id for of in scored for one in of)
     notes = (*settings.said(drafted(paper), found), *_notes([one for of in scored for one in of]))
     notes += tuple(remarks.of_runs(results, ARMS, runs))
     rows = [row for (names, _), of in zip(groups, scored, strict=True) for row in _rows(names, of, paper)]
@@ -136,7 +136,7 @@ def _rows(names: Mapping[str, str], of: Sequence[Scored], paper: pd.DataFrame) -
             row[f"verdict {header}"] = verdict.judge(
                 method, pairings[score], stand_in=bool(outcome.block and outcome.block.stand_in)
             )
-        status = outcome.cell.status
+        status = outcome.status
         yield row if status in (None, "ok") else row | {"ROUGE-1": str(status)}
 
 

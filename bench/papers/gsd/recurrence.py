@@ -13,6 +13,7 @@ from bench import published
 from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run
 from bench.artifacts.series import series
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures, scale, setting
@@ -36,7 +37,7 @@ class _Run:
     """A run and its shares by n."""
 
     block: Block
-    run: pd.Series
+    run: Run
     label: str
     shares: dict[int, tuple[Interval, int]]
 
@@ -79,7 +80,7 @@ def _panel(axes: Axes, block: Block, runs: list[_Run]) -> None:
 
 def _runs(block: Block) -> list[_Run]:
     lines = series(block, "", lambda run: 0.0)
-    every = [(run, line.label, by_length(block.steps(run["run_id"]))) for line in lines for run in line.runs]
+    every = [(run, line.label, by_length(run.steps)) for line in lines for run in line.runs]
     return [_Run(block, run, label, shares) for run, label, shares in every if shares]
 
 

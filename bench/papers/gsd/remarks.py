@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import pandas as pd
-
+from bench.artifacts.blocks import every_run
+from bench.artifacts.runs import Run
 from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.wording import draft_temperatures
 from bench.papers.gsd.classes import off
@@ -16,17 +16,16 @@ from bench.results.store import Results
 def of_runs(results: Results, arms: Sequence[Arm], shown: Iterable[str]) -> Iterator[str]:
     """All notes on the runs of a table; `shown` are the ids of its rows, several of a row apart by blanks."""
     ids = set(" ".join(shown).split())
-    runs = results.runs[results.runs["method"] != AUTOREGRESSIVE]
-    inside = runs["run_id"].isin(list(ids))
-    yield from draft_temperatures(run for _, run in runs[inside].iterrows())
-    yield from _left_out([run for _, run in runs[~inside].iterrows()], arms)
+    runs = [run for run in every_run(results) if run.method != AUTOREGRESSIVE]
+    yield from draft_temperatures(run for run in runs if run.run_id in ids)
+    yield from _left_out([run for run in runs if run.run_id not in ids], arms)
 
 
-def _left_out(runs: Sequence[pd.Series], arms: Sequence[Arm]) -> Iterator[str]:
+def _left_out(runs: Sequence[Run], arms: Sequence[Arm]) -> Iterator[str]:
     """Runs that no arm shows: they are not of the table, or another of the same setting is shown."""
     groups: dict[str, list[str]] = {}
     for run in runs:
-        groups.setdefault(_words(run, arms), []).append(str(run["run_id"]))
+        groups.setdefault(_words(run, arms), []).append(run.run_id)
     listed = (f"{words} ({'run' if len(ids) == 1 else 'runs'} {', '.join(ids)})" for words, ids in groups.items())
     if groups:
         yield (
@@ -35,13 +34,13 @@ def _left_out(runs: Sequence[pd.Series], arms: Sequence[Arm]) -> Iterator[str]:
         )
 
 
-def _words(run: pd.Series, arms: Sequence[Arm]) -> str:
+def _words(run: Run, arms: Sequence[Arm]) -> str:
     """`gsd (k=2) at temperature 1, top-p 0.9`: what is not as in the arm of its method that is nearest."""
     differences = [off(arm, run) for arm in arms if arm.named(run)]
     params = min(differences, key=len, default={})
     inside = f" ({', '.join(f'{name}={_short(value)}' for name, value in params.items())})" if params else ""
     top_p = "" if run["top_p"] == 1 else f", top-p {run['top_p']:g}"
-    return f"{run['drafter']}{inside} by {run['verifier']} at temperature {run['temperature']:g}{top_p}"
+    return f"{run.drafter}{inside} by {run['verifier']} at temperature {run['temperature']:g}{top_p}"
 
 
 def _short(value: object) -> str:

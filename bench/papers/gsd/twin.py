@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
 from matplotlib.axes import Axes
 
 from bench.artifacts import style
 from bench.artifacts.blocks import Block
+from bench.artifacts.runs import Run
 from bench.artifacts.series import Series
 from bench.statistics.intervals import Interval
 
@@ -25,7 +25,7 @@ class Quantity:
     """What is drawn of every run."""
 
     name: str
-    of: Callable[[Block, pd.Series], Interval]
+    of: Callable[[Block, Run], Interval]
 
 
 def twin(axes: Axes, block: Block, lines: Sequence[Series], left: Quantity, right: Quantity) -> Axes:

@@ -25,5 +25,5 @@ def percents(found: Interval | None) -> str:
 
 def with_failure(row: dict[str, str], outcome: Outcome, header: str) -> dict[str, str]:
     """How a run ended that did not end well stands where its number would."""
-    status = outcome.cell.status
+    status = outcome.status
     return row if status in (None, "ok") else row | {header: str(status)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bench import published
 from bench.artifacts import control, definitions, tables, ties, verdict
-from bench.artifacts.measured import lossless_words
+from bench.artifacts.metric import lossless_words
 from bench.artifacts.outputs import Output
 from bench.artifacts.speedups.settings import drafted
 from bench.artifacts.tables import Table
@@ -20,7 +20,7 @@ from bench.papers.improving_mcsd.methods import DYNAMIC, STATIC, Method
 from bench.papers.improving_mcsd.rates import alpha_drafted
 from bench.papers.improving_mcsd.settings import PAPER, first_tokens, virtual
 from bench.results.store import Results
-from bench.statistics import metrics, samples
+from bench.statistics import metrics
 
 LEGEND = {
     "alpha": definitions.ALPHA,
@@ -172,7 +172,7 @@ def _measured(cell: Cell) -> dict[str, str]:
         "alpha drafted": tables.interval(alpha_drafted(cell.block, run)),
         "accepted / depth": tables.number(metrics.acceptance_rate_depth(steps), 3),
         "accepted / node": tables.number(metrics.acceptance_rate_node(steps), 3),
-        "MAL": tables.interval(samples.interval(samples.mal(steps))),
+        "MAL": tables.interval(run.mal),
         "draft nodes": tables.number(nodes - first_tokens(run), 1),
         "verified": tables.number(nodes + (not virtual(run)), 1),
         "draft forwards": tables.number(float(steps["draft_forwards"].mean()), 1),

@@ -8,8 +8,8 @@ import numpy as np
 
 from bench import published
 from bench.artifacts import control, definitions, tables, ties
-from bench.artifacts.measured import SPEED_LEGEND, SPEEDS
-from bench.artifacts.measured import speeds as speed_cells
+from bench.artifacts.metric import SPEEDS, headers, legend
+from bench.artifacts.metric import cells as speed_cells
 from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale
@@ -23,10 +23,10 @@ from bench.results.store import Results
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
 
-_COLUMNS = ("Pair", "Dataset", "Method", "Configuration", "speedup", *SPEEDS, "alpha", "MAL")
+_COLUMNS = ("Pair", "Dataset", "Method", "Configuration", "speedup", *headers(SPEEDS), "alpha", "MAL")
 _LEGEND = {
     "speedup": f"{definitions.SPEEDUP}; in brackets the 95% interval",
-    **SPEED_LEGEND,
+    **legend(SPEEDS),
     "alpha": definitions.ALPHA,
     "MAL": definitions.MAL,
 }
@@ -85,7 +85,7 @@ def _row(panel: Panel, dataset: str, cell: Cell) -> dict[str, str]:
         return row | {"speedup": cell.failure} | dict.fromkeys(_COLUMNS[5:], tables.ABSENT)
     return row | {
         "speedup": tables.interval(speedup(cell)),
-        **speed_cells(cell.measured),
+        **speed_cells(SPEEDS, cell.measured),
         "alpha": tables.interval(cell.pairing.ours),
         "MAL": tables.interval(samples.interval(samples.mal(cell.block.steps(cell.run_id)))),
     }

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from bench import published
 from bench.artifacts import control, definitions, style, tables, ties
-from bench.artifacts.measured import SPEED_LEGEND, SPEEDS, draft_forwards, lossless_words, speeds
+from bench.artifacts.metric import SPEEDS, cells, headers, legend, lossless_words
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.tables import Table
 from bench.artifacts.ties import Entry
@@ -22,7 +22,7 @@ from bench.statistics.intervals import Interval
 TITLE = "Improved MCSD Figure 6: acceptance rate and speed against the width of dynamic trees"
 Of = Callable[[Point], Interval | None]
 COLUMNS = (
-    *("Pair", "Line", "W", "nodes", "alpha", "alpha published", *SPEEDS, "speedup", "MAL", "draft forwards"),
+    *("Pair", "Line", "W", "nodes", "alpha", "alpha published", *headers(SPEEDS), "speedup", "MAL", "draft forwards"),
     "lossless",
 )
 LEGEND = {
@@ -31,7 +31,7 @@ LEGEND = {
     "nodes": "nodes that the target verifies, first tokens counted; mean over steps",
     "alpha": definitions.ALPHA,
     "alpha published": "the paper's Table 4 for this width, depth, dataset and temperature",
-    **SPEED_LEGEND,
+    **legend(SPEEDS),
     "speedup": f"{definitions.SPEEDUP}; in brackets the 95% interval",
     "MAL": definitions.MAL,
     "draft forwards": "per decoding step",
@@ -45,11 +45,11 @@ def _alpha(point: Point) -> Interval | None:
 
 
 def _tokens_per_s(point: Point) -> Interval | None:
-    return point.measured.tokens_per_s
+    return point.tokens_per_s
 
 
 def _speedup(point: Point) -> Interval | None:
-    return point.measured.speedup
+    return point.speedup
 
 
 _PANELS: tuple[tuple[str, Of, str], ...] = (
@@ -115,15 +115,15 @@ def _papers_widths(said: str) -> Iterator[tuple[float, str]]:
 def _rows(line: Line) -> list[dict[str, str]]:
     """A row per width."""
     rows = [_row(line, point) for point in line.points]
-    runs = [point.measured for point in line.points]
+    runs = list(line.points)
     entries = {header: [ties.of(run, metric) for run in runs] for metric, header in _RANKED.items()}
-    alphas = [Entry(point.alpha, point.alpha_sample, point.measured.lossless) for point in line.points]
+    alphas = [Entry(point.alpha, point.alpha_sample, point.lossless) for point in line.points]
     ties.mark(rows, entries | {"alpha": alphas})
     return rows
 
 
 def _row(line: Line, point: Point) -> dict[str, str]:
-    run = point.measured
+    run = point
     return {
         "Pair": line.block.name,
         "Line": line.label or tables.ABSENT,
@@ -131,10 +131,10 @@ def _row(line: Line, point: Point) -> dict[str, str]:
         "nodes": nodes(point),
         "alpha": tables.interval(point.alpha, 3) if point.ok else run.status,
         "alpha published": tables.number(published_alpha(line, point)),
-        **speeds(run),
+        **cells(SPEEDS, run),
         "speedup": tables.interval(run.speedup),
         "MAL": tables.interval(run.mal),
-        "draft forwards": tables.number(draft_forwards(point.steps) if point.ok else None, 1),
+        "draft forwards": tables.number(point.draft_forwards if point.ok else None, 1),
         "lossless": lossless_words(run),
     }
 

@@ -9,8 +9,8 @@ from functools import cached_property
 import pandas as pd
 
 from bench.artifacts import tables, ties
-from bench.artifacts.blocks import Block, blocks
-from bench.artifacts.measured import Measured, measure
+from bench.artifacts.blocks import Block, blocks, every_run
+from bench.artifacts.runs import Run
 from bench.artifacts.ties import Entry
 from bench.artifacts.verdict import Pairing
 from bench.papers.improving_mcsd.methods import Method
@@ -27,7 +27,7 @@ class Cell:
     paper: pd.DataFrame
 
     @cached_property
-    def run(self) -> pd.Series | None:
+    def run(self) -> Run | None:
         """The run, however it ended."""
         return self.method.chosen(self.block) if self.block is not None else None
 
@@ -39,7 +39,7 @@ class Cell:
     @property
     def failure(self) -> str:
         """How the run ended if it did not end well."""
-        return "" if self.run is None or self.run["status"] == "ok" else str(self.run["status"])
+        return "" if self.run is None or self.run.ok else str(self.run["status"])
 
     @cached_property
     def pairing(self) -> Pairing:
@@ -50,9 +50,9 @@ class Cell:
         return Pairing(alpha(self.block, self.run), published, alpha_sample(self.block, self.run))
 
     @cached_property
-    def measured(self) -> Measured | None:
+    def measured(self) -> Run | None:
         """What was measured of a run that ended well."""
-        return None if self.block is None or self.run is None or self.failure else measure(self.block, self.run)
+        return None if self.run is None or self.failure else self.run
 
     def entry(self, metric: str) -> Entry:
         """`alpha`, `mal`, `tokens_per_s` or `speedup`, which may be the best of its block."""
@@ -70,6 +70,6 @@ def blocks_of(results: Results, methods: Sequence[Method], temperatures: Sequenc
     """The blocks of these decodings, without top-p, of the runs of these methods."""
     runs = results.runs
     decoded = runs["temperature"].isin(list(temperatures)) & (runs["top_p"] == 1)
-    known = [any(one.admits(run) for one in methods) for _, run in runs.iterrows()]
+    known = [any(one.admits(run) for one in methods) for run in every_run(results)]
     keep = decoded & pd.Series(known, index=runs.index, dtype=bool)
     return [replace(block, results=results) for block in blocks(replace(results, runs=runs[keep]))]

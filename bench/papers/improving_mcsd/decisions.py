@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench.artifacts import control, definitions, style, tables
-from bench.artifacts.measured import SPEED_LEGEND, SPEEDS, lossless_words, speeds
+from bench.artifacts.metric import SPEEDS, cells, headers, legend, lossless_words
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
@@ -24,7 +24,7 @@ from bench.statistics.intervals import Interval
 TITLE = "Improved MCSD Figure 8: acceptance rate and speed with and without a decision model"
 FASTER, SLOWER, LEVEL = "faster", "slower", "within the interval"
 COLUMNS = (
-    *("Pair", "Decision", "W", "nodes", "draft levels", "alpha_max", "alpha_drafted", *SPEEDS, "speedup"),
+    *("Pair", "Decision", "W", "nodes", "draft levels", "alpha_max", "alpha_drafted", *headers(SPEEDS), "speedup"),
     *("with / without", "calls", "decision time", "MAL", "lossless"),
 )
 _OPEN: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white"}
@@ -36,7 +36,7 @@ LEGEND = {
     "draft levels": "drafted a step, mean over steps; without a decision model always the most",
     "alpha_max": definitions.ALPHA,
     "alpha_drafted": definitions.ALPHA_DRAFTED,
-    **SPEED_LEGEND,
+    **legend(SPEEDS),
     "speedup": f"{definitions.SPEEDUP}; in brackets the 95% interval",
     "with / without": f"speedup with the decision model / without it at the same width, paired over conversations: "
     f"{FASTER} or {SLOWER} where 1 lies outside the 95% interval",
@@ -48,11 +48,11 @@ LEGEND = {
 
 
 def _tokens_per_s(point: Point) -> Interval | None:
-    return point.measured.tokens_per_s
+    return point.tokens_per_s
 
 
 def _speedup(point: Point) -> Interval | None:
-    return point.measured.speedup
+    return point.speedup
 
 
 @style.styled
@@ -98,8 +98,8 @@ def _name(line: Line) -> str:
 
 
 def _row(line: Line, point: Point, group: Sequence[Line]) -> dict[str, str]:
-    run, steps = point.measured, point.steps
-    levels = metrics.drafted_levels(steps, virtual=virtual(point.run))
+    run, steps = point, point.steps
+    levels = metrics.drafted_levels(steps, virtual=virtual(point))
     return {
         "Pair": line.block.name,
         "Decision": _name(line),
@@ -108,7 +108,7 @@ def _row(line: Line, point: Point, group: Sequence[Line]) -> dict[str, str]:
         "draft levels": tables.number(float(levels.mean()) if len(levels) else None),
         "alpha_max": tables.interval(point.alpha, 3) if point.ok else run.status,
         "alpha_drafted": tables.interval(point.alpha_drafted, 3),
-        **speeds(run),
+        **cells(SPEEDS, run),
         "speedup": tables.interval(run.speedup),
         "with / without": _compared(_ratio(line, point, group)),
         "calls": tables.number(_calls(point)),
@@ -136,7 +136,7 @@ def _ratio(line: Line, point: Point, group: Sequence[Line]) -> Interval | None:
     if _plain(line) or not point.ok:
         return None
     found = [at for other in group if _plain(other) and _rest(other) == _rest(line) and (at := other.at(point.width))]
-    same = [at for at in found if at.run["verifier"] == point.run["verifier"]]
+    same = [at for at in found if at["verifier"] == point["verifier"]]
     return gain([(Side(line.block, point.run_id), Side(line.block, same[0].run_id))]) if same else None
 
 
@@ -190,8 +190,8 @@ def _notes(group: Sequence[Line]) -> Iterator[str]:
 
 def _ended_early(line: Line) -> float:
     """Share of all steps whose tree has fewer draft levels than it might."""
-    levels = [metrics.drafted_levels(point.steps, virtual=virtual(point.run)) for point in line.points if point.ok]
-    return float((pd.concat(levels) < draft_levels(line.points[0].run)).mean())
+    levels = [metrics.drafted_levels(point.steps, virtual=virtual(point)) for point in line.points if point.ok]
+    return float((pd.concat(levels) < draft_levels(line.points[0])).mean())
 
 
 def _counted(word: str, widths: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 import pandas as pd
 
 from bench.artifacts.blocks import Block
-from bench.artifacts.measured import per_row
+from bench.artifacts.runs import Run, per_row
 from bench.papers.improving_mcsd.methods import Method
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Results
@@ -47,14 +47,14 @@ class Graded:
     judge: Judge | None
 
     @cached_property
-    def run(self) -> pd.Series | None:
+    def run(self) -> Run | None:
         """The method's run, however it ended; None for the target alone and where there is none."""
         return self.method.chosen(self.block) if self.method and self.block is not None else None
 
     @property
     def failure(self) -> str:
         """How the run ended if it did not end well."""
-        return "" if self.run is None or self.run["status"] == "ok" else str(self.run["status"])
+        return "" if self.run is None or self.run.ok else str(self.run["status"])
 
     @cached_property
     def run_ids(self) -> list[str]:
@@ -62,7 +62,7 @@ class Graded:
         if self.block is None or self.failure:
             return []
         if self.method is None:
-            return [str(run["run_id"]) for run in self.block.ok]
+            return [run.run_id for run in self.block.ok]
         return [] if self.run is None else [str(self.run["run_id"])]
 
     @property

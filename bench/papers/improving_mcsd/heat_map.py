@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from bench.artifacts import control, definitions, style, tables
 from bench.artifacts.blocks import drafted_blocks
-from bench.artifacts.measured import SPEED_LEGEND, SPEEDS, draft_forwards, lossless_words, speeds
+from bench.artifacts.metric import SPEEDS, cells, headers, legend, lossless_words
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
@@ -27,13 +27,13 @@ NOT_RUN = "not run"
 _MAP = "cividis"
 """Its lightness rises from end to end, and it looks alike with every common colour vision."""
 COLUMNS = (
-    *("Pair", "Rule", "Tree", "nodes", *SPEEDS, "against the best", "speedup", "alpha", "MAL"),
+    *("Pair", "Rule", "Tree", "nodes", *headers(SPEEDS), "against the best", "speedup", "alpha", "MAL"),
     *("draft forwards", "lossless"),
 )
 LEGEND = {
     "Tree": "children per node from the first level on; the first level is the target's own",
     "nodes": "nodes that the target verifies, first tokens counted; mean over steps",
-    **SPEED_LEGEND,
+    **legend(SPEEDS),
     "against the best": f"{BEST}: the largest speedup. The others by the ratio of their speedup to its, paired over "
     f"conversations: {LEVEL} if the 95% interval holds 1, {BEHIND} below, {AHEAD} above it",
     "speedup": definitions.SPEEDUP,
@@ -57,15 +57,15 @@ class _Shown:
 _PANELS = (
     _Shown(
         "tokens/s, below it the speedup",
-        lambda cell: cell.measured.tokens_per_s,
+        lambda cell: cell.tokens_per_s,
         1,
-        lambda cell: f"{cell.measured.speedup.value:.2f}x" if cell.measured.speedup else "",
+        lambda cell: f"{cell.speedup.value:.2f}x" if cell.speedup else "",
     ),
     _Shown(
         "alpha, below it the number of verified nodes",
         lambda cell: cell.alpha,
         2,
-        lambda cell: f"n = {cell.nodes:.0f}" if cell.nodes else "",
+        lambda cell: f"n = {cell.mean_size:.0f}" if cell.mean_size else "",
     ),
 )
 
@@ -129,7 +129,7 @@ def _value(cell: Cell | None, shown: _Shown) -> float:
 
 def _status(cell: Cell | None) -> str:
     """Why there is no number."""
-    return str(cell.run["status"]) if cell else NOT_RUN
+    return str(cell["status"]) if cell else NOT_RUN
 
 
 def _mark(axes: Axes, grid: Grid, rows: Sequence[int], columns: Sequence[int]) -> None:
@@ -150,17 +150,17 @@ def _mark(axes: Axes, grid: Grid, rows: Sequence[int], columns: Sequence[int]) -
 
 
 def _row(grid: Grid, cell: Cell) -> dict[str, str]:
-    run, ok = cell.measured, cell.run["status"] == "ok"
+    run, ok = cell, cell.ok
     return {
         "Pair": grid.block.name,
-        "Rule": str(cell.run["verifier"]),
+        "Rule": str(cell["verifier"]),
         "Tree": "-".join(map(str, cell.widths)),
-        "nodes": tables.number(cell.nodes, 1),
-        **speeds(run) | ({} if ok else {"tokens/s": run.status}),
+        "nodes": tables.number(cell.mean_size, 1),
+        **cells(SPEEDS, run) | ({} if ok else {"tokens/s": run.status}),
         "against the best": grid.standings[cell.swept] or tables.ABSENT,
         "speedup": tables.interval(run.speedup),
         "alpha": tables.interval(cell.alpha, 3),
         "MAL": tables.interval(run.mal),
-        "draft forwards": tables.number(draft_forwards(cell.steps) if ok else None, 1),
+        "draft forwards": tables.number(cell.draft_forwards if ok else None, 1),
         "lossless": lossless_words(run),
     }

@@ -37,7 +37,7 @@ def of_grids(found: Sequence[Grid]) -> Iterator[str]:
     for grid in found:
         counts = Counter(grid.standings.values())
         if grid.best:
-            speedup = tables.interval(grid.best.measured.speedup)
+            speedup = tables.interval(grid.best.speedup)
             yield (
                 f"{grid.name}: largest speedup at a = {grid.best.swept[0]}, b = {grid.best.swept[1]}: {speedup}. Of "
                 f"the other trees, {counts[LEVEL]} are level with it, {counts[AHEAD]} ahead, {counts[BEHIND]} behind; "
@@ -66,8 +66,8 @@ def _may_have(grid: Grid) -> bool:
 def _standing(grid: Grid) -> str:
     """`takes place 4 of 25 by speedup, level with the best (0.981 [..] of its speedup)`."""
     cell = next((one for one in grid.cells.values() if is_papers(one)), None)
-    if cell is None or cell.run["status"] != "ok":
-        return f"has no number ({cell.run['status']})" if cell else "was not run"
+    if cell is None or cell["status"] != "ok":
+        return f"has no number ({cell['status']})" if cell else "was not run"
     place, standing, ratio = grid.place(cell), grid.standings[cell.swept], grid.ratio(cell)
     if place is None:
         return "has no speedup"

@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from bench.artifacts.blocks import Block, drafter_params
+from bench.artifacts.blocks import Block
+from bench.artifacts.runs import Run
 from bench.artifacts.speedups.arms import params_of
 from bench.papers.improving_mcsd.settings import LOSSY, LOSSY_RULE
 
@@ -28,14 +29,14 @@ class Method:
     given: Mapping[str, Any]  # what the arguments of the drafter must be
     params: Mapping[str, str] = field(default_factory=dict)  # of the published rows; the paper has none without them
 
-    def admits(self, run: pd.Series) -> bool:
+    def admits(self, run: Run) -> bool:
         """Whether a run is of this method in the paper's configuration, and drafts as its decoding asks for."""
-        named = run["method"] == self.method and run["verifier"] == self.rule
-        return named and self.given.items() <= drafter_params(run).items() and drafts_as_asked(run, self.given)
+        named = run.method == self.method and run["verifier"] == self.rule
+        return named and self.given.items() <= run.params.items() and drafts_as_asked(run, self.given)
 
-    def chosen(self, block: Block) -> pd.Series | None:
+    def chosen(self, block: Block) -> Run | None:
         """Its run in a block, of several the last that ended well; None if there is none."""
-        runs = [run for _, run in block.runs.iterrows() if self.admits(run)]
+        runs = [run for run in block.every if self.admits(run)]
         return last(runs) if runs else None
 
     def published(self, paper: pd.DataFrame) -> float | None:
@@ -45,14 +46,14 @@ class Method:
         return next((float(value) for text, value in pairs if self.params == params_of(text)), None)
 
 
-def last(runs: Sequence[pd.Series]) -> pd.Series:
+def last(runs: Sequence[Run]) -> Run:
     """Of several runs of the same the last that ended well, or the last."""
-    return sorted(runs, key=lambda run: run["status"] == "ok")[-1]
+    return sorted(runs, key=lambda run: run.ok)[-1]
 
 
-def drafts_as_asked(run: pd.Series, names: Collection[str]) -> bool:
+def drafts_as_asked(run: Run, names: Collection[str]) -> bool:
     """Whether a run drafts as its decoding asks for, and has no arguments beside that and those of these names."""
-    params = drafter_params(run)
+    params = run.params
     return _drawn(float(run["temperature"])).items() <= params.items() and params.keys() <= {*names} | _FREE
 
 
@@ -90,15 +91,15 @@ def dynamic(width: int, depth: int) -> Method:
     return Method(f"Dynamic MCSD{LOSSY}", f"D = {depth}, W = {width}", "dynamic_mcsd", LOSSY_RULE, given, paper)
 
 
-def words(run: pd.Series) -> str:
+def words(run: Run) -> str:
     """A run that is not shown: `mcsd (widths 4x2) by multi_candidate at temperature 1`; draws where they are others."""
-    given, asked = drafter_params(run), _drawn(float(run["temperature"]))
+    given, asked = run.params, _drawn(float(run["temperature"]))
     usual = {key for key in _FREE & given.keys() if asked.get(key, given[key]) == given[key]}
     usual -= {"beta"} if given.get("decision") else set()
     params = {key: value for key, value in given.items() if key not in usual}
     inside = ", ".join(_short(value) if key == "shape" else f"{key} {_short(value)}" for key, value in params.items())
     top_p = "" if run["top_p"] == 1 else f", top-p {run['top_p']:g}"
-    return f"{run['drafter']} ({inside}) by {run['verifier']} at temperature {run['temperature']:g}{top_p}"
+    return f"{run.drafter} ({inside}) by {run['verifier']} at temperature {run['temperature']:g}{top_p}"
 
 
 def _shape(kind: str, **sizes: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pandas as pd
 
-from bench.artifacts.blocks import Block
+from bench.artifacts.blocks import Block, every_run
 from bench.artifacts.speedups import settings
 from bench.artifacts.wording import scale
 from bench.papers.improving_mcsd.methods import words
@@ -53,9 +53,9 @@ def left_out(results: Results, shown: Iterable[str]) -> Iterator[str]:
     """A sentence on the runs that are not shown; `shown` are the run ids of the rows."""
     ids = set(shown)
     groups: dict[str, list[str]] = {}
-    for _, run in results.runs.iterrows():
-        if run["method"] != AUTOREGRESSIVE and run["run_id"] not in ids:
-            groups.setdefault(words(run), []).append(str(run["run_id"]))
+    for run in every_run(results):
+        if run.method != AUTOREGRESSIVE and run["run_id"] not in ids:
+            groups.setdefault(words(run), []).append(run.run_id)
     listed = (f"{what} ({'run' if len(own) == 1 else 'runs'} {', '.join(own)})" for what, own in groups.items())
     if groups:
         yield (

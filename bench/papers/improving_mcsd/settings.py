@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
-from bench.artifacts.blocks import drafter_params
+from bench.artifacts.runs import Run
 
 PAPER = "improving_mcsd"
 LOSSY = " (lossy)"
@@ -14,33 +12,33 @@ LOSSY = " (lossy)"
 LOSSY_RULE = "independent_longest"
 
 
-def virtual(run: pd.Series) -> bool:
+def virtual(run: Run) -> bool:
     """Whether the first level is the target's own. A run that failed early left no draws: its arguments say it."""
     draws = str(run["draws"] or "")
     return draws.startswith("target") if draws else first_tokens(run) > 0
 
 
-def first_tokens(run: pd.Series) -> int:
+def first_tokens(run: Run) -> int:
     """W, the number of first tokens from the target's law; 0 where the tree starts from the last token."""
-    params = drafter_params(run)
+    params = run.params
     if "widths" in params:  # TargetInit; a shape's widths stand in the shape
         return int(params["widths"][0])
     return int(params["width"]) if params.get("init") == "target" else 0
 
 
-def draft_levels(run: pd.Series) -> int:
+def draft_levels(run: Run) -> int:
     """The most levels that the draft adds to a tree, the target's own level left out; 0 where the arguments say none.
 
     gamma of a sequence, the length of a k-configuration without the target's level, D of a fork (Lu et al., 2024,
     section 3).
     """
-    params = drafter_params(run)
+    params = run.params
     if "widths" in params:
         return len(params["widths"]) - 1
     return _depth(params.get("shape", params))
 
 
-def lossy_mark(run: pd.Series) -> str:
+def lossy_mark(run: Run) -> str:
     """` (lossy)`, to be put behind a method, below several first tokens and by the paper's own rule; else nothing."""
     return LOSSY if first_tokens(run) > 1 or run["verifier"] == LOSSY_RULE else ""
 

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-import pandas as pd
-
-from bench.artifacts.blocks import Block, drafter_params
-from bench.artifacts.one_run import OneRun
+from bench.artifacts.blocks import Block
+from bench.artifacts.runs import Run
 from bench.papers.improving_mcsd.gains import Side, ahead, gain
 from bench.papers.improving_mcsd.methods import drafts_as_asked, last
 from bench.papers.improving_mcsd.rates import alpha
@@ -19,13 +17,13 @@ from bench.statistics.intervals import Interval
 BEST, LEVEL, BEHIND, AHEAD = "best", "level", "behind", "ahead"
 
 
-class Cell(OneRun):
+class Cell(Run):
     """The run of one tree."""
 
     @property
     def widths(self) -> tuple[int, ...]:
         """Children per node, from the first level on."""
-        return _widths(self.run)
+        return _widths(self)
 
     @property
     def swept(self) -> tuple[int, int]:
@@ -35,12 +33,7 @@ class Cell(OneRun):
     @cached_property
     def alpha(self) -> Interval | None:
         """The paper's acceptance rate; None of a run that did not end well."""
-        return alpha(self.block, self.run) if self.ok else None
-
-    @property
-    def nodes(self) -> float | None:
-        """Verified nodes a step, first tokens counted; None without a step."""
-        return float(self.steps["num_drafted"].mean()) if len(self.steps) else None
+        return alpha(self.block, self) if self.ok else None
 
 
 @dataclass(frozen=True)
@@ -54,12 +47,12 @@ class Grid:
     @cached_property
     def best(self) -> Cell | None:
         """The cell with the largest speedup; None where no cell has any."""
-        ran = [cell for cell in self.cells.values() if cell.measured.speedup]
-        return max(ran, key=lambda cell: cell.measured.rank, default=None)
+        ran = [cell for cell in self.cells.values() if cell.speedup]
+        return max(ran, key=lambda cell: cell.rank, default=None)
 
     def place(self, cell: Cell) -> tuple[int, int] | None:
         """Which place a cell takes by its speedup, from 1, and among how many; None if it has none."""
-        mine, every = cell.measured.speedup, [one for cell in self.cells.values() if (one := cell.measured.speedup)]
+        mine, every = cell.speedup, [one for cell in self.cells.values() if (one := cell.speedup)]
         return (1 + sum(value.value > mine.value for value in every), len(every)) if mine else None
 
     @cached_property
@@ -69,7 +62,7 @@ class Grid:
 
     def ratio(self, cell: Cell) -> Interval | None:
         """Its speedup over that of the best cell; None where one of them did not end well."""
-        if self.best is None or cell.run["status"] != "ok":
+        if self.best is None or cell["status"] != "ok":
             return None
         return gain([(Side(self.block, cell.run_id), Side(self.block, self.best.run_id))])
 
@@ -84,9 +77,9 @@ def grids(block: Block) -> Iterator[Grid]:
 
     Of the runs that draft as their decoding asks for, and of several runs of a tree the last that ended well.
     """
-    runs = [run for _, run in block.runs.iterrows() if len(_widths(run)) > 2 and drafts_as_asked(run, ["widths"])]
+    runs = [run for run in block.every if len(_widths(run)) > 2 and drafts_as_asked(run, ["widths"])]
     rules = {run["verifier"] for run in runs}
-    found: dict[str, dict[tuple[int, int], list[pd.Series]]] = {}
+    found: dict[str, dict[tuple[int, int], list[Run]]] = {}
     for run in runs:
         first, a, b, *others = _widths(run)
         shape = ", ".join(map(str, [first, "a", "b", *others]))
@@ -94,8 +87,8 @@ def grids(block: Block) -> Iterator[Grid]:
         name = f"{block.name}, ({shape}){rule}{lossy_mark(run)}"
         found.setdefault(name, {}).setdefault((a, b), []).append(run)
     for name, cells in found.items():
-        yield Grid(block, name, {key: Cell(block, last(same)) for key, same in sorted(cells.items())})
+        yield Grid(block, name, {key: Cell(block, last(same).row) for key, same in sorted(cells.items())})
 
 
-def _widths(run: pd.Series) -> tuple[int, ...]:
-    return tuple(drafter_params(run).get("widths", ()))
+def _widths(run: Run) -> tuple[int, ...]:
+    return tuple(run.params.get("widths", ()))

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published
 from bench.artifacts import style, tables
-from bench.artifacts.blocks import Block, drafted_blocks, drafter_params
-from bench.artifacts.one_run import OneRun
+from bench.artifacts.blocks import Block, drafted_blocks
+from bench.artifacts.runs import Run
 from bench.papers.improving_mcsd.methods import last
 from bench.papers.improving_mcsd.rates import alpha, alpha_drafted, alpha_sample
 from bench.papers.improving_mcsd.settings import PAPER
@@ -26,28 +25,28 @@ METHOD = "dynamic_mcsd"
 NO_DECISION = "no decision model"
 
 
-class Point(OneRun):
+class Point(Run):
     """The run of one width."""
 
     @property
     def width(self) -> int:
         """W."""
-        return int(drafter_params(self.run)["width"])
+        return int(self.params["width"])
 
     @cached_property
     def alpha(self) -> Interval | None:
         """The paper's acceptance rate, over the most draft levels."""
-        return alpha(self.block, self.run) if self.ok else None
+        return alpha(self.block, self) if self.ok else None
 
     @property
     def alpha_sample(self) -> Sample | None:
         """The sums over conversations behind it."""
-        return alpha_sample(self.block, self.run) if self.ok else None
+        return alpha_sample(self.block, self) if self.ok else None
 
     @cached_property
     def alpha_drafted(self) -> Interval | None:
         """The same over the levels that were drafted."""
-        return alpha_drafted(self.block, self.run) if self.ok else None
+        return alpha_drafted(self.block, self) if self.ok else None
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def decision_words(decision: Any) -> str:
 def width_axis(axes: Axes, found: Iterable[Line], **texts: Any) -> None:
     """Ticks at the widths that were run, and the words of a panel."""
     points = [point for line in found for point in line.points if point.ok]
-    lossless = {point.width for point in points if point.run["lossless"]}
+    lossless = {point.width for point in points if point["lossless"]}
     lossy = {point.width for point in points} - lossless
     but = f" but at W = {', '.join(map(str, sorted(lossless)))}" if lossless else ""
     axes.set_xticks(sorted(lossless | lossy))
@@ -115,12 +114,12 @@ def nodes(point: Point) -> str:
 
 def _lines(block: Block) -> Iterator[Line]:
     groups: dict[str, list[Point]] = {}
-    for _, run in block.runs.iterrows():
-        params = drafter_params(run)
+    for run in block.every:
+        params = run.params
         if not params.get("decision"):
             params.pop("beta", None)  # a threshold of nothing
         if params.pop("width", None) is not None:
-            groups.setdefault(json.dumps(params, sort_keys=True), []).append(Point(block, run))
+            groups.setdefault(json.dumps(params, sort_keys=True), []).append(Point(block, run.row))
     found = [part for key, points in groups.items() for part in _by_rule(Line(block, json.loads(key), tuple(points)))]
     for line in found:
         yield replace(line, label=_label(line, found))
@@ -128,15 +127,15 @@ def _lines(block: Block) -> Iterator[Line]:
 
 def _by_rule(line: Line) -> Iterator[Line]:
     """The line itself; or one per rule, where some width was run by several. Of runs of the same `last` counts."""
-    pairs = {(point.width, str(point.run["verifier"])) for point in line.points}
+    pairs = {(point.width, str(point["verifier"])) for point in line.points}
     rules: list[str | None] = [*sorted({rule for _, rule in pairs})]
     for rule in rules if len({width for width, _ in pairs}) < len(pairs) else [None]:
-        runs: dict[int, list[pd.Series]] = {}
+        runs: dict[int, list[Run]] = {}
         for point in line.points:
-            if rule in (None, point.run["verifier"]):
-                runs.setdefault(point.width, []).append(point.run)
+            if rule in (None, point["verifier"]):
+                runs.setdefault(point.width, []).append(point)
         rest = line.rest | ({"rule": rule} if rule else {})
-        yield Line(line.block, rest, tuple(Point(line.block, last(same)) for _, same in sorted(runs.items())))
+        yield Line(line.block, rest, tuple(Point(line.block, last(same).row) for _, same in sorted(runs.items())))
 
 
 def _label(line: Line, found: Sequence[Line]) -> str:

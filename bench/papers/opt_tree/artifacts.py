@@ -12,8 +12,7 @@ from bench.artifacts.latency import forward_time
 from bench.artifacts.phases import time_by_phase
 from bench.papers.opt_tree.comparison import paper_table
 from bench.papers.opt_tree.frequency import acceptance_by_probability
-from bench.papers.opt_tree.sweeps import by_delta, by_temperature
-from bench.papers.opt_tree.tree_size import mal_by_size
+from bench.papers.opt_tree.sweeps import FIG6, FIG8, FIG9
 
 ARTIFACTS: Mapping[str, Artifact] = {
     "table1": Artifact(partial(paper_table, "table1")),
@@ -21,10 +20,10 @@ ARTIFACTS: Mapping[str, Artifact] = {
     "table3": Artifact(partial(paper_table, "table3")),
     "fig3": Artifact(partial(forward_time, "fig3")),
     "fig5": Artifact(partial(expected_actual, "fig5")),
-    "fig6": Artifact(partial(mal_by_size, "fig6")),
+    "fig6": Artifact(partial(FIG6, "fig6")),
     "fig7": Artifact(partial(time_by_phase, "fig7")),
-    "fig8": Artifact(partial(by_delta, "fig8")),
-    "fig9": Artifact(partial(by_temperature, "fig9")),
+    "fig8": Artifact(partial(FIG8, "fig8")),
+    "fig9": Artifact(partial(FIG9, "fig9")),
     "fig10": Artifact(case_study.render, read_case_study),
     "fig11": Artifact(partial(acceptance_by_probability, "fig11")),
 }

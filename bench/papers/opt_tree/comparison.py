@@ -14,7 +14,7 @@ import pandas as pd
 from bench import published
 from bench.artifacts import control, definitions, tables, ties
 from bench.artifacts.blocks import Block, blocks
-from bench.artifacts.measured import SPEED_LEGEND, measure
+from bench.artifacts.metric import SPEEDS, legend
 from bench.artifacts.outputs import Output
 from bench.artifacts.speedups.settings import who
 from bench.artifacts.tables import Table
@@ -35,7 +35,7 @@ LEGEND = {
     "MAL as published": "new tokens / (steps - 1 of each turn), as the paper's script counts: the same tokens as MAL, "
     "the one drawn from the prefill left out; the published MAL stands beside it and is judged against it. It exceeds "
     "MAL the more, the shorter the answers are (the paper's have up to 1,024 tokens)",
-    **SPEED_LEGEND,
+    **legend(SPEEDS),
     "tokens/s with prefill": "decoded tokens / seconds of prefill and decoding: the paper's script times both and "
     "leaves the token drawn from the prefill out; the published tokens/s are judged against it",
     "speedup": definitions.CONTROLLED_SPEEDUP,
@@ -74,7 +74,7 @@ def _table(name: str, title: str, groups: Iterable[BlockRows], notes: tuple[str,
 
 
 def _rows(paper: pd.DataFrame, block: Block) -> BlockRows:
-    runs = tuple(measure(block, run, as_published=True) for _, run in block.runs.iterrows())
+    runs = block.every
     return BlockRows(_names(block), _of_setting(paper, block), runs, block.stand_in, str(block.first["device_name"]))
 
 

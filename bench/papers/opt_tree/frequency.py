@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
 from bench.results.store import Results
@@ -36,20 +37,20 @@ def acceptance_by_probability(name: str, results: Results) -> list[Output]:
     words = setting(found)
     canvas, axes = style.panels(TITLE, words, len(runs))
     for axis, (block, run, bins) in zip(axes, runs, strict=True):
-        _panel(axis, f"{block.name}, {run['drafter']}", bins)
+        _panel(axis, f"{block.name}, {run.drafter}", bins)
     rows = [_row(block, run, row) for block, run, bins in runs for _, row in bins.iterrows()]
-    ids = tuple(str(run["run_id"]) for _, run, bins in runs for _ in range(len(bins)))
+    ids = tuple(run.run_id for _, run, bins in runs for _ in range(len(bins)))
     table = Table(name, f"{TITLE} ({words})", tables.frame(rows, COLUMNS), tuple(map(scale, found)), LEGEND, ids)
     return [style.Figure(name, table.title, canvas, ids), table]
 
 
-def _drawn(block: Block, run: pd.Series) -> bool:
+def _drawn(block: Block, run: Run) -> bool:
     """Whether there are nodes that the draft gave probabilities."""
     nodes = block.nodes(run["run_id"])
     return bool(len(nodes)) and bool(nodes["edge_prob"].notna().any())
 
 
-def _bins(block: Block, run: pd.Series) -> pd.DataFrame:
+def _bins(block: Block, run: Run) -> pd.DataFrame:
     """The bins of `metrics.acceptance_frequency` with the interval of each."""
     nodes = block.nodes(run["run_id"])
     tested = nodes[nodes["parent_accepted"].astype(bool)].assign(accepted=nodes["accepted"].astype(float))
@@ -73,12 +74,12 @@ def _panel(axes: Axes, title: str, bins: pd.DataFrame) -> None:
     style.legend_below(axes)
 
 
-def _row(block: Block, run: pd.Series, row: pd.Series) -> dict[str, str]:
+def _row(block: Block, run: Run, row: pd.Series) -> dict[str, str]:
     low = row["bin_centre"] - 0.5 / BINS
     share = Interval(row["frequency"], row["low"], row["high"], int(row["count"]))
     return {
         "Pair": block.name,
-        "Drafter": str(run["drafter"]),
+        "Drafter": run.drafter,
         "draft probability": f"{low:.1f} to {low + 1 / BINS:.1f}",
         "nodes": str(int(row["count"])),
         "accepted": tables.interval(None if math.isnan(share.value) else share),

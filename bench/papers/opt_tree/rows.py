@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +11,9 @@ from functools import cached_property
 import pandas as pd
 
 from bench.artifacts import devices, tables, ties, verdict
-from bench.artifacts.measured import SPEEDS, Measured, lossless_words, method_label, speeds
+from bench.artifacts.metric import SPEEDS, cells, headers, lossless_words
+from bench.artifacts.names import method_label
+from bench.artifacts.runs import Run, pairing
 from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.verdict import Pairing
 from bench.results.rows import AUTOREGRESSIVE
@@ -29,7 +32,7 @@ _ONE = ("mal", "speedup")
 COLUMNS = (
     *("Target", "Draft", "Method", "Tree size n"),
     *("MAL", HEADERS["mal"], "MAL published"),
-    *(*SPEEDS, HEADERS["tokens_per_s"], "tokens/s published"),
+    *(*headers(SPEEDS), HEADERS["tokens_per_s"], "tokens/s published"),
     *("speedup", HEADERS["speedup"], "speedup published"),
     *("lossless", *(f"verdict {header}" for header in METRICS.values())),
 )
@@ -41,7 +44,7 @@ class BlockRows:
 
     names: tuple[str, str]  # what stands under Target and Draft
     paper: pd.DataFrame
-    runs: tuple[Measured, ...] = ()
+    runs: Sequence[Run] = ()
     stand_in: bool = False
     device: str = ""
 
@@ -55,7 +58,7 @@ class BlockRows:
         for row, run in pairs:
             yield row, run.run_id if run else ""
 
-    def _rows(self) -> Iterator[tuple[dict[str, str], Measured | None]]:
+    def _rows(self) -> Iterator[tuple[dict[str, str], Run | None]]:
         for method, best in self.best.items():
             sizes = sorted((run for run in self.runs if run.method == method), key=lambda run: run.size or 0)
             for run in sizes:
@@ -64,7 +67,7 @@ class BlockRows:
                 yield self._row(method, None, chosen=True), None
 
     @cached_property
-    def best(self) -> dict[str, Measured | None]:
+    def best(self) -> dict[str, Run | None]:
         """Of each method the run with the largest speedup with prefill; None if it was not run."""
         methods = dict.fromkeys([*self.paper["method"], *(run.method for run in self.runs)])
         return {name: self._best(name) for name in methods}
@@ -78,12 +81,12 @@ class BlockRows:
             for metric, own in AS_PUBLISHED.items()
         }
 
-    def papers_trees(self, method: str) -> Sequence[Measured | None]:
+    def papers_trees(self, method: str) -> Sequence[Run | None]:
         """The runs that may have the paper's tree: it chose one of several sizes, and does not print which.
 
         Those of all these sizes; none where one of them was not run. The best where the paper tells of no size.
         """
-        ran = sorted((run for run in self.runs if run.method == method and run.mal), key=lambda run: run.rank)
+        ran = sorted((run for run in self.runs if run.method == method and run.mal), key=_rank)
         by_size = {run.size: run for run in ran}
         printed = self.paper.loc[self.paper["method"] == method, "params"].unique()
         sizes = {int(size) for text in printed for size in params_of(text).get("nodes", "").split("|") if size}
@@ -91,11 +94,11 @@ class BlockRows:
             return [self.best[method]]
         return [by_size[size] for size in sorted(sizes)] if sizes <= by_size.keys() else []
 
-    def _best(self, method: str) -> Measured | None:
+    def _best(self, method: str) -> Run | None:
         runs = [run for run in self.runs if run.method == method]
-        return max(runs, key=lambda run: run.rank, default=None)
+        return max(runs, key=_rank, default=None)
 
-    def _measured(self, run: Measured, *, chosen: bool, alone: bool) -> dict[str, str]:
+    def _measured(self, run: Run, *, chosen: bool, alone: bool) -> dict[str, str]:
         row = self._row(run.method, run, chosen=chosen)
         row["Tree size n"] = f"{run.size or 0}" + (" (best)" if chosen and run.speedup and not alone else "")
         row["lossless"] = lossless_words(run)
@@ -103,19 +106,23 @@ class BlockRows:
             row["MAL"] = run.status
         return row
 
-    def _row(self, method: str, run: Measured | None, *, chosen: bool) -> dict[str, str]:
+    def _row(self, method: str, run: Run | None, *, chosen: bool) -> dict[str, str]:
         row = dict.fromkeys(COLUMNS, tables.ABSENT)
         row |= {"Target": self.names[0], "Draft": self.names[1], "Method": method_label(method)}
         for metric, header in METRICS.items():
             digits = 1 if metric == "tokens_per_s" else 2
-            row[header] = tables.interval(getattr(run, metric, None), digits)
-            counted = None if method == AUTOREGRESSIVE and metric == "mal" else getattr(run, AS_PUBLISHED[metric], None)
+            row[header] = tables.interval(run.interval(metric) if run else None, digits)
+            counted = (
+                None
+                if run is None or (method == AUTOREGRESSIVE and metric == "mal")
+                else run.interval(AS_PUBLISHED[metric])
+            )
             row[HEADERS[metric]] = tables.interval(counted, digits)
             row[f"{header} published"] = tables.number(self.pairings[metric][method].published if chosen else None)
             row[f"verdict {header}"] = self._verdict(metric, method, run, chosen=chosen)
-        return row | speeds(run)
+        return row | cells(SPEEDS, run)
 
-    def _verdict(self, metric: str, method: str, run: Measured | None, *, chosen: bool) -> str:
+    def _verdict(self, metric: str, method: str, run: Run | None, *, chosen: bool) -> str:
         if getattr(run, metric, None) is None:
             return verdict.NOT_RUN
         if not chosen:
@@ -145,5 +152,11 @@ class BlockRows:
             }
 
 
-def _pairing(metric: str, run: Measured | None, published: float | None) -> Pairing:
-    return Pairing(getattr(run, metric, None), published, run.samples.get(metric) if run else None)
+def _rank(run: Run) -> float:
+    """The speedup with prefill, by which the paper chooses among sizes; none comes last."""
+    found = run.interval("speedup_with_prefill") or run.speedup
+    return found.value if found else -math.inf
+
+
+def _pairing(metric: str, run: Run | None, published: float | None) -> Pairing:
+    return pairing(run, metric, {metric: published} if published is not None else {})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pandas as pd
 from matplotlib.axes import Axes
 
 from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, drafted_blocks
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run
 from bench.artifacts.wording import setting
 from bench.papers.sequoia.leads import COLUMNS, LEGEND, Point, lead_notes, leads, points
 from bench.papers.sequoia.run_table import run_table
@@ -31,17 +31,16 @@ def speedup_by_temperature(name: str, results: Results) -> list[Output]:
     for axis, (block, of_block) in zip(axes, drawn, strict=True):
         _panel(axis, block.name, of_block)
     known = {run_id: cells for block, of_block in drawn for run_id, cells in leads(block, of_block).items()}
-    runs = [(block, run) for block in found for _, run in _by_rule(block).iterrows()]
-    more = [known.get(str(run["run_id"]), dict.fromkeys(COLUMNS, tables.ABSENT)) for _, run in runs]
+    runs = [(block, run) for block in found for run in _by_rule(block)]
+    more = [known.get(run.run_id, dict.fromkeys(COLUMNS, tables.ABSENT)) for _, run in runs]
     notes = [note for block, of_block in drawn for note in lead_notes(block, of_block)]
     table = run_table(name, f"{TITLE} ({words})", runs, notes, more, LEGEND)
     ids = tuple(point.run_id for _, of_block in drawn for point in of_block)
     return [style.Figure(name, table.title, canvas, ids), table]
 
 
-def _by_rule(block: Block) -> pd.DataFrame:
-    order = block.runs["verifier"].map(rule_index)
-    return block.runs.assign(order=order).sort_values(["order", "verifier", "temperature"])
+def _by_rule(block: Block) -> list[Run]:
+    return sorted(block.every, key=lambda run: (rule_index(run["verifier"]), run["verifier"], run["temperature"]))
 
 
 def _panel(axes: Axes, title: str, every: Sequence[Point]) -> None:

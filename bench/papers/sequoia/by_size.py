@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from bench.artifacts import style
 from bench.artifacts.blocks import Block, drafted_blocks
 from bench.artifacts.outputs import NoResultsError, Output
-from bench.artifacts.speedups.arms import Cell, cell
+from bench.artifacts.runs import Run
 from bench.artifacts.wording import setting
 from bench.papers.sequoia.run_table import run_table
 from bench.results.store import Results
@@ -27,15 +27,15 @@ def speedup_by_size(name: str, results: Results) -> list[Output]:
     canvas, axes = style.panels(TITLE, words, len(drawn))
     for axis, block in zip(axes, drawn, strict=True):
         _panel(axis, block)
-    table = run_table(name, f"{TITLE} ({words})", [(block, run) for block in found for _, run in block.runs.iterrows()])
-    ids = tuple(str(run["run_id"]) for block in drawn for run in block.ok)
+    table = run_table(name, f"{TITLE} ({words})", [(block, run) for block in found for run in block.every])
+    ids = tuple(run.run_id for block in drawn for run in block.ok)
     return [style.Figure(name, table.title, canvas, ids), table]
 
 
 def _panel(axes: Axes, block: Block) -> None:
     sized, chosen = (_cells(block, method) for method in (_SIZED, _CHOSEN))
     if sized:
-        sizes, speedups = [one.nodes or 1 for one in sized], [one.measured.speedup for one in sized if one.measured]
+        sizes, speedups = [one.nodes or 1 for one in sized], [one.speedup for one in sized if one.speedup]
         style.band(axes, sizes, [value for value in speedups if value], 0, label="Sequoia, any depth (95% interval)")
     for place, one in enumerate(chosen):
         _mark_chosen(axes, one, place + 1)
@@ -44,22 +44,22 @@ def _panel(axes: Axes, block: Block) -> None:
     style.legend_below(axes, columns=1)
 
 
-def _cells(block: Block, method: str) -> list[Cell]:
+def _cells(block: Block, method: str) -> list[Run]:
     """The runs of a method that have a size and a speedup, by size."""
-    every = [cell(block, run) for run in block.ok if run["method"] == method]
-    found = [one for one in every if one.nodes and one.measured and one.measured.speedup]
+    every = [run for run in block.ok if run.method == method]
+    found = [one for one in every if one.nodes and one.speedup]
     return sorted(found, key=lambda one: one.nodes or 0)
 
 
-def _mark_chosen(axes: Axes, one: Cell, index: int) -> None:
+def _mark_chosen(axes: Axes, one: Run, index: int) -> None:
     """A horizontal line at the measured speedup with a marker at N, and a dashed one at the predicted speedup."""
-    speedup, colour = one.measured.speedup if one.measured else None, style.COLOURS[index % len(style.COLOURS)]
+    speedup, colour = one.speedup, style.COLOURS[index % len(style.COLOURS)]
     if speedup is None or one.nodes is None:
         return
     words = f"hardware-aware, N = {one.nodes}, {one.levels} levels: {speedup.value:.2f}x"
     axes.axhline(speedup.value, color=colour, linewidth=1.4)
     style.points(axes, [one.nodes], [speedup], index, markersize=8)
     axes.plot([], [], color=colour, marker=style.MARKERS[index % len(style.MARKERS)], markersize=8, label=words)
-    if one.predicted_speedup is not None:
-        words = f"predicted for it: {one.predicted_speedup:.2f}x"
-        axes.axhline(one.predicted_speedup, color=colour, linestyle="--", linewidth=1.2, label=words)
+    if (predicted := one.predicted("speedup")) is not None:
+        words = f"predicted for it: {predicted:.2f}x"
+        axes.axhline(predicted, color=colour, linestyle="--", linewidth=1.2, label=words)

@@ -123,7 +123,7 @@ def _largest(results: Results, vector: Vector) -> str:
 
 
 def _forward_times(results: Results) -> Iterator[str]:
-    """Measured t(N) and c, a sentence per measurement."""
+    """Run t(N) and c, a sentence per measurement."""
     columns = ["run_id", "pair", "device_name", "dtype", "num_prefix"]
     for (_, pair, device, dtype, prefix), rows in results.latency.groupby(columns, sort=False):
         times = rows.groupby(["role", "num_tokens"])["forward_s"].median()

@@ -71,14 +71,14 @@ def measured_tokens(panel: Panel, structure: Structure, nodes: int) -> float | N
 
 def _best(panel: Panel, structure: Structure, nodes: int) -> Point | None:
     """Of the runs of a structure at one size the one of most MAL; None where none ended well."""
-    found = {point.mal.value: point for point in panel.points(structure) if point.mal and point.cell.nodes == nodes}
+    found = {point.mal.value: point for point in panel.points(structure) if point.mal and point.run.nodes == nodes}
     return found[max(found)] if found else None
 
 
 def _sample(panel: Panel, structure: Structure, nodes: int) -> Sample | None:
     """The sums over conversations behind its MAL."""
     best = _best(panel, structure, nodes)
-    return best.cell.measured.samples["mal"] if best and best.cell.measured else None
+    return best.run.sample("mal") if best else None
 
 
 def _facts(panel: Panel) -> pd.DataFrame:

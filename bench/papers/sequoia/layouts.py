@@ -9,7 +9,8 @@ import pandas as pd
 from bench import published
 from bench.artifacts import tables
 from bench.artifacts.blocks import Block
-from bench.artifacts.speedups.arms import Arm, seconds_per_token
+from bench.artifacts.runs import seconds_per_token
+from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.layout import Layout
 from bench.results.rows import AUTOREGRESSIVE
 

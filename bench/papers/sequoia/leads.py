@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import pandas as pd
-
 from bench import published
 from bench.artifacts import tables
 from bench.artifacts.blocks import Block
-from bench.artifacts.measured import Measured, method_label
-from bench.artifacts.speedups.arms import cell, params_of
+from bench.artifacts.names import method_label
+from bench.artifacts.runs import Run
+from bench.artifacts.speedups.arms import params_of
 from bench.papers.sequoia.vectors import rule_index, rule_label
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
@@ -42,8 +41,7 @@ class Point:
 
 def points(block: Block) -> list[Point]:
     """The runs of a block that have a speedup, by rule and temperature."""
-    found = [(run, cell(block, run)) for run in block.ok]
-    made = [_point(run, one.measured, one.nodes) for run, one in found if one.measured and one.measured.speedup]
+    made = [_point(run) for run in block.ok if run.speedup]
     return sorted(made, key=lambda point: (rule_index(point.rule), point.rule, point.temperature))
 
 
@@ -85,10 +83,12 @@ def lead_notes(block: Block, every: Sequence[Point]) -> Iterator[str]:
         )
 
 
-def _point(run: pd.Series, measured: Measured, nodes: int | None) -> Point:
-    assert measured.speedup is not None
-    tree, sample = f"{method_label(str(run['method']))}, N = {nodes}", measured.samples["speedup"]
-    return Point(measured.run_id, str(run["verifier"]), tree, float(run["temperature"]), measured.speedup, sample)
+def _point(run: Run) -> Point:
+    speedup, sample = run.speedup, run.sample("speedup")
+    assert speedup
+    assert sample
+    tree = f"{method_label(str(run['method']))}, N = {run.nodes}"
+    return Point(run.run_id, str(run["verifier"]), tree, float(run["temperature"]), speedup, sample)
 
 
 def _printed(block: Block, rule: str) -> float | None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from bench.artifacts.blocks import Block, blocks, drafter_params
+from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.outputs import NoResultsError
-from bench.artifacts.speedups.arms import Cell, cell
+from bench.artifacts.runs import Run
 from bench.artifacts.wording import setting
 from bench.papers.sequoia.structures import Structure
 from bench.papers.sequoia.vectors import Vector, growth, vectors, words
@@ -23,18 +23,17 @@ _SAME = ["pair", "dataset", "temperature", "top_p"]
 class Point:
     """A run of a structure and what it came to."""
 
-    run: pd.Series
-    cell: Cell
+    run: Run
 
     @property
     def mal(self) -> Interval | None:
         """Measured tokens per step; None if it did not end well."""
-        return self.cell.measured.mal if self.cell.measured else None
+        return self.run.mal
 
     @property
     def num_sequences(self) -> int | None:
         """How many sequences were asked for; None where that was left to the search, or is no matter."""
-        shape = drafter_params(self.run).get("shape")
+        shape = self.run.params.get("shape")
         return shape.get("num_sequences") if isinstance(shape, dict) else None
 
 
@@ -65,12 +64,12 @@ class Panel:
         """The runs of a structure by size, those that failed too."""
         if self.block is None or structure.method is None:
             return []
-        runs = [run for _, run in self.block.runs.iterrows() if run["method"] == structure.method]
-        return sorted((Point(run, cell(self.block, run)) for run in runs), key=lambda point: point.cell.nodes or 0)
+        runs = [run for run in self.block.every if run.method == structure.method]
+        return sorted((Point(run) for run in runs), key=lambda point: point.run.nodes or 0)
 
     def measured(self, structure: Structure) -> list[tuple[int, Interval]]:
         """Size N and tokens per step of the runs that ended well."""
-        return [(point.cell.nodes, point.mal) for point in self.points(structure) if point.cell.nodes and point.mal]
+        return [(point.run.nodes, point.mal) for point in self.points(structure) if point.run.nodes and point.mal]
 
     @property
     def drawn(self) -> bool:

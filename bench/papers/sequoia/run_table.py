@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import pandas as pd
-
 from bench.artifacts import control, definitions, tables
 from bench.artifacts.blocks import Block
-from bench.artifacts.measured import method_label
-from bench.artifacts.speedups.arms import cell
+from bench.artifacts.names import method_label
+from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale
 from bench.papers.sequoia.vectors import rule_label
@@ -32,7 +30,7 @@ LEGEND = {
 def run_table(
     name: str,
     title: str,
-    runs: Sequence[tuple[Block, pd.Series]],
+    runs: Sequence[tuple[Block, Run]],
     notes: Iterable[str] = (),
     more: Sequence[Mapping[str, str]] = (),
     legend: Mapping[str, str] | None = None,
@@ -42,25 +40,23 @@ def run_table(
     further = list(more[0]) if more else []
     rows = [row | dict(cells) for row, cells in zip(rows, more, strict=True)] if more else rows
     scales = dict.fromkeys(scale(block) for block, _ in runs)
-    ids = tuple(str(run["run_id"]) for _, run in runs)
+    ids = tuple(run.run_id for _, run in runs)
     frame = tables.frame(rows, (*COLUMNS, *further))
     controls = control.notes({id(block): block for block, _ in runs}.values())
     return Table(name, title, frame, (*scales, *notes, *controls), LEGEND | dict(legend or {}), ids)
 
 
-def _row(block: Block, run: pd.Series) -> dict[str, str]:
-    one = cell(block, run)
-    speedup, mal = (getattr(one.measured, metric, None) for metric in ("speedup", "mal"))
+def _row(block: Block, run: Run) -> dict[str, str]:
     return {
         "Setting": block.name,
-        "Method": method_label(str(run["method"])),
+        "Method": method_label(run.method),
         "Rule": rule_label(str(run["verifier"])),
         "temperature": f"{run['temperature']:g}",
-        "N": str(one.nodes or tables.ABSENT),
-        "levels": str(one.levels or tables.ABSENT),
-        "speedup": tables.interval(speedup) if run["status"] == "ok" else str(run["status"]),
-        "speedup predicted": tables.number(one.predicted_speedup),
-        "MAL": tables.interval(mal),
-        "MAL predicted": tables.number(one.predicted_mal),
+        "N": str(run.nodes or tables.ABSENT),
+        "levels": str(run.levels or tables.ABSENT),
+        "speedup": tables.interval(run.speedup) if run.ok else str(run["status"]),
+        "speedup predicted": tables.number(run.predicted("speedup")),
+        "MAL": tables.interval(run.mal),
+        "MAL predicted": tables.number(run.predicted("mal")),
         "lossless": tables.ABSENT if run["status"] != "ok" else "yes" if run["lossless"] else "no",
     }

@@ -46,13 +46,13 @@ def _rows(panel: Panel, structure: Structure, gained: bool) -> Iterator[Row]:
     points, line = panel.points(structure), panel.line(structure)
     grown = {int(row["N"]): row for _, row in line.iterrows()}
     common = {"Setting": panel.name, "Structure": structure.label, "limit": _limit(panel, structure)}
-    for nodes in sorted({*grown, *(point.cell.nodes or 0 for point in points)}):
-        of_size = [point for point in points if (point.cell.nodes or 0) == nodes]
+    for nodes in sorted({*grown, *(point.run.nodes or 0 for point in points)}):
+        of_size = [point for point in points if (point.run.nodes or 0) == nodes]
         size = {"N": str(nodes) if nodes else tables.ABSENT}
         if gained and structure is SEQUOIA:
             size |= gains(panel, nodes)
         for point in of_size:
-            yield common | size | _measured(point, grown.get(nodes)), point.cell.run_id
+            yield common | size | _measured(point, grown.get(nodes)), point.run.run_id
         if not of_size:
             yield common | size | _expected(grown[nodes]), str(grown[nodes]["run_id"])
 
@@ -67,17 +67,17 @@ def _expected(row: pd.Series) -> dict[str, str]:
 
 def _measured(point: Point, row: pd.Series | None) -> dict[str, str]:
     """A run; F(T) is that of its own tree, and of the growth row where it has the same k."""
-    cell, fixed = point.cell, point.num_sequences
+    run, fixed = point.run, point.num_sequences
     same = row is not None and (fixed is None or fixed == row["num_branches"])
     known = _expected(row) if same and row is not None else {"k": str(fixed) if fixed else tables.ABSENT}
     value = row["expected_tokens"] if same and row is not None else None
-    value = value if cell.predicted_mal is None else cell.predicted_mal
+    value = value if run.predicted("mal") is None else run.predicted("mal")
     over = point.mal.value - value if point.mal and value is not None else None
     return known | {
         "Drafter": str(point.run["drafter"]),
-        "levels": str(cell.levels) if cell.levels else known.get("levels", tables.ABSENT),
+        "levels": str(run.levels) if run.levels else known.get("levels", tables.ABSENT),
         "F(T)": tables.number(value),
-        "MAL": tables.interval(point.mal) if cell.status == "ok" else str(cell.status),
+        "MAL": tables.interval(point.mal) if run.status == "ok" else str(run.status),
         "MAL - F(T)": tables.number(over),
     }
 

@@ -7,7 +7,6 @@ from bench import published
 from bench.artifacts.outputs import write_all
 from bench.artifacts.speedups import against
 from bench.artifacts.speedups.against import Lead
-from bench.artifacts.speedups.arms import cell
 from bench.artifacts.tables import Table
 from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
@@ -89,7 +88,7 @@ def test_who_is_ahead_is_said_by_name() -> None:
 def test_pairing_takes_out_what_both_runs_share(cells) -> None:
     run_id = cells.add("dyspec", params={"n": 64})
     block = cells.block()
-    same = cell(block, next(block.ok))
+    same = block.ok[0]
     assert same.run_id == run_id
     for metric in ("mal", "speedup"):
         found = against.lead(metric, same, same)

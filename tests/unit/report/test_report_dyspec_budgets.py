@@ -6,7 +6,7 @@ import pytest
 from dyspec_fills import SAMPLING, THRESHOLD, fill_large, fill_small
 
 from bench import published
-from bench.artifacts.speedups.arms import budget_of, params_of
+from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.tables import Table
 from bench.papers.dyspec.layouts import LAYOUTS
 from bench.papers.registry import ARTIFACTS
@@ -39,7 +39,7 @@ def test_the_budget_of_a_run_is_its_n_or_the_nodes_of_its_shape(cells) -> None:
     cells.add("spec_infer_16x48", "spec_infer", params={"shape": {"num_sequences": 16, "depth": 48}}, **SETTING)
     cells.add("binary", params={"shape": {"n": 25}}, **SETTING)
     block = cells.block()
-    assert [budget_of(block, run) for run in block.ok] == [8, 64, 24, 768, 25]
+    assert [run.budget for run in block.ok] == [8, 64, 24, 768, 25]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,200 @@
+"""A sweep: lines of runs that differ in one parameter alone, drawn over it, and a table of all points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from bench.artifacts import style
+from bench.artifacts.blocks import Block, measured_blocks
+from bench.artifacts.metric import Metric
+from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.run_table import run_table
+from bench.artifacts.runs import Run, run_ids
+from bench.artifacts.series import Series, series
+from bench.artifacts.wording import setting
+from bench.results.store import Results
+from bench.statistics.intervals import Interval
+
+OPEN: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white"}
+"""The look of what is not the first metric of a panel."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A block and its lines."""
+
+    block: Block
+    lines: Sequence[Series]
+
+    @property
+    def runs(self) -> list[Run]:
+        """All points, line by line."""
+        return [run for line in self.lines for run in line.runs]
+
+    @property
+    def x(self) -> list[float]:
+        """Where they stand."""
+        return [x for line in self.lines for x in line.x]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a paper says of a curve, or what was measured: a star at (x, y), else a line across at x or at y."""
+
+    words: str
+    x: float | None = None
+    y: float | None = None
+    look: Mapping[str, Any] = field(default_factory=dict)
+    right: bool = False  # on the axis of the second metric
+
+    def draw(self, axes: Axes) -> None:
+        """Put it on the axes; what belongs to the right one stands in the legend of the left one."""
+        if self.x is not None and self.y is not None:
+            star: dict[str, Any] = {"color": "black", "markersize": 9} | dict(self.look)
+            twins = [one for one in axes.figure.axes if one is not axes and one.bbox.bounds == axes.bbox.bounds]
+            (twins[0] if self.right else axes).plot(self.x, self.y, "*", **star)
+            axes.plot([], [], "*", label=self.words, **star)
+            return
+        line: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "linewidth": 1, "label": self.words}
+        line |= self.look
+        if self.x is not None:
+            axes.axvline(self.x, **line)
+        elif self.y is not None:
+            axes.axhline(self.y, **line)
+
+
+Draw = Callable[[Axes, Panel], None]
+
+
+def curve(metric: Metric) -> Draw:
+    """Lines of a metric with their intervals."""
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        for index, line in enumerate(panel.lines):
+            band(axes, line, metric, index, label=line.label)
+        axes.set_ylabel(f"{metric.header} (95% interval)")
+
+    return draw
+
+
+def bare(metric: Metric) -> Draw:
+    """Lines of values alone, dashed with open markers; one entry in the legend for all."""
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        for index, line in enumerate(panel.lines):
+            look: dict[str, Any] = {"color": style.COLOURS[index % len(style.COLOURS)]}
+            look |= {"marker": style.MARKERS[index % len(style.MARKERS)]} | OPEN
+            axes.plot(line.x, [metric.of(run) for run in line.runs], **look)
+        axes.plot([], [], color=style.GREY, marker="o", label=metric.header, **OPEN)
+
+    return draw
+
+
+def twin(left: Metric, right: Metric, *, log: bool = False) -> Draw:
+    """Two metrics, one on each axis, in one colour each; lines differ in their markers."""
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        other = axes.twinx()
+        other.grid(visible=False)
+        other.spines["right"].set_visible(True)
+        for index, line in enumerate(panel.lines):
+            for place, (side, metric) in enumerate(((axes, left), (other, right))):
+                look = {"color": style.COLOURS[place]} | (OPEN if place else {})
+                band(side, line, metric, index, **look)
+                marker, where = style.MARKERS[index % len(style.MARKERS)], ("left", "right")[place]
+                axes.plot([], [], marker=marker, label=f"{metric.header} ({where}), {line.label}", **look)
+        axes.set_ylabel(f"{left.header} (95% interval)", color=style.COLOURS[0])
+        other.set_ylabel(f"{right.header}{', log' * log} (95% interval)", color=style.COLOURS[1])
+        if log:
+            style.few_log_ticks(other)
+
+    return draw
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One artifact: what is swept, what is drawn over it, what stands in the table, what the paper says."""
+
+    title: str
+    over: str
+    label: str
+    draw: Sequence[Sequence[Draw]]  # of every panel of a block
+    columns: Sequence[Metric]
+    header: str = ""  # of the column with what is swept, if not its name
+    means: str = ""
+    read: Callable[[Run], float | None] | None = None  # where it is no argument of the drafter
+    across: tuple[str, ...] = ()  # columns of a cell that are swept
+    only: Callable[[Run], bool] = lambda run: True  # what a run of a shown line has
+    as_block: Callable[[Block], Block] = lambda block: block
+    panels: Callable[[Results], Iterable[Panel]] | None = None  # where lines are no `series` along `over`
+    together: bool = False  # the lines of all blocks share their panels
+    marks: Callable[[Panel], Iterable[Mark]] = lambda panel: ()
+    remarks: Callable[[Sequence[Panel], Results], Iterable[str]] = lambda panels, results: ()
+    ranked: Sequence[Metric] = ()
+    look: Mapping[str, Any] = field(default_factory=dict)  # of the canvas
+    legend_columns: int = 2
+
+    @style.styled
+    def __call__(self, name: str, results: Results) -> list[Output]:
+        """The figure, its panels for every block, and the table."""
+        found = list(self.panels(results)) if self.panels else list(self._found(results))
+        if not found:
+            raise NoResultsError(f"no run sweeps the {self.over}")
+        words = setting((panel.block for panel in found), but=self.across)
+        groups = [_joined(found)] if self.together else found
+        every = [(panel, draws) for panel in groups for draws in self.draw]
+        canvas, axes = style.panels(self.title, words, len(every), **self.look)
+        for axis, (panel, draws) in zip(axes, every, strict=True):
+            self._panel(axis, panel, draws)
+        title, header = f"{self.title} ({words})", self.header or self.over
+        rows = [
+            ({"Pair": panel.block.name, "Line": line.label, header: f"{x:g}"}, run)
+            for panel in found
+            for line in panel.lines
+            for x, run in line.points
+        ]
+        table = run_table(
+            name,
+            title,
+            rows,
+            self.columns,
+            ranked=self.ranked,
+            among=lambda row: (id(row[1].block), row[0][header]),
+            said=self.remarks(found, results),
+            marks=f"Marked among the lines of a pair at one {self.over.replace('_', ' ')}.",
+            means={header: self.means} if self.means else {},
+        )
+        return [style.Figure(name, title, canvas, run_ids(run for panel in found for run in panel.runs)), table]
+
+    def _found(self, results: Results) -> Iterator[Panel]:
+        for block in map(self.as_block, measured_blocks(results, across=self.across)):
+            lines = [line for line in series(block, self.over, self.read) if all(map(self.only, line.runs))]
+            if lines:
+                yield Panel(block, lines)
+
+    def _panel(self, axes: Axes, panel: Panel, draws: Sequence[Draw]) -> None:
+        axes.set(title=panel.block.name, xlabel=self.label)
+        for draw in draws:
+            draw(axes, panel)
+        for mark in self.marks(panel):
+            mark.draw(axes)
+        style.legend_below(axes, columns=self.legend_columns)
+
+
+def _joined(panels: Sequence[Panel]) -> Panel:
+    """All lines, each with the name of its block."""
+    named = [
+        (", ".join(filter(None, (panel.block.name, line.label))), line) for panel in panels for line in panel.lines
+    ]
+    return Panel(panels[0].block, [Series(label, line.x, line.runs) for label, line in named])
+
+
+def band(axes: Axes, line: Series, metric: Metric, index: int, **look: Any) -> None:
+    """A line with its intervals over the runs that have a value; nothing where none has."""
+    found = [(x, value) for x, run in line.points if isinstance(value := metric.of(run), Interval)]
+    if found:
+        style.band(axes, [x for x, _ in found], [value for _, value in found], index, **look)
