@@ -62,9 +62,8 @@ def write_pack(path: Path, rows_of: Mapping[str, pa.Table]) -> None:
 
 def read_pack(path: Path, row_type: type) -> dict[str, pa.Table] | None:
     """The rows of such a file by run id; None with a warning if it cannot be used."""
-    if (table := _read_file(path, schema(row_type))) is None:
-        return None
-    return _parts(table)
+    table = _read_file(path, schema(row_type))
+    return None if table is None else _parts(table)
 
 
 def packed_ids(path: Path) -> set[str]:
