@@ -23,7 +23,7 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 
 .DEFAULT_GOAL := help
 .PHONY: help setup smoke plan status test test-gpu lint format reproduce reproduce-all report figures notebooks \
-	lossless tiny tiny-eagle judge clean compare \
+	lossless tiny tiny-eagle judge clean compare pack \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
@@ -67,6 +67,9 @@ notebooks: setup  ## run the notebooks on results/reference, or SPECDEC_RESULTS=
 compare: setup  ## paired difference of two runs or result folders: A=results/before B=results
 	@test -n "$(A)" -a -n "$(B)" || { echo "A or B is missing: make compare A=results/before B=results"; exit 2; }
 	$(BIN)/python -m bench.compare $(A) $(B) --results $(RESULTS) $(ARGS)
+
+pack: setup  ## one file per experiment and table in RESULTS in place of one per cell, as results/reference is committed
+	$(BIN)/python -m bench.pack $(RESULTS)
 
 judge: setup  ## have recorded answers graded by JUDGE_MODEL at JUDGE_BASE_URL (JUDGE_API_KEY): TABLE=improving_mcsd/table1
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make judge TABLE=improving_mcsd/table1"; exit 2; }

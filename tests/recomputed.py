@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 TURN = ["prompt_id", "turn"]
 Numbers = tuple[float, ...]
@@ -23,16 +25,27 @@ Numbers = tuple[float, ...]
 
 
 class Files:
-    """The rows of an experiment's runs, a file each."""
+    """The rows of an experiment's runs: a file each, or one of all."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @cache  # noqa: B019 - a few experiments of a few runs
     def rows(self, table: str, *run_ids: str) -> pd.DataFrame:
-        """Rows of these runs. Read through bytes: the `=` in the names is no partition."""
-        paths = [self.folder / table / f"run_id={run_id}.parquet" for run_id in run_ids]
-        return pd.concat([pd.read_parquet(io.BytesIO(path.read_bytes())) for path in paths], ignore_index=True)
+        """Rows of these runs."""
+        return pd.concat([self.table(table, run_id).to_pandas() for run_id in run_ids], ignore_index=True)
+
+    def table(self, table: str, run_id: str) -> pa.Table:
+        """Rows of a run. Read through bytes: the `=` in the names is no partition."""
+        own, packed = (self.folder / table / f"{name}.parquet" for name in (f"run_id={run_id}", "packed"))
+        content = (own if own.exists() else packed).read_bytes()
+        return pq.read_table(io.BytesIO(content), filters=[("run_id", "=", run_id)])
+
+    def ids(self) -> list[str]:
+        """The run ids."""
+        found = (self.folder / "runs").glob("*.parquet")
+        columns = [pq.read_table(io.BytesIO(path.read_bytes()), columns=["run_id"])["run_id"] for path in found]
+        return sorted({run_id for column in columns for run_id in column.to_pylist()})
 
     def run(self, run_id: str) -> dict[str, Any]:
         (row,) = self.rows("runs", run_id).to_dict("records")

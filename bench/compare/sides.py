@@ -80,9 +80,9 @@ def find(name: str, results: Path) -> Side:
 
 def _folder(name: str, path: Path) -> Side:
     """Of runs of the same cell the newest counts, as in all reports."""
-    files = _files(path)
+    cells = _cells(path)
     alone = (path / "runs").is_dir()
-    folders = [path] if alone else list(dict.fromkeys(file.parent.parent for file in files))
+    folders = [path] if alone else list(dict.fromkeys(folder for folder, _ in cells))
     names = {folder: "" if alone else folder.relative_to(path).as_posix() for folder in folders}
     runs = tuple(run for folder in folders for run in _loaded(folder, names[folder]))
     if not runs:
@@ -98,8 +98,8 @@ def _loaded(folder: Path, experiment: str) -> Iterator[Run]:
 
 def _run(name: str, start: str, root: Path) -> Side:
     """One run; of several experiments that hold it the one in which it was run last counts."""
-    files = _files(root)
-    ids = sorted({_id(file) for file in files})
+    cells = _cells(root)
+    ids = sorted({one for _, one in cells})
     matches = [one for one in ids if one.startswith(start)]
     if len(matches) > 1:
         raise ComparisonError(f"{start} is the start of {len(matches)} run ids: {_listed(matches)}; give more digits")
@@ -108,7 +108,7 @@ def _run(name: str, start: str, root: Path) -> Side:
         raise ComparisonError(
             f"there is no run {start} in {root}; " + (f"the nearest ids are {_listed(near)}" if near else "it has none")
         )
-    folders = [file.parent.parent for file in files if _id(file) == matches[0]]
+    folders = [folder for folder, one in cells if one == matches[0]]
     found = [run for folder in folders for run in _read(folder, folder.relative_to(root).as_posix(), matches[0])]
     if not found:
         raise ComparisonError(f"the file of run {matches[0]} in {root} cannot be read; run its cell again")
@@ -125,12 +125,10 @@ def _read(folder: Path, experiment: str, run_id: str) -> Iterator[Run]:
         yield Run(experiment, row, prompts, steps)
 
 
-def _files(root: Path) -> list[Path]:
-    return sorted(root.rglob("runs/run_id=*.parquet"))
-
-
-def _id(file: Path) -> str:
-    return file.stem.partition("=")[2]
+def _cells(root: Path) -> list[tuple[Path, str]]:
+    """The runs below a folder: of each the experiment's folder and the run id."""
+    found = sorted(root.rglob("runs"))
+    return [(runs.parent, one) for runs in found for one in sorted(store.Store(runs.parent, "").rows("runs").ids())]
 
 
 def _of(rows: pd.DataFrame, run_id: str) -> pd.DataFrame:

@@ -1,8 +1,9 @@
-"""One parquet file of typed rows: written whole or not at all, read only if it is what was written."""
+"""One parquet file of typed rows, of one cell or of many: written whole or not at all, read only as it was written."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import warnings
@@ -15,6 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.results.rows import schema
+
+PACK = "packed.parquet"
+"""Name of the file that holds many cells' rows of one table, see `bench.results.pack`."""
+_COUNTS = b"rows_by_run_id"
+_UNREADABLE = (OSError, ValueError, pa.ArrowException)
 
 
 def file_name(run_id: str) -> str:
@@ -47,6 +53,27 @@ def write_table(path: Path, table: pa.Table, changed: Mapping[str, str] | None =
     _write(path, table)
 
 
+def write_pack(path: Path, rows_of: Mapping[str, pa.Table]) -> None:
+    """Write the rows of some cells (at least one) into one file, by run id; its footer says how many each has."""
+    ordered = dict(sorted(rows_of.items()))
+    counts = json.dumps({run_id: len(rows) for run_id, rows in ordered.items()})
+    _write(path, pa.concat_tables(ordered.values()).replace_schema_metadata({_COUNTS: counts}))
+
+
+def read_pack(path: Path, row_type: type) -> dict[str, pa.Table] | None:
+    """The rows of such a file by run id; None with a warning if it cannot be used."""
+    table = _read_file(path, schema(row_type))
+    return None if table is None else _parts(table)
+
+
+def packed_ids(path: Path) -> set[str]:
+    """The run ids of such a file, of which the footer alone is read; none of one that is not there or was cut off."""
+    try:
+        return {*_counts(pq.read_schema(path))}
+    except _UNREADABLE:
+        return set()
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write a text file; a reader sees the old one or the new one."""
     temporary = path.parent / hidden_name(path.name)
@@ -57,18 +84,18 @@ def replace_text(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_rows(paths: Iterable[Path], row_type: type) -> pd.DataFrame:
-    """Rows of many files in one frame with the columns of `row_type`; a file that cannot be used is skipped, warned of.
+def frame(tables: Iterable[pa.Table | None], row_type: type) -> pd.DataFrame:
+    """Rows of many tables in one frame with the columns of `row_type`; None is skipped.
 
     Columns without missing values by contract are plain numpy; a missing value is NA in other columns of whole numbers
     and truth values, nan in the rest. Lists come as numpy arrays.
     """
     expected = schema(row_type)
-    tables = [table for path in paths if (table := _read_file(path, expected)) is not None]
+    found = [expected.empty_table(), *(table for table in tables if table is not None)]
     nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
     plain = {field.name: field.type.to_pandas_dtype() for field in expected if field.type in nullable}
     plain = {name: dtype for name, dtype in plain.items() if not expected.field(name).nullable}
-    return pa.concat_tables([expected.empty_table(), *tables]).to_pandas(types_mapper=nullable.get).astype(plain)
+    return pa.concat_tables(found).to_pandas(types_mapper=nullable.get).astype(plain)
 
 
 def has_footer(path: Path) -> bool:
@@ -76,7 +103,7 @@ def has_footer(path: Path) -> bool:
     try:
         with pq.ParquetFile(path):
             return True
-    except (OSError, ValueError, pa.ArrowException):
+    except _UNREADABLE:
         return False
 
 
@@ -101,7 +128,9 @@ def _write(path: Path, table: pa.Table) -> None:
     temporary = path.parent / hidden_name(path.name)
     try:
         with temporary.open("xb") as file:
-            pq.write_table(table, file, write_page_checksum=True)
+            pq.write_table(
+                table, file, compression="zstd", compression_level=9, write_statistics=False, write_page_checksum=True
+            )
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -116,12 +145,38 @@ def _read_file(path: Path, expected: pa.Schema) -> pa.Table | None:
         # Not through a dataset, which would take "run_id=" in the name for a partition and make a column of it.
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = _completed(file.read(), expected)
-        if table.schema.equals(expected) and {path.name} >= set(map(file_name, table["run_id"].unique().to_pylist())):
+        if table.schema.equals(expected) and _belong(table, path.name):
             return table
-    except (OSError, ValueError, pa.ArrowException) as error:
+    except _UNREADABLE as error:
         problem = f"it is not a readable parquet file ({str(error).strip().partition(chr(10))[0].rstrip('.')})"
-    warnings.warn(f"Skipped {path}: {problem}; delete it, and its cell will be run again.", stacklevel=2)
+    cells = "its cells" if path.name == PACK else "its cell"
+    warnings.warn(f"Skipped {path}: {problem}; delete it, and {cells} will be run again.", stacklevel=2)
     return None
+
+
+def _belong(table: pa.Table, name: str) -> bool:
+    """Whether the rows are of the run that a file's name names, or of those that a pack's footer counts, in order."""
+    parts = {file_name(run_id): rows for run_id, rows in _parts(table).items()} if name == PACK else {name: table}
+    return all({own} >= set(map(file_name, rows["run_id"].unique().to_pylist())) for own, rows in parts.items())
+
+
+def _parts(table: pa.Table) -> dict[str, pa.Table]:
+    """The rows of a pack by run id, as its footer counts them. ValueError if there are more or fewer."""
+    found, start = {}, 0
+    for run_id, count in _counts(table.schema).items():
+        found[run_id] = table.slice(start, count).replace_schema_metadata()
+        start += count
+    if start != len(table):
+        raise ValueError("its footer counts other rows")
+    return found
+
+
+def _counts(fields: pa.Schema) -> dict[str, int]:
+    """How many rows each cell of a pack has, as its footer says. ValueError if it does not."""
+    if _COUNTS not in (fields.metadata or {}):
+        raise ValueError("its footer does not say whose rows it holds")
+    counts: dict[str, int] = json.loads(fields.metadata[_COUNTS])
+    return counts
 
 
 def _completed(table: pa.Table, expected: pa.Schema) -> pa.Table:
@@ -142,7 +197,7 @@ def _completed(table: pa.Table, expected: pa.Schema) -> pa.Table:
         field if field.nullable and written.get(field.name, field).type == field.type else written[field.name]
         for field in expected
     ]
-    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields, table.schema.metadata))
 
 
 def _sync_folder(folder: Path) -> None:

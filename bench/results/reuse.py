@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from bench.results.parquet import file_name, read_table, write_table
-from bench.results.rows import RECORDED, TABLES
+from bench.results.parquet import write_table
+from bench.results.rows import RECORDED
 from bench.results.store import Store, explained
 
 
@@ -21,8 +21,10 @@ def take_over(
     baseline's arm where `baseline` is asked for, and the tables in `recorded` beside the usual ones. Only the
     `runs` row is written anew, for its experiment; other rows say nothing of it.
     """
-    for path in sorted(store.root.glob(f"**/runs/{file_name(run_id)}")):
-        other = Store(store.root, path.parents[1].relative_to(store.root).as_posix())
+    for folder in sorted(store.root.glob("**/runs")):
+        other = Store(store.root, folder.parent.relative_to(store.root).as_posix())
+        if not other.has("runs", run_id):
+            continue
         runs = other.read("runs", [run_id])
         # a folder of other results below these ones holds experiments by other names than its rows say
         wanted = {**like, "status": "ok", "experiment": other.experiment}
@@ -37,7 +39,7 @@ def take_over(
 def _copied(store: Store, other: Store, run_id: str, needed: Sequence[str]) -> bool:
     """Copy all rows of a cell, if those of the needed tables can be read."""
     tables = [*("prompts", "steps", *RECORDED, "judgements"), "runs"]
-    found = {name: read_table(path, TABLES[name]) for name in tables if (path := other.path(name, run_id)).exists()}
+    found = {name: own[0] for name in tables if (own := other.rows(name).tables([run_id]))}
     if any(found.get(name) is None for name in (*needed, "runs")):
         return False
     store.forget(run_id)

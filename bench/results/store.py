@@ -1,4 +1,4 @@
-"""Results on disk: `<root>/<experiment>/<table>/run_id=<id>.parquet`, one file per cell and table.
+"""Results on disk: `<root>/<experiment>/<table>/run_id=<id>.parquet`, one file per cell and table, or packed ones.
 
 Two jobs never share a file. The `runs` file marks a cell as finished, so it is written last; rows of a cell without it
 are not read by `load`.
@@ -18,7 +18,8 @@ from typing import Any
 import pandas as pd
 
 from bench.results import locks
-from bench.results.parquet import file_name, has_footer, hidden_name, read_rows, write_rows
+from bench.results.pack import PackError, TableFolder
+from bench.results.parquet import file_name, frame, hidden_name, write_rows
 from bench.results.rows import RECORDED, SCHEMA_VERSION, TABLES
 
 CELL = (
@@ -77,13 +78,8 @@ class Store:
             write_rows(path, TABLES[table], rows)
 
     def read(self, table: str, run_ids: Iterable[str] | None = None) -> pd.DataFrame:
-        """Rows of a table, of all cells or of some (see `read_rows`); hidden files are not looked at."""
-        if run_ids is None:
-            found = (self.folder / table).glob("*.parquet")
-            paths = sorted(path for path in found if not path.name.startswith("."))
-        else:
-            paths = [path for run in dict.fromkeys(run_ids) if (path := self.path(table, run)).exists()]
-        return read_rows(paths, TABLES[table])
+        """Rows of a table, of all cells or of some (see `frame`); hidden files are not looked at."""
+        return frame(self.rows(table).tables(run_ids), TABLES[table])
 
     def status(self, run_id: str) -> str | None:
         """How a cell ended (`ok`, `oom`, `failed`, `interrupted`); None if it has not."""
@@ -92,17 +88,24 @@ class Store:
 
     def has(self, table: str, run_id: str) -> bool:
         """Whether a cell has rows of a table, be they none."""
-        return self.path(table, run_id).exists()
+        return self.rows(table).has(run_id)
 
     def whole(self, run_id: str, tables: Iterable[str] = ()) -> bool:
         """Whether a cell's prompts, steps and these tables are there; of each file the footer alone is read."""
-        return all(has_footer(self.path(table, run_id)) for table in ("prompts", "steps", *tables))
+        return all(self.rows(table).whole(run_id) for table in ("prompts", "steps", *tables))
 
     def forget(self, run_id: str) -> None:
         """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or instrument on new rows."""
         with explained(self.folder):
             for table in ("runs", *RECORDED, "judgements"):
-                self.path(table, run_id).unlink(missing_ok=True)
+                self.rows(table).forget(run_id)
+
+    def pack(self) -> int:
+        """Pack the tables; returns how many files went. PackError while a cell runs, or where a pack is unreadable."""
+        if locks.held(self.folder):
+            raise PackError(f"{self.experiment} is being run or graded; pack it when that has ended.")
+        with explained(self.folder):
+            return sum(self.rows(table).pack() for table in TABLES if (self.folder / table).is_dir())
 
     @contextlib.contextmanager
     def lock(self, run_id: str, *, wait: bool = False, note: str = "") -> Iterator[None]:
@@ -124,6 +127,10 @@ class Store:
     def path(self, table: str, run_id: str) -> Path:
         """The file of a cell's rows of a table."""
         return self.folder / table / file_name(run_id)
+
+    def rows(self, table: str) -> TableFolder:
+        """Where the rows of a table lie."""
+        return TableFolder(self.folder / table, TABLES[table])
 
 
 def load(

@@ -1,32 +1,26 @@
 """One file of rows: what comes back is what was written, and anything else is skipped with one sentence."""
 
 import shutil
-import types
-import typing
 import warnings
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from filled import row
 
-from bench.results.parquet import file_name, read_rows, write_rows
+from bench.results.parquet import file_name, frame, read_table, write_rows
 from bench.results.rows import TABLES, PromptRow, StepRow, schema
-
-FILLER = {str: "text", int: 3, float: 0.5, bool: True, list[int]: [1, 2]}
-
-
-def row(row_type, **values):
-    """A row with the given values, None where that is allowed and a filler elsewhere."""
-    hints = typing.get_type_hints(row_type)
-    empty = {name: None if isinstance(hint, types.UnionType) else FILLER[hint] for name, hint in hints.items()}
-    return row_type(**(empty | values))
 
 
 def write(folder, row_type, run_id, *rows):
     path = folder / file_name(run_id)
     write_rows(path, row_type, [row(row_type, run_id=run_id, **values) for values in rows or [{}]])
     return path
+
+
+def read_rows(paths, row_type):
+    return frame([read_table(path, row_type) for path in paths], row_type)
 
 
 @pytest.mark.parametrize("row_type", TABLES.values(), ids=TABLES)
@@ -47,8 +41,8 @@ def test_types_survive_none_and_absence(tmp_path):
         write(tmp_path, PromptRow, "b2", {"identical": False}),
     ]
     found, empty = read_rows(paths, PromptRow), read_rows([], PromptRow)
-    for frame in (found, empty):
-        dtypes = frame.dtypes.astype(str)
+    for rows in (found, empty):
+        dtypes = rows.dtypes.astype(str)
         wanted = {"turn": "int64", "decode_s": "float64", "identical": "boolean", "first_divergence": "Int64"}
         assert {name: dtypes[name] for name in wanted} == wanted
     assert empty.empty

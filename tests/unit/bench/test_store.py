@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import types
-import typing
 import warnings
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from filled import row
 
 import bench.results.store
 from bench.results.kept_rows import LatencyRow
@@ -22,14 +21,6 @@ from bench.results.rows import TABLES, NodeRow, PromptRow, RunRow, StepRow, sche
 from bench.results.store import Store, StoreError, load, run_id
 
 CHECKOUT = Path(bench.results.store.__file__).parents[1]
-FILLER = {str: "text", int: 3, float: 0.5, bool: True, list[int]: [1, 2]}
-
-
-def row(row_type, **values):
-    """A row with the given values, None where that is allowed and a filler elsewhere."""
-    hints = typing.get_type_hints(row_type)
-    empty = {name: None if isinstance(hint, types.UnionType) else FILLER[hint] for name, hint in hints.items()}
-    return row_type(**(empty | values))
 
 
 def child(code, folder):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import recomputed
+from recomputed import Files
 
 from bench.artifacts.tables import Table
 from bench.compare.__main__ import main
@@ -26,26 +27,29 @@ SMOKE = str(REFERENCE / "smoke")
 
 def alter(folder: Path, rows: str, run_id: str, **columns: Callable[[dict[str, Any]], Any]) -> None:
     """Rewrite columns of a run's rows; each gets a row and returns its new value."""
-    path = folder / rows / f"run_id={run_id}.parquet"
-    found = pq.read_table(io.BytesIO(path.read_bytes()))
+    found = Files(folder).table(rows, run_id)
     for name, change in columns.items():
         field = found.schema.field(name)
         values = pa.array([change(row) for row in found.to_pylist()], field.type)
         found = found.set_column(found.schema.get_field_index(name), field, values)
-    pq.write_table(found, path)
+    pq.write_table(found, folder / rows / f"run_id={run_id}.parquet")
 
 
 def copied(experiment: str, to: Path) -> Path:
-    """A copy of a reference experiment."""
-    shutil.copytree(REFERENCE / experiment, to)
+    """A copy of a reference experiment, a file per run and table."""
+    shutil.copytree(REFERENCE / experiment, to, ignore=shutil.ignore_patterns(".*"))
+    for pack in to.rglob("packed.parquet"):
+        rows = pq.read_table(pack)
+        for run_id in set(rows["run_id"].to_pylist()):
+            pq.write_table(rows.filter(pc.field("run_id") == run_id), pack.with_name(f"run_id={run_id}.parquet"))
+        pack.unlink()
     return to
 
 
 def run_of(folder: Path, drafter: str) -> str:
     """The run id of a drafter in an experiment's folder that has one run of it."""
-    paths = [path for path in (folder / "runs").iterdir() if _drafter(path) == drafter]
-    (path,) = paths
-    return path.stem.removeprefix("run_id=")
+    (run_id,) = (one for one in Files(folder).ids() if Files(folder).run(one)["drafter"] == drafter)
+    return run_id
 
 
 def compared(first: object, second: object, results: Path = Path("none")) -> Table:
@@ -58,7 +62,7 @@ def couples(first: object, second: object) -> tuple[Couple, ...]:
 
 def smoke_ids() -> list[str]:
     """The run ids of the smoke run."""
-    return sorted(path.stem.removeprefix("run_id=") for path in Path(SMOKE, "runs").iterdir())
+    return Files(Path(SMOKE)).ids()
 
 
 def numbers(change: Interval) -> recomputed.Numbers:
@@ -69,7 +73,3 @@ def run(capsys, *arguments: object) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of `python -m bench.compare`."""
     code = main([str(argument) for argument in arguments])
     return code, *capsys.readouterr()
-
-
-def _drafter(path: Path) -> str:
-    return pq.read_table(io.BytesIO(path.read_bytes()), columns=["drafter"])["drafter"][0].as_py()

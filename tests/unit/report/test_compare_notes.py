@@ -111,11 +111,13 @@ def test_two_runs_are_compared_as_they_are() -> None:
 
 def test_of_one_id_in_several_experiments_the_newest_counts() -> None:
     """Two tables of a paper share runs; which rows were taken is said."""
-    places = pd.Series([path.stem for path in REFERENCE.rglob("runs/*.parquet")])
-    run_id = places[places.duplicated()].iloc[0].removeprefix("run_id=")
+    experiments = [Files(runs.parent) for runs in REFERENCE.rglob("runs")]
+    places = pd.Series([run_id for files in experiments for run_id in files.ids()])
+    run_id = places[places.duplicated()].iloc[0]
     times = {
-        path.parents[1].relative_to(REFERENCE).as_posix(): Files(path.parents[1]).run(run_id)["created_utc"]
-        for path in REFERENCE.rglob(f"runs/run_id={run_id}.parquet")
+        files.folder.relative_to(REFERENCE).as_posix(): files.run(run_id)["created_utc"]
+        for files in experiments
+        if run_id in files.ids()
     }
     newest = max(times, key=times.__getitem__)
     said = compared(run_id, REFERENCE / newest / run_id[:6], results=REFERENCE).notes

@@ -31,7 +31,7 @@ def rows(table: Table) -> list[tuple[dict[str, str], list[str]]]:
 
 
 def run_ids(artifact: str) -> set[str]:
-    return {path.stem.removeprefix("run_id=") for path in (REFERENCE / artifact / "runs").iterdir()}
+    return set(Files(REFERENCE / artifact).ids())
 
 
 def shown(table: Table) -> set[str]:

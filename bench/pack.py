@@ -1,0 +1,46 @@
+"""`python -m bench.pack results/reference`: one file per experiment and table in place of one per cell.
+
+What reads results reads both; packing again takes in what was run since.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.results.pack import PackError
+from bench.results.parquet import warned_once
+from bench.results.rows import TABLES
+from bench.results.store import Store, StoreError
+
+
+@warned_once()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Pack every experiment below a folder; 0, or 2 with a sentence on stderr for each that cannot be packed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.pack", description=__doc__)
+    parser.add_argument("results", type=Path, help="a folder of results")
+    root, code = parser.parse_args(arguments).results, 0
+    if not root.is_dir():
+        print(f"there is no folder {root}", file=sys.stderr)
+        return 2
+    before = _size(root)
+    for experiment in sorted({path.parents[1] for path in root.rglob("*.parquet") if path.parent.name in TABLES}):
+        try:
+            count = Store(experiment.parent, experiment.name).pack()
+            print(f"{experiment}: {count} files packed")
+        except (StoreError, PackError) as error:
+            print(f"{experiment}: {error}", file=sys.stderr)
+            code = 2
+    print(f"{root}: {before} before, {_size(root)} now")
+    return code
+
+
+def _size(root: Path) -> str:
+    sizes = [path.stat().st_size for path in root.rglob("*.parquet")]
+    return f"{len(sizes)} files and {sum(sizes) / 1e6:.1f} MB"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
