@@ -25,6 +25,8 @@ from bench.results.rows import RECORDED
 from specdec_core.sampling import Sampling
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+GLOBAL = ("experiment", "paper")
+"""Folders of `conf` whose yamls may hold any option: experiments, and what a paper's have in common."""
 TOP: dict[str, Any] = {
     **dict.fromkeys(("name", "measure", "results_dir"), str),
     **dict.fromkeys(("force", "case_study", *(f"record_{table}" for table in RECORDED)), bool),
@@ -144,7 +146,7 @@ def _typed(cfg: DictConfig, place: str, value: Any) -> str:
 
 def check_names(key: str) -> None:
     """ValueError for an option that no yaml has, and nothing that takes what a yaml says."""
-    known = {**options("."), **options("experiment")}
+    known = {name: holds for folder in (".", *GLOBAL) for name, holds in options(folder).items()}
     section = key.partition(".")[0]
     if section in BESIDE or section in SECTIONS:
         known |= options(section)
@@ -173,7 +175,7 @@ def sentence(error: Exception) -> str:
 @cache
 def options(folder: str) -> dict[str, bool]:
     """The options of all yamls in a folder of `conf`, and whether they hold further ones."""
-    nested, section = folder not in (".", "experiment"), f"{folder}."
+    nested, section = folder not in (".", *GLOBAL), f"{folder}."
     found = {folder: True} if nested else {}
     for path in (CONF / folder).rglob("*.yaml") if folder != "." else [CONF / "config.yaml"]:
         plain: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)

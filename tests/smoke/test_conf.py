@@ -27,7 +27,8 @@ MEASURED_AS_LOSSY = {"longest_subtree"}
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.relative_to(CONF).as_posix())
 def test_a_yaml_is_short_and_says_what_it_is(path):
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= (20 if path.parent != CONF else 25)  # config.yaml has a line for every key
+    longest = {"config.yaml": 25, "variants.yaml": 75}  # a line for every key, for every choice
+    assert len(lines) <= (20 if path.parent != CONF else longest[path.name])
     assert max(map(len, lines)) <= 130
     comment = lines[1] if lines[0].startswith("# @package") else lines[0]
     assert comment.startswith("# ")
@@ -43,6 +44,19 @@ def test_names_are_file_names(group):
         else:  # a paper's own settings of a dataset leave it its name, by which its file is found
             folder, _, last = name.rpartition("/")
             assert choice.name in ({last, f"{folder}_{last}"} if group == "dataset" else {name})
+
+
+def test_a_variant_is_its_base_but_for_the_values_of_its_own():
+    for group, bases in OmegaConf.load(CONF / "variants.yaml").items():
+        for base, variants in bases.items():
+            files, found = {path.stem for path in (CONF / group).glob("*.yaml")}, composed(f"{group}={base}")[group]
+            assert base in files
+            assert files.isdisjoint(variants), "Hydra would take the file"
+            for name, values in variants.items():
+                variant = composed(f"{group}={name}")[group]
+                own = {"name": name} if "name" in found else {}
+                assert variant == OmegaConf.merge(found, values, own)
+                assert variant != OmegaConf.merge(found, own)
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

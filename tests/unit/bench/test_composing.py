@@ -19,6 +19,7 @@ EXPERIMENTS = (
     "opt_tree/fig8",
     "sequoia/table6",
     "dyspec/fig4",
+    "dyspec/table4",
     "gsd/table2",
     "gsd/fig6",
     "improving_mcsd/fig8",

@@ -110,6 +110,7 @@ def test_options_of_any_choice_are_known():
     check_choices(
         ["drafter.widths.0=3", "drafter.widths[0]=3", "mcsd.k_config=[3,1]", "size=3", "drafter.prune_dead=true"]
     )
+    check_choices(["gsd.tau=1", "names.llama_1b=x"])  # of no file but those in conf/paper
     check_choices(
         ["-m", "hydra/launcher=joblib", "hydra.job.name=x", "+new=3", "~drafter.n", "pair.target.offload=true"]
     )
