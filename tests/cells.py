@@ -10,12 +10,12 @@ from typing import Any
 
 from checkpoints import word_tokenizer
 from doubles import random_llama
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from bench.configs.cells import cell_of
 from bench.measure.cell import Cell
-from bench.run import CONF, _execute
+from bench.plan.composing import composer
+from bench.run import _execute
 from specdec_core import Sampling
 from specdec_core.models import Pair
 
@@ -24,8 +24,8 @@ QUIET = ("runtime.device=cpu", "runtime.progress=false", "runtime.num_threads=1"
 
 def config(*overrides: str) -> DictConfig:
     """What Hydra makes of a command line."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("config", overrides=[*QUIET, *overrides])
+    with composer() as composes:
+        return composes([*QUIET, *overrides])
 
 
 def execute(results: Path, *overrides: str, job: int = 0) -> str:

@@ -6,8 +6,11 @@
 import os
 from pathlib import Path
 
+import checker  # noqa: F401
+import torch
 from jaxtyping import config as shape_checks
 from jaxtyping import install_import_hook
+from transformers import AutoModelForCausalLM, AutoTokenizer, BloomForCausalLM, LlamaForCausalLM  # noqa: F401
 
 with install_import_hook("specdec_core", "checker.check"):
     import specdec_core
@@ -15,7 +18,6 @@ with install_import_hook("specdec_core", "checker.check"):
     import specdec_core.verifiers  # noqa: F401
 
 import pytest
-import torch
 from doubles import random_llama
 
 from bench.prompts.embedded import TINY

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 from cells import execute, finish, stamps, start
-from hydra import compose, initialize_config_dir
+from composed import of_hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from bench.results.store import load
-from bench.run import CONF
 
 submitit = pytest.importorskip("submitit")
 pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
@@ -37,10 +36,7 @@ def test_every_job_writes_its_rows(tmp_path):
 
 def launcher(name: str, *overrides: str) -> DictConfig:
     """A launcher's config as `python -m bench.run -m hydra/launcher=...` composes it."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        chosen = [f"hydra/launcher={name}", "hydra.mode=MULTIRUN", *overrides]
-        config = compose("config", overrides=chosen, return_hydra_config=True)
-    return config.hydra.launcher
+    return of_hydra(f"hydra/launcher={name}", "hydra.mode=MULTIRUN", *overrides).launcher
 
 
 def asked(config: DictConfig, monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, str]:

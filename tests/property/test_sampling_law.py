@@ -1,8 +1,10 @@
-"""The law of the first three tokens equals the target's, in the engine: chi-square against exact enumeration.
+"""The law of three tokens equals the target's, in the engine: chi-square against exact enumeration.
 
 What every drafter of `conf/drafter` says of its draws is tested in `test_declared_draws.py`.
 """
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 import pytest
@@ -12,7 +14,7 @@ from scipy import stats
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdec_core import CausalLM, Sampling, generate, shapes
-from specdec_core.drafters import Autoregressive, DySpec, DySpecThreshold, Eagle2, OptTree, StaticTree
+from specdec_core.drafters import Autoregressive, Drafter, DySpec, DySpecThreshold, Eagle2, OptTree, StaticTree
 from specdec_core.models import EagleHead
 from specdec_core.models.eagle import EagleModel
 from specdec_core.verifiers import (
@@ -22,11 +24,13 @@ from specdec_core.verifiers import (
     MultiCandidate,
     SpecInfer,
     TargetSample,
+    Verifier,
     WithoutReplacement,
 )
 
-VOCAB, SAMPLES = 3, 1000
-TARGET = BigramLM(2 * torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(3)))
+Law = Mapping[tuple[int, ...], float]
+VOCAB = 3
+TARGET = BigramLM(torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(8)))  # top-p leaves no trap
 DRAFT = BigramLM(2 * torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(4)))
 DRAFTERS = {
     "autoregressive": Autoregressive(),
@@ -50,63 +54,80 @@ CELLS += [(draws, rules[0], "k_sequences") for draws, rules in RULES.items()]
 CELLS += [(draws, Chain(), "chain") for draws in RULES]
 
 
-def exact_law(sampling: Sampling) -> dict[tuple[int, ...], float]:
-    """Probability of every three tokens after token 0, multiplied out of the table in float64."""
+def law_after(token: int, sampling: Sampling) -> Law:
+    """Probability of every three tokens after a token, multiplied out of the table in float64."""
     p = sampling.probs(TARGET.table).double()
     p /= p.sum(-1, keepdim=True)
-    return {(a, b, c): float(p[0, a] * p[a, b] * p[b, c]) for a, b, c in product(range(VOCAB), repeat=3)}
+    return {(a, b, c): float(p[token, a] * p[a, b] * p[b, c]) for a, b, c in product(range(VOCAB), repeat=3)}
 
 
-def p_value(counts: dict[tuple[int, ...], int], law: dict[tuple[int, ...], float]) -> float:
-    """Chi-square, the outcomes that are expected fewer than five times taken together."""
-    common = [outcome for outcome in law if SAMPLES * law[outcome] >= 5]
-    observed, expected = [counts[o] for o in common], [SAMPLES * law[o] for o in common]
-    rare = SAMPLES - sum(expected)
+def chi_square(counts: Counter, law: Law) -> tuple[float, int]:
+    """And its degrees of freedom; the outcomes that are expected fewer than five times are taken together."""
+    total = counts.total()
+    common = [outcome for outcome in law if total * law[outcome] >= 5]
+    observed, expected = [counts[o] for o in common], [total * law[o] for o in common]
+    rare = total - sum(expected)
     if rare > 1:
-        observed.append(SAMPLES - sum(observed))
+        observed.append(total - sum(observed))
         expected.append(rare)
-    return stats.chisquare(observed, torch.tensor(expected, dtype=torch.float64) / sum(expected) * SAMPLES).pvalue
+    scale = total / sum(expected)
+    return sum((o - scale * e) ** 2 / (scale * e) for o, e in zip(observed, expected, strict=True)), len(observed) - 1
+
+
+def p_value(texts: Sequence[Sequence[int]], laws: Sequence[Law]) -> float:
+    """Of the three tokens after every third one, given the one before; the table's law looks no further back."""
+    triples: list[Counter] = [Counter() for _ in laws]
+    for text in texts:
+        for start in range(0, len(text) - 3, 3):
+            triples[text[start]][tuple(text[start + 1 : start + 4])] += 1
+    assert all(laws[token][triple] > 0 for token, counts in enumerate(triples) for triple in counts)
+    found, degrees = zip(*(chi_square(*both) for both in zip(triples, laws, strict=True) if both[0]), strict=True)
+    return float(stats.chi2.sf(sum(found), sum(degrees)))
+
+
+def sampled(drafter: Drafter, rule: Verifier, sampling: Sampling, *, seed: int, count: int) -> float:
+    """The p-value of one text of `count` times three tokens."""
+    rng = torch.Generator().manual_seed(seed)
+    text = generate(TARGET, drafter, rule, [0], max_new_tokens=3 * count, sampling=sampling, rng=rng).tokens
+    return p_value([(0, *text)], [law_after(token, sampling) for token in range(VOCAB)])
+
+
+@pytest.fixture(scope="module")
+def count(long_form: bool) -> int:
+    """How often three tokens are drawn."""
+    return 1000 if long_form else 500
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_p=0.8)], ids=["t1", "t07_top_p08"])
-def test_first_three_tokens_have_the_targets_law(name, sampling):
-    rng = torch.Generator().manual_seed(11)
-    law = exact_law(sampling)
-    counts = dict.fromkeys(law, 0)
-    for _ in range(SAMPLES):
-        result = generate(TARGET, DRAFTERS[name], TargetSample(), [0], max_new_tokens=3, sampling=sampling, rng=rng)
-        counts[tuple(result.tokens)] += 1
-    assert all(law[outcome] > 0 for outcome, count in counts.items() if count)
-    assert p_value(counts, law) > 1e-3
+def test_three_tokens_have_the_targets_law(name, sampling, count):
+    assert sampled(DRAFTERS[name], TargetSample(), sampling, seed=11, count=count) > 1e-3
 
 
 @pytest.mark.parametrize(
     ("draws", "rule", "shape"), CELLS, ids=[f"{draws}-{type(rule).__name__}-{shape}" for draws, rule, shape in CELLS]
 )
-def test_rules_that_compare_p_with_q_keep_the_targets_law(draws, rule, shape):
+def test_rules_that_compare_p_with_q_keep_the_targets_law(draws, rule, shape, count):
     """In the engine; the rules by themselves are summed exactly elsewhere, at more settings."""
-    sampling = Sampling(0.7, top_p=0.8)
     drafter = StaticTree(draft=DRAFT, shape=SHAPES[shape], draws=draws, draft_temperature=0.8, draft_top_p=0.9)
-    rng = torch.Generator().manual_seed(12)
-    law = exact_law(sampling)
-    counts = dict.fromkeys(law, 0)
-    for _ in range(SAMPLES):
-        counts[tuple(generate(TARGET, drafter, rule, [0], max_new_tokens=3, sampling=sampling, rng=rng).tokens)] += 1
-    assert all(law[outcome] > 0 for outcome, count in counts.items() if count)
-    assert p_value(counts, law) > 1e-3
+    assert sampled(drafter, rule, Sampling(0.7, top_p=0.8), seed=12, count=count) > 1e-3
 
 
 @pytest.mark.parametrize("name", DYNAMIC)
-def test_trees_that_depend_on_their_draws_keep_the_targets_law(name):
+def test_trees_that_depend_on_their_draws_keep_the_targets_law(name, count):
     """In the engine, with fresh races in every step; one step is summed exactly in `test_dyspec_law.py`."""
-    sampling, rng = Sampling(0.7), torch.Generator().manual_seed(14)
-    law = exact_law(sampling)
-    counts = dict.fromkeys(law, 0)
-    for _ in range(SAMPLES):
-        found = generate(TARGET, DYNAMIC[name], MultiCandidate(), [0], max_new_tokens=3, sampling=sampling, rng=rng)
-        counts[tuple(found.tokens)] += 1
-    assert p_value(counts, law) > 1e-3
+    assert sampled(DYNAMIC[name], MultiCandidate(), Sampling(0.7), seed=14, count=count) > 1e-3
+
+
+def test_the_first_token_has_the_targets_law(count):
+    """It is drawn from the prompt's forward, without a tree."""
+    sampling, rng, counts = Sampling(0.7), torch.Generator().manual_seed(15), [0] * VOCAB
+    options = {"max_new_tokens": 1, "sampling": sampling, "rng": rng}
+    for _ in range(count):
+        (token,) = generate(TARGET, DRAFTERS["binary"], TargetSample(), [0], **options).tokens
+        counts[token] += 1
+    p = sampling.probs(TARGET.table)[0].double()
+    assert stats.chisquare(counts, count * p / p.sum()).pvalue > 1e-3
 
 
 def eagle_pair() -> tuple[CausalLM, EagleHead]:
@@ -126,7 +147,7 @@ def eagle_pair() -> tuple[CausalLM, EagleHead]:
 
 
 @pytest.mark.parametrize(("draws", "rule"), [("topk", TargetSample()), ("without_replacement", Eagle1())])
-def test_an_eagle_head_in_the_engine_keeps_the_targets_law(draws, rule):
+def test_an_eagle_head_in_the_engine_keeps_the_targets_law(draws, rule, count):
     """With EAGLE's own stochastic mode; what the head predicts at a node depends on how the tree came there."""
     target, head = eagle_pair()
     sampling, rng = Sampling(0.8), torch.Generator().manual_seed(13)
@@ -139,19 +160,18 @@ def test_an_eagle_head_in_the_engine_keeps_the_targets_law(draws, rule):
         (a, b, c): float(rows[a, b][0, a] * rows[a, b][1, b] * rows[a, b][2, c])
         for a, b, c in product(range(VOCAB), repeat=3)
     }
-    counts = dict.fromkeys(law, 0)
-    for _ in range(SAMPLES):
-        counts[tuple(generate(target, drafter, rule, [0], max_new_tokens=3, sampling=sampling, rng=rng).tokens)] += 1
-    assert p_value(counts, law) > 1e-3
+    texts = [
+        (0, *generate(target, drafter, rule, [0], max_new_tokens=3, sampling=sampling, rng=rng).tokens)
+        for _ in range(count)
+    ]
+    assert p_value(texts, [law]) > 1e-3
 
 
-def test_the_test_can_tell_a_wrong_law():
-    """Reusing one noise table in every step keeps each token's law and breaks the joint one; this must be seen."""
-    law, counts = exact_law(Sampling(1.0)), dict.fromkeys(exact_law(Sampling(1.0)), 0)
-    for sample in range(SAMPLES):
-        tokens, state = [0], torch.Generator().manual_seed(sample)
+def test_the_test_can_tell_a_wrong_law(count):
+    """Reusing a noise table three times keeps each token's law and breaks the joint one; this must be seen."""
+    state, text = torch.Generator().manual_seed(0), [0]
+    for _ in range(count):
         noise = torch.empty(VOCAB).exponential_(generator=state)
         for _ in range(3):
-            tokens.append(int((noise / TARGET.table[tokens[-1]].softmax(-1)).argmin()))
-        counts[tuple(tokens[1:])] += 1
-    assert p_value(counts, law) < 1e-6
+            text.append(int((noise / TARGET.table[text[-1]].softmax(-1)).argmin()))
+    assert p_value([text], [law_after(token, Sampling(1.0)) for token in range(VOCAB)]) < 1e-6

@@ -1,4 +1,4 @@
-"""The law of the next token and of the next three on the embedded pair: chi-square of 200,000 samples for every rule.
+"""The law of the next token and of the next three on the embedded pair: chi-square of many samples for every rule.
 
 All samples advance together, one token at a time: a sample that stands in a tree has children drawn at its node and
 judged, a recovered or bonus token begins a new tree. This is the engine's law, because the children of a node do not
@@ -24,7 +24,9 @@ from specdec_core.sampling import draw_children, draw_tokens
 from specdec_core.verifiers import ChildByChild, Eagle1, SpecInfer, TargetSample, WithoutReplacement
 from specdec_core.verifiers.rounds import State
 
-SAMPLES, VOCAB, PROMPT, ROWS = 200_000, 512, 8, 1024
+VOCAB, PROMPT, ROWS = 512, 8, 1024
+SAMPLES = {True: 200_000, False: 20_000}
+"""In the long form and in the short one."""
 TREE, CHAIN = (3, 2), (1, 1)  # children of every node, by depth
 SHARP, WIDE = Sampling(0.8, top_p=0.95), Sampling(1.0)
 SETTINGS = {
@@ -48,15 +50,15 @@ SMALLEST_P = 1e-3 / (2 * len(PAIRS) * len(SETTINGS) + 4 * len(EAGLE_PAIRS))
 class Contexts:
     """Logits of target and draft after no, one and two new tokens; row 0 is the prompt, 1 to VOCAB follow it."""
 
-    def __init__(self, pair: Pair) -> None:
-        self.pair, one = pair, torch.arange(VOCAB)[:, None]
+    def __init__(self, pair: Pair, samples: int) -> None:
+        self.pair, self.samples, one = pair, samples, torch.arange(VOCAB)[:, None]
         prompt = torch.tensor([pair.tokenizer(prompts()[11].turns[0]).input_ids[:PROMPT]])
         laws = self._logits_of_target, self._logits_of_draft
         self._first = [law(prompt, one) for law in laws]
         first, expected = self._first[0], torch.zeros(VOCAB, VOCAB, dtype=torch.float64)
         for sampling, _ in SETTINGS.values():
             p = sampling.probs(first).double()
-            expected = expected.maximum(SAMPLES * p[0, :, None] * p[1:])
+            expected = expected.maximum(samples * p[0, :, None] * p[1:])
         two = (expected >= 5).nonzero()
         after = [law(prompt, two)[1:] for law in laws]
         self.target, self.draft = (torch.cat(both) for both in zip(self._first, after, strict=True))
@@ -183,11 +185,11 @@ def sampled(contexts: Contexts, rule: ChildByChild, draws: str, settings: tuple[
     """Three new tokens of every sample, -1 behind a context that is too rare; never one of probability 0."""
     p, q = contexts.p(settings[0]), contexts.q(settings[1])
     widths = TREE if judges(rule, max(TREE)) else CHAIN
-    after, depth = torch.zeros(SAMPLES, dtype=torch.long), torch.zeros(SAMPLES, dtype=torch.long)
-    tokens, used = torch.full((SAMPLES, 3), -1), Counter[int]()
+    after, depth = torch.zeros(2, contexts.samples, dtype=torch.long)
+    tokens, used = torch.full((contexts.samples, 3), -1), Counter[int]()
     for number in range(3):
-        going, chosen = after >= 0, torch.full((SAMPLES,), -1)
-        goes_on = torch.zeros(SAMPLES, dtype=torch.bool)
+        going, chosen = after >= 0, torch.full_like(after, -1)
+        goes_on = torch.zeros_like(going)
         for level, width in enumerate(widths):
             at = (going & (depth == level)).nonzero()[:, 0]
             if not len(at):
@@ -204,11 +206,11 @@ def sampled(contexts: Contexts, rule: ChildByChild, draws: str, settings: tuple[
     return tokens
 
 
-def p_value(observed: Tensor, expected: Tensor) -> float:
+def p_value(observed: Tensor, expected: Tensor, samples: int) -> float:
     """Chi-square over the outcomes that are expected five times; all others are one, joined to the last if as rare."""
     common = expected >= 5
     counts, means = observed[common].double(), expected[common]
-    counts, means = (torch.cat((x, SAMPLES - x.sum()[None])) for x in (counts, means))
+    counts, means = (torch.cat((x, samples - x.sum()[None])) for x in (counts, means))
     if means[-1] < 5:
         counts, means = (torch.cat((x[:-2], x[-2:].sum()[None])) for x in (counts, means))
     return float(stats.chisquare(counts, means).pvalue) if len(means) > 1 else 1.0
@@ -218,19 +220,20 @@ def p_values(contexts: Contexts, tokens: Tensor, sampling: Sampling) -> tuple[fl
     """Of the next token and of the next three, against the products of the target's laws in float64."""
     p = contexts.p(sampling).double()
     p = p / p.sum(-1, keepdim=True)
-    one = p_value(tokens[:, 0].bincount(minlength=VOCAB), SAMPLES * p[0])
+    samples = contexts.samples
+    one = p_value(tokens[:, 0].bincount(minlength=VOCAB), samples * p[0], samples)
     first, second = (contexts.next[1 : VOCAB + 1] >= 0).nonzero().unbind(-1)
     pairs = contexts.next[1 + first, second]
     reached = torch.zeros(len(p), dtype=torch.float64).index_copy_(0, pairs, p[0, first] * p[1 + first, second])
     whole = tokens[tokens[:, 2] >= 0]
     codes = contexts.next[1 + whole[:, 0], whole[:, 1]] * VOCAB + whole[:, 2]
-    return one, p_value(codes.bincount(minlength=p.numel()), (SAMPLES * reached[:, None] * p).flatten())
+    return one, p_value(codes.bincount(minlength=p.numel()), (samples * reached[:, None] * p).flatten(), samples)
 
 
 @pytest.fixture(scope="module")
-def contexts(tiny: Pair) -> Contexts:
+def contexts(tiny: Pair, long_form: bool) -> Contexts:
     with torch.inference_mode():
-        return Contexts(tiny)
+        return Contexts(tiny, SAMPLES[long_form])
 
 
 @pytest.mark.parametrize(("rule", "draws"), PAIRS, ids=["-".join(map(name_of, pair)) for pair in PAIRS])
@@ -244,10 +247,10 @@ def test_the_next_three_tokens_have_the_targets_law(contexts, rule, draws, setti
 
 
 @pytest.fixture(scope="module")
-def contexts_of_the_head() -> Contexts:
+def contexts_of_the_head(long_form: bool) -> Contexts:
     head = ModelSpec(id=str(TINY / "eagle"), kind="eagle")
     with torch.inference_mode():
-        return Contexts(load_pair(str(TINY / "target"), head, device="cpu"))
+        return Contexts(load_pair(str(TINY / "target"), head, device="cpu"), SAMPLES[long_form])
 
 
 @pytest.mark.parametrize(("rule", "draws"), EAGLE_PAIRS, ids=["-".join(map(name_of, pair)) for pair in EAGLE_PAIRS])

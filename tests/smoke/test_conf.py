@@ -3,7 +3,7 @@ import re
 
 import hydra
 import pytest
-from composed import cells, composed, names, plain
+from composed import cells, composed, names, of_hydra, plain
 from omegaconf import OmegaConf
 
 from bench import published
@@ -221,7 +221,7 @@ def test_the_other_axes_have_the_same_keys_in_every_file(group):
 @pytest.mark.parametrize(("launcher", "plugin"), [("slurm_gpu", "submitit"), ("joblib", "joblib")])
 def test_launchers_compose(launcher, plugin):
     pytest.importorskip(f"hydra_plugins.hydra_{plugin}_launcher")
-    config = composed(f"hydra/launcher={launcher}").hydra.launcher
+    config = of_hydra(f"hydra/launcher={launcher}").launcher
     assert plugin in config._target_
     if launcher == "slurm_gpu":
         assert (config.gpus_per_node, config.tasks_per_node, config.nodes) == (1, 1, 1)

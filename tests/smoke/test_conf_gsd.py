@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from composed import cells, composed, names, plain
+from composed import cells, composed, names, of_hydra, plain
 
 from bench.artifacts.speedups.arms import Arm
 from bench.papers.gsd import classes
@@ -17,7 +17,7 @@ TO_THE_END = {"gsd/table10", "gsd/fig6"}
 @pytest.mark.parametrize("experiment", [name for name in names("experiment") if name.startswith("gsd/")])
 def test_gsds_experiments_have_512_new_tokens_and_the_thresholds_of_their_models(experiment):
     configs = [composed(*cell) for cell in cells(experiment)]
-    swept = set(composed(f"experiment={experiment}").hydra.sweeper.params or {})
+    swept = set(of_hydra(f"experiment={experiment}").sweeper.params or {})
     small = {"gsd/table6", "gsd/table7", "gsd/table8", "gsd/table9", "gsd/table10", "gsd/fig7", "gsd/fig8"}
     tau, prob, sib = (1, 0.4, 0.1) if experiment in small else (2, 0.2, 0.3)
     for config in configs:
