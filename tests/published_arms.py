@@ -2,27 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
+from importlib.util import find_spec
 
-from bench import published, report
+from bench import published
 from bench.artifacts.speedups.arms import Arm
-from bench.papers.gsd import main_table, operations, quality
-from bench.papers.gsd.classes import LARGE, bound
-from bench.papers.gsd.methods import self_drafting
+from bench.papers.gsd import by_dataset, operations, quality, table1
 
 
 def laid_out(paper: str) -> dict[str, Sequence[Arm]]:
     """The arms of every table in a paper's `layouts.py`; none where it has no such module."""
-    if not (Path(report.__file__).parent / paper / "layouts.py").is_file():
+    if not find_spec(f"bench.papers.{paper}") or not find_spec(f"bench.papers.{paper}.layouts"):
         return {}
-    layouts = import_module(f"bench.report.{paper}.layouts").LAYOUTS
+    layouts = import_module(f"bench.papers.{paper}.layouts").LAYOUTS
     return {name: layout.arms for name, layout in layouts.items()}
 
 
 OTHERS: Mapping[str, Mapping[str, Sequence[Arm]]] = {
     "sequoia": {"fig5b": laid_out("sequoia")["table6"]},
     "gsd": {
-        "table1": [bound(of, LARGE) for arm in main_table.ARMS for of in (arm, self_drafting(arm))],
+        **{name: layout.arms for name, layout in by_dataset.LAYOUTS.items()},
+        "table1": [*table1.ARMS, *table1.OWN],
         "table3": operations.ARMS,
         "table10": quality.ARMS,
     },

@@ -16,9 +16,8 @@ from composed import cells, composed, plain
 from published_arms import ARMS
 
 from bench.artifacts.blocks import Block
-from bench.papers.gsd.merge_kl import UNLIMITED
-from bench.papers.gsd.methods import LOSSY
-from bench.papers.gsd.settings import DATASETS
+from bench.papers.gsd.merging import UNLIMITED
+from bench.papers.gsd.methods import DATASETS, LOSSY
 from bench.papers.improving_mcsd.methods import DYNAMIC, STATIC
 from bench.papers.improving_mcsd.quality import METHODS as GRADED
 from bench.papers.improving_mcsd.settings import LOSSY_RULE, draft_levels

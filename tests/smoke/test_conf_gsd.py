@@ -3,12 +3,11 @@
 import json
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from composed import cells, composed, names, of_hydra, plain
 
 from bench.artifacts.speedups.arms import Arm
-from bench.papers.gsd import classes
+from bench.papers.gsd import methods
 
 TO_THE_END = {"gsd/table10", "gsd/fig6"}
 """Of GSD's experiments those whose answers are read, and hence end at EOS."""
@@ -67,13 +66,13 @@ def test_every_run_of_a_table_is_one_that_it_shows(table):
     for config in (composed(*cell) for cell in cells(table)):
         drafter = plain(config)["drafter"]
         name, method = drafter.pop("name"), drafter.pop("method")
-        models = classes.LARGE if table in {f"gsd/table{number}" for number in range(1, 6)} else classes.SMALL
+        models = methods.LARGE if table in {f"gsd/table{number}" for number in range(1, 6)} else methods.SMALL
         models = replace(models, tau=2) if name == "gsd_tau2" else models
         if name == "gsd_probe":  # Table 5 reads k and tau off its runs
             continue
         del drafter["_target_"]
-        arm = classes.bound(Arm("", (method,), ""), models, k=2 if name.endswith("_k2") else 4)
-        assert classes.off(arm, pd.Series({"drafter_params": json.dumps(drafter)})) == {}, name
+        arm = methods.bound(Arm("", (method,), ""), models, k=2 if name.endswith("_k2") else 4)
+        assert methods.off(arm, json.loads(json.dumps(drafter))) == {}, name
 
 
 def test_what_gsds_other_experiments_sweep():

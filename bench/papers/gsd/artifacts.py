@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from bench.artifacts.artifact import Artifact, read_case_study
-from bench.papers.gsd.ablations import ABLATIONS, ablation
-from bench.papers.gsd.by_dataset import by_dataset
-from bench.papers.gsd.child_ranks import GROUPINGS, child_ranks
-from bench.papers.gsd.layouts import LAYOUTS
-from bench.papers.gsd.main_table import main_table
-from bench.papers.gsd.merge_kl import merge_kl
+from bench.artifacts.outputs import Output
+from bench.papers.gsd.by_dataset import LAYOUTS, by_dataset
+from bench.papers.gsd.figures import FIG5, FIG7, FIG8
+from bench.papers.gsd.merging import merge_kl, recurrence, story
 from bench.papers.gsd.operations import operations
 from bench.papers.gsd.quality import quality_table
-from bench.papers.gsd.recurrence import recurrence
-from bench.papers.gsd.story import story
+from bench.papers.gsd.table1 import table1
+from bench.results.store import Results
 
+_BUILT: Mapping[str, Callable[[str, Results], list[Output]]] = {
+    "table1": table1,
+    "table3": operations,
+    "table10": quality_table,
+    "table5": merge_kl,
+    "fig3": recurrence,
+    **FIG5,
+    "fig7": FIG7,
+    "fig8": FIG8,
+}
 ARTIFACTS: Mapping[str, Artifact] = {
-    "table1": Artifact(partial(main_table, "table1")),
+    **{name: Artifact(partial(build, name)) for name, build in _BUILT.items()},
     **{name: Artifact(partial(by_dataset, name, layout)) for name, layout in LAYOUTS.items()},
-    "table3": Artifact(partial(operations, "table3")),
-    "table10": Artifact(partial(quality_table, "table10")),
-    "table5": Artifact(partial(merge_kl, "table5")),
-    "fig3": Artifact(partial(recurrence, "fig3")),
-    **{name: Artifact(partial(ablation, name)) for name in ABLATIONS},
     "fig6": Artifact(story, read_case_study),
-    **{name: Artifact(partial(child_ranks, name)) for name in GROUPINGS},
 }

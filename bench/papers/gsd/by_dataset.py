@@ -2,166 +2,223 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
 
 from bench import published
-from bench.artifacts import control, definitions, tables, ties, verdict
+from bench.artifacts import control, definitions, grid, tables
+from bench.artifacts.blocks import NO_DRAFT, Block
+from bench.artifacts.grid import Cell, Column, setting_of
+from bench.artifacts.metric import MAL, SPEEDUP
 from bench.artifacts.outputs import Output
 from bench.artifacts.speedups.arms import Arm
-from bench.artifacts.speedups.settings import drafted
+from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import setting
-from bench.papers.gsd import remarks, settings
-from bench.papers.gsd.decodings import Method, method
-from bench.papers.gsd.groups import Group, groups_of, unrun
+from bench.papers.gsd import methods
+from bench.papers.gsd.methods import GSD, LARGE, MEDUSA, SMALL, SSD, SSD_DRAWN, TSD, ModelClass, both_rules, bound
 from bench.results.store import Results
 
-LEGEND = {
-    "acceptance": f"Acceptance Rate: {definitions.ACCEPTANCE_RATE}",
-    "drafted": f"Drafted Token Num: {definitions.DRAFTED_TOKENS}",
-    "Graph Success": definitions.GRAPH_SUCCESS,
-    "MAL": definitions.MAL,
-    "variation": definitions.VARIATION,
-    "lossless": f"{definitions.LOSSLESS}; of greedy decoding also the share of outputs identical to the target's own",
-    "verdict speedup": definitions.VERDICT,
-}
-_DETAILS = (
-    *("Target", "Draft", "Dataset", "Method", "speedup", "speedup published", "acceptance", "acceptance published"),
-    *("MAL", "drafted", "Graph Success", "variation", "lossless", "verdict speedup", "verdict acceptance"),
+GREEDY, SAMPLED = 0, 1
+"""Which of a cell's runs."""
+_CELL = ("pair", "seed", "max_new_tokens", "ignore_eos", "attention", "node_order")
+"""What the blocks of a row have in common."""
+_DRAFTED = replace(methods.DRAFTED, header="drafted", means=f"Drafted Token Num: {definitions.DRAFTED_TOKENS}")
+_SUCCESS = replace(methods.SUCCESS, text=lambda share, digits: tables.percent(share and share.value))
+_MODELS = ("target", "draft")
+_RULES = (
+    methods.LOSSY_RULE,
+    "Lossless: the target's own sample decides (SSD, TSD, GSD), or min(1, p/q) and the residual law for a sequence "
+    "that was drawn from q (SSD, drawn).",
 )
-_HEADERS = {"speedup": "speedup", "acceptance_rate": "acceptance"}
-_RANKED = {**_HEADERS, "mal": "MAL"}
-"""Columns in which the best are marked, by metric."""
+_GREEDY = (
+    "The paper states no decoding of this table: greedy here. Its caption's thresholds: k = 4, tau = 1, theta_prob = "
+    "0.4, theta_sib = 0.1.",
+)
+_MEDUSA = ("Medusa is not run here: its row is the paper's, which does not give the settings of its heads.",)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One table of a row per method."""
+    """One of the tables; its speedup is the mean over its decodings, counts and the acceptance rate are of the first.
+
+    Cells are the acceptance rate and the speedup, or without `acceptance` the speedup alone.
+    """
 
     title: str
     arms: tuple[Arm, ...]
-    acceptance: bool = True  # cells are acceptance rate (speedup), else the speedup alone
-    sampling: bool = False
-    mean: bool = False  # the speedup is the mean of greedy and top-p decoding
-    notes: Callable[[Sequence[Mapping[str, Method]]], Iterable[str]] = lambda cells: ()  # of all cells by method
+    notes: tuple[str, ...]
+    decodings: tuple[int, ...] = (GREEDY,)
+    acceptance: bool = True
 
     @property
-    def speedup(self) -> str:
+    def means(self) -> str:
         """What a speedup is here."""
-        return definitions.MEAN_SPEEDUP if self.mean else definitions.SPEEDUP
+        return definitions.SPEEDUP if len(self.decodings) == 1 else definitions.MEAN_SPEEDUP
+
+    @property
+    def speedup(self) -> Column:
+        """The column of the speedup."""
+        metric = replace(SPEEDUP, means=f"{self.means}; in brackets the 95% interval")
+        judged = {"same_device": False, "speedup": True}
+        return Column(metric, of=self.decodings, paper="speedup", ended=True, judged=judged)
+
+    @property
+    def rate(self) -> Column:
+        """The column of the acceptance rate, with the paper's where it prints one."""
+        means = f"Acceptance Rate: {definitions.ACCEPTANCE_RATE}"
+        metric = replace(methods.RATE, header="acceptance", means=means)
+        return Column(metric, of=self.decodings[:1], paper="acceptance_rate" if self.acceptance else "")
+
+    def cell(self, rate: float | None, speedup: float | None) -> str:
+        """`0.795 (1.85x)` or `1.85x`."""
+        times = tables.number(speedup) + ("" if speedup is None else "x")
+        if not self.acceptance or (speedup is None and rate is None):
+            return times
+        return f"{tables.number(rate, 3)} ({times})"
+
+
+def _bound(models: ModelClass, *arms: Arm) -> tuple[Arm, ...]:
+    return tuple(bound(arm, models) for arm in arms)
+
+
+LAYOUTS: Mapping[str, Layout] = {
+    "table2": Layout(
+        "GSD Table 2: speedup of non-deterministic decoding",
+        both_rules(*_bound(LARGE, SSD, SSD_DRAWN, TSD, GSD)),
+        _RULES,
+        (SAMPLED,),
+        acceptance=False,
+    ),
+    "table4": Layout(
+        "GSD Table 4: speedup beside Medusa's",
+        _bound(LARGE, MEDUSA, GSD),
+        _MEDUSA,
+        (GREEDY, SAMPLED),
+        acceptance=False,
+    ),
+    **{
+        f"table{number}": Layout(
+            f"GSD Table {number}: acceptance rate and speedup, {models}",
+            _bound(SMALL, SSD, TSD, GSD),
+            _GREEDY,
+        )
+        for number, models in ((6, "BLOOM-7B1"), (7, "OPT-13B"), (8, "Llama-2-7B"))
+    },
+    "table9": Layout(
+        "GSD Table 9: acceptance rate and speedup of non-deterministic decoding, Llama-2-7B",
+        both_rules(*_bound(SMALL, SSD, SSD_DRAWN, GSD)),
+        _RULES,
+        (SAMPLED,),
+    ),
+}
+
+Group = dict[str, list[Cell]]
+"""A pair's cells by dataset."""
 
 
 def by_dataset(name: str, layout: Layout, results: Results) -> list[Output]:
     """One of the tables, twice: in the paper's layout, and a row per run with intervals and verdicts."""
-    paper = published.find(settings.PAPER, name)
-    found = settings.found_blocks(
-        results, paper, greedy=layout.mean or not layout.sampling, sampled=layout.mean or layout.sampling
-    )
-    groups = list(groups_of(paper, found)) or list(unrun(paper))
-    ran = [dataset for group in groups for dataset in group.datasets]
-    datasets = settings.in_order([*paper["dataset"], *ran], list(dict.fromkeys(paper["dataset"])))
-    cells = [{dataset: _methods(layout, group, dataset) for dataset in datasets} for group in groups]
-    swept = ("dataset", "temperature") if layout.mean else ("dataset",)
-    title = f"{layout.title} ({setting(found, but=swept) if found else 'not run'})"
-    every = [by_arm for by_set in cells for by_arm in by_set.values()]
-    shown = [one.runs for by_arm in every for one in by_arm.values()]
-    notes = (*settings.said(drafted(paper), found), settings.NO_HARDWARE, *layout.notes(every))
-    notes += (*control.notes(found), *remarks.of_runs(results, layout.arms, shown))
-    wide = [line for group, by_set in zip(groups, cells, strict=True) for line in _wide(layout, group, by_set)]
-    details = [line for group, by_set in zip(groups, cells, strict=True) for line in _details(layout, group, by_set)]
-    printed = set(paper["dataset"])
-    columns = ["Target", "Draft", "Method"]
-    columns += [name for dataset in datasets for name in _columns(dataset)[: 1 + (dataset in printed)]]
-    legend = {datasets[0]: _cells(layout)}
-    own = {"speedup": f"{layout.speedup}; in brackets the 95% interval"}
-    hidden = {"acceptance published", "verdict acceptance"} if not layout.acceptance else set()
-    full = [column for column in _DETAILS if column not in hidden | (set() if layout.sampling else {"variation"})]
-    frame = tables.frame([row for row, _ in details], full)
-    runs = tuple(run for _, run in details)
-    said = (*notes, *ties.note(frame), *[settings.MEANS_TIED] * layout.mean)
-    cell = "acceptance rate (speedup)" if layout.acceptance else "speedup"
-    headers = {dataset: f"{dataset}: {cell}" for dataset in datasets}
-    printed_as = tables.frame([row for row, _ in wide], columns)
-    return [
-        Table(name, title, printed_as, notes, legend, tuple(ids for _, ids in wide), headers),
-        Table(f"{name}_details", f"{title}, details", frame, said, LEGEND | own, runs),
-    ]
-
-
-def _cells(layout: Layout) -> str:
-    if not layout.acceptance:
-        return f"speedup: {layout.speedup}"
-    rate = definitions.ACCEPTANCE_RATE.partition("; in brackets")[0]
-    return f"Acceptance Rate (speedup); Acceptance Rate: {rate}; speedup: {layout.speedup}"
-
-
-def _columns(dataset: str) -> tuple[str, str]:
-    return dataset, f"{dataset} published"
-
-
-def _methods(layout: Layout, group: Group, dataset: str) -> dict[str, Method]:
-    paper, block = group.paper[group.paper["dataset"] == dataset], group.column(dataset)
-    return {arm.header: method(arm, block, paper, sampling=layout.sampling) for arm in layout.arms}
+    paper = published.find("gsd", name)
+    greedy, sampled = (decoding in layout.decodings for decoding in (GREEDY, SAMPLED))
+    found = methods.found_blocks(results, paper, greedy=greedy, sampled=sampled)
+    datasets = list(dict.fromkeys([*paper["dataset"], *map(methods.published_dataset, found)]))
+    groups = list(_groups(layout, paper, found, datasets))
+    mean = greedy and sampled
+    title = f"{layout.title} ({setting(found, but=('dataset', *['temperature'] * mean)) if found else 'not run'})"
+    settings = [cells for group in groups for cells in group.values()]
+    notes = (*methods.said(paper, found), methods.NO_HARDWARE, *layout.notes, *control.notes(found))
+    shown = [cell.run_ids for cells in settings for cell in cells]
+    notes += tuple(methods.not_shown(results, layout.arms, shown))
+    kept = [[cell for cell in cells if cell.run_ids or cell.published] for cells in settings]
+    variation = [methods.VARIATION] * (layout.decodings == (SAMPLED,))
+    counts = (MAL, _DRAFTED, _SUCCESS, *variation, methods.LOSSLESS)
+    columns = (layout.speedup, layout.rate, *(Column(metric, of=layout.decodings[:1]) for metric in counts))
+    details = grid.in_detail(name, title, kept, columns, notes, ranked=columns[:3])
+    tied = (*details.notes, *[methods.MEANS_TIED] * mean)
+    return [_wide(name, title, layout, groups, set(paper["dataset"]), notes), replace(details, notes=tied)]
 
 
 def _wide(
-    layout: Layout, group: Group, cells: Mapping[str, Mapping[str, Method]]
-) -> Iterator[tuple[dict[str, str], str]]:
-    """A row per method, and its runs."""
-    for arm in layout.arms:
-        row = group.who | {"Method": arm.header}
-        for dataset, methods in cells.items():
-            one = methods[arm.header]
-            pairs = {name: one.pairing(name, mean=layout.mean) for name in _HEADERS}
-            ours = {name: pair.ours.value if pair.ours else None for name, pair in pairs.items()}
-            row[dataset] = _failure(one) or _words(layout, ours)
-            row[_columns(dataset)[1]] = _words(layout, {name: pair.published for name, pair in pairs.items()})
-        yield row, " ".join(methods[arm.header].runs for methods in cells.values()).strip()
+    name: str, title: str, layout: Layout, groups: Sequence[Group], printed: set[str], notes: tuple[str, ...]
+) -> Table:
+    """A row per pair and method; beside a dataset of the paper's its numbers."""
+    rows = [
+        {dataset: cells[place] for dataset, cells in group.items()}
+        for group in groups
+        for place in range(len(layout.arms))
+    ]
+    lines = [line for row in rows for line in _line(layout, row, printed)]
+    runs = tuple(" ".join(cell.run_ids for cell in row.values()).strip() for row in rows)
+    datasets = list(groups[0])
+    words = "acceptance rate (speedup)" if layout.acceptance else "speedup"
+    rate = definitions.ACCEPTANCE_RATE.partition("; in brackets")[0]
+    means = f"Acceptance Rate (speedup); Acceptance Rate: {rate}; speedup: " if layout.acceptance else "speedup: "
+    legend, headers = {datasets[0]: means + layout.means}, {dataset: f"{dataset}: {words}" for dataset in datasets}
+    return Table(name, title, pd.DataFrame(lines, dtype=str), notes, legend, runs, headers)
 
 
-def _details(
-    layout: Layout, group: Group, cells: Mapping[str, Mapping[str, Method]]
-) -> Iterator[tuple[dict[str, str], str]]:
-    """A row per dataset and method, and its runs; datasets that neither we nor the paper have for them are left out."""
-    for dataset, methods in cells.items():
-        shown = [one for one in methods.values() if one.runs or one.published]
-        rows = [_detail(layout, group, dataset, one, methods) for one in shown]
-        ranked = {header: [one.entry(metric) for one in shown] for metric, header in _RANKED.items()}
-        if layout.mean:
-            ranked["speedup"] = [one.mean_entry for one in shown]
-        ties.mark(rows, ranked)
-        yield from zip(rows, (one.runs for one in shown), strict=True)
+def _line(layout: Layout, row: Mapping[str, Cell], printed: set[str]) -> Iterator[dict[str, str]]:
+    first = next(iter(row.values())).first
+    line = {name: first[name] for name in ("Target", "Draft", "Method")}
+    for dataset, cell in row.items():
+        rate, speedup = layout.rate.value(cell), layout.speedup.value(cell)
+        ours = layout.cell(rate and rate.value, speedup and speedup.value)
+        line[dataset] = layout.speedup.ending(cell) or ours
+        if dataset in printed:
+            theirs = cell.published
+            line[f"{dataset} published"] = layout.cell(theirs.get("acceptance_rate"), theirs.get("speedup"))
+    yield line
 
 
-def _detail(layout: Layout, group: Group, dataset: str, one: Method, methods: Mapping[str, Method]) -> dict[str, str]:
-    counts, stand_in = one.counts, any(block.stand_in for block in group.blocks)
-    row = {**group.who, "Dataset": dataset, "Method": one.arm.header, "lossless": counts.lossless}
-    row |= {"MAL": tables.interval(counts.mal), "drafted": tables.interval(counts.mean("drafted"), 1)}
-    row["Graph Success"] = tables.percent(counts.graph_success.value if counts.graph_success else None)
-    row["variation"] = tables.interval(counts.variation, 3)
-    for metric, header in _HEADERS.items():
-        pairings = {name: other.pairing(metric, mean=layout.mean) for name, other in methods.items()}
-        time = metric == "speedup"
-        digits = 2 if time else 3
-        row[header] = tables.interval(pairings[one.arm.header].ours, digits)
-        row[f"{header} published"] = tables.number(one.published.get(metric), digits)
-        row[f"verdict {header}"] = verdict.judge(
-            one.arm.header, pairings, stand_in=stand_in, same_device=not time, speedup=time
+def _groups(layout: Layout, paper: pd.DataFrame, found: Sequence[Block], datasets: Sequence[str]) -> Iterator[Group]:
+    """Blocks that differ in their prompts alone, of one dataset that was run twice the second in a new group.
+
+    Where nothing was run: the paper's models.
+    """
+    sets: list[list[Block]] = []
+    for block in found:
+        home = next((members for members in sets if _fits(block, members)), None)
+        if home is None:
+            sets.append([block])
+        else:
+            home.append(block)
+    for members in sets:
+        blocks = {methods.published_dataset(block): block for block in reversed(members)}
+        rows = _rows(paper, *(members[0].published_as or ("", "")))
+        yield _group(layout, who(members[0]), rows, blocks, datasets)
+    for target, draft in [] if sets else dict.fromkeys(zip(*(drafted(paper)[name] for name in _MODELS), strict=True)):
+        yield _group(layout, {"Target": target, "Draft": draft}, _rows(paper, target, draft), {}, datasets)
+
+
+def _group(
+    layout: Layout,
+    pair: Mapping[str, str],
+    paper: pd.DataFrame,
+    blocks: Mapping[str, Block],
+    datasets: Sequence[str],
+) -> Group:
+    return {
+        name: setting_of(
+            {**pair, "Dataset": name},
+            layout.arms,
+            paper[paper["dataset"] == name],
+            *methods.decodings(blocks.get(name)),
         )
-    return row | ({"speedup": failure} if (failure := _failure(one)) else {})
+        for name in datasets
+    }
 
 
-def _failure(one: Method) -> str:
-    """How a run ended that did not end well."""
-    states = (outcome.status for outcome in (one.greedy, one.sampled))
-    return next((state for state in states if state not in (None, "ok")), "")
+def _fits(block: Block, members: Sequence[Block]) -> bool:
+    """Whether nothing but the dataset differs; a run that failed may know neither device nor dtype."""
+    every = [block, *members]
+    same = all(len({one.first[name] for one in every}) == 1 for name in _CELL)
+    placed = all(len({one.first[name] for one in every if one.first[name]}) < 2 for name in ("device_name", "dtype"))
+    return same and placed and len({one.first["dataset"] for one in every}) == len(every)
 
 
-def _words(layout: Layout, values: Mapping[str, float | None]) -> str:
-    """`0.795 (1.85x)` or `1.85x`."""
-    speedup, rate = values["speedup"], values["acceptance_rate"]
-    times = tables.number(speedup) + ("" if speedup is None else "x")
-    if not layout.acceptance or (speedup is None and rate is None):
-        return times
-    return f"{tables.number(rate, 3)} ({times})"
+def _rows(paper: pd.DataFrame, target: str, draft: str) -> pd.DataFrame:
+    """The paper's rows for models, methods of the target without a draft of their own among them."""
+    return paper[(paper["target"] == target) & paper["draft"].isin([draft, NO_DRAFT])]

@@ -1,11 +1,34 @@
-"""GSD's methods as arms of its tables."""
+"""GSD's methods with the paper's parameters, what is measured of their runs, and how these find the paper's rows."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
+import pandas as pd
+
+from bench import published
+from bench.artifacts import definitions, tables
+from bench.artifacts.blocks import Block, blocks, every_run
+from bench.artifacts.metric import Metric, lossless_words, measured
+from bench.artifacts.runs import Run, per_row
 from bench.artifacts.speedups.arms import Arm
+from bench.artifacts.speedups.settings import drafted, left_out, stand_ins
+from bench.artifacts.wording import draft_temperatures, scale
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Results
+from bench.statistics import graph_metrics
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
+TEMPERATURE, TOP_P = 0.7, 0.7
+"""Of all sampling in the paper (appendix A)."""
+MAX_STEPS = 10
+UNSTATED = frozenset({"draft_temperature", "draws", "draft_node_cap", "verify_cap", "unmerge_depth"})
+"""Arguments of our drafters of which the paper states nothing in its tables, or of which a note tells."""
+DATASETS = {"wmt14": "wmt14_en_de"}
+"""The published name of a dataset, where it is not ours."""
 TARGETS = ("target_sample", "greedy")
 """Rules that ask the target alone."""
 DRAWN = ("spec_infer", "chain")
@@ -19,11 +42,50 @@ TSD_SIB = Arm("TSD, sibling pruning", ("tsd_sib",), "", rules=TARGETS)
 GSD = Arm("GSD", ("gsd",), "gsd", rules=TARGETS)
 MEDUSA = Arm("Medusa", (), "medusa")
 SELF = Arm("Self SSD", ("ssd",), "self_ssd", rules=TARGETS)
+NO_HARDWARE = "The paper does not state its hardware: speedups are judged by order alone."
+MEANS_TIED = (
+    "Mean speedups of two methods are tied, too, where the autoregressive arms of either decoding lie as far apart."
+)
+LOSSY_RULE = (
+    "(lossy): the paper's non-deterministic rule as its code has it, min(1, p/q) for every child alone and the longest "
+    "path that is accepted, which does not keep the target's law (variation). The paper's numbers stand beside it; its "
+    "SSD may have been speculative sampling, which is lossless: SSD, drawn."
+)
 
 
-def self_drafting(arm: Arm) -> Arm:
-    """The same method where the target drafts for itself."""
-    return SELF if arm is SSD else replace(arm, header=f"Self {arm.header}", paper="")
+@dataclass(frozen=True, slots=True)
+class ModelClass:
+    """Thresholds of the models of one size."""
+
+    tau: int | None
+    theta_prob: float
+    theta_sib: float
+
+
+LARGE = ModelClass(tau=2, theta_prob=0.2, theta_sib=0.3)
+"""70B: Tables 1 to 4 (appendix A)."""
+SMALL = ModelClass(tau=1, theta_prob=0.4, theta_sib=0.1)
+"""7B and 13B: Tables 6 to 9 (captions), and 10, which states tau alone."""
+
+
+def bound(arm: Arm, models: ModelClass, *, k: int = 4) -> Arm:
+    """The arm of the runs with the paper's parameters; one without runs of ours as it is.
+
+    SSD drafts one child and, like TSD, neither merges nor prunes siblings.
+    """
+    if not arm.ours:
+        return arm
+    drafter = arm.ours[0]
+    given: dict[str, Any] = {"k": k, "max_steps": MAX_STEPS} | asdict(models)
+    if drafter.startswith(("ssd", "tsd")):
+        given["tau"] = None
+    if drafter.startswith("ssd"):
+        given["k"] = 1
+    if drafter != "gsd" and not drafter.endswith("_sib"):
+        given["theta_sib"] = 0.0
+    if drafter == "ssd_noexit":
+        given["theta_prob"] = 0.0
+    return replace(arm, given=given, free=UNSTATED)
 
 
 def lossy(arm: Arm) -> Arm:
@@ -31,6 +93,171 @@ def lossy(arm: Arm) -> Arm:
     return replace(arm, header=f"{arm.header} (lossy)", rules=LOSSY)
 
 
-def unprinted(arm: Arm) -> Arm:
-    """The same method without the paper's numbers."""
-    return replace(arm, paper="")
+def both_rules(*arms: Arm) -> tuple[Arm, ...]:
+    """Every method under a lossless rule, without the paper's numbers, then under its non-deterministic one."""
+    return (*(replace(arm, paper="") for arm in arms), *map(lossy, arms))
+
+
+def self_drafting(arm: Arm) -> Arm:
+    """The same method where the target drafts for itself."""
+    return SELF if arm is SSD else replace(arm, header=f"Self {arm.header}", paper="")
+
+
+def off(arm: Arm, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments of a run that are not the arm's, those that the paper does not state left out."""
+    others = params.keys() - arm.given.keys() - UNSTATED
+    return {name: params.get(name) for name, value in arm.given.items() if params.get(name) != value} | {
+        name: params[name] for name in sorted(others)
+    }
+
+
+# what is measured of a run
+
+
+def drafts(run: Run) -> pd.DataFrame:
+    """What `graph_metrics` averages over samples, a row each."""
+    return graph_metrics.samples(run.steps)
+
+
+def per_sample(header: str, column: str, means: str, digits: int = 1) -> Metric:
+    """The mean over samples of a column of `drafts`."""
+    return measured(header, lambda run: per_row(run.once(drafts).dropna(subset=[column]), column), means, digits)
+
+
+def percents(found: Interval | None, digits: int = 0) -> str:
+    """A share with its interval."""
+    if found is None:
+        return tables.ABSENT
+    low, high = (tables.percent(end) for end in (found.low, found.high))
+    return f"{tables.percent(found.value)} [{low}, {high}]"
+
+
+def _share_of_steps(header: str, column: str, means: str) -> Metric:
+    """The share of the steps in which a count is above 0; of rows without it, as older ones, none."""
+
+    def sums(run: Run) -> Sample | None:
+        known = run.steps.dropna(subset=[column])
+        return per_row(known.assign(happened=(known[column] > 0).astype(float)), "happened")
+
+    return replace(measured(header, sums, means), text=percents)
+
+
+RATE = per_sample("acceptance rate", "acceptance_rate", definitions.ACCEPTANCE_RATE, 3)
+DRAFTED = per_sample("drafted tokens", "drafted", definitions.DRAFTED_TOKENS)
+CREATED = per_sample("created nodes", "created", definitions.CREATED)
+MERGES = per_sample("merge edges", "aliases", definitions.ALIASES)
+PRUNED = per_sample("sibling leaves", "sib_leaves", definitions.SIB_LEAVES)
+VERIFIED = per_sample("verified nodes", "verified", definitions.VERIFIED)
+CAPPED = Metric(
+    "capped",
+    lambda run: graph_metrics.capped_share(run.steps) if run.ok else None,
+    definitions.CAPPED,
+    text=lambda share, digits: tables.percent(share),
+)
+SUCCESS = _share_of_steps("Graph Success", "num_behind_merge", definitions.GRAPH_SUCCESS)
+SHARED = _share_of_steps("shared subtrees", "num_in_shared_subtree", definitions.SHARED_SUCCESS)
+VARIATION = measured(
+    "variation",
+    lambda run: per_row(run.block.variation(run.run_id).dropna(subset=["total_variation"]), "total_variation"),
+    definitions.VARIATION,
+    3,
+)
+LOSSLESS = Metric(
+    "lossless",
+    lambda run: lossless_words(run) if run.ok else None,
+    f"{definitions.LOSSLESS}; of greedy decoding also the share of outputs identical to the target's own",
+)
+
+
+# which runs are set against which rows
+
+
+def is_greedy(runs: pd.DataFrame) -> pd.Series:
+    """Which runs decode greedily."""
+    return runs["temperature"] == 0
+
+
+def is_sampled(runs: pd.DataFrame) -> pd.Series:
+    """Which runs sample as the paper does."""
+    return (runs["temperature"] == TEMPERATURE) & (runs["top_p"] == TOP_P)
+
+
+def found_blocks(results: Results, paper: pd.DataFrame, *, greedy: bool = True, sampled: bool = True) -> list[Block]:
+    """The blocks of the paper's decodings, stand-ins set against the models of these published rows.
+
+    A block holds `greedy` decoding and what is `sampled` as the paper samples, or one of them.
+    """
+    keep = (is_greedy(results.runs) & greedy) | (is_sampled(results.runs) & sampled)
+    found = blocks(replace(results, runs=results.runs[keep]), across=("temperature", "top_p"))
+    return [standing_in(replace(block, results=results), paper) for block in found]
+
+
+def decodings(block: Block | None) -> list[Block | None]:
+    """The parts of a block in greedy decoding and in the paper's sampling; None where there is none."""
+    if block is None:
+        return [None, None]
+    parts = [block.runs[of(block.runs)].reset_index(drop=True) for of in (is_greedy, is_sampled)]
+    return [None if runs.empty else replace(block, runs=runs) for runs in parts]
+
+
+def standing_in(block: Block, paper: pd.DataFrame) -> Block:
+    """The block, if it is a stand-in for models that are not printed: for the first that are, with a draft."""
+    printed = set(zip(paper["target"], paper["draft"], strict=True))
+    return block if block.published_as in printed else block.standing_in(drafted(paper))
+
+
+def of_main_pair(block: Block) -> Block:
+    """A stand-in, for the pair of Table 1: the paper states no models of Figures 3 and 5 and of Table 5."""
+    return standing_in(block, published.find("gsd", "table1"))
+
+
+def published_dataset(block: Block) -> str:
+    """The name of a block's dataset in the published rows."""
+    name = str(block.first["dataset"])
+    return DATASETS.get(name, name)
+
+
+def of_models(paper: pd.DataFrame, block: Block) -> pd.DataFrame:
+    """The paper's rows for a block's models."""
+    target, draft = block.published_as or ("", "")
+    return paper[(paper["target"] == target) & (paper["draft"] == draft)]
+
+
+# what is said below every table
+
+
+def said(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+    """Notes of every table: what was run, what stands in, what was not run."""
+    yield from map(scale, found)
+    yield from stand_ins(found)
+    yield from left_out(drafted(paper), found)
+
+
+def not_shown(results: Results, arms: Sequence[Arm], shown: Iterable[str]) -> Iterator[str]:
+    """The draft's temperatures of the runs of a table, `shown` by its rows, and which others it leaves out."""
+    ids = set(" ".join(shown).split())
+    runs = [run for run in every_run(results) if run.method != AUTOREGRESSIVE]
+    yield from draft_temperatures(run for run in runs if run.run_id in ids)
+    groups: dict[str, list[str]] = {}
+    for run in runs:
+        if run.run_id not in ids:
+            groups.setdefault(_words(run, arms), []).append(run.run_id)
+    listed = (f"{words} ({'run' if len(ids) == 1 else 'runs'} {', '.join(ids)})" for words, ids in groups.items())
+    if groups:
+        yield (
+            f"Not in this table: {'; '.join(listed)}: other methods, rules, parameters or sampling settings than the "
+            "paper's, or another run of the same is shown."
+        )
+
+
+def _words(run: Run, arms: Sequence[Arm]) -> str:
+    """`gsd (k=2) at temperature 1, top-p 0.9`: what is not as in the arm of its method that is nearest."""
+    differences = [off(arm, run.params) for arm in arms if arm.named(run)]
+    params = min(differences, key=len, default={})
+    inside = f" ({', '.join(f'{name}={_short(value)}' for name, value in params.items())})" if params else ""
+    top_p = "" if run["top_p"] == 1 else f", top-p {run['top_p']:g}"
+    return f"{run.drafter}{inside} by {run['verifier']} at temperature {run['temperature']:g}{top_p}"
+
+
+def _short(value: object) -> str:
+    return "null" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

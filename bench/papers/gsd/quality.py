@@ -2,156 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pandas as pd
 
 from bench import published
-from bench.artifacts import definitions, tables, verdict
+from bench.artifacts import definitions, grid, tables
 from bench.artifacts.blocks import Block
+from bench.artifacts.grid import Cell, Column, setting_of
+from bench.artifacts.metric import Metric, measured
 from bench.artifacts.outputs import Output
-from bench.artifacts.runs import per_row
+from bench.artifacts.runs import Run, per_row
 from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.settings import drafted, who
-from bench.artifacts.tables import Table
-from bench.artifacts.verdict import Pairing
 from bench.artifacts.wording import setting
-from bench.papers.gsd import remarks, settings
-from bench.papers.gsd.classes import SMALL, bound
-from bench.papers.gsd.layouts import LOSSY
-from bench.papers.gsd.methods import GSD, SSD, SSD_DRAWN, lossy, unprinted
-from bench.papers.gsd.outcomes import Outcome, mean_of
+from bench.papers.gsd import methods
+from bench.papers.gsd.methods import GSD, SMALL, SSD, SSD_DRAWN, both_rules, bound
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Results
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
 TITLE = "GSD Table 10: ROUGE of non-deterministic decoding"
-SCORES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rouge_l": "ROUGE-L"}
-PRINTED = {"rouge1": "rouge1", "rouge2": "rouge2", "rouge_l": "rougeL"}
+TURN = ["prompt_id", "turn"]
 VANILLA = Arm("vanilla", (), AUTOREGRESSIVE)
-GRAPHS = tuple(
-    bound(replace(GSD, header=f"GSD (tau={tau})", params={"tau": str(tau)}), replace(SMALL, tau=tau)) for tau in (1, 2)
+DRAFTED = (
+    bound(SSD, SMALL),
+    bound(SSD_DRAWN, SMALL),
+    *(
+        bound(replace(GSD, header=f"GSD (tau={tau})", params={"tau": str(tau)}), replace(SMALL, tau=tau))
+        for tau in (1, 2)
+    ),
 )
-_DRAFTED = (bound(SSD, SMALL), bound(SSD_DRAWN, SMALL), *GRAPHS)
-ARMS = (VANILLA, *(unprinted(arm) for arm in _DRAFTED), *(lossy(arm) for arm in _DRAFTED))
-_SCORE = "F1 against the dataset's reference, mean over prompts; in brackets the 95% interval (bootstrap over prompts)"
-LEGEND = {
-    "ROUGE-1": _SCORE,
-    "difference ROUGE-1": "this method's score minus plain decoding's of the same prompt, mean over prompts, with its "
-    "95% interval",
-    "words": "mean words of the scored texts: ROUGE depends on their length",
-    "variation": definitions.VARIATION,
-    "lossless": definitions.LOSSLESS,
-    "verdict ROUGE-1": definitions.VERDICT,
-}
+ARMS = (VANILLA, *both_rules(*DRAFTED))
 
 
-@dataclass(frozen=True)
-class Scored:
-    """One method's texts in a block, with their scores."""
+def plain(block: Block) -> Run:
+    """Plain decoding as a run of its own, without an id: what the autoregressive arms of all runs decoded."""
+    return Run(block, pd.Series({"run_id": "", "status": "ok", "method": AUTOREGRESSIVE}))
 
-    outcome: Outcome
 
-    @cached_property
-    def texts(self) -> pd.DataFrame:
-        """A row per scored text; of plain decoding the mean over all runs, which decode the same."""
-        block, run_id = self.outcome.block, self.outcome.run_id
-        if block is None:
-            return pd.DataFrame()
-        if self.outcome.arm is not VANILLA:
-            rows = block.quality(run_id)
-            return rows[rows["arm"] == METHOD].dropna(subset=["rouge1"])
-        runs = [block.quality(run.run_id) for run in block.ok]
-        rows = pd.concat(runs) if runs else pd.DataFrame(columns=["arm"])
-        rows = rows[rows["arm"] == AUTOREGRESSIVE]
-        if rows.empty:
-            return pd.DataFrame()
-        means = rows.groupby(["prompt_id", "turn"])[["num_words", *SCORES]].mean()
-        return means.dropna(subset=["rouge1"]).reset_index()
+def texts(run: Run) -> pd.DataFrame:
+    """A row per scored text; of plain decoding the mean over all runs, which decode the same."""
+    if run.method != AUTOREGRESSIVE:
+        rows = run.block.quality(run.run_id)
+        return rows[rows["arm"] == METHOD].dropna(subset=["rouge1"])
+    rows = pd.concat(run.block.quality(one.run_id) for one in (run, *run.block.ok))
+    rows = rows[rows["arm"] == AUTOREGRESSIVE]
+    means = rows.groupby(TURN)[["num_words", *(score for score, _, _ in SCORES)]].mean()
+    return means.dropna(subset=["rouge1"]).reset_index()
 
-    def score(self, column: str) -> Interval | None:
-        """Mean of a column of `texts`."""
-        return mean_of(self.texts, column) if len(self.texts) else None
 
-    def sample(self, column: str) -> Sample | None:
-        """The sums over conversations behind it."""
-        return per_row(self.texts.dropna(subset=[column]), column) if len(self.texts) else None
+def _score(header: str, column: str, means: str = "", digits: int = 3) -> Metric:
+    return measured(header, lambda run: per_row(run.once(texts).dropna(subset=[column]), column), means, digits)
 
-    def difference(self, score: str) -> Interval | None:
-        """Its score minus that of its own run's plain decoding."""
-        if self.outcome.block is None or self.outcome.arm is VANILLA or self.texts.empty:
+
+def _difference(header: str, score: str, means: str) -> Metric:
+    """A score minus that of its own run's plain decoding."""
+
+    def sums(run: Run) -> Sample | None:
+        if run.method == AUTOREGRESSIVE:
             return None
-        rows = self.outcome.block.quality(self.outcome.run_id)
-        plain = rows[rows["arm"] == AUTOREGRESSIVE]
-        both = self.texts.merge(plain, on=["prompt_id", "turn"], suffixes=("", "_plain"))
-        return mean_of(both.assign(difference=both[score] - both[f"{score}_plain"]), "difference")
+        rows = run.block.quality(run.run_id)
+        both = run.once(texts).merge(rows[rows["arm"] == AUTOREGRESSIVE], on=TURN, suffixes=("", "_plain"))
+        both = both.assign(difference=both[score] - both[f"{score}_plain"])
+        return per_row(both.dropna(subset=["difference"]), "difference")
+
+    def text(found: Interval | None, digits: int) -> str:
+        return tables.signed(found, digits) if found else tables.ABSENT
+
+    return replace(measured(f"difference {header}", sums, means, 3), text=text)
+
+
+SCORES = (("rouge1", "rouge1", "ROUGE-1"), ("rouge2", "rouge2", "ROUGE-2"), ("rouge_l", "rougeL", "ROUGE-L"))
+"""Ours, the paper's name, and the header."""
+FIRST = "rouge1"
+"""What is said of all of them stands at the first."""
+_SCORE = "F1 against the dataset's reference, mean over prompts; in brackets the 95% interval (bootstrap over prompts)"
+_MINUS = "this method's score minus plain decoding's of the same prompt, mean over prompts, with its 95% interval"
+PRINTED = tuple(
+    Column(_score(header, score, _SCORE * (score == FIRST)), paper=paper, digits=2, ended=score == FIRST)
+    for score, paper, header in SCORES
+)
+DIFFERENCES = tuple(_difference(header, score, _MINUS * (score == FIRST)) for score, _, header in SCORES)
+WORDS = replace(
+    _score("words", "num_words", "mean words of the scored texts: ROUGE depends on their length"),
+    text=lambda words, digits: tables.number(words and words.value, 0),
+)
+RULE = replace(
+    methods.LOSSLESS,
+    of=lambda run: methods.LOSSLESS.of(run) if run.run_id else None,
+    means=definitions.LOSSLESS,
+)
+DETAILS = (*PRINTED, *map(Column, (*DIFFERENCES, WORDS, methods.VARIATION, RULE)))
 
 
 def quality_table(name: str, results: Results) -> list[Output]:
     """Table 10, twice: as printed, and with intervals, differences to plain decoding and verdicts."""
-    paper = published.find(settings.PAPER, name)
-    found = settings.found_blocks(results, drafted(paper), greedy=False)
-    groups: list[tuple[dict[str, str], Block | None]] = [(who(block), block) for block in found]
-    groups = groups or [({"Target": "llama2_7b", "Draft": "llama_160m", "Dataset": "unstated"}, None)]
-    scored = [[Scored(Outcome(arm, block)) for arm in ARMS] for _, block in groups]
+    paper = published.find("gsd", name)
+    found = methods.found_blocks(results, drafted(paper), greedy=False)
+    unstated = {"Target": "llama2_7b", "Draft": "llama_160m", "Dataset": "unstated"}
+    settings = [
+        [
+            replace(cell, runs=(plain(block),)) if cell.arm is VANILLA else cell
+            for cell in setting_of(who(block), ARMS, paper, block)
+        ]
+        for block in found
+    ] or [setting_of(unstated, ARMS, paper, None)]
+    every = [cell for cells in settings for cell in cells]
     title = f"{TITLE} ({setting(found) if found else 'not run'})"
-    runs = tuple(one.outcome.run_id for of in scored for one in of)
-    notes = (*settings.said(drafted(paper), found), *_notes([one for of in scored for one in of]))
-    notes += tuple(remarks.of_runs(results, ARMS, runs))
-    rows = [row for (names, _), of in zip(groups, scored, strict=True) for row in _rows(names, of, paper)]
-    beside = [column for header in SCORES.values() for column in (header, f"{header} published")]
-    first = ["Target", "Draft", "Dataset", "Method"]
-    more = [f"{what} {header}" for what in ("difference", "verdict") for header in SCORES.values()]
-    wide = tables.frame([_plain(row) for row in rows], [*first, *beside])
-    full = tables.frame(rows, [*first, *beside, *more[:3], "words", "variation", "lossless", *more[3:]])
+    notes = (*methods.said(paper, found), *_notes(every))
+    notes += tuple(methods.not_shown(results, ARMS, [cell.run_ids for cell in every]))
     return [
-        Table(name, title, wide, notes, LEGEND, runs),
-        Table(f"{name}_details", f"{title}, details", full, notes, LEGEND, runs),
+        grid.as_printed(name, title, settings, PRINTED, notes),
+        grid.in_detail(name, title, settings, DETAILS, notes),
     ]
 
 
-def _rows(names: Mapping[str, str], of: Sequence[Scored], paper: pd.DataFrame) -> Iterator[dict[str, str]]:
-    pairings = {
-        score: {
-            one.outcome.arm.header: Pairing(
-                one.score(score), one.outcome.arm.published(paper).get(PRINTED[score]), one.sample(score)
-            )
-            for one in of
-        }
-        for score in SCORES
-    }
-    for one in of:
-        outcome, method = one.outcome, one.outcome.arm.header
-        words = one.score("num_words")
-        row = {**names, "Method": method, "words": tables.number(words.value if words else None, 0)}
-        row |= {"variation": tables.interval(outcome.variation, 3), "lossless": outcome.lossless}
-        for score, header in SCORES.items():
-            pairing, difference = pairings[score][method], one.difference(score)
-            row[header] = tables.interval(pairing.ours, 3)
-            row[f"{header} published"] = tables.number(pairing.published)
-            row[f"difference {header}"] = tables.signed(difference) if difference else tables.ABSENT
-            row[f"verdict {header}"] = verdict.judge(
-                method, pairings[score], stand_in=bool(outcome.block and outcome.block.stand_in)
-            )
-        status = outcome.status
-        yield row if status in (None, "ok") else row | {"ROUGE-1": str(status)}
-
-
-def _plain(row: Mapping[str, str]) -> dict[str, str]:
-    """The row without intervals."""
-    return {column: text.partition(" [")[0] if column in SCORES.values() else text for column, text in row.items()}
-
-
-def _notes(scored: Sequence[Scored]) -> Iterator[str]:
+def _notes(every: Sequence[Cell]) -> Iterator[str]:
     yield "The paper names no dataset of this table, and prints two digits without intervals."
-    yield LOSSY
+    yield methods.LOSSY_RULE
     judged = []
-    for word, rules in (("lossless", False), ("lossy", True)):
-        mine = [one for one in scored if one.outcome.arm.header.endswith("(lossy)") == rules]
-        judged += list(_differences(word, [one for one in mine if one.outcome.arm is not VANILLA]))
+    for word, lossy in (("lossless", False), ("lossy", True)):
+        judged += list(_differences(word, [cell for cell in every if (cell.arm.rules == methods.LOSSY) == lossy]))
     yield from judged
     if judged:
         yield (
@@ -162,13 +136,13 @@ def _notes(scored: Sequence[Scored]) -> Iterator[str]:
         )
 
 
-def _differences(word: str, scored: Sequence[Scored]) -> Iterator[str]:
+def _differences(word: str, cells: Sequence[Cell]) -> Iterator[str]:
     """Whether plain decoding's scores are kept."""
     every = [
-        (f"{one.outcome.arm.header} {header} {tables.signed(found)}", found)
-        for one in scored
-        for score, header in SCORES.items()
-        if (found := one.difference(score)) is not None and found.low <= found.high
+        (f"{cell.arm.header} {header} {tables.signed(found)}", found)
+        for cell in cells
+        for (_, _, header), metric in zip(SCORES, DIFFERENCES, strict=True)
+        if (found := Column(metric).value(cell)) is not None and found.low <= found.high
     ]
     wide = [(words, found) for words, found in every if found.low < found.high]
     off = [words for words, found in wide if not found.low <= 0 <= found.high]

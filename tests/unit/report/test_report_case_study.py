@@ -10,7 +10,7 @@ from bench.artifacts import case_study
 from bench.artifacts.case_study import LOOKS
 from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.text import _lines
-from bench.papers.gsd import story
+from bench.papers.gsd import merging
 from bench.papers.registry import build
 
 FIELDS = {
@@ -102,7 +102,7 @@ def test_gsds_story_tells_merged_tokens_from_others(folder: Path, tmp_path: Path
     paths = write_all(outputs, tmp_path / "out")
     assert [path.name for path in paths] == [f"fig6.{suffix}" for suffix in ("html", "png", "pdf", "md", "tex", "csv")]
     spans = Spans(paths[0].read_text(encoding="utf-8"))
-    looks = story.LOOKS
+    looks = merging.LOOKS
     assert [text for text, _ in spans.found[:3]] == [looks[who].words for who in ("target", "draft", "merged")]
     said = [(text, looks[who].words) for text, who in FIELDS["pieces"]]
     assert spans.found[3:] == said
@@ -113,18 +113,18 @@ def test_gsds_story_tells_merged_tokens_from_others(folder: Path, tmp_path: Path
 
 
 def test_colour_is_never_the_only_cue() -> None:
-    for looks in (LOOKS, story.LOOKS):
+    for looks in (LOOKS, merging.LOOKS):
         kinds = set(looks.values())
         assert len({look.underline for look in kinds}) == len({look.ink for look in kinds}) == len(kinds)
-    page, figure, _ = story.story(case_study.CaseStudy("t", "p", [(who, who) for who in story.LOOKS], 1.0, 1.0))
+    page, figure, _ = merging.story(case_study.CaseStudy("t", "p", [(who, who) for who in merging.LOOKS], 1.0, 1.0))
     styles = Spans(page.text).styles
-    assert ["underline" in styles[story.LOOKS[who].words] for who in ("target", "draft", "merged")] == [0, 1, 1]
+    assert ["underline" in styles[merging.LOOKS[who].words] for who in ("target", "draft", "merged")] == [0, 1, 1]
     drawn = [line.get_linestyle() for line in figure.canvas.axes[0].lines]
     assert drawn == [":", "-"] * 2  # in the key and in the answer
 
 
 def test_shares_of_a_story(folder: Path) -> None:
-    table = story.story(case_study.read(folder))[-1]
+    table = merging.story(case_study.read(folder))[-1]
     assert table.frame.to_numpy().tolist() == [
         ["token of the target", "2", "40.0%", "–", "–"],
         ["accepted draft token", "2", "40.0%", "66.7%", "–"],
@@ -133,7 +133,7 @@ def test_shares_of_a_story(folder: Path) -> None:
 
 
 def test_a_story_in_which_nothing_was_accepted() -> None:
-    *_, table = story.story(case_study.CaseStudy("t", "p", [("a", "target")], 1.0, 1.0))
+    *_, table = merging.story(case_study.CaseStudy("t", "p", [("a", "target")], 1.0, 1.0))
     assert table.frame["share of the accepted"].tolist() == ["–"] * 3
 
 

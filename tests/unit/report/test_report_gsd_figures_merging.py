@@ -12,7 +12,7 @@ from gsd_fills import add
 from bench.artifacts.outputs import NoResultsError
 from bench.artifacts.tables import ABSENT, Table, to_csv
 from bench.measure.hub_configs import config_of
-from bench.papers.gsd.vocabulary import vocabulary
+from bench.papers.gsd.merging import vocabulary
 from bench.papers.registry import ARTIFACTS
 from bench.prompts.embedded import TINY
 
@@ -98,7 +98,7 @@ def test_vocabularies_are_those_of_the_models_configs() -> None:
 
 
 def test_without_a_vocabulary_the_nats_alone_stand(cells, monkeypatch) -> None:
-    monkeypatch.setattr("bench.papers.gsd.merge_kl.vocabulary", {"tiny/draft": None}.__getitem__)
+    monkeypatch.setattr("bench.papers.gsd.merging.vocabulary", {"tiny/draft": None}.__getitem__)
     probe(cells, 3, 0, 0.1)
     wide, details = build(cells)
     assert wide.frame.loc[0, "tau 0"].startswith(f"{ABSENT} (0.")

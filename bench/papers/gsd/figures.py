@@ -1,0 +1,198 @@
+"""GSD, Figures 5, 7 and 8: what its parameters do, and which children of their parents the accepted tokens are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from bench import published
+from bench.artifacts import style
+from bench.artifacts.blocks import Block, measured_blocks
+from bench.artifacts.metric import MAL, Metric, measured
+from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.run_table import run_table
+from bench.artifacts.runs import Run, per_row
+from bench.artifacts.series import series
+from bench.artifacts.speedups.arms import params_of
+from bench.artifacts.sweep import Mark, Panel, Sweep, twin
+from bench.artifacts.tables import named_rows
+from bench.artifacts.wording import setting
+from bench.papers.gsd.methods import CAPPED, DRAFTED, MERGES, RATE, VERIFIED, of_main_pair, per_sample
+from bench.results.store import Results
+from bench.statistics import graph_metrics
+from bench.statistics.samples import Sample
+
+_SWEPT = {
+    "k": "most children of a node",
+    "tau": "length of the n-gram at whose recurrence nodes are merged",
+    "theta_prob": "draft probability below which a node is a leaf",
+    "theta_sib": "share of the best sibling below which a node is a leaf",
+}
+ACCEPTED = per_sample(
+    "accepted",
+    "accepted_per_step",
+    "accepted drafted tokens / decoding steps, mean over samples; in brackets the 95% interval",
+    2,
+)
+
+
+def _drafts(swept: str) -> list[tuple[float, float]]:
+    """What the paper's text says of its curves: k, and how many tokens TSD drafts there."""
+    facts = named_rows(published.find("gsd", "fig5", metric="drafted_tokens"))
+    return [(float(params_of(fact.params)["k"]), fact.value) for fact in facts] if swept == "k" else []
+
+
+def _ablation(letter: str, swept: str) -> Sweep:
+    """A panel of Figure 5."""
+    star = {"color": style.COLOURS[1], "markeredgecolor": "black", "markersize": 11}
+
+    def marks(panel: Panel) -> Iterator[Mark]:
+        for k, tokens in _drafts(swept):
+            words = f"paper's text: TSD drafts more than {tokens:g} (right) at k = {k:g}"
+            yield Mark(words, k, tokens, look=star, right=True)
+
+    def remarks(panels: Sequence[Panel], results: Results) -> Iterator[str]:
+        yield "The paper states neither models nor data of this figure, and prints its values in the figure alone."
+        for k, tokens in _drafts(swept):
+            yield f"Its text: at k = {k:g} TSD's tree has more than {tokens:g} tokens."
+            yield (
+                "TSD prunes no siblings, and (ii) does not count those that GSD prunes; Table 1 has TSD with pruning "
+                "too."
+            )
+
+    return Sweep(
+        f"GSD Figure 5{letter}: acceptance rate and drafted tokens against {swept}",
+        swept,
+        f"{swept}: {_SWEPT[swept]}",
+        [[twin(RATE, DRAFTED, log=True), _ticks]],
+        (RATE, ACCEPTED, DRAFTED, MERGES, replace(VERIFIED, header="verified"), CAPPED, MAL),
+        means=_SWEPT[swept],
+        only=lambda run: bool(run.steps["num_live"].notna().any()),
+        as_block=of_main_pair,
+        marks=marks,
+        remarks=remarks,
+        legend_columns=1,
+        timed=False,
+        whose="run of a token graph",
+    )
+
+
+def _ticks(axes: Axes, panel: Panel) -> None:
+    axes.set_xticks(sorted(set(panel.x)))
+
+
+FIG5 = {f"fig5{letter}": _ablation(letter, swept) for letter, swept in zip("abcd", _SWEPT, strict=True)}
+
+_WIDTH = 0.8  # of the bars of one rank together
+
+
+def accepted(run: Run) -> pd.DataFrame:
+    """A row per accepted drafted token whose rank among its siblings is known."""
+    return graph_metrics.accepted_children(run.steps)
+
+
+def _share(header: str, those: Callable[[pd.Series], pd.Series], means: str) -> Metric:
+    def sums(run: Run) -> Sample | None:
+        found = run.once(accepted)
+        return per_row(found.assign(those=those(found["child"]).astype(float)), "those")
+
+    return measured(header, sums, means)
+
+
+def _child(rank: int) -> Metric:
+    means = (
+        "share of the accepted drafted tokens that are the i-th most probable child of their parent, among all that "
+        "were drafted there; in brackets the 95% interval (bootstrap over conversations)"
+    )
+    share = _share(f"child {rank}", lambda child: child == rank, means * (rank == 1))
+    return replace(share, of=lambda run: share.of(run) if rank <= _ranks(run) else None)
+
+
+TOKENS = Metric("accepted tokens", lambda run: len(run.once(accepted)), "accepted drafted tokens of all steps", 0)
+LATER = _share("child > 1", lambda child: child > 1, "share of them that are no first children")
+
+
+def _ranks(run: Run) -> int:
+    """As many as a node has children, or as were accepted."""
+    return max(int(run.params.get("k", 1)), run.once(accepted)["child"].max())
+
+
+@dataclass(frozen=True, slots=True)
+class ChildRanks:
+    """Figure 7 or 8: a group of bars by rank, of which each run has one, with its label under `header`."""
+
+    title: str
+    header: str
+    bars: Callable[[Block], Iterable[tuple[str, Run]]]
+    remarks: Callable[[], Iterable[str]]
+
+    @style.styled
+    def __call__(self, name: str, results: Results) -> list[Output]:
+        """A panel per block, and a table."""
+        every = [block.standing_in(published.find("gsd", name)) for block in measured_blocks(results)]
+        bars = {block: [bar for bar in self.bars(block) if len(bar[1].once(accepted))] for block in every}
+        found = {block: drawn for block, drawn in bars.items() if drawn}
+        if not found:
+            raise NoResultsError("no run accepted a drafted token whose rank is known")
+        words = setting(found)
+        canvas, axes = style.panels(self.title, words, len(found))
+        for axis, (block, drawn) in zip(axes, found.items(), strict=True):
+            _panel(axis, block, drawn)
+        rows = [({"Pair": run.block.name, self.header: label}, run) for drawn in found.values() for label, run in drawn]
+        most, title = max(_ranks(run) for _, run in rows), f"{self.title} ({words})"
+        columns = (TOKENS, *(_child(rank) for rank in range(1, most + 1)), LATER)
+        table = run_table(name, title, rows, columns, said=self.remarks(), timed=False)
+        return [style.Figure(name, title, canvas, table.runs), table]
+
+
+def _panel(axes: Axes, block: Block, bars: Sequence[tuple[str, Run]]) -> None:
+    width = _WIDTH / len(bars)
+    for index, (label, run) in enumerate(bars):
+        ranks = range(1, _ranks(run) + 1)
+        shares = [_child(rank).of(run) for rank in ranks]
+        x = np.array(ranks) - _WIDTH / 2 + (index + 0.5) * width
+        values = [share.value for share in shares]
+        axes.bar(x, values, width * 0.92, color=style.COLOURS[index % len(style.COLOURS)], label=label)
+        reach = np.array([[share.value - share.low, share.high - share.value] for share in shares]).T
+        axes.errorbar(x, values, yerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
+    axes.set(title=block.name, xlabel="rank of the child (1: the most probable)", ylim=(0, 1.03))
+    axes.set_ylabel("share of accepted tokens (95% interval)")
+    axes.set_xticks(range(1, max(_ranks(run) for _, run in bars) + 1))
+    axes.grid(axis="x", visible=False)
+    style.legend_below(axes, columns=2 if len(bars) > 3 else len(bars))
+
+
+def _by_method(block: Block) -> Iterator[tuple[str, Run]]:
+    for line in series(block, "", lambda run: 0.0):
+        yield from ((line.label, run) for run in line.runs)
+
+
+def _by_threshold(block: Block) -> Iterator[tuple[str, Run]]:
+    lines = series(block, "theta_sib")
+    for line in lines:
+        of = f"{line.label}, " if len(lines) > 1 else ""
+        yield from ((f"{of}theta_sib = {x:g}", run) for x, run in line.points)
+
+
+def _methods_said() -> Iterator[str]:
+    fact = published.find("gsd", "fig7", metric="accepted_child_gt1_share").iloc[0]
+    yield (
+        f"The paper's text: about {fact['value']:g}% of the accepted tokens of TSD and GSD are children with a rank "
+        f"above 1 ({fact['target']}; the data are not stated, and the bars have no numbers)."
+    )
+
+
+def _thresholds_said() -> Iterator[str]:
+    facts = published.find("gsd", "fig8").set_index("metric")["value"]
+    stated = ", ".join(f"{name} = {facts[f'setting_{name}']:g}" for name in ("k", "tau", "theta_prob"))
+    yield f"The paper: {stated}; its text: the higher theta_sib, the fewer later children; its bars have no numbers."
+
+
+FIG7 = ChildRanks("GSD Figure 7: accepted tokens by rank of the child", "Method", _by_method, _methods_said)
+FIG8 = ChildRanks(
+    "GSD Figure 8: accepted tokens by rank of the child and theta_sib", "Line", _by_threshold, _thresholds_said
+)

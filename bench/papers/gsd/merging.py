@@ -1,0 +1,285 @@
+"""GSD, Figures 3 and 6 and Table 5: what recurs and is merged, who said an answer, how far merging moves the law."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from bench import published
+from bench.artifacts import style, tables
+from bench.artifacts.blocks import Block, drafted_blocks, measured_blocks
+from bench.artifacts.case_study import DRAFT, MERGED, TARGET, CaseStudy, pages, speed
+from bench.artifacts.metric import DRAFTER, Metric, measured, written
+from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.run_table import run_table
+from bench.artifacts.runs import Run, per_row
+from bench.artifacts.series import series
+from bench.artifacts.speedups.arms import params_of
+from bench.artifacts.tables import Table
+from bench.artifacts.text import Look
+from bench.artifacts.wording import draft_temperatures, scale, setting
+from bench.papers.gsd.methods import of_main_pair
+from bench.results.store import Results
+from bench.statistics import graph_metrics, intervals
+from bench.statistics.intervals import Interval
+
+
+def _stated(artifact: str, metric: str) -> float:
+    """A number of the paper's text."""
+    return float(published.find("gsd", artifact, metric=metric)["value"].iloc[0])
+
+
+# Figure 3
+
+RECURRENCE = "GSD Figure 3: share of n-grams that recur within a drafted tree"
+_RECURRENCE_LEGEND = {
+    "n": "length of the n-gram that ends at a node: its token and those of its nearest ancestors, the root counted",
+    "graphs": "drafted trees or graphs, one a decoding step, that have a path of n tokens",
+    "share": "of the nodes whose path has n tokens, those whose n-gram also ends at a node that is not above or below; "
+    "mean over graphs, in brackets the 95% interval (bootstrap over conversations)",
+}
+
+
+def by_length(run: Run) -> dict[int, tuple[Interval, int]]:
+    """By n: the mean over graphs of the share that recurs, and how many graphs have a path of n tokens."""
+    rows = graph_metrics.recurrences(run.steps)
+    return {int(str(n)): (intervals.ratio_of_sums(graphs, "share"), len(graphs)) for n, graphs in rows.groupby("n")}
+
+
+@style.styled
+def recurrence(name: str, results: Results) -> list[Output]:
+    """One panel per block, one line per run that drafted graphs or trees with their records."""
+    every = {block: list(_recorded(block)) for block in map(of_main_pair, measured_blocks(results))}
+    found = {block: lines for block, lines in every.items() if lines}
+    if not found:
+        raise NoResultsError("no run has a drafted graph")
+    words = setting(found)
+    canvas, axes = style.panels(RECURRENCE, words, len(found))
+    for axis, (block, lines) in zip(axes, found.items(), strict=True):
+        _recurrences(axis, block, lines)
+    runs = [run for lines in found.values() for _, run in lines]
+    rows = [(run, n, *share) for run in runs for n, share in run.once(by_length).items()]
+    cells = [
+        {"Pair": run.block.name, "Drafter": DRAFTER.cell(run), "n": str(n), "graphs": str(graphs)}
+        | {"share": tables.interval(share), "share published": tables.number(_tokens() if n == 1 else None)}
+        for run, n, share, graphs in rows
+    ]
+    notes = (
+        *map(scale, found),
+        f"The paper: {_stated('section5_1', 'setting_runs'):g} trees of TSD with sibling pruning, of depth 10 and "
+        "width 4; it states neither models nor data, and prints no number but that for single tokens. Here: the trees "
+        "of all decoding steps.",
+        *draft_temperatures(runs),
+    )
+    ids, title = tuple(run.run_id for run, *_ in rows), f"{RECURRENCE} ({words})"
+    table = Table(name, title, pd.DataFrame(cells, dtype=str), notes, _RECURRENCE_LEGEND, ids)
+    return [style.Figure(name, title, canvas, ids), table]
+
+
+def _recorded(block: Block) -> Iterator[tuple[str, Run]]:
+    for line in series(block, "", lambda run: 0.0):
+        yield from ((line.label, run) for run in line.runs if run.once(by_length))
+
+
+def _recurrences(axes: Axes, block: Block, lines: Sequence[tuple[str, Run]]) -> None:
+    for index, (label, run) in enumerate(lines):
+        found = run.once(by_length)
+        words = f"{label}, {next(iter(found.values()))[1]} graphs (95% interval)"
+        style.band(axes, list(found), [share for share, _ in found.values()], index, label=words)
+    words = f"paper's text: about {_tokens():.0%} at n = 1"
+    axes.plot(1, _tokens(), "*", color="black", markersize=10, label=words)
+    axes.set(title=block.name, xlabel="n of the n-gram (tokens)", ylabel="share of n-grams that recur", ylim=(0, 1))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    style.legend_below(axes, columns=1)
+
+
+def _tokens() -> float:
+    """What the paper's text says of single tokens; the curve is in its figure alone."""
+    return _stated("fig3", "recurring_token_share") / 100
+
+
+# Figure 6
+
+STORY = "GSD Figure 6: one answer by who said it"
+LOOKS = {
+    TARGET: Look("token of the target", "#111111"),
+    DRAFT: Look("accepted draft token", "#A82800", "#FBE0CC", "dotted"),
+    MERGED: Look("accepted behind a merge edge", "#00507F", "#D6E9F5", "solid"),
+}
+_STORY_LEGEND = {
+    "Said by": "the target itself; or the draft, and the target accepted it: before or behind the path's merge edge",
+    "pieces": "of text: a token each, but where several make up one character",
+    "published": "the paper's share of the accepted, from its text",
+}
+
+
+def story(study: CaseStudy, name: str = "fig6") -> list[Output]:
+    """The answer as a page and a figure in the paper's colours, and a table of who said how much of it."""
+    study = replace(study, title=f"{STORY} ({study.title})")
+    accepted, every = study.count(DRAFT, MERGED), len(study.pieces)
+    paper = f"about {_stated('fig6', 'accepted_from_merged_share'):g}%"
+
+    def share(part: int, whole: int) -> str:
+        return tables.percent(part / whole if whole else None)
+
+    summary = (
+        f"{speed(study)}; {accepted} of {every} pieces are accepted draft tokens, "
+        f"{share(study.count(MERGED), accepted)} of them behind a merge edge. The paper: {paper}."
+    )
+    rows = [
+        {
+            "Said by": look.words,
+            "pieces": str(study.count(who)),
+            "share of the answer": share(study.count(who), every),
+            "share of the accepted": tables.ABSENT if who == TARGET else share(study.count(who), accepted),
+            "published": paper if who == MERGED else tables.ABSENT,
+        }
+        for who, look in LOOKS.items()
+    ]
+    notes, ids = ("The paper does not say whose answer it shows.",), (study.run_id,) * len(rows)
+    table = Table(name, study.title, pd.DataFrame(rows, dtype=str), notes, _STORY_LEGEND, ids)
+    return [*pages(name, study, LOOKS, summary), table]
+
+
+# Table 5
+
+DIVERGENCE = "GSD Table 5: KL divergence of merging, by k and tau"
+UNLIMITED = 32
+"""The k that stands for the paper's unlimited one: no node has so many children that pass the thresholds."""
+_KL = "KL(law on the redundant node's own path || law at the node it is merged into), the draft's, in nats"
+_LAW = "the printed values look like a mean over the vocabulary's elements, which is our inference"
+_NOTES = (
+    "The paper: means of {examples:g} examples; it states neither models nor data, direction nor unit, nor what it "
+    "divides by.",
+    "Its tau = 0 can only count tokens of context (by its text a single token is tau = 1), and so do the columns "
+    "here: they are the text's tau 1, 2, 3, ...",
+)
+
+
+def _place(run: Run) -> tuple[int, int]:
+    """Its k, and its tau as the table counts it: tokens of context beside the redundant one itself."""
+    return int(run.params["k"]), int(run.params["tau"]) + bool(run.params.get("tau_as_context")) - 1
+
+
+def merges(run: Run) -> pd.DataFrame:
+    """A row per merge edge whose laws were compared."""
+    return graph_metrics.merge_divergences(run.steps)
+
+
+@cache
+def vocabulary(model_id: str) -> int | None:
+    """Elements of the model's law; None for a model whose config is not in the package, such as one in a folder.
+
+    The configs, published shapes and the embedded models' own, are read as data: what else reads them
+    (`bench.measure.hub_configs`) needs transformers.
+    """
+    package = files("bench")
+    shapes: dict[str, dict[str, Any]] = json.loads(package.joinpath("measure", "hub_configs.json").read_text("utf-8"))
+    own = package.joinpath(model_id, "config.json")
+    if model_id.startswith("tiny/") and own.is_file():
+        shapes[model_id] = json.loads(own.read_text("utf-8"))
+    size = shapes.get(model_id, {}).get("vocab_size")
+    return None if size is None else int(size)
+
+
+def _vocabulary(run: Run) -> int | None:
+    return vocabulary(str(run["draft_id"]))
+
+
+def _per_element(run: Run) -> float | None:
+    """The divergence over the size of the vocabulary; None where one of them is not known."""
+    kl, size = KL.of(run), _vocabulary(run)
+    return kl.value / size if kl and size else None
+
+
+@cache
+def _printed() -> Mapping[tuple[int, int], float]:
+    """The paper's values by k and tau."""
+    rows = [
+        (params_of(row.params), row.value) for row in tables.named_rows(published.find("gsd", "table5", metric="kl"))
+    ]
+    return {(int(at["k"].replace("inf", str(UNLIMITED))), int(at["tau"])): float(value) for at, value in rows}
+
+
+def _k(k: int) -> str:
+    return f"unlimited ({k})" if k == UNLIMITED else str(k)
+
+
+def _scientific(value: float | None, digits: int = 2) -> str:
+    return tables.ABSENT if value is None else f"{value:.{digits}e}"
+
+
+KL = measured(
+    "KL",
+    lambda run: per_row(run.once(merges), "kl"),
+    f"{_KL}; mean over merge edges, in brackets the 95% interval (bootstrap over conversations)",
+    3,
+)
+DETAILS = (
+    Metric("k", lambda run: _k(_place(run)[0])),
+    Metric("tau", lambda run: _place(run)[1], "tokens of context that are alike beside the redundant token itself", 0),
+    Metric(
+        "n-gram",
+        lambda run: _place(run)[1] + 1,
+        "length of the n-gram whose recurrence makes a node redundant, tau + 1; the paper's text calls that tau",
+        0,
+    ),
+    Metric("merges", lambda run: len(run.once(merges)) if run.ok else None, "merge edges", 0),
+    replace(KL, of=lambda run: KL.of(run) if run.ok else run.status),
+    Metric("V", _vocabulary, "size of the draft's vocabulary", 0),
+    Metric("KL / V", _per_element, f"the mean divided by V: {_LAW}", text=_scientific),
+    Metric("KL published", lambda run: _printed().get(_place(run)), text=_scientific),
+)
+
+
+def merge_kl(name: str, results: Results) -> list[Output]:
+    """The paper's layout, a row per k and a column per tau; and a row per run with intervals and counts."""
+    every = {block: _probes(block) for block in map(of_main_pair, drafted_blocks(results))}
+    found = {block: runs for block, runs in every.items() if any(run.ok for run in runs)}
+    if not found:
+        raise NoResultsError("no run compared the draft's laws with and without merging")
+    title = f"{DIVERGENCE} ({setting(found)})"
+    rows = [({"Pair": block.name}, run) for block, runs in found.items() for run in runs]
+    notes = [text.format(examples=_stated("table5", "setting_examples")) for text in _NOTES]
+    details = run_table(f"{name}_details", f"{title}, details", rows, DETAILS, said=notes, timed=False)
+    return [_by_tau(name, title, found, details.notes), details]
+
+
+def _probes(block: Block) -> list[Run]:
+    """The runs whose drafter merges and compares, by k and tau; of those that failed: merges."""
+    merging = [run for run in block.every if run.params.get("tau") is not None]
+    return sorted((run for run in merging if not run.ok or run.steps["merge_kl"].notna().any()), key=_place)
+
+
+def _by_tau(name: str, title: str, found: Mapping[Block, Sequence[Run]], notes: tuple[str, ...]) -> Table:
+    places = {*_printed(), *(_place(run) for runs in found.values() for run in runs)}
+    taus, rows, ids = sorted({tau for _, tau in places}), [], []
+    for block, runs in found.items():
+        for k in sorted({k for k, _ in _printed()} | {_place(run)[0] for run in runs}):
+            row = {"Pair": block.name, "k": _k(k)}
+            for tau in taus:
+                here = [run for run in runs if _place(run) == (k, tau)]
+                row[f"tau {tau}"] = " / ".join(map(_both, here)) or "not run"
+                row[f"tau {tau} published"] = _scientific(_printed().get((k, tau)))
+            rows.append(row)
+            ids.append(" ".join(run.run_id for run in runs if _place(run)[0] == k))
+    meaning = (
+        f"mean of {_KL} over merge edges, divided by the size V of the vocabulary ({_LAW}); in parentheses not "
+        "divided. tau counts the tokens of context that are alike beside the redundant token itself"
+    )
+    return Table(name, title, pd.DataFrame(rows, dtype=str), notes, {"tau 0": meaning}, tuple(ids))
+
+
+def _both(run: Run) -> str:
+    """The divergence by element of the vocabulary, and not divided."""
+    if not run.ok:
+        return run.status
+    return f"{_scientific(_per_element(run))} ({written(KL.of(run).value, 3)})" if KL.of(run) else tables.ABSENT

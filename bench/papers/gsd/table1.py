@@ -1,0 +1,188 @@
+"""GSD, Table 1: acceptance, drafted tokens, graph success and speedup by method; and whether GSD drafts fewer nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pandas as pd
+
+from bench import published
+from bench.artifacts import control, definitions, grid, tables
+from bench.artifacts.blocks import NO_DRAFT, Block
+from bench.artifacts.grid import Cell, Column, Setting, setting_of
+from bench.artifacts.metric import MAL, SPEEDUP
+from bench.artifacts.outputs import Output
+from bench.artifacts.runs import Run
+from bench.artifacts.speedups.settings import ITSELF, who
+from bench.artifacts.tables import signed
+from bench.artifacts.wording import setting
+from bench.papers.gsd import methods
+from bench.papers.gsd.methods import GSD, LARGE, SSD, SSD_NO_EXIT, TSD, TSD_SIB, bound, self_drafting
+from bench.results.store import Results
+from bench.statistics import graph_metrics, intervals, samples
+from bench.statistics.intervals import Interval
+
+TITLE = "GSD Table 1: acceptance rate, drafted tokens, graph success and speedup"
+ARMS = tuple(bound(arm, LARGE) for arm in (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD))
+OWN = tuple(bound(self_drafting(arm), LARGE) for arm in (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD))
+"""The same where the target drafts for itself."""
+GREEDY, SAMPLED = 0, 1
+"""Which of a cell's runs."""
+
+
+def _times(value: float | None) -> str:
+    return tables.number(value) + ("" if value is None else "x")
+
+
+RATE = Column(
+    replace(methods.RATE, header="Acceptance Rate"), paper="acceptance_rate", beside="Acceptance published", ended=True
+)
+DRAFTED = Column(
+    replace(methods.DRAFTED, header="Drafted Token Num"), paper="drafted_tokens", beside="Drafted published"
+)
+SUCCESS = Column(
+    methods.SUCCESS,
+    paper="graph_success",
+    unit=0.01,
+    beside="Graph published",
+    plain=tables.percent,
+    without=lambda cell: "" if cell.arm.header == GSD.header else "0 without merging",
+)
+MEAN = Column(
+    replace(SPEEDUP, header="Speedup", means=f"{definitions.MEAN_SPEEDUP}; each is {definitions.SPEEDUP}"),
+    of=(GREEDY, SAMPLED),
+    paper="speedup",
+    plain=_times,
+    judged={"same_device": False, "speedup": True},
+)
+SPEEDUPS = tuple(
+    Column(replace(SPEEDUP, header=header, means=f"speedup of {means}, with its 95% interval"), of=(place,), ended=True)
+    for place, header, means in (
+        (GREEDY, "greedy", "greedy decoding"),
+        (SAMPLED, "top-p", "sampling at temperature 0.7 from the top 0.7"),
+    )
+)
+LENGTH = Column(MAL)
+COUNTS = (methods.CREATED, methods.MERGES, methods.PRUNED, methods.VERIFIED, methods.CAPPED)
+DETAILS = (RATE, DRAFTED, *map(Column, COUNTS), SUCCESS, Column(methods.SHARED), *SPEEDUPS, MEAN, LENGTH)
+DETAILS += (Column(methods.LOSSLESS),)
+
+
+def table1(name: str, results: Results) -> list[Output]:
+    """Table 1, twice: as printed, and with all counts, intervals and verdicts."""
+    paper = published.find("gsd", name)
+    found = methods.found_blocks(results, paper)
+    settings = list(_settings(paper, found))
+    title = f"{TITLE} ({setting(found, but=('temperature',)) if found else 'not run'})"
+    shown = [cell.run_ids for cells in settings for cell in cells]
+    notes = (*methods.said(paper, found), *_notes(settings), *control.notes(found), *dict.fromkeys(_skipped(found)))
+    notes += tuple(methods.not_shown(results, ARMS, shown))
+    ranked = (RATE, *SPEEDUPS, MEAN, LENGTH)
+    details = grid.in_detail(name, title, settings, DETAILS, notes, ranked=ranked, beside=False)
+    return [
+        grid.as_printed(name, title, settings, (RATE, DRAFTED, SUCCESS, MEAN), notes),
+        replace(details, notes=(*details.notes, methods.MEANS_TIED)),
+    ]
+
+
+def _settings(paper: pd.DataFrame, found: list[Block]) -> Iterator[list[Cell]]:
+    """In the paper's order: target, dataset, self-drafting first; what it does not have comes last.
+
+    Of the paper's settings all, where nothing was run; of methods those of the paper, and ours that were run.
+    """
+    rows = [
+        (who(block), of_models[of_models["dataset"] == methods.published_dataset(block)], block)
+        for block, of_models in ((block, methods.of_models(paper, block)) for block in found)
+    ]
+    orders = [list(dict.fromkeys(paper[column])) for column in ("target", "dataset")]
+
+    def place(row: tuple[dict[str, str], pd.DataFrame, Block | None]) -> tuple[int, int, bool]:
+        first = row[1].iloc[0] if len(row[1]) else {"target": "", "dataset": ""}
+        target, dataset = (
+            order.index(value) if value in order else len(order)
+            for order, value in zip(orders, (first["target"], first["dataset"]), strict=True)
+        )
+        return target, dataset, row[0]["Draft"] != ITSELF
+
+    for names, printed, block in sorted(rows or _unrun(paper), key=place):
+        arms = OWN if names["Draft"] == ITSELF else ARMS
+        cells = setting_of(names, arms, printed, *methods.decodings(block))
+        yield [cell for cell in cells if cell.arm.paper or cell.run_ids]
+
+
+def _unrun(paper: pd.DataFrame) -> list[tuple[dict[str, str], pd.DataFrame, Block | None]]:
+    groups = [(map(str, names), rows) for names, rows in paper.groupby(["target", "draft", "dataset"], sort=False)]
+    return [
+        ({"Target": target, "Draft": ITSELF if draft == NO_DRAFT else draft, "Dataset": dataset}, rows, None)
+        for (target, draft, dataset), rows in groups
+    ]
+
+
+def _notes(settings: list[list[Cell]]) -> Iterator[str]:
+    yield methods.NO_HARDWARE
+    yield "Acceptance rates, counts, Graph Success and MAL are of greedy decoding; the paper does not say of which."
+    yield "The paper does not say whether its TSD prunes siblings: TSD does not here; with sibling pruning it is a row."
+    for cells in settings:
+        yield from _fewer_nodes(cells)
+
+
+def _skipped(found: list[Block]) -> Iterator[str]:
+    own = [block for block in found if who(block)["Draft"] == ITSELF]
+    for block in own:
+        draft = json.loads(block.first["config"])["pair"].get("draft", {})
+        if layers := draft.get("skipped_layers"):
+            words = ", ".join(map(str, layers))
+            yield f"{block.pair}: the target drafts for itself without {len(layers)} of its layers ({words})."
+    if own:
+        yield "The paper does not say which layers its Self SSD leaves out."
+
+
+def _fewer_nodes(cells: Setting) -> Iterator[str]:
+    """A sentence for each tree run beside GSD: fewer nodes at the same rate? Paired over the samples of both."""
+    found = {cell.arm.header: cell for cell in cells}
+    graph = found.get(GSD.header)
+    for tree in (found.get(arm.header) for arm in (TSD, TSD_SIB)):
+        if graph and tree and (text := _compared(graph, tree)):
+            yield f"{tree.who['Dataset']}, {tree.who['Target']}: {text}"
+
+
+def _compared(graph: Cell, tree: Cell) -> str:
+    mine, other = (cell.runs[GREEDY] for cell in (graph, tree))
+    gain = _gain(mine, other) if mine and other and mine.ok and other.ok else None
+    if gain is None:
+        return ""
+    drafted, created, verified = (
+        samples.paired_ratio(*(Column(metric).sample(cell) for cell in (graph, tree)))
+        for metric in (methods.DRAFTED, methods.CREATED, methods.VERIFIED)
+    )
+    return (
+        f"GSD drafts {tables.ratio(drafted)} times the nodes (ii) of {tree.arm.header}, at an acceptance rate of "
+        f"{signed(gain)}: {_conclusion(drafted, gain)}.{_paper(graph, tree)} With what is pruned beside a sibling (i) "
+        f"it is {tables.ratio(created)}; the target reads {tables.ratio(verified)} times the nodes."
+    )
+
+
+def _gain(graph: Run, tree: Run) -> Interval | None:
+    """How far the acceptance rate is ahead, over the samples of both; None without any."""
+    both = graph.once(methods.drafts).merge(tree.once(methods.drafts), on=graph_metrics.SAMPLE, suffixes=("", "_tree"))
+    both["gain"] = both["acceptance_rate"] - both["acceptance_rate_tree"]
+    return None if both.empty else intervals.ratio_of_sums(both.dropna(subset=["gain"]), "gain")
+
+
+def _conclusion(drafted: Interval, gain: Interval) -> str:
+    if not drafted.low <= drafted.high:
+        return "one conversation has no interval to judge by"
+    nodes = "fewer" if drafted.high < 1 else "more" if drafted.low > 1 else "neither fewer nor more"
+    rate = "higher" if gain.low > 0 else "lower" if gain.high < 0 else "not measurably different"
+    return f"{nodes} nodes, the rate {rate}"
+
+
+def _paper(graph: Cell, tree: Cell) -> str:
+    ours, theirs = graph.published, tree.published
+    if not {"drafted_tokens", "acceptance_rate"} <= ours.keys() & theirs.keys():
+        return ""
+    ratio = ours["drafted_tokens"] / theirs["drafted_tokens"]
+    gain = ours["acceptance_rate"] - theirs["acceptance_rate"]
+    return f" The paper: {ratio:.2f}x at {gain:+.3f}."
