@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -11,6 +11,7 @@ import pandas as pd
 from bench import published
 from bench.artifacts import definitions, tables
 from bench.artifacts.blocks import Block, blocks, every_run
+from bench.artifacts.grid import Setting
 from bench.artifacts.metric import Metric, lossless_words, measured
 from bench.artifacts.runs import Run, per_row
 from bench.artifacts.speedups.arms import Arm
@@ -53,22 +54,17 @@ LOSSY_RULE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelClass:
-    """Thresholds of the models of one size."""
-
-    tau: int | None
-    theta_prob: float
-    theta_sib: float
-
-
-LARGE = ModelClass(tau=2, theta_prob=0.2, theta_sib=0.3)
-"""70B: Tables 1 to 4 (appendix A)."""
-SMALL = ModelClass(tau=1, theta_prob=0.4, theta_sib=0.1)
-"""7B and 13B: Tables 6 to 9 (captions), and 10, which states tau alone."""
+LARGE = {"tau": 2, "theta_prob": 0.2, "theta_sib": 0.3}
+"""The thresholds of 70B: Tables 1 to 4 (appendix A)."""
+SMALL = {"tau": 1, "theta_prob": 0.4, "theta_sib": 0.1}
+"""Those of 7B and 13B: Tables 6 to 9 (captions), and 10, which states tau alone."""
+GREEDY, SAMPLED = 0, 1
+"""Which of the runs of a cell that has both decodings."""
+TIMED = {"same_device": False, "speedup": True}
+"""How speedups are judged: by order alone."""
 
 
-def bound(arm: Arm, models: ModelClass, *, k: int = 4) -> Arm:
+def bound(arm: Arm, thresholds: Mapping[str, float], *, k: int = 4) -> Arm:
     """The arm of the runs with the paper's parameters; one without runs of ours as it is.
 
     SSD drafts one child and, like TSD, neither merges nor prunes siblings.
@@ -76,7 +72,7 @@ def bound(arm: Arm, models: ModelClass, *, k: int = 4) -> Arm:
     if not arm.ours:
         return arm
     drafter = arm.ours[0]
-    given: dict[str, Any] = {"k": k, "max_steps": MAX_STEPS} | asdict(models)
+    given: dict[str, Any] = {"k": k, "max_steps": MAX_STEPS, **thresholds}
     if drafter.startswith(("ssd", "tsd")):
         given["tau"] = None
     if drafter.startswith("ssd"):
@@ -122,6 +118,11 @@ def drafts(run: Run) -> pd.DataFrame:
 def per_sample(header: str, column: str, means: str, digits: int = 1) -> Metric:
     """The mean over samples of a column of `drafts`."""
     return measured(header, lambda run: per_row(run.once(drafts).dropna(subset=[column]), column), means, digits)
+
+
+def times(value: float | None) -> str:
+    """A speedup as the paper prints it."""
+    return tables.number(value) + ("" if value is None else "x")
 
 
 def percents(found: Interval | None, digits: int = 0) -> str:
@@ -233,9 +234,9 @@ def said(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
     yield from left_out(drafted(paper), found)
 
 
-def not_shown(results: Results, arms: Sequence[Arm], shown: Iterable[str]) -> Iterator[str]:
-    """The draft's temperatures of the runs of a table, `shown` by its rows, and which others it leaves out."""
-    ids = set(" ".join(shown).split())
+def not_shown(results: Results, arms: Sequence[Arm], settings: Iterable[Setting]) -> Iterator[str]:
+    """The draft's temperatures of the runs of a table, and which others it leaves out."""
+    ids = {run.run_id for cells in settings for cell in cells for run in cell.runs if run}
     runs = [run for run in every_run(results) if run.method != AUTOREGRESSIVE]
     yield from draft_temperatures(run for run in runs if run.run_id in ids)
     groups: dict[str, list[str]] = {}

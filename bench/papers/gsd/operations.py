@@ -79,7 +79,7 @@ def operations(name: str, results: Results) -> list[Output]:
     settings = settings or [setting_of(dict.fromkeys(("Target", "Draft", "Dataset"), "unstated"), ARMS, paper, None)]
     title = f"{TITLE} ({setting(found) if found else 'not run'})"
     notes = (*_notes(found), *(text for cells in settings for text in _drafting(cells)))
-    notes += tuple(methods.not_shown(results, ARMS, [cell.run_ids for cells in settings for cell in cells]))
+    notes += tuple(methods.not_shown(results, ARMS, settings))
     details = grid.in_detail(name, title, settings, (*PRINTED, *map(Column, MORE)), notes)
     by_order = {f"verdict {DRAFT.header}": f"{definitions.VERDICT}; of times by order alone"}
     return [

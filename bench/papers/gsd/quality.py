@@ -30,10 +30,7 @@ VANILLA = Arm("vanilla", (), AUTOREGRESSIVE)
 DRAFTED = (
     bound(SSD, SMALL),
     bound(SSD_DRAWN, SMALL),
-    *(
-        bound(replace(GSD, header=f"GSD (tau={tau})", params={"tau": str(tau)}), replace(SMALL, tau=tau))
-        for tau in (1, 2)
-    ),
+    *(bound(replace(GSD, header=f"GSD (tau={tau})", params={"tau": str(tau)}), SMALL | {"tau": tau}) for tau in (1, 2)),
 )
 ARMS = (VANILLA, *both_rules(*DRAFTED))
 
@@ -113,7 +110,7 @@ def quality_table(name: str, results: Results) -> list[Output]:
     every = [cell for cells in settings for cell in cells]
     title = f"{TITLE} ({setting(found) if found else 'not run'})"
     notes = (*methods.said(paper, found), *_notes(every))
-    notes += tuple(methods.not_shown(results, ARMS, [cell.run_ids for cell in every]))
+    notes += tuple(methods.not_shown(results, ARMS, settings))
     return [
         grid.as_printed(name, title, settings, PRINTED, notes),
         grid.in_detail(name, title, settings, DETAILS, notes),

@@ -19,7 +19,7 @@ from bench.artifacts.speedups.settings import ITSELF, who
 from bench.artifacts.tables import signed
 from bench.artifacts.wording import setting
 from bench.papers.gsd import methods
-from bench.papers.gsd.methods import GSD, LARGE, SSD, SSD_NO_EXIT, TSD, TSD_SIB, bound, self_drafting
+from bench.papers.gsd.methods import GREEDY, GSD, LARGE, SAMPLED, SSD, SSD_NO_EXIT, TSD, TSD_SIB, bound, self_drafting
 from bench.results.store import Results
 from bench.statistics import graph_metrics, intervals, samples
 from bench.statistics.intervals import Interval
@@ -28,14 +28,6 @@ TITLE = "GSD Table 1: acceptance rate, drafted tokens, graph success and speedup
 ARMS = tuple(bound(arm, LARGE) for arm in (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD))
 OWN = tuple(bound(self_drafting(arm), LARGE) for arm in (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD))
 """The same where the target drafts for itself."""
-GREEDY, SAMPLED = 0, 1
-"""Which of a cell's runs."""
-
-
-def _times(value: float | None) -> str:
-    return tables.number(value) + ("" if value is None else "x")
-
-
 RATE = Column(
     replace(methods.RATE, header="Acceptance Rate"), paper="acceptance_rate", beside="Acceptance published", ended=True
 )
@@ -54,8 +46,8 @@ MEAN = Column(
     replace(SPEEDUP, header="Speedup", means=f"{definitions.MEAN_SPEEDUP}; each is {definitions.SPEEDUP}"),
     of=(GREEDY, SAMPLED),
     paper="speedup",
-    plain=_times,
-    judged={"same_device": False, "speedup": True},
+    plain=methods.times,
+    judged=methods.TIMED,
 )
 SPEEDUPS = tuple(
     Column(replace(SPEEDUP, header=header, means=f"speedup of {means}, with its 95% interval"), of=(place,), ended=True)
@@ -76,9 +68,8 @@ def table1(name: str, results: Results) -> list[Output]:
     found = methods.found_blocks(results, paper)
     settings = list(_settings(paper, found))
     title = f"{TITLE} ({setting(found, but=('temperature',)) if found else 'not run'})"
-    shown = [cell.run_ids for cells in settings for cell in cells]
     notes = (*methods.said(paper, found), *_notes(settings), *control.notes(found), *dict.fromkeys(_skipped(found)))
-    notes += tuple(methods.not_shown(results, ARMS, shown))
+    notes += tuple(methods.not_shown(results, ARMS, settings))
     ranked = (RATE, *SPEEDUPS, MEAN, LENGTH)
     details = grid.in_detail(name, title, settings, DETAILS, notes, ranked=ranked, beside=False)
     return [
