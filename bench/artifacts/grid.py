@@ -166,11 +166,12 @@ def in_detail(
     notes: Sequence[str],
     *,
     ranked: Sequence[Column] = (),
+    marks: Sequence[str] = (),
     beside: bool = True,
 ) -> Table:
     """A row per method with all intervals, the best of `ranked` marked, and a verdict on what the paper prints.
 
-    The paper's numbers stand `beside` ours, or are left to the table as printed.
+    The paper's numbers stand `beside` ours, or are left to the table as printed; `marks` say more of what they mean.
     """
     lines = [line for setting in settings for line in _details(setting, columns, ranked)]
     headers = [*FIRST]
@@ -179,7 +180,7 @@ def in_detail(
     headers += [_verdict(column) for column in columns if column.paper]
     frame = pd.DataFrame(lines, columns=headers, dtype=str)
     runs = tuple(cell.run_ids for setting in settings for cell in setting)
-    said = (*notes, *ties.note(frame))
+    said = (*notes, *ties.note(frame), *marks)
     return Table(f"{name}_details", f"{title}, details", frame, said, legend(columns), runs)
 
 

@@ -118,11 +118,10 @@ Group = dict[str, list[Cell]]
 def by_dataset(name: str, layout: Layout, results: Results) -> list[Output]:
     """One of the tables, twice: in the paper's layout, and a row per run with intervals and verdicts."""
     paper = published.find("gsd", name)
-    greedy, sampled = (decoding in layout.decodings for decoding in (GREEDY, SAMPLED))
-    found = methods.found_blocks(results, paper, greedy=greedy, sampled=sampled)
+    found = methods.found_blocks(results, paper, layout.decodings)
     groups = list(_groups(layout, paper, found))
     settings = [cells for group in groups for cells in group.values()]
-    mean = greedy and sampled
+    mean = len(layout.decodings) > 1
     title = f"{layout.title} ({setting(found, but=('dataset', *['temperature'] * mean)) if found else 'not run'})"
     notes = (*methods.said(paper, found), methods.NO_HARDWARE, *layout.notes, *control.notes(found))
     notes += tuple(methods.not_shown(results, layout.arms, settings))
@@ -130,9 +129,11 @@ def by_dataset(name: str, layout: Layout, results: Results) -> list[Output]:
     variation = [methods.VARIATION] * (layout.decodings == (SAMPLED,))
     counts = (MAL, _DRAFTED, _SUCCESS, *variation, methods.LOSSLESS)
     columns = (layout.speedup, layout.rate, *(Column(metric, of=layout.decodings[:1]) for metric in counts))
-    details = grid.in_detail(name, title, kept, columns, notes, ranked=columns[:3])
-    tied = (*details.notes, *[methods.MEANS_TIED] * mean)
-    return [_wide(name, title, layout, groups, set(paper["dataset"]), notes), replace(details, notes=tied)]
+    marks = [methods.MEANS_TIED] * mean
+    return [
+        _wide(name, title, layout, groups, set(paper["dataset"]), notes),
+        grid.in_detail(name, title, kept, columns, notes, ranked=columns[:3], marks=marks),
+    ]
 
 
 def _wide(
@@ -177,7 +178,7 @@ def _groups(layout: Layout, paper: pd.DataFrame, found: Sequence[Block]) -> Iter
                 {**names, "Dataset": name},
                 layout.arms,
                 rows[rows["dataset"] == name],
-                *methods.decodings(blocks.get(name)),
+                *methods.by_decoding(blocks.get(name)),
             )
             for name in datasets
         }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import pandas as pd
@@ -14,6 +16,7 @@ from bench.artifacts.blocks import Block, blocks, every_run
 from bench.artifacts.grid import Setting
 from bench.artifacts.metric import Metric, lossless_words, measured
 from bench.artifacts.runs import Run, per_row
+from bench.artifacts.series import series
 from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.settings import drafted, left_out, stand_ins
 from bench.artifacts.wording import draft_temperatures, scale
@@ -173,31 +176,25 @@ LOSSLESS = Metric(
 # which runs are set against which rows
 
 
-def is_greedy(runs: pd.DataFrame) -> pd.Series:
-    """Which runs decode greedily."""
-    return runs["temperature"] == 0
-
-
-def is_sampled(runs: pd.DataFrame) -> pd.Series:
-    """Which runs sample as the paper does."""
+def _decoded(runs: pd.DataFrame, decoding: int) -> pd.Series:
+    """Which runs decode greedily, or sample as the paper does."""
+    if decoding == GREEDY:
+        return runs["temperature"] == 0
     return (runs["temperature"] == TEMPERATURE) & (runs["top_p"] == TOP_P)
 
 
-def found_blocks(results: Results, paper: pd.DataFrame, *, greedy: bool = True, sampled: bool = True) -> list[Block]:
-    """The blocks of the paper's decodings, stand-ins set against the models of these published rows.
-
-    A block holds `greedy` decoding and what is `sampled` as the paper samples, or one of them.
-    """
-    keep = (is_greedy(results.runs) & greedy) | (is_sampled(results.runs) & sampled)
+def found_blocks(results: Results, paper: pd.DataFrame, decodings: Sequence[int] = (GREEDY, SAMPLED)) -> list[Block]:
+    """The blocks, each of all these decodings, stand-ins set against the models of these published rows."""
+    keep = reduce(or_, (_decoded(results.runs, decoding) for decoding in decodings))
     found = blocks(replace(results, runs=results.runs[keep]), across=("temperature", "top_p"))
     return [standing_in(replace(block, results=results), paper) for block in found]
 
 
-def decodings(block: Block | None) -> list[Block | None]:
+def by_decoding(block: Block | None) -> list[Block | None]:
     """The parts of a block in greedy decoding and in the paper's sampling; None where there is none."""
     if block is None:
         return [None, None]
-    parts = [block.runs[of(block.runs)].reset_index(drop=True) for of in (is_greedy, is_sampled)]
+    parts = [block.runs[_decoded(block.runs, decoding)].reset_index(drop=True) for decoding in (GREEDY, SAMPLED)]
     return [None if runs.empty else replace(block, runs=runs) for runs in parts]
 
 
@@ -218,10 +215,17 @@ def published_dataset(block: Block) -> str:
     return DATASETS.get(name, name)
 
 
-def of_models(paper: pd.DataFrame, block: Block) -> pd.DataFrame:
-    """The paper's rows for a block's models."""
+def of_setting(paper: pd.DataFrame, block: Block) -> pd.DataFrame:
+    """The paper's rows for a block's models and prompts; empty if it has none."""
     target, draft = block.published_as or ("", "")
-    return paper[(paper["target"] == target) & (paper["draft"] == draft)]
+    rows = paper[(paper["target"] == target) & (paper["draft"] == draft)]
+    return rows[rows["dataset"] == published_dataset(block)]
+
+
+def labelled(block: Block) -> Iterator[tuple[str, Run]]:
+    """Its drafting runs, with what tells them apart."""
+    for line in series(block, "", lambda run: 0.0):
+        yield from ((line.label, run) for run in line.runs)
 
 
 # what is said below every table

@@ -18,7 +18,7 @@ from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.wording import setting
 from bench.papers.gsd import methods
-from bench.papers.gsd.methods import GSD, SMALL, SSD, SSD_DRAWN, both_rules, bound
+from bench.papers.gsd.methods import GSD, SAMPLED, SMALL, SSD, SSD_DRAWN, both_rules, bound
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Results
 from bench.statistics.intervals import Interval
@@ -98,7 +98,7 @@ DETAILS = (*PRINTED, *map(Column, (*DIFFERENCES, WORDS, methods.VARIATION, RULE)
 def quality_table(name: str, results: Results) -> list[Output]:
     """Table 10, twice: as printed, and with intervals, differences to plain decoding and verdicts."""
     paper = published.find("gsd", name)
-    found = methods.found_blocks(results, drafted(paper), greedy=False)
+    found = methods.found_blocks(results, drafted(paper), [SAMPLED])
     unstated = {"Target": "llama2_7b", "Draft": "llama_160m", "Dataset": "unstated"}
     settings = [
         [
