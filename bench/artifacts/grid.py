@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,17 +112,25 @@ class Column:
         lossless = all(run.lossless for run in self._runs(cell) if run)
         return Entry(self.value(cell), self.sample(cell), lossless)
 
+    def judge(self, cell: Cell, pairings: Mapping[str, Pairing]) -> str:
+        """The verdict among the pairings of a setting, by the headers of its arms."""
+        if pairings[cell.arm.header].ours and (why := self.without(cell)):
+            return verdict.not_comparable(why)
+        return verdict.judge(cell.arm.header, pairings, stand_in=cell.stand_in, **self.judged)
+
     def in_full(self, cell: Cell) -> str:
         """Ours with its interval."""
         return self.ending(cell) or self.metric.text(self.value(cell), self.metric.digits)
 
-    def as_printed(self, cell: Cell) -> tuple[str, str]:
+    def as_printed(self, cell: Cell) -> dict[str, str]:
         """Ours and the paper's as it prints them."""
-        value = self.value(cell)
-        ours, theirs = value.value if isinstance(value, Interval) else value, self.theirs(cell)
-        if self.plain:
-            return self.ending(cell) or self.plain(ours), self.plain(theirs)
-        return self.ending(cell) or tables.number(ours, self.metric.digits), self.number(theirs)
+        value, theirs = self.value(cell), self.theirs(cell)
+        ours = value.value if isinstance(value, Interval) else value
+        words = self.plain(ours) if self.plain else tables.number(ours, self.metric.digits)
+        return {
+            self.header: self.ending(cell) or words,
+            self.published: self.plain(theirs) if self.plain else self.number(theirs),
+        }
 
     def number(self, published: float | None) -> str:
         """A number of the paper's."""
@@ -141,18 +149,13 @@ def as_printed(
 ) -> Table:
     """A row per method, the paper's numbers beside ours and in its digits."""
     every = [cell for setting in settings for cell in setting]
-    lines = [
-        cell.first
-        | {
-            header: text
-            for column in columns
-            for header, text in zip((column.header, column.published), column.as_printed(cell), strict=True)
-        }
-        for cell in every
-    ]
+    lines = [cell.first for cell in every]
+    for cell, line in zip(every, lines, strict=True):
+        for column in columns:
+            line.update(column.as_printed(cell))
     headers = [header for column in columns for header in (column.header, column.published)]
-    frame, runs = tables.frame(lines, (*FIRST, *headers)), tuple(cell.run_ids for cell in every)
-    return Table(name, title, frame, tuple(notes), legend(columns), runs)
+    runs = tuple(cell.run_ids for cell in every)
+    return Table(name, title, tables.frame(lines, (*FIRST, *headers)), tuple(notes), legend(columns), runs)
 
 
 def in_detail(
@@ -163,19 +166,21 @@ def in_detail(
     notes: Sequence[str],
     *,
     ranked: Sequence[Column] = (),
+    marks: Sequence[str] = (),
     beside: bool = True,
 ) -> Table:
     """A row per method with all intervals, the best of `ranked` marked, and a verdict on what the paper prints.
 
-    The paper's numbers stand `beside` ours, or are left to the table as printed.
+    The paper's numbers stand `beside` ours, or are left to the table as printed; `marks` say more of what they mean.
     """
     lines = [line for setting in settings for line in _details(setting, columns, ranked)]
+    headers = [*FIRST]
+    for column in columns:
+        headers += [column.header, *[column.published] * bool(beside and column.paper)]
+    headers += [_verdict(column) for column in columns if column.paper]
+    frame = pd.DataFrame(lines, columns=headers, dtype=str)
     runs = tuple(cell.run_ids for setting in settings for cell in setting)
-    judged = [column for column in columns if column.paper]
-    shown = [(column.header, *[column.published] * (beside and column in judged)) for column in columns]
-    headers = [header for group in shown for header in group] + [_verdict(column) for column in judged]
-    frame = pd.DataFrame(lines, columns=[*FIRST, *headers], dtype=str)
-    said = (*notes[:], *ties.note(frame))
+    said = (*notes, *ties.note(frame), *marks)
     return Table(f"{name}_details", f"{title}, details", frame, said, legend(columns), runs)
 
 
@@ -185,23 +190,16 @@ def legend(columns: Sequence[Column]) -> dict[str, str]:
     return means | {_verdict(column): definitions.VERDICT for column in [one for one in columns if one.paper][:1]}
 
 
-def _details(setting: Setting, columns: Sequence[Column], ranked: Sequence[Column]) -> Iterator[dict[str, str]]:
-    judged = {column.header: [column.pairing(cell) for cell in setting] for column in columns if column.paper}
+def _details(setting: Setting, columns: Sequence[Column], ranked: Sequence[Column]) -> list[dict[str, str]]:
     lines = [cell.first | {column.header: column.in_full(cell) for column in columns} for cell in setting]
     for column in columns:
-        if not column.paper:
-            continue
-        pairings = dict(zip((cell.arm.header for cell in setting), judged[column.header], strict=True))
-        for cell, line in zip(setting, lines, strict=True):
-            pairing, why = pairings[cell.arm.header], column.without(cell)
-            line[column.published] = column.number(pairing.published)
-            line[_verdict(column)] = (
-                verdict.not_comparable(why)
-                if why and pairing.ours
-                else verdict.judge(cell.arm.header, pairings, stand_in=cell.stand_in, **column.judged)
-            )
+        if column.paper:
+            pairings = {cell.arm.header: column.pairing(cell) for cell in setting}
+            for cell, line in zip(setting, lines, strict=True):
+                line[column.published] = column.number(column.theirs(cell))
+                line[_verdict(column)] = column.judge(cell, pairings)
     ties.mark(lines, {column.header: [column.entry(cell) for cell in setting] for column in ranked})
-    yield from lines
+    return lines
 
 
 def _verdict(column: Column) -> str:

@@ -1,7 +1,6 @@
 """GSD's experiments against what the paper's tables and figures compare."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from composed import cells, composed, names, of_hydra, plain
@@ -67,7 +66,7 @@ def test_every_run_of_a_table_is_one_that_it_shows(table):
         drafter = plain(config)["drafter"]
         name, method = drafter.pop("name"), drafter.pop("method")
         models = methods.LARGE if table in {f"gsd/table{number}" for number in range(1, 6)} else methods.SMALL
-        models = replace(models, tau=2) if name == "gsd_tau2" else models
+        models = models | {"tau": 2} if name == "gsd_tau2" else models
         if name == "gsd_probe":  # Table 5 reads k and tau off its runs
             continue
         del drafter["_target_"]

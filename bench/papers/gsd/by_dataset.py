@@ -18,16 +18,13 @@ from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import setting
 from bench.papers.gsd import methods
-from bench.papers.gsd.methods import GSD, LARGE, MEDUSA, SMALL, SSD, SSD_DRAWN, TSD, ModelClass, both_rules, bound
+from bench.papers.gsd.methods import GREEDY, GSD, LARGE, MEDUSA, SAMPLED, SMALL, SSD, SSD_DRAWN, TSD, both_rules, bound
 from bench.results.store import Results
 
-GREEDY, SAMPLED = 0, 1
-"""Which of a cell's runs."""
 _CELL = ("pair", "seed", "max_new_tokens", "ignore_eos", "attention", "node_order")
 """What the blocks of a row have in common."""
 _DRAFTED = replace(methods.DRAFTED, header="drafted", means=f"Drafted Token Num: {definitions.DRAFTED_TOKENS}")
 _SUCCESS = replace(methods.SUCCESS, text=lambda share, digits: tables.percent(share and share.value))
-_MODELS = ("target", "draft")
 _RULES = (
     methods.LOSSY_RULE,
     "Lossless: the target's own sample decides (SSD, TSD, GSD), or min(1, p/q) and the residual law for a sequence "
@@ -62,8 +59,7 @@ class Layout:
     def speedup(self) -> Column:
         """The column of the speedup."""
         metric = replace(SPEEDUP, means=f"{self.means}; in brackets the 95% interval")
-        judged = {"same_device": False, "speedup": True}
-        return Column(metric, of=self.decodings, paper="speedup", ended=True, judged=judged)
+        return Column(metric, of=self.decodings, paper="speedup", ended=True, judged=methods.TIMED)
 
     @property
     def rate(self) -> Column:
@@ -74,14 +70,14 @@ class Layout:
 
     def cell(self, rate: float | None, speedup: float | None) -> str:
         """`0.795 (1.85x)` or `1.85x`."""
-        times = tables.number(speedup) + ("" if speedup is None else "x")
+        times = methods.times(speedup)
         if not self.acceptance or (speedup is None and rate is None):
             return times
         return f"{tables.number(rate, 3)} ({times})"
 
 
-def _bound(models: ModelClass, *arms: Arm) -> tuple[Arm, ...]:
-    return tuple(bound(arm, models) for arm in arms)
+def _bound(thresholds: Mapping[str, float], *arms: Arm) -> tuple[Arm, ...]:
+    return tuple(bound(arm, thresholds) for arm in arms)
 
 
 LAYOUTS: Mapping[str, Layout] = {
@@ -122,45 +118,39 @@ Group = dict[str, list[Cell]]
 def by_dataset(name: str, layout: Layout, results: Results) -> list[Output]:
     """One of the tables, twice: in the paper's layout, and a row per run with intervals and verdicts."""
     paper = published.find("gsd", name)
-    greedy, sampled = (decoding in layout.decodings for decoding in (GREEDY, SAMPLED))
-    found = methods.found_blocks(results, paper, greedy=greedy, sampled=sampled)
-    datasets = list(dict.fromkeys([*paper["dataset"], *map(methods.published_dataset, found)]))
-    groups = list(_groups(layout, paper, found, datasets))
-    mean = greedy and sampled
-    title = f"{layout.title} ({setting(found, but=('dataset', *['temperature'] * mean)) if found else 'not run'})"
+    found = methods.found_blocks(results, paper, layout.decodings)
+    groups = list(_groups(layout, paper, found))
     settings = [cells for group in groups for cells in group.values()]
+    mean = len(layout.decodings) > 1
+    title = f"{layout.title} ({setting(found, but=('dataset', *['temperature'] * mean)) if found else 'not run'})"
     notes = (*methods.said(paper, found), methods.NO_HARDWARE, *layout.notes, *control.notes(found))
-    shown = [cell.run_ids for cells in settings for cell in cells]
-    notes += tuple(methods.not_shown(results, layout.arms, shown))
+    notes += tuple(methods.not_shown(results, layout.arms, settings))
     kept = [[cell for cell in cells if cell.run_ids or cell.published] for cells in settings]
     variation = [methods.VARIATION] * (layout.decodings == (SAMPLED,))
     counts = (MAL, _DRAFTED, _SUCCESS, *variation, methods.LOSSLESS)
     columns = (layout.speedup, layout.rate, *(Column(metric, of=layout.decodings[:1]) for metric in counts))
-    details = grid.in_detail(name, title, kept, columns, notes, ranked=columns[:3])
-    tied = (*details.notes, *[methods.MEANS_TIED] * mean)
-    return [_wide(name, title, layout, groups, set(paper["dataset"]), notes), replace(details, notes=tied)]
+    marks = [methods.MEANS_TIED] * mean
+    return [
+        _wide(name, title, layout, groups, set(paper["dataset"]), notes),
+        grid.in_detail(name, title, kept, columns, notes, ranked=columns[:3], marks=marks),
+    ]
 
 
 def _wide(
     name: str, title: str, layout: Layout, groups: Sequence[Group], printed: set[str], notes: tuple[str, ...]
 ) -> Table:
     """A row per pair and method; beside a dataset of the paper's its numbers."""
-    rows = [
-        {dataset: cells[place] for dataset, cells in group.items()}
-        for group in groups
-        for place in range(len(layout.arms))
-    ]
-    lines = [line for row in rows for line in _line(layout, row, printed)]
+    rows = [dict(zip(group, cells, strict=True)) for group in groups for cells in zip(*group.values(), strict=True)]
+    frame = pd.DataFrame([_line(layout, row, printed) for row in rows], dtype=str)
     runs = tuple(" ".join(cell.run_ids for cell in row.values()).strip() for row in rows)
-    datasets = list(groups[0])
     words = "acceptance rate (speedup)" if layout.acceptance else "speedup"
     rate = definitions.ACCEPTANCE_RATE.partition("; in brackets")[0]
     means = f"Acceptance Rate (speedup); Acceptance Rate: {rate}; speedup: " if layout.acceptance else "speedup: "
-    legend, headers = {datasets[0]: means + layout.means}, {dataset: f"{dataset}: {words}" for dataset in datasets}
-    return Table(name, title, pd.DataFrame(lines, dtype=str), notes, legend, runs, headers)
+    legend, headers = {next(iter(rows[0])): means + layout.means}, {name: f"{name}: {words}" for name in rows[0]}
+    return Table(name, title, frame, notes, legend, runs, headers)
 
 
-def _line(layout: Layout, row: Mapping[str, Cell], printed: set[str]) -> Iterator[dict[str, str]]:
+def _line(layout: Layout, row: Mapping[str, Cell], printed: set[str]) -> dict[str, str]:
     first = next(iter(row.values())).first
     line = {name: first[name] for name in ("Target", "Draft", "Method")}
     for dataset, cell in row.items():
@@ -170,14 +160,32 @@ def _line(layout: Layout, row: Mapping[str, Cell], printed: set[str]) -> Iterato
         if dataset in printed:
             theirs = cell.published
             line[f"{dataset} published"] = layout.cell(theirs.get("acceptance_rate"), theirs.get("speedup"))
-    yield line
+    return line
 
 
-def _groups(layout: Layout, paper: pd.DataFrame, found: Sequence[Block], datasets: Sequence[str]) -> Iterator[Group]:
-    """Blocks that differ in their prompts alone, of one dataset that was run twice the second in a new group.
+def _groups(layout: Layout, paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[Group]:
+    """Blocks that differ in their prompts alone; where nothing was run, the paper's models."""
+    datasets = list(dict.fromkeys([*paper["dataset"], *map(methods.published_dataset, found)]))
+    every = [(who(members[0]), members[0].published_as or ("", ""), members) for members in _alike(found)]
+    if not found:
+        models = dict.fromkeys(zip(*(drafted(paper)[name] for name in ("target", "draft")), strict=True))
+        every = [({"Target": target, "Draft": draft}, (target, draft), []) for target, draft in models]
+    for names, (target, draft), members in every:
+        rows = paper[(paper["target"] == target) & paper["draft"].isin([draft, NO_DRAFT])]
+        blocks = {methods.published_dataset(block): block for block in members}
+        yield {
+            name: setting_of(
+                {**names, "Dataset": name},
+                layout.arms,
+                rows[rows["dataset"] == name],
+                *methods.by_decoding(blocks.get(name)),
+            )
+            for name in datasets
+        }
 
-    Where nothing was run: the paper's models.
-    """
+
+def _alike(found: Sequence[Block]) -> list[list[Block]]:
+    """Blocks that differ in their dataset alone; of one that was run twice the second starts anew."""
     sets: list[list[Block]] = []
     for block in found:
         home = next((members for members in sets if _fits(block, members)), None)
@@ -185,30 +193,7 @@ def _groups(layout: Layout, paper: pd.DataFrame, found: Sequence[Block], dataset
             sets.append([block])
         else:
             home.append(block)
-    for members in sets:
-        blocks = {methods.published_dataset(block): block for block in reversed(members)}
-        rows = _rows(paper, *(members[0].published_as or ("", "")))
-        yield _group(layout, who(members[0]), rows, blocks, datasets)
-    for target, draft in [] if sets else dict.fromkeys(zip(*(drafted(paper)[name] for name in _MODELS), strict=True)):
-        yield _group(layout, {"Target": target, "Draft": draft}, _rows(paper, target, draft), {}, datasets)
-
-
-def _group(
-    layout: Layout,
-    pair: Mapping[str, str],
-    paper: pd.DataFrame,
-    blocks: Mapping[str, Block],
-    datasets: Sequence[str],
-) -> Group:
-    return {
-        name: setting_of(
-            {**pair, "Dataset": name},
-            layout.arms,
-            paper[paper["dataset"] == name],
-            *methods.decodings(blocks.get(name)),
-        )
-        for name in datasets
-    }
+    return sets
 
 
 def _fits(block: Block, members: Sequence[Block]) -> bool:
@@ -217,8 +202,3 @@ def _fits(block: Block, members: Sequence[Block]) -> bool:
     same = all(len({one.first[name] for one in every}) == 1 for name in _CELL)
     placed = all(len({one.first[name] for one in every if one.first[name]}) < 2 for name in ("device_name", "dtype"))
     return same and placed and len({one.first["dataset"] for one in every}) == len(every)
-
-
-def _rows(paper: pd.DataFrame, target: str, draft: str) -> pd.DataFrame:
-    """The paper's rows for models, methods of the target without a draft of their own among them."""
-    return paper[(paper["target"] == target) & paper["draft"].isin([draft, NO_DRAFT])]

@@ -21,7 +21,7 @@ from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.sweep import Mark, Panel, Sweep, twin
 from bench.artifacts.tables import named_rows
 from bench.artifacts.wording import setting
-from bench.papers.gsd.methods import CAPPED, DRAFTED, MERGES, RATE, VERIFIED, of_main_pair, per_sample
+from bench.papers.gsd.methods import CAPPED, DRAFTED, MERGES, RATE, VERIFIED, labelled, of_main_pair, per_sample
 from bench.results.store import Results
 from bench.statistics import graph_metrics
 from bench.statistics.samples import Sample
@@ -38,6 +38,9 @@ ACCEPTED = per_sample(
     "accepted drafted tokens / decoding steps, mean over samples; in brackets the 95% interval",
     2,
 )
+
+
+_PRUNING = "TSD prunes no siblings, and (ii) does not count those that GSD prunes; Table 1 has TSD with pruning too."
 
 
 def _drafts(swept: str) -> list[tuple[float, float]]:
@@ -59,10 +62,7 @@ def _ablation(letter: str, swept: str) -> Sweep:
         yield "The paper states neither models nor data of this figure, and prints its values in the figure alone."
         for k, tokens in _drafts(swept):
             yield f"Its text: at k = {k:g} TSD's tree has more than {tokens:g} tokens."
-            yield (
-                "TSD prunes no siblings, and (ii) does not count those that GSD prunes; Table 1 has TSD with pruning "
-                "too."
-            )
+            yield _PRUNING
 
     return Sweep(
         f"GSD Figure 5{letter}: acceptance rate and drafted tokens against {swept}",
@@ -166,11 +166,6 @@ def _panel(axes: Axes, block: Block, bars: Sequence[tuple[str, Run]]) -> None:
     style.legend_below(axes, columns=2 if len(bars) > 3 else len(bars))
 
 
-def _by_method(block: Block) -> Iterator[tuple[str, Run]]:
-    for line in series(block, "", lambda run: 0.0):
-        yield from ((line.label, run) for run in line.runs)
-
-
 def _by_threshold(block: Block) -> Iterator[tuple[str, Run]]:
     lines = series(block, "theta_sib")
     for line in lines:
@@ -192,7 +187,7 @@ def _thresholds_said() -> Iterator[str]:
     yield f"The paper: {stated}; its text: the higher theta_sib, the fewer later children; its bars have no numbers."
 
 
-FIG7 = ChildRanks("GSD Figure 7: accepted tokens by rank of the child", "Method", _by_method, _methods_said)
+FIG7 = ChildRanks("GSD Figure 7: accepted tokens by rank of the child", "Method", labelled, _methods_said)
 FIG8 = ChildRanks(
     "GSD Figure 8: accepted tokens by rank of the child and theta_sib", "Line", _by_threshold, _thresholds_said
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -21,12 +21,11 @@ from bench.artifacts.metric import DRAFTER, Metric, measured, written
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, per_row
-from bench.artifacts.series import series
 from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.tables import Table
 from bench.artifacts.text import Look
 from bench.artifacts.wording import draft_temperatures, scale, setting
-from bench.papers.gsd.methods import of_main_pair
+from bench.papers.gsd.methods import labelled, of_main_pair
 from bench.results.store import Results
 from bench.statistics import graph_metrics, intervals
 from bench.statistics.intervals import Interval
@@ -57,8 +56,9 @@ def by_length(run: Run) -> dict[int, tuple[Interval, int]]:
 @style.styled
 def recurrence(name: str, results: Results) -> list[Output]:
     """One panel per block, one line per run that drafted graphs or trees with their records."""
-    every = {block: list(_recorded(block)) for block in map(of_main_pair, measured_blocks(results))}
-    found = {block: lines for block, lines in every.items() if lines}
+    every = map(of_main_pair, measured_blocks(results))
+    lines_of = {block: [line for line in labelled(block) if line[1].once(by_length)] for block in every}
+    found = {block: lines for block, lines in lines_of.items() if lines}
     if not found:
         raise NoResultsError("no run has a drafted graph")
     words = setting(found)
@@ -82,11 +82,6 @@ def recurrence(name: str, results: Results) -> list[Output]:
     ids, title = tuple(run.run_id for run, *_ in rows), f"{RECURRENCE} ({words})"
     table = Table(name, title, pd.DataFrame(cells, dtype=str), notes, _RECURRENCE_LEGEND, ids)
     return [style.Figure(name, title, canvas, ids), table]
-
-
-def _recorded(block: Block) -> Iterator[tuple[str, Run]]:
-    for line in series(block, "", lambda run: 0.0):
-        yield from ((line.label, run) for run in line.runs if run.once(by_length))
 
 
 def _recurrences(axes: Axes, block: Block, lines: Sequence[tuple[str, Run]]) -> None:

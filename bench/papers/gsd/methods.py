@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import pandas as pd
@@ -11,8 +13,10 @@ import pandas as pd
 from bench import published
 from bench.artifacts import definitions, tables
 from bench.artifacts.blocks import Block, blocks, every_run
+from bench.artifacts.grid import Setting
 from bench.artifacts.metric import Metric, lossless_words, measured
 from bench.artifacts.runs import Run, per_row
+from bench.artifacts.series import series
 from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.settings import drafted, left_out, stand_ins
 from bench.artifacts.wording import draft_temperatures, scale
@@ -53,22 +57,17 @@ LOSSY_RULE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelClass:
-    """Thresholds of the models of one size."""
-
-    tau: int | None
-    theta_prob: float
-    theta_sib: float
-
-
-LARGE = ModelClass(tau=2, theta_prob=0.2, theta_sib=0.3)
-"""70B: Tables 1 to 4 (appendix A)."""
-SMALL = ModelClass(tau=1, theta_prob=0.4, theta_sib=0.1)
-"""7B and 13B: Tables 6 to 9 (captions), and 10, which states tau alone."""
+LARGE = {"tau": 2, "theta_prob": 0.2, "theta_sib": 0.3}
+"""The thresholds of 70B: Tables 1 to 4 (appendix A)."""
+SMALL = {"tau": 1, "theta_prob": 0.4, "theta_sib": 0.1}
+"""Those of 7B and 13B: Tables 6 to 9 (captions), and 10, which states tau alone."""
+GREEDY, SAMPLED = 0, 1
+"""Which of the runs of a cell that has both decodings."""
+TIMED = {"same_device": False, "speedup": True}
+"""How speedups are judged: by order alone."""
 
 
-def bound(arm: Arm, models: ModelClass, *, k: int = 4) -> Arm:
+def bound(arm: Arm, thresholds: Mapping[str, float], *, k: int = 4) -> Arm:
     """The arm of the runs with the paper's parameters; one without runs of ours as it is.
 
     SSD drafts one child and, like TSD, neither merges nor prunes siblings.
@@ -76,7 +75,7 @@ def bound(arm: Arm, models: ModelClass, *, k: int = 4) -> Arm:
     if not arm.ours:
         return arm
     drafter = arm.ours[0]
-    given: dict[str, Any] = {"k": k, "max_steps": MAX_STEPS} | asdict(models)
+    given: dict[str, Any] = {"k": k, "max_steps": MAX_STEPS, **thresholds}
     if drafter.startswith(("ssd", "tsd")):
         given["tau"] = None
     if drafter.startswith("ssd"):
@@ -122,6 +121,11 @@ def drafts(run: Run) -> pd.DataFrame:
 def per_sample(header: str, column: str, means: str, digits: int = 1) -> Metric:
     """The mean over samples of a column of `drafts`."""
     return measured(header, lambda run: per_row(run.once(drafts).dropna(subset=[column]), column), means, digits)
+
+
+def times(value: float | None) -> str:
+    """A speedup as the paper prints it."""
+    return tables.number(value) + ("" if value is None else "x")
 
 
 def percents(found: Interval | None, digits: int = 0) -> str:
@@ -172,31 +176,25 @@ LOSSLESS = Metric(
 # which runs are set against which rows
 
 
-def is_greedy(runs: pd.DataFrame) -> pd.Series:
-    """Which runs decode greedily."""
-    return runs["temperature"] == 0
-
-
-def is_sampled(runs: pd.DataFrame) -> pd.Series:
-    """Which runs sample as the paper does."""
+def _decoded(runs: pd.DataFrame, decoding: int) -> pd.Series:
+    """Which runs decode greedily, or sample as the paper does."""
+    if decoding == GREEDY:
+        return runs["temperature"] == 0
     return (runs["temperature"] == TEMPERATURE) & (runs["top_p"] == TOP_P)
 
 
-def found_blocks(results: Results, paper: pd.DataFrame, *, greedy: bool = True, sampled: bool = True) -> list[Block]:
-    """The blocks of the paper's decodings, stand-ins set against the models of these published rows.
-
-    A block holds `greedy` decoding and what is `sampled` as the paper samples, or one of them.
-    """
-    keep = (is_greedy(results.runs) & greedy) | (is_sampled(results.runs) & sampled)
+def found_blocks(results: Results, paper: pd.DataFrame, decodings: Sequence[int] = (GREEDY, SAMPLED)) -> list[Block]:
+    """The blocks, each of all these decodings, stand-ins set against the models of these published rows."""
+    keep = reduce(or_, (_decoded(results.runs, decoding) for decoding in decodings))
     found = blocks(replace(results, runs=results.runs[keep]), across=("temperature", "top_p"))
     return [standing_in(replace(block, results=results), paper) for block in found]
 
 
-def decodings(block: Block | None) -> list[Block | None]:
+def by_decoding(block: Block | None) -> list[Block | None]:
     """The parts of a block in greedy decoding and in the paper's sampling; None where there is none."""
     if block is None:
         return [None, None]
-    parts = [block.runs[of(block.runs)].reset_index(drop=True) for of in (is_greedy, is_sampled)]
+    parts = [block.runs[_decoded(block.runs, decoding)].reset_index(drop=True) for decoding in (GREEDY, SAMPLED)]
     return [None if runs.empty else replace(block, runs=runs) for runs in parts]
 
 
@@ -217,10 +215,17 @@ def published_dataset(block: Block) -> str:
     return DATASETS.get(name, name)
 
 
-def of_models(paper: pd.DataFrame, block: Block) -> pd.DataFrame:
-    """The paper's rows for a block's models."""
+def of_setting(paper: pd.DataFrame, block: Block) -> pd.DataFrame:
+    """The paper's rows for a block's models and prompts; empty if it has none."""
     target, draft = block.published_as or ("", "")
-    return paper[(paper["target"] == target) & (paper["draft"] == draft)]
+    rows = paper[(paper["target"] == target) & (paper["draft"] == draft)]
+    return rows[rows["dataset"] == published_dataset(block)]
+
+
+def labelled(block: Block) -> Iterator[tuple[str, Run]]:
+    """Its drafting runs, with what tells them apart."""
+    for line in series(block, "", lambda run: 0.0):
+        yield from ((line.label, run) for run in line.runs)
 
 
 # what is said below every table
@@ -233,9 +238,9 @@ def said(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
     yield from left_out(drafted(paper), found)
 
 
-def not_shown(results: Results, arms: Sequence[Arm], shown: Iterable[str]) -> Iterator[str]:
-    """The draft's temperatures of the runs of a table, `shown` by its rows, and which others it leaves out."""
-    ids = set(" ".join(shown).split())
+def not_shown(results: Results, arms: Sequence[Arm], settings: Iterable[Setting]) -> Iterator[str]:
+    """The draft's temperatures of the runs of a table, and which others it leaves out."""
+    ids = {run.run_id for cells in settings for cell in cells for run in cell.runs if run}
     runs = [run for run in every_run(results) if run.method != AUTOREGRESSIVE]
     yield from draft_temperatures(run for run in runs if run.run_id in ids)
     groups: dict[str, list[str]] = {}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from bench import published
 from bench.artifacts import definitions, grid, tables
 from bench.artifacts.blocks import Block
-from bench.artifacts.grid import Cell, Column, Setting, setting_of
+from bench.artifacts.grid import Column, Setting, setting_of
 from bench.artifacts.metric import MAL, Metric, measured
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run, per_row
@@ -17,7 +17,7 @@ from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.settings import stand_ins, who
 from bench.artifacts.wording import scale, setting
 from bench.papers.gsd import methods
-from bench.papers.gsd.methods import LARGE, SSD, TARGETS, bound
+from bench.papers.gsd.methods import GREEDY, LARGE, SSD, TARGETS, bound
 from bench.results.store import Results
 from bench.statistics import graph_metrics, metrics, samples
 from bench.statistics.samples import Sample
@@ -74,12 +74,12 @@ MORE = (
 def operations(name: str, results: Results) -> list[Output]:
     """Table 3, twice: as printed, and with intervals, what the time goes to, and verdicts."""
     paper = published.find("gsd", name).assign(target="llama2_70b", draft="llama2_7b")
-    found = methods.found_blocks(results, paper, sampled=False)
+    found = methods.found_blocks(results, paper, [GREEDY])
     settings = [setting_of(who(block), ARMS, paper, block) for block in found]
     settings = settings or [setting_of(dict.fromkeys(("Target", "Draft", "Dataset"), "unstated"), ARMS, paper, None)]
     title = f"{TITLE} ({setting(found) if found else 'not run'})"
     notes = (*_notes(found), *(text for cells in settings for text in _drafting(cells)))
-    notes += tuple(methods.not_shown(results, ARMS, [cell.run_ids for cells in settings for cell in cells]))
+    notes += tuple(methods.not_shown(results, ARMS, settings))
     details = grid.in_detail(name, title, settings, (*PRINTED, *map(Column, MORE)), notes)
     by_order = {f"verdict {DRAFT.header}": f"{definitions.VERDICT}; of times by order alone"}
     return [
@@ -102,19 +102,14 @@ def _notes(found: Sequence[Block]) -> Iterator[str]:
 def _drafting(cells: Setting) -> Iterator[str]:
     """What the paper's text claims of this table."""
     found = {cell.arm.header: cell for cell in cells}
-    for k in (2, 4):
-        yield from _compared(found[f"GSD (k={k})"], found[f"TSD (k={k})"])
-
-
-def _compared(graph: Cell, tree: Cell) -> Iterator[str]:
-    ratio = samples.paired_ratio(*(DRAFT.sample(cell) for cell in (graph, tree)))
-    mine, other = graph.runs[0], tree.runs[0]
-    if mine is None or other is None or math.isnan(ratio.value):
-        return
-    ours, theirs = (cell.published.get("draft_ms", math.nan) for cell in (graph, tree))
-    level = "less" if ratio.high < 1 else "more" if ratio.low > 1 else "neither measurably less nor more"
-    yield (
-        f"A step's drafting takes {graph.arm.header} {tables.ratio(ratio)} times the time of {tree.arm.header}: "
-        f"{level}. The paper: {ours / theirs:.2f}x. In units of a step of plain decoding in the same run: "
-        f"{ratio.value * _plain_ms(other) / _plain_ms(mine):.2f}x."
-    )
+    for graph, tree in ((found[f"GSD (k={k})"], found[f"TSD (k={k})"]) for k in (2, 4)):
+        ratio, mine, other = samples.paired_ratio(DRAFT.sample(graph), DRAFT.sample(tree)), graph.runs[0], tree.runs[0]
+        if mine is None or other is None or math.isnan(ratio.value):
+            continue
+        ours, theirs = (cell.published.get("draft_ms", math.nan) for cell in (graph, tree))
+        level = "less" if ratio.high < 1 else "more" if ratio.low > 1 else "neither measurably less nor more"
+        yield (
+            f"A step's drafting takes {graph.arm.header} {tables.ratio(ratio)} times the time of {tree.arm.header}: "
+            f"{level}. The paper: {ours / theirs:.2f}x. In units of a step of plain decoding in the same run: "
+            f"{ratio.value * _plain_ms(other) / _plain_ms(mine):.2f}x."
+        )

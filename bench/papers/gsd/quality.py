@@ -18,7 +18,7 @@ from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.wording import setting
 from bench.papers.gsd import methods
-from bench.papers.gsd.methods import GSD, SMALL, SSD, SSD_DRAWN, both_rules, bound
+from bench.papers.gsd.methods import GSD, SAMPLED, SMALL, SSD, SSD_DRAWN, both_rules, bound
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Results
 from bench.statistics.intervals import Interval
@@ -30,10 +30,7 @@ VANILLA = Arm("vanilla", (), AUTOREGRESSIVE)
 DRAFTED = (
     bound(SSD, SMALL),
     bound(SSD_DRAWN, SMALL),
-    *(
-        bound(replace(GSD, header=f"GSD (tau={tau})", params={"tau": str(tau)}), replace(SMALL, tau=tau))
-        for tau in (1, 2)
-    ),
+    *(bound(replace(GSD, header=f"GSD (tau={tau})", params={"tau": str(tau)}), SMALL | {"tau": tau}) for tau in (1, 2)),
 )
 ARMS = (VANILLA, *both_rules(*DRAFTED))
 
@@ -101,7 +98,7 @@ DETAILS = (*PRINTED, *map(Column, (*DIFFERENCES, WORDS, methods.VARIATION, RULE)
 def quality_table(name: str, results: Results) -> list[Output]:
     """Table 10, twice: as printed, and with intervals, differences to plain decoding and verdicts."""
     paper = published.find("gsd", name)
-    found = methods.found_blocks(results, drafted(paper), greedy=False)
+    found = methods.found_blocks(results, drafted(paper), [SAMPLED])
     unstated = {"Target": "llama2_7b", "Draft": "llama_160m", "Dataset": "unstated"}
     settings = [
         [
@@ -113,7 +110,7 @@ def quality_table(name: str, results: Results) -> list[Output]:
     every = [cell for cells in settings for cell in cells]
     title = f"{TITLE} ({setting(found) if found else 'not run'})"
     notes = (*methods.said(paper, found), *_notes(every))
-    notes += tuple(methods.not_shown(results, ARMS, [cell.run_ids for cell in every]))
+    notes += tuple(methods.not_shown(results, ARMS, settings))
     return [
         grid.as_printed(name, title, settings, PRINTED, notes),
         grid.in_detail(name, title, settings, DETAILS, notes),

@@ -19,7 +19,7 @@ from bench.artifacts.speedups.settings import ITSELF, who
 from bench.artifacts.tables import signed
 from bench.artifacts.wording import setting
 from bench.papers.gsd import methods
-from bench.papers.gsd.methods import GSD, LARGE, SSD, SSD_NO_EXIT, TSD, TSD_SIB, bound, self_drafting
+from bench.papers.gsd.methods import GREEDY, GSD, LARGE, SAMPLED, SSD, SSD_NO_EXIT, TSD, TSD_SIB, bound, self_drafting
 from bench.results.store import Results
 from bench.statistics import graph_metrics, intervals, samples
 from bench.statistics.intervals import Interval
@@ -28,14 +28,6 @@ TITLE = "GSD Table 1: acceptance rate, drafted tokens, graph success and speedup
 ARMS = tuple(bound(arm, LARGE) for arm in (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD))
 OWN = tuple(bound(self_drafting(arm), LARGE) for arm in (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD))
 """The same where the target drafts for itself."""
-GREEDY, SAMPLED = 0, 1
-"""Which of a cell's runs."""
-
-
-def _times(value: float | None) -> str:
-    return tables.number(value) + ("" if value is None else "x")
-
-
 RATE = Column(
     replace(methods.RATE, header="Acceptance Rate"), paper="acceptance_rate", beside="Acceptance published", ended=True
 )
@@ -54,8 +46,8 @@ MEAN = Column(
     replace(SPEEDUP, header="Speedup", means=f"{definitions.MEAN_SPEEDUP}; each is {definitions.SPEEDUP}"),
     of=(GREEDY, SAMPLED),
     paper="speedup",
-    plain=_times,
-    judged={"same_device": False, "speedup": True},
+    plain=methods.times,
+    judged=methods.TIMED,
 )
 SPEEDUPS = tuple(
     Column(replace(SPEEDUP, header=header, means=f"speedup of {means}, with its 95% interval"), of=(place,), ended=True)
@@ -69,6 +61,9 @@ COUNTS = (methods.CREATED, methods.MERGES, methods.PRUNED, methods.VERIFIED, met
 DETAILS = (RATE, DRAFTED, *map(Column, COUNTS), SUCCESS, Column(methods.SHARED), *SPEEDUPS, MEAN, LENGTH)
 DETAILS += (Column(methods.LOSSLESS),)
 
+_Row = tuple[dict[str, str], pd.DataFrame, Block | None]
+"""A setting's words, the paper's rows for it, and our block."""
+
 
 def table1(name: str, results: Results) -> list[Output]:
     """Table 1, twice: as printed, and with all counts, intervals and verdicts."""
@@ -76,14 +71,12 @@ def table1(name: str, results: Results) -> list[Output]:
     found = methods.found_blocks(results, paper)
     settings = list(_settings(paper, found))
     title = f"{TITLE} ({setting(found, but=('temperature',)) if found else 'not run'})"
-    shown = [cell.run_ids for cells in settings for cell in cells]
     notes = (*methods.said(paper, found), *_notes(settings), *control.notes(found), *dict.fromkeys(_skipped(found)))
-    notes += tuple(methods.not_shown(results, ARMS, shown))
+    notes += tuple(methods.not_shown(results, ARMS, settings))
     ranked = (RATE, *SPEEDUPS, MEAN, LENGTH)
-    details = grid.in_detail(name, title, settings, DETAILS, notes, ranked=ranked, beside=False)
     return [
         grid.as_printed(name, title, settings, (RATE, DRAFTED, SUCCESS, MEAN), notes),
-        replace(details, notes=(*details.notes, methods.MEANS_TIED)),
+        grid.in_detail(name, title, settings, DETAILS, notes, ranked=ranked, marks=[methods.MEANS_TIED], beside=False),
     ]
 
 
@@ -92,13 +85,10 @@ def _settings(paper: pd.DataFrame, found: list[Block]) -> Iterator[list[Cell]]:
 
     Of the paper's settings all, where nothing was run; of methods those of the paper, and ours that were run.
     """
-    rows = [
-        (who(block), of_models[of_models["dataset"] == methods.published_dataset(block)], block)
-        for block, of_models in ((block, methods.of_models(paper, block)) for block in found)
-    ]
+    rows = [(who(block), methods.of_setting(paper, block), block) for block in found]
     orders = [list(dict.fromkeys(paper[column])) for column in ("target", "dataset")]
 
-    def place(row: tuple[dict[str, str], pd.DataFrame, Block | None]) -> tuple[int, int, bool]:
+    def place(row: _Row) -> tuple[int, int, bool]:
         first = row[1].iloc[0] if len(row[1]) else {"target": "", "dataset": ""}
         target, dataset = (
             order.index(value) if value in order else len(order)
@@ -108,11 +98,11 @@ def _settings(paper: pd.DataFrame, found: list[Block]) -> Iterator[list[Cell]]:
 
     for names, printed, block in sorted(rows or _unrun(paper), key=place):
         arms = OWN if names["Draft"] == ITSELF else ARMS
-        cells = setting_of(names, arms, printed, *methods.decodings(block))
+        cells = setting_of(names, arms, printed, *methods.by_decoding(block))
         yield [cell for cell in cells if cell.arm.paper or cell.run_ids]
 
 
-def _unrun(paper: pd.DataFrame) -> list[tuple[dict[str, str], pd.DataFrame, Block | None]]:
+def _unrun(paper: pd.DataFrame) -> list[_Row]:
     groups = [(map(str, names), rows) for names, rows in paper.groupby(["target", "draft", "dataset"], sort=False)]
     return [
         ({"Target": target, "Draft": ITSELF if draft == NO_DRAFT else draft, "Dataset": dataset}, rows, None)
