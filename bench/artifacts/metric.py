@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.artifacts import definitions, tables
 from bench.artifacts.names import method_label
-from bench.artifacts.runs import Run
+from bench.artifacts.runs import Run, Sums
 from bench.artifacts.ties import Entry
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
@@ -44,9 +44,14 @@ class Metric:
         return Entry(value if isinstance(value, Interval) else None, self.sample(run), run.lossless)
 
 
-def measured(header: str, name: str, means: str, digits: int = 2) -> Metric:
-    """One of a run's own metrics by name."""
+def measured(header: str, name: str | Sums, means: str, digits: int = 2) -> Metric:
+    """One of a run's own metrics by name, or the ratio of the sums that a function gives of it."""
     return Metric(header, lambda run: run.interval(name), means, digits, lambda run: run.sample(name))
+
+
+def or_status(metric: Metric) -> Metric:
+    """The metric, or how a run ended that did not end well."""
+    return replace(metric, of=lambda run: metric.of(run) if run.ok else run.status)
 
 
 def lossless_words(run: Run) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -85,15 +85,18 @@ class Run:
         """Its turns, both arms."""
         return self.block.prompts(self.run_id)
 
-    def sample(self, metric: str) -> Sample | None:
-        """The sums over conversations behind a metric of `_SAMPLES`; None of a run that did not end well."""
+    def sample(self, metric: str | Sums) -> Sample | None:
+        """The sums over conversations behind a metric of `_SAMPLES`, or those that a function gives of the run.
+
+        None of a run that did not end well.
+        """
         if not self.ok:
             return None
         if metric not in self._sums:
-            self._sums[metric] = _SAMPLES[metric](self)
+            self._sums[metric] = (_SAMPLES[metric] if isinstance(metric, str) else metric)(self)
         return self._sums[metric]
 
-    def interval(self, metric: str) -> Interval | None:
+    def interval(self, metric: str | Sums) -> Interval | None:
         """The same with its 95% interval; None where nothing was measured."""
         if metric not in self._intervals:
             sample = self.sample(metric)
@@ -181,15 +184,16 @@ class Run:
         return None if self.steps.empty else int(self.steps["num_drafted"].max())
 
     @cached_property
-    def _sums(self) -> dict[str, Sample]:
+    def _sums(self) -> dict[str | Sums, Sample | None]:
         return {}
 
     @cached_property
-    def _intervals(self) -> dict[str, Interval | None]:
+    def _intervals(self) -> dict[str | Sums, Interval | None]:
         return {}
 
 
-_SAMPLES = {
+Sums = Callable[[Run], Sample | None]
+_SAMPLES: Mapping[str, Sums] = {
     "mal": lambda run: samples.mal(run.steps),
     "tokens_per_s": lambda run: samples.tokens_per_s(run.prompts),
     "speedup": lambda run: samples.speedup(run.prompts),
