@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from bench.artifacts import style
+from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.metric import Metric
 from bench.artifacts.outputs import NoResultsError, Output
@@ -126,6 +126,8 @@ class Sweep:
     columns: Sequence[Metric]
     header: str = ""  # of the column with what is swept, if not its name
     means: str = ""
+    line: str = "Line"  # the header of the column with the lines' labels
+    line_means: str = ""
     read: Callable[[Run], float | None] | None = None  # where it is no argument of the drafter
     across: tuple[str, ...] = ()  # columns of a cell that are swept
     only: Callable[[Run], bool] = lambda run: True  # what a run of a shown line has
@@ -135,6 +137,7 @@ class Sweep:
     marks: Callable[[Panel], Iterable[Mark]] = lambda panel: ()
     remarks: Callable[[Sequence[Panel], Results], Iterable[str]] = lambda panels, results: ()
     ranked: Sequence[Metric] = ()
+    along: bool = False  # the best of a line are marked, in place of the best line at every x
     look: Mapping[str, Any] = field(default_factory=dict)  # of the canvas
     legend_columns: int = 2
     whose: str = "run"  # in the sentence that there is none
@@ -154,7 +157,7 @@ class Sweep:
             self._panel(axis, panel, draws)
         title, header = f"{self.title} ({words})", self.header or self.over
         rows = [
-            ({"Pair": panel.block.name, "Line": line.label, header: f"{x:g}"}, run)
+            ({"Pair": panel.block.name, self.line: line.label or tables.ABSENT, header: f"{x:g}"}, run)
             for panel in found
             for line in panel.lines
             for x, run in line.points
@@ -165,10 +168,10 @@ class Sweep:
             rows,
             self.columns,
             ranked=self.ranked,
-            among=lambda row: (id(row[1].block), row[0][header]),
+            among=lambda row: (id(row[1].block), row[0][self.line if self.along else header]),
             said=self.remarks(found, results),
-            marks=f"Marked among the lines of a pair at one {self.over.replace('_', ' ')}.",
-            means={header: self.means} if self.means else {},
+            marks="" if self.along else f"Marked among the lines of a pair at one {self.over.replace('_', ' ')}.",
+            means={name: means for name, means in ((self.line, self.line_means), (header, self.means)) if means},
             timed=self.timed,
         )
         return [style.Figure(name, title, canvas, run_ids(run for panel in found for run in panel.runs)), table]
@@ -185,7 +188,8 @@ class Sweep:
             draw(axes, panel)
         for mark in self.marks(panel):
             mark.draw(axes)
-        style.legend_below(axes, columns=self.legend_columns)
+        if axes.lines:
+            style.legend_below(axes, columns=self.legend_columns)
 
 
 def _joined(panels: Sequence[Panel]) -> Panel:

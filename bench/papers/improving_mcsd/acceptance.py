@@ -2,46 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
 
 from bench import published
 from bench.artifacts import control, definitions, tables, ties, verdict
-from bench.artifacts.metric import lossless_words
+from bench.artifacts.blocks import Block
+from bench.artifacts.metric import FORWARDS, LOSSLESS, MAL, Metric, cells, headers, legend, measured, or_status
 from bench.artifacts.outputs import Output
-from bench.artifacts.speedups.settings import drafted
+from bench.artifacts.runs import Run
+from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.tables import Table
 from bench.artifacts.verdict import Pairing
-from bench.artifacts.wording import setting
-from bench.papers.improving_mcsd import remarks
-from bench.papers.improving_mcsd.cells import Cell, blocks_of
-from bench.papers.improving_mcsd.grid import Column, Setting, columns_of, settings_of
-from bench.papers.improving_mcsd.methods import DYNAMIC, STATIC, Method
-from bench.papers.improving_mcsd.rates import alpha_drafted
-from bench.papers.improving_mcsd.settings import PAPER, first_tokens, virtual
+from bench.artifacts.wording import scale, setting
+from bench.papers.improving_mcsd.methods import (
+    ALPHA,
+    BUDGETS,
+    DYNAMIC,
+    DYNAMIC_BUDGETS,
+    LOSSY_NOTE,
+    NODES,
+    OF_DYNAMIC,
+    PAPER,
+    SPEEDUP,
+    STATIC,
+    Method,
+    about_pairs,
+    alpha,
+    alpha_drafted,
+    blocks_of,
+    first_tokens,
+    not_shown,
+    side_by_side,
+    virtual,
+)
 from bench.results.store import Results
 from bench.statistics import metrics
 
-LEGEND = {
-    "alpha": definitions.ALPHA,
-    "alpha drafted": definitions.ALPHA_DRAFTED,
-    "accepted / depth": definitions.ACCEPTED_DEPTH,
-    "accepted / node": definitions.ACCEPTED_NODE,
-    "MAL": definitions.MAL,
-    "draft nodes": definitions.DRAFT_NODES,
-    "verified": definitions.VERIFIED_ROWS,
-    "draft forwards": "forwards of the draft, mean over steps",
-    "speedup": f"{definitions.SPEEDUP}; in brackets the 95% interval",
-    "lossless": f"{definitions.LOSSLESS}; of greedy decoding also the share of outputs identical to the target's own",
-    "verdict": f"on alpha, {definitions.VERDICT}",
-}
-_DETAILS = (
-    *("Target", "Draft", "Dataset", "Temp", "Method", "Configuration", "alpha", "alpha published", "alpha drafted"),
-    *("accepted / depth", "accepted / node", "MAL", "draft nodes", "verified", "draft forwards", "speedup"),
-    *("lossless", "verdict"),
+CONTROL = (
+    "TI-MCSD, one first token (ours) is MCSD's own rule below a token drawn from the target's law: lossless, and alpha "
+    "has the law of MCSD's with the same k-configuration, 4x3x1x1."
 )
-_RANKED = {"alpha": "alpha", "mal": "MAL", "speedup": "speedup"}
-"""Columns in which the best are marked, by metric."""
+_BESIDE: tuple[Metric, ...] = (
+    measured("alpha drafted", alpha_drafted, definitions.ALPHA_DRAFTED),
+    Metric("accepted / depth", lambda run: metrics.acceptance_rate_depth(run.steps), definitions.ACCEPTED_DEPTH, 3),
+    Metric("accepted / node", lambda run: metrics.acceptance_rate_node(run.steps), definitions.ACCEPTED_NODE, 3),
+    MAL,
+    Metric("draft nodes", lambda run: NODES.of(run) - first_tokens(run), definitions.DRAFT_NODES, 1),
+    Metric("verified", lambda run: NODES.of(run) + (not virtual(run)), definitions.VERIFIED_ROWS, 1),
+    replace(FORWARDS, means="forwards of the draft, mean over steps"),
+    SPEEDUP,
+    replace(
+        LOSSLESS,
+        means=f"{definitions.LOSSLESS}; of greedy decoding also the share of outputs identical to the target's own",
+    ),
+)
+_DETAILS = (
+    *("Target", "Draft", "Dataset", "Temp", "Method", "Configuration", "alpha", "alpha published"),
+    *headers(_BESIDE),
+    "verdict",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,130 +78,168 @@ class Layout:
 
 LAYOUTS: Mapping[str, Layout] = {
     "table2": Layout(
-        "Improved MCSD Table 2: acceptance rate alpha of static trees",
-        STATIC,
-        (0.7,),
-        (remarks.BUDGETS, remarks.CONTROL, remarks.LOSSY),
+        "Improved MCSD Table 2: acceptance rate alpha of static trees", STATIC, (0.7,), (BUDGETS, CONTROL, LOSSY_NOTE)
     ),
     "table3": Layout(
         "Improved MCSD Table 3: acceptance rate alpha beside dynamic trees",
         DYNAMIC,
         (1.0,),
-        (remarks.DYNAMIC_BUDGETS, *remarks.OF_DYNAMIC),
+        (DYNAMIC_BUDGETS, *OF_DYNAMIC),
     ),
     "table4": Layout(
-        "Improved MCSD Table 4: acceptance rate alpha of dynamic trees", DYNAMIC[-1:], (0.0, 1.0), remarks.OF_DYNAMIC
+        "Improved MCSD Table 4: acceptance rate alpha of dynamic trees", DYNAMIC[-1:], (0.0, 1.0), OF_DYNAMIC
     ),
 }
+
+Place = tuple[str, str, float]
+"""Dataset, draft and temperature of published rows."""
+Cell = tuple[Run | None, float | None]
+"""Our run and the paper's alpha, of which one or both may be missing."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The rows of one place, with our word for its draft, and our blocks by our words for their target."""
+
+    place: Place
+    draft: str
+    paper: pd.DataFrame
+    blocks: Mapping[str, Block]
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What stands in its rows."""
+        return {"Dataset": self.place[0], "Draft": self.draft, "Temp": f"{self.place[2]:g}"}
+
+    def cell(self, words: str, target: str, method: Method) -> Cell:
+        """A method and a target, by our words and the paper's."""
+        run = method.chosen(self.blocks[words]) if words in self.blocks else None
+        return run, method.published(self.paper[self.paper["target"] == target])
+
+
+Row = tuple[Setting, Method, Mapping[str, Cell]]
+"""A row as the paper prints it, with a cell for every target, by our words for it."""
 
 
 def acceptance_table(name: str, layout: Layout, results: Results) -> list[Output]:
     """One of the tables, twice: as printed, and a row per run with intervals, costs and verdicts."""
     paper = published.find(PAPER, name)
-    found = [block.standing_in(drafted(paper)) for block in blocks_of(results, layout.methods, layout.temperatures)]
-    columns = columns_of(paper, found)
-    grid = [(one, _cells(layout, one, columns)) for one in settings_of(paper, found)]
+    found = blocks_of(results, layout.methods, layout.temperatures, drafted(paper))
+    targets, settings = _targets(paper, found), _settings(paper, found)
+    grid = [[row for method in layout.methods if (row := _row(one, method, targets))] for one in settings]
     swept = ("dataset", "temperature") if len(layout.temperatures) > 1 else ("dataset",)
     title = f"{layout.title} ({setting(found, but=swept) if found else 'not run'})"
-    shown = [cell.run_id for _, rows in grid for cells in rows for cell in cells.values()]
-    notes = (*remarks.said(paper, found), *layout.notes, *remarks.left_out(results, shown))
-    wide = [line for one, rows in grid for line in _wide(one, rows)]
-    details = list(_details(grid, columns))
-    headers = ["Dataset", "Draft", *(["Temp"] if len(layout.temperatures) > 1 else []), "Method", "Configuration"]
-    headers += [header for column in columns for header in (column.words, _beside(column))]
-    legend = {columns[0].words: f"alpha: {definitions.ALPHA.partition('; in brackets')[0]}"}
-    full, runs = tables.frame([row for row, _ in details], _DETAILS), tuple(run for _, run in details)
-    more = (*notes, *control.notes(found), *ties.note(full))
-    shown_as = {column.words: f"{column.words}: alpha" for column in columns}
-    printed, ids = tables.frame([row for row, _ in wide], headers), tuple(run for _, run in wide)
+    rows = [row for of_setting in grid for row in of_setting]
+    runs = [" ".join(run.run_id for run, _ in cells.values() if run) for _, _, cells in rows]
+    details = list(_details(grid, targets))
+    full = tables.frame([line for line, _ in details], _DETAILS)
+    notes = (*map(scale, found), *about_pairs(paper, found), *layout.notes)
+    notes += tuple(not_shown(results, " ".join(runs).split()))
+    first = next(iter(targets))
+    columns = ["Dataset", "Draft", *["Temp"] * (len(layout.temperatures) > 1), "Method", "Configuration"]
+    columns += [header for words in targets for header in (words, f"{words} published")]
+    means = {"alpha": ALPHA.means} | legend(_BESIDE) | {"verdict": f"on alpha, {definitions.VERDICT}"}
     return [
-        Table(name, title, printed, notes, legend, ids, shown_as),
-        Table(f"{name}_details", f"{title}, details", full, more, LEGEND, runs),
+        Table(
+            name,
+            title,
+            tables.frame(map(_as_printed, rows), columns),
+            notes,
+            {first: f"alpha: {definitions.ALPHA.partition('; in brackets')[0]}"},
+            tuple(runs),
+            {words: f"{words}: alpha" for words in targets},
+        ),
+        Table(
+            f"{name}_details",
+            f"{title}, details",
+            full,
+            (*notes, *control.notes(found), *ties.note(full)),
+            means,
+            tuple(run.run_id if run else "" for _, run in details),
+        ),
     ]
 
 
-def _cells(layout: Layout, one: Setting, columns: Sequence[Column]) -> list[dict[str, Cell]]:
-    """A row per method, of those that the paper has or that were run: its cells by the words for the target."""
-    rows = [
-        {column.words: Cell(method, one.blocks.get(column.words), one.of(column)) for column in columns}
-        for method in layout.methods
+def _targets(paper: pd.DataFrame, found: Sequence[Block]) -> dict[str, str]:
+    """The paper's targets by our words, in its order, then others that were run."""
+    run = {who(block)["Target"]: (block.published_as or ("", ""))[0] for block in found}
+    printed = {
+        words: target
+        for target in dict.fromkeys(paper["target"])
+        for words in ([words for words, name in run.items() if name == target] or [target])
+    }
+    return printed | run
+
+
+def _settings(paper: pd.DataFrame, found: Sequence[Block]) -> list[Setting]:
+    """The settings that were run and those that the paper has, in its order; what it does not have comes last.
+
+    A setting that was run twice, with other seeds or on another device, has rows of its own for each.
+    """
+
+    def place(block: Block) -> Place:
+        return str(block.first["dataset"]), (block.published_as or ("", ""))[1], float(block.first["temperature"])
+
+    def rows(at: Place) -> pd.DataFrame:
+        dataset, draft, temperature = at
+        return paper[(paper["dataset"] == dataset) & (paper["draft"] == draft) & (paper["temperature"] == temperature)]
+
+    groups = side_by_side(found, lambda one: (place(one), who(one)["Draft"]), lambda one: who(one)["Target"])
+    firsts = [next(iter(blocks.values())) for blocks in groups]
+    run = [
+        Setting(place(first), who(first)["Draft"], rows(place(first)), blocks)
+        for first, blocks in zip(firsts, groups, strict=True)
     ]
-    return [row for row in rows if any(cell.run_id or cell.pairing.published is not None for cell in row.values())]
+    places = list(dict.fromkeys(zip(paper["dataset"], paper["draft"], paper["temperature"], strict=True)))
+    run += [Setting(at, at[1], rows(at), {}) for at in places if at not in [one.place for one in run]]
+    return sorted(run, key=lambda one: places.index(one.place) if one.place in places else len(places))
 
 
-def _wide(one: Setting, rows: Iterable[Mapping[str, Cell]]) -> Iterator[tuple[dict[str, str], str]]:
-    """A row per method as the paper prints it, its numbers beside ours; and its runs."""
-    for cells in rows:
-        method = next(iter(cells.values())).method
-        line = {"Dataset": one.dataset, "Draft": one.draft, "Temp": f"{one.temperature:g}"}
-        line |= {"Method": method.header, "Configuration": method.configuration}
-        for words, cell in cells.items():
-            line |= {words: cell.alpha, f"{words} published": tables.number(cell.pairing.published)}
-        yield line, " ".join(cell.run_id for cell in cells.values() if cell.run_id)
+def _row(one: Setting, method: Method, targets: Mapping[str, str]) -> Row | None:
+    """None of a method that neither the paper has here nor was run."""
+    found = {words: one.cell(words, target, method) for words, target in targets.items()}
+    return (one, method, found) if any(run or theirs is not None for run, theirs in found.values()) else None
 
 
-def _details(
-    grid: Sequence[tuple[Setting, Sequence[Mapping[str, Cell]]]], columns: Sequence[Column]
-) -> Iterator[tuple[dict[str, str], str]]:
-    """A row per target and method with all that was measured, and its run; what was not run once, as the paper's."""
-    places = [(one, column, rows) for one, rows in grid for column in columns]
+def _as_printed(row: Row) -> dict[str, str]:
+    """The numbers of the paper beside ours."""
+    one, method, found = row
+    line = one.words | {"Method": method.header, "Configuration": method.configuration}
+    for words, (run, theirs) in found.items():
+        ours = run.interval(alpha) if run else None
+        line[words] = run.status if run and not run.ok else tables.number(ours.value if ours else None)
+        line[f"{words} published"] = tables.number(theirs)
+    return line
+
+
+def _details(grid: Sequence[Sequence[Row]], targets: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Run | None]]:
+    """A row per target and method, and its run; what was not run stands there once, with the paper's names."""
     told = {
-        _place(one, column, row[column.words])
-        for one, column, rows in places
-        for row in rows
-        if column.words in one.blocks
+        (one.place, targets[words], method.header) for rows in grid for one, method, _ in rows for words in one.blocks
     }
-    for one, column, rows in places:
-        cells = [row[column.words] for row in rows]
-        pairings = {cell.method.header: cell.pairing for cell in cells}
-        shown = []
-        for cell in cells:
-            place = _place(one, column, cell)
-            if cell.run_id or (cell.pairing.published is not None and place not in told):
-                told.add(place)
-                shown.append(cell)
-        lines = [_line(one, column, cell, pairings) for cell in shown]
-        ties.mark(lines, {header: [cell.entry(metric) for cell in shown] for metric, header in _RANKED.items()})
-        yield from zip(lines, (cell.run_id for cell in shown), strict=True)
+    for rows in grid:
+        for words, target in targets.items():
+            pairings = {method.header: _pairing(*found[words]) for _, method, found in rows}
+            lines, runs = [], []
+            for one, method, found in rows:
+                (run, theirs), key = found[words], (one.place, target, method.header)
+                if run or (theirs is not None and key not in told):
+                    told.add(key)
+                    names = (words, one.draft) if words in one.blocks else (target, one.place[1])
+                    line = {"Target": names[0]} | one.words | {"Draft": names[1]}
+                    lines.append(line | _measured(method, run, pairings))
+                    runs.append(run)
+            ties.mark(lines, {metric.header: [metric.entry(run) for run in runs] for metric in (ALPHA, MAL, SPEEDUP)})
+            yield from zip(lines, runs, strict=True)
 
 
-def _place(one: Setting, column: Column, cell: Cell) -> tuple[str, float, str, str, str]:
-    """What the paper prints one number for."""
-    draft = str(one.paper["draft"].iloc[0]) if len(one.paper) else one.draft
-    return one.dataset, one.temperature, draft, column.target, cell.method.header
+def _pairing(run: Run | None, theirs: float | None) -> Pairing:
+    return Pairing(run.interval(alpha), theirs, run.sample(alpha)) if run else Pairing(None, theirs)
 
 
-def _line(one: Setting, column: Column, cell: Cell, pairings: Mapping[str, Pairing]) -> dict[str, str]:
-    """Names are the paper's where nothing was run."""
-    _, _, draft, target, method = _place(one, column, cell)
-    names = {"Target": target, "Draft": draft} if cell.block is None else {"Target": column.words, "Draft": one.draft}
-    line = names | {"Dataset": one.dataset, "Temp": f"{one.temperature:g}"}
-    line |= {"Method": method, "Configuration": cell.method.configuration}
-    line |= {"alpha": cell.failure or tables.interval(cell.pairing.ours)}
-    line |= {"alpha published": tables.number(cell.pairing.published)}
-    stand_in = cell.block is not None and cell.block.stand_in
-    return line | {"verdict": verdict.judge(method, pairings, stand_in=stand_in)} | _measured(cell)
-
-
-def _measured(cell: Cell) -> dict[str, str]:
-    """What was measured beside alpha; nothing of a run that did not end well."""
-    if cell.block is None or cell.run is None or cell.failure:
-        return dict.fromkeys(_DETAILS[8:-1], tables.ABSENT)
-    run, steps, found = cell.run, cell.block.steps(cell.run_id), cell.measured
-    assert found is not None  # it ended well
-    nodes = float(steps["num_drafted"].mean())
-    return {
-        "alpha drafted": tables.interval(alpha_drafted(cell.block, run)),
-        "accepted / depth": tables.number(metrics.acceptance_rate_depth(steps), 3),
-        "accepted / node": tables.number(metrics.acceptance_rate_node(steps), 3),
-        "MAL": tables.interval(run.mal),
-        "draft nodes": tables.number(nodes - first_tokens(run), 1),
-        "verified": tables.number(nodes + (not virtual(run)), 1),
-        "draft forwards": tables.number(float(steps["draft_forwards"].mean()), 1),
-        "speedup": tables.interval(found.speedup),
-        "lossless": lossless_words(found),
-    }
-
-
-def _beside(column: Column) -> str:
-    return f"{column.words} published"
+def _measured(method: Method, run: Run | None, pairings: Mapping[str, Pairing]) -> dict[str, str]:
+    line = {"Method": method.header, "Configuration": method.configuration, "alpha": or_status(ALPHA).cell(run)}
+    line |= {"alpha published": tables.number(pairings[method.header].published)}
+    line |= cells(_BESIDE, run if run and run.ok else None)
+    stand_in = run is not None and run.block.stand_in
+    return line | {"verdict": verdict.judge(method.header, pairings, stand_in=stand_in)}

@@ -2,95 +2,157 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from bench.artifacts import control, definitions, style, tables
-from bench.artifacts.blocks import drafted_blocks
-from bench.artifacts.metric import SPEEDS, cells, headers, legend, lossless_words
+from bench import published
+from bench.artifacts import style, tables
+from bench.artifacts.blocks import Block, drafted_blocks
+from bench.artifacts.metric import (
+    AUTOREGRESSIVE_TOKENS_PER_S,
+    FORWARDS,
+    LOSSLESS,
+    MAL,
+    TOKENS_PER_S,
+    Metric,
+    or_status,
+)
 from bench.artifacts.outputs import NoResultsError, Output
-from bench.artifacts.tables import Table
-from bench.artifacts.wording import scale, setting
-from bench.papers.improving_mcsd.heat_map_notes import METHOD, is_papers, of_grids, table2
-from bench.papers.improving_mcsd.remarks import left_out
-from bench.papers.improving_mcsd.static_grids import AHEAD, BEHIND, BEST, LEVEL, Cell, Grid, grids
+from bench.artifacts.run_table import run_table
+from bench.artifacts.runs import Run, run_ids
+from bench.artifacts.speedups.arms import params_of
+from bench.artifacts.wording import setting
+from bench.papers.improving_mcsd.methods import (
+    ALPHA,
+    FINE_ALPHA,
+    NODES,
+    NOT_LOSSLESS,
+    PAPER,
+    SPEEDUP,
+    ahead,
+    drafts_as_asked,
+    gain,
+    last,
+    lossy_mark,
+    not_shown,
+)
 from bench.results.store import Results
-from bench.statistics.intervals import Interval
 
+METHOD = "target_init_mcsd"
 TITLE = "Improved MCSD Figure 4: tokens/s over static target-initialised trees"
-NOT_RUN = "not run"
+BEST, LEVEL, BEHIND, AHEAD = "best", "level", "behind", "ahead"
+_PREPOSITIONS = {LEVEL: "with the", AHEAD: "of the", BEHIND: "the"}
+_PRINTED = published.find(PAPER, "table2", method=METHOD)
+PAPERS = tuple(map(int, params_of(_PRINTED["params"].iloc[0])["k_config"].split("-")))
+"""The tree that the paper's tables have."""
 _MAP = "cividis"
 """Its lightness rises from end to end, and it looks alike with every common colour vision."""
-COLUMNS = (
-    *("Pair", "Rule", "Tree", "nodes", *headers(SPEEDS), "against the best", "speedup", "alpha", "MAL"),
-    *("draft forwards", "lossless"),
-)
-LEGEND = {
-    "Tree": "children per node from the first level on; the first level is the target's own",
-    "nodes": "nodes that the target verifies, first tokens counted; mean over steps",
-    **legend(SPEEDS),
-    "against the best": f"{BEST}: the largest speedup. The others by the ratio of their speedup to its, paired over "
-    f"conversations: {LEVEL} if the 95% interval holds 1, {BEHIND} below, {AHEAD} above it",
-    "speedup": definitions.SPEEDUP,
-    "alpha": definitions.ALPHA,
-    "MAL": definitions.MAL,
-    "draft forwards": "per decoding step",
-    "lossless": definitions.LOSSLESS,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """What a panel shows of its cells: a value that is coloured, and words below it."""
-
-    label: str
-    of: Callable[[Cell], Interval | None]
-    digits: int
-    below: Callable[[Cell], str]
-
-
-_PANELS = (
-    _Shown(
-        "tokens/s, below it the speedup",
-        lambda cell: cell.tokens_per_s,
-        1,
-        lambda cell: f"{cell.speedup.value:.2f}x" if cell.speedup else "",
-    ),
-    _Shown(
+_PANELS: tuple[tuple[Metric, str, Callable[[Run], str]], ...] = (
+    (TOKENS_PER_S, "tokens/s, below it the speedup", lambda run: f"{run.speedup.value:.2f}x" if run.speedup else ""),
+    (
+        ALPHA,
         "alpha, below it the number of verified nodes",
-        lambda cell: cell.alpha,
-        2,
-        lambda cell: f"n = {cell.mean_size:.0f}" if cell.mean_size else "",
+        lambda run: f"n = {run.mean_size:.0f}" if run.mean_size else "",
     ),
 )
+"""What is coloured, its label, and the words below it."""
+
+
+def _widths(run: Run) -> tuple[int, ...]:
+    """Children per node, from the first level on; the first two draft levels have a and b."""
+    return tuple(run.params.get("widths", ()))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The trees of a block, by a and b, whose other widths and rule are the same."""
+
+    name: str
+    runs: dict[tuple[int, int], Run]
+
+    @property
+    def block(self) -> Block:
+        """That of its runs."""
+        return next(iter(self.runs.values())).block
+
+    @cached_property
+    def best(self) -> Run | None:
+        """The run with the largest speedup; None where none has any."""
+        ran = [run for run in self.runs.values() if run.speedup]
+        return max(ran, key=lambda run: run.rank, default=None)
+
+    @cached_property
+    def standings(self) -> dict[str, str | None]:
+        """How every run stands against the best one, by its id: by the ratio of speedups, with its interval."""
+        return {run.run_id: self._standing(run) for run in self.runs.values()}
+
+    def _standing(self, run: Run) -> str | None:
+        if self.best is None or run is self.best:
+            return BEST if self.best else None
+        return ahead(gain(run, self.best), AHEAD, BEHIND, LEVEL)
+
+
+def _grids(block: Block) -> Iterator[Grid]:
+    """The grids of a block, one for every rule and every choice of the widths that are not swept.
+
+    Of the runs that draft as their decoding asks for, and of several runs of a tree the last that ended well.
+    """
+    runs = [run for run in block.every if len(_widths(run)) > 2 and drafts_as_asked(run, ["widths"])]
+    rules = {run["verifier"] for run in runs}
+    found: dict[str, dict[tuple[int, int], list[Run]]] = {}
+    for run in runs:
+        first, a, b, *others = _widths(run)
+        shape = ", ".join(map(str, [first, "a", "b", *others]))
+        rule = f", {run['verifier']}" if len(rules) > 1 else ""
+        name = f"{block.name}, ({shape}){rule}{lossy_mark(run)}"
+        found.setdefault(name, {}).setdefault((a, b), []).append(run)
+    for name, same in found.items():
+        yield Grid(name, {key: last(several) for key, several in sorted(same.items())})
 
 
 @style.styled
 def heat_map(name: str, results: Results) -> list[Output]:
     """Two panels per block and rule, tokens/s and alpha, a number in every cell; and a table of all cells."""
-    found = [grid for block in drafted_blocks(results, (METHOD,)) for grid in grids(block.standing_in(table2()))]
+    found = [grid for block in drafted_blocks(results, (METHOD,)) for grid in _grids(block.standing_in(_PRINTED))]
     if not found:
         raise NoResultsError(
             "no run is of a target-initialised tree with two draft levels or more that drafts as its decoding asks for"
         )
     words = setting(grid.block for grid in found)
     canvas, axes = style.panels(TITLE, words, len(_PANELS) * len(found), panel=(5.6, 4.4))
-    panels = [(grid, shown) for grid in found for shown in _PANELS]
-    for axis, (grid, shown) in zip(axes, panels, strict=True):
-        _draw(axis, grid, shown)
-    cells = [(grid, cell) for grid in found for cell in grid.cells.values()]
-    frame = tables.frame([_row(grid, cell) for grid, cell in cells], COLUMNS)
-    ids = tuple(cell.run_id for _, cell in cells)
-    controls = control.notes({id(grid.block): grid.block for grid in found}.values())
-    notes = (*dict.fromkeys(scale(grid.block) for grid in found), *of_grids(found), *controls)
-    notes += tuple(left_out(results, ids))
-    table = Table(name, f"{TITLE} ({words})", frame, notes, LEGEND, ids)
-    return [style.Figure(name, table.title, canvas, table.runs), table]
+    for axis, (grid, panel) in zip(axes, itertools.product(found, _PANELS), strict=True):
+        _draw(axis, grid, *panel)
+    rows = [
+        ({"Pair": grid.block.name, "Rule": str(run["verifier"]), "Tree": "-".join(map(str, _widths(run)))}, run)
+        for grid in found
+        for run in grid.runs.values()
+    ]
+    standings = {run_id: standing or tables.ABSENT for grid in found for run_id, standing in grid.standings.items()}
+    against = Metric(
+        "against the best",
+        lambda run: standings[run.run_id],
+        f"{BEST}: the largest speedup. The others by the ratio of their speedup to its, paired over conversations: "
+        f"{LEVEL} if the 95% interval holds 1, {BEHIND} below, {AHEAD} above it",
+    )
+    speeds = (or_status(TOKENS_PER_S), AUTOREGRESSIVE_TOKENS_PER_S)
+    ids = run_ids(run for _, run in rows)
+    table = run_table(
+        name,
+        f"{TITLE} ({words})",
+        rows,
+        (NODES, *speeds, against, SPEEDUP, FINE_ALPHA, MAL, FORWARDS, LOSSLESS),
+        said=(*_said(found), *not_shown(results, ids)),
+        means={"Tree": "children per node from the first level on; the first level is the target's own"},
+    )
+    return [style.Figure(name, table.title, canvas, ids), table]
 
 
 def readable(background: Sequence[float]) -> str:
@@ -100,18 +162,19 @@ def readable(background: Sequence[float]) -> str:
     return "black" if (luminance + 0.05) ** 2 >= 0.05 * 1.05 else "white"
 
 
-def _draw(axes: Axes, grid: Grid, shown: _Shown) -> None:
-    rows, columns = (sorted({key[place] for key in grid.cells}) for place in (0, 1))
-    values = np.array([[_value(grid.cells.get((a, b)), shown) for b in columns] for a in rows])
+def _draw(axes: Axes, grid: Grid, metric: Metric, label: str, below: Callable[[Run], str]) -> None:
+    rows, columns = (sorted({key[place] for key in grid.runs}) for place in (0, 1))
+    runs = [[grid.runs.get((a, b)) for b in columns] for a in rows]
+    values = np.array([[found.value if run and (found := metric.of(run)) else np.nan for run in row] for row in runs])
     colours = np.ones((*values.shape, 4))
     if np.isfinite(values).any():
         mesh = axes.pcolormesh(np.ma.masked_invalid(values), cmap=_MAP, edgecolors="white", linewidth=1)
-        axes.figure.colorbar(mesh, ax=axes, label=shown.label)
+        axes.figure.colorbar(mesh, ax=axes, label=label)
         colours = np.asarray(mesh.cmap(mesh.norm(values)))
     for (row, column), value in np.ndenumerate(values):
-        cell, there = grid.cells.get((rows[row], columns[column])), np.isfinite(value)
-        text = f"{value:.{shown.digits}f}\n{shown.below(cell)}" if cell and there else _status(cell)
-        colour = readable(colours[row, column].tolist()) if there else "black"
+        colour = readable(colours[row, column].tolist()) if np.isfinite(value) else "black"
+        run = runs[row][column]
+        text = f"{value:.{metric.digits}f}\n{below(run)}" if run and np.isfinite(value) else _status(run)
         axes.text(column + 0.5, row + 0.5, text.strip(), color=colour, ha="center", va="center", fontsize=8)
     axes.set_xticks([place + 0.5 for place in range(len(columns))], [str(b) for b in columns])
     axes.set_yticks([place + 0.5 for place in range(len(rows))], [str(a) for a in rows])
@@ -122,45 +185,62 @@ def _draw(axes: Axes, grid: Grid, shown: _Shown) -> None:
     _mark(axes, grid, rows, columns)
 
 
-def _value(cell: Cell | None, shown: _Shown) -> float:
-    found = shown.of(cell) if cell else None
-    return found.value if found else np.nan
-
-
-def _status(cell: Cell | None) -> str:
+def _status(run: Run | None) -> str:
     """Why there is no number."""
-    return str(cell["status"]) if cell else NOT_RUN
+    return run.status if run else "not run"
 
 
 def _mark(axes: Axes, grid: Grid, rows: Sequence[int], columns: Sequence[int]) -> None:
     """A frame in the best cell, a dashed one in the paper's tree; the legend says which is which."""
     best: dict[str, Any] = {"edgecolor": style.COLOURS[1], "linewidth": 3, "label": "largest speedup"}
     papers: dict[str, Any] = {"edgecolor": "black", "linestyle": "--", "label": "the tree of the paper's Table 2"}
-    marked = [(grid.best, 0.04, best), *((cell, 0.12, papers) for cell in grid.cells.values() if is_papers(cell))]
     handles = []
-    for cell, inset, look in marked:
-        if cell:
-            a, b = cell.swept
+    for run, inset, look in ((grid.best, 0.04, best), (_papers(grid), 0.12, papers)):
+        if run:
+            _, a, b, *_ = _widths(run)
             corner, side = (columns.index(b) + inset, rows.index(a) + inset), 1 - 2 * inset
-            axes.add_patch(
-                Rectangle(corner, side, side, fill=False, edgecolor="white", linewidth=3.6)
-            )  # on dark colours
+            plate = Rectangle(corner, side, side, fill=False, edgecolor="white", linewidth=3.6)  # on dark colours
+            axes.add_patch(plate)
             handles.append(axes.add_patch(Rectangle(corner, side, side, fill=False, **look)))
     style.legend_below(axes, handles=handles)
 
 
-def _row(grid: Grid, cell: Cell) -> dict[str, str]:
-    run, ok = cell, cell.ok
-    return {
-        "Pair": grid.block.name,
-        "Rule": str(cell["verifier"]),
-        "Tree": "-".join(map(str, cell.widths)),
-        "nodes": tables.number(cell.mean_size, 1),
-        **cells(SPEEDS, run) | ({} if ok else {"tokens/s": run.status}),
-        "against the best": grid.standings[cell.swept] or tables.ABSENT,
-        "speedup": tables.interval(run.speedup),
-        "alpha": tables.interval(cell.alpha, 3),
-        "MAL": tables.interval(run.mal),
-        "draft forwards": tables.number(cell.draft_forwards if ok else None, 1),
-        "lossless": lossless_words(run),
-    }
+def _papers(grid: Grid) -> Run | None:
+    return next((run for run in grid.runs.values() if _widths(run) == PAPERS), None)
+
+
+def _said(found: Sequence[Grid]) -> Iterator[str]:
+    """What the paper says of the figure, which tree is best here, and where the paper's own stands."""
+    tree = "-".join(map(str, PAPERS))
+    yield (
+        "The paper states neither the axes nor a number of this figure; a and b are our choice. What its text says of "
+        f"it (section 4.2): the grid search in Figure 4 finds {tree} to yield the optimal speedup on MT-Bench."
+    )
+    yield NOT_LOSSLESS
+    for grid in found:
+        counts = Counter(grid.standings.values())
+        if grid.best:
+            _, a, b, *_ = _widths(grid.best)
+            yield (
+                f"{grid.name}: largest speedup at a = {a}, b = {b}: {tables.interval(grid.best.speedup)}. Of "
+                f"the other trees, {counts[LEVEL]} are level with it, {counts[AHEAD]} ahead, {counts[BEHIND]} behind; "
+                f"{counts[None]} cannot be compared."
+            )
+        first, _, _, *others = _widths(next(iter(grid.runs.values())))
+        if (first, *others) == (PAPERS[0], *PAPERS[3:]):
+            yield f"{grid.name}, {grid.block.first['dataset']}: the paper's tree, {tree}, {_place(grid)}."
+
+
+def _place(grid: Grid) -> str:
+    """`takes place 4 of 25 by speedup, level with the best (0.981 [..] of its speedup)`."""
+    run = _papers(grid)
+    if run is None or not run.ok:
+        return f"has no number ({run.status})" if run else "was not run"
+    if run.speedup is None or grid.best is None:
+        return "has no speedup"
+    every = [one.rank for one in grid.runs.values() if one.speedup]
+    words = f"takes place {1 + sum(value > run.rank for value in every)} of {len(every)} by speedup"
+    standing = grid.standings[run.run_id]
+    if standing is None or standing == BEST:
+        return words
+    return f"{words}, {standing} {_PREPOSITIONS[standing]} best ({tables.ratio(gain(run, grid.best))} of its speedup)"

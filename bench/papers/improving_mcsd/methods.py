@@ -1,21 +1,132 @@
-"""Improved MCSD's methods as rows of its tables, each with the configuration that the paper states."""
+"""What all tables and figures of improved MCSD share: its methods, their acceptance rate, and what is said of them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
-from bench.artifacts.blocks import Block
-from bench.artifacts.runs import Run
+from bench.artifacts import definitions
+from bench.artifacts.blocks import Block, blocks, every_run
+from bench.artifacts.metric import Metric, measured
+from bench.artifacts.runs import Run, per_row
+from bench.artifacts.speedups import settings
 from bench.artifacts.speedups.arms import params_of
-from bench.papers.improving_mcsd.settings import LOSSY, LOSSY_RULE
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Results
+from bench.statistics import metrics, samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
-ONE_PATH, SUBTREES = "multi_candidate", "longest_subtree"
-"""MCSD's rule, and the same below every first token: it keeps the target's law where there is one such token."""
+PAPER = "improving_mcsd"
+ONE_PATH, SUBTREES, LOSSY_RULE = "multi_candidate", "longest_subtree", "independent_longest"
+"""MCSD's rule; the same below every first token, which keeps the target's law where there is one; the paper's own."""
+LOSSY = " (lossy)"
+"""What is said behind a method whose rule does not keep the target's law."""
 _FREE = frozenset({"draws", "draft_temperature", "beta"})  # the first two are asked for by `_drawn`
+
+# What stands below tables and figures
+LOSSY_NOTE = (
+    "(lossy): the output law is not the target's. Of several first tokens the one below which more is accepted wins, "
+    "and the paper's rule tests every node alone (Table 1). Such rows are not to be set against lossless ones."
+)
+NOT_LOSSLESS = (
+    "Where lossless says no, the output law is not the target's: such rows are not to be set against lossless ones."
+)
+BUDGETS = (
+    "The paper sets 82 verified nodes (2 first tokens and 40 draft nodes below each) against MCSD's 44; MCSD, equal "
+    "budget (ours) drafts 80 nodes, as wide at every level as the draft's levels of 2x4x3x1x1."
+)
+DYNAMIC_BUDGETS = (
+    "Budgets differ, sequences do not (16): MCSD drafts 60 nodes, dynamic MCSD 80 below 16 first tokens, which the "
+    "target reads too."
+)
+OF_DYNAMIC = (
+    "No decision model: all levels are drafted. The paper's section 1 calls its framework, whose results are these, a "
+    "combination with early stopping; its appendix does not say whether trees ended early here. With decision models "
+    "see Figure 8.",
+    "The paper's appendix, which has these numbers, leaves the loss of quality by W first tokens aside.",
+    LOSSY_NOTE,
+)
+
+
+def virtual(run: Run) -> bool:
+    """Whether the first level is the target's own. A run that failed early left no draws: its arguments say it."""
+    draws = str(run["draws"] or "")
+    return draws.startswith("target") if draws else first_tokens(run) > 0
+
+
+def first_tokens(run: Run) -> int:
+    """W, the number of first tokens from the target's law; 0 where the tree starts from the last token."""
+    params = run.params
+    if "widths" in params:  # TargetInit; a shape's widths stand in the shape
+        return int(params["widths"][0])
+    return int(params["width"]) if params.get("init") == "target" else 0
+
+
+def draft_levels(run: Run) -> int:
+    """The most levels that the draft adds to a tree, the target's own level left out; 0 where the arguments say none.
+
+    gamma of a sequence, the length of a k-configuration without the target's level, D of a fork (Lu et al., 2024,
+    section 3).
+    """
+    params = run.params
+    if "widths" in params:
+        return len(params["widths"]) - 1
+    tree = params.get("shape", params)  # a chain's depth, the widths of a k-configuration; or a fork's own arguments
+    if not isinstance(tree, dict):
+        return 0
+    depth = tree.get("depth")
+    return len(tree["widths"]) if "widths" in tree else depth if isinstance(depth, int) else 0
+
+
+def lossy_mark(run: Run) -> str:
+    """` (lossy)`, to be put behind a method, below several first tokens and by the paper's own rule; else nothing."""
+    return LOSSY if first_tokens(run) > 1 or run["verifier"] == LOSSY_RULE else ""
+
+
+def alpha(run: Run) -> Sample | None:
+    """What `metrics.alpha` is a ratio of, by conversation; None without a step."""
+    return _rate(run, float(draft_levels(run)))
+
+
+def alpha_drafted(run: Run) -> Sample | None:
+    """What `metrics.alpha_drafted` is a ratio of, by conversation; None without a step."""
+    return _rate(run, metrics.drafted_levels(run.steps, virtual=virtual(run)))
+
+
+def _rate(run: Run, levels: float | pd.Series) -> Sample | None:
+    accepted = metrics.accepted_drafts(run.steps, virtual=virtual(run))
+    return per_row(run.steps.assign(accepted=accepted, levels=levels), "accepted", "levels")
+
+
+ALPHA = measured("alpha", alpha, definitions.ALPHA)
+FINE_ALPHA = replace(ALPHA, digits=3)
+SPEEDUP = measured("speedup", "speedup", f"{definitions.SPEEDUP}; in brackets the 95% interval")
+NODES = Metric(
+    "nodes",
+    lambda run: run.mean_size,
+    "nodes that the target verifies, first tokens counted; mean over steps",
+    1,
+)
+
+
+def gain(first: Run, other: Run) -> Interval:
+    """The first run's speedup over the other's, over the conversations that both decoded; nan where there is none.
+
+    Every run has its own autoregressive arm, so that what the machine did meanwhile cancels.
+    """
+    return samples.paired_ratio(first.sample("speedup"), other.sample("speedup"))
+
+
+def ahead(ratio: Interval | None, faster: str, slower: str, level: str) -> str | None:
+    """One of the three words for a gain: `level` where its interval holds 1; None without an interval."""
+    if ratio is None or not math.isfinite(ratio.low + ratio.high):
+        return None
+    return faster if ratio.low > 1 else slower if ratio.high < 1 else level
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +239,63 @@ STATIC = (
 """Of Table 2 and Figure 3. What the paper does not have is shown where it was run."""
 DYNAMIC = (sd(5), mcsd((4, 2, 2, 1, 1)), dynamic(16, 5))
 """Of Table 3 and Figure 5; Table 4 has the last."""
+
+
+_ALIKE = ("seed", "max_new_tokens", "ignore_eos", "attention", "node_order")
+_PLACE = ("device_name", "dtype")
+
+
+def blocks_of(
+    results: Results, methods: Sequence[Method], temperatures: Sequence[float], paper: pd.DataFrame
+) -> list[Block]:
+    """The blocks of these decodings, without top-p, of the runs of these methods; stand-ins stand for `paper`'s."""
+    runs = results.runs
+    decoded = runs["temperature"].isin(list(temperatures)) & (runs["top_p"] == 1)
+    known = [any(one.admits(run) for one in methods) for run in every_run(results)]
+    found = blocks(replace(results, runs=runs[decoded & pd.Series(known, index=runs.index, dtype=bool)]))
+    return [replace(block, results=results).standing_in(paper) for block in found]
+
+
+def side_by_side(
+    found: Iterable[Block], same: Callable[[Block], Hashable], differs: Callable[[Block], str]
+) -> list[dict[str, Block]]:
+    """Blocks that belong beside each other, by what they differ in; another run of the same begins anew.
+
+    They have the `same`, were run alike, and ran in one place: what failed may know neither device nor dtype.
+    """
+    groups: list[dict[str, Block]] = []
+    for block in found:
+        for group in groups:
+            every = [block, *group.values()]
+            alike = len({(same(one), *one.first[list(_ALIKE)]) for one in every}) == 1
+            if alike and differs(block) not in group and len({_place(one) for one in every if one.ran}) < 2:
+                group[differs(block)] = block
+                break
+        else:
+            groups.append({differs(block): block})
+    return groups
+
+
+def about_pairs(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+    """What stands in, and which of the paper's pairs were not run."""
+    yield from settings.stand_ins(found)
+    yield from settings.left_out(settings.drafted(paper), found)
+
+
+def not_shown(results: Results, shown: Iterable[str]) -> Iterator[str]:
+    """A sentence on the runs that are not shown; `shown` are the run ids of the rows."""
+    ids = set(shown)
+    groups: dict[str, list[str]] = {}
+    for run in every_run(results):
+        if run.method != AUTOREGRESSIVE and run.run_id not in ids:
+            groups.setdefault(words(run), []).append(run.run_id)
+    listed = (f"{what} ({'run' if len(own) == 1 else 'runs'} {', '.join(own)})" for what, own in groups.items())
+    if groups:
+        yield (
+            f"Not shown: {'; '.join(listed)}: other methods, rules, configurations or decodings than what is shown, "
+            "or another run of the same."
+        )
+
+
+def _place(block: Block) -> tuple[object, ...]:
+    return tuple(block.first[name] for name in _PLACE)

@@ -1,61 +1,102 @@
-"""Improved MCSD, Figure 7: what decision models say of tokens that were accepted and of others."""
+"""Improved MCSD, Figure 7: what decision models say of tokens that were accepted and of others, and how far apart."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 
 from bench import published
 from bench.artifacts import style, tables
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.tables import Table
-from bench.papers.improving_mcsd import separation
-from bench.papers.improving_mcsd.settings import PAPER
+from bench.papers.improving_mcsd.methods import PAPER
 from bench.results.store import Results
+from bench.statistics import intervals
 from bench.statistics.intervals import Interval
 
 TITLE = "Improved MCSD Figure 7: scores of decision models for accepted and for rejected tokens"
+BINS = 20
+BETA = float(published.find(PAPER, "setup_text", metric="decision_threshold")["value"].iloc[0])
+"""The paper's threshold: trees go on while a score is above it."""
 _MODEL = ["pair", "dataset", "temperature", "device_name", "kind", "run_id"]
 _READS = {
     "hidden": "hidden: reads the draft's hidden state",
     "topk": "topk: reads the 10 largest probabilities and the entropy",
 }
-COLUMNS = (
-    *("Pair", "Dataset", "temperature", "Kind", "trained on", "conversations", "tokens", "accepted", "mean accepted"),
-    *("mean rejected", "AUC", "overlap", "accepted, below", "rejected, above"),
-)
+Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """A decision model, and the tokens that it scored and was not trained on."""
+class Scored(NamedTuple):
+    """The tokens that a decision model scored and was not trained on, and how far their scores are apart."""
 
     rows: pd.DataFrame
+    accepted: pd.Series
+    auc: Interval
+    overlap: float
 
-    @cached_property
-    def first(self) -> pd.Series:
-        """A row that stands for what all of them share."""
-        return self.rows.iloc[0]
+    def column(self, name: str) -> str:
+        """What all of its tokens share."""
+        return str(self.rows[name].iloc[0])
 
-    @property
-    def accepted(self) -> pd.Series:
-        """Which of its tokens were accepted."""
-        return self.rows["accepted"].astype(bool)
+    def score(self, *, accepted: bool) -> pd.Series:
+        """Of the tokens of one fate."""
+        return self.rows["score"][self.accepted == accepted]
 
-    @cached_property
-    def auc(self) -> Interval:
-        """Area under its ROC curve."""
-        return separation.auc(self.rows)
 
-    @cached_property
-    def overlap(self) -> float:
-        """What the two histograms share."""
-        return separation.overlap(self.rows)
+def _scored(rows: pd.DataFrame) -> Scored:
+    return Scored(rows, rows["accepted"].astype(bool), auc(rows), overlap(rows))
+
+
+COLUMNS: Mapping[str, tuple[Callable[[Scored], str], str]] = {
+    "Pair": (lambda one: one.column("pair"), ""),
+    "Dataset": (lambda one: one.column("dataset"), ""),
+    "temperature": (lambda one: f"{float(one.column('temperature')):g}", ""),
+    "Kind": (lambda one: one.column("kind"), "; ".join(_READS.values())),
+    "trained on": (lambda one: one.column("num_prompts"), "conversations; none of them is scored here"),
+    "conversations": (
+        lambda one: str(one.rows["prompt_id"].nunique()),
+        "whose tokens are scored; they also chose the epoch whose weights were kept, so that others may be scored "
+        "worse",
+    ),
+    "tokens": (
+        lambda one: str(len(one.rows)),
+        "drafted tokens that were scored, with the fate of each: accepted with probability min(1, p/q)",
+    ),
+    "accepted": (lambda one: tables.percent(one.accepted.mean()), "share of them that were accepted"),
+    "mean accepted": (
+        lambda one: tables.number(one.score(accepted=True).mean(), 3),
+        "mean score of the accepted tokens",
+    ),
+    "mean rejected": (
+        lambda one: tables.number(one.score(accepted=False).mean(), 3),
+        "mean score of the rejected tokens",
+    ),
+    "AUC": (
+        lambda one: tables.interval(None if math.isnan(one.auc.value) else one.auc, 3),
+        "probability that an accepted token has a higher score than a rejected one, ties counted half; 0.5 tells "
+        "nothing; in brackets the 95% interval (bootstrap over conversations)",
+    ),
+    "overlap": (
+        lambda one: tables.number(one.overlap, 3),
+        f"area that the two histograms of {BINS} bins share: 0 apart, 1 alike",
+    ),
+    "accepted, below": (
+        lambda one: tables.percent((one.score(accepted=True) <= BETA).mean()),
+        f"share of the accepted tokens whose score is not above the paper's threshold of {BETA:g}: alone they would "
+        "end a tree too early",
+    ),
+    "rejected, above": (
+        lambda one: tables.percent((one.score(accepted=False) > BETA).mean()),
+        f"share of the rejected tokens whose score is above the paper's threshold of {BETA:g}: a tree goes on for them "
+        "in vain",
+    ),
+}
 
 
 @style.styled
@@ -65,107 +106,113 @@ def scores(name: str, results: Results) -> list[Output]:
     if rows.empty:
         raise NoResultsError("no decision model scored a token; run it with measure=decision")
     kinds = list(_READS)
-    found = [_Scored(group) for _, group in rows.groupby(_MODEL, sort=False)]
-    found.sort(key=lambda one: (str(one.first["pair"]), kinds.index(one.first["kind"])))
-    canvas, axes = style.panels(TITLE, _setting(rows), len(found))
+    found = [_scored(group) for _, group in rows.groupby(_MODEL, sort=False)]
+    found.sort(key=lambda one: (one.column("pair"), kinds.index(one.column("kind"))))
+    heat = "temperature " + _several(f"{value:g}" for value in rows["temperature"])
+    words = ", ".join([_several(rows["pair"]), _several(rows["dataset"]), heat, _several(rows["device_name"])])
+    canvas, axes = style.panels(TITLE, words, len(found))
     for axis, one in zip(axes, found, strict=True):
-        _draw(axis, one, found)
-    title = f"{TITLE} ({_setting(rows)})"
-    ids = tuple(str(one.first["run_id"]) for one in found)
-    table = Table(name, title, tables.frame(map(_row, found), COLUMNS), tuple(_notes(found)), _legend(), ids)
+        _draw(axis, one, _name(one, found))
+    lines = [{header: of(one) for header, (of, _) in COLUMNS.items()} for one in found]
+    legend = {header: means for header, (_, means) in COLUMNS.items() if means}
+    title, ids = f"{TITLE} ({words})", tuple(one.column("run_id") for one in found)
+    table = Table(name, title, tables.frame(lines, COLUMNS), tuple(_notes(found)), legend, ids)
     return [style.Figure(name, title, canvas, ids), table]
 
 
-def _beta() -> float:
-    """The paper's threshold: trees go on while a score is above it."""
-    return float(published.find(PAPER, "setup_text", metric="decision_threshold")["value"].iloc[0])
-
-
-def _legend() -> dict[str, str]:
-    beta = f"the paper's threshold of {_beta():g}"
-    return {
-        "Kind": "; ".join(_READS.values()),
-        "trained on": "conversations; none of them is scored here",
-        "conversations": "whose tokens are scored; they also chose the epoch whose weights were kept, so that others "
-        "may be scored worse",
-        "tokens": "drafted tokens that were scored, with the fate of each: accepted with probability min(1, p/q)",
-        "accepted": "share of them that were accepted",
-        "mean accepted": "mean score of the accepted tokens",
-        "mean rejected": "mean score of the rejected tokens",
-        "AUC": "probability that an accepted token has a higher score than a rejected one, ties counted half; 0.5 "
-        "tells nothing; in brackets the 95% interval (bootstrap over conversations)",
-        "overlap": f"area that the two histograms of {separation.BINS} bins share: 0 apart, 1 alike",
-        "accepted, below": f"share of the accepted tokens whose score is not above {beta}: alone they would end a tree "
-        "too early",
-        "rejected, above": f"share of the rejected tokens whose score is above {beta}: a tree goes on for them in vain",
-    }
-
-
-def _setting(rows: pd.DataFrame) -> str:
-    names = [_several(rows[column]) for column in ("pair", "dataset")]
-    heat = "temperature " + _several(f"{value:g}" for value in rows["temperature"])
-    return ", ".join([*names, heat, _several(rows["device_name"])])
-
-
-def _several(values: Sequence[object] | pd.Series | Iterator[str]) -> str:
+def _several(values: Iterable[object]) -> str:
     return " / ".join(dict.fromkeys(map(str, values)))
 
 
-def _name(one: _Scored, found: Sequence[_Scored]) -> str:
+def _name(one: Scored, found: Sequence[Scored]) -> str:
     """Pair and kind, and what else tells a model from the others."""
-    first, others = one.first, [other.first for other in found]
-    alike = [other for other in others if (other["pair"], other["kind"]) == (first["pair"], first["kind"])]
-    more = [column for column in _MODEL if any(other[column] != first[column] for other in alike)]
-    words = [f"{column.replace('_', ' ')} {str(first[column])[:12]}" for column in more]
-    return ", ".join([str(first["pair"]), str(first["kind"]), *words])
+    named = ("pair", "kind")
+    alike = [other for other in found if all(other.column(name) == one.column(name) for name in named)]
+    more = [column for column in _MODEL if any(other.column(column) != one.column(column) for other in alike)]
+    words = [f"{column.replace('_', ' ')} {one.column(column)[:12]}" for column in more]
+    return ", ".join([*map(one.column, named), *words])
 
 
-def _draw(axes: Axes, one: _Scored, found: Sequence[_Scored]) -> None:
-    edges = np.linspace(0, 1, separation.BINS + 1)
-    for index, (fate, those) in enumerate((("accepted", one.accepted), ("rejected", ~one.accepted))):
-        scored, colour = one.rows["score"][those], style.COLOURS[index]
-        shares = separation.histogram(scored) / max(len(scored), 1)
+def _draw(axes: Axes, one: Scored, name: str) -> None:
+    edges = np.linspace(0, 1, BINS + 1)
+    for fate, colour, line in ((True, style.COLOURS[0], "-"), (False, style.COLOURS[1], "--")):
+        scored = one.score(accepted=fate)
+        shares = histogram(scored) / max(len(scored), 1)
         axes.stairs(shares, edges, fill=True, color=colour, alpha=0.35)
-        label = f"{fate}: {len(scored)} tokens"
-        axes.stairs(shares, edges, color=colour, linewidth=1.6, linestyle=("-", "--")[index], label=label)
-    label = f"the paper's threshold: {_beta():g}"
-    axes.axvline(_beta(), color="black", linestyle=":", linewidth=1.4, label=label)
-    axes.set_title(f"{_name(one, found)}\nAUC {tables.number(one.auc.value)}, overlap {tables.number(one.overlap)}")
+        label = f"{'accepted' if fate else 'rejected'}: {len(scored)} tokens"
+        axes.stairs(shares, edges, color=colour, linewidth=1.6, linestyle=line, label=label)
+    axes.axvline(BETA, color="black", linestyle=":", linewidth=1.4, label=f"the paper's threshold: {BETA:g}")
+    axes.set_title(f"{name}\nAUC {tables.number(one.auc.value)}, overlap {tables.number(one.overlap)}")
     axes.set(xlim=(0, 1), xlabel="score of the decision model", ylabel="share of the tokens of this fate")
     style.legend_below(axes)
 
 
-def _row(one: _Scored) -> dict[str, str]:
-    first, score, accepted = one.first, one.rows["score"], one.accepted
-    above = score > _beta()
-    return {
-        "Pair": str(first["pair"]),
-        "Dataset": str(first["dataset"]),
-        "temperature": f"{first['temperature']:g}",
-        "Kind": str(first["kind"]),
-        "trained on": str(first["num_prompts"]),
-        "conversations": str(one.rows["prompt_id"].nunique()),
-        "tokens": str(len(one.rows)),
-        "accepted": tables.percent(accepted.mean()),
-        "mean accepted": tables.number(score[accepted].mean(), 3),
-        "mean rejected": tables.number(score[~accepted].mean(), 3),
-        "AUC": _known(one.auc),
-        "overlap": tables.number(one.overlap, 3),
-        "accepted, below": tables.percent((~above)[accepted].mean()),
-        "rejected, above": tables.percent(above[~accepted].mean()),
-    }
-
-
-def _known(value: Interval) -> str:
-    return tables.interval(None if np.isnan(value.value) else value, 3)
-
-
-def _notes(found: Sequence[_Scored]) -> Iterator[str]:
+def _notes(found: Sequence[Scored]) -> Iterator[str]:
     yield (
         "The paper shows its hidden model alone and prints no number: its histograms share a significant area, by "
         "which it explains that trees end early."
     )
     yield "Histograms are shares of the tokens of one fate: what they have in common does not depend on their numbers."
     for one in found:
-        if len(set(one.accepted)) < 2:
+        if one.accepted.nunique() < 2:
             yield f"{_name(one, found)}: all tokens had the same fate, so that nothing can be told apart."
+
+
+def histogram(scores: pd.Series) -> Floats:
+    """Number of scores in each of 20 bins of equal width over [0, 1]; a border counts above it, 1 in the last."""
+    index = np.clip((scores.to_numpy(dtype=float) * BINS).astype(int), 0, BINS - 1)
+    return np.bincount(index, minlength=BINS).astype(float)
+
+
+def overlap(rows: pd.DataFrame) -> float:
+    """Sum over bins of the smaller of two shares, of the accepted tokens and of the rejected: 0 apart, 1 alike.
+
+    `rows` are `DecisionRow`s. nan where all tokens had the same fate. No interval: thin histograms have less in common,
+    and those of a resample are thinner.
+    """
+    accepted = rows["accepted"].astype(bool)
+    if accepted.nunique() < 2:
+        return math.nan
+    shares = [histogram(rows["score"][those]) / those.sum() for those in (accepted, ~accepted)]
+    return float(np.minimum(*shares).sum())
+
+
+def auc(rows: pd.DataFrame) -> Interval:
+    """Probability that an accepted token has a higher score than a rejected one, ties counted half.
+
+    Exact: the pairs are counted once for every two conversations, and a resample weighs these counts. nan where all
+    tokens had the same fate.
+    """
+    groups = dict(iter(rows.groupby("prompt_id")))
+    accepted, rejected = ([_sorted(group, fate) for group in groups.values()] for fate in (True, False))
+    wins = _wins(accepted, rejected)
+    pairs = np.outer(list(map(len, accepted)), list(map(len, rejected))).astype(float)
+    drawn = pd.DataFrame(np.eye(len(groups))).rename(columns=str).assign(prompt_id=list(groups))
+
+    def value(total: Mapping[str, Floats]) -> Floats:
+        times = np.stack([np.asarray(total[str(place)]) for place in range(len(groups))])
+        return _share(_weighed(times, wins), _weighed(times, pairs))
+
+    return intervals.of_totals(drawn, value)
+
+
+def _sorted(rows: pd.DataFrame, fate: bool) -> Floats:
+    return np.sort(rows["score"][rows["accepted"].astype(bool) == fate].to_numpy(dtype=float))
+
+
+def _wins(accepted: list[Floats], rejected: list[Floats]) -> Floats:
+    """[i, j]: pairs of an accepted token of conversation i and a rejected one of j that the first wins, ties half."""
+    every, of = np.concatenate(accepted), np.repeat(np.arange(len(accepted)), list(map(len, accepted)))
+    columns = [
+        (np.searchsorted(scores, every, "left") + np.searchsorted(scores, every, "right")) / 2 for scores in rejected
+    ]
+    return np.stack([np.bincount(of, column, minlength=len(accepted)) for column in columns], axis=1)
+
+
+def _weighed(times: Floats, counts: Floats) -> Floats:
+    """Sum of the counts of all two conversations, as often as both were drawn: [...] of [conversations, ...]."""
+    return np.asarray(np.einsum("i...,ij,j...->...", times, counts, times, optimize=True))
+
+
+def _share(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) != 0)

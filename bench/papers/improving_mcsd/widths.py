@@ -1,156 +1,381 @@
-"""Runs of fork-shaped trees along their width: one line per setting of all else."""
+"""Improved MCSD, Figures 6 and 8: fork-shaped trees against their width W, and with a decision model or without."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import style, tables
+from bench.artifacts import definitions, style, tables
 from bench.artifacts.blocks import Block, drafted_blocks
+from bench.artifacts.metric import FORWARDS, LOSSLESS, MAL, SPEEDS, TOKENS_PER_S, Metric, measured, or_status
 from bench.artifacts.runs import Run
-from bench.papers.improving_mcsd.methods import last
-from bench.papers.improving_mcsd.rates import alpha, alpha_drafted, alpha_sample
-from bench.papers.improving_mcsd.settings import PAPER
+from bench.artifacts.series import Series
+from bench.artifacts.sweep import OPEN, Draw, Mark, Panel, Sweep, band, curve
+from bench.papers.improving_mcsd.methods import (
+    FINE_ALPHA,
+    NODES,
+    NOT_LOSSLESS,
+    PAPER,
+    SPEEDUP,
+    ahead,
+    alpha_drafted,
+    draft_levels,
+    gain,
+    last,
+    not_shown,
+    virtual,
+)
 from bench.results.store import Results
+from bench.statistics import metrics
 from bench.statistics.intervals import Interval
-from bench.statistics.samples import Sample
 
-METHOD = "dynamic_mcsd"
-NO_DECISION = "no decision model"
-
-
-class Point(Run):
-    """The run of one width."""
-
-    @property
-    def width(self) -> int:
-        """W."""
-        return int(self.params["width"])
-
-    @cached_property
-    def alpha(self) -> Interval | None:
-        """The paper's acceptance rate, over the most draft levels."""
-        return alpha(self.block, self) if self.ok else None
-
-    @property
-    def alpha_sample(self) -> Sample | None:
-        """The sums over conversations behind it."""
-        return alpha_sample(self.block, self) if self.ok else None
-
-    @cached_property
-    def alpha_drafted(self) -> Interval | None:
-        """The same over the levels that were drafted."""
-        return alpha_drafted(self.block, self) if self.ok else None
+METHOD, NO_DECISION = "dynamic_mcsd", "no decision model"
+FASTER, SLOWER, LEVEL = "faster", "slower", "within the interval"
 
 
-@dataclass(frozen=True)
-class Line:
-    """The runs of a block that differ in their width alone, one a width; `label` tells it from others of its block."""
-
-    block: Block
-    rest: dict[str, Any]
-    points: tuple[Point, ...]
-    label: str = ""
-
-    @property
-    def decision(self) -> str:
-        """Which decision model may end trees early."""
-        return decision_words(self.rest.get("decision"))
-
-    def at(self, width: int) -> Point | None:
-        """The run of a width, if it ended well."""
-        return next((point for point in self.points if point.width == width and point.ok), None)
-
-    def drawn(self, of: Callable[[Point], Interval | None]) -> tuple[list[float], list[Interval]]:
-        """Widths and values of the points that have one."""
-        found = [(float(point.width), value) for point in self.points if (value := of(point))]
-        return [width for width, _ in found], [value for _, value in found]
-
-
-def lines(results: Results) -> list[Line]:
-    """All lines, block by block; raises NoResultsError where no dynamic tree was drafted."""
-    every = drafted_blocks(results, (METHOD,))
+def _forks(results: Results) -> Iterator[Panel]:
+    """The lines of every block that have a run that ended well: runs that differ in their width alone."""
     printed = published.find(PAPER, "table4")
-    return [line for block in every for line in _lines(block.standing_in(printed))]
+    for block in (block.standing_in(printed) for block in drafted_blocks(results, (METHOD,))):
+        if lines := _lines(block):
+            yield Panel(block, lines)
 
 
-def decision_words(decision: Any) -> str:
-    """`no decision model`, or the kind of the one there is."""
+def _lines(block: Block) -> list[Series]:
+    groups: dict[str, list[Run]] = {}
+    for run in block.every:
+        if "width" in run.params:
+            groups.setdefault(json.dumps(_rest(run), sort_keys=True), []).append(run)
+    found = [part for key, runs in groups.items() for part in _by_rule(json.loads(key), runs)]
+    every = [rest for rest, _ in found]
+    return [
+        Series(_label(rest, every), [float(run.params["width"]) for run in runs], runs)
+        for rest, runs in found
+        if any(run.ok for run in runs)
+    ]
+
+
+def _rest(run: Run) -> dict[str, Any]:
+    """The arguments of its drafter but the width; without a decision model the threshold is one of nothing."""
+    free = {"width"} if run.params.get("decision") else {"width", "beta"}
+    return {name: value for name, value in run.params.items() if name not in free}
+
+
+def _by_rule(rest: dict[str, Any], runs: Sequence[Run]) -> Iterator[tuple[dict[str, Any], list[Run]]]:
+    """A run for each width, of several the `last`; one such line per rule where some width was run by several rules."""
+    pairs = {(run.params["width"], str(run["verifier"])) for run in runs}
+    several = len({width for width, _ in pairs}) < len(pairs)
+    for rule in sorted({rule for _, rule in pairs}) if several else [""]:
+        by_width: dict[int, list[Run]] = {}
+        for run in runs:
+            if rule in ("", run["verifier"]):
+                by_width.setdefault(int(run.params["width"]), []).append(run)
+        yield rest | ({"rule": rule} if rule else {}), [last(same) for _, same in sorted(by_width.items())]
+
+
+def _label(rest: dict[str, Any], every: Sequence[dict[str, Any]]) -> str:
+    """What tells a line from the others of its block; two decision models of one kind by their hashes."""
+    differ = [key for key in rest if any(other.get(key, rest[key]) != rest[key] for other in every)]
+    words = [f"{key}={rest[key]}" for key in differ if key != "decision"]
+    if "decision" in differ:
+        own, others = rest["decision"], [other.get("decision") for other in every]
+        several = any(_kind(other) == _kind(own) and other != own for other in others)
+        words.insert(0, f"{_kind(own)} {own['sha256']}" if several else _kind(own))
+    return ", ".join(words)
+
+
+def _kind(decision: Any) -> str:
+    """`no decision model`, or the kind of the one that may end trees early."""
     if not decision:
         return NO_DECISION
     return str(decision["kind"]) if isinstance(decision, dict) else str(decision)
 
 
-def width_axis(axes: Axes, found: Iterable[Line], **texts: Any) -> None:
-    """Ticks at the widths that were run, and the words of a panel."""
-    points = [point for line in found for point in line.points if point.ok]
-    lossless = {point.width for point in points if point["lossless"]}
-    lossy = {point.width for point in points} - lossless
+def _widths(axes: Axes, panel: Panel) -> None:
+    """Ticks at the widths that were run; the label says which of them are lossy."""
+    runs = [run for run in panel.runs if run.ok]
+    lossless = {run.params["width"] for run in runs if run.lossless}
+    every = {run.params["width"] for run in runs}
     but = f" but at W = {', '.join(map(str, sorted(lossless)))}" if lossless else ""
-    axes.set_xticks(sorted(lossless | lossy))
-    axes.set(xlabel="W: sequences of the tree" + (f" (lossy{but})" if lossy else ""), **texts)
+    axes.set_xticks(sorted(every))
+    axes.set_xlabel(axes.get_xlabel() + (f" (lossy{but})" if every > lossless else ""))
 
 
-def published_alpha(line: Line, point: Point) -> float | None:
-    """The paper's, from its Table 4, for these models (or a stand-in's), prompts, temperature, width and depth."""
-    target, draft = line.block.published_as or ("", "")
-    first = line.block.first
+def _one(axes: Axes, panel: Panel) -> None:
+    axes.axhline(1, color="black", linewidth=1, label="autoregressive decoding")
+
+
+def _titled(title: str) -> Draw:
+    """The panel's title, in which {} is the block."""
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        axes.set_title(title.format(panel.block.name))
+
+    return draw
+
+
+# Figure 6
+
+_FACTS = {"acceptance_convergence": "converges", "speed_convergence": "converges", "speed_drop": "drops"}
+"""What the paper's text says of its curves, all of them together, at a width that is a published number."""
+
+
+def _width_at(fact: str) -> float:
+    return float(published.find(PAPER, "fig_text", metric=f"width_at_{fact}")["value"].iloc[0])
+
+
+def _papers(*facts: str) -> Draw:
+    """The widths that the paper's text names, as far as they were run."""
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        reached = [fact for fact in facts if _width_at(fact) <= max(panel.x)]
+        for fact, look in zip(reached, ("--", ":"), strict=False):
+            words = f"the paper's text: {_FACTS[fact]} at W = {_width_at(fact):g}"
+            Mark(words, _width_at(fact), look={"linestyle": look}).draw(axes)
+
+    return draw
+
+
+def _published_alpha(run: Run) -> float | None:
+    """The paper's, for these models (or a stand-in's), prompts, temperature, width and depth."""
+    (target, draft), first = run.block.published_as or ("", ""), run.block.first
     at: dict[str, Any] = {"dataset": first["dataset"], "temperature": float(first["temperature"])}
-    params = f"width={point.width};depth={line.rest.get('depth')}"
+    params = f"width={run.params['width']};depth={run.params.get('depth')}"
     rows = published.find(PAPER, "table4", target=target, draft=draft, params=params, **at)
     return float(rows["value"].iloc[0]) if len(rows) else None
 
 
-def nodes(point: Point) -> str:
-    """Verified nodes a step, first tokens counted."""
-    return tables.number(float(point.steps["num_drafted"].mean()) if len(point.steps) else None, 1)
+def _alphas(axes: Axes, panel: Panel) -> None:
+    """Alpha with its intervals, and the paper's of these models as stars."""
+    for index, line in enumerate(panel.lines):
+        band(axes, line, FINE_ALPHA, index, label=line.label)
+        look: dict[str, Any] = {
+            "color": style.COLOURS[index % len(style.COLOURS)],
+            "markeredgecolor": "black",
+            "markersize": 11,
+        }
+        for x, run in line.points:
+            words = f"the paper's Table 4: {' + '.join(run.block.published_as or ())}"
+            if (value := _published_alpha(run)) is not None:
+                axes.plot(x, value, "*", label=words, **look)
+    axes.set_ylabel("alpha (95% interval)")
 
 
-def _lines(block: Block) -> Iterator[Line]:
-    groups: dict[str, list[Point]] = {}
-    for run in block.every:
-        params = run.params
-        if not params.get("decision"):
-            params.pop("beta", None)  # a threshold of nothing
-        if params.pop("width", None) is not None:
-            groups.setdefault(json.dumps(params, sort_keys=True), []).append(Point(block, run.row))
-    found = [part for key, points in groups.items() for part in _by_rule(Line(block, json.loads(key), tuple(points)))]
-    for line in found:
-        yield replace(line, label=_label(line, found))
+def _said(panels: Sequence[Panel], results: Results) -> Iterator[str]:
+    converges, fast, drops = map(_width_at, _FACTS)
+    yield (
+        f"The paper's text: alpha converges at W = {converges:g}, speed at W = {fast:g}, and speed drops noticeably at "
+        f"W = {drops:g}. It states neither dataset nor temperature, and the curves have no numbers."
+    )
+    yield NOT_LOSSLESS
+    for panel in panels:
+        for line in panel.lines:
+            name = ", ".join(filter(None, (panel.block.name, line.label)))
+            for what, metric in (("alpha", FINE_ALPHA), ("the speedup", SPEEDUP)):
+                if words := _level(line, metric):
+                    yield f"{name}: {what} is largest at {words}."
+    yield from not_shown(results, [run.run_id for panel in panels for run in panel.runs])
 
 
-def _by_rule(line: Line) -> Iterator[Line]:
-    """The line itself; or one per rule, where some width was run by several. Of runs of the same `last` counts."""
-    pairs = {(point.width, str(point["verifier"])) for point in line.points}
-    rules: list[str | None] = [*sorted({rule for _, rule in pairs})]
-    for rule in rules if len({width for width, _ in pairs}) < len(pairs) else [None]:
-        runs: dict[int, list[Run]] = {}
-        for point in line.points:
-            if rule in (None, point["verifier"]):
-                runs.setdefault(point.width, []).append(point)
-        rest = line.rest | ({"rule": rule} if rule else {})
-        yield Line(line.block, rest, tuple(Point(line.block, last(same).row) for _, same in sorted(runs.items())))
+def _level(line: Series, metric: Metric) -> str:
+    """`W = 12 (0.74); other intervals meet it at W = 8, 10`; nothing without two intervals."""
+    every = [(x, value) for x, run in line.points if (value := metric.of(run)) and value.low == value.low]
+    if len(every) < 2:
+        return ""
+    best, most = max(every, key=lambda point: point[1].value)
+    level = [f"{width:g}" for width, value in every if width != best and value.high >= most.low]
+    met = f"meet it at W = {', '.join(level)}" if level else "meet it nowhere else"
+    return f"W = {best:g} ({tables.interval(most)}); other intervals {met}"
 
 
-def _label(line: Line, found: Sequence[Line]) -> str:
-    """What tells a line from the others of its block; two models of one kind by their hashes."""
-    differ = [key for key in line.rest if any(other.rest.get(key, line.rest[key]) != line.rest[key] for other in found)]
-    words = [f"{key}={line.rest[key]}" for key in differ if key != "decision"]
-    if "decision" in differ:
-        own = line.rest["decision"]
-        several = any(other.decision == line.decision and other.rest.get("decision") != own for other in found)
-        words.insert(0, f"{line.decision} {own['sha256']}" if several else line.decision)
-    return ", ".join(words)
+FIG6 = Sweep(
+    "Improved MCSD Figure 6: acceptance rate and speed against the width of dynamic trees",
+    "width",
+    "W: sequences of the tree",
+    [
+        [_titled("alpha"), _alphas, _papers("acceptance_convergence"), _widths],
+        [_titled("tokens/s"), curve(TOKENS_PER_S), _papers("speed_convergence", "speed_drop"), _widths],
+        [_titled("speedup"), curve(SPEEDUP), _papers("speed_convergence", "speed_drop"), _one, _widths],
+    ],
+    (
+        NODES,
+        or_status(FINE_ALPHA),
+        Metric(
+            "alpha published", _published_alpha, "the paper's Table 4 for this width, depth, dataset and temperature"
+        ),
+        *SPEEDS,
+        SPEEDUP,
+        MAL,
+        FORWARDS,
+        LOSSLESS,
+    ),
+    header="W",
+    means="sequences of the tree, each below a first token from the target's law where the tree starts from it",
+    line_means="what tells it from others of this pair",
+    panels=_forks,
+    together=True,
+    ranked=(TOKENS_PER_S, SPEEDUP, MAL, or_status(FINE_ALPHA)),
+    along=True,
+    remarks=_said,
+    look={"columns": 3, "panel": (4.6, 4.6)},
+    legend_columns=1,
+)
 
 
-def band(axes: Axes, line: Line, of: Callable[[Point], Interval | None], index: int, **look: Any) -> None:
-    """A line over the widths with its 95% intervals; nothing where no point has a value."""
-    x, values = line.drawn(of)
-    if values:
-        style.band(axes, x, values, index, **look)
+# Figure 8
+
+ALPHA_MAX = replace(FINE_ALPHA, header="alpha_max")
+ALPHA_DRAFTED = measured("alpha_drafted", alpha_drafted, definitions.ALPHA_DRAFTED, 3)
+
+
+def _plain_first(results: Results) -> Iterator[Panel]:
+    """The same lines, those without a decision model first; a line without a label is called by its model."""
+    for panel in _forks(results):
+        lines = sorted(panel.lines, key=lambda line: not _plain(line.runs[0]))
+        yield Panel(panel.block, [replace(line, label=line.label or _decision(line.runs[0])) for line in lines])
+
+
+def _decision(run: Run) -> str:
+    return _kind(run.params.get("decision"))
+
+
+def _plain(run: Run) -> bool:
+    return _decision(run) == NO_DECISION
+
+
+def _both_alphas(axes: Axes, panel: Panel) -> None:
+    """Over the most levels and over those that were drafted, the second one dashed with open markers."""
+    for index, line in enumerate(panel.lines):
+        for metric, look in ((ALPHA_MAX, {}), (ALPHA_DRAFTED, OPEN)):
+            band(axes, line, metric, index, label=f"{metric.header}, {line.label}", **look)
+    axes.set_ylabel("alpha (95% interval)")
+
+
+def _levels(run: Run) -> pd.Series:
+    return metrics.drafted_levels(run.steps, virtual=virtual(run))
+
+
+def _calls(run: Run) -> float | None:
+    """Of the decision model, a step; None without one."""
+    calls = run.steps["decision_calls"].dropna().astype(float)
+    return float(calls.mean()) if len(calls) else None
+
+
+def _share(run: Run) -> float | None:
+    """Of the time of all steps, that of the decision model; None without one."""
+    seconds = run.steps["decision_s"].dropna().astype(float)
+    total = run.steps[[f"{phase}_s" for phase in metrics.PHASES]].sum().sum()
+    return float(seconds.sum() / total) if len(seconds) and total else None
+
+
+def _with_without(run: Run) -> Interval | None:
+    """Speedup with the decision model over that without, all else being the same; None where there is no such run."""
+    if _plain(run) or not run.ok:
+        return None
+    others = [other for other in run.block.ok if _plain(other) and _alike(other) == _alike(run)]
+    return gain(run, last(others)) if others else None
+
+
+def _alike(run: Run) -> dict[str, Any]:
+    """What a run without a decision model shares with one that has it."""
+    arguments = {name: value for name, value in run.params.items() if name not in ("decision", "beta")}
+    return arguments | {"rule": run["verifier"]}
+
+
+def _word(run: Run) -> str | None:
+    return ahead(_with_without(run), FASTER, SLOWER, LEVEL)
+
+
+def _compared(ratio: Interval | None, digits: int) -> str:
+    if ratio is None or ratio.value != ratio.value:
+        return tables.ABSENT
+    return f"{tables.interval(ratio, digits)} ({ahead(ratio, FASTER, SLOWER, LEVEL) or 'no interval'})"
+
+
+def _found(panels: Sequence[Panel], results: Results) -> Iterator[str]:
+    yield (
+        "The paper's text: most of the time decoding is faster without the decision model, which improves the speed "
+        "only slightly where the width is low; its curves have no numbers, and it does not say which of its two models "
+        "they show."
+    )
+    yield NOT_LOSSLESS
+    yield (
+        "Intervals are over conversations. The runs came one after another: what changed on the machine meanwhile is "
+        "seen in each run's own autoregressive arm alone."
+    )
+    for panel in panels:
+        for line in panel.lines:
+            if not _plain(line.runs[0]):
+                yield f"{panel.block.name}, {line.label}{_counted(line)}"
+    yield from not_shown(results, [run.run_id for panel in panels for run in panel.runs])
+
+
+def _counted(line: Series) -> str:
+    """What was found of a decision model, counted over widths, and how often it ended a tree early."""
+    words: dict[str, list[str]] = {FASTER: [], SLOWER: [], LEVEL: []}
+    for x, run in line.points:
+        if word := _word(run):
+            words[word].append(f"{x:g}")
+    total = sum(map(len, words.values()))
+    if not total:
+        return ": no width has an interval with it and without it."
+    at = (f"{word} at {len(own)}" + (f" (W = {', '.join(own)})" if own else "") for word, own in words.items())
+    levels = pd.concat([_levels(run) for run in line.runs if run.ok])
+    ended = tables.percent(float((levels < draft_levels(line.runs[0])).mean()))
+    return f" against none, at {total} widths: {'; '.join(at)}. In {ended} of its steps the tree ended early."
+
+
+FIG8 = Sweep(
+    "Improved MCSD Figure 8: acceptance rate and speed with and without a decision model",
+    "width",
+    "W: sequences of the tree",
+    [
+        [_titled("{}: alpha"), _both_alphas, _widths],
+        [_titled("{}: tokens/s"), curve(TOKENS_PER_S), _widths],
+        [_titled("{}: speedup"), curve(SPEEDUP), _one, _widths],
+    ],
+    (
+        NODES,
+        Metric(
+            "draft levels",
+            lambda run: float(_levels(run).mean()),
+            "drafted a step, mean over steps; without a decision model always the most",
+        ),
+        or_status(ALPHA_MAX),
+        ALPHA_DRAFTED,
+        *SPEEDS,
+        SPEEDUP,
+        Metric(
+            "with / without",
+            _with_without,
+            f"speedup with the decision model / without it at the same width, paired over conversations: {FASTER} or "
+            f"{SLOWER} where 1 lies outside the 95% interval",
+            3,
+            text=_compared,
+        ),
+        Metric("calls", _calls, "of the decision model, per decoding step"),
+        Metric(
+            "decision time",
+            _share,
+            "its share of the time of decoding steps",
+            text=lambda share, _: tables.percent(share),
+        ),
+        MAL,
+        LOSSLESS,
+    ),
+    header="W",
+    means="sequences of the tree",
+    line="Decision",
+    line_means="the model that may end a tree early, by what it reads of the draft: its hidden state, or its 10 "
+    "largest probabilities and the entropy (topk)",
+    panels=_plain_first,
+    remarks=_found,
+    look={"columns": 3, "panel": (4.6, 4.8)},
+    legend_columns=1,
+)

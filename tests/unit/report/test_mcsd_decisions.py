@@ -15,7 +15,7 @@ from mcsd_figure_fills import HIDDEN, LARGE, LLAMA, TOPK, fill_fig8, fork
 from bench.artifacts import style
 from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.tables import ABSENT, Table
-from bench.papers.improving_mcsd.gains import ahead
+from bench.papers.improving_mcsd.methods import ahead
 from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
 

@@ -16,7 +16,7 @@ from bench.artifacts import style
 from bench.artifacts.artifact import read_results
 from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.tables import ABSENT, Table
-from bench.papers.improving_mcsd import separation
+from bench.papers.improving_mcsd import scores
 from bench.papers.registry import ARTIFACTS
 
 
@@ -47,7 +47,7 @@ def test_auc_counts_pairs_and_its_interval_draws_conversations(digits: int) -> N
     draws = np.random.default_rng(0).multinomial(len(names), [1 / len(names)] * len(names), size=1000)
     parts = {name: rows[rows["prompt_id"] == name] for name in names}
     values = [area(pd.concat([parts[name] for name in np.repeat(names, counts)])) for counts in draws[:1000]]
-    found = separation.auc(rows.sample(frac=1, random_state=0))
+    found = scores.auc(rows.sample(frac=1, random_state=0))
     assert found.value == pytest.approx(area(rows), abs=1e-12)
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=1e-12)
     assert found.n == 7
@@ -55,26 +55,26 @@ def test_auc_counts_pairs_and_its_interval_draws_conversations(digits: int) -> N
 
 def test_auc_at_its_ends() -> None:
     rows = frame()
-    assert separation.auc(rows.assign(score=rows["accepted"].astype(float))).value == 1
-    assert separation.auc(rows.assign(score=1.0 - rows["accepted"])).value == 0
-    assert separation.auc(rows.assign(score=0.3)).value == 0.5
-    assert np.isnan(separation.auc(rows.assign(accepted=True)).value)
-    assert np.isnan(separation.auc(rows[rows["prompt_id"] == "p0"]).low)
+    assert scores.auc(rows.assign(score=rows["accepted"].astype(float))).value == 1
+    assert scores.auc(rows.assign(score=1.0 - rows["accepted"])).value == 0
+    assert scores.auc(rows.assign(score=0.3)).value == 0.5
+    assert np.isnan(scores.auc(rows.assign(accepted=True)).value)
+    assert np.isnan(scores.auc(rows[rows["prompt_id"] == "p0"]).low)
 
 
 def test_a_border_counts_above_it_and_1_in_the_last_bin() -> None:
-    counts = separation.histogram(pd.Series([0.0, 0.049, 0.05, 0.4, 0.999, 1.0]))
+    counts = scores.histogram(pd.Series([0.0, 0.049, 0.05, 0.4, 0.999, 1.0]))
     assert len(counts) == 20
     assert {place: count for place, count in enumerate(counts) if count} == {0: 2, 1: 1, 8: 1, 19: 2}
 
 
 def test_overlap_is_the_common_area_whatever_the_numbers_are() -> None:
     rows = pd.DataFrame({"score": [0.11, 0.12, 0.61, 0.62, 0.11, 0.61], "accepted": [True] * 4 + [False] * 2})
-    assert separation.overlap(rows) == 1
+    assert scores.overlap(rows) == 1
     rows.loc[3, "score"] = 0.9
-    assert separation.overlap(rows) == pytest.approx(0.5 + 0.25)
-    assert separation.overlap(rows.assign(score=rows["accepted"] * 0.5)) == 0
-    assert np.isnan(separation.overlap(rows[rows["accepted"]]))
+    assert scores.overlap(rows) == pytest.approx(0.5 + 0.25)
+    assert scores.overlap(rows.assign(score=rows["accepted"] * 0.5)) == 0
+    assert np.isnan(scores.overlap(rows[rows["accepted"]]))
 
 
 def test_histograms_are_shares_of_each_fate(cells) -> None:
