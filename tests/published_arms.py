@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from bench import published, report
+from bench import papers, published
 from bench.artifacts.speedups.arms import Arm
 from bench.papers.gsd import main_table, operations, quality
 from bench.papers.gsd.classes import LARGE, bound
@@ -13,9 +13,9 @@ from bench.papers.gsd.methods import self_drafting
 
 def laid_out(paper: str) -> dict[str, Sequence[Arm]]:
     """The arms of every table in a paper's `layouts.py`; none where it has no such module."""
-    if not (Path(report.__file__).parent / paper / "layouts.py").is_file():
+    if not (Path(papers.__file__).parent / paper / "layouts.py").is_file():
         return {}
-    layouts = import_module(f"bench.report.{paper}.layouts").LAYOUTS
+    layouts = import_module(f"bench.papers.{paper}.layouts").LAYOUTS
     return {name: layout.arms for name, layout in layouts.items()}
 
 
