@@ -54,6 +54,11 @@ def or_status(metric: Metric) -> Metric:
     return replace(metric, of=lambda run: metric.of(run) if run.ok else run.status)
 
 
+def or_status(metric: Metric) -> Metric:
+    """The same, with the status of a run that did not end well."""
+    return replace(metric, of=lambda run: metric.of(run) if run.ok else run.status)
+
+
 def lossless_words(run: Run) -> str:
     """`yes, 98.0% identical`: whether its rule is lossless, and the share of outputs equal to the target's own."""
     word = "yes" if run.lossless else "no"
@@ -74,6 +79,11 @@ SPEEDS = (TOKENS_PER_S, AUTOREGRESSIVE_TOKENS_PER_S)
 EXPECTED = Metric("E(A)", lambda run: run.expected.value, definitions.EXPECTED)
 FORWARDS = Metric("draft forwards", lambda run: run.draft_forwards, "per decoding step", 1)
 LOSSLESS = Metric("lossless", lossless_words, definitions.LOSSLESS)
+KEEPS_LAW = Metric("lossless", lambda run: ("yes" if run.lossless else "no") if run.ok else None, definitions.LOSSLESS)
+NODES = Metric("N", lambda run: run.nodes, definitions.NODES, 0)
+LEVELS = Metric("levels", lambda run: run.levels, definitions.LEVELS, 0)
+PREDICTED_SPEEDUP = Metric("speedup predicted", lambda run: run.predicted("speedup"), definitions.PREDICTED_SPEEDUP)
+PREDICTED_MAL = Metric("MAL predicted", lambda run: run.predicted("mal"), definitions.PREDICTED_MAL)
 PAIR = Metric("Pair", lambda run: run.block.name)
 DRAFTER = Metric("Drafter", lambda run: run.drafter)
 METHOD = Metric("Method", lambda run: method_label(run.method))

@@ -8,8 +8,6 @@ import pandas as pd
 
 from bench.artifacts import tables
 from bench.artifacts.blocks import NO_DRAFT, Block
-from bench.artifacts.speedups.arms import params_of
-from bench.artifacts.speedups.layout import Layout
 from bench.artifacts.wording import models
 
 ITSELF = "itself"
@@ -21,28 +19,30 @@ def drafted(paper: pd.DataFrame) -> pd.DataFrame:
     return paper[paper["draft"] != NO_DRAFT]
 
 
-def setting_of(paper: pd.DataFrame, layout: Layout, block: Block) -> pd.DataFrame:
-    """The paper's rows for a block's models, prompts and decoding; empty if it has none."""
+def setting_of(paper: pd.DataFrame, match: Sequence[str], block: Block) -> pd.DataFrame:
+    """The paper's rows for a block's models and for what it has in the columns of `match`; empty if there are none."""
     target, draft = block.published_as or ("", "")
     keep = (paper["target"] == target) & paper["draft"].isin([draft, NO_DRAFT])
-    for column in layout.match:
+    for column in match:
         keep &= paper[column] == block.first[column]
-    rows = paper[keep]
-    return rows[_top_p(rows) == float(block.first["top_p"])] if layout.top_p else rows
+    return paper[keep]
 
 
-def settings(paper: pd.DataFrame, layout: Layout) -> Iterator[tuple[dict[str, str], pd.DataFrame]]:
+def settings(paper: pd.DataFrame, match: Sequence[str]) -> Iterator[tuple[dict[str, str], pd.DataFrame]]:
     """All rows of the paper's table: the words for the setting, and its published rows."""
     with_draft = drafted(paper)
-    columns = ["target", *layout.match]
-    keys = [with_draft["draft"], *(with_draft[column] for column in columns)]
-    keys += [_top_p(with_draft)] if layout.top_p else []
-    for _, rows in with_draft.groupby(keys, sort=False):
+    columns = ["target", *match]
+    for _, rows in with_draft.groupby(["draft", *columns], sort=False):
         first = rows.iloc[0]
         alone = paper[(paper["draft"] == NO_DRAFT) & (paper[columns] == first[columns]).all(axis=1)]
         who = {"Target": first["target"], "Draft": first["draft"], "Dataset": first["dataset"]}
-        who["temperature"] = tables.ABSENT if pd.isna(first["temperature"]) else f"{first['temperature']:g}"
-        yield who | ({"top-p": params_of(first["params"])["top_p"]} if layout.top_p else {}), pd.concat([rows, alone])
+        yield who | sampling(first, match), pd.concat([rows, alone])
+
+
+def sampling(row: pd.Series, match: Sequence[str]) -> dict[str, str]:
+    """What stands under temperature, and under top-p where the paper states it, for a row of the paper's or of ours."""
+    words = {"temperature": tables.ABSENT if pd.isna(row["temperature"]) else f"{row['temperature']:g}"}
+    return words | ({"top-p": f"{row['top_p']:.1f}"} if "top_p" in match else {})
 
 
 def who(block: Block) -> dict[str, str]:
@@ -66,8 +66,3 @@ def left_out(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
     missing = dict.fromkeys(zip(paper["target"], paper["draft"], strict=True)) if found else {}
     if left := [models(*names) for names in missing if names not in done]:
         yield f"Not run: {', '.join(left)}."
-
-
-def _top_p(rows: pd.DataFrame) -> pd.Series:
-    values = [float(params_of(text).get("top_p", "nan")) for text in rows["params"]]
-    return pd.Series(values, index=rows.index, dtype=float, name="top_p")

@@ -10,11 +10,9 @@ from bench.artifacts.phases import time_by_phase
 from bench.artifacts.speedups.table import speedup_table
 from bench.papers.dyspec.attention import attention_figure, attention_table
 from bench.papers.dyspec.layouts import LAYOUTS
-from bench.papers.dyspec.mask_blocks import blocks_by_prefix
-from bench.papers.dyspec.masks import ORDERS, tree_masks
+from bench.papers.dyspec.masks import ORDERS, blocks_by_prefix, tree_masks
 from bench.papers.dyspec.probabilities import probabilities
-from bench.papers.dyspec.step_times import STEP
-from bench.papers.dyspec.tree_sizes import tree_sizes
+from bench.papers.dyspec.steps import STEP, tree_sizes
 
 ARTIFACTS: Mapping[str, Artifact] = {
     **{name: Artifact(partial(speedup_table, name, layout)) for name, layout in LAYOUTS.items()},

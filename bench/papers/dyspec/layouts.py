@@ -1,19 +1,197 @@
-"""DySpec, Tables 1 to 4: their titles, columns, and what their paper leaves open."""
+"""DySpec, Tables 1 to 4: their columns, how far DySpec is ahead of Sequoia, and what their paper leaves open.
+
+The lead of ours is paired: the conversations that both runs decoded are drawn anew together, so that what one prompt
+gives to both does not widen the interval. Of two methods of different budgets none is ahead.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-
-import pandas as pd
 
 from bench import published
-from bench.artifacts.blocks import Block
-from bench.artifacts.runs import Run
+from bench.artifacts import definitions, tables
+from bench.artifacts.metric import Metric
+from bench.artifacts.runs import PUBLISHED, Run, seconds_per_token
 from bench.artifacts.speedups.arms import Arm
-from bench.artifacts.speedups.layout import Layout
+from bench.artifacts.speedups.table import (
+    JUDGED,
+    LENGTH,
+    SECONDS,
+    SPEEDUP,
+    TREE,
+    Cell,
+    Cells,
+    Column,
+    Layout,
+    Row,
+    beside,
+    by_method,
+    of_paper,
+    of_run,
+    printed,
+    seconds,
+)
+from bench.results.rows import AUTOREGRESSIVE
+from bench.statistics import metrics, samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Comparison
 
 PAPER = "dyspec"
+PLAIN = "plain"
+NEITHER, UNEVEN = "neither", "budgets differ"
+HEADERS = {"mal": "MAL", "speedup": "speedup"}
+Names = tuple[str, str]
+
+
+def lead(name: str, first: Run | None, other: Run | None) -> Comparison | None:
+    """How far the first run is ahead by `mal` or `speedup`; None where no conversation of both was measured."""
+    one, two = (run.sample(name) if run and run.interval(name) else None for run in (first, other))
+    found = samples.compare(one, two) if one and two else None
+    return None if found is None or math.isnan(found.ratio.value) else found
+
+
+def ahead(value: Comparison | float | None, names: Names) -> str | None:
+    """Which of the two is ahead, or `neither`; None where there is no ratio, or no interval to judge ours by."""
+    sign = value.ahead if isinstance(value, Comparison) else None if value is None else (value > 1) - (value < 1)
+    return None if sign is None else (NEITHER, *names)[sign]
+
+
+def _words(value: Comparison | float | None, names: Names, *, even: bool = True) -> str:
+    """`1.053 [0.981, 1.127] (neither)`: the ratio, ours with its interval, and who is ahead if budgets are `even`."""
+    if value is None:
+        return tables.ABSENT
+    text = tables.ratio(value.ratio) if isinstance(value, Comparison) else tables.number(value, 3)
+    return f"{text} ({(ahead(value, names) or 'no interval') if even else UNEVEN})"
+
+
+def _lead(row: Row, name: str, other: Arm) -> Comparison | None:
+    return lead(name, row.runs[row.first.header], row.runs[other.header])
+
+
+def _even(row: Row, other: Arm) -> bool:
+    """Whether no budgets are known in which the first method and another differ."""
+    budgets = {run.budget for arm in (row.first, other) if (run := row.runs[arm.header])}
+    return len(budgets - {None}) < 2
+
+
+def _published(row: Row, name: str, other: Arm) -> tuple[float, float] | None:
+    """The paper's numbers of the first method and another; None where it does not print both."""
+    one, two = (row.published[arm.header].get(PUBLISHED[name]) for arm in (row.first, other))
+    return None if one is None or not two else (one, two)
+
+
+def _leads(row: Row, name: str, other: Arm) -> Names:
+    """Of the first method over another: in our runs, and in the paper."""
+    names, paper = (row.first.header, other.header), _published(row, name, other)
+    theirs = _words(paper[0] / paper[1] if paper else None, names)
+    return _words(_lead(row, name, other), names, even=_even(row, other)), theirs
+
+
+def _ratio(name: str, side: int, means: str = "") -> Column:
+    """A column of the details: the first method over this one, in our runs (side 0) or in the paper (side 1)."""
+
+    def cell(row: Row, arm: Arm) -> str:
+        return tables.ABSENT if arm is row.first else _leads(row, name, arm)[side]
+
+    header = f"{HEADERS[name]} ratio"
+    return Column(beside(header) if side else header, cell, means)
+
+
+def _against(row: Row) -> Cells:
+    """How far the first method is ahead of the second."""
+    first, second, *_ = row.layout.arms
+    cells = {}
+    for name, metric_header in HEADERS.items():
+        header = f"{first.header} / {second.header}: {metric_header}"
+        cells[header], cells[beside(header)] = _leads(row, name, second)
+    return cells
+
+
+def _compared(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
+    """In how many of our rows which of the first two methods is ahead; and where the paper's own is behind."""
+    first, second, *_ = every[0].layout.arms
+    names = (first.header, second.header)
+    even = [row for row in rows if _even(row, second)]
+    for name, header in HEADERS.items():
+        counts = Counter(who for row in even if (who := ahead(_lead(row, name, second), names)))
+        if counts:
+            yield (
+                f"Here, by {header}, {names[0]} is ahead of {names[1]} in {counts[names[0]]} of {counts.total()} "
+                f"settings and behind in {counts[names[1]]}; in {counts[NEITHER]} they are tied."
+            )
+    if rows and (left := len(rows) - len(even)):
+        yield f"Settings in which the budgets of {names[0]} and {names[1]} differ are not counted: {left}."
+    for name, header in HEADERS.items():
+        both = [(row.who, *found) for row in every if (found := _published(row, name, second))]
+        lost = [
+            f"{who['Dataset']} at temperature {who['temperature']} ({one:.2f} < {two:.2f})"
+            for who, one, two in both
+            if one < two
+        ]
+        if both:
+            where = f"{len(lost)} of {len(both)} settings: {'; '.join(lost)}" if lost else "no setting"
+            yield f"In the paper's own table, by {header}, {names[0]} is behind {names[1]} in {where}."
+
+
+def _plain(row: Row) -> Interval | None:
+    """Seconds per token of autoregressive decoding, of the runs of all methods together."""
+    if row.block is None:
+        return None
+    turns = row.block.results.prompts
+    found = seconds_per_token(turns[turns["run_id"].isin(row.run_ids.split())], AUTOREGRESSIVE)
+    return found if found.n else None
+
+
+def _plain_published(row: Row) -> str:
+    """What the paper prints for it."""
+    values = row.paper.loc[row.paper["method"] == AUTOREGRESSIVE, "value"]
+    return printed(float(values.iloc[0]) if len(values) else None)
+
+
+def _below(row: Row) -> Iterator[Cells]:
+    """Plain decoding, in a row of the details."""
+    yield {
+        "Method": PLAIN,
+        "s/token": tables.interval(_plain(row), _DIGITS),
+        beside("s/token"): _plain_published(row),
+    }
+
+
+def _plain_cells(row: Row) -> Cells:
+    """The same in the printed table."""
+    own = _plain(row)
+    return {PLAIN: tables.number(own.value if own else None, _DIGITS), beside(PLAIN): _plain_published(row)}
+
+
+_DIGITS = 5  # of seconds per token, as the paper prints them
+_SECONDS_CELL = Cell(
+    "s/token",
+    "seconds of decoding / decoded token, prefill excluded, in parentheses {}",
+    lambda run: tables.number(run.seconds.value if run.seconds else None, _DIGITS),
+    lambda paper: printed(paper.get(SECONDS)),
+)
+_BUDGET = Metric("budget", lambda run: run.budget, "nodes that the method may draft in a step, root excluded", 0)
+_SIZE = Metric("n mean", lambda run: run.mean_size, f"{definitions.SIZE}, on average; N and levels are the largest", 1)
+_ACCEPTED_ALONE = Metric(
+    "MAL - 1",
+    lambda run: metrics.accepted_per_step(run.steps) if run.ok else None,
+    "accepted drafted tokens a step, without the token that the target adds",
+)
+_TO_SECONDS = (
+    *(of_run(_BUDGET), *TREE, of_run(_SIZE), *SPEEDUP, *LENGTH),
+    *(of_run(_ACCEPTED_ALONE), of_run(seconds(_DIGITS))),
+)
+_FROM_LEADS = (
+    *(_ratio("mal", 0, definitions.RATIO.format("the first method's MAL", "this one's")), _ratio("mal", 1)),
+    *(_ratio("speedup", 0, "the same for the speedups"), _ratio("speedup", 1)),
+    *JUDGED,
+)
+_LEGEND = {
+    PLAIN: "seconds per token of autoregressive decoding, of all runs of the row together",
+    f"DySpec / Sequoia: {HEADERS['mal']}": definitions.RATIO.format("DySpec's MAL", "Sequoia's MAL"),
+}
 _ACCEPTED = (
     "The paper's accepted tokens per step count the token that the target adds (its list of accepted tokens holds it), "
     "so that they stand beside MAL; MAL - 1 is in the details."
@@ -28,28 +206,29 @@ _OTHERS = (
 )
 
 
-def _small(arms: Sequence[Arm], paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+def _small(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
     """Tables 1 to 3."""
-    yield from _budgets(arms, found)
+    yield from _budgets(rows, every)
     yield "The paper does not say whether its 64 count the root; the blocks of its Figure 9 fit trees that do."
     yield _SAMPLES
     yield _ACCEPTED
     yield "The paper's caption says latency; what it prints are speedups. Seconds per token are in the details."
-    ours = dict.fromkeys(words for _, run in _runs(arms[-1], found) if (words := _shape(run)))
+    ours = dict.fromkeys(words for run in _runs(rows, "SpecInfer") if (words := _shape(run)))
     here = f"SpecInfer's tree here: {' / '.join(ours)}. " if ours else ""
     yield f"{here}The paper does not state the shape of SpecInfer's tree."
-    yield from _temperatures(arms, found)
+    yield from _temperatures(rows, every)
+    yield from _compared(rows, every)
 
 
-def _large(arms: Sequence[Arm], paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+def _large(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
     """Table 4."""
-    yield from _budgets(arms, found)
+    yield from _budgets(rows, every)
     yield _SAMPLES
     yield (
         "DySpec grows layer by layer down to a threshold here, as in the paper, and may leave part of its budget "
         "unused: n mean is in the details."
     )
-    if limits := {_limits(run) for _, run in _runs(arms[0], found)}:
+    if limits := {_limits(run) for run in _runs(rows, "DySpec")}:
         yield f"DySpec's threshold and cap here: {'; '.join(sorted(limits))}. The paper's text: 0.001 and 768."
     yield _ACCEPTED
     yield (
@@ -57,27 +236,27 @@ def _large(arms: Sequence[Arm], paper: pd.DataFrame, found: Sequence[Block]) -> 
         "Sequoia's Table 5, on an L40. The paper prints no speedups: those that stand here are its plain s/token "
         "over the method's, left out for SpecInfer, whose device is another."
     )
-    yield from _temperatures(arms, found)
+    yield from _temperatures(rows, every)
+    yield from _compared(rows, every)
 
 
-def _runs(arm: Arm, found: Sequence[Block]) -> list[tuple[Block, Run]]:
-    return [(block, run) for block in found if (run := arm.chosen(block)) is not None]
+def _runs(rows: Sequence[Row], header: str) -> list[Run]:
+    return [run for row in rows if (run := row.runs[header])]
 
 
-def _budgets(arms: Sequence[Arm], found: Sequence[Block]) -> Iterator[str]:
+def _budgets(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
     """How many nodes each method might draft, here and in the paper."""
-    ours = [{size for block, run in _runs(arm, found) if (size := run.budget)} for arm in arms]
-    here = [
-        f"{arm.header} {' / '.join(map(str, sorted(sizes))) or 'not run'}"
-        for arm, sizes in zip(arms, ours, strict=True)
-    ]
+    arms = every[0].layout.arms
+    ours = {arm.header: {size for run in _runs(rows, arm.header) if (size := run.budget)} for arm in arms}
+    here = [f"{header} {' / '.join(map(str, sorted(sizes))) or 'not run'}" for header, sizes in ours.items()]
     text = f"Budget in drafted nodes, the root (which N counts) aside: {', '.join(here)}; the paper: {arms[0].budget}."
-    yield f"{text} {_OTHERS}" if set().union(*ours) - {arms[0].budget} else text
+    yield f"{text} {_OTHERS}" if set().union(*ours.values()) - {arms[0].budget} else text
 
 
-def _temperatures(arms: Sequence[Arm], found: Sequence[Block]) -> Iterator[str]:
+def _temperatures(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
     """At what temperature each method drew its children, here and in the paper."""
-    here = [f"{arm.header}: {words}" for arm in arms if (words := _draws([run for _, run in _runs(arm, found)]))]
+    headers = [arm.header for arm in every[0].layout.arms]
+    here = [f"{header}: {words}" for header in headers if (words := _draws(_runs(rows, header)))]
     facts = published.find(PAPER, "setup_text", metric="draft_temperature")
     paper = f"The paper's draft temperature is {facts['value'].iloc[0]:g} at every temperature of the target"
     ours = f"Draft temperature here: {'; '.join(here)}. " if here else ""
@@ -112,34 +291,41 @@ def _limits(run: Run) -> str:
     return f"{'1/n' if threshold is None else f'{threshold:g}'} and {params.get('n')}"
 
 
-def _layout(title: str, shape: str = "8x8", drafter: str = "dyspec", *, in_seconds: bool = False) -> Layout:
-    size = 768 if in_seconds else 64
-    arms = (
-        Arm("DySpec", (drafter,), "dyspec", budget=size),
-        Arm("Sequoia", ("sized_sequoia", "sequoia"), "sequoia", budget=size),
-        Arm("SpecInfer", (f"spec_infer_{shape}",), "specinfer", budget=size),
+def _arms(budget: int, drafter: str, shape: str) -> tuple[Arm, ...]:
+    return (
+        Arm("DySpec", (drafter,), "dyspec", budget=budget),
+        Arm("Sequoia", ("sized_sequoia", "sequoia"), "sequoia", budget=budget),
+        Arm("SpecInfer", (f"spec_infer_{shape}",), "specinfer", budget=budget),
     )
+
+
+def _small_table(title: str) -> Layout:
+    """Of Tables 1 to 3."""
     return Layout(
         PAPER,
         title,
-        arms,
-        tree=False,
-        plain=True,
-        against=True,
-        growing=True,
-        in_seconds=in_seconds,
-        remarks=partial(_large if in_seconds else _small, arms),
+        _arms(64, "dyspec", "8x8"),
+        wide=lambda row: by_method(row) | _against(row),
+        details=(*_TO_SECONDS, *_FROM_LEADS),
+        below=_below,
+        legend=_LEGEND,
+        remarks=_small,
     )
 
 
 LAYOUTS: Mapping[str, Layout] = {
-    "table1": _layout("DySpec Table 1: speedup and accepted tokens (the paper: 64 nodes, A100)"),
-    "table2": _layout("DySpec Table 2: speedup and accepted tokens (the paper: 64 nodes, A100)"),
-    "table3": _layout("DySpec Table 3: offloaded target (the paper: 64 nodes, A100)"),
-    "table4": _layout(
+    "table1": _small_table("DySpec Table 1: speedup and accepted tokens (the paper: 64 nodes, A100)"),
+    "table2": _small_table("DySpec Table 2: speedup and accepted tokens (the paper: 64 nodes, A100)"),
+    "table3": _small_table("DySpec Table 3: offloaded target (the paper: 64 nodes, A100)"),
+    "table4": Layout(
+        PAPER,
         "DySpec Table 4: offloaded target, DySpec with a threshold (the paper: at most 768 nodes, A100)",
-        "16x48",
-        "dyspec_threshold",
-        in_seconds=True,
+        _arms(768, "dyspec_threshold", "16x48"),
+        cell=_SECONDS_CELL,
+        wide=lambda row: by_method(row) | _plain_cells(row) | _against(row),
+        details=(*_TO_SECONDS, of_paper("s/token", SECONDS, printed), *_FROM_LEADS),
+        below=_below,
+        legend=_LEGEND,
+        remarks=_large,
     ),
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -17,9 +16,9 @@ from matplotlib.colors import PowerNorm
 from numpy.typing import NDArray
 
 from bench.artifacts import style, tables
-from bench.artifacts.blocks import Block, measured_blocks
+from bench.artifacts.blocks import measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output
-from bench.artifacts.runs import Run
+from bench.artifacts.runs import Run, run_ids
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
 from bench.results.store import Results
@@ -29,7 +28,6 @@ RULES = ("without_replacement", "multi_candidate", "multi_candidate_iid", "spec_
 """The rules that test a first child with probability min(1, p/q)."""
 TITLE = "DySpec Figure 2: acceptance and target probability against draft probability, first children"
 BINS = 20
-COLUMNS = ("Pair", "Drafter", "q", "nodes", "acceptance probability", "p", "accepted")
 LEGEND = {
     "q": "draft probability of a node, at the draft's temperature",
     "nodes": "first children whose parent was accepted (the root is)",
@@ -40,50 +38,37 @@ LEGEND = {
 }
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run and its first children, with their bin of q and their acceptance probability."""
-
-    block: Block
-    run: Run
-    nodes: pd.DataFrame
-
-    @property
-    def name(self) -> str:
-        return f"{self.block.name}, {self.run.drafter}"
-
-
 @style.styled
 def probabilities(name: str, results: Results) -> list[Output]:
     """Two panels per run whose nodes were recorded, and a table of what each column of them holds."""
-    found = measured_blocks(results)
-    runs = [_Run(block, run, nodes) for block in found for run in block.ok if len(nodes := first_children(block, run))]
+    every = [(run, first_children(run)) for block in measured_blocks(results) for run in block.ok]
+    runs = [(run, nodes) for run, nodes in every if len(nodes)]
     if not runs:
         raise NoResultsError(
             "no run that samples, with children drawn from the draft and a rule that tests the first of them with "
             f"min(1, p/q) ({', '.join(RULES)}), recorded its nodes and their ranks; "
             "record_nodes=true does, and force=true runs finished cells again"
         )
-    words = setting({run.block.name: run.block for run in runs}.values())
+    words = setting({run.block.name: run.block for run, _ in runs}.values())
     how = "columns sum to 1; nodes above"
     canvas, axes = style.panels(TITLE, f"{words}; {how}", 2 * len(runs), panel=(4.6, 4.4))
-    for place, run in enumerate(runs):
-        _acceptance(axes[2 * place], run)
-        _target(axes[2 * place + 1], run)
-    bins = [row for run in runs for row in _rows(run)]
-    ids = tuple(str(run.run["run_id"]) for run in runs for _ in range(BINS))
-    scales = dict.fromkeys(scale(run.block) for run in runs)
-    notes = (*scales, *(note for run in runs for note in _notes(run)))
-    table = Table(name, f"{TITLE} ({words})", tables.frame(bins, COLUMNS), notes, LEGEND, ids)
+    for place, (run, nodes) in enumerate(runs):
+        _acceptance(axes[2 * place], _name(run), nodes)
+        _target(axes[2 * place + 1], _name(run), nodes)
+    rows = [row for run, nodes in runs for row in _bins(run, nodes)]
+    ids = run_ids(run for run, _ in runs for _ in range(BINS))
+    notes = (*dict.fromkeys(scale(run.block) for run, _ in runs), *(_correlations(*found) for found in runs))
+    table = Table(name, f"{TITLE} ({words})", tables.frame(rows, rows[0]), notes, LEGEND, ids)
     return [style.Figure(name, table.title, canvas, ids), table]
 
 
-def first_children(block: Block, run: Run) -> pd.DataFrame:
-    """The tested first children of a run; none where they were not drawn from q, or not tested with min(1, p/q).
+def first_children(run: Run) -> pd.DataFrame:
+    """The tested first children of a run, with their bin of q and their acceptance probability.
 
-    At temperature 0 a node is accepted or it is not, and the rows hold the untempered target's p.
+    None where they were not drawn from q, or not tested with min(1, p/q). At temperature 0 a node is accepted or it is
+    not, and the rows hold the untempered target's p.
     """
-    nodes = block.nodes(run.run_id)
+    nodes = run.block.nodes(run.run_id)
     if nodes.empty or "rank" not in nodes or run["draws"] == "topk" or run["temperature"] == 0:
         return pd.DataFrame()
     if run["verifier"] not in RULES:
@@ -106,64 +91,65 @@ def _bin(values: pd.Series) -> NDArray[np.int64]:
     return np.clip((values.to_numpy() * BINS).astype(np.int64), 0, BINS - 1)
 
 
-def _acceptance(axes: Axes, run: _Run) -> None:
-    _heat(axes, run, "chance", "acceptance probability min(1, p/q)")
-    by_bin = run.nodes.groupby("bin")
-    centres = _centres(by_bin["chance"].mean())
-    axes.plot(centres, by_bin["chance"].mean(), color=style.COLOURS[1], label="mean")
-    axes.plot(centres, by_bin["accepted"].mean(), "x", color="black", label="share accepted, measured")
+def _name(run: Run) -> str:
+    return f"{run.block.name}, {run.drafter}"
+
+
+def _acceptance(axes: Axes, title: str, nodes: pd.DataFrame) -> None:
+    _heat(axes, title, nodes, "chance", "acceptance probability min(1, p/q)")
+    means = nodes.groupby("bin")[["chance", "accepted"]].mean()
+    axes.plot(_centres(means), means["chance"], color=style.COLOURS[1], label="mean")
+    axes.plot(_centres(means), means["accepted"], "x", color="black", label="share accepted, measured")
     style.legend_below(axes)
 
 
-def _target(axes: Axes, run: _Run) -> None:
-    _heat(axes, run, "target_prob", "target probability p")
-    mean = run.nodes.groupby("bin")["target_prob"].mean()
-    axes.plot(_centres(mean), mean, color=style.COLOURS[1], label="mean")
+def _target(axes: Axes, title: str, nodes: pd.DataFrame) -> None:
+    _heat(axes, title, nodes, "target_prob", "target probability p")
+    means = nodes.groupby("bin")[["target_prob"]].mean()
+    axes.plot(_centres(means), means["target_prob"], color=style.COLOURS[1], label="mean")
     axes.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", linewidth=1, label="p = q")
     style.legend_below(axes)
 
 
-def _heat(axes: Axes, run: _Run, column: str, label: str) -> None:
-    found, edges = shares(run.nodes, column), np.linspace(0, 1, BINS + 1)
-    norm = PowerNorm(0.5, vmin=0, vmax=1)  # so that rare bins are seen beside the full ones
-    mesh = axes.pcolormesh(edges, edges, np.ma.masked_invalid(found), cmap="Blues", norm=norm, rasterized=True)
-    for place, count in run.nodes["bin"].value_counts().items():
-        spot = (_centre(int(str(place))), 1.02)
+def _heat(axes: Axes, title: str, nodes: pd.DataFrame, column: str, label: str) -> None:
+    edges, norm = np.linspace(0, 1, BINS + 1), PowerNorm(0.5, vmin=0, vmax=1)  # rare bins are seen beside full ones
+    found = np.ma.masked_invalid(shares(nodes, column))
+    mesh = axes.pcolormesh(edges, edges, found, cmap="Blues", norm=norm, rasterized=True)
+    counts = nodes["bin"].value_counts().to_frame()
+    for centre, count in zip(_centres(counts), counts["count"], strict=True):
+        spot = (centre, 1.02)
         axes.annotate(str(count), spot, fontsize=6, color=style.GREY, ha="center", rotation=90, annotation_clip=False)
     axes.grid(visible=False)
-    axes.set_title(run.name, pad=24)  # above the counts
+    axes.set_title(title, pad=24)  # above the counts
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="draft probability q", ylabel=label)
     axes.figure.colorbar(mesh, ax=axes, label="share of the column", shrink=0.8)
 
 
-def _rows(run: _Run) -> Iterator[dict[str, str]]:
+def _centres(by_bin: pd.DataFrame) -> list[float]:
+    """The middle of each bin of the rows."""
+    return [(int(str(place)) + 0.5) / BINS for place in by_bin.index]
+
+
+def _bins(run: Run, nodes: pd.DataFrame) -> Iterator[dict[str, str]]:
+    """A row for every bin of q."""
     for place in range(BINS):
-        nodes = run.nodes[run.nodes["bin"] == place]
-        accepted = intervals.ratio_of_sums(nodes, "accepted")
+        inside = nodes[nodes["bin"] == place]
+        accepted = intervals.ratio_of_sums(inside, "accepted")
         yield {
             "Pair": run.block.name,
-            "Drafter": str(run.run["drafter"]),
+            "Drafter": run.drafter,
             "q": f"{place / BINS:.2f} to {(place + 1) / BINS:.2f}",
-            "nodes": str(len(nodes)),
-            "acceptance probability": tables.number(nodes["chance"].mean()),
-            "p": tables.number(nodes["target_prob"].mean()),
+            "nodes": str(len(inside)),
+            "acceptance probability": tables.number(inside["chance"].mean()),
+            "p": tables.number(inside["target_prob"].mean()),
             "accepted": tables.interval(None if math.isnan(accepted.value) else accepted),
         }
 
 
-def _notes(run: _Run) -> Iterator[str]:
-    nodes = run.nodes
+def _correlations(run: Run, nodes: pd.DataFrame) -> str:
     with_chance, with_p = (nodes["edge_prob"].corr(nodes[column]) for column in ("chance", "target_prob"))
-    yield (
-        f"{run.name}: {len(nodes)} nodes; Pearson's correlation of q with the acceptance probability is "
+    return (
+        f"{_name(run)}: {len(nodes)} nodes; Pearson's correlation of q with the acceptance probability is "
         f"{tables.number(with_chance)}, with p {tables.number(with_p)}. "
         "The paper calls the latter strong and gives no number."
     )
-
-
-def _centre(place: int) -> float:
-    return (place + 0.5) / BINS
-
-
-def _centres(by_bin: pd.Series) -> list[float]:
-    return [_centre(int(str(place))) for place in by_bin.index]

@@ -8,12 +8,11 @@ from functools import partial
 from bench.artifacts.artifact import Artifact
 from bench.artifacts.latency import SEQUOIA_TITLE, forward_time
 from bench.artifacts.speedups.table import speedup_table
-from bench.papers.sequoia.by_rule import speedup_by_temperature
-from bench.papers.sequoia.by_size import speedup_by_size
-from bench.papers.sequoia.formulas import formula_table
+from bench.papers.sequoia.bounds import formula_table
 from bench.papers.sequoia.layouts import LAYOUTS
 from bench.papers.sequoia.rejection import rejection_rates
-from bench.papers.sequoia.tokens_by_size import tokens_by_size
+from bench.papers.sequoia.speedups import speedup_by_size, speedup_by_temperature
+from bench.papers.sequoia.tokens import tokens_by_size
 
 ARTIFACTS: Mapping[str, Artifact] = {
     "table1": Artifact(partial(formula_table, "table1")),

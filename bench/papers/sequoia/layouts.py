@@ -1,32 +1,68 @@
-"""Sequoia, Tables 3 to 7: their titles, columns, and what their paper leaves open or says in its text."""
+"""Sequoia, Tables 3 to 7: their columns, and what their paper leaves open or says in its text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-
-import pandas as pd
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from bench import published
-from bench.artifacts import tables
-from bench.artifacts.blocks import Block
+from bench.artifacts import definitions, metric, tables
 from bench.artifacts.runs import seconds_per_token
 from bench.artifacts.speedups.arms import Arm
-from bench.artifacts.speedups.layout import Layout
+from bench.artifacts.speedups.table import (
+    JUDGED,
+    LENGTH,
+    SECONDS,
+    SPEEDUP,
+    TREE,
+    Cells,
+    Layout,
+    Row,
+    beside,
+    by_method,
+    of_paper,
+    of_run,
+    seconds,
+    times,
+    under,
+    with_length,
+)
 from bench.results.rows import AUTOREGRESSIVE
 
 PAPER = "sequoia"
 
 
-def _unstated(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+def _chosen(row: Row) -> Cells:
+    """The tree of the first method, its cells, and what was predicted for the tree."""
+    header = row.first.header
+    run, paper = row.runs[header], row.published[header]
+    tree = {"Tree": _tree(run.nodes, run.levels) if run else tables.ABSENT}
+    tree[beside("Tree")] = _tree(paper.get("tree_size"), paper.get("tree_depth"))
+    predicted = (run.predicted("speedup"), run.predicted("mal")) if run else (None, None)
+    return tree | under(row, row.first) | {f"{header} predicted": with_length(times(predicted[0]), predicted[1])}
+
+
+def _seconds(row: Row) -> Cells:
+    """Of the first method."""
+    run, paper = row.runs[row.first.header], row.published[row.first.header]
+    own = run.seconds.value if run and run.seconds else None
+    return {"s/token": tables.number(own, 4), beside("s/token"): tables.number(paper.get(SECONDS))}
+
+
+def _tree(nodes: float | None, levels: float | None) -> str:
+    return tables.ABSENT if nodes is None else f"({nodes:g}, {tables.number(levels, 0)})"
+
+
+def _unstated(rows: Sequence[Row], every: Sequence[Row]) -> Iterable[str]:
     yield "The paper states neither dataset nor temperature of Table 3; its numbers stand beside every setting."
     yield "Nor does it state the hardware-aware tree, so that tokens/step of another machine's choice have no verdict."
 
 
-def _one_tree(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+def _one_tree(rows: Sequence[Row], every: Sequence[Row]) -> Iterable[str]:
     yield "One tree for all rules, the children drawn as each rule demands."
 
 
-def _two_trees(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+def _two_trees(rows: Sequence[Row], every: Sequence[Row]) -> Iterable[str]:
     yield (
         "Sequoia's speedup is judged on the tree that its optimiser chose on this machine, as the paper's was on its "
         "own; its tokens/step on the optimiser's tree of the size and depth that the paper prints "
@@ -34,20 +70,29 @@ def _two_trees(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
     )
 
 
-def _offloaded(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
-    yield from _two_trees(paper, found)
-    yield from _without_a_tree(found)
-
-
-def _without_a_tree(found: Sequence[Block]) -> Iterator[str]:
+def _offloaded(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
+    yield from _two_trees(rows, every)
     plain = published.find(PAPER, "claim_text", method="autoregressive", params="offload=true;system=sequoia_offload")
-    for block in found:
+    for block in (row.block for row in rows if row.block):
         prompts = block.results.prompts[block.results.prompts["run_id"].isin(block.runs["run_id"])]
-        seconds = tables.interval(seconds_per_token(prompts, AUTOREGRESSIVE), 4)
+        own = tables.interval(seconds_per_token(prompts, AUTOREGRESSIVE), 4)
         yield (
-            f"Offloaded without a tree, {block.name}: {seconds} s/token; "
+            f"Offloaded without a tree, {block.name}: {own} s/token; "
             f"the paper's text: {plain['value'].iloc[0]:g} s/token (Llama-2-70B, L40)."
         )
+
+
+_LEGEND = {"Tree": definitions.TREE, "s/token": definitions.SECONDS_PER_TOKEN} | dict.fromkeys(
+    ("Sequoia predicted", "hardware-aware predicted"),
+    f"speedup ({definitions.length(PAPER)}): {definitions.PREDICTED_SPEEDUP} ({definitions.PREDICTED_MAL})",
+)
+_SPEEDUP = (*TREE, *SPEEDUP, of_run(metric.PREDICTED_SPEEDUP), *LENGTH)
+
+
+def _layout(title: str, *arms: Arm, **given: Any) -> Layout:
+    """A table with the tree of its first method, if nothing else is given."""
+    with_tree: dict[str, Any] = {"wide": lambda row: _chosen(row) | by_method(row), "legend": _LEGEND}
+    return Layout(PAPER, f"Sequoia {title}", arms, **with_tree | given)
 
 
 _CHOSEN = Arm("Sequoia", ("sequoia_hardware", "sequoia"), "sequoia", chosen_tree=True)
@@ -58,43 +103,31 @@ _SPEC_INFER = {
 }
 _ON_CHIP = (_CHOSEN, _PRINTED, _SPEC_INFER["5x8"], _SPEC_INFER["8x8"])
 LAYOUTS: Mapping[str, Layout] = {
-    "table3": Layout(
-        PAPER,
-        "Sequoia Table 3: hardware-aware tree against fixed sizes",
-        (
-            Arm(
-                "hardware-aware",
-                ("sequoia_hardware",),
-                "sequoia",
-                {"selection": "hardware_aware"},
-                chosen_tree=True,
-            ),
-            Arm("N=128", ("sequoia",), "sequoia", {"selection": "fixed", "size": "128"}, 128),
-            Arm("N=256", ("sequoia",), "sequoia", {"selection": "fixed", "size": "256"}, 256),
-        ),
+    "table3": _layout(
+        "Table 3: hardware-aware tree against fixed sizes",
+        Arm("hardware-aware", ("sequoia_hardware",), "sequoia", {"selection": "hardware_aware"}, chosen_tree=True),
+        Arm("N=128", ("sequoia",), "sequoia", {"selection": "fixed", "size": "128"}, 128),
+        Arm("N=256", ("sequoia",), "sequoia", {"selection": "fixed", "size": "256"}, 256),
         match=(),
         remarks=_unstated,
     ),
-    "table4": Layout(PAPER, "Sequoia Table 4: on-chip results (the paper: A100)", _ON_CHIP, remarks=_two_trees),
-    "table5": Layout(
-        PAPER,
-        "Sequoia Table 5: offloaded target (the paper: L40)",
-        (_CHOSEN, _PRINTED, _SPEC_INFER["16x48"]),
-        seconds=True,
+    "table4": _layout("Table 4: on-chip results (the paper: A100)", *_ON_CHIP, remarks=_two_trees),
+    "table5": _layout(
+        "Table 5: offloaded target (the paper: L40)",
+        *(_CHOSEN, _PRINTED, _SPEC_INFER["16x48"]),
+        wide=lambda row: _chosen(row) | _seconds(row) | by_method(row),
+        details=(*_SPEEDUP, of_run(seconds(4)), of_paper("s/token", SECONDS), *JUDGED),
         remarks=_offloaded,
     ),
-    "table6": Layout(
-        PAPER,
-        "Sequoia Table 6: rules of acceptance by top-p, one tree",
-        (
-            Arm("Sequoia", ("without_replacement",), "sequoia"),
-            Arm("SpecInfer", ("spec_infer",), "specinfer"),
-            Arm("top-k", ("target_sample",), "topk"),
-            Arm("SpecTr", ("k_seq",), "spectr"),
-        ),
-        tree=False,
-        top_p=True,
+    "table6": _layout(
+        "Table 6: rules of acceptance by top-p, one tree",
+        Arm("Sequoia", ("without_replacement",), "sequoia"),
+        Arm("SpecInfer", ("spec_infer",), "specinfer"),
+        Arm("top-k", ("target_sample",), "topk"),
+        Arm("SpecTr", ("k_seq",), "spectr"),
+        match=("dataset", "temperature", "top_p"),
+        wide=by_method,
         remarks=_one_tree,
     ),
-    "table7": Layout(PAPER, "Sequoia Table 7: on-chip results (the paper: L40)", _ON_CHIP, remarks=_two_trees),
+    "table7": _layout("Table 7: on-chip results (the paper: L40)", *_ON_CHIP, remarks=_two_trees),
 }

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from bench.artifacts import style, tables
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.tables import Table
-from bench.papers.sequoia.vectors import Vector, rule_index, rule_label, scale, vectors, words
+from bench.papers.sequoia.vectors import SETTING_COLUMNS, Vector, rule_index, rule_label, scale, vectors, words
 from bench.results.store import Results
 
 TITLE = "Sequoia Figure 3: rejection rate against the number of children"
@@ -18,7 +18,6 @@ _PANEL = ["pair", "dataset", "temperature", "top_p", "device_name"]
 _ROUNDING = 1e-12  # a smaller rate is none
 _APART = ("draws", "estimator", "draft_temperature", "draft_top_p", "width", "num_prompts")
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
-COLUMNS = ("Pair", "Dataset", "temperature", "top-p", "Rule", "b")
 LEGEND = {
     "r_1": "r_k: probability that k children of an accepted node are all rejected; in brackets the 95% interval "
     "(bootstrap over prompts)",
@@ -84,16 +83,14 @@ def _label(vector: Vector, same: Sequence[Vector]) -> str:
 
 def _table(name: str, title: str, found: Sequence[Vector], ids: tuple[str, ...]) -> Table:
     widths = [k for k in WIDTHS if any(k <= len(vector.rows) for vector in found)]
-    rows = [_row(vector, widths) for vector in found]
-    frame = tables.frame(rows, (*COLUMNS, *(f"r_{k}" for k in widths))).fillna(tables.ABSENT)
+    rows = [
+        vector.setting
+        | {"b": tables.number(vector.exponent)}
+        | {f"r_{k}": _rate(vector, k) for k in widths if k <= len(vector.rows)}
+        for vector in found
+    ]
+    frame = tables.frame(rows, (*SETTING_COLUMNS, "b", *(f"r_{k}" for k in widths))).fillna(tables.ABSENT)
     return Table(name, title, frame, tuple(scale(vector) for vector in found), LEGEND, ids)
-
-
-def _row(vector: Vector, widths: Sequence[int]) -> dict[str, str]:
-    first = vector.first
-    row = {"Pair": str(first["pair"]), "Dataset": str(first["dataset"]), "temperature": f"{first['temperature']:g}"}
-    row |= {"top-p": f"{first['top_p']:g}", "Rule": rule_label(first["verifier"]), "b": tables.number(vector.exponent)}
-    return row | {f"r_{k}": _rate(vector, k) for k in widths if k <= len(vector.rows)}
 
 
 def _rate(vector: Vector, k: int) -> str:

@@ -15,6 +15,7 @@ from bench.statistics.intervals import Interval
 
 SETTING = ("pair", "dataset", "temperature", "top_p", "verifier", "draws", "device_name")
 """Columns that acceptance and growth rows share."""
+SETTING_COLUMNS = ("Pair", "Dataset", "temperature", "top-p", "Rule")
 _MEASURED = ("draft_temperature", "draft_top_p", "estimator", "width", "num_prompts", "num_positions", "run_id")
 _RULES = {
     "without_replacement": "Sequoia",
@@ -34,6 +35,14 @@ class Vector:
     def first(self) -> pd.Series:
         """A row that stands for what all of them share."""
         return self.rows.iloc[0]
+
+    @property
+    def setting(self) -> dict[str, str]:
+        """What stands in a row under `SETTING_COLUMNS`."""
+        first = self.first
+        numbers = (f"{first['temperature']:g}", f"{first['top_p']:g}")
+        cells = (str(first["pair"]), str(first["dataset"]), *numbers, rule_label(first["verifier"]))
+        return dict(zip(SETTING_COLUMNS, cells, strict=True))
 
     @cached_property
     def accepted(self) -> list[float]:
@@ -59,11 +68,6 @@ def vectors(results: Results) -> list[Vector]:
         raise NoResultsError("no acceptance vector was measured")
     groups = rows.groupby([*SETTING, *_MEASURED], sort=False, dropna=False)
     return sorted((Vector(group.sort_values("k").reset_index(drop=True)) for _, group in groups), key=_order)
-
-
-def growth(results: Results) -> pd.DataFrame:
-    """Expected tokens against size, one row per structure and size."""
-    return _table(results, "growth")
 
 
 def rule_label(verifier: str) -> str:
@@ -96,11 +100,6 @@ def scale(vector: Vector) -> str:
 def _order(vector: Vector) -> tuple[object, ...]:
     first = vector.first
     return (*first[["pair", "dataset", "temperature", "top_p"]], rule_index(first["verifier"]))
-
-
-def _table(results: Results, name: str) -> pd.DataFrame:
-    rows = getattr(results, name, None)
-    return rows if isinstance(rows, pd.DataFrame) else pd.DataFrame()
 
 
 def _several(column: str, values: pd.Series) -> str:

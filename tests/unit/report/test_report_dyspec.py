@@ -1,15 +1,17 @@
 """DySpec's Tables 1 to 4: numbers against the rows, who is ahead, the paper's numbers, and what was not run."""
 
+import math
+
 import pytest
 from dyspec_fills import P, fill_large, fill_small
 
 from bench import published
 from bench.artifacts.outputs import write_all
-from bench.artifacts.speedups import against
-from bench.artifacts.speedups.against import Lead
 from bench.artifacts.tables import Table
+from bench.papers.dyspec.layouts import ahead, lead
 from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
+from bench.statistics.samples import Comparison
 
 SMALL = {"pair": "llama2_7b_jf68m", "published": {"target": "llama2_7b", "draft": "jf68m", "stand_in": False}}
 LARGE = {"pair": "offloaded", "published": {"target": "llama2_70b", "draft": "llama2_7b", "stand_in": False}}
@@ -79,10 +81,10 @@ def test_who_is_ahead_is_said_both_ways(ours: float, other: float, ahead: str, c
 
 
 def test_who_is_ahead_is_said_by_name() -> None:
-    nobody = Interval(1.1, 0.9, 1.3, 9)
-    words = [against.ahead(Lead(nobody, sign), NAMES) for sign in (1, 0, -1, None)]
+    ratio, ends = Interval(1.1, 0.9, 1.3, 9), [(0.05, 0.2), (-0.1, 0.2), (-0.2, -0.05), (math.nan, math.nan)]
+    words = [ahead(Comparison(Interval(0.1, *both, 9), ratio), NAMES) for both in ends]
     assert words == ["DySpec", "neither", "Sequoia", None]
-    assert [against.ahead(value, NAMES) for value in (1.2, 0.8, 1.0, None)] == ["DySpec", "Sequoia", "neither", None]
+    assert [ahead(value, NAMES) for value in (1.2, 0.8, 1.0, None)] == ["DySpec", "Sequoia", "neither", None]
 
 
 def test_pairing_takes_out_what_both_runs_share(cells) -> None:
@@ -91,7 +93,7 @@ def test_pairing_takes_out_what_both_runs_share(cells) -> None:
     same = block.ok[0]
     assert same.run_id == run_id
     for metric in ("mal", "speedup"):
-        found = against.lead(metric, same, same)
+        found = lead(metric, same, same)
         assert found is not None
         assert (found.ratio.value, found.ratio.low, found.ratio.high) == pytest.approx((1, 1, 1))
         assert found.ahead == 0

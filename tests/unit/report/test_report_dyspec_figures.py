@@ -14,7 +14,7 @@ from bench.artifacts.outputs import NoResultsError, Output, write_all
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table
 from bench.papers.dyspec.probabilities import BINS, RULES, first_children, shares
-from bench.papers.dyspec.step_times import _within
+from bench.papers.dyspec.steps import _within
 from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
 from specdec_core.verifiers import ChildByChild
@@ -36,8 +36,7 @@ def first(name: str, cells) -> tuple[list, Table]:
 
 def test_columns_of_the_heat_maps_sum_to_one_and_empty_ones_are_blank(cells) -> None:
     fill_nodes(cells)
-    block = cells.block()
-    nodes = first_children(block, next(block.ok))
+    nodes = first_children(cells.block().ok[0])
     assert len(nodes) == 20  # neither a second child nor one below a node that was not accepted
     for column, values in (("chance", [1.0, 0.5, 0.25, 1.0, 0.5]), ("target_prob", [p for _, p in Q_AND_P])):
         expected = np.full((BINS, BINS), np.nan)
@@ -52,8 +51,7 @@ def test_columns_of_the_heat_maps_sum_to_one_and_empty_ones_are_blank(cells) -> 
 def test_the_panels_show_the_shares_and_what_was_accepted(cells) -> None:
     fill_nodes(cells)
     (left, right, *_), _ = first("fig2", cells)
-    block = cells.block()
-    nodes = first_children(block, next(block.ok))
+    nodes = first_children(cells.block().ok[0])
     for axes, column in ((left, "chance"), (right, "target_prob")):
         drawn = axes.collections[0].get_array()
         np.testing.assert_allclose(np.ma.filled(drawn, np.nan).reshape(BINS, BINS), shares(nodes, column))

@@ -10,7 +10,7 @@ from sequoia_fills import GROWTH, SAMPLING, SETTING, P, fill_hardware, fill_size
 from bench.artifacts import style
 from bench.artifacts.outputs import write_all
 from bench.papers.registry import ARTIFACTS
-from bench.papers.sequoia.drawings import places
+from bench.papers.sequoia.tokens import places
 from bench.statistics import samples
 
 LLAMA_13B = {"target": "llama2_13b", "draft": "jf68m", "stand_in": False}

@@ -1,0 +1,189 @@
+"""Sequoia, Figures 5b and 5c: speedup against temperature by rule, all on one tree, and against tree size.
+
+How much faster Sequoia's rule is than another on the same tree stands beside what the paper says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from matplotlib.axes import Axes
+
+from bench import published
+from bench.artifacts import control, metric, style, tables
+from bench.artifacts.blocks import Block, drafted_blocks
+from bench.artifacts.metric import Metric
+from bench.artifacts.names import method_label
+from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run, run_ids
+from bench.artifacts.speedups.arms import params_of
+from bench.artifacts.tables import Table
+from bench.artifacts.wording import scale, setting
+from bench.papers.sequoia.vectors import rule_index, rule_label
+from bench.results.store import Results
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
+
+BY_TEMPERATURE = "Sequoia Figure 5b: speedup against temperature, by rule"
+BY_SIZE = "Sequoia Figure 5c: speedup against tree size, and the hardware-aware tree"
+_SEQUOIA = "without_replacement"
+_PUBLISHED = {"spec_infer": "specinfer", "target_sample": "topk"}
+_SIZED, _CHOSEN = "sequoia", "sequoia_hardware"
+_NO_SPEEDUP = "no run has a speedup: the autoregressive arm was not run"
+
+
+def lead(run: Run) -> Interval | None:
+    """Sequoia's speedup over a run's, paired; None for Sequoia itself, and where it was not run on that tree.
+
+    None too where no conversation was decoded by both.
+    """
+    if not run.speedup or run["verifier"] == _SEQUOIA:
+        return None
+    same = [one for one in run.block.ok if one.speedup and one["temperature"] == run["temperature"]]
+    found = [one for one in same if one["verifier"] == _SEQUOIA and _tree(one) == _tree(run)]
+    ratio = samples.paired_ratio(found[0].sample("speedup"), run.sample("speedup")) if found else samples.NOTHING
+    return None if math.isnan(ratio.value) else ratio
+
+
+def _printed(run: Run) -> float | None:
+    """The paper's largest lead over a run's rule for these models and prompts."""
+    target, draft = run.block.published_as or ("", "")
+    facts = published.find("sequoia", "fig_text", metric="speedup_ratio", target=target, draft=draft)
+    rule, dataset = _PUBLISHED.get(run["verifier"]), run["dataset"]
+    given = tables.named_rows(facts[facts["dataset"] == dataset])
+    found = [float(fact.value) for fact in given if params_of(fact.params)["baseline"] == rule]
+    return found[0] if found and run.speedup else None
+
+
+COLUMNS = (
+    Metric("Setting", lambda run: run.block.name),
+    metric.METHOD,
+    Metric("Rule", lambda run: rule_label(str(run["verifier"]))),
+    Metric("temperature", lambda run: f"{run['temperature']:g}"),
+    *(metric.NODES, metric.LEVELS),
+    *(metric.or_status(metric.SPEEDUP), metric.PREDICTED_SPEEDUP),
+    *(metric.MAL, metric.PREDICTED_MAL, metric.KEEPS_LAW),
+)
+LEADS = (
+    Metric(
+        "lead",
+        lead,
+        "speedup of Sequoia's rule over that of this one, same tree and temperature, paired over the conversations "
+        "that both decoded; in brackets the 95% interval, which of the largest one knows nothing of the choice",
+        digits=3,
+    ),
+    Metric(
+        "lead published",
+        _printed,
+        "the largest that the paper's text states for Figure 5b and Table 6 together",
+    ),
+)
+
+
+@style.styled
+def speedup_by_temperature(name: str, results: Results) -> list[Output]:
+    """One panel per block, one line per rule (and tree, if several were run); and a table with Sequoia's lead."""
+    found = drafted_blocks(results, across=["temperature"])
+    drawn = [(block, runs) for block in found if (runs := [run for run in _by_rule(block) if run.speedup])]
+    if not drawn:
+        raise NoResultsError(_NO_SPEEDUP)
+    words = setting([block for block, _ in drawn], but=("temperature",))
+    canvas, axes = style.panels(BY_TEMPERATURE, words, len(drawn))
+    for axis, (block, runs) in zip(axes, drawn, strict=True):
+        _rules(axis, block.name, runs)
+    said = [note for _, runs in drawn for note in _lead_notes(runs)]
+    every = [run for block in found for run in _by_rule(block)]
+    table = _table(name, f"{BY_TEMPERATURE} ({words})", every, (*COLUMNS, *LEADS), said)
+    return [style.Figure(name, table.title, canvas, run_ids(run for _, runs in drawn for run in runs)), table]
+
+
+def _by_rule(block: Block) -> list[Run]:
+    return sorted(block.every, key=lambda run: (rule_index(run["verifier"]), run["verifier"], run["temperature"]))
+
+
+def _tree(run: Run) -> str:
+    return f"{method_label(run.method)}, N = {run.nodes}"
+
+
+def _rules(axes: Axes, title: str, runs: Sequence[Run]) -> None:
+    trees = list(dict.fromkeys(map(_tree, runs)))
+    for rule in dict.fromkeys(run["verifier"] for run in runs):
+        for place, tree in enumerate(trees):
+            line = [run for run in runs if (run["verifier"], _tree(run)) == (rule, tree)]
+            label = rule_label(rule) + (f" ({tree})" if len(trees) > 1 else "")
+            x, values = [run["temperature"] for run in line], [run.speedup for run in line if run.speedup]
+            if line:
+                style.band(axes, x, values, rule_index(rule), label=label, linestyle=("-", "--", ":", "-.")[place % 4])
+    axes.set(title=title if len(trees) > 1 else f"{title}: {trees[0]}", xlabel="temperature")
+    axes.set(ylabel="speedup (95% interval)", ylim=(0, None))
+    style.legend_below(axes, columns=3 if len(trees) == 1 else 2)
+
+
+def _lead_notes(runs: Sequence[Run]) -> Iterator[str]:
+    """Our largest lead over each rule, and the paper's."""
+    for rule in dict.fromkeys(run["verifier"] for run in runs):
+        found = [(value, run) for run in runs if run["verifier"] == rule and (value := lead(run))]
+        if not found:
+            continue
+        value, run = max(found, key=lambda pair: pair[0].value)
+        printed = _printed(run)
+        paper = f"; the paper's text: at most {printed:g}, over temperatures and top-p" if printed else ""
+        yield (
+            f"{run.block.name}: Sequoia's largest lead over {rule_label(rule)} is {tables.ratio(value)}, the largest "
+            f"of {len(found)}, at temperature {run['temperature']:g}{paper}."
+        )
+
+
+@style.styled
+def speedup_by_size(name: str, results: Results) -> list[Output]:
+    """One panel per block: a line over trees of any depth, and the chosen tree, measured and predicted."""
+    found = drafted_blocks(results, [_SIZED, _CHOSEN])
+    drawn = [block for block in found if _by_size(block, _SIZED) or _by_size(block, _CHOSEN)]
+    if not drawn:
+        raise NoResultsError(_NO_SPEEDUP)
+    words = setting(drawn)
+    canvas, axes = style.panels(BY_SIZE, words, len(drawn))
+    for axis, block in zip(axes, drawn, strict=True):
+        _sizes(axis, block)
+    table = _table(name, f"{BY_SIZE} ({words})", [run for block in found for run in block.every], COLUMNS)
+    return [style.Figure(name, table.title, canvas, run_ids(run for block in drawn for run in block.ok)), table]
+
+
+def _by_size(block: Block, method: str) -> list[tuple[int, Interval, Run]]:
+    """The runs of a method that have a size N and a speedup, with both, by size."""
+    runs = [run for run in block.ok if run.method == method]
+    found = [(run.nodes, run.speedup, run) for run in runs if run.nodes and run.speedup]
+    return sorted(found, key=lambda point: point[0])
+
+
+def _sizes(axes: Axes, block: Block) -> None:
+    sized, chosen = (_by_size(block, method) for method in (_SIZED, _CHOSEN))
+    if sized:
+        label = "Sequoia, any depth (95% interval)"
+        style.band(axes, [nodes for nodes, *_ in sized], [speedup for _, speedup, _ in sized], 0, label=label)
+    for place, (nodes, speedup, run) in enumerate(chosen):
+        _mark_chosen(axes, nodes, speedup, run, place + 1)
+    axes.set(title=block.name, xlabel="tree size N (root counted)", ylabel="speedup")
+    style.powers_of_two(axes, [nodes for nodes, *_ in (*sized, *chosen)])
+    style.legend_below(axes, columns=1)
+
+
+def _mark_chosen(axes: Axes, nodes: int, speedup: Interval, run: Run, index: int) -> None:
+    """A horizontal line at the measured speedup with a marker at N, and a dashed one at the predicted speedup."""
+    colour, marker = style.COLOURS[index % len(style.COLOURS)], style.MARKERS[index % len(style.MARKERS)]
+    axes.axhline(speedup.value, color=colour, linewidth=1.4)
+    style.points(axes, [nodes], [speedup], index, markersize=8)
+    words = f"hardware-aware, N = {nodes}, {run.levels} levels: {speedup.value:.2f}x"
+    axes.plot([], [], color=colour, marker=marker, markersize=8, label=words)
+    if (predicted := run.predicted("speedup")) is not None:
+        words = f"predicted for it: {predicted:.2f}x"
+        axes.axhline(predicted, color=colour, linestyle="--", linewidth=1.2, label=words)
+
+
+def _table(name: str, title: str, runs: Sequence[Run], columns: Sequence[Metric], said: Sequence[str] = ()) -> Table:
+    """A row per run."""
+    blocks = list({id(run.block): run.block for run in runs}.values())
+    frame = tables.frame([metric.cells(columns, run) for run in runs], metric.headers(columns))
+    notes = (*dict.fromkeys(map(scale, blocks)), *said, *control.notes(blocks))
+    return Table(name, title, frame, notes, metric.legend(columns), run_ids(runs))

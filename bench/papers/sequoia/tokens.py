@@ -1,0 +1,377 @@
+"""Sequoia, Figures 1, 2 and 5a: tokens per step of tree structures against tree size, expected and measured."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from bench import published
+from bench.artifacts import definitions, style, tables
+from bench.artifacts.blocks import Block, blocks
+from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.runs import Run
+from bench.artifacts.speedups.arms import params_of
+from bench.artifacts.tables import ABSENT, Table
+from bench.artifacts.wording import scale, setting
+from bench.papers.sequoia import vectors
+from bench.papers.sequoia.bounds import limits
+from bench.papers.sequoia.vectors import Vector
+from bench.results.store import Results
+from bench.statistics import samples
+from bench.statistics.intervals import Interval
+
+_SAME = ["pair", "dataset", "temperature", "top_p"]
+_ROOM = 1.35  # a limit that far above all else is still drawn
+DRAFTED = 31
+"""Nodes of the trees that are drawn, root excluded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """One structure: its name in growth rows, its label, and the method of its runs (None where there are none)."""
+
+    name: str
+    label: str
+    method: str | None
+    any_k: bool = False  # whether its k is chosen anew for every size
+
+    @property
+    def index(self) -> int:
+        """A number of its own, so that it has the same colour in every figure."""
+        return STRUCTURES.index(self)
+
+
+SEQUOIA = Structure("sequoia", "Sequoia", "sequoia")
+K_SEQUENCES = Structure("k_sequences", "k sequences", "k_sequences", any_k=True)
+STRUCTURES = (
+    SEQUOIA,
+    K_SEQUENCES,
+    Structure("k_ary", "k-ary tree", None, any_k=True),
+    Structure("binary", "binary tree", "binary"),
+    Structure("sequence", "sequence", "chain"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One of the figures: its structures, and whether Sequoia's gain over k sequences and the trees are shown."""
+
+    title: str
+    structures: tuple[Structure, ...] = STRUCTURES
+    gains: bool = False
+    trees: bool = False
+
+
+PLOTS = {
+    "fig1": Plot("Sequoia Figure 1: tokens per step against tree size, by structure", trees=True),
+    "fig2": Plot("Sequoia Figure 2: tokens per step against tree size, by structure and pair"),
+    "fig5a": Plot(
+        "Sequoia Figure 5a: tokens per step against tree size, Sequoia's tree and k sequences",
+        (SEQUOIA, K_SEQUENCES),
+        gains=True,
+    ),
+}
+_TREES = "Sequoia Figure 1 (right): tree structures of N = {} nodes, each at its best for the measured vector"
+COLUMNS = ("Setting", "Structure", "Drafter", "N", "k", "levels", "F(T)", "MAL", "MAL - F(T)", "limit")
+GAINS = ("gain predicted", "gain MAL", "gain published")
+LEGEND = {
+    "N": definitions.NODES,
+    "k": "how many sequences, or children a node: the best for F(T) at this N unless the drafter's shape fixes it",
+    "levels": definitions.LEVELS,
+    "F(T)": definitions.EXPECTED_TREE,
+    "MAL": definitions.MAL,
+    "MAL - F(T)": "0 if whether a child is accepted depended on its position alone, as F(T) assumes",
+    "limit": "F(T) for N -> infinity at the best k (Table 1), p made non-increasing as for F(T)",
+    "gain predicted": "F(T) of Sequoia's tree over that of the best k sequences of the same N: computed, so that there "
+    "is no interval",
+    "gain MAL": "MAL of Sequoia's tree over that of k sequences of the same N, paired over the conversations that both "
+    "decoded; in brackets the 95% interval. Of several runs of one structure and size the one of most MAL is chosen "
+    "before, which the interval does not know",
+    "gain published": "the paper's text as a ratio, on average over 16 sequences of 512 tokens in all",
+}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One setting: a block of runs, the growth rows of an acceptance vector, or both."""
+
+    block: Block | None
+    growth: pd.DataFrame
+    vector: Vector | None
+
+    @property
+    def name(self) -> str:
+        """The words above the panel."""
+        return self.block.name if self.block else vectors.words(self.growth, [*_SAME[:3], "verifier"])
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is anything to draw."""
+        return len(self.growth) > 0 or (self.block is not None and self.block.ran)
+
+    def line(self, structure: Structure) -> pd.DataFrame:
+        """The growth rows of a structure by size, with N, root counted."""
+        rows = self.growth[self.growth["structure"] == structure.name].sort_values("n")
+        return rows.assign(N=rows["n"] + 1)
+
+    def runs(self, structure: Structure) -> list[Run]:
+        """The runs of a structure by size, those that failed too."""
+        every = self.block.every if self.block else ()
+        return sorted((run for run in every if run.method == structure.method), key=lambda run: run.nodes or 0)
+
+    def measured(self, structure: Structure) -> list[tuple[int, Interval]]:
+        """Size N and tokens per step of the runs that ended well."""
+        return [(run.nodes, run.mal) for run in self.runs(structure) if run.nodes and run.mal]
+
+    def best(self, structure: Structure, nodes: int) -> Run | None:
+        """Of the runs of a structure at one size the one of most MAL; None where none ended well."""
+        found = {run.mal.value: run for run in self.runs(structure) if run.mal and run.nodes == nodes}
+        return found[max(found)] if found else None
+
+    def expected(self, structure: Structure, nodes: int) -> float | None:
+        """F(T) of a structure at one size; None where there is no growth row."""
+        line = self.line(structure)
+        values = line.loc[line["N"] == nodes, "expected_tokens"]
+        return float(values.iloc[0]) if len(values) else None
+
+    def limit(self, structure: Structure) -> tuple[float, int]:
+        """F(T) of a structure without end and its best k; nan for Sequoia, and where no vector was measured."""
+        return (limits(self.vector.accepted) if self.vector else {}).get(structure.name, (math.nan, 0))
+
+    def facts(self) -> pd.DataFrame:
+        """What the paper's text says of Sequoia's gain with these models, prompts and temperature."""
+        facts = published.find("sequoia", "fig_text", metric="tokens_per_step_gain")
+        models = self.block.standing_in(facts).published_as if self.block else None
+        first = self.block.first if self.block else self.growth.iloc[0]
+        given = (*(models or ("", "")), first["dataset"], first["temperature"])
+        return facts[(facts[["target", "draft", "dataset", "temperature"]] == given).all(axis=1)]
+
+    def pinned(self) -> list[tuple[float, int]]:
+        """Gains in percent that the paper states for one size, with it."""
+        facts = [(fact.value, params_of(fact.params)) for fact in tables.named_rows(self.facts())]
+        return [(value, int(params["size"])) for value, params in facts if "size" in params]
+
+
+def panels(results: Results, structures: Sequence[Structure]) -> list[Panel]:
+    """A panel for every block with runs of the structures, then one for every vector that belongs to none of them.
+
+    Raises NoResultsError where no run ended well and no vector was measured.
+    """
+    methods = [structure.method for structure in structures if structure.method]
+    runs, rows = results.runs[results.runs["method"].isin(methods)], results.growth
+    if rows.empty and not (runs["status"] == "ok").any():
+        raise NoResultsError(f"no run of {', '.join(methods)} ended well and no acceptance vector was measured")
+    measured = vectors.vectors(results) if len(results.acceptance) else []
+    known = {str(vector.first["run_id"]): vector for vector in measured}
+    found = [_of_block(replace(block, results=results), rows, known) for block in blocks(replace(results, runs=runs))]
+    taken = {run_id for panel in found for run_id in panel.growth["run_id"]}
+    others = rows[~rows["run_id"].isin(list(taken))].groupby("run_id", sort=False)
+    return [*found, *(Panel(None, group, known.get(str(run_id))) for run_id, group in others)]
+
+
+def _of_block(block: Block, rows: pd.DataFrame, known: Mapping[str, Vector]) -> Panel:
+    """A block with the growth rows of its setting and draws; of several vectors the one of most positions."""
+    same = (rows[_SAME] == block.first[_SAME]).all(axis=1) & rows["draws"].isin(block.runs["draws"])
+    candidates = {str(run_id): known.get(str(run_id)) for run_id in rows.loc[same, "run_id"].unique()}
+    positions = {run_id: int(one.first["num_positions"]) if one else 0 for run_id, one in candidates.items()}
+    best = max(candidates, key=lambda run_id: positions[run_id], default=None)
+    return Panel(block, rows[rows["run_id"] == best], candidates.get(best) if best else None)
+
+
+def _words(found: Sequence[Panel]) -> str:
+    """The words of a title: those of the runs, and of vectors that belong to none."""
+    measured = [panel.block for panel in found if panel.block]
+    expected = [panel.growth for panel in found if not panel.block]
+    alone = vectors.words(pd.concat(expected)) if expected else ""
+    return f"{setting(measured)}; {alone} (expected alone)" if measured and alone else alone or setting(measured)
+
+
+@style.styled
+def tokens_by_size(name: str, results: Results) -> list[Output]:
+    """One panel per setting: F(T) as lines, measured MAL as markers, the limits of Table 1 dotted; and all points."""
+    plot = PLOTS[name]
+    found = panels(results, plot.structures)
+    drawn = [panel for panel in found if panel.drawn]
+    words = _words(drawn)
+    how = "lines: F(T), markers: MAL with 95% interval, dotted: limits for N → ∞ (Table 1)"
+    canvas, axes = style.panels(plot.title, f"{words}; {how}", len(drawn))
+    for axis, panel in zip(axes, drawn, strict=True):
+        _panel(axis, panel, plot)
+    table = _table(name, f"{plot.title} ({words})", found, plot)
+    figure = style.Figure(name, table.title, canvas, tuple(run for run in table.runs if run))
+    first = [panel for panel in drawn if len(panel.growth)][:1] if plot.trees else []
+    return [figure, table, *(tree for panel in first for tree in _trees(f"{name}_trees", panel))]
+
+
+def _panel(axes: Axes, panel: Panel, plot: Plot) -> None:
+    spans = [span for structure in plot.structures for span in _draw(axes, panel, structure)]
+    _legend(axes, panel, plot.structures, highest=max(value for _, value in spans))
+    if plot.gains:
+        _draw_published(axes, panel)
+    axes.set(title=panel.name, xlabel="tree size N (root counted)", ylabel="tokens per step")
+    style.powers_of_two(axes, [size for size, _ in spans])
+    style.legend_below(axes)
+
+
+def _draw(axes: Axes, panel: Panel, structure: Structure) -> list[tuple[float, float]]:
+    """The line and the markers of a structure; all of their (N, tokens per step)."""
+    line, index, measured = panel.line(structure), structure.index, panel.measured(structure)
+    sizes, values = [size for size, _ in measured], [mal for _, mal in measured]
+    if len(line):
+        axes.plot(line["N"], line["expected_tokens"], color=style.COLOURS[index])
+        style.points(axes, sizes, values, index)
+    else:
+        style.band(axes, sizes, values, index)
+    expected = zip(line["N"].astype(float), line["expected_tokens"], strict=True)
+    return [*expected, *((size, mal.value) for size, mal in measured)]
+
+
+def _legend(axes: Axes, panel: Panel, structures: Sequence[Structure], highest: float) -> None:
+    """An entry for each structure that is drawn, with its limit, which is dotted where it is not far above the rest."""
+    for structure in structures:
+        measured = panel.measured(structure)
+        if not (measured or len(panel.line(structure))):
+            continue
+        value, k = panel.limit(structure)
+        colour, marker = style.COLOURS[structure.index], style.MARKERS[structure.index] if measured else ""
+        if value <= highest * _ROOM:
+            axes.axhline(value, color=colour, linestyle=":", linewidth=1)
+        best = f" at k={k}" if structure.any_k else ""
+        words = f" (limit {value:.3g}{best})" if math.isfinite(value) else " (no limit)"
+        axes.plot([], [], color=colour, marker=marker, label=structure.label + ("" if math.isnan(value) else words))
+
+
+def _draw_published(axes: Axes, panel: Panel) -> None:
+    """A star where Sequoia's tree would be, were it as far above our k sequences as the paper says."""
+    for value, size in panel.pinned():
+        best = [run.mal.value for n in (size, size + 1) if (run := panel.best(K_SEQUENCES, n)) and run.mal]
+        ours = [*best, *(tokens for n in (size, size + 1) if (tokens := panel.expected(K_SEQUENCES, n)))]
+        if ours:
+            words = f"paper: {value:g}% above k sequences at {size}"
+            axes.plot(size, ours[0] * (1 + value / 100), "*", color="black", markersize=9, label=words)
+
+
+def _table(name: str, title: str, found: Sequence[Panel], plot: Plot) -> Table:
+    """A row per structure, size and run; sizes that were not run have F(T) alone, and the vector's run id."""
+    rows = [row for panel in found for structure in plot.structures for row in _rows(panel, structure, plot)]
+    columns = (*COLUMNS, *(GAINS if plot.gains else ()))
+    frame = tables.frame([row for row, _ in rows], columns).fillna(ABSENT)
+    notes = [note for panel in found for note in _notes(panel, plot)]
+    return Table(name, title, frame, tuple(dict.fromkeys(notes)), LEGEND, tuple(run_id for _, run_id in rows))
+
+
+def _rows(panel: Panel, structure: Structure, plot: Plot) -> Iterator[tuple[dict[str, str], str]]:
+    """In the order of N; runs whose size is not known come first."""
+    runs, limit = panel.runs(structure), tables.number(panel.limit(structure)[0])
+    grown = {int(row["N"]): row for _, row in panel.line(structure).iterrows()}
+    for nodes in sorted({*grown, *(run.nodes or 0 for run in runs)}):
+        row = {"Setting": panel.name, "Structure": structure.label, "limit": limit, "N": str(nodes or ABSENT)}
+        if plot.gains and structure is SEQUOIA:
+            row |= _gains(panel, nodes)
+        of_size = [run for run in runs if (run.nodes or 0) == nodes]
+        yield from ((row | _measured(run, grown.get(nodes)), run.run_id) for run in of_size)
+        if not of_size:
+            yield row | _expected(grown[nodes]), str(grown[nodes]["run_id"])
+
+
+def _expected(row: pd.Series) -> dict[str, str]:
+    levels, tokens = str(int(row["depth"]) + 1), tables.number(row["expected_tokens"])
+    return {"k": tables.number(row["num_branches"], 0), "levels": levels, "F(T)": tokens}
+
+
+def _measured(run: Run, grown: pd.Series | None) -> dict[str, str]:
+    """A run; F(T) is that of its own tree, and of the growth row where it has the same k."""
+    shape = run.params.get("shape")
+    fixed = shape.get("num_sequences") if isinstance(shape, dict) else None  # None: left to the search, or no matter
+    row = None if grown is None or fixed not in (None, grown["num_branches"]) else grown
+    known = {"k": str(fixed or ABSENT)} if row is None else _expected(row)
+    value = run.predicted("mal")
+    if value is None and row is not None:
+        value = row["expected_tokens"]
+    return known | {
+        "Drafter": run.drafter,
+        "levels": str(run.levels or known.get("levels", ABSENT)),
+        "F(T)": tables.number(value),
+        "MAL": tables.interval(run.mal) if run.ok else run.status,
+        "MAL - F(T)": tables.number(run.mal.value - value if run.mal and value is not None else None),
+    }
+
+
+def _gains(panel: Panel, nodes: int) -> dict[str, str]:
+    """How many more tokens a step Sequoia's tree gives than k sequences of the same size, root counted."""
+    printed = [1 + value / 100 for value, size in panel.pinned() if nodes in (size, size + 1)]
+    expected = [panel.expected(structure, nodes) for structure in (SEQUOIA, K_SEQUENCES)]
+    predicted = None if expected[0] is None or expected[1] is None else expected[0] / expected[1]
+    best = [panel.best(structure, nodes) for structure in (SEQUOIA, K_SEQUENCES)]
+    of_mal = samples.paired_ratio(*(run.sample("mal") if run else None for run in best))
+    cells = (tables.number(predicted, 3), tables.ratio(of_mal), tables.number(printed[0] if printed else None))
+    return dict(zip(GAINS, cells, strict=True))
+
+
+def _notes(panel: Panel, plot: Plot) -> Iterator[str]:
+    if panel.block:
+        yield scale(panel.block)
+    if panel.vector:
+        yield f"Acceptance vector: {vectors.scale(panel.vector)}"
+    for fact in tables.named_rows(panel.facts()) if plot.gains else ():
+        baseline = params_of(fact.params)["baseline"].replace("_", " ")
+        yield (
+            f"The paper's text on {fact.target} + {fact.draft}: {fact.value:g}% more tokens a step than "
+            f"{baseline} ({fact.notes})."
+        )
+
+
+def _trees(name: str, panel: Panel) -> list[Output]:
+    """What the structures look like at one size, a panel each; nothing where there are no trees of that size."""
+    rows, words = panel.growth[panel.growth["n"] == DRAFTED], _words([panel])
+    trees = {row["structure"]: row for _, row in rows.iterrows()}
+    shown = [structure for structure in STRUCTURES if structure.name in trees]
+    if not shown:
+        return []
+    title = _TREES.format(DRAFTED + 1)
+    canvas, axes = style.panels(title, words, len(shown), columns=len(shown), panel=(2.4, 3.2))
+    for axis, structure in zip(axes, shown, strict=True):
+        row = trees[structure.name]
+        _tree(axis, list(row["parents"]), style.COLOURS[structure.index])
+        best = f", k = {row['num_branches']:g}" if structure.any_k else ""
+        axis.set_title(f"{structure.label}{best}\nF(T) = {row['expected_tokens']:.2f}")
+    return [style.Figure(name, f"{title} ({words})", canvas, tuple(rows["run_id"].unique()))]
+
+
+def places(parents: Sequence[int]) -> list[tuple[float, int]]:
+    """Where each node stands: leaves side by side, a parent over the middle of its children; and its depth."""
+    children = defaultdict(list)
+    for node, parent in enumerate(parents):
+        children[parent].append(node)
+    depths, across, leaves = [0] * len(parents), [0.0] * len(parents), 0
+    for node, parent in enumerate(parents):
+        depths[node] = depths[parent] + 1 if parent >= 0 else 0
+    stack = [(0, False)]
+    while stack:
+        node, done = stack.pop()
+        below = children[node]
+        if done:
+            across[node] = (across[below[0]] + across[below[-1]]) / 2
+        elif below:
+            stack += [(node, True), *((child, False) for child in reversed(below))]
+        else:
+            across[node], leaves = float(leaves), leaves + 1
+    return list(zip(across, depths, strict=True))
+
+
+def _tree(axes: Axes, parents: Sequence[int], colour: str) -> None:
+    at = places(parents)
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            (x, y), (above, level) = at[node], at[parent]
+            axes.plot([above, x], [level, y], color=style.GREY, linewidth=0.8, zorder=1)
+    axes.scatter([x for x, _ in at], [y for _, y in at], s=14, color=colour, zorder=2)
+    axes.scatter(*at[0], s=22, color="black", zorder=3)
+    axes.invert_yaxis()
+    axes.margins(0.08)
+    axes.axis("off")
