@@ -55,9 +55,9 @@ def _bins(block: Block, run: Run) -> pd.DataFrame:
     nodes = block.nodes(run["run_id"])
     tested = nodes[nodes["parent_accepted"].astype(bool)].assign(accepted=nodes["accepted"].astype(float))
     index = np.clip((tested["edge_prob"].to_numpy() * BINS).astype(int), 0, BINS - 1)
-    intervals = [intervals.ratio_of_sums(tested[index == place], "accepted") for place in range(BINS)]
+    reach = [intervals.ratio_of_sums(tested[index == place], "accepted") for place in range(BINS)]
     frame = metrics.acceptance_frequency(nodes, BINS)
-    return frame.assign(low=[each.low for each in intervals], high=[each.high for each in intervals])
+    return frame.assign(low=[each.low for each in reach], high=[each.high for each in reach])
 
 
 def _panel(axes: Axes, title: str, bins: pd.DataFrame) -> None:
