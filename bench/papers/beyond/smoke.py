@@ -23,7 +23,7 @@ EVEN = (
     "MAL is marked among trees of the same n alone, where there are several: larger trees accept more, and what they "
     "cost is in tokens/s and speedup, which are marked among all rows."
 )
-HEAT_MAP = "Expected against actual acceptance length, number of decoding steps"
+EXPECTED_ACTUAL = expected_actual("Expected against actual acceptance length, number of decoding steps")
 LEGEND = {
     "n": f"the most {definitions.SIZE}",
     "nodes": f"{definitions.SIZE}, mean over steps",
@@ -44,7 +44,7 @@ COLUMNS = (
 
 def smoke(results: Results) -> list[Output]:
     """The table of all methods, MAL by method, and E(A) against A."""
-    figures = [*mal_by_method("smoke_mal", results), *expected_actual("smoke_expected_actual", results, HEAT_MAP)]
+    figures = [*mal_by_method("smoke_mal", results), *EXPECTED_ACTUAL("smoke_expected_actual", results)]
     return [smoke_table(results), *figures]
 
 

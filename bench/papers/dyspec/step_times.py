@@ -9,7 +9,7 @@ import pandas as pd
 from bench import published
 from bench.artifacts import tables
 from bench.artifacts.blocks import Block
-from bench.artifacts.phases import Pies
+from bench.artifacts.phases import time_by_phase
 from bench.artifacts.runs import Run
 from bench.statistics import intervals
 from bench.statistics.intervals import Interval
@@ -39,10 +39,10 @@ def _facts(block: Block) -> pd.DataFrame:
     return rows[(rows["target"] == target) & (rows["draft"] == draft)]
 
 
-def _bounded(block: Block, run: Run) -> dict[str, str]:
+def _bounded(run: Run) -> dict[str, str]:
     """The share that the paper bounds for these models, and whether ours is within; of other models nothing."""
     row = dict.fromkeys(("bounded part", "bounded share", "published", "within"), tables.ABSENT)
-    for fact in tables.named_rows(_facts(block)):
+    for fact in tables.named_rows(_facts(run.block)):
         part, phases = _PARTS[str(fact.metric)]
         share = _share(run.steps, phases)
         return {
@@ -71,9 +71,11 @@ def _percent(share: Interval) -> str:
     return f"{share.value:.1%} [{low}, {high}]"
 
 
-def _beside(block: Block) -> str:
+def _beside(run: Run, group: str) -> str:
     """The bound on tree construction, where the paper has one for these models."""
-    facts = _facts(block)
+    if group != _BUILDING:
+        return ""
+    facts = _facts(run.block)
     values = facts.loc[facts["metric"] == "tree_construction_time_share", "value"]
     return f", the paper: < {values.iloc[0]:g}%" if len(values) else ""
 
@@ -87,13 +89,13 @@ def _notes(found: Sequence[Block]) -> Iterator[str]:
         yield (f"{pair} stands in for the paper's models: with forwards this short all else has a larger share.")
 
 
-STEP = Pies(
+FIG4 = time_by_phase(
     "DySpec Figure 4: mean time of a decoding step by component",
     {_BUILDING: ["tree"], "draft forwards": ["draft"], "target forward": ["score"], "judging": ["judge"]}
     | {"committing": ["commit"]},
+    (4, 5, 0, 2, 3),
     LEGEND,
     _notes,
-    colours=(4, 5, 0, 2, 3),
     more=_bounded,
-    beside={_BUILDING: _beside},
+    beside=_beside,
 )
