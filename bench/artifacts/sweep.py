@@ -167,6 +167,7 @@ class Sweep:
             said=self.remarks(found, results),
             marks=f"Marked among the lines of a pair at one {self.over.replace('_', ' ')}.",
             means={header: self.means} if self.means else {},
+            draft_temperature=self.over != "draft_temperature",
         )
         return [style.Figure(name, title, canvas, run_ids(run for panel in found for run in panel.runs)), table]
 
