@@ -51,7 +51,7 @@ class DySpec(TreeDrafter):
         while True:
             q = draft_probs(logits, self.draft_temperature)
             laws.append(q)
-            tokens, parent_slots = self._reveal(sites, q, context.draft_rng or context.rng)
+            tokens, parent_slots = self._reveal(sites, q, context.rng)
             if not len(tokens):
                 break
             new = torch.from_numpy(np.stack((tokens, parent_slots))).to(q.device)

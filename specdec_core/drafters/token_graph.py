@@ -89,7 +89,7 @@ class TokenGraph(TreeDrafter):
         while True:
             kept += [logits] * self.keeps_logits
             q = draft_probs(logits, self.draft_temperature)
-            tokens, parent_slots = growth.add(*self._candidates(q, context.draft_rng or context.rng))
+            tokens, parent_slots = growth.add(*self._candidates(q, context.rng))
             if not len(tokens):
                 return self._tree(growth, kept)
             logits = self._read(tokens, parent_slots)

@@ -105,7 +105,7 @@ def test_target_sample_keeps_the_law_behind_merges(name):
     def trees(token):
         nonlocal crossing
         tree = TokenGraph(draft=draft_after(token), **GRAPHS[name]).grow(context_for(token))
-        crossing += int(tree.graph.behind_merge.sum())
+        crossing += int(tree.origin.behind_merge.sum())
         yield tree, 1.0
 
     assert furthest(trees, TargetSample(), TOKENS) < TOLERANCE
@@ -117,7 +117,7 @@ class Dropping(TokenGraph):
 
     def grow(self, context):
         tree = super().grow(context)
-        if tree.graph.kinds[tree.graph.nodes[-1]] != Kind.PROB_LEAF:
+        if tree.origin.kinds[tree.origin.nodes[-1]] != Kind.PROB_LEAF:
             return tree
         return TokenTree(
             tree.tokens[:-1], tree.parents[:-1], tree.edge_probs[:-1], tree.draft_probs, tree.draft_rows[:-1]

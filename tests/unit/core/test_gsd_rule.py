@@ -95,7 +95,7 @@ def test_the_law_on_trees_of_token_graphs(cap_order, merged_q):
         logits = torch.randn(tree.num_nodes, 3, generator=torch.Generator().manual_seed(seed))
         found = RULE.first_token_law(tree, ModelOutput(logits), SETTINGS[0])
         assert torch.allclose(found, law_of_first_token(tree, logits, SETTINGS[0]), atol=1e-12, rtol=0)
-        copies += int(tree.graph.behind_merge.sum())
+        copies += int(tree.origin.behind_merge.sum())
     assert copies > 3
 
 
