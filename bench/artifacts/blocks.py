@@ -24,7 +24,7 @@ NO_DRAFT = "none"
 _PLACE = ["prompts_sha256", "device_name", "dtype"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
     """Runs of one pair on the same prompts, decoding, device and dtype; they differ in drafter or in what is swept."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.artifacts import definitions, tables
 from bench.artifacts.names import method_label
-from bench.artifacts.runs import Run, Sums
+from bench.artifacts.runs import Counted, Run
 from bench.artifacts.ties import Entry
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
@@ -44,9 +44,9 @@ class Metric:
         return Entry(value if isinstance(value, Interval) else None, self.sample(run), run.lossless)
 
 
-def measured(header: str, name: str | Sums, means: str, digits: int = 2) -> Metric:
-    """One of a run's own metrics by name, or the ratio of the sums that a function gives of it."""
-    return Metric(header, lambda run: run.interval(name), means, digits, lambda run: run.sample(name))
+def measured(header: str, counted: Counted, means: str = "", digits: int = 2) -> Metric:
+    """A ratio of sums over a run's conversations, with its interval."""
+    return Metric(header, lambda run: run.interval(counted), means, digits, lambda run: run.sample(counted))
 
 
 def or_status(metric: Metric) -> Metric:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
@@ -20,6 +20,7 @@ from bench.statistics.samples import Sample
 if TYPE_CHECKING:
     from bench.artifacts.blocks import Block
 
+T = TypeVar("T")
 PUBLISHED = {"speedup": "speedup", "mal": "tokens_per_step"}
 """The name of a metric in published rows, where it is not ours."""
 
@@ -85,18 +86,17 @@ class Run:
         """Its turns, both arms."""
         return self.block.prompts(self.run_id)
 
-    def sample(self, metric: str | Sums) -> Sample | None:
-        """The sums over conversations behind a metric of `_SAMPLES`, or those that a function gives of the run.
+    def once(self, make: Callable[[Run], T]) -> T:
+        """What a function makes of it, computed once."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return self._made[make]
 
-        None of a run that did not end well.
-        """
-        if not self.ok:
-            return None
-        if metric not in self._sums:
-            self._sums[metric] = (_SAMPLES[metric] if isinstance(metric, str) else metric)(self)
-        return self._sums[metric]
+    def sample(self, metric: Counted) -> Sample | None:
+        """The sums over conversations behind a metric; None of a run that did not end well."""
+        return self.once(_SAMPLES[metric] if isinstance(metric, str) else metric) if self.ok else None
 
-    def interval(self, metric: str | Sums) -> Interval | None:
+    def interval(self, metric: Counted) -> Interval | None:
         """The same with its 95% interval; None where nothing was measured."""
         if metric not in self._intervals:
             sample = self.sample(metric)
@@ -184,16 +184,17 @@ class Run:
         return None if self.steps.empty else int(self.steps["num_drafted"].max())
 
     @cached_property
-    def _sums(self) -> dict[str | Sums, Sample | None]:
+    def _made(self) -> dict[Callable[[Run], Any], Any]:
         return {}
 
     @cached_property
-    def _intervals(self) -> dict[str | Sums, Interval | None]:
+    def _intervals(self) -> dict[Counted, Interval | None]:
         return {}
 
 
-Sums = Callable[[Run], Sample | None]
-_SAMPLES: Mapping[str, Sums] = {
+Counted = str | Callable[[Run], Sample | None]
+"""A metric: a name of `_SAMPLES`, or what sums it up over a run's conversations."""
+_SAMPLES: Mapping[str, Callable[[Run], Sample]] = {
     "mal": lambda run: samples.mal(run.steps),
     "tokens_per_s": lambda run: samples.tokens_per_s(run.prompts),
     "speedup": lambda run: samples.speedup(run.prompts),

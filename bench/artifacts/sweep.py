@@ -140,13 +140,15 @@ class Sweep:
     along: bool = False  # the best of a line are marked, in place of the best line at every x
     look: Mapping[str, Any] = field(default_factory=dict)  # of the canvas
     legend_columns: int = 2
+    whose: str = "run"  # in the sentence that there is none
+    timed: bool = True  # whether it is said what the machine resolves
 
     @style.styled
     def __call__(self, name: str, results: Results) -> list[Output]:
         """The figure, its panels for every block, and the table."""
         found = list(self.panels(results)) if self.panels else list(self._found(results))
         if not found:
-            raise NoResultsError(f"no run sweeps the {self.over}")
+            raise NoResultsError(f"no {self.whose} sweeps the {self.over}")
         words = setting((panel.block for panel in found), but=self.across)
         groups = [_joined(found)] if self.together else found
         every = [(panel, draws) for panel in groups for draws in self.draw]
@@ -170,6 +172,7 @@ class Sweep:
             said=self.remarks(found, results),
             marks="" if self.along else f"Marked among the lines of a pair at one {self.over.replace('_', ' ')}.",
             means={name: means for name, means in ((self.line, self.line_means), (header, self.means)) if means},
+            timed=self.timed,
         )
         return [style.Figure(name, title, canvas, run_ids(run for panel in found for run in panel.runs)), table]
 
