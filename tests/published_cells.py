@@ -16,15 +16,16 @@ from composed import cells, composed, plain
 from published_arms import ARMS
 
 from bench.artifacts.blocks import Block
+from bench.artifacts.runs import Run
 from bench.papers.gsd.merging import UNLIMITED
 from bench.papers.gsd.methods import DATASETS, LOSSY
-from bench.papers.improving_mcsd.methods import DYNAMIC, STATIC
+from bench.papers.improving_mcsd.methods import DYNAMIC, LOSSY_RULE, STATIC, draft_levels
 from bench.papers.improving_mcsd.quality import METHODS as GRADED
-from bench.papers.improving_mcsd.settings import LOSSY_RULE, draft_levels
 from bench.plan.trees import size
 from bench.published.join import NOBODY, PLAIN, STEPS, Cell
 from bench.results.store import Results
 
+NO_BLOCK: Any = None
 FLAGS = {
     "record_quality": "quality",
     "record_answers": "answers",
@@ -149,7 +150,7 @@ def _params(experiment: str, config: Mapping[str, Any]) -> dict[str, frozenset[s
     """What a row may state of a cell; of a mask the root is a row."""
     drafter, root = config["drafter"], experiment.partition("/")[0] in ROOTED
     shape, (nodes, depth) = drafter.get("shape") or {}, size(drafter, config["calibration"])
-    widths, levels = drafter.get("widths", shape.get("widths")), draft_levels(_run(config))
+    widths, levels = drafter.get("widths", shape.get("widths")), draft_levels(Run(NO_BLOCK, _run(config)))
     calibrated = drafter["_target_"].endswith(".Sequoia")
     selection = "hardware_aware" if "hardware" in (drafter.get("n"), drafter.get("depth")) else "fixed"
     found: dict[str, object] = {
