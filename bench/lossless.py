@@ -13,6 +13,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from tqdm import tqdm
 
+from bench.configs import variants
 from bench.configs.cells import cell_of, dataset_of, runtime_of
 from bench.measure import pairs
 from bench.measure.audit import divergence_gap, first_divergence
@@ -67,7 +68,7 @@ def main() -> None:
     check_choices([f"pair={args.pair}"])
     data, limit = args.data_dir, args.limit
     names = DATASETS if data else DATASETS[:1]
-    drafters = sorted({path.stem for path in (CONF / "drafter").glob("*.yaml")} - OF_A_TABLE)
+    drafters = sorted({*variants.choices("drafter")} - OF_A_TABLE)
     cells, prompts = {}, {}
     with initialize_config_dir(str(CONF), version_base="1.3"), TemporaryDirectory() as folder:
         for name in drafters:

@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from bench.calibrate import attention_times, drafters, kept
 from bench.calibrate.decision import kept as kept_models
-from bench.configs import resolvers
+from bench.configs import resolvers, variants
 from bench.configs.cells import cell_of, runtime_of, scientific_config, setting_of
 from bench.configs.options import CONF, check_names, check_values, sentence
 from bench.measure import pairs, runner
@@ -118,7 +118,7 @@ def check_choices(arguments: list[str]) -> None:
         if not equals or not axis.isidentifier() or not folder.is_dir():
             _check_option(argument)
             continue
-        names = [path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml")]
+        names = variants.choices(axis)
         for choice in choices.split(","):
             nothing = choice == "null" and axis == "experiment"
             if choice.strip() not in names and not nothing and "(" not in choices:

@@ -1,4 +1,4 @@
-"""From `conf/` to cells: options, interpolations, stand-ins. Hydra ends here.
+"""From `conf/` to cells: options, variants, interpolations, stand-ins. Hydra ends here.
 
 Nothing is measured here.
 """

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bench.calibrate import drafters
 from bench.calibrate.kept import Setting
-from bench.configs import resolvers, stand_ins
+from bench.configs import resolvers, stand_ins, variants
 from bench.configs.options import check_values
 from bench.measure.cell import AcceptancePlan, CalibrationPlan, Cell, DecisionPlan, LatencyGrid, PairSpec, Runtime
 from bench.measure.fingerprints import SELECTION, fingerprint_data, fingerprint_folder, fingerprint_selection
@@ -32,6 +32,7 @@ from specdec_core.sampling import Sampling
 from specdec_core.search import best_tree
 
 resolvers.register()
+variants.register()
 
 
 def scientific_config(cfg: DictConfig) -> dict[str, Any]:

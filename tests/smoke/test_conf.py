@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 
 from bench import published
 from bench.configs.values import parameters
+from bench.plan.composing import composer
 from bench.prompts.datasets import BUNDLED, DatasetSpec
 from bench.prompts.hub import ADAPTERS
 from bench.prompts.templates import TEMPLATES
@@ -27,7 +28,8 @@ MEASURED_AS_LOSSY = {"longest_subtree"}
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.relative_to(CONF).as_posix())
 def test_a_yaml_is_short_and_says_what_it_is(path):
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= (20 if path.parent != CONF else 25)  # config.yaml has a line for every key
+    longest = {"config.yaml": 25, "variants.yaml": 75}  # a line for every key, for every choice
+    assert len(lines) <= (20 if path.parent != CONF else longest[path.name])
     assert max(map(len, lines)) <= 130
     comment = lines[1] if lines[0].startswith("# @package") else lines[0]
     assert comment.startswith("# ")
@@ -43,6 +45,19 @@ def test_names_are_file_names(group):
         else:  # a paper's own settings of a dataset leave it its name, by which its file is found
             folder, _, last = name.rpartition("/")
             assert choice.name in ({last, f"{folder}_{last}"} if group == "dataset" else {name})
+
+
+def test_a_variant_is_its_base_but_for_the_values_of_its_own():
+    listed = OmegaConf.to_container(OmegaConf.load(CONF / "variants.yaml"))
+    of = [(group, base, name) for group, bases in listed.items() for base, own in bases.items() for name in own]
+    assert len({(group, name) for group, _, name in of}) == len(of) > 0
+    with composer() as compose:
+        for group, base, name in of:
+            assert (CONF / group / f"{base}.yaml").is_file()
+            assert not (CONF / group / f"{name}.yaml").exists(), "Hydra would take the file"
+            found, variant = (OmegaConf.to_container(compose([f"{group}={one}"])[group]) for one in (base, name))
+            found |= {"name": name} if "name" in found else {}
+            assert variant == OmegaConf.to_container(OmegaConf.merge(found, listed[group][base][name])) != found
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
