@@ -14,7 +14,7 @@ from bench.prompts.hub import ADAPTERS
 from bench.prompts.templates import TEMPLATES
 from bench.results.rows import RECORDED
 from bench.run import CONF
-from specdec_core.models.spec import KINDS
+from specdec_core.models.kinds import KINDS
 
 YAMLS = sorted(CONF.rglob("*.yaml"))
 EXPERIMENTS = sorted(
