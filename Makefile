@@ -22,7 +22,7 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 	$(if $(TABLE)$(filter-out file,$(origin PAIR)),--pair $(PAIR))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke plan status test test-gpu lint format reproduce reproduce-all report figures notebooks \
+.PHONY: help setup smoke plan status test test-all test-gpu lint format reproduce reproduce-all report figures notebooks \
 	lossless tiny tiny-eagle judge clean compare pack \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
@@ -113,8 +113,11 @@ tiny: setup  ## train the embedded pair anew (about an hour on two cores)
 tiny-eagle: setup  ## train the embedded target's EAGLE head anew (half an hour)
 	$(BIN)/python -m bench.tiny.train_eagle
 
-test: setup  ## all tests that need no GPU, a file per core
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile $(ARGS)
+test: setup  ## the tests that need no GPU, a file per core; in their short forms
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile $(LONG) $(ARGS)
+
+test-all: LONG := --all
+test-all: test  ## the same in full: more draws, every case, shapes checked at every call; what CI runs
 
 test-gpu: setup  ## the tests that need a GPU (skipped without one)
 	$(BIN)/python -m pytest -m gpu $(ARGS)
