@@ -1,5 +1,6 @@
 """Cells as `bench.run` makes them from overrides, and pairs whose words are their token ids."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -8,14 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from checkpoints import word_tokenizer
 from doubles import random_llama
 from omegaconf import DictConfig
 
+from bench import run
 from bench.configs.cells import cell_of
 from bench.measure.cell import Cell
 from bench.plan.composing import composer
-from bench.run import _execute
 from specdec_core import Sampling
 from specdec_core.models import Pair
 
@@ -30,7 +32,7 @@ def config(*overrides: str) -> DictConfig:
 
 def execute(results: Path, *overrides: str, job: int = 0) -> str:
     """Run a cell in this process, as one job of a sweep; its status."""
-    return _execute(config(f"results_dir={results}", *overrides), job)
+    return run._execute(config(f"results_dir={results}", *overrides), job)
 
 
 def word_pair(*, positions: int = 256, eos: int | None = None) -> Pair:
@@ -54,6 +56,22 @@ def start(folder: Path, *overrides: str) -> subprocess.Popen[str]:
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     command = [sys.executable, "-m", "bench.run", *overrides]
     return subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=_hear_ctrl_c, **streams)
+
+
+def command(folder: Path, *overrides: str) -> int | str | None:
+    """`python -m bench.run` in this process, working in `folder`; with what it exits."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["bench.run", *overrides])
+        patch.setattr(run, "_refused", [])
+        try:
+            run.command()
+        except SystemExit as stop:
+            return stop.code
+        finally:  # Hydra has put its own in their place
+            logging.root.handlers[:], logging.root.level = handlers, level
+    return None
 
 
 def _hear_ctrl_c() -> None:

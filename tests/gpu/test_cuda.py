@@ -11,9 +11,9 @@ import torch
 from cells import cell
 from doubles import BigramLM
 
+from bench.configs.variants import choices
 from bench.measure.audit import divergence_gap, first_divergence
 from bench.prompts.embedded import TINY
-from bench.run import CONF
 from specdec_core import CausalLM, Sampling, generate, load_pair, shapes
 from specdec_core.cache import KVCache
 from specdec_core.drafters import Autoregressive, Context, Eagle2, OptTree, StaticTree
@@ -23,7 +23,7 @@ from specdec_core.timing import Clock
 from specdec_core.verifiers import Greedy, TargetSample
 
 DEVICE = torch.device("cuda")
-DRAFTERS = sorted(path.stem for path in (CONF / "drafter").glob("*.yaml"))
+DRAFTERS = choices("drafter")
 PROMPTS = ("def read_config(filename):\n", "Once upon a time there was a module that")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -15,6 +15,7 @@ SIZED = [name for name in names("drafter") if name.startswith("sized_")]
 FILLED = [name for name in SIZED if name not in ("sized_mcsd", "sized_gsd", "sized_tsd", "sized_prompt_lookup")]
 """Those whose trees have just the nodes that they may."""
 SHORT = ("pair=tiny", "dataset=mini", "dataset.part=evaluation", "limit=1", "decoding.max_new_tokens=6")
+SHORT += ("runtime.warmup_conversations=0", "runtime.baseline=false")
 
 
 def configs() -> list[dict]:
@@ -57,20 +58,26 @@ def test_a_plan_knows_the_size(name, size):
     assert nodes == size or name == "sized_mcsd"
 
 
-@pytest.mark.parametrize("decoding", ["greedy", "t06"])
-def test_trees_have_the_size_that_they_are_given(decoding, tmp_path: Path):
-    chosen = (*SHORT, f"decoding={decoding}", "verifier=by_draws", "runtime.warmup_conversations=0")
-    for size in (8, 128):
-        for name in SIZED:
-            assert execute(tmp_path / str(size), *chosen, f"drafter={name}", f"+size={size}") in ("ok", "skipped")
-        results = load(tmp_path / str(size), "default")
-        runs = results.runs.set_index("drafter")
-        assert set(runs["status"]) == {"ok"}
-        assert runs["lossless"].all()
-        drafted = results.steps.groupby("run_id")["num_drafted"]
-        largest, least = (getattr(drafted, what)()[runs["run_id"]].set_axis(runs.index) for what in ("max", "min"))
-        assert largest.max() == size
-        filled = [name for name in FILLED if name in runs.index]
-        assert set(least[filled]) == {size}, least
-        assert (largest["sized_mcsd"], least["sized_mcsd"]) == (size, size), "8 and 128 have k-configurations"
-        assert largest["sized_tsd"] > size / 8
+@pytest.mark.parametrize(
+    ("decoding", "size"),
+    [
+        ("greedy", 8),
+        ("t06", 128),
+        *(pytest.param(*other, marks=pytest.mark.long) for other in (("greedy", 128), ("t06", 8))),
+    ],
+)
+def test_trees_have_the_size_that_they_are_given(decoding, size, tmp_path: Path):
+    chosen = (*SHORT, f"decoding={decoding}", "verifier=by_draws", f"+size={size}")
+    for name in SIZED:
+        assert execute(tmp_path, *chosen, f"drafter={name}") in ("ok", "skipped")
+    results = load(tmp_path, "default")
+    runs = results.runs.set_index("drafter")
+    assert set(runs["status"]) == {"ok"}
+    assert runs["lossless"].all()
+    drafted = results.steps.groupby("run_id")["num_drafted"]
+    largest, least = (getattr(drafted, what)()[runs["run_id"]].set_axis(runs.index) for what in ("max", "min"))
+    assert largest.max() == size
+    filled = [name for name in FILLED if name in runs.index]
+    assert set(least[filled]) == {size}, least
+    assert (largest["sized_mcsd"], least["sized_mcsd"]) == (size, size), "8 and 128 have k-configurations"
+    assert largest["sized_tsd"] > size / 8

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from cells import config, execute, finish, stamps, start
+from cells import QUIET, command, config, execute, finish, stamps, start
+from composed import composed, names
 from hydra.errors import ConfigCompositionException
 
 from bench.configs.cells import cell_of
@@ -11,7 +12,7 @@ from bench.measure import pairs
 from bench.measure.cell import Runtime
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Store, StoreError, load
-from bench.run import CONF, check_choices
+from bench.run import check_choices
 from specdec_core.errors import LoadError
 
 FROM_TARGET = {"ti_mcsd": False, "ti_mcsd_w1": True, "dyn_mcsd": False}
@@ -20,42 +21,50 @@ SAME = {"gsd_tau2", "sd", "mcsd", "sized_spec_infer"}
 """In greedy decoding, without an experiment's own sizes: cells of gsd, chain4, branching_4_2_2_1, sized_k_sequences."""
 OF_A_TABLE = {"sequoia_printed"}
 """Its tree is what the table of an experiment prints."""
-DRAFTERS = sorted({path.stem for path in (CONF / "drafter").glob("*.yaml")} - SAME - OF_A_TABLE - set(FROM_TARGET))
-VERIFIERS = sorted({path.stem for path in (CONF / "verifier").glob("*.yaml")} - {"by_draws", "by_root"})
-DECODINGS = sorted(path.stem for path in (CONF / "decoding").glob("*.yaml"))
+DRAFTERS = sorted({*names("drafter")} - SAME - OF_A_TABLE - {*FROM_TARGET})
+VERIFIERS = sorted({*names("verifier")} - {"by_draws", "by_root"})
+DECODINGS = names("decoding")
 ONCE = ("runtime.warmup_conversations=0", "calibration.latency.warmup=1", "calibration.latency.repeats=2")
 SHORT = ("pair=tiny", "dataset=mini", "limit=1", "decoding.max_new_tokens=12", *ONCE)
 CHEAP = (*SHORT[:3], "decoding.max_new_tokens=3", *ONCE)
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of one sweep over every drafter, by a process of its own."""
+def drafters(long_form: bool) -> list[str]:
+    """Every drafter; in the short form one of every method and way of drawing."""
+    configs = {name: composed(f"drafter={name}").drafter for name in reversed(DRAFTERS)}
+    kinds = {(drafter.method, drafter.get("draws")): name for name, drafter in configs.items()}
+    return DRAFTERS if long_form else sorted(kinds.values())
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory, drafters: list[str]) -> Path:
+    """The results of one sweep over them, by a process of its own."""
     folder = tmp_path_factory.mktemp("sweep")
-    printed = finish(start(folder, "-m", *SHORT, f"drafter={','.join(DRAFTERS)}", "runtime.device=cpu"))
+    printed = finish(start(folder, "-m", *SHORT, f"drafter={','.join(drafters)}", "runtime.device=cpu"))
     assert "ERROR" not in printed
     assert "1/1" in printed, "a progress bar"
     return folder / "results"
 
 
-def test_every_drafter_runs_and_greedy_decoding_is_lossless(swept):
+def test_every_drafter_runs_and_greedy_decoding_is_lossless(swept, drafters):
     results = load(swept, "default")
     runs = results.runs.set_index("drafter")
-    assert sorted(runs.index) == DRAFTERS
+    assert sorted(runs.index) == drafters
     assert set(runs["status"]) == {"ok"}
     assert (runs["identical"] == 1).all()
     assert runs["lossless"].all()
     assert set(runs["draws"]) == {"none", "topk", "iid", "without_replacement"}
     assert runs.index[runs["draws"] == "none"].tolist() == ["autoregressive"]
     absent = set(runs.index[runs["expected_acceptance"].isna()])
-    assert absent == {"prompt_lookup", "prompt_lookup_tree", "sized_prompt_lookup"}, "drafters without probabilities"
+    assert absent == {name for name in drafters if "prompt_lookup" in name}, "drafters without probabilities"
     assert (runs["mal"] >= 1).all()
     assert (runs["speedup"] > 0).all()
     assert runs.loc["autoregressive", "mal"] == 1
     assert runs["prompts_sha256"].nunique() == 1
     outputs = results.prompts.groupby("turn")["output_sha256"].nunique()
     assert outputs.to_dict() == {0: 1, 1: 1}, "both arms of all drafters say the same"
-    assert len(results.prompts) == 4 * len(DRAFTERS)
+    assert len(results.prompts) == 4 * len(drafters)
     assert (results.prompts["num_new_tokens"] <= 12).all()
     assert (swept.parent / "outputs").is_dir(), "Hydra's logs are not among the results"
     kinds = {path.split("/")[1] for path in stamps(swept) if path.startswith("default/")}
@@ -118,17 +127,18 @@ def test_steps_sum_to_prompts(swept):
     assert (joined["size"] == joined["num_steps"]).all()
 
 
-@pytest.mark.parametrize("drafter", DRAFTERS)
-def test_finished_cells_are_not_run_again(drafter, swept):
+def test_finished_cells_are_not_run_again(drafters, swept):
     """Also by another process, with other paths, threads and clocks."""
     before = stamps(swept)
-    assert execute(swept, *SHORT, f"drafter={drafter}") == "skipped"
-    assert execute(swept, *SHORT, f"drafter={drafter}", "retry=failed") == "skipped"
+    cells = [(*SHORT, f"drafter={drafter}", *retry) for drafter in drafters for retry in ((), ("retry=failed",))]
+    assert {cell: status for cell in cells if (status := execute(swept, *cell)) != "skipped"} == {}
     assert stamps(swept) == before
 
 
 @pytest.mark.parametrize("drafter", ["branching_4_2_2_1", "branching_4_2_2_1_iid", "branching_4_2_2_1_wor"])
-@pytest.mark.parametrize("decoding", DECODINGS)
+@pytest.mark.parametrize(
+    "decoding", [pytest.param(name, marks=() if name in ("greedy", "t07") else pytest.mark.long) for name in DECODINGS]
+)
 def test_every_decoding_and_rule_with_every_way_of_drawing(drafter, decoding, tmp_path):
     """Ok where the pair is declared lossless, refused in a sentence elsewhere; rows of what is to be lossy say so."""
     greedy = decoding == "greedy"
@@ -221,7 +231,7 @@ def test_a_failed_cell_does_not_replace_a_finished_one(tmp_path, monkeypatch):
 
 
 def test_shards_cover_each_cell_once(tmp_path):
-    """Two of them in this process, job by job; another by the command line, whose numbers are Hydra's own."""
+    """Two of them job by job; another by the command line, whose numbers are Hydra's own."""
     seeds = range(5)
     runs = {seed: [] for seed in seeds}
     for part in (0, 2):
@@ -230,8 +240,8 @@ def test_shards_cover_each_cell_once(tmp_path):
                 tmp_path / "r", *CHEAP, "drafter=autoregressive", f"seed={seed}", f"shard={part}/3", job=job
             )
             runs[seed] += [part] if status == "ok" else []
-    process = start(tmp_path, "-m", *CHEAP, "drafter=autoregressive", "seed=0,1,2,3,4", "shard=1/3", "results_dir=r")
-    assert "ERROR" not in finish(process)
+    sweep = ("-m", *QUIET, *CHEAP, "drafter=autoregressive", "seed=0,1,2,3,4", "shard=1/3", "results_dir=r")
+    assert command(tmp_path, *sweep) is None
     assert runs == {0: [0], 1: [], 2: [2], 3: [0], 4: []}
     found = load(tmp_path / "r", "default").runs
     assert sorted(found["seed"]) == list(seeds)
@@ -269,17 +279,20 @@ def test_unknown_names_suggest_the_nearest(wrong, sentence):
     check_choices(["-m", "drafter=opt_tree,binary", "experiment=null", "pair=tiny", "limit=1", "+new=3"])
 
 
-def test_the_command_ends_with_the_sentence_and_an_exit_status(tmp_path):
-    """Wrong names, keys and values, each by a process of its own: names, keys and values fail in different places."""
-    wrong = ("drafter=opt_tre", "drafter.nn=3", "drafter.n=0", "results_dir=/proc/nope")
-    processes = [start(tmp_path, *CHEAP, "runtime.progress=false", argument) for argument in wrong]
-    printed = dict(zip(wrong, (process.communicate(timeout=400)[0] for process in processes), strict=True))
-    assert all(process.returncode not in (0, None) for process in processes)
-    assert "Traceback" not in "".join(printed.values())
-    assert printed["drafter=opt_tre"].strip().endswith("?")
-    assert printed["drafter.nn=3"].startswith('unknown option "drafter.nn"; did you mean "drafter.n"')
-    assert "OPT-Tree's budget n must be at least 1 node, not 0" in printed["drafter.n=0"]
-    assert "set results_dir to another folder" in printed["results_dir=/proc/nope"]
+def test_the_command_ends_with_the_sentence_and_an_exit_status(tmp_path, capsys):
+    """Wrong names, keys and values: they fail in different places."""
+    assert command(tmp_path, *QUIET, *CHEAP, "drafter=opt_tre").endswith("?")
+    found = command(tmp_path, *QUIET, *CHEAP, "drafter.nn=3")
+    assert found.startswith('unknown option "drafter.nn"; did you mean "drafter.n"')
+    wrong = {
+        "drafter.n=0": "OPT-Tree's budget n must be at least 1 node, not 0",
+        "results_dir=/proc/nope": "set results_dir to another folder",
+    }
+    for argument, sentence in wrong.items():
+        assert command(tmp_path, *QUIET, *CHEAP, argument) == 1
+        printed = "".join(capsys.readouterr())
+        assert sentence in printed
+        assert "Traceback" not in printed
     (row,) = load(tmp_path / "results", "default").runs.itertuples()
     assert (row.status, row.error) == ("failed", "OPT-Tree's budget n must be at least 1 node, not 0")
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 from cells import config, execute
-from composed import cells, composed, names
+from composed import composed, names
 from hydra.errors import ConfigCompositionException, InstantiationException
 from omegaconf import OmegaConf
 
@@ -134,13 +134,6 @@ def test_every_yaml_passes(group):
     for name in names(group):
         check_values(composed(f"{group}={name}"))
         check_values(composed(f"{group}={name}", *(["decoding=t1"] if group != "decoding" else [])))
-
-
-def test_the_cells_of_experiments_pass():
-    for experiment in names("experiment"):
-        batch = cells(experiment)
-        for cell in {tuple(batch[0]), tuple(batch[-1])}:
-            check_values(composed(*cell))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,9 @@ from specdec_core.models import ModelSpec
 EXPERIMENTS = sorted(
     path.relative_to(CONF / "experiment").with_suffix("").as_posix() for path in (CONF / "experiment").rglob("*.yaml")
 )
+SHORT = {"smoke", "opt_tree/fig3", "sequoia/table1", "sequoia/table6", "dyspec/table5", "gsd/table2"}
+SHORT |= {"improving_mcsd/fig7", "bench/budget"}
+"""One of each paper, and one of each kind of job: of all others `overview` plans the first cell, too."""
 TABLE1 = "experiment=opt_tree/table1"
 LAYER_7B = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
 LLAMA_7B = 32000 * 4096 * 2 + 32 * LAYER_7B + 4096
@@ -139,7 +142,9 @@ def test_the_command_line_replaces_what_is_swept():
     assert {job.prompts for job in found.jobs} == {"3 conversations x 2 turns x 64 new tokens: at most 384 per arm"}
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize(
+    "experiment", [pytest.param(name, marks=() if name in SHORT else pytest.mark.long) for name in EXPERIMENTS]
+)
 def test_every_experiment_plans(experiment, monkeypatch):
     def ends(arguments):  # the cells between are alike, and composing is slow
         pairs, batch = sweep(arguments)

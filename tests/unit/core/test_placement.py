@@ -64,7 +64,7 @@ def outputs(pair: Pair) -> list[list[int]]:
     drawn = StaticTree(draft=pair.draft, shape=shapes.kary(2, 3), draws="iid", draft_temperature=2.0)
     ways = ((OptTree(draft=pair.draft, n=9, delta=0.1), Greedy(), Sampling()), (drawn, SpecInfer(), Sampling(1.0)))
     return [
-        generate(pair.target, drafter, rule, PROMPT, max_new_tokens=40, sampling=sampling).tokens
+        generate(pair.target, drafter, rule, PROMPT, max_new_tokens=20, sampling=sampling).tokens
         for drafter, rule, sampling in ways
     ]
 
