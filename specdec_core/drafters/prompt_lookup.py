@@ -21,9 +21,9 @@ class PromptLookup(Drafter):
     """Prompt lookup decoding (Saxena, 2023): n-grams of prompt and answer in place of a draft model.
 
     The text's last `max_ngram` tokens are searched in what stands before them, then fewer, down to `min_ngram`. Of the
-    longest that is found the latest place counts first, and what follows there is drafted: with `num_matches` 1 a chain
-    of `n` tokens, with more a trie of continuations that differ, of which the first `n` nodes by level are taken. The
-    author's code takes the earliest place, where more text follows; here a continuation that comes to the end of the
+    longest that is found the latest place counts first, and what follows there is drafted. With `num_matches` 1 that is
+    a chain of `n` tokens. With more it is a trie of continuations that differ, cut to its first `n` nodes by level. The
+    author's code takes the earliest place, where more text follows. Here a continuation that comes to the end of the
     text goes on with itself, since what repeats may do so again.
 
     Nodes are no draws from a law q: `draws` is `topk`, and trees have neither `edge_probs` nor `draft_probs`.

@@ -39,19 +39,9 @@ def random_case(seed):
         "verify_cap": rng.choice([1, 5, 20, 40, 60]),
         "unmerge_depth": rng.choice([None, None, 1, 2, 3, 5, 10]),
         "pruning": rng.choice(["paper", "paper", "code"]),
-        "merge_before_prob": rng.random() < 0.3,
-        "merge_into": rng.choice(["live", "any"]),
-        "merged_q": rng.choice(["own", "first"]),
         "cap_order": rng.choice(["breadth", "path_prob"]),
     }
     return law, vocab, rng.randrange(vocab), options
-
-
-def edges_of(oracle, walks, merged_q):
-    """The probabilities that a tree has: an alias has its own, or that of what it is merged into."""
-    records = [oracle.records[walk[-1]] for walk in walks]
-    firsts = [oracle.records[r.into] if merged_q == "first" and r.into >= 0 else r for r in records]
-    return [float(record.q) for record in firsts]
 
 
 @pytest.mark.parametrize("batch", range(5))
@@ -71,7 +61,7 @@ def test_equals_the_oracle_record_by_record_and_node_by_node(batch):
         assert (tree.parents.tolist(), graph.capped) == (graph.tree_parents.tolist(), capped), case
         assert graph.behind_merge.tolist() == [crosses(oracle, walk) for walk in walks], case
         assert tree.tokens.tolist() == [oracle.records[walk[-1]].token for walk in walks], case
-        assert tree.edge_probs.tolist() == edges_of(oracle, walks, options["merged_q"]), case
+        assert tree.edge_probs.tolist() == [float(oracle.records[walk[-1]].q) for walk in walks], case
         kinds = {record.kind for record in oracle.records}
         seen.update(kind.name for kind in kinds)
         seen.update(["refused"] if oracle.refused else [])
@@ -346,8 +336,6 @@ REFUSED = {
     "draws": ("without_replacement", "iid"),
     "draft_temperature": (0, -1.0),
     "pruning": ("both",),
-    "merge_into": ("leaves",),
-    "merged_q": ("last",),
     "cap_order": ("depth",),
 }
 

@@ -78,12 +78,10 @@ def test_a_graph_without_merges_is_its_own_tree():
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
-@given(
-    st.integers(2, 4), st.integers(0, 10_000), st.sampled_from([1, 2, 3]), st.booleans(), st.booleans(), st.booleans()
-)
-def test_random_streams_give_acyclic_graphs_and_trees_that_end(vocab, seed, tau, anything, code, deep):
+@given(st.integers(2, 4), st.integers(0, 10_000), st.sampled_from([1, 2, 3]), st.booleans(), st.booleans())
+def test_random_streams_give_acyclic_graphs_and_trees_that_end(vocab, seed, tau, code, deep):
     law = random_law(vocab, seed, sharpness=1.0)
-    options = {"merge_into": "any" if anything else "live", "pruning": "code" if code else "paper"}
+    options = {"pruning": "code" if code else "paper"}
     options |= {"cap_order": "path_prob" if deep else "breadth", "unmerge_depth": None, "verify_cap": 3000}
     options |= {"k": 3, "tau": tau, "theta_prob": 0.1, "theta_sib": 0.2, "max_steps": 8, "draft_node_cap": 150}
     tree, _ = drafted(law, vocab, **options)
@@ -141,7 +139,6 @@ PRESETS = {
 OPTIONS = {
     "paper": {},
     "code": {"pruning": "code"},
-    "any": {"merge_into": "any", "merge_before_prob": True},
     "path_prob": {"cap_order": "path_prob", "verify_cap": 20},
     "small": {"verify_cap": 3, "unmerge_depth": 2, "draft_node_cap": 9},
 }
