@@ -18,11 +18,12 @@ reproduce reproduce-all $(if $(OWN_PAIRS),,plan): \
 OVERRIDES = pair=$(PAIR) results_dir=$(RESULTS) $(if $(DATA_DIR),data_dir=$(DATA_DIR)) $(if $(LIMIT),limit=$(LIMIT)) \
 	$(if $(MAX_NEW_TOKENS),decoding.max_new_tokens=$(MAX_NEW_TOKENS)) $(ARGS)
 SWEEP = $(BIN)/python -m bench.run -m
+TESTS = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/report \
 	$(if $(TABLE)$(filter-out file,$(origin PAIR)),--pair $(PAIR))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke plan status test test-gpu lint format reproduce reproduce-all report figures notebooks \
+.PHONY: help setup smoke plan status test test-all test-gpu lint format reproduce reproduce-all report figures notebooks \
 	lossless tiny tiny-eagle judge clean compare pack \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
@@ -113,8 +114,11 @@ tiny: setup  ## train the embedded pair anew (about an hour on two cores)
 tiny-eagle: setup  ## train the embedded target's EAGLE head anew (half an hour)
 	$(BIN)/python -m bench.tiny.train_eagle
 
-test: setup  ## all tests that need no GPU, a file per core
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile $(ARGS)
+test: setup  ## the tests that need no GPU, in their short forms: every law and oracle, on fewer samples and settings
+	$(TESTS) $(ARGS)
+
+test-all: setup  ## the same in their long forms, with shapes and types checked in all of them: what CI runs
+	$(TESTS) --all $(ARGS)
 
 test-gpu: setup  ## the tests that need a GPU (skipped without one)
 	$(BIN)/python -m pytest -m gpu $(ARGS)
