@@ -18,7 +18,6 @@ reproduce reproduce-all $(if $(OWN_PAIRS),,plan): \
 OVERRIDES = pair=$(PAIR) results_dir=$(RESULTS) $(if $(DATA_DIR),data_dir=$(DATA_DIR)) $(if $(LIMIT),limit=$(LIMIT)) \
 	$(if $(MAX_NEW_TOKENS),decoding.max_new_tokens=$(MAX_NEW_TOKENS)) $(ARGS)
 SWEEP = $(BIN)/python -m bench.run -m
-TESTS = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/report \
 	$(if $(TABLE)$(filter-out file,$(origin PAIR)),--pair $(PAIR))
 
@@ -114,11 +113,12 @@ tiny: setup  ## train the embedded pair anew (about an hour on two cores)
 tiny-eagle: setup  ## train the embedded target's EAGLE head anew (half an hour)
 	$(BIN)/python -m bench.tiny.train_eagle
 
-test: setup  ## the tests that need no GPU, in their short forms: every law and oracle, on fewer samples and settings
-	$(TESTS) $(ARGS)
+test: setup  ## the tests that need no GPU, in their short forms
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(LONG) $(ARGS)
 
-test-all: setup  ## the same in their long forms, with shapes and types checked in all of them: what CI runs
-	$(TESTS) --all $(ARGS)
+test-all: LONG := --all
+test-all: test  ## the same in full: more draws, every case, shapes checked at every call; what CI runs
 
 test-gpu: setup  ## the tests that need a GPU (skipped without one)
 	$(BIN)/python -m pytest -m gpu $(ARGS)

@@ -74,8 +74,8 @@ def drafted(drafter: Recorded, prompt: list[int]) -> tuple[DraftGraph, dict[str,
     drafter.candidates, clock = [], Clock(torch.device("cpu"))
     clock.next_step()
     with clock.span("grow"):
-        graph = drafter.grow(Context(prompt, torch.Generator(), clock)).graph
-    assert graph is not None
+        graph = drafter.grow(Context(prompt, torch.Generator(), clock)).origin
+    assert isinstance(graph, DraftGraph)
     return graph, clock.read()[0], replayed(drafter, prompt[-1])
 
 

@@ -1,6 +1,7 @@
 """The loop: grow, score, judge, commit. Every method and the autoregressive baseline run through it."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Generator
@@ -10,9 +11,10 @@ from specdec_core.checks import check_lossless, check_request
 from specdec_core.drafters.base import Context, Drafter
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.generation import Generation, Output, Step, Trace
-from specdec_core.layout import Layout, tree_layout
 from specdec_core.models.causal_lm import CausalLM, ModelOutput
+from specdec_core.models.placement import draft_stream
 from specdec_core.node_order import Placed, placed
+from specdec_core.roots import after_prompt
 from specdec_core.sampling import Sampling
 from specdec_core.timing import Clock
 from specdec_core.tree import TokenTree, Verdict
@@ -41,136 +43,89 @@ def generate(
 ) -> Generation:
     """Decode `prompt_ids` speculatively: greedily by default, lossless unless `allow_lossy`.
 
-    `node_order` (one of `NODE_ORDERS`) is how a tree's nodes stand in the target's forward; nothing else sees it. `rng`
-    lives on the target's device; None is seeded with 0. PromptError or PairError say what cannot be decoded,
-    NonFiniteLogitsError in which step a model returned nonsense.
+    `node_order` (one of `NODE_ORDERS`) is how a tree's nodes stand in the target's forward. `rng` lives on the target's
+    device; None is seeded with 0. PromptError or PairError say what cannot be decoded, NonFiniteLogitsError in which
+    step a model returned nonsense.
     """
     sampling, rng = sampling or Sampling(), rng or torch.Generator(target.device).manual_seed(0)
     check_lossless(drafter, verifier, sampling, allow_lossy=allow_lossy)
     check_request(target, drafter, prompt_ids, max_new_tokens, eos_token_ids)
-    draft_rng = _draft_rng(target, drafter, rng)
-    context = Context(
-        list(prompt_ids),
-        rng,
-        Clock(target.device),
-        draft_rng=draft_rng,
-        eos_token_ids=frozenset(eos_token_ids),
-        greedy=sampling.greedy,
-    )
-    output, trace, span = Output(max_new_tokens, eos_token_ids), Trace(), context.clock.span
-    with span("prefill"):
-        target.reset(len(prompt_ids) + max_new_tokens + ROOM_FOR_TREES)
-        output.extend(_prefill(target, drafter, context, sampling))
-        if sliced := getattr(drafter, "sliced", None):
-            sliced.prepare(len(prompt_ids) + max_new_tokens, target.device, target.dtype)
-    with context.clock.wall():
+    stream, clock = draft_stream(rng, target.device, drafter.draft_model), Clock(target.device)
+    context = Context(list(prompt_ids), stream, clock, eos_token_ids=frozenset(eos_token_ids), greedy=sampling.greedy)
+    run = _Run(target, drafter, verifier, sampling, rng, context, watch)
+    output, trace = Output(max_new_tokens, eos_token_ids), Trace()
+    output.extend(run.prefill(max_new_tokens))
+    with clock.wall():
         while not output.finished:
-            context.clock.next_step()
-            with span("grow"):
-                tree = drafter.grow(context).to(target.device)
-                fed = placed(tree, node_order)
-            scored = _score(target, fed, context)
-            with span("judge"):
-                verdict = _judge(verifier, tree, scored, sampling, context)
-            if watch:
-                watch(tree, scored, verdict)
-            with span("commit"):
-                new = _commit(target, drafter, fed, verdict, scored, context)
-            trace.add(tree, verdict, *output.extend(new), virtual=scored.root_probs is not None)
-    return trace.generation(output, context.clock)
+            tree, fed = run.grow(node_order)
+            scored = run.score(fed)
+            verdict = run.judge(tree, scored)
+            trace.add(tree, verdict, *output.extend(run.commit(fed, scored, verdict)))
+    return trace.generation(output, clock)
 
 
-def _draft_rng(target: CausalLM, drafter: Drafter, rng: Generator) -> Generator | None:
-    """For a draft on another device a stream of its own, seeded by one draw."""
-    draft = drafter.draft_model
-    if draft is None or draft.device == target.device:
-        return None
-    return torch.Generator(draft.device).manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The verbs of the loop, each in its span."""
 
+    target: CausalLM
+    drafter: Drafter
+    verifier: Verifier
+    sampling: Sampling
+    rng: Generator
+    context: Context
+    watch: Watch | None
 
-def _await_draft(target: CausalLM, drafter: Drafter) -> None:
-    """Let the target's stream wait for a draft on another GPU, so that a span there ends with the draft's work."""
-    draft = drafter.draft_model
-    if draft is not None and draft.device != target.device and draft.device.type == target.device.type == "cuda":
-        torch.cuda.current_stream(target.device).wait_stream(torch.cuda.current_stream(draft.device))
+    def prefill(self, new: int) -> tuple[int, ...]:
+        """Read the prompt, with room for `new` tokens behind it; the first of them, unless its law is left instead."""
+        target, drafter, context = self.target, self.drafter, self.context
+        with context.clock.span("prefill"):
+            room = len(context.tokens) + new
+            target.reset(room + ROOM_FOR_TREES)
+            target.keep_hidden = drafter.needs_hidden
+            prompt = torch.tensor(context.tokens, device=target.device)
+            scored = target.prefill(prompt)
+            drafter.reset(prompt, scored)
+            drafter.prepare(room, target.device, target.dtype)
+            verdict = after_prompt(scored, self.sampling, self.rng, virtual=drafter.virtual_root)
+            return context.advance(verdict, scored.hidden)
 
+    def grow(self, node_order: str) -> tuple[TokenTree, Placed]:
+        """The next step's tree, and as the target reads it."""
+        self.context.clock.next_step()
+        with self.context.clock.span("grow"):
+            tree = self.drafter.grow(self.context).to(self.target.device)
+            return tree, placed(tree, node_order)
 
-def _prefill(target: CausalLM, drafter: Drafter, context: Context, sampling: Sampling) -> list[int]:
-    """Read the prompt; draw the first token and return it, or leave its law to a drafter that starts from it."""
-    prompt = torch.tensor(context.tokens, device=target.device)
-    target.keep_hidden = drafter.needs_hidden
-    scored = target.prefill(prompt)
-    drafter.reset(prompt, scored)
-    _await_draft(target, drafter)
-    if drafter.virtual_root:
-        if not bool(scored.logits[-1].max().isfinite()):
-            raise NonFiniteLogitsError("prefill: the target returned NaN or infinite logits")
-        context.next_probs = sampling.open_law(scored.logits[-1])
-        context.root_hidden = None if scored.hidden is None else scored.hidden[-1]
-        return []
-    first = int(sampling.draw(scored.logits[-1], context.rng))
-    if first < 0:
-        raise NonFiniteLogitsError("prefill: the target returned NaN or infinite logits")
-    context.tokens.append(first)
-    return [first]
+    def score(self, fed: Placed) -> ModelOutput:
+        """One target forward over what it has not read of the tree; a row per node, as they were drafted.
 
+        The root stands first in every order.
+        """
+        target, root, tree, span = self.target, self.context.root, fed.tree, self.context.clock.span
+        with span("layout"):
+            target.cache.truncate(len(self.context.tokens) - 1 + root.first)
+            prefix, dtype, most = target.cache.length, target.dtype, target.max_positions
+            layout = tree.mask.layout(root.first, prefix=prefix, dtype=dtype, max_positions=most)
+        with span("score"):
+            scored = root.whole(target(tree.tokens[root.first :], layout))
+            hidden = None if scored.hidden is None else fed.restored(scored.hidden)
+            return ModelOutput(fed.restored(scored.logits), hidden, scored.root_probs)
 
-def _score(target: CausalLM, fed: Placed, context: Context) -> ModelOutput:
-    """One target forward over the tree; a row per node, as they were drafted.
+    def judge(self, tree: TokenTree, scored: ModelOutput) -> Verdict:
+        """The rule's verdict, which the watch is shown. NonFiniteLogitsError names the step."""
+        try:
+            with self.context.clock.span("judge"):
+                verdict = self.verifier.judge(tree, scored, self.sampling, self.rng)
+        except NonFiniteLogitsError as error:
+            raise NonFiniteLogitsError(f"step {self.context.clock.step}: {error}") from error
+        if self.watch:
+            self.watch(tree, scored, verdict)
+        return verdict
 
-    A virtual root is not fed again: its law is known already. It stands first in every order.
-    """
-    span, virtual, tree = context.clock.span, int(context.virtual), fed.tree
-    with span("layout"):
-        target.cache.truncate(len(context.tokens) - 1 + virtual)
-        layout = _layout(target, tree, virtual)
-    with span("score"):
-        scored = _with_root(target(tree.tokens[virtual:], layout), context)
-        hidden = None if scored.hidden is None else fed.restored(scored.hidden)
-        return ModelOutput(fed.restored(scored.logits), hidden, scored.root_probs)
-
-
-def _layout(target: CausalLM, tree: TokenTree, virtual: int) -> Layout:
-    """Mask and positions of the tree, without a virtual root: sliced, where the drafter made the mask before."""
-    prefix, dtype, max_positions = target.cache.length, target.dtype, target.max_positions
-    if tree.sliced is not None:
-        return tree.sliced.layout(
-            virtual,
-            tree.num_nodes - virtual,
-            prefix=prefix,
-            device=target.device,
-            dtype=dtype,
-            max_positions=max_positions,
-        )
-    visible, depths = tree.ancestor_mask[virtual:, virtual:], tree.depths[virtual:] - virtual
-    return tree_layout(visible, depths, prefix=prefix, max_positions=max_positions, dtype=dtype)
-
-
-def _with_root(scored: ModelOutput, context: Context) -> ModelOutput:
-    """The rows of a tree: a virtual root's come from what is known of it."""
-    if context.next_probs is None:
-        return scored
-    logits = torch.cat((context.next_probs.log()[None].to(scored.logits.dtype), scored.logits))
-    hidden = scored.hidden
-    if hidden is not None and context.root_hidden is not None:
-        hidden = torch.cat((context.root_hidden[None], hidden))
-    return ModelOutput(logits, hidden, context.next_probs)
-
-
-def _judge(verifier: Verifier, tree: TokenTree, scored: ModelOutput, sampling: Sampling, context: Context) -> Verdict:
-    try:
-        return verifier.judge(tree, scored, sampling, context.rng)
-    except NonFiniteLogitsError as error:
-        raise NonFiniteLogitsError(f"step {context.clock.step}: {error}") from error
-
-
-def _commit(
-    target: CausalLM, drafter: Drafter, fed: Placed, verdict: Verdict, scored: ModelOutput, context: Context
-) -> tuple[int, ...]:
-    """Keep the path in the caches and return its tokens. A virtual root was in the cache before the tree."""
-    start = target.cache.length - (fed.tree.num_nodes - int(context.virtual))
-    slots = fed.slots(verdict.path)
-    target.cache.commit(start, slots[1:] - 1 if context.virtual else slots)
-    drafter.observe(verdict, scored)
-    _await_draft(target, drafter)
-    return context.advance(verdict, scored.hidden)
+    def commit(self, fed: Placed, scored: ModelOutput, verdict: Verdict) -> tuple[int, ...]:
+        """Keep the path in the caches, whose last slots are the tree's, and return the new tokens."""
+        with self.context.clock.span("commit"):
+            self.target.cache.commit(self.target.cache.length - fed.tree.num_nodes, fed.slots(verdict.path))
+            self.drafter.observe(verdict, scored)
+            return self.context.advance(verdict, scored.hidden)

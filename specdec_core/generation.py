@@ -1,13 +1,15 @@
 """What a decoding run yields: tokens under the stop rules, and one record per step."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from specdec_core.errors import NonFiniteLogitsError
-from specdec_core.graph import Kind
 from specdec_core.timing import Clock, Tally
 from specdec_core.tree import TokenTree, Verdict
+
+SPANS = ("grow", "draft", "layout", "score", "judge", "commit")
+"""What every step measures; draft forwards lie inside `grow`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +37,8 @@ class Step:
     commit_s: float
     accepted_ranks: list[int] = field(default_factory=list)
     """Place among its siblings in draft order, from 0, of each of the `num_accepted` tokens."""
-    # of trees that come from a token graph (`DraftGraph`); None for others
-    num_live: int | None = None
-    num_prob_leaf: int | None = None
-    num_sib_leaf: int | None = None
-    num_alias: int | None = None
-    """Merge edges: candidates that were redundant."""
-    capped: bool | None = None
-    """Whether nodes of the graph were left out of the tree for its cap."""
-    num_behind_merge: int | None = None
-    """Accepted tokens that are copies: whose path crosses a merge edge."""
-    num_in_shared_subtree: int | None = None
-    """Accepted tokens below a node that others are merged into, by its own path or across a merge edge."""
-    recurring: list[float] | None = None
-    """For n = 1, 2, ...: share of the records whose n-gram recurs elsewhere in the graph; nan where there is none."""
-    merge_kl: list[float] | None = None
-    """A value per merge edge in nats, where a `MergeProbe` drafted."""
-    decision_calls: int | None = None
-    """How often a decision model was asked whether to draft on; None where it was not."""
-    decision_s: float | None = None
-    """A part of `tree_s`."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the tree's origin tells, and `<name>_calls` and `<name>_s` of a drafter's own spans, parts of `tree_s`."""
 
     @property
     def seconds(self) -> float:
@@ -109,10 +93,13 @@ class Trace:
     def __init__(self) -> None:
         self._steps: list[tuple[TokenTree, list[int], int, int, bool]] = []
 
-    def add(self, tree: TokenTree, verdict: Verdict, length: int, kept: int, *, virtual: bool = False) -> None:
-        """Remember a step of `length` new tokens, of which `kept` are in the output; a virtual root is no new token."""
+    def add(self, tree: TokenTree, verdict: Verdict, length: int, kept: int) -> None:
+        """Remember a step of `length` new tokens, of which `kept` are in the output.
+
+        Roots are of one kind in all steps: where a law is left for the next, this step's root was virtual too.
+        """
         path = verdict.path[1 : 1 + min(len(verdict.tokens), length)].tolist()
-        self._steps.append((tree.without_draft_probs(), path, length, kept, virtual))
+        self._steps.append((tree.without_draft_probs(), path, length, kept, verdict.next_token is None))
 
     def generation(self, output: Output, clock: Clock) -> Generation:
         """Evaluate. NonFiniteLogitsError with the step where the draft's probabilities are no numbers."""
@@ -127,8 +114,8 @@ class Trace:
 
 
 def _step(tree: TokenTree, accepted: list[int], length: int, kept: int, virtual: bool, times: dict[str, Tally]) -> Step:
-    draft, decision = times["draft"], times.get("decision")
-    expected = tree.expected_acceptance
+    draft, expected = times["draft"], tree.expected_acceptance
+    own = {name: tally for name, tally in times.items() if name not in SPANS}
     return Step(
         num_drafted=tree.num_drafted,
         depth=int(tree.depths.max()),
@@ -144,9 +131,11 @@ def _step(tree: TokenTree, accepted: list[int], length: int, kept: int, virtual:
         judge_s=times["judge"].seconds,
         commit_s=times["commit"].seconds,
         accepted_ranks=_ranks(tree, accepted),
-        decision_calls=decision.calls if decision else None,
-        decision_s=decision.seconds if decision else None,
-        **_graph_facts(tree, accepted),
+        facts={
+            **(tree.origin.told(accepted) if tree.origin else {}),
+            **{f"{name}_calls": tally.calls for name, tally in own.items()},
+            **{f"{name}_s": tally.seconds for name, tally in own.items()},
+        },
     )
 
 
@@ -154,18 +143,3 @@ def _ranks(tree: TokenTree, nodes: list[int]) -> list[int]:
     """How many earlier siblings each of these nodes has."""
     parents = tree.parents.cpu()
     return [int((parents[:node] == parents[node]).sum()) for node in nodes]
-
-
-def _graph_facts(tree: TokenTree, accepted: list[int]) -> dict[str, Any]:
-    """What a step tells of the token graph that its tree comes from; nothing of other trees."""
-    graph = tree.graph
-    if graph is None:
-        return {}
-    return {
-        **{f"num_{kind.name.lower()}": graph.count(kind) for kind in Kind},
-        "capped": graph.capped,
-        "num_behind_merge": int(graph.behind_merge[accepted].sum()),
-        "num_in_shared_subtree": int(graph.in_shared_subtree[accepted].sum()),
-        "recurring": graph.recurring_shares(),
-        "merge_kl": None if graph.merge_kl is None else graph.merge_kl.tolist(),
-    }

@@ -1,8 +1,9 @@
 """A drafted token graph: nodes below the last committed token, some of them merged into earlier ones (GSD)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -52,6 +53,18 @@ class DraftGraph:
     def count(self, kind: Kind) -> int:
         """Records of a kind, the root excluded."""
         return int((self.kinds[1:] == kind).sum())
+
+    def told(self, accepted: Sequence[int]) -> Mapping[str, Any]:
+        """What a step tells of its graph once these nodes of the unmerged tree were accepted."""
+        nodes = list(accepted)
+        return {
+            **{f"num_{kind.name.lower()}": self.count(kind) for kind in Kind},
+            "capped": self.capped,
+            "num_behind_merge": int(self.behind_merge[nodes].sum()),
+            "num_in_shared_subtree": int(self.in_shared_subtree[nodes].sum()),
+            "recurring": self.recurring_shares(),
+            "merge_kl": None if self.merge_kl is None else self.merge_kl.tolist(),
+        }
 
     @property
     def in_shared_subtree(self) -> Bool[ndarray, " nodes"]:

@@ -5,6 +5,7 @@ corner of the largest one's; a forward over one level reads some rows of it.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -94,3 +95,27 @@ class SlicedMask:
                 made[row, columns - LEAD + row + 1 :] = -torch.inf
             self._made[key] = made, columns
         return self._made[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The mask of the tree of the first `nodes`, on a device: views."""
+
+    whole: SlicedMask
+    nodes: int
+    device: torch.device
+
+    @property
+    def ancestors(self) -> Bool[Tensor, "nodes nodes"]:
+        """Row i marks node i and its ancestors."""
+        return self.whole.ancestors(self.nodes, self.device)
+
+    @property
+    def depths(self) -> Int[Tensor, " nodes"]:
+        """Edges from the root."""
+        return self.whole.depths(self.nodes, self.device)
+
+    def layout(self, first: int, *, prefix: int, dtype: torch.dtype, max_positions: int | None = None) -> Layout:
+        """Of all nodes from `first` on, behind `prefix` cached tokens."""
+        count, device = self.nodes - first, self.device
+        return self.whole.layout(first, count, prefix=prefix, device=device, dtype=dtype, max_positions=max_positions)

@@ -1,23 +1,34 @@
 """The two values that everything passes around: a drafted tree and the verdict on it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from specdec_core.errors import PairError
-from specdec_core.graph import DraftGraph
-from specdec_core.sliced_mask import SlicedMask
+from specdec_core.grown_mask import GrownMask, jumps
+from specdec_core.sliced_mask import Part, SlicedMask
+
+TreeMask = GrownMask | Part
+"""Who sees whom in a tree: grown from its parents, or a view of what was made for all trees of its kind."""
+
+
+@runtime_checkable
+class Origin(Protocol):
+    """What a tree was made from, on the host."""
+
+    def told(self, accepted: Sequence[int]) -> Mapping[str, Any]:
+        """What a step tells of it (`Step.facts`) once these nodes were accepted, the root not among them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenTree:
     """A tree of drafted tokens below the last committed one.
 
-    Nodes are in an order in which parents come first; siblings stand in draft order. Derived values are computed by
-    pointer doubling, in log2(nodes) tensor operations.
+    Parents come before their children, and siblings stand in draft order.
     """
 
     tokens: Int[Tensor, " nodes"]
@@ -30,11 +41,17 @@ class TokenTree:
     """q after each expanded node, as it was drawn from, for rules that compare it with p."""
     draft_rows: Int[Tensor, " nodes"] | None = None
     """Row of `draft_probs` for each node; -1 for leaves."""
-    graph: DraftGraph | None = None
-    """The token graph that this tree was unmerged from, if it was one (on the host)."""
+    origin: Origin | None = None
+    """What this tree was made from, if there is more to tell of it (a token graph)."""
     sliced: SlicedMask | None = None
     """Masks of the largest tree of which this one is the first nodes, where they were made before."""
-    _memo: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+    mask: TreeMask = field(init=False, repr=False)
+    """Who sees whom."""
+
+    def __post_init__(self) -> None:
+        """Slice the mask where it was made before."""
+        sliced = None if self.sliced is None else Part(self.sliced, self.num_nodes, self.tokens.device)
+        object.__setattr__(self, "mask", sliced or GrownMask(self.parents))
 
     @staticmethod
     def root_only(token: int, device: torch.device) -> "TokenTree":
@@ -55,21 +72,12 @@ class TokenTree:
     @property
     def ancestor_mask(self) -> Bool[Tensor, "nodes nodes"]:
         """Row i marks node i and its ancestors."""
-        if self.sliced is not None:
-            return self.sliced.ancestors(self.num_nodes, self.tokens.device)
-        if "ancestor_mask" not in self._memo:
-            mask = torch.eye(self.num_nodes, dtype=torch.bool, device=self.tokens.device)
-            for jump in self._jumps():
-                mask = mask | mask[jump]
-            self._memo["ancestor_mask"] = mask
-        return self._memo["ancestor_mask"]
+        return self.mask.ancestors
 
     @property
     def depths(self) -> Int[Tensor, " nodes"]:
         """Edges from the root."""
-        if self.sliced is not None:
-            return self.sliced.depths(self.num_nodes, self.tokens.device)
-        return self.ancestor_mask.sum(-1) - 1
+        return self.mask.depths
 
     @property
     def required_edge_probs(self) -> Float[Tensor, " nodes"]:
@@ -90,7 +98,7 @@ class TokenTree:
         self, values: Shaped[Tensor, " nodes"], combine: Callable[[Tensor, Tensor], Tensor]
     ) -> Shaped[Tensor, " nodes"]:
         """Each node's value combined with those of its ancestors; the root's must change none (0 in a sum)."""
-        for jump in self._jumps():
+        for jump in jumps(self.parents):
             values = combine(values, values[jump])
         return values
 
@@ -134,20 +142,11 @@ class TokenTree:
         tokens, parents, edges, laws, rows = (None if part is None else part.to(device) for part in parts)
         assert tokens is not None
         assert parents is not None
-        return TokenTree(tokens, parents, edges, laws, rows, self.graph, self.sliced)
+        return TokenTree(tokens, parents, edges, laws, rows, self.origin, self.sliced)
 
     def without_draft_probs(self) -> "TokenTree":
         """The same tree without its largest field, to be kept for the record."""
-        return TokenTree(self.tokens, self.parents, self.edge_probs, graph=self.graph, sliced=self.sliced)
-
-    def _jumps(self) -> list[Tensor]:
-        """Ancestors at distance 1, 2, 4, ... of every node; the root jumps to itself."""
-        jump = self.parents.clamp(min=0)
-        jumps = []
-        for _ in range((self.num_nodes - 1).bit_length()):
-            jumps.append(jump)
-            jump = jump[jump]
-        return jumps
+        return TokenTree(self.tokens, self.parents, self.edge_probs, origin=self.origin, sliced=self.sliced)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -162,3 +161,8 @@ class Verdict:
     """Bonus or recovered token, the next pending root; None when the next root is virtual."""
     next_probs: Float[Tensor, " vocab"] | None = None
     """Law of the next token (`Sampling.open_law`), for a drafter that draws its first level from it."""
+
+    @property
+    def new_tokens(self) -> tuple[int, ...]:
+        """What a step commits: the accepted tokens, and the target's own if it was drawn."""
+        return self.tokens if self.next_token is None else (*self.tokens, self.next_token)

@@ -8,6 +8,7 @@ from doubles import context_for
 from bench.prompts.embedded import TINY
 from specdec_core import Sampling, generate, load_pair
 from specdec_core.models.decision import DecisionModel
+from specdec_core.roots import Virtual
 from specdec_core.verifiers import IndependentLongest, MultiCandidate, TargetSample
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -43,7 +44,7 @@ def table_tree(drafter, vocab):
     """One tree of a table draft, below a uniform law where the root is virtual."""
     context = context_for()
     if drafter.virtual_root:
-        context.next_probs = torch.full((vocab,), 1 / vocab)
+        context.root = Virtual(torch.full((vocab,), 1 / vocab))
     return drafter.grow(context)
 
 

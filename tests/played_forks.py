@@ -16,6 +16,7 @@ from laws import law_of_tokens
 from specdec_core import Sampling
 from specdec_core.drafters import static_tree, target_init
 from specdec_core.models import ModelOutput
+from specdec_core.roots import Pending, Virtual
 from specdec_core.verifiers import ChildByChild, rounds
 
 TOLERANCE = 1e-6
@@ -142,7 +143,7 @@ class Played:
 
         def run(pick):
             self.pick, context = pick, context_for(token)
-            context.next_probs = None if law is None else torch.tensor(law)
+            context.root = Pending() if law is None else Virtual(torch.tensor(law))
             context.greedy = self.sampling.greedy
             return self.drafter.grow(context)
 

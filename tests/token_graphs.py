@@ -98,7 +98,7 @@ def _class(graph: Graph, node: int, token: int, q: Any, best: Any, options: dict
     if q < np.float32(options["theta_sib"]) * best:
         return Kind.SIB_LEAF, -1
     improbable = q < np.float32(options["theta_prob"]) or (code and graph.records[node].kind == Kind.PROB_LEAF)
-    if improbable and not (code or options["merge_before_prob"]):
+    if improbable and not code:
         return Kind.PROB_LEAF, -1
     into = _match(graph, node, token, options)
     if into is not None:
@@ -112,9 +112,8 @@ def _match(graph: Graph, node: int, token: int, options: dict[str, Any]) -> int 
     length = options["tau"] + (1 if options["tau_as_context"] else 0)
     path = graph.records[node].path
     wanted = (*(graph.records[record].token for record in path), token)[-length:]
-    kinds = [Kind.LIVE] if options["merge_into"] == "live" else [Kind.LIVE, Kind.PROB_LEAF, Kind.SIB_LEAF]
     for number, record in enumerate(graph.records):
-        if record.kind not in kinds or len(wanted) < length or graph.gram(record.path, length) != wanted:
+        if record.kind != Kind.LIVE or len(wanted) < length or graph.gram(record.path, length) != wanted:
             continue
         if number in path:
             graph.on_own_path += 1

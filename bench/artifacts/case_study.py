@@ -1,15 +1,14 @@
-"""One answer whose text shows who said what: OPT-Tree's Figure 10, and what GSD's Figure 6 is drawn with."""
+"""One answer whose text shows who said what: OPT-Tree's Figure 10, and GSD's Figure 6."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 from pathlib import Path
 
-from bench import published
 from bench.artifacts.outputs import Html, NoResultsError, Output
 from bench.artifacts.style import Figure
 from bench.artifacts.text import Look, Run, page
@@ -59,13 +58,6 @@ def read(folder: Path) -> CaseStudy:
         raise ValueError(f"{path} is not a case study: it needs {', '.join(CaseStudy.__annotations__)}") from error
 
 
-def render(study: CaseStudy, name: str = "fig10") -> list[Output]:
-    """OPT-Tree's Figure 10."""
-    drafted = study.count(DRAFT, MERGED)
-    summary = f"{speed(study)}; {drafted} of {len(study.pieces)} pieces are accepted draft tokens. {_paper()}"
-    return pages(name, replace(study, title=f"OPT-Tree Figure 10: {study.title}"), LOOKS, summary)
-
-
 def speed(study: CaseStudy) -> str:
     """MAL and tokens/s of the answer, in words."""
     return f"MAL {study.mal:.2f}, {study.tokens_per_s:.2f} tokens/s"
@@ -112,8 +104,3 @@ def _html(study: CaseStudy, runs: list[Run], key: list[Look], summary: str) -> s
 def _span(text: str, look: Look) -> str:
     line = f"; text-decoration: underline {look.underline}" if look.underline else ""
     return f'<span title="{look.words}" style="color: {look.ink}; background: {look.paper}{line}">{escape(text)}</span>'
-
-
-def _paper() -> str:
-    facts = published.find("opt_tree", "section4_7").set_index("metric")["value"]
-    return f"The paper (LLaMA-2-70B + LLaMA-2-7B): MAL {facts['mal']:g}, {facts['tokens_per_s']:g} tokens/s."

@@ -53,17 +53,16 @@ def notes(found: Iterable[Block]) -> Iterator[str]:
 
 def itself(block: Block) -> Interval | None:
     """The speedup of autoregressive decoding over itself, of several runs the widest; None where it was not run."""
-    runs = [run.run_id for run in block.ok if run.method == AUTOREGRESSIVE]
-    found = [samples.interval(samples.speedup(block.prompts(run_id))) for run_id in runs]
-    return max((one for one in found if _known(one)), key=samples.resolution, default=None)
+    found = [run.speedup for run in block.ok if run.method == AUTOREGRESSIVE]
+    return max((one for one in found if one and _known(one)), key=samples.resolution, default=None)
 
 
 def arms(block: Block) -> Arms | None:
     """The baselines of the block's runs in pairs, over the conversations of both; None where no two can be compared."""
     groups: dict[tuple[object, ...], list[Sample]] = {}
     for run in block.ok:
-        sample = samples.tokens_per_s(run.prompts, AUTOREGRESSIVE)
-        if len(sample.sums):
+        sample = run.sample("autoregressive_tokens_per_s")
+        if sample and len(sample.sums):
             groups.setdefault(_work(run), []).append(sample)
     ratios = [_apart(*pair) for of_work in groups.values() for pair in itertools.combinations(of_work, 2)]
     known = [ratio for ratio in ratios if _known(ratio)]

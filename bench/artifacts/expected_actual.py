@@ -1,8 +1,9 @@
-"""OPT-Tree, Figure 5: expected acceptance length E(A) against the actual one, as a count map."""
+"""Expected acceptance length E(A) against the actual one, as a count map: OPT-Tree's Figure 5, and the smoke run's."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,53 +11,53 @@ from matplotlib.colors import LogNorm
 from matplotlib.ticker import MaxNLocator
 
 from bench.artifacts import definitions, style, tables
-from bench.artifacts.blocks import Block, measured_blocks
-from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.blocks import Block
+from bench.artifacts.metric import MAL, Metric, cells, legend
+from bench.artifacts.run_figure import RunFigure
 from bench.artifacts.runs import Run
-from bench.artifacts.tables import Table
-from bench.artifacts.wording import scale, setting, without_expected
-from bench.results.store import Results
+from bench.artifacts.wording import without_expected
 from bench.statistics import metrics
 
-TITLE = "OPT-Tree Figure 5: expected against actual acceptance length, number of decoding steps"
 _TICKS = [digit * 10**power for power in range(6) for digit in (1, 3)]
-COLUMNS = ("Pair", "Drafter", "Steps", "E(A)", "MAL", "E(A) - MAL", "correlation")
+_COLUMNS = (
+    Metric("Steps", lambda run: str(len(run.steps))),
+    Metric("E(A)", lambda run: run.expected, definitions.EXPECTED),
+    MAL,
+    Metric("E(A) - MAL", lambda run: metrics.calibration(run.steps).gap),
+    Metric(
+        "correlation", lambda run: metrics.calibration(run.steps).correlation, "Pearson's, of E(A) and A over steps"
+    ),
+)
 
 
-@style.styled
-def expected_actual(name: str, results: Results, title: str = TITLE) -> list[Output]:
-    """One panel per run that drafted anything with probabilities, and a table of means and correlations."""
-    found = measured_blocks(results)
-    drafting = [(block, run) for block in found for run in block.ok if _drafts(block, run)]
-    runs = [(block, run) for block, run in drafting if not math.isnan(run.expected.value)]
-    if not runs:
-        raise NoResultsError("no run drafted a token with a probability")
-    words = setting(found)
-    canvas, axes = style.panels(
-        title, words + "; dashed: E(A) = A", len(runs), columns=3 if len(runs) > 4 else 2, panel=(4.3, 3.9)
+def expected_actual(title: str) -> RunFigure:
+    """A panel for every run that drafted anything with probabilities; means and correlations in the table."""
+    return RunFigure(
+        title,
+        lambda run: _drafts(run) and not math.isnan(run.expected.value),
+        "no run drafted a token with a probability",
+        _draw,
+        lambda run: [cells(_COLUMNS, run)],
+        legend(_COLUMNS),
+        _left_out,
+        aside="; dashed: E(A) = A",
+        panel=(4.3, 3.9),
+        across=3,
     )
-    for axis, (block, run) in zip(axes, runs, strict=True):
-        _panel(axis, block, run)
-    ids = tuple(run.run_id for _, run in runs)
-    frame = tables.frame([_row(block, run) for block, run in runs], COLUMNS)
-    legend = {
-        "E(A)": definitions.EXPECTED,
-        "MAL": definitions.MAL,
-        "correlation": "Pearson's, of E(A) and A over steps",
-    }
-    absent = [run.drafter for _, run in drafting if run.run_id not in ids]
-    notes = (*map(scale, found), *[without_expected(absent)] * bool(absent))
-    table = Table(name, f"{title} ({words})", frame, notes, legend, ids)
-    return [style.Figure(name, f"{title} ({words})", canvas, ids), table]
 
 
-def _drafts(block: Block, run: Run) -> bool:
+def _drafts(run: Run) -> bool:
     return bool((run.steps["num_drafted"] > 0).any())
 
 
-def _panel(axes: Axes, block: Block, run: Run) -> None:
-    steps = run.steps
-    counts = metrics.expected_vs_actual(steps)
+def _left_out(found: Sequence[Block]) -> Iterator[str]:
+    drafting = [run for block in found for run in block.ok if _drafts(run)]
+    if absent := [run.drafter for run in drafting if math.isnan(run.expected.value)]:
+        yield without_expected(absent)
+
+
+def _draw(axes: Axes, run: Run) -> None:
+    counts = metrics.expected_vs_actual(run.steps)
     x, y = (np.append(index, index[-1] + 1) - 0.5 for index in (counts.columns.to_numpy(), counts.index.to_numpy()))
     shown = np.ma.masked_equal(counts.to_numpy(), 0)
     mesh = axes.pcolormesh(x, y, shown, cmap="Blues", norm=LogNorm(0.7, max(shown.max(), 2)), rasterized=True)
@@ -65,22 +66,9 @@ def _panel(axes: Axes, block: Block, run: Run) -> None:
     axes.set(xlim=(0.5, longest), ylim=(0.5, longest), aspect="equal", xlabel="E(A), rounded", ylabel="A")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    fit = metrics.calibration(steps)
-    axes.set_title(f"{block.name}, {run.drafter}\nE(A) - MAL = {fit.gap:+.2f}, r = {tables.number(fit.correlation)}")
+    fit = metrics.calibration(run.steps)
+    words = f"E(A) - MAL = {fit.gap:+.2f}, r = {tables.number(fit.correlation)}"
+    axes.set_title(f"{run.block.name}, {run.drafter}\n{words}")
     ticks = [tick for tick in _TICKS if tick <= shown.max()]
     bar = axes.figure.colorbar(mesh, ax=axes, label="decoding steps", shrink=0.85, ticks=ticks, format="%d")
     bar.minorticks_off()
-
-
-def _row(block: Block, run: Run) -> dict[str, str]:
-    steps = run.steps
-    fit = metrics.calibration(steps)
-    return {
-        "Pair": block.name,
-        "Drafter": run.drafter,
-        "Steps": str(len(steps)),
-        "E(A)": tables.interval(run.expected),
-        "MAL": tables.interval(run.mal),
-        "E(A) - MAL": tables.number(fit.gap),
-        "correlation": tables.number(fit.correlation),
-    }

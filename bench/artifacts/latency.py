@@ -1,4 +1,4 @@
-"""OPT-Tree, Figure 3, and Sequoia, Figure 4: time of one forward against the number of tokens fed."""
+"""The time of one forward against the number of tokens fed: OPT-Tree's Figure 3, Sequoia's Figure 4."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench import published
 from bench.artifacts import style, tables
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.tables import Table
 from bench.results.store import Results
 
-TITLE = "OPT-Tree Figure 3: time of one forward against its input length"
-SEQUOIA_TITLE = "Sequoia Figure 4: time of one forward against the number of tokens"
 _LINE = ["pair", "role", "model_id", "device_name", "dtype", "num_prefix"]
 
 
 @style.styled
-def forward_time(name: str, results: Results, title: str = TITLE, *, flat: bool = True) -> list[Output]:
-    """One panel per pair, one line per model and device: median and quartiles; `flat` marks OPT-Tree's flat span."""
+def forward_time(name: str, results: Results, title: str, *, flat: tuple[float, float] | None = None) -> list[Output]:
+    """One panel per pair, one line per model and device: median and quartiles; `flat` is the paper's flat span."""
     times = results.latency
     if times.empty:
         raise NoResultsError("no forward times were measured")
@@ -29,12 +26,14 @@ def forward_time(name: str, results: Results, title: str = TITLE, *, flat: bool 
     for axis, (pair, rows) in zip(axes, summary.groupby("pair", sort=False), strict=True):
         _panel(axis, str(pair), rows)
         if flat:
-            _mark_flat(axis)
+            words = f"paper: flat from {flat[0]:g} to {flat[1]:g}"
+            axis.axvspan(*flat, color=style.GREY, alpha=0.1, linewidth=0, label=words)
         style.legend_below(axis)
-    runs = tuple(times["run_id"].unique())
-    notes = (_flat_note(),) if flat else ()
+    notes: tuple[str, ...] = ()
+    if flat:
+        notes = (f"The paper's text: lengths {flat[0]:g} and {flat[1]:g} take similar time (LLaMA-2-7B, RTX 4090).",)
     table = _table(name, f"{title} ({setting})", summary, notes)
-    return [style.Figure(name, table.title, canvas, runs), table]
+    return [style.Figure(name, table.title, canvas, tuple(times["run_id"].unique())), table]
 
 
 def _summary(times: pd.DataFrame) -> pd.DataFrame:
@@ -57,27 +56,11 @@ def _panel(axes: Axes, pair: str, rows: pd.DataFrame) -> None:
     axes.set(xlim=(0, rows["num_tokens"].max() * 1.03), ylim=(0, None))
 
 
-def _mark_flat(axes: Axes) -> None:
-    low, high = _flat()
-    axes.axvspan(low, high, color=style.GREY, alpha=0.1, linewidth=0, label=f"paper: flat from {low:g} to {high:g}")
-
-
 def _label(line: pd.Series, long: bool) -> str:
     model = str(line["model_id"])
     model = model.rsplit("/", 1)[-1] if model.startswith("/") else model
     words = f"{line['role']}: {model}, prefix {line['num_prefix']}"
     return f"{words}, {line['device_name']}, {line['dtype']}" if long else words
-
-
-def _flat() -> tuple[float, float]:
-    """The lengths between which the paper's text calls the time similar (LLaMA-2-7B on an RTX 4090)."""
-    facts = published.find("opt_tree", "fig3", metric="flat_verify_length").set_index("params")["value"]
-    return float(facts["end=lower"]), float(facts["end=upper"])
-
-
-def _flat_note() -> str:
-    low, high = _flat()
-    return f"The paper's text: lengths {low:g} and {high:g} take similar time (LLaMA-2-7B, RTX 4090)."
 
 
 def _table(name: str, title: str, summary: pd.DataFrame, notes: tuple[str, ...]) -> Table:

@@ -50,11 +50,6 @@ def measured(header: str, counted: Counted, means: str = "", digits: int = 2) ->
 
 
 def or_status(metric: Metric) -> Metric:
-    """The metric, or how a run ended that did not end well."""
-    return replace(metric, of=lambda run: metric.of(run) if run.ok else run.status)
-
-
-def or_status(metric: Metric) -> Metric:
     """The same, with the status of a run that did not end well."""
     return replace(metric, of=lambda run: metric.of(run) if run.ok else run.status)
 

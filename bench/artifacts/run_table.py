@@ -26,11 +26,12 @@ def run_table(
     marks: str = "",
     means: Mapping[str, str] | None = None,
     timed: bool = True,
+    draft_temperature: bool = True,
 ) -> Table:
     """A row per run; of `ranked` the best `among` its like are marked.
 
-    Notes: what was run, what is said, the draft's temperatures, what marks mean (`marks` first); and the machine's
-    noise, where the table is of what is `timed`.
+    Notes: what was run, what is said, the draft's temperatures (if not swept), the machine's noise (if times are
+    shown), what marks mean (`marks` first).
     """
     runs = [run for _, run in rows]
     lines = [dict(before) | cells(columns, run) for before, run in rows]
@@ -43,7 +44,7 @@ def run_table(
     frame = tables.frame(lines, (*(rows[0][0] if rows else ()), *headers(columns)))
     blocks = list({id(run.block): run.block for run in runs}.values())
     best = ties.note(frame)
-    notes = (*dict.fromkeys(map(scale, blocks)), *said, *draft_temperatures(runs))
+    notes = (*dict.fromkeys(map(scale, blocks)), *said, *(draft_temperatures(runs) if draft_temperature else ()))
     notes += tuple(control.notes(blocks)) if timed else ()
     notes += (*[marks] * bool(marks and best), *best)
     return Table(name, title, frame, notes, dict(means or {}) | legend(columns), run_ids(runs))

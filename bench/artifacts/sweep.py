@@ -173,6 +173,7 @@ class Sweep:
             marks="" if self.along else f"Marked among the lines of a pair at one {self.over.replace('_', ' ')}.",
             means={name: means for name, means in ((self.line, self.line_means), (header, self.means)) if means},
             timed=self.timed,
+            draft_temperature=self.over != "draft_temperature",
         )
         return [style.Figure(name, title, canvas, run_ids(run for panel in found for run in panel.runs)), table]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -14,14 +14,9 @@ from bench.artifacts.tables import Table, needed_words
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import samples
-from bench.statistics.samples import Comparison, Sample
+from bench.statistics.samples import Comparison
 
-_METRICS: Mapping[str, Callable[[Block, str], Sample]] = {
-    "MAL": lambda block, run_id: samples.mal(block.steps(run_id)),
-    "speedup": lambda block, run_id: samples.speedup(block.prompts(run_id)),
-}
-
-
+_METRICS = {"MAL": "mal", "speedup": "speedup"}
 _ALSO = {"MAL": "tokens/step"}
 """What papers call a metric."""
 
@@ -91,10 +86,8 @@ def _sentence(metric: str, found: list[Block]) -> Iterator[str]:
 
 def _ends(metric: str, block: Block) -> _Ends | None:
     """None where fewer than two runs have an interval."""
-    every = [(run, _METRICS[metric](block, run.run_id)) for run in block.ok]
-    values = [
-        (samples.interval(sample).value, place) for place, (_, sample) in enumerate(every) if len(sample.sums) > 1
-    ]
+    every = [(run, sample) for run in block.ok if (sample := run.sample(_METRICS[metric])) and len(sample.sums) > 1]
+    values = [(samples.interval(sample).value, place) for place, (_, sample) in enumerate(every)]
     if len(values) < 2:
         return None
     (best, first), (worst, other) = (every[end(values)[1]] for end in (max, min))

@@ -21,14 +21,13 @@ from bench.prompts.embedded import TINY
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
 from specdec_core.models.fetch import fetch_config
+from specdec_core.models.kinds import KINDS
 
 SHAPE = (
     *("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
     *("intermediate_size", "ffn_dim", "word_embed_proj_dim"),
 )
 """What of a config.json makes another architecture; a family has those of them that it knows."""
-OF_TENSORS = ("num_key_value_heads", "intermediate_size")
-"""What an EAGLE head's config.json may be wrong about: it is read off the tensors."""
 EMBEDDED = "tiny/"
 
 
@@ -73,7 +72,7 @@ def _alike(folder: str, model_id: str, kind: str) -> bool:
             return False
     except LoadError:
         return False
-    keys = [key for key in SHAPE if kind != "eagle" or key not in OF_TENSORS]
+    keys = [key for key in SHAPE if key not in KINDS[kind].off_tensors]
     return all(getattr(theirs, key, None) == getattr(ours, key, None) for key in keys)
 
 

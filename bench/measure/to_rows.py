@@ -130,9 +130,11 @@ NO_AUDIT: dict[str, Any] = {"identical": None, "first_divergence": None, "diverg
 
 
 def step_rows(run_id: str, conversation: Conversation, turn: int, generation: Generation) -> Iterator[StepRow]:
-    """One row per decoding step."""
+    """One row per decoding step; facts that no column is for are left out."""
     for number, step in enumerate(generation.steps):
-        yield StepRow(run_id=run_id, prompt_id=conversation.id, turn=turn, step=number, **asdict(step))
+        columns = asdict(step)
+        told = {name: value for name, value in columns.pop("facts").items() if name in StepRow.__annotations__}
+        yield StepRow(run_id=run_id, prompt_id=conversation.id, turn=turn, step=number, **columns, **told)
 
 
 def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRow:

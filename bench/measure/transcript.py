@@ -46,6 +46,6 @@ def pieces(pair: Pair, generation: Generation) -> Iterator[tuple[str, str]]:
 
 def _said(step: Step) -> list[str]:
     """Who said each token of a step that is kept; all that lies behind a merge edge ends the accepted path."""
-    behind = step.num_behind_merge or 0
+    behind = step.facts.get("num_behind_merge", 0)
     path = [DRAFT] * (step.num_accepted - behind) + [MERGED] * behind
     return [*path, TARGET][: step.kept]

@@ -18,8 +18,8 @@ from specdec_core.cache import ROOM_FOR_TREES
 from specdec_core.drafters.cached_draft import ROOM
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
-from specdec_core.models.fitting import quantised_bytes
-from specdec_core.models.memory import eagle_bytes, kv_bytes, layer_bytes, offloaded_bytes, tree_bytes, weight_bytes
+from specdec_core.models.kinds import kind_of
+from specdec_core.models.memory import kv_bytes, offloaded_bytes, tree_bytes
 
 GPUS = (24, 40, 48, 80)
 """GB of the GPUs that papers use: RTX 4090, A100, L40, A100 and H100."""
@@ -77,8 +77,7 @@ def memory_of(pair: PairSpec, jobs: Iterable[Job], dtype: torch.dtype) -> Memory
     if pair.target.offload:
         target, host = offloaded_bytes(config, dtype, pair.target.resident_layers)
     else:
-        bits = pair.target.bits
-        target, host = quantised_bytes(config, dtype, bits) if bits else weight_bytes(config, dtype), 0
+        target, host = kind_of(pair.target).weight_bytes(pair.target, config, dtype), 0
     draft, drafts_cache, reads = _draft(pair.draft, dtype, max(contexts) + ROOM)
     if pair.draft is not None:  # its laws of the nodes are of the same size
         trees = [2 * size for size in trees]
@@ -92,13 +91,9 @@ def _draft(spec: ModelSpec | None, dtype: torch.dtype, tokens: int) -> tuple[int
     if spec is None:
         return 0, 0, 0
     config = shape_of(spec)
-    if spec.kind == "layer_skip":  # on the target's weights and cache
-        return 0, 0, weight_bytes(config, dtype) - len(spec.skipped_layers) * layer_bytes(config, dtype)
-    if spec.kind == "eagle":
-        weights = eagle_bytes(config, dtype)
-    else:
-        weights = quantised_bytes(config, dtype, spec.bits) if spec.bits else weight_bytes(config, dtype)
-    return weights, kv_bytes(config, dtype, tokens), weights
+    kind = kind_of(spec)
+    cache = kv_bytes(config, dtype, tokens) if kind.own_weights else 0
+    return kind.weight_bytes(spec, config, dtype), cache, kind.forward_bytes(spec, config, dtype)
 
 
 def mal_of(experiment: str, labels: dict[str, Any], job: Job) -> float:

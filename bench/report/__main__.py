@@ -14,8 +14,8 @@ from bench.artifacts.outputs import Html, NoResultsError, write_all
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table, to_markdown
 from bench.papers.registry import ARTIFACTS, build, command
-from bench.report.site import gather, pages
-from bench.report.site.gather import Report
+from bench.report.site import pages
+from bench.report.site.pages import Report
 from bench.report.site.status import STATES
 from bench.results.parquet import warned_once
 
@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if not options.artifact and not options.results.is_dir():
         return _fail(f"there is no folder {options.results}; give another --results, or run `make smoke` first")
-    if options.pair and not options.artifact and not gather.pairs(options.results, options.pair):
-        others = ", ".join(sorted(gather.pairs(options.results))) or "none"
+    if options.pair and not options.artifact and not pages.pairs(options.results, options.pair):
+        others = ", ".join(sorted(pages.pairs(options.results))) or "none"
         return _fail(f"there are no results of pair {options.pair} in {options.results}; pairs there: {others}")
     report = _one if options.artifact else _files if options.only else _site
     try:
@@ -60,7 +60,7 @@ def _files(options: argparse.Namespace) -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     missing, written = True, 0
     for name in ARTIFACTS:
-        built = gather.attempt(_report(options), name, ONLY[options.only])
+        built = pages.attempt(_report(options), name, ONLY[options.only])
         missing &= bool(built.attempt.missing)
         written += _listed(path for _, paths in built.written for path in paths)
     if missing:

@@ -4,19 +4,16 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from specdec_core.drafters.base import Context
+from specdec_core.drafters.base import Context, Drafter
 from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import NO_DRAWS
-from specdec_core.tree import TokenTree, Verdict
+from specdec_core.tree import TokenTree
 
 
-class Autoregressive:
+class Autoregressive(Drafter):
     """Returns the bare root, so that the baseline shares loop, clock and stop rules with every method."""
 
     draws = NO_DRAWS
-    virtual_root = False
-    needs_hidden = False
-    draft_model = None
 
     def __init__(self) -> None:
         self._device = torch.device("cpu")
@@ -28,6 +25,3 @@ class Autoregressive:
     def grow(self, context: Context) -> TokenTree:
         """The root alone."""
         return TokenTree.root_only(context.tokens[-1], self._device)
-
-    def observe(self, verdict: Verdict, target: ModelOutput) -> None:
-        """Nothing to learn."""

@@ -1,13 +1,15 @@
 """What a way of growing trees must offer, and what it is given."""
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Generator, Tensor
 
 from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.roots import Pending, Root, root_after
 from specdec_core.timing import Clock
 from specdec_core.tree import TokenTree, Verdict
 
@@ -19,35 +21,25 @@ class Context:
     tokens: list[int]
     """All committed tokens, prompt included; the last one is the root."""
     rng: Generator
+    """What drafters draw from, on the draft's device: the target's own stream unless the draft is elsewhere."""
     clock: Clock
     """Draft forwards are measured under the name `draft`."""
-    next_probs: Float[Tensor, " vocab"] | None = None
-    """Virtual root: the law of the token after it (`Sampling.open_law`). None for a pending root."""
-    root_hidden: Float[Tensor, " hidden"] | None = None
-    """The target's features of the last node of the accepted path, if it keeps them."""
-    draft_rng: Generator | None = None
-    """For a draft on another device than the target: a stream of that device. None: draws are from `rng`."""
+    root: Root = field(default_factory=Pending)
+    """Whether the target has read the last token, and what it then knows of it."""
     eos_token_ids: frozenset[int] = frozenset()
     greedy: bool = False
-    """Whether the target's temperature is 0, so that `next_probs` ranks the tokens and is not drawn from."""
-
-    @property
-    def virtual(self) -> bool:
-        """Whether the target has the root in its cache already."""
-        return self.next_probs is not None
+    """Whether the target's temperature is 0, so that a virtual root's law ranks the tokens and is not drawn from."""
 
     def advance(self, verdict: Verdict, hidden: Tensor | None = None) -> tuple[int, ...]:
         """Commit a verdict's tokens, and return them. `hidden` has the target's features of the tree's nodes."""
-        new = verdict.tokens if verdict.next_token is None else (*verdict.tokens, verdict.next_token)
-        self.tokens.extend(new)
-        self.next_probs = verdict.next_probs
-        self.root_hidden = None if hidden is None else hidden[verdict.path[-1]]
-        return new
+        self.tokens.extend(verdict.new_tokens)
+        self.root = root_after(verdict, hidden)
+        return verdict.new_tokens
 
 
 @runtime_checkable
 class Drafter(Protocol):
-    """A way of growing trees. Holds the state of one sequence at a time.
+    """A way of growing trees, with the state of one sequence at a time; `draws` and `grow` are all that it needs.
 
     One without a draft model has no q: its trees have no `edge_probs`, and rules that compare p with q refuse them.
     """
@@ -58,25 +50,34 @@ class Drafter(Protocol):
     It decides which rules are lossless (`checks.check_lossless`). Children that are found without a draft model are no
     draws from a law: they are `topk`.
     """
-    virtual_root: bool
-    """Whether the first level of its trees is drawn from the target's own law (`Context.next_probs`)."""
+    virtual_root: bool = False
+    """Whether the first level of its trees is drawn from the target's own law (`Virtual.law`)."""
 
     @property
     def needs_hidden(self) -> bool:
         """Whether it reads the target's hidden states: at `reset` of the prompt, at `observe` of the tree."""
+        return False
 
     @property
     def draft_model(self) -> "DraftModel | None":
         """The model it drafts with, to be checked against the target; None if it has none."""
+        return None
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
         """Begin a sequence: read the prompt. `target` is what the target made of it, with hidden states if kept."""
+        return
 
+    def prepare(self, room: int, device: torch.device, dtype: torch.dtype) -> None:
+        """Make what the target's forwards can share, for up to `room` cached tokens and its device and dtype."""
+        return
+
+    @abstractmethod
     def grow(self, context: Context) -> TokenTree:
         """Draft a tree whose root is the last committed token."""
 
     def observe(self, verdict: Verdict, target: ModelOutput) -> None:
         """Learn what became of the tree; `target` has a row per node."""
+        return
 
 
 @runtime_checkable

@@ -19,10 +19,10 @@ _FIRST_DRAWS = 64
 class DySpec(TreeDrafter):
     """The tree of the n sampling sites of largest value (Xiong et al., 2024, Algorithm 1).
 
-    The paper pops sites off a heap and runs the draft once per node. That order is not needed: the draws of a node are
-    one exponential race, so that the n best sites are a property of the races alone, in whatever order they are
-    looked at. Here the draft reads a layer at a time: every node whose first site could still be among the n best. Same
-    races, same tree, one forward per layer; of the nodes read some are not in the tree.
+    The paper pops sites off a heap and runs the draft once per node. That order is not needed. The draws of a node are
+    one exponential race, and the n best sites follow from the races, in whatever order they are looked at. Here the
+    draft reads a layer at a time: every node whose first site could still be among the n best. Same races, same tree,
+    one forward per layer; of the nodes read some are not in the tree.
 
     `draws=topk` takes the draft's best tokens in place of draws, with the same values.
     """
@@ -51,7 +51,7 @@ class DySpec(TreeDrafter):
         while True:
             q = draft_probs(logits, self.draft_temperature)
             laws.append(q)
-            tokens, parent_slots = self._reveal(sites, q, context.draft_rng or context.rng)
+            tokens, parent_slots = self._reveal(sites, q, context.rng)
             if not len(tokens):
                 break
             new = torch.from_numpy(np.stack((tokens, parent_slots))).to(q.device)

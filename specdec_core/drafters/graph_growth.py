@@ -16,7 +16,6 @@ from specdec_core.drafters.merge_edges import MergeEdges
 from specdec_core.graph import Kind
 
 PRUNING = ("paper", "code")
-MERGE_INTO = ("live", "any")
 
 
 def at_least_one(name: str, value: int) -> None:
@@ -42,14 +41,11 @@ class GraphRules:
     max_steps: int
     draft_node_cap: int
     pruning: str
-    merge_before_prob: bool
-    merge_into: str
 
     def __post_init__(self) -> None:
         at_least_one("max_steps", self.max_steps)
         at_least_one("draft_node_cap", self.draft_node_cap)
         one_of("pruning", self.pruning, PRUNING)
-        one_of("merge_into", self.merge_into, MERGE_INTO)
         for name in ("theta_prob", "theta_sib"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"TokenGraph's {name} must be 0 (no pruning) or positive, not {getattr(self, name)}")
@@ -62,11 +58,6 @@ class GraphRules:
     def gram(self) -> int | None:
         """Tokens that must be equal, the candidate's own among them; None: nothing is merged."""
         return None if self.tau is None else self.tau + self.tau_as_context
-
-    @property
-    def merge_first(self) -> bool:
-        """Whether redundancy is looked at before probability."""
-        return self.merge_before_prob or self.pruning == "code"
 
 
 class GraphGrowth:
@@ -133,18 +124,17 @@ class GraphGrowth:
         merged, length = np.full(len(tokens), -1), self.rules.gram
         if length is None:
             return merged
-        may = (kinds == Kind.LIVE) | ((kinds == Kind.PROB_LEAF) & self.rules.merge_first)
-        everything = self.rules.merge_into == "any"
-        for new in range(len(tokens)) if everything else np.flatnonzero(may).tolist():
+        may = (kinds == Kind.LIVE) | ((kinds == Kind.PROB_LEAF) & (self.rules.pruning == "code"))
+        for new in np.flatnonzero(may).tolist():
             parent, record = int(self._frontier[rows[new]]), self._count + new
             gram = (*self._grams[parent], int(tokens[new]))[-length:]
-            first = self._first_occurrence(gram, parent) if may[new] and len(gram) == length else None
+            first = self._first_occurrence(gram, parent) if len(gram) == length else None
             if first is not None:
                 kinds[new], merged[new] = Kind.ALIAS, first
                 continue
             self._edges.add_child(parent, record)
             self._grams[record] = gram
-            if everything or kinds[new] == Kind.LIVE:
+            if kinds[new] == Kind.LIVE:
                 self._index[gram].append(record)
         return merged
 

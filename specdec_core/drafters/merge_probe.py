@@ -11,13 +11,13 @@ from torch import Tensor
 from specdec_core.drafters.graph_growth import GraphGrowth
 from specdec_core.drafters.token_graph import TokenGraph
 from specdec_core.drafters.tree_drafter import Drafted
-from specdec_core.graph import Kind
+from specdec_core.graph import DraftGraph, Kind
 
 
 class MergeProbe(TokenGraph):
     """A `TokenGraph` that has the draft read every alias on its own path too, and compares what it says next.
 
-    Same graph, same tree; `TokenTree.graph.merge_kl` has a value per alias in creation order. The further reads are
+    Same graph, same tree; its `DraftGraph.merge_kl` has a value per alias in creation order. The further reads are
     within the measured time, so that its times are nobody's.
     """
 
@@ -25,8 +25,8 @@ class MergeProbe(TokenGraph):
 
     def _tree(self, growth: GraphGrowth, kept: list[Tensor]) -> Drafted:
         (tree, in_draft), slots = super()._tree(growth, kept), growth.slots
-        graph = tree.graph
-        assert graph is not None
+        graph = tree.origin
+        assert isinstance(graph, DraftGraph)
         aliases = np.flatnonzero(graph.kinds == Kind.ALIAS)
         firsts = graph.merged_into[aliases]
         unread = np.unique(firsts[slots[firsts] < 0])  # of the last layer
@@ -35,7 +35,7 @@ class MergeProbe(TokenGraph):
         rows[extra] = slots.max() + 2 + np.arange(len(extra))
         further = [self._read(graph.tokens[extra], slots[graph.parents[extra]])] if len(extra) else []
         kl = self._divergence(torch.cat([*kept, *further]), rows[aliases], rows[firsts])
-        return replace(tree, graph=replace(graph, merge_kl=kl)), in_draft
+        return replace(tree, origin=replace(graph, merge_kl=kl)), in_draft
 
     def _divergence(
         self, logits: Float[Tensor, "read vocab"], own: Int[ndarray, " merges"], first: Int[ndarray, " merges"]

@@ -8,8 +8,8 @@ from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter
 class OptTree(TreeDrafter):
     """Adaptive trees of n nodes: layers are added while the last one raised E_sub(n) by more than `delta`.
 
-    `max_depth` None is the paper's bound n. Of the last layer only nodes that are among the n best are read
-    (`prune_dead`): no descendant of another node can enter the tree, so that the tree is the same and cheaper.
+    `max_depth` None is the paper's bound n. Of the last layer only nodes that are among the n best are read: no
+    descendant of another node can enter the tree.
     """
 
     def __init__(
@@ -20,7 +20,6 @@ class OptTree(TreeDrafter):
         delta: float = 0.5,
         max_depth: int | None = None,
         draft_temperature: float = 1.0,
-        prune_dead: bool = True,
     ) -> None:
         super().__init__(draft, draft_temperature)
         if n < 1:
@@ -29,7 +28,7 @@ class OptTree(TreeDrafter):
             raise ValueError(f"OPT-Tree's threshold delta must not be negative, got {delta}")
         if max_depth is not None and max_depth < 1:
             raise ValueError(f"OPT-Tree's max_depth must be at least 1 (or null for n), not {max_depth}")
-        self.n, self.delta, self.prune_dead = n, delta, prune_dead
+        self.n, self.delta = n, delta
         self.max_depth = n if max_depth is None else max_depth
 
     def draft_tree(self, context: Context) -> Drafted:
@@ -43,6 +42,6 @@ class OptTree(TreeDrafter):
                 expected = min(expected, 1.0)  # the probabilities of one layer may round to more
             if not expected - before > self.delta or not alive:
                 break
-            growth.deepen(alive if self.prune_dead else n)
+            growth.deepen(alive)
             before = expected
         return growth.tree()

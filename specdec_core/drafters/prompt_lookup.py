@@ -9,30 +9,27 @@ from jaxtyping import Int
 from numpy import ndarray
 from torch import Tensor
 
-from specdec_core.drafters.base import Context
+from specdec_core.drafters.base import Context, Drafter
 from specdec_core.models.causal_lm import ModelOutput
-from specdec_core.tree import TokenTree, Verdict
+from specdec_core.tree import TokenTree
 
 LOOKED_AT = 16
 """Matches that are read for every one wanted, since several may go on alike."""
 
 
-class PromptLookup:
+class PromptLookup(Drafter):
     """Prompt lookup decoding (Saxena, 2023): n-grams of prompt and answer in place of a draft model.
 
     The text's last `max_ngram` tokens are searched in what stands before them, then fewer, down to `min_ngram`. Of the
-    longest that is found the latest place counts first, and what follows there is drafted: with `num_matches` 1 a chain
-    of `n` tokens, with more a trie of continuations that differ, of which the first `n` nodes by level are taken. The
-    author's code takes the earliest place, where more text follows; here a continuation that comes to the end of the
+    longest that is found the latest place counts first, and what follows there is drafted. With `num_matches` 1 that is
+    a chain of `n` tokens. With more it is a trie of continuations that differ, cut to its first `n` nodes by level. The
+    author's code takes the earliest place, where more text follows. Here a continuation that comes to the end of the
     text goes on with itself, since what repeats may do so again.
 
     Nodes are no draws from a law q: `draws` is `topk`, and trees have neither `edge_probs` nor `draft_probs`.
     """
 
     draws = "topk"
-    virtual_root = False
-    needs_hidden = False
-    draft_model = None
 
     def __init__(self, *, n: int = 10, max_ngram: int = 3, min_ngram: int = 1, num_matches: int = 1) -> None:
         for name, value in (("n", n), ("min_ngram", min_ngram), ("num_matches", num_matches)):
@@ -53,9 +50,6 @@ class PromptLookup:
         self._text = np.concatenate((self._text, np.array(new, dtype=np.int64)))
         tokens, parents = trie(context.tokens[-1], self._continuations(), self.n)
         return TokenTree(torch.tensor(tokens), torch.tensor(parents), edge_probs=None)
-
-    def observe(self, verdict: Verdict, target: ModelOutput) -> None:
-        """Nothing to learn: accepted tokens are part of the next context."""
 
     def _continuations(self) -> list[tuple[int, ...]]:
         """What follows the best matches, `n` tokens of each, without repeats."""

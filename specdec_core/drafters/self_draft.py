@@ -7,6 +7,7 @@ from specdec_core.drafters.base import Context
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.errors import PairError
 from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.roots import Virtual
 from specdec_core.tree import Verdict
 
 
@@ -23,7 +24,7 @@ class SelfDraft(CausalDraft):
 
     def begin(self, context: Context) -> ModelOutput:
         """Read the root. PairError for a virtual root: its keys and values are the target's and must stay."""
-        if context.virtual:
+        if isinstance(context.root, Virtual):
             raise PairError("a layer_skip draft would overwrite a virtual root; use a drafter that starts from a token")
         return super().begin(context)
 

@@ -93,7 +93,7 @@ class StaticTree(TreeDrafter):
             level = self._levels[depth - 1]
             q = self.draft_sampling.probs(drafted.logits)
             laws.append(q)
-            probs, ids = draw_children(q, level.width, self.picks, context.draft_rng or context.rng)
+            probs, ids = draw_children(q, level.width, self.picks, context.rng)
             tokens.append(ids[level.rows, level.ranks])
             edges.append(probs[level.rows, level.ranks])
             if depth == self.shape.depth or self._stops(context, drafted):

@@ -12,6 +12,7 @@ from specdec_core.drafters.early_stop import Stop
 from specdec_core.drafters.static_tree import StaticTree
 from specdec_core.drafters.tree_drafter import AnyDraft, Drafted
 from specdec_core.errors import PairError
+from specdec_core.roots import Virtual
 from specdec_core.sampling import draw_children
 from specdec_core.shapes import branching
 from specdec_core.tree import TokenTree
@@ -51,13 +52,13 @@ class TargetInit(StaticTree):
 
     def draft_tree(self, context: Context) -> Drafted:
         """Draw the first level, then draft the others; the first draft forward reads what is unread and that level."""
-        if context.next_probs is None:
+        if not isinstance(context.root, Virtual):
             raise PairError(
                 "TargetInit starts from the target's law, which the rule left out; use a rule for such trees"
             )
-        law, rng = context.next_probs.to(self.draft.device), context.draft_rng or context.rng
+        law = context.root.law.to(self.draft.device)
         picks = "topk" if context.greedy else "without_replacement"
-        probs, ids = draw_children(law[None], self._width, picks, rng)
+        probs, ids = draw_children(law[None], self._width, picks, context.rng)
         tokens = [torch.full_like(ids[0, :1], context.tokens[-1]), ids[0]]
         edges = [torch.ones_like(probs[0, :1]), probs[0] / probs[0].sum()]
         tree, slots = self._drafted(context, self.draft.begin_below(context, ids[0]), 2, tokens, edges)

@@ -16,7 +16,6 @@ from specdec_core.sampling import check_draws, draft_probs, draw_children
 from specdec_core.tree import TokenTree
 
 DRAWS = ("topk", "iid")
-MERGED_Q = ("own", "first")
 
 
 class TokenGraph(TreeDrafter):
@@ -27,10 +26,10 @@ class TokenGraph(TreeDrafter):
     merged into it. Drafting ends when no node goes on, or after `max_steps` draft forwards. `tau` None is a token tree
     (TSD), with `k` 1 a sequence (SSD). At most `verify_cap` nodes, to depth `unmerge_depth`, are verified.
 
-    Where the paper is ambiguous: `pruning` (`code`: what is pruned beside a sibling is not there at all, and
-    improbable nodes are read until no other is left), `tau_as_context` (tau counts the tokens before the redundant
-    one), `merge_before_prob`, `merge_into` (`any`: leaves as well), `merged_q` (`first`: an alias has the q of what it
-    is merged into), `cap_order` (`path_prob`: the most probable nodes are verified, not the first in breadth).
+    Where the paper is ambiguous, `pruning=code` follows the public code: what is pruned beside a sibling is not there,
+    and improbable nodes are read until no other is left. With `tau_as_context`, tau counts the tokens before the
+    redundant one. With `cap_order=path_prob` the most probable nodes are verified, not the first in breadth.
+
     `draws=iid` draws the tokens of a sequence, for verifier=chain; what ends it is verified like the others.
     """
 
@@ -53,9 +52,6 @@ class TokenGraph(TreeDrafter):
         draft_temperature: float = 1.0,
         pruning: str = "paper",
         tau_as_context: bool = False,
-        merge_before_prob: bool = False,
-        merge_into: str = "live",
-        merged_q: str = "own",
         cap_order: str = "breadth",
     ) -> None:
         super().__init__(draft, draft_temperature)
@@ -67,20 +63,16 @@ class TokenGraph(TreeDrafter):
             max_steps=max_steps,
             draft_node_cap=draft_node_cap,
             pruning=pruning,
-            merge_before_prob=merge_before_prob,
-            merge_into=merge_into,
         )
         at_least_one("k", k)
         at_least_one("verify_cap", verify_cap)
         at_least_one("unmerge_depth", 1 if unmerge_depth is None else unmerge_depth)
         check_draws(draws, DRAWS)
-        one_of("merged_q", merged_q, MERGED_Q)
         one_of("cap_order", cap_order, CAP_ORDERS)
         if draws == "iid" and (k > 1 or tau is not None):
             raise ValueError("TokenGraph's draws=iid is for sequences: give k=1 and tau=null, or draws=topk")
         self.k, self.draws, self.keeps_logits = k, draws, self.keeps_logits or draws == "iid"
-        self.verify_cap, self.unmerge_depth = verify_cap, unmerge_depth
-        self.merged_q, self.cap_order = merged_q, cap_order
+        self.verify_cap, self.unmerge_depth, self.cap_order = verify_cap, unmerge_depth, cap_order
 
     def draft_tree(self, context: Context) -> Drafted:
         """Draft a layer per forward, then unmerge."""
@@ -89,7 +81,7 @@ class TokenGraph(TreeDrafter):
         while True:
             kept += [logits] * self.keeps_logits
             q = draft_probs(logits, self.draft_temperature)
-            tokens, parent_slots = growth.add(*self._candidates(q, context.draft_rng or context.rng))
+            tokens, parent_slots = growth.add(*self._candidates(q, context.rng))
             if not len(tokens):
                 return self._tree(growth, kept)
             logits = self._read(tokens, parent_slots)
@@ -110,15 +102,13 @@ class TokenGraph(TreeDrafter):
     def _tree(self, growth: GraphGrowth, kept: list[Tensor]) -> Drafted:
         """What the target verifies; the draft keeps what it has read under the very ancestors of a path."""
         graph, slots, device = self._unmerged(growth), growth.slots, self.draft.device
-        first = graph.merged_into if self.merged_q == "first" else np.full(len(slots), -1)
-        edges = graph.probs[np.where(first >= 0, first, np.arange(len(slots)))][graph.nodes]
         tokens, parents = torch.from_numpy(np.stack((graph.tokens[graph.nodes], graph.tree_parents))).to(device)
         laws = rows = None
         if self.draws == "iid":  # a sequence: the root's law comes first, then those of the nodes in their order
             laws = draft_probs(torch.cat(kept), self.draft_temperature)
             rows = torch.arange(len(tokens), device=device)
             rows[len(laws) :] = -1
-        tree = TokenTree(tokens, parents, torch.from_numpy(edges).to(device), laws, rows, graph)
+        tree = TokenTree(tokens, parents, torch.from_numpy(graph.probs[graph.nodes]).to(device), laws, rows, graph)
         return tree, torch.from_numpy(np.where(graph.behind_merge, -1, slots[graph.nodes]))
 
     def _unmerged(self, growth: GraphGrowth) -> DraftGraph:

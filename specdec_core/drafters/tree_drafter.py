@@ -1,12 +1,12 @@
 """What all drafters with a draft model share."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from specdec_core.drafters.base import Context, DraftModel
+from specdec_core.drafters.base import Context, Drafter, DraftModel
 from specdec_core.drafters.cached_draft import CachedDraft
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.drafters.eagle_draft import EagleDraft
@@ -14,6 +14,7 @@ from specdec_core.drafters.self_draft import SelfDraft
 from specdec_core.models.causal_lm import CausalLM, ModelOutput
 from specdec_core.models.eagle import EagleHead
 from specdec_core.models.layer_skip import LayerSkip
+from specdec_core.models.placement import wait_for
 from specdec_core.sliced_mask import SlicedMask
 from specdec_core.tree import TokenTree, Verdict
 
@@ -26,14 +27,13 @@ Drafted = tuple[TokenTree, Int[Tensor, " slots"]]
 """
 
 
-class TreeDrafter(ABC):
+class TreeDrafter(Drafter):
     """Holds the draft model, and after a tree is grown the slots of its nodes, so that accepted ones are kept.
 
     A method is a subclass with `draft_tree`.
     """
 
     draws = "topk"
-    virtual_root = False
     sliced: SlicedMask | None = None
     """Masks of the largest tree that it grows, where that is known before."""
     sliced_for_draft: SlicedMask | None = None
@@ -68,6 +68,12 @@ class TreeDrafter(ABC):
         if isinstance(self.draft, CausalDraft):
             self.draft.keeps_hidden = self.reads_draft_hidden
         self.draft.reset(prompt_ids, target)
+        wait_for(self.draft.device, target.logits.device)
+
+    def prepare(self, room: int, device: torch.device, dtype: torch.dtype) -> None:
+        """Make the masks of its trees, where their shapes are known."""
+        if self.sliced is not None:
+            self.sliced.prepare(room, device, dtype)
 
     def grow(self, context: Context) -> TokenTree:
         """Draft a tree, and keep its slots for `observe`. ValueError if there is not one for every node."""
@@ -83,6 +89,7 @@ class TreeDrafter(ABC):
         """Keep the accepted nodes that the draft has read; the deepest one may be a node it never read (slot -1)."""
         slots = self._slots.cpu()[verdict.path[1:]]
         self.draft.commit(slots[slots >= 0], verdict, target)
+        wait_for(self.draft.device, target.logits.device)
 
 
 def draft_model_of(model: AnyDraft) -> DraftModel:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import torch
 from huggingface_hub import constants
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 
 from specdec_core.errors import LoadError
 from specdec_core.models.spec import ModelSpec
@@ -112,3 +112,13 @@ def _reason(spec: ModelSpec, error: Exception) -> str:
         f"{spec.id}{hint} is not on this machine and cannot be fetched; download it where there is a network, or give "
         f"a folder with its files as the model's id ({type(error).__name__})"
     )
+
+
+def quantisation(spec: ModelSpec, dtype: torch.dtype) -> dict[str, Any]:
+    """What `from_pretrained` is given for a model of few bits."""
+    if spec.bits is None:
+        return {}
+    if spec.bits == 8:
+        return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True)}
+    config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+    return {"quantization_config": config}

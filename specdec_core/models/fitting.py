@@ -5,14 +5,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
-from transformers import AutoModelForCausalLM
-from transformers.pytorch_utils import Conv1D
 
 from specdec_core.cache import ROOM_FOR_TREES
 from specdec_core.errors import LoadError
+from specdec_core.models.kinds import kind_of
 from specdec_core.models.memory import (
-    eagle_bytes,
     free_bytes,
     kv_bytes,
     offloaded_bytes,
@@ -97,26 +94,13 @@ def needed(specs: list[ModelSpec], configs: list[Any], where: Placement, dtype: 
     return found
 
 
-def quantised_bytes(config: Any, dtype: torch.dtype, bits: int) -> int:
-    """Bytes of all parameters where the linear layers inside the decoder take `bits` each and the others `dtype`.
-
-    Scales are not counted: below a tenth of what is.
-    """
-    with torch.device("meta"):
-        decoder = AutoModelForCausalLM.from_config(config, dtype=dtype).get_decoder()
-    linear = sum(part.weight.numel() for part in decoder.modules() if isinstance(part, nn.Linear | Conv1D))
-    return weight_bytes(config, dtype) - linear * dtype.itemsize + linear * bits // 8
-
-
 def _need(spec: ModelSpec, config: Any, dtype: torch.dtype) -> Need:
     text = config.get_text_config()
     tokens = min(CONTEXT, getattr(text, "max_position_embeddings", None) or CONTEXT)
     rest = kv_bytes(text, dtype, tokens + ROOM_FOR_TREES) + tree_bytes(text, dtype, NODES, tokens)
     if spec.offload:
         return Need(offloaded_bytes(config, dtype, spec.resident_layers)[0], rest)
-    if spec.kind == "eagle":
-        return Need(eagle_bytes(config, dtype), rest)
-    return Need(quantised_bytes(config, dtype, spec.bits) if spec.bits else weight_bytes(config, dtype), rest)
+    return Need(kind_of(spec).weight_bytes(spec, config, dtype), rest)
 
 
 def _gib(size: int) -> str:

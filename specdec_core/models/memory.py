@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
 
 from specdec_core.errors import LoadError
 from specdec_core.models.eagle import EagleModel
@@ -33,6 +34,16 @@ def eagle_bytes(config: Any, dtype: torch.dtype) -> int:
     """
     with torch.device("meta"):
         return _parameter_bytes(EagleModel(config, bias=getattr(config, "bias", True)).to(dtype))
+
+
+def quantised_bytes(config: Any, dtype: torch.dtype, bits: int) -> int:
+    """Bytes of all parameters where the linear layers inside the decoder take `bits` each and the others `dtype`.
+
+    Scales are not counted: below a tenth of what is.
+    """
+    decoder = outline(config, dtype).get_decoder()
+    linear = sum(part.weight.numel() for part in decoder.modules() if isinstance(part, nn.Linear | Conv1D))
+    return weight_bytes(config, dtype) - linear * dtype.itemsize + linear * bits // 8
 
 
 def kv_bytes(config: Any, dtype: torch.dtype, tokens: int) -> int:

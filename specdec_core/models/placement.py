@@ -3,10 +3,11 @@
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from accelerate.hooks import add_hook_to_module
+from torch import Generator
 from torch.distributed.tensor import DTensor
 from transformers.distributed import DistributedConfig
 
@@ -21,6 +22,15 @@ MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 """Device maps that transformers makes itself, from what is free."""
 _folders: list[tempfile.TemporaryDirectory[str]] = []
 """Removed when the process ends: a model may read from them as long as it lives."""
+
+
+@runtime_checkable
+class OnDevice(Protocol):
+    """A model of any kind, as far as its place goes."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it takes tokens and gives logits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +156,19 @@ def hook_again(model: Any) -> None:
             hook = own.pop("_hf_hook")
             del own["_old_forward"], own["forward"]
             add_hook_to_module(module, hook)
+
+
+def draft_stream(rng: Generator, target: torch.device, draft: OnDevice | None) -> Generator:
+    """What drafts draw from: `rng`, or for a draft on another device a stream there, seeded by one draw."""
+    if draft is None or draft.device == target:
+        return rng
+    return torch.Generator(draft.device).manual_seed(int(torch.randint(2**62, (), generator=rng, device=rng.device)))
+
+
+def wait_for(draft: torch.device, target: torch.device) -> None:
+    """Let the target's stream wait for a draft on another GPU, so that a span there ends with the draft's work."""
+    if draft != target and draft.type == target.type == "cuda":
+        torch.cuda.current_stream(target).wait_stream(torch.cuda.current_stream(draft))
 
 
 def _shared(device: torch.device, draft: torch.device | None) -> Placement:

@@ -8,8 +8,6 @@ from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.eagle import EagleHead
 from specdec_core.models.offload import Offload
 
-KINDS = ("causal_lm", "eagle", "layer_skip")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:

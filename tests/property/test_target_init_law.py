@@ -16,6 +16,7 @@ from specdec_core.checks import check_lossless
 from specdec_core.drafters import StaticTree, TargetInit, static_tree, target_init
 from specdec_core.errors import PairError
 from specdec_core.models import ModelOutput
+from specdec_core.roots import Virtual
 from specdec_core.sampling import draw_tokens
 from specdec_core.verifiers import (
     ChildByChild,
@@ -84,7 +85,7 @@ class Played:
 
         def run(pick):
             self.pick, context = pick, context_for(token)
-            context.next_probs = root
+            context.root = Virtual(root)
             tree = self.drafter.grow(context)
             logits = torch.cat((root.log()[None], self.target[tree.tokens[1:]]))
             verdict = self.rule.judge(tree, ModelOutput(logits, None, root), self.sampling, context.rng)

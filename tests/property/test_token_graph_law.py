@@ -33,10 +33,8 @@ P = TARGET.table.double().softmax(-1)
 MERGING = {"k": 2, "tau": 1, "theta_prob": 0, "theta_sib": 0, "max_steps": 4}
 GRAPHS = {
     "gsd": MERGING,
-    "gsd_first_q": MERGING | {"merged_q": "first"},
     "gsd_pruned": MERGING | {"k": 3, "theta_prob": 0.2, "theta_sib": 0.3},
     "code": MERGING | {"k": 3, "theta_prob": 0.2, "theta_sib": 0.3, "pruning": "code"},
-    "any": MERGING | {"merge_into": "any", "merge_before_prob": True, "theta_prob": 0.3},
     "path_prob": MERGING | {"cap_order": "path_prob", "verify_cap": 11},
     "breadth_capped": MERGING | {"verify_cap": 17},
     "tsd": MERGING | {"tau": None},
@@ -105,7 +103,7 @@ def test_target_sample_keeps_the_law_behind_merges(name):
     def trees(token):
         nonlocal crossing
         tree = TokenGraph(draft=draft_after(token), **GRAPHS[name]).grow(context_for(token))
-        crossing += int(tree.graph.behind_merge.sum())
+        crossing += int(tree.origin.behind_merge.sum())
         yield tree, 1.0
 
     assert furthest(trees, TargetSample(), TOKENS) < TOLERANCE
@@ -117,7 +115,7 @@ class Dropping(TokenGraph):
 
     def grow(self, context):
         tree = super().grow(context)
-        if tree.graph.kinds[tree.graph.nodes[-1]] != Kind.PROB_LEAF:
+        if tree.origin.kinds[tree.origin.nodes[-1]] != Kind.PROB_LEAF:
             return tree
         return TokenTree(
             tree.tokens[:-1], tree.parents[:-1], tree.edge_probs[:-1], tree.draft_probs, tree.draft_rows[:-1]
@@ -192,11 +190,11 @@ APART = (torch.tensor([[0.2, 0.4, 0.4]] * VOCAB), torch.tensor([[0.6, 0.2, 0.2]]
 """Laws after every token, of which the draft's second best is dropped by the wrong drafter."""
 
 
-@pytest.mark.parametrize("name", ["gsd_first_q", "exit", "dropping"])
+@pytest.mark.parametrize("name", ["gsd", "exit", "dropping"])
 def test_samples_of_the_engine(name):
     """One long answer of a bigram is many draws from its laws: chi-square; only the wrong drafter fails."""
-    target, draft = (TARGET, DRAFT) if name == "gsd_first_q" else (BigramLM(law.log()) for law in APART)
-    if name == "gsd_first_q":
+    target, draft = (TARGET, DRAFT) if name == "gsd" else (BigramLM(law.log()) for law in APART)
+    if name == "gsd":
         drafter, rule = TokenGraph(draft=draft, **GRAPHS[name]), TargetSample()
     else:
         cls = Dropping if name == "dropping" else TokenGraph

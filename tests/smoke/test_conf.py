@@ -9,12 +9,13 @@ from omegaconf import OmegaConf
 from bench import published
 from bench.configs.options import check_values
 from bench.configs.values import parameters
+from bench.plan.composing import composer
 from bench.prompts.datasets import BUNDLED, DatasetSpec
 from bench.prompts.hub import ADAPTERS
 from bench.prompts.templates import TEMPLATES
 from bench.results.rows import RECORDED
 from bench.run import CONF
-from specdec_core.models.spec import KINDS
+from specdec_core.models.kinds import KINDS
 
 YAMLS = sorted(CONF.rglob("*.yaml"))
 EXPERIMENTS = sorted(
@@ -48,20 +49,16 @@ def test_names_are_file_names(group):
 
 
 def test_a_variant_is_its_base_but_for_the_values_of_its_own():
-    for group, bases in OmegaConf.load(CONF / "variants.yaml").items():
-        for base, variants in bases.items():
-            files = {path.stem for path in (CONF / group).glob("*.yaml")}
-            found = OmegaConf.create(OmegaConf.to_container(composed(f"{group}={base}")[group]))
-            assert base in files
-            assert files.isdisjoint(variants), "Hydra would take the file"
-            for name, values in variants.items():
-                variant = composed(f"{group}={name}")[group]
-                own = {"name": name} if "name" in found else {}
-                written, wanted, base_alone = map(
-                    OmegaConf.to_container, (variant, OmegaConf.merge(found, values, own), OmegaConf.merge(found, own))
-                )
-                assert written == wanted
-                assert written != base_alone
+    listed = OmegaConf.to_container(OmegaConf.load(CONF / "variants.yaml"))
+    of = [(group, base, name) for group, bases in listed.items() for base, own in bases.items() for name in own]
+    assert len({(group, name) for group, _, name in of}) == len(of) > 0
+    with composer() as compose:
+        for group, base, name in of:
+            assert (CONF / group / f"{base}.yaml").is_file()
+            assert not (CONF / group / f"{name}.yaml").exists(), "Hydra would take the file"
+            found, variant = (OmegaConf.to_container(compose([f"{group}={one}"])[group]) for one in (base, name))
+            found |= {"name": name} if "name" in found else {}
+            assert variant == OmegaConf.to_container(OmegaConf.merge(found, listed[group][base][name])) != found
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)

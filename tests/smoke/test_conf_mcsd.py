@@ -2,26 +2,28 @@
 
 import json
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
 from composed import cells, composed, plain
 
 from bench import published
-from bench.papers.improving_mcsd.methods import DYNAMIC, STATIC
-from bench.papers.improving_mcsd.settings import draft_levels, first_tokens, lossy_mark, virtual
+from bench.artifacts.runs import Run
+from bench.papers.improving_mcsd.methods import DYNAMIC, STATIC, draft_levels, first_tokens, lossy_mark, virtual
 
 SETS = {"mt_bench", "triviaqa", "alpaca"}
 FOUR = ["llama2_7b_chat_jf68m", "vicuna_7b_jf68m", "llama2_7b_chat_tinyllama", "vicuna_7b_tinyllama"]
+NO_BLOCK: Any = None
 
 
-def as_run(config) -> pd.Series:
+def as_run(config) -> Run:
     """What a report reads of a cell's row; its draws are those of a drafter that was never built."""
     found = plain(config)
     drafter = {key: value for key, value in found["drafter"].items() if key not in ("name", "method", "_target_")}
     row = {"method": config.drafter.method, "drafter": config.drafter.name, "verifier": config.verifier.name}
     row |= {"temperature": config.decoding.temperature, "top_p": config.decoding.top_p, "draws": ""}
-    return pd.Series(row | {"drafter_params": json.dumps(drafter), "status": "ok"})
+    return Run(NO_BLOCK, pd.Series(row | {"drafter_params": json.dumps(drafter), "status": "ok"}))
 
 
 @pytest.mark.parametrize(

@@ -192,11 +192,8 @@ TREE = (of_run(metric.NODES), of_run(metric.LEVELS))
 _SPEEDUP = metric.measured("speedup", "speedup", f"{definitions.SPEEDUP}; in brackets the 95% interval")
 SPEEDUP = (of_run(metric.or_status(_SPEEDUP)), of_paper("speedup", "speedup"))
 LENGTH = (of_run(metric.MAL), of_paper("MAL", PUBLISHED["mal"]), of_run(metric.PREDICTED_MAL))
-JUDGED = (
-    of_run(metric.KEEPS_LAW),
-    _judged("speedup", "speedup", definitions.VERDICT),
-    _judged("mal", "MAL"),
-)
+MEASURED = (*TREE, *SPEEDUP, of_run(metric.PREDICTED_SPEEDUP), *LENGTH)
+JUDGED = (of_run(metric.KEEPS_LAW), _judged("speedup", "speedup", definitions.VERDICT), _judged("mal", "MAL"))
 SPEEDUPS = Cell(
     "speedup",
     f"speedup, in parentheses {{}}; speedup: {definitions.SPEEDUP}",
@@ -232,7 +229,7 @@ class Layout:
     match: tuple[str, ...] = ("dataset", "temperature")  # what the paper states of a row's setting
     cell: Cell = SPEEDUPS
     wide: Callable[[Row], Cells] = by_method  # a row as the paper prints it, in the order of its columns
-    details: Sequence[Column] = (*TREE, *SPEEDUP, of_run(metric.PREDICTED_SPEEDUP), *LENGTH, *JUDGED)
+    details: Sequence[Column] = (*MEASURED, *JUDGED)
     below: Callable[[Row], Iterable[Cells]] = lambda row: ()  # rows of the details that are of no arm
     legend: Mapping[str, str] = field(default_factory=dict)  # of what the functions add
     remarks: Callable[[Sequence[Row], Sequence[Row]], Iterable[str]] = lambda rows, every: ()

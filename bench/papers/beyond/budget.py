@@ -1,21 +1,31 @@
-"""All lossless drafters at equal budget: MAL and speedup against tree size, in one table and one figure."""
+"""All lossless drafters at equal budget: MAL and speedup against the measured tree size, as a figure and a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
 
-from bench.artifacts import control, definitions, tables
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from bench.artifacts import control, definitions, style, tables, ties
 from bench.artifacts.blocks import Block, blocks, drafted_blocks
+from bench.artifacts.metric import MAL, SPEEDUP, Metric
+from bench.artifacts.names import method_label
 from bench.artifacts.outputs import Output
+from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
-from bench.artifacts.ties import BEST, BUSY_NOTE, TIED, UNRANKED
+from bench.artifacts.ties import BEST, BUSY_NOTE, TIED
 from bench.artifacts.wording import draft_temperatures, scale, setting
-from bench.papers.beyond.budget_figure import by_budget
-from bench.papers.beyond.budget_points import METRICS, Point, Standing, place, points, standing
+from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 
 TITLE = "All drafters at equal budget: MAL and speedup against tree size"
-COLUMNS = ("Dataset", "Temperature", "Budget", "Method", "nodes", *METRICS, "conversations")
+METRICS = (MAL, SPEEDUP)
 LEGEND = {
     "Budget": "the most nodes a step that the method may draft for the target, root excluded",
     "nodes": "drafted nodes a step that the target read, root excluded, mean over steps",
@@ -33,71 +43,214 @@ LEFT_OUT = (
     "DySpec's threshold, Sequoia's hardware-aware tree, SSD), and target-initialised trees, which with one first token "
     "are accepted as MCSD's below it are, and with several are not lossless."
 )
-Found = list[tuple[Block, list[Point]]]
+LOOKS: Mapping[str, tuple[int, str, Any]] = {  # colour, marker, line
+    "chain": (6, "X", ":"),
+    "binary": (6, "<", "--"),
+    "mcsd": (5, "P", "--"),
+    "spec_infer": (3, ">", ":"),
+    "sequoia": (1, "s", "-"),
+    "opt_tree": (0, "o", "-"),
+    "eagle2": (3, "D", "-"),
+    "dyspec": (2, "^", "-"),
+    "tsd": (4, "v", "--"),
+    "gsd": (4, "p", "-"),
+    "prompt_lookup_tree": (2, "*", ":"),
+}
+"""Methods from fixed trees to grown ones; no two share colour and line, nor the marker."""
+_OTHERS = (("h", "-."), ("8", (0, (1, 1))), ("d", (0, (5, 1))), ("H", (0, (3, 1, 1, 1))))
+_LABELS = {"mcsd": "MCSD"}
+_SIZES = ("n", "total", "verify_cap", "shape", "acceptance")
+"""Parameters that say how large a drafter's trees are, or what shape they have at that size."""
+ACROSS = 4
+"""Settings side by side; others go below."""
+APART = 0.4
+"""Over how many doublings of the size the methods of a budget are spread sideways, so that intervals do not overlap."""
+Labelled = tuple[str, Run]
+"""A run by the name of its method, as it stands in table and legend."""
+Found = Sequence[Sequence[Labelled]]
+"""By setting."""
+Looks = Mapping[str, Mapping[str, Any]]
 
 
 def at_equal_budget(name: str, results: Results) -> list[Output]:
     """The figure, and the table of all its points; raises NoResultsError where no tree method ended well."""
     drafted_blocks(results)
-    found = [(block, points(block)) for block in blocks(results)]
-    found = sorted((entry for entry in found if entry[1]), key=lambda entry: _order(entry[0]))
-    words = setting(block for block, _ in found)
-    drawn = [entry for entry in found if entry[0].ran]
-    return [by_budget(name, TITLE, words, drawn), _table(name, f"{TITLE} ({words})", found)]
+    found = [labelled(block) for block in sorted(blocks(results), key=_order)]
+    found = [lines for lines in found if lines]
+    words = setting(_blocks(found))
+    drawn = [lines for lines in found if lines[0][1].block.ran]
+    return [_figure(name, words, drawn), _table(name, f"{TITLE} ({words})", found)]
 
 
 def _order(block: Block) -> tuple[str, str, float]:
     return block.pair, str(block.first["dataset"]), float(block.first["temperature"])
 
 
+def _blocks(found: Found) -> list[Block]:
+    return [lines[0][1].block for lines in found]
+
+
+def labelled(block: Block) -> list[Labelled]:
+    """The lossless runs of a setting, the autoregressive first, then by method, variant and budget."""
+    runs = [run for run in block.every if run.lossless]
+    found = [(_label(run, [other for other in runs if other.method == run.method]), run) for run in runs]
+    order = [AUTOREGRESSIVE, *LOOKS]
+
+    def place(one: Labelled) -> tuple[int, str, str, int]:
+        label, run = one
+        return order.index(run.method) if run.method in order else len(order), run.method, label, budget(run) or 0
+
+    return sorted(found, key=place)
+
+
+def _label(run: Run, alike: Sequence[Run]) -> str:
+    """The method, and in what but its size it is not like its other runs of the setting."""
+    differ = [key for key in run.params if key not in _SIZES]
+    differ = [key for key in differ if any(other.params.get(key) != run.params[key] for other in alike)]
+    name = _LABELS.get(run.method) or method_label(run.method)
+    return ", ".join([name, *(f"{key}={run.params[key]}" for key in sorted(differ))])
+
+
+def budget(run: Run) -> int | None:
+    """The size a run was given: n, EAGLE-2's total less its root, a graph's cap; else the largest tree it drew."""
+    params = run.params
+    if isinstance(params.get("total"), int):
+        return int(params["total"]) - 1
+    if isinstance(params.get("verify_cap"), int) and params.get("k") != 1:
+        return int(params["verify_cap"])
+    shape = params.get("shape")
+    if run.method == "chain" and isinstance(shape, dict) and isinstance(shape.get("depth"), int):
+        return int(shape["depth"])
+    return run.size
+
+
+def _place(block: Block, found: Found, *, temperature: bool = True) -> str:
+    """The words for a setting among others: pair if there are several, dataset, temperature, and what else differs."""
+    pairs = len({other.pair for other in _blocks(found)}) > 1
+    marks = [mark for mark in block.mark.split(", ") if mark and not mark.startswith(("dataset ", "temperature "))]
+    words = [block.pair] * pairs + [str(block.first["dataset"])]
+    return ", ".join([*words, *[f"temperature {block.first['temperature']:g}"] * temperature, *marks])
+
+
 def _table(name: str, title: str, found: Found) -> Table:
-    every = [point for _, mine in found for point in mine]
-    marks = standing(every)
-    rows = [_row(point, marks, len({block.pair for block, _ in found}) > 1) for point in _by_budget(found)]
-    notes = [scale(block) for block, _ in found]
-    notes += draft_temperatures(run for block, _ in found for run in block.ok)
-    notes += [*control.notes(block for block, _ in found), *_summary(every, marks), MARKS]
-    notes += [*[BUSY_NOTE] * (UNRANKED in marks.values()), LEFT_OUT]
-    runs = tuple(point.run_id for point in _by_budget(found))
-    return Table(name, title, tables.frame(rows, COLUMNS), tuple(notes), LEGEND, runs)
-
-
-def _by_budget(found: Found) -> Iterator[Point]:
     """Of every setting the autoregressive run, then the methods of one budget side by side."""
-    for _, mine in found:
-        yield from sorted(mine, key=lambda point: point.budget or 0)
+    every = [one for lines in found for one in sorted(lines, key=lambda one: budget(one[1]) or 0)]
+    rows = [_row(label, run, _place(run.block, found, temperature=False)) for label, run in every]
+    groups: dict[tuple[int, int | None], list[int]] = {}
+    for index, (_, run) in enumerate(every):
+        groups.setdefault((id(run.block), budget(run)), []).append(index)
+    for (_, size), group in groups.items():
+        if size:
+            entries = {metric.header: [metric.entry(every[index][1]) for index in group] for metric in METRICS}
+            ties.mark([rows[index] for index in group], entries)
+    frame = tables.frame(rows, rows[0])
+    notes = [scale(block) for block in _blocks(found)]
+    notes += draft_temperatures(run for block in _blocks(found) for run in block.ok)
+    notes += [*control.notes(_blocks(found)), *_summary(rows, [run for _, run in every]), MARKS]
+    notes += [*[BUSY_NOTE] * (BUSY_NOTE in ties.note(frame)), LEFT_OUT]
+    return Table(name, title, frame, tuple(notes), LEGEND, tuple(run.run_id for _, run in every))
 
 
-def _row(point: Point, marks: Standing, pairs: bool) -> dict[str, str]:
-    counts = [interval.n for interval in point.intervals.values()]
+def _row(label: str, run: Run, place: str) -> dict[str, str]:
+    counts = dict.fromkeys(str(value.n) for metric in METRICS if (value := metric.of(run)))
     row = {
-        "Dataset": place(point.block, pairs, temperature=False),
-        "Temperature": f"{point.run['temperature']:g}",
-        "Budget": str(point.budget or tables.ABSENT),
-        "Method": point.label,
-        "nodes": tables.number(point.nodes, 1),
-        "conversations": " / ".join(str(count) for count in dict.fromkeys(counts)) or "0",
+        "Dataset": place,
+        "Temperature": f"{run['temperature']:g}",
+        "Budget": str(budget(run) or tables.ABSENT),
+        "Method": label,
+        "nodes": tables.number(run.mean_size if run.ok else None, 1),
+        **{metric.header: metric.cell(run) for metric in METRICS},
+        "conversations": " / ".join(counts) or "0",
     }
-    row |= {metric: _value(point, metric, marks) for metric in METRICS}
-    return row if point.ok else row | {"MAL": str(point.run["status"])}
+    return row if run.ok else row | {"MAL": run.status}
 
 
-def _value(point: Point, metric: str, marks: Standing) -> str:
-    return tables.interval(point.intervals.get(metric)) + marks.get((point.run_id, metric), "")
-
-
-def _summary(every: list[Point], marks: Standing) -> Iterator[str]:
+def _summary(rows: Sequence[Mapping[str, str]], runs: Sequence[Run]) -> Iterator[str]:
     """By budget and metric: in how many settings a method is the best, or tied with it."""
-    sized = [point for point in every if point.budget]
-    for size in sorted({point.budget or 0 for point in sized}):
+    for size in sorted({size for run in runs if (size := budget(run))}):
         for metric in METRICS:
             judged = [
-                point for point in sized if point.budget == size and marks.get((point.run_id, metric)) in (BEST, TIED)
+                (row["Method"], run)
+                for row, run in zip(rows, runs, strict=True)
+                if budget(run) == size and row[metric.header].endswith((BEST, TIED))
             ]
-            settings, counts = len({id(point.block) for point in judged}), dict[str, int]()
-            for point in judged:
-                counts[point.label] = counts.get(point.label, 0) + 1
-            ranked = sorted(counts.items(), key=lambda entry: -entry[1])
-            if ranked:
-                words = ", ".join(f"{label} {count}" for label, count in ranked)
-                yield f"Budget {size}, {metric}: best or tied, in how many of {settings} settings: {words}."
+            settings = len({id(run.block) for _, run in judged})
+            if judged:
+                words = ", ".join(
+                    f"{label} {count}" for label, count in Counter(name for name, _ in judged).most_common()
+                )
+                yield f"Budget {size}, {metric.header}: best or tied, in how many of {settings} settings: {words}."
+
+
+@style.styled
+def _figure(name: str, words: str, found: Found) -> style.Figure:
+    """Two panels for every setting: MAL above, below it the speedup with the A/A control as a band around 1."""
+    columns = min(ACROSS, len(found))
+    groups = [found[start : start + columns] for start in range(0, len(found), columns)]
+    aside, count = f"{words}; methods of one budget are set side by side", 2 * columns * len(groups)
+    canvas, axes = style.panels(TITLE, aside, count, columns=columns, panel=(3.7, 3.1))
+    looks = _looks(found)
+    for row, group in enumerate(groups):
+        above, below = (axes[(2 * row + metric) * columns :][:columns] for metric in range(len(METRICS)))
+        for both, lines in zip(zip(above, below, strict=True), group, strict=False):
+            block = lines[0][1].block
+            both[0].set_title(_place(block, found))
+            for axis, metric in zip(both, METRICS, strict=True):
+                _panel(axis, metric, lines, looks)
+            _control(both[1], block)
+        for spare in (*above[len(group) :], *below[len(group) :]):
+            spare.remove()
+        above[0].set_ylabel("MAL (95% interval)")
+        below[0].set_ylabel("speedup (95% interval)")
+    _legend(canvas, looks, any(map(control.itself, _blocks(found))))
+    runs = tuple(run.run_id for lines in found for _, run in lines if run.ok)
+    return style.Figure(name, f"{TITLE} ({words})", canvas, runs)
+
+
+def _panel(axes: Axes, metric: Metric, lines: Sequence[Labelled], looks: Looks) -> None:
+    """Each method's points, with their intervals as bars: bands of so many methods would hide each other."""
+    sized = [(label, run) for label, run in lines if run.ok and budget(run) and run.method != AUTOREGRESSIVE]
+    for index, (label, look) in enumerate(looks.items()):
+        runs = [run for name, run in sized if name == label and metric.of(run) is not None]
+        runs.sort(key=lambda run: (budget(run) or 0, run.mean_size or 0))
+        aside = 2 ** (APART * ((index + 0.5) / len(looks) - 0.5))
+        x, values = [(run.mean_size or 0) * aside for run in runs], [metric.of(run) for run in runs]
+        low, high = ([getattr(value, side) for value in values] for side in ("low", "high"))
+        axes.vlines(x, low, high, color=look["color"], linewidth=1)
+        axes.plot(x, [value.value for value in values], **look)
+    if sized:
+        style.powers_of_two(axes, [run.mean_size or 0 for _, run in sized])
+    axes.set_xlabel("drafted nodes a step (points side by side)")
+
+
+def _control(axes: Axes, block: Block) -> None:
+    """A line at speedup 1, and the A/A interval around it, which does not stretch the axis."""
+    axes.axhline(1, color=style.GREY, linewidth=1, zorder=0.6)
+    limits, against = axes.get_ylim(), control.itself(block)
+    if against is not None:
+        axes.axhspan(against.low, against.high, color=style.GREY, alpha=0.25, linewidth=0, zorder=0.5)
+    axes.set_ylim(limits)
+
+
+def _looks(found: Found) -> Looks:
+    """Colour, marker and line of every label: the method's own for the first of its labels."""
+    methods = {label: run.method for lines in found for label, run in lines if run.method != AUTOREGRESSIVE}
+    rest = product(_OTHERS, range(len(style.COLOURS)))
+    taken, looks = set[str](), dict[str, dict[str, Any]]()
+    for label, method in methods.items():
+        if method in LOOKS and method not in taken:
+            colour, marker, line = LOOKS[method]
+        else:
+            (marker, line), colour = next(rest, (_OTHERS[0], 0))
+        taken.add(method)
+        looks[label] = {"color": style.COLOURS[colour], "marker": marker, "linestyle": line}
+    return looks
+
+
+def _legend(canvas: Canvas, looks: Looks, controlled: bool) -> None:
+    handles: list[Any] = [Line2D([], [], label=label, **look) for label, look in looks.items()]
+    if controlled:
+        words = "autoregressive against itself (A/A, 95%)"
+        handles.append(Patch(facecolor=style.GREY, alpha=0.35, linewidth=0, label=words))
+    across = max(2, min(6, int(canvas.get_figwidth() / 1.9)))
+    canvas.legend(handles=handles, loc="outside lower center", ncols=across, handlelength=3.2)

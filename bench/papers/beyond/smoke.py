@@ -2,93 +2,112 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Hashable
+from dataclasses import replace
 
-from bench.artifacts import control, definitions, tables, ties
-from bench.artifacts.blocks import Block, blocks
+from matplotlib.axes import Axes
+
+from bench.artifacts import control, definitions, style, tables, ties
+from bench.artifacts.blocks import Block, blocks, measured_blocks
 from bench.artifacts.expected_actual import expected_actual
-from bench.artifacts.metric import SPEEDS, cells, headers, legend
+from bench.artifacts.metric import EXPECTED, MAL, SPEEDS, SPEEDUP, TOKENS_PER_S, Metric, cells, headers, legend
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures, scale, setting
-from bench.papers.beyond.methods import mal_by_method
+from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import metrics
 
-DEPTHS = range(1, 5)
-TIMES = {"tokens_per_s": "tokens/s", "speedup": "speedup"}
-"""Columns in which the best of all rows are marked, by metric."""
+
+def _by_depth(depth: int, means: str = "") -> Metric:
+    return Metric(f"d={depth}", lambda run: metrics.acceptance_by_depth(run.steps).get(depth), means)
+
+
+def _lossless(run: Run) -> str:
+    return tables.ABSENT if not run.ok else "yes" if run.lossless else "no"
+
+
+COLUMNS = (
+    Metric("Drafter", lambda run: f"{run.drafter} [{run.block.mark}]" if run.block.mark else run.drafter),
+    Metric("n", lambda run: str(run.size or 0), f"the most {definitions.SIZE}"),
+    Metric("nodes", lambda run: run.mean_size, f"{definitions.SIZE}, mean over steps", 1),
+    replace(MAL, of=lambda run: run.mal if run.ok else run.status),
+    EXPECTED,
+    _by_depth(
+        1, "share of steps that accepted 1 drafted token or more, of those whose tree is so deep (d=2: 2 or more, ...)"
+    ),
+    *map(_by_depth, (2, 3, 4)),
+    Metric("forwards", lambda run: run.draft_forwards, "draft forwards per decoding step", 1),
+    *SPEEDS,
+    replace(SPEEDUP, means=definitions.CONTROLLED_SPEEDUP),
+    Metric("identical", lambda run: tables.percent(run.identical), definitions.IDENTICAL),
+    Metric("lossless", _lossless, definitions.LOSSLESS),
+)
 EVEN = (
     "MAL is marked among trees of the same n alone, where there are several: larger trees accept more, and what they "
     "cost is in tokens/s and speedup, which are marked among all rows."
 )
-HEAT_MAP = "Expected against actual acceptance length, number of decoding steps"
-LEGEND = {
-    "n": f"the most {definitions.SIZE}",
-    "nodes": f"{definitions.SIZE}, mean over steps",
-    "MAL": definitions.MAL,
-    "E(A)": definitions.EXPECTED,
-    "d=1": "share of steps that accepted 1 drafted token or more, of those whose tree is so deep (d=2: 2 or more, ...)",
-    "forwards": "draft forwards per decoding step",
-    **legend(SPEEDS),
-    "speedup": definitions.CONTROLLED_SPEEDUP,
-    "identical": definitions.IDENTICAL,
-    "lossless": definitions.LOSSLESS,
-}
-COLUMNS = (
-    *("Drafter", "n", "nodes", "MAL", "E(A)", *(f"d={depth}" for depth in DEPTHS)),
-    *("forwards", *headers(SPEEDS), "speedup", "identical", "lossless"),
-)
+EXPECTED_ACTUAL = expected_actual("Expected against actual acceptance length, number of decoding steps")
+BARS = "Mean acceptance length by method"
 
 
 def smoke(results: Results) -> list[Output]:
     """The table of all methods, MAL by method, and E(A) against A."""
-    figures = [*mal_by_method("smoke_mal", results), *expected_actual("smoke_expected_actual", results, HEAT_MAP)]
-    return [smoke_table(results), *figures]
+    bars = mal_by_method("smoke_mal", results)
+    return [smoke_table(results), bars, *EXPECTED_ACTUAL("smoke_expected_actual", results)]
 
 
 def smoke_table(results: Results) -> Table:
     """One row per drafter, autoregressive decoding first, then by method and size."""
     found = blocks(results)
-    pairs = [pair for block in found for pair in _rows(block)]
-    frame = tables.frame([row for row, _ in pairs], COLUMNS)
+    runs = [run for block in found for run in sorted(block.every, key=_order)]
+    rows = [cells(COLUMNS, run) for run in runs]
+    for metric in (TOKENS_PER_S, SPEEDUP, MAL):
+        groups: dict[Hashable, list[int]] = {}
+        for place, run in enumerate(runs):
+            groups.setdefault((id(run.block), run.size if metric is MAL else None), []).append(place)
+        for places in groups.values():
+            ties.mark(
+                [rows[place] for place in places], {metric.header: [metric.entry(runs[place]) for place in places]}
+            )
+    frame = tables.frame(rows, headers(COLUMNS))
+    notes = [*map(scale, found), *draft_temperatures(run for block in found for run in block.ok), *control.notes(found)]
+    if marks := ties.note(frame):
+        notes += [*marks, EVEN]
     title = f"All tree methods ({setting(found)})"
-    temperatures = draft_temperatures(run for block in found for run in block.ok)
-    notes = (*map(scale, found), *temperatures, *control.notes(found), *_marks(frame))
-    return Table("smoke", title, frame, notes, LEGEND, tuple(run for _, run in pairs))
+    return Table("smoke", title, frame, tuple(notes), legend(COLUMNS), tuple(run.run_id for run in runs))
 
 
-def _rows(block: Block) -> list[tuple[dict[str, str], str]]:
-    runs = list(block.every)
-    runs.sort(key=lambda run: (run.method != "autoregressive", run.method, run.size or 0, run.drafter))
-    rows = [_row(block, run) for run in runs]
-    ties.mark(rows, {header: [ties.of(run, metric) for run in runs] for metric, header in TIMES.items()})
-    for size in {run.size for run in runs}:
-        even = [(row, ties.of(run, "mal")) for row, run in zip(rows, runs, strict=True) if run.size == size]
-        ties.mark([row for row, _ in even], {"MAL": [entry for _, entry in even]})
-    return [(row, run.run_id) for row, run in zip(rows, runs, strict=True)]
+def _order(run: Run) -> tuple[bool, str, int, str]:
+    return run.method != AUTOREGRESSIVE, run.method, run.size or 0, run.drafter
 
 
-def _marks(frame: pd.DataFrame) -> tuple[str, ...]:
-    """What the marks mean, if there are any."""
-    found = ties.note(frame)
-    return (*found, EVEN) if found else ()
+@style.styled
+def mal_by_method(name: str, results: Results) -> style.Figure:
+    """One panel per block; methods in ascending order of MAL, each with its tree size n."""
+    found = measured_blocks(results)
+    words, most = setting(found), max(len(block.runs) for block in found)
+    canvas, axes = style.panels(BARS, words, len(found), panel=(7.0, 1.2 + 0.32 * most))
+    for axis, block in zip(axes, found, strict=True):
+        _bars(axis, block, most)
+    ids = tuple(run.run_id for block in found for run in block.ok)
+    return style.Figure(name, f"{BARS} ({words})", canvas, ids)
 
 
-def _row(block: Block, run: Run) -> dict[str, str]:
-    drafter = f"{run.drafter} [{block.mark}]" if block.mark else run.drafter
-    row = {"Drafter": drafter, "n": str(run.size or 0), "MAL": tables.interval(run.mal)}
-    row |= cells(SPEEDS, run) | {"speedup": tables.interval(run.speedup), "identical": tables.percent(run.identical)}
-    row |= {"lossless": "yes" if run.lossless else "no"} | _step_cells(run)
-    return row if run.status == "ok" else row | {"MAL": run.status, "lossless": tables.ABSENT}
-
-
-def _step_cells(run: Run) -> dict[str, str]:
-    steps = run.steps
-    by_depth = metrics.acceptance_by_depth(steps)
-    row = {f"d={depth}": tables.number(by_depth.get(depth)) for depth in DEPTHS}
-    row["nodes"] = tables.number(steps["num_drafted"].mean() if len(steps) else None, 1)
-    row["E(A)"] = tables.number(metrics.expected_acceptance(steps))
-    row["forwards"] = tables.number(run.draft_forwards, 1)
-    return row
+def _bars(axes: Axes, block: Block, most: int) -> None:
+    """MAL with its interval, E(A) beside it."""
+    bars = sorted(((run.mal, run) for run in block.ok if run.mal), key=lambda bar: bar[0].value)
+    places, values = range(len(bars)), [mal.value for mal, _ in bars]
+    reach = [[mal.value - mal.low for mal, _ in bars], [mal.high - mal.value for mal, _ in bars]]
+    axes.barh(places, values, height=0.62, color=style.COLOURS[5], label="MAL (95% interval)")
+    axes.errorbar(values, places, xerr=reach, fmt="none", ecolor="black", elinewidth=1.1, capsize=3)
+    for place, value in enumerate(values):
+        axes.annotate(f"{value:.2f}", (0, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
+    words, expected = "E(A), where edges are probabilities", [run.expected.value for _, run in bars]
+    axes.plot(expected, places, linestyle="none", marker="D", color=style.COLOURS[1], label=words)
+    axes.set_yticks(places, [f"{run.drafter} ({run.size or 0})" for _, run in bars])
+    axes.set(title=block.mark, xlabel="new tokens per decoding step")
+    axes.set(xlim=(0, None), ylim=(-0.6, most - 0.4))
+    axes.grid(axis="y", visible=False)
+    style.legend_below(axes)

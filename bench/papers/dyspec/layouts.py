@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bench import published
 from bench.artifacts import definitions, tables
@@ -66,10 +66,6 @@ def _words(value: Comparison | float | None, names: Names, *, even: bool = True)
     return f"{text} ({(ahead(value, names) or 'no interval') if even else UNEVEN})"
 
 
-def _lead(row: Row, name: str, other: Arm) -> Comparison | None:
-    return lead(name, row.runs[row.first.header], row.runs[other.header])
-
-
 def _even(row: Row, other: Arm) -> bool:
     """Whether no budgets are known in which the first method and another differ."""
     budgets = {run.budget for arm in (row.first, other) if (run := row.runs[arm.header])}
@@ -82,30 +78,30 @@ def _published(row: Row, name: str, other: Arm) -> tuple[float, float] | None:
     return None if one is None or not two else (one, two)
 
 
-def _leads(row: Row, name: str, other: Arm) -> Names:
-    """Of the first method over another: in our runs, and in the paper."""
-    names, paper = (row.first.header, other.header), _published(row, name, other)
-    theirs = _words(paper[0] / paper[1] if paper else None, names)
-    return _words(_lead(row, name, other), names, even=_even(row, other)), theirs
+def _ours(row: Row, name: str, other: Arm) -> str:
+    """The lead of the first method over another in our runs."""
+    names = (row.first.header, other.header)
+    return _words(lead(name, *(row.runs[header] for header in names)), names, even=_even(row, other))
 
 
-def _ratio(name: str, side: int, means: str = "") -> Column:
-    """A column of the details: the first method over this one, in our runs (side 0) or in the paper (side 1)."""
+def _theirs(row: Row, name: str, other: Arm) -> str:
+    """The same in the paper."""
+    found = _published(row, name, other)
+    return _words(found[0] / found[1] if found else None, (row.first.header, other.header))
 
-    def cell(row: Row, arm: Arm) -> str:
-        return tables.ABSENT if arm is row.first else _leads(row, name, arm)[side]
 
-    header = f"{HEADERS[name]} ratio"
-    return Column(beside(header) if side else header, cell, means)
+def _ratio(header: str, name: str, words: Callable[[Row, str, Arm], str], means: str = "") -> Column:
+    """A column of the details: the first method over this one."""
+    return Column(header, lambda row, arm: tables.ABSENT if arm is row.first else words(row, name, arm), means)
 
 
 def _against(row: Row) -> Cells:
     """How far the first method is ahead of the second."""
     first, second, *_ = row.layout.arms
-    cells = {}
-    for name, metric_header in HEADERS.items():
-        header = f"{first.header} / {second.header}: {metric_header}"
-        cells[header], cells[beside(header)] = _leads(row, name, second)
+    cells: Cells = {}
+    for name, metric in HEADERS.items():
+        header = f"{first.header} / {second.header}: {metric}"
+        cells |= {header: _ours(row, name, second), beside(header): _theirs(row, name, second)}
     return cells
 
 
@@ -115,7 +111,7 @@ def _compared(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
     names = (first.header, second.header)
     even = [row for row in rows if _even(row, second)]
     for name, header in HEADERS.items():
-        counts = Counter(who for row in even if (who := ahead(_lead(row, name, second), names)))
+        counts = Counter(who for row in even if (who := ahead(lead(name, *(row.runs[of] for of in names)), names)))
         if counts:
             yield (
                 f"Here, by {header}, {names[0]} is ahead of {names[1]} in {counts[names[0]]} of {counts.total()} "
@@ -135,34 +131,26 @@ def _compared(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
             yield f"In the paper's own table, by {header}, {names[0]} is behind {names[1]} in {where}."
 
 
-def _plain(row: Row) -> Interval | None:
-    """Seconds per token of autoregressive decoding, of the runs of all methods together."""
-    if row.block is None:
-        return None
-    turns = row.block.results.prompts
-    found = seconds_per_token(turns[turns["run_id"].isin(row.run_ids.split())], AUTOREGRESSIVE)
-    return found if found.n else None
-
-
-def _plain_published(row: Row) -> str:
-    """What the paper prints for it."""
+def _plain(row: Row) -> tuple[Interval | None, str]:
+    """Seconds per token of autoregressive decoding, of the runs of all methods together, and what the paper prints."""
+    own = None
+    if row.block:
+        turns = row.block.results.prompts
+        own = seconds_per_token(turns[turns["run_id"].isin(row.run_ids.split())], AUTOREGRESSIVE)
     values = row.paper.loc[row.paper["method"] == AUTOREGRESSIVE, "value"]
-    return printed(float(values.iloc[0]) if len(values) else None)
+    return own if own and own.n else None, printed(float(values.iloc[0]) if len(values) else None)
 
 
 def _below(row: Row) -> Iterator[Cells]:
     """Plain decoding, in a row of the details."""
-    yield {
-        "Method": PLAIN,
-        "s/token": tables.interval(_plain(row), _DIGITS),
-        beside("s/token"): _plain_published(row),
-    }
+    own, paper = _plain(row)
+    yield {"Method": PLAIN, "s/token": tables.interval(own, _DIGITS), beside("s/token"): paper}
 
 
 def _plain_cells(row: Row) -> Cells:
     """The same in the printed table."""
-    own = _plain(row)
-    return {PLAIN: tables.number(own.value if own else None, _DIGITS), beside(PLAIN): _plain_published(row)}
+    own, paper = _plain(row)
+    return {PLAIN: tables.number(own.value if own else None, _DIGITS), beside(PLAIN): paper}
 
 
 _DIGITS = 5  # of seconds per token, as the paper prints them
@@ -184,8 +172,10 @@ _TO_SECONDS = (
     *(of_run(_ACCEPTED_ALONE), of_run(seconds(_DIGITS))),
 )
 _FROM_LEADS = (
-    *(_ratio("mal", 0, definitions.RATIO.format("the first method's MAL", "this one's")), _ratio("mal", 1)),
-    *(_ratio("speedup", 0, "the same for the speedups"), _ratio("speedup", 1)),
+    _ratio("MAL ratio", "mal", _ours, definitions.RATIO.format("the first method's MAL", "this one's")),
+    _ratio(beside("MAL ratio"), "mal", _theirs),
+    _ratio("speedup ratio", "speedup", _ours, "the same for the speedups"),
+    _ratio(beside("speedup ratio"), "speedup", _theirs),
     *JUDGED,
 )
 _LEGEND = {
@@ -286,9 +276,8 @@ def _shape(run: Run) -> str:
 
 
 def _limits(run: Run) -> str:
-    params = run.params
-    threshold = params.get("threshold")
-    return f"{'1/n' if threshold is None else f'{threshold:g}'} and {params.get('n')}"
+    threshold = run.params.get("threshold")
+    return f"{'1/n' if threshold is None else f'{threshold:g}'} and {run.params.get('n')}"
 
 
 def _arms(budget: int, drafter: str, shape: str) -> tuple[Arm, ...]:

@@ -188,11 +188,10 @@ def _alike(found: Sequence[Block]) -> list[list[Block]]:
     """Blocks that differ in their dataset alone; of one that was run twice the second starts anew."""
     sets: list[list[Block]] = []
     for block in found:
-        home = next((members for members in sets if _fits(block, members)), None)
-        if home is None:
-            sets.append([block])
-        else:
-            home.append(block)
+        home = next((members for members in sets if _fits(block, members)), [])
+        if not home:
+            sets.append(home)
+        home.append(block)
     return sets
 
 

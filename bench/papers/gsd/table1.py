@@ -86,15 +86,11 @@ def _settings(paper: pd.DataFrame, found: list[Block]) -> Iterator[list[Cell]]:
     Of the paper's settings all, where nothing was run; of methods those of the paper, and ours that were run.
     """
     rows = [(who(block), methods.of_setting(paper, block), block) for block in found]
-    orders = [list(dict.fromkeys(paper[column])) for column in ("target", "dataset")]
+    targets, datasets = ([*dict.fromkeys(paper[column]), ""] for column in ("target", "dataset"))
 
     def place(row: _Row) -> tuple[int, int, bool]:
         first = row[1].iloc[0] if len(row[1]) else {"target": "", "dataset": ""}
-        target, dataset = (
-            order.index(value) if value in order else len(order)
-            for order, value in zip(orders, (first["target"], first["dataset"]), strict=True)
-        )
-        return target, dataset, row[0]["Draft"] != ITSELF
+        return targets.index(first["target"]), datasets.index(first["dataset"]), row[0]["Draft"] != ITSELF
 
     for names, printed, block in sorted(rows or _unrun(paper), key=place):
         arms = OWN if names["Draft"] == ITSELF else ARMS

@@ -17,27 +17,7 @@ from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.tables import Table
 from bench.artifacts.verdict import Pairing
 from bench.artifacts.wording import scale, setting
-from bench.papers.improving_mcsd.methods import (
-    ALPHA,
-    BUDGETS,
-    DYNAMIC,
-    DYNAMIC_BUDGETS,
-    LOSSY_NOTE,
-    NODES,
-    OF_DYNAMIC,
-    PAPER,
-    SPEEDUP,
-    STATIC,
-    Method,
-    about_pairs,
-    alpha,
-    alpha_drafted,
-    blocks_of,
-    first_tokens,
-    not_shown,
-    side_by_side,
-    virtual,
-)
+from bench.papers.improving_mcsd import methods as mcsd
 from bench.results.store import Results
 from bench.statistics import metrics
 
@@ -46,14 +26,14 @@ CONTROL = (
     "has the law of MCSD's with the same k-configuration, 4x3x1x1."
 )
 _BESIDE: tuple[Metric, ...] = (
-    measured("alpha drafted", alpha_drafted, definitions.ALPHA_DRAFTED),
+    measured("alpha drafted", mcsd.alpha_drafted, definitions.ALPHA_DRAFTED),
     Metric("accepted / depth", lambda run: metrics.acceptance_rate_depth(run.steps), definitions.ACCEPTED_DEPTH, 3),
     Metric("accepted / node", lambda run: metrics.acceptance_rate_node(run.steps), definitions.ACCEPTED_NODE, 3),
     MAL,
-    Metric("draft nodes", lambda run: NODES.of(run) - first_tokens(run), definitions.DRAFT_NODES, 1),
-    Metric("verified", lambda run: NODES.of(run) + (not virtual(run)), definitions.VERIFIED_ROWS, 1),
+    Metric("draft nodes", lambda run: mcsd.NODES.of(run) - mcsd.first_tokens(run), definitions.DRAFT_NODES, 1),
+    Metric("verified", lambda run: mcsd.NODES.of(run) + (not mcsd.virtual(run)), definitions.VERIFIED_ROWS, 1),
     replace(FORWARDS, means="forwards of the draft, mean over steps"),
-    SPEEDUP,
+    mcsd.SPEEDUP,
     replace(
         LOSSLESS,
         means=f"{definitions.LOSSLESS}; of greedy decoding also the share of outputs identical to the target's own",
@@ -71,23 +51,26 @@ class Layout:
     """One of the tables."""
 
     title: str
-    methods: tuple[Method, ...]
+    methods: tuple[mcsd.Method, ...]
     temperatures: tuple[float, ...]
     notes: tuple[str, ...]
 
 
 LAYOUTS: Mapping[str, Layout] = {
     "table2": Layout(
-        "Improved MCSD Table 2: acceptance rate alpha of static trees", STATIC, (0.7,), (BUDGETS, CONTROL, LOSSY_NOTE)
+        "Improved MCSD Table 2: acceptance rate alpha of static trees",
+        mcsd.STATIC,
+        (0.7,),
+        (mcsd.BUDGETS, CONTROL, mcsd.LOSSY_NOTE),
     ),
     "table3": Layout(
         "Improved MCSD Table 3: acceptance rate alpha beside dynamic trees",
-        DYNAMIC,
+        mcsd.DYNAMIC,
         (1.0,),
-        (DYNAMIC_BUDGETS, *OF_DYNAMIC),
+        (mcsd.DYNAMIC_BUDGETS, *mcsd.OF_DYNAMIC),
     ),
     "table4": Layout(
-        "Improved MCSD Table 4: acceptance rate alpha of dynamic trees", DYNAMIC[-1:], (0.0, 1.0), OF_DYNAMIC
+        "Improved MCSD Table 4: acceptance rate alpha of dynamic trees", mcsd.DYNAMIC[-1:], (0.0, 1.0), mcsd.OF_DYNAMIC
     ),
 }
 
@@ -111,20 +94,20 @@ class Setting:
         """What stands in its rows."""
         return {"Dataset": self.place[0], "Draft": self.draft, "Temp": f"{self.place[2]:g}"}
 
-    def cell(self, words: str, target: str, method: Method) -> Cell:
+    def cell(self, words: str, target: str, method: mcsd.Method) -> Cell:
         """A method and a target, by our words and the paper's."""
         run = method.chosen(self.blocks[words]) if words in self.blocks else None
         return run, method.published(self.paper[self.paper["target"] == target])
 
 
-Row = tuple[Setting, Method, Mapping[str, Cell]]
+Row = tuple[Setting, mcsd.Method, Mapping[str, Cell]]
 """A row as the paper prints it, with a cell for every target, by our words for it."""
 
 
 def acceptance_table(name: str, layout: Layout, results: Results) -> list[Output]:
     """One of the tables, twice: as printed, and a row per run with intervals, costs and verdicts."""
-    paper = published.find(PAPER, name)
-    found = blocks_of(results, layout.methods, layout.temperatures, drafted(paper))
+    paper = published.find(mcsd.PAPER, name)
+    found = mcsd.blocks_of(results, layout.methods, layout.temperatures, drafted(paper))
     targets, settings = _targets(paper, found), _settings(paper, found)
     grid = [[row for method in layout.methods if (row := _row(one, method, targets))] for one in settings]
     swept = ("dataset", "temperature") if len(layout.temperatures) > 1 else ("dataset",)
@@ -133,12 +116,12 @@ def acceptance_table(name: str, layout: Layout, results: Results) -> list[Output
     runs = [" ".join(run.run_id for run, _ in cells.values() if run) for _, _, cells in rows]
     details = list(_details(grid, targets))
     full = tables.frame([line for line, _ in details], _DETAILS)
-    notes = (*map(scale, found), *about_pairs(paper, found), *layout.notes)
-    notes += tuple(not_shown(results, " ".join(runs).split()))
+    notes = (*map(scale, found), *mcsd.about_pairs(paper, found), *layout.notes)
+    notes += tuple(mcsd.not_shown(results, " ".join(runs).split()))
     first = next(iter(targets))
     columns = ["Dataset", "Draft", *["Temp"] * (len(layout.temperatures) > 1), "Method", "Configuration"]
     columns += [header for words in targets for header in (words, f"{words} published")]
-    means = {"alpha": ALPHA.means} | legend(_BESIDE) | {"verdict": f"on alpha, {definitions.VERDICT}"}
+    means = {"alpha": mcsd.ALPHA.means} | legend(_BESIDE) | {"verdict": f"on alpha, {definitions.VERDICT}"}
     return [
         Table(
             name,
@@ -184,7 +167,7 @@ def _settings(paper: pd.DataFrame, found: Sequence[Block]) -> list[Setting]:
         dataset, draft, temperature = at
         return paper[(paper["dataset"] == dataset) & (paper["draft"] == draft) & (paper["temperature"] == temperature)]
 
-    groups = side_by_side(found, lambda one: (place(one), who(one)["Draft"]), lambda one: who(one)["Target"])
+    groups = mcsd.side_by_side(found, lambda one: (place(one), who(one)["Draft"]), lambda one: who(one)["Target"])
     firsts = [next(iter(blocks.values())) for blocks in groups]
     run = [
         Setting(place(first), who(first)["Draft"], rows(place(first)), blocks)
@@ -195,7 +178,7 @@ def _settings(paper: pd.DataFrame, found: Sequence[Block]) -> list[Setting]:
     return sorted(run, key=lambda one: places.index(one.place) if one.place in places else len(places))
 
 
-def _row(one: Setting, method: Method, targets: Mapping[str, str]) -> Row | None:
+def _row(one: Setting, method: mcsd.Method, targets: Mapping[str, str]) -> Row | None:
     """None of a method that neither the paper has here nor was run."""
     found = {words: one.cell(words, target, method) for words, target in targets.items()}
     return (one, method, found) if any(run or theirs is not None for run, theirs in found.values()) else None
@@ -206,7 +189,7 @@ def _as_printed(row: Row) -> dict[str, str]:
     one, method, found = row
     line = one.words | {"Method": method.header, "Configuration": method.configuration}
     for words, (run, theirs) in found.items():
-        ours = run.interval(alpha) if run else None
+        ours = run.interval(mcsd.alpha) if run else None
         line[words] = run.status if run and not run.ok else tables.number(ours.value if ours else None)
         line[f"{words} published"] = tables.number(theirs)
     return line
@@ -229,16 +212,19 @@ def _details(grid: Sequence[Sequence[Row]], targets: Mapping[str, str]) -> Itera
                     line = {"Target": names[0]} | one.words | {"Draft": names[1]}
                     lines.append(line | _measured(method, run, pairings))
                     runs.append(run)
-            ties.mark(lines, {metric.header: [metric.entry(run) for run in runs] for metric in (ALPHA, MAL, SPEEDUP)})
+            ties.mark(
+                lines,
+                {metric.header: [metric.entry(run) for run in runs] for metric in (mcsd.ALPHA, MAL, mcsd.SPEEDUP)},
+            )
             yield from zip(lines, runs, strict=True)
 
 
 def _pairing(run: Run | None, theirs: float | None) -> Pairing:
-    return Pairing(run.interval(alpha), theirs, run.sample(alpha)) if run else Pairing(None, theirs)
+    return Pairing(run.interval(mcsd.alpha), theirs, run.sample(mcsd.alpha)) if run else Pairing(None, theirs)
 
 
-def _measured(method: Method, run: Run | None, pairings: Mapping[str, Pairing]) -> dict[str, str]:
-    line = {"Method": method.header, "Configuration": method.configuration, "alpha": or_status(ALPHA).cell(run)}
+def _measured(method: mcsd.Method, run: Run | None, pairings: Mapping[str, Pairing]) -> dict[str, str]:
+    line = {"Method": method.header, "Configuration": method.configuration, "alpha": or_status(mcsd.ALPHA).cell(run)}
     line |= {"alpha published": tables.number(pairings[method.header].published)}
     line |= cells(_BESIDE, run if run and run.ok else None)
     stand_in = run is not None and run.block.stand_in

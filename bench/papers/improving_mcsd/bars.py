@@ -18,23 +18,7 @@ from bench.artifacts.runs import Run, run_ids
 from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
-from bench.papers.improving_mcsd.methods import (
-    ALPHA,
-    BUDGETS,
-    DYNAMIC,
-    DYNAMIC_BUDGETS,
-    LOSSY,
-    LOSSY_NOTE,
-    OF_DYNAMIC,
-    PAPER,
-    SPEEDUP,
-    STATIC,
-    Method,
-    about_pairs,
-    blocks_of,
-    not_shown,
-    side_by_side,
-)
+from bench.papers.improving_mcsd import methods as mcsd
 from bench.results.store import Results
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
@@ -62,31 +46,38 @@ class Layout:
 
     name: str
     title: str
-    methods: tuple[Method, ...]
-    ours: Method  # the paper's own
+    methods: tuple[mcsd.Method, ...]
+    ours: mcsd.Method  # the paper's own
     temperature: float
     notes: tuple[str, ...]
 
 
-FIG3 = Layout("fig3", "Improved MCSD Figure 3: speedup of static trees", STATIC, STATIC[3], 0.7, (BUDGETS, LOSSY_NOTE))
+FIG3 = Layout(
+    "fig3",
+    "Improved MCSD Figure 3: speedup of static trees",
+    mcsd.STATIC,
+    mcsd.STATIC[3],
+    0.7,
+    (mcsd.BUDGETS, mcsd.LOSSY_NOTE),
+)
 FIG5 = Layout(
     "fig5",
     "Improved MCSD Figure 5: speedup beside dynamic trees",
-    DYNAMIC,
-    DYNAMIC[2],
+    mcsd.DYNAMIC,
+    mcsd.DYNAMIC[2],
     1.0,
-    (DYNAMIC_BUDGETS, *OF_DYNAMIC),
+    (mcsd.DYNAMIC_BUDGETS, *mcsd.OF_DYNAMIC),
 )
 
 
 @style.styled
 def speedup_bars(layout: Layout, results: Results) -> list[Output]:
     """The figure, its numbers, and how much faster the paper's method is than the others."""
-    printed = published.find(PAPER, "table4")  # it has the figure's pairs
-    found = blocks_of(results, layout.methods, (layout.temperature,), printed)
+    printed = published.find(mcsd.PAPER, "table4")  # it has the figure's pairs
+    found = mcsd.blocks_of(results, layout.methods, (layout.temperature,), printed)
     if not any(block.ran for block in found):
         raise NoResultsError(f"no run of {', '.join(one.header for one in layout.methods)} ended well")
-    panels = side_by_side(found, lambda block: block.pair, lambda block: str(block.first["dataset"]))
+    panels = mcsd.side_by_side(found, lambda block: block.pair, lambda block: str(block.first["dataset"]))
     run = dict.fromkeys(name for panel in panels for name in panel)
     datasets = [name for name in DATASETS if name in run] + [name for name in run if name not in DATASETS]
     rows = [
@@ -104,9 +95,9 @@ def speedup_bars(layout: Layout, results: Results) -> list[Output]:
         layout.name,
         f"{layout.title} ({words})",
         rows,
-        (or_status(SPEEDUP), *SPEEDS, ALPHA, MAL),
-        ranked=(SPEEDUP, TOKENS_PER_S, ALPHA, MAL),
-        said=(*about_pairs(printed, found), *_text(layout), *layout.notes, *not_shown(results, ids)),
+        (or_status(mcsd.SPEEDUP), *SPEEDS, mcsd.ALPHA, MAL),
+        ranked=(mcsd.SPEEDUP, TOKENS_PER_S, mcsd.ALPHA, MAL),
+        said=(*mcsd.about_pairs(printed, found), *_text(layout), *layout.notes, *mcsd.not_shown(results, ids)),
     )
     drawn = [panel for panel in panels if any(block.ran for block in panel.values())]
     canvas, axes = style.panels(layout.title, words, len(drawn))
@@ -118,12 +109,12 @@ def speedup_bars(layout: Layout, results: Results) -> list[Output]:
     return [style.Figure(layout.name, speeds.title, canvas, ids), speeds, _gains(layout, words, panels, datasets)]
 
 
-def _run(panel: Panel, dataset: str, method: Method) -> Run | None:
+def _run(panel: Panel, dataset: str, method: mcsd.Method) -> Run | None:
     """However it ended; None if there is none."""
     return method.chosen(panel[dataset]) if dataset in panel else None
 
 
-def _ok(panel: Panel, dataset: str, method: Method) -> Run | None:
+def _ok(panel: Panel, dataset: str, method: mcsd.Method) -> Run | None:
     """A run that ended well."""
     run = _run(panel, dataset, method)
     return run if run and run.ok else None
@@ -139,7 +130,7 @@ def _name(panel: Panel) -> str:
 def _text(layout: Layout) -> Iterator[str]:
     """What the paper's text says of the figure, whose bars have no numbers."""
     yield "The paper: one RTX 4090, targets in bfloat16, drafts in double precision. Its bars have no numbers."
-    for fact in tables.named_rows(published.find(PAPER, "fig_text", method=layout.ours.method, metric="speedup")):
+    for fact in tables.named_rows(published.find(mcsd.PAPER, "fig_text", method=layout.ours.method, metric="speedup")):
         if params_of(fact.params)["figure"] == layout.name.removeprefix("fig"):
             yield (
                 f"Its text: at most {fact.value:.2f}x over autoregressive decoding on {fact.dataset} ({fact.draft}; "
@@ -166,9 +157,9 @@ def _draw(axes: Axes, panel: Panel, layout: Layout, datasets: Sequence[str]) -> 
     style.legend_below(axes)
 
 
-def _bars(axes: Axes, method: Method, color: str, found: Sequence[tuple[float, Interval]], width: float) -> None:
+def _bars(axes: Axes, method: mcsd.Method, color: str, found: Sequence[tuple[float, Interval]], width: float) -> None:
     x, values = [place for place, _ in found], [value.value for _, value in found]
-    hatch = "///" if method.header.endswith(LOSSY) else ""
+    hatch = "///" if method.header.endswith(mcsd.LOSSY) else ""
     axes.bar(x, values, width * 0.92, color=color, label=method.header, hatch=hatch, edgecolor="white", linewidth=0)
     reach = np.array([[value.value - value.low, value.high - value.value] for _, value in found]).T
     axes.errorbar(x, values, yerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
@@ -208,10 +199,12 @@ def _gain(pairs: Sequence[tuple[Run, Run]]) -> Interval:
     return samples.paired_ratio(first, other)
 
 
-def _claim(ours: Method, other: Method, panel: Panel) -> float | None:
+def _claim(ours: mcsd.Method, other: mcsd.Method, panel: Panel) -> float | None:
     """What the abstract says of two of the paper's own methods and these models, as a ratio."""
     target, draft = next(iter(panel.values())).published_as or ("", "")
-    rows = published.find(PAPER, "claim_text", metric="speedup_gain", method=ours.method, target=target, draft=draft)
+    rows = published.find(
+        mcsd.PAPER, "claim_text", metric="speedup_gain", method=ours.method, target=target, draft=draft
+    )
     for text, percent in zip(rows["params"], rows["value"], strict=True):
         if other.params and params_of(text).get("baseline") == other.method:
             return 1 + float(percent) / 100

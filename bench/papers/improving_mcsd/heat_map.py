@@ -30,27 +30,14 @@ from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids
 from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.wording import setting
-from bench.papers.improving_mcsd.methods import (
-    ALPHA,
-    FINE_ALPHA,
-    NODES,
-    NOT_LOSSLESS,
-    PAPER,
-    SPEEDUP,
-    ahead,
-    drafts_as_asked,
-    gain,
-    last,
-    lossy_mark,
-    not_shown,
-)
+from bench.papers.improving_mcsd import methods as mcsd
 from bench.results.store import Results
 
 METHOD = "target_init_mcsd"
 TITLE = "Improved MCSD Figure 4: tokens/s over static target-initialised trees"
 BEST, LEVEL, BEHIND, AHEAD = "best", "level", "behind", "ahead"
 _PREPOSITIONS = {LEVEL: "with the", AHEAD: "of the", BEHIND: "the"}
-_PRINTED = published.find(PAPER, "table2", method=METHOD)
+_PRINTED = published.find(mcsd.PAPER, "table2", method=METHOD)
 PAPERS = tuple(map(int, params_of(_PRINTED["params"].iloc[0])["k_config"].split("-")))
 """The tree that the paper's tables have."""
 _MAP = "cividis"
@@ -58,7 +45,7 @@ _MAP = "cividis"
 _PANELS: tuple[tuple[Metric, str, Callable[[Run], str]], ...] = (
     (TOKENS_PER_S, "tokens/s, below it the speedup", lambda run: f"{run.speedup.value:.2f}x" if run.speedup else ""),
     (
-        ALPHA,
+        mcsd.ALPHA,
         "alpha, below it the number of verified nodes",
         lambda run: f"n = {run.mean_size:.0f}" if run.mean_size else "",
     ),
@@ -97,7 +84,7 @@ class Grid:
     def _standing(self, run: Run) -> str | None:
         if self.best is None or run is self.best:
             return BEST if self.best else None
-        return ahead(gain(run, self.best), AHEAD, BEHIND, LEVEL)
+        return mcsd.ahead(mcsd.gain(run, self.best), AHEAD, BEHIND, LEVEL)
 
 
 def _grids(block: Block) -> Iterator[Grid]:
@@ -105,17 +92,17 @@ def _grids(block: Block) -> Iterator[Grid]:
 
     Of the runs that draft as their decoding asks for, and of several runs of a tree the last that ended well.
     """
-    runs = [run for run in block.every if len(_widths(run)) > 2 and drafts_as_asked(run, ["widths"])]
+    runs = [run for run in block.every if len(_widths(run)) > 2 and mcsd.drafts_as_asked(run, ["widths"])]
     rules = {run["verifier"] for run in runs}
     found: dict[str, dict[tuple[int, int], list[Run]]] = {}
     for run in runs:
         first, a, b, *others = _widths(run)
         shape = ", ".join(map(str, [first, "a", "b", *others]))
         rule = f", {run['verifier']}" if len(rules) > 1 else ""
-        name = f"{block.name}, ({shape}){rule}{lossy_mark(run)}"
+        name = f"{block.name}, ({shape}){rule}{mcsd.lossy_mark(run)}"
         found.setdefault(name, {}).setdefault((a, b), []).append(run)
     for name, same in found.items():
-        yield Grid(name, {key: last(several) for key, several in sorted(same.items())})
+        yield Grid(name, {key: mcsd.last(several) for key, several in sorted(same.items())})
 
 
 @style.styled
@@ -148,8 +135,8 @@ def heat_map(name: str, results: Results) -> list[Output]:
         name,
         f"{TITLE} ({words})",
         rows,
-        (NODES, *speeds, against, SPEEDUP, FINE_ALPHA, MAL, FORWARDS, LOSSLESS),
-        said=(*_said(found), *not_shown(results, ids)),
+        (mcsd.NODES, *speeds, against, mcsd.SPEEDUP, mcsd.FINE_ALPHA, MAL, FORWARDS, LOSSLESS),
+        said=(*_said(found), *mcsd.not_shown(results, ids)),
         means={"Tree": "children per node from the first level on; the first level is the target's own"},
     )
     return [style.Figure(name, table.title, canvas, ids), table]
@@ -216,7 +203,7 @@ def _said(found: Sequence[Grid]) -> Iterator[str]:
         "The paper states neither the axes nor a number of this figure; a and b are our choice. What its text says of "
         f"it (section 4.2): the grid search in Figure 4 finds {tree} to yield the optimal speedup on MT-Bench."
     )
-    yield NOT_LOSSLESS
+    yield mcsd.NOT_LOSSLESS
     for grid in found:
         counts = Counter(grid.standings.values())
         if grid.best:
@@ -243,4 +230,5 @@ def _place(grid: Grid) -> str:
     standing = grid.standings[run.run_id]
     if standing is None or standing == BEST:
         return words
-    return f"{words}, {standing} {_PREPOSITIONS[standing]} best ({tables.ratio(gain(run, grid.best))} of its speedup)"
+    ratio = tables.ratio(mcsd.gain(run, grid.best))
+    return f"{words}, {standing} {_PREPOSITIONS[standing]} best ({ratio} of its speedup)"

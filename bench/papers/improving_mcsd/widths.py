@@ -17,20 +17,7 @@ from bench.artifacts.metric import FORWARDS, LOSSLESS, MAL, SPEEDS, TOKENS_PER_S
 from bench.artifacts.runs import Run
 from bench.artifacts.series import Series
 from bench.artifacts.sweep import OPEN, Draw, Mark, Panel, Sweep, band, curve
-from bench.papers.improving_mcsd.methods import (
-    FINE_ALPHA,
-    NODES,
-    NOT_LOSSLESS,
-    PAPER,
-    SPEEDUP,
-    ahead,
-    alpha_drafted,
-    draft_levels,
-    gain,
-    last,
-    not_shown,
-    virtual,
-)
+from bench.papers.improving_mcsd import methods as mcsd
 from bench.results.store import Results
 from bench.statistics import metrics
 from bench.statistics.intervals import Interval
@@ -41,7 +28,7 @@ FASTER, SLOWER, LEVEL = "faster", "slower", "within the interval"
 
 def _forks(results: Results) -> Iterator[Panel]:
     """The lines of every block that have a run that ended well: runs that differ in their width alone."""
-    printed = published.find(PAPER, "table4")
+    printed = published.find(mcsd.PAPER, "table4")
     for block in (block.standing_in(printed) for block in drafted_blocks(results, (METHOD,))):
         if lines := _lines(block):
             yield Panel(block, lines)
@@ -76,7 +63,7 @@ def _by_rule(rest: dict[str, Any], runs: Sequence[Run]) -> Iterator[tuple[dict[s
         for run in runs:
             if rule in ("", run["verifier"]):
                 by_width.setdefault(int(run.params["width"]), []).append(run)
-        yield rest | ({"rule": rule} if rule else {}), [last(same) for _, same in sorted(by_width.items())]
+        yield rest | ({"rule": rule} if rule else {}), [mcsd.last(same) for _, same in sorted(by_width.items())]
 
 
 def _label(rest: dict[str, Any], every: Sequence[dict[str, Any]]) -> str:
@@ -127,7 +114,7 @@ _FACTS = {"acceptance_convergence": "converges", "speed_convergence": "converges
 
 
 def _width_at(fact: str) -> float:
-    return float(published.find(PAPER, "fig_text", metric=f"width_at_{fact}")["value"].iloc[0])
+    return float(published.find(mcsd.PAPER, "fig_text", metric=f"width_at_{fact}")["value"].iloc[0])
 
 
 def _papers(*facts: str) -> Draw:
@@ -147,14 +134,14 @@ def _published_alpha(run: Run) -> float | None:
     (target, draft), first = run.block.published_as or ("", ""), run.block.first
     at: dict[str, Any] = {"dataset": first["dataset"], "temperature": float(first["temperature"])}
     params = f"width={run.params['width']};depth={run.params.get('depth')}"
-    rows = published.find(PAPER, "table4", target=target, draft=draft, params=params, **at)
+    rows = published.find(mcsd.PAPER, "table4", target=target, draft=draft, params=params, **at)
     return float(rows["value"].iloc[0]) if len(rows) else None
 
 
 def _alphas(axes: Axes, panel: Panel) -> None:
     """Alpha with its intervals, and the paper's of these models as stars."""
     for index, line in enumerate(panel.lines):
-        band(axes, line, FINE_ALPHA, index, label=line.label)
+        band(axes, line, mcsd.FINE_ALPHA, index, label=line.label)
         look: dict[str, Any] = {
             "color": style.COLOURS[index % len(style.COLOURS)],
             "markeredgecolor": "black",
@@ -173,14 +160,14 @@ def _said(panels: Sequence[Panel], results: Results) -> Iterator[str]:
         f"The paper's text: alpha converges at W = {converges:g}, speed at W = {fast:g}, and speed drops noticeably at "
         f"W = {drops:g}. It states neither dataset nor temperature, and the curves have no numbers."
     )
-    yield NOT_LOSSLESS
+    yield mcsd.NOT_LOSSLESS
     for panel in panels:
         for line in panel.lines:
             name = ", ".join(filter(None, (panel.block.name, line.label)))
-            for what, metric in (("alpha", FINE_ALPHA), ("the speedup", SPEEDUP)):
+            for what, metric in (("alpha", mcsd.FINE_ALPHA), ("the speedup", mcsd.SPEEDUP)):
                 if words := _level(line, metric):
                     yield f"{name}: {what} is largest at {words}."
-    yield from not_shown(results, [run.run_id for panel in panels for run in panel.runs])
+    yield from mcsd.not_shown(results, [run.run_id for panel in panels for run in panel.runs])
 
 
 def _level(line: Series, metric: Metric) -> str:
@@ -201,16 +188,16 @@ FIG6 = Sweep(
     [
         [_titled("alpha"), _alphas, _papers("acceptance_convergence"), _widths],
         [_titled("tokens/s"), curve(TOKENS_PER_S), _papers("speed_convergence", "speed_drop"), _widths],
-        [_titled("speedup"), curve(SPEEDUP), _papers("speed_convergence", "speed_drop"), _one, _widths],
+        [_titled("speedup"), curve(mcsd.SPEEDUP), _papers("speed_convergence", "speed_drop"), _one, _widths],
     ],
     (
-        NODES,
-        or_status(FINE_ALPHA),
+        mcsd.NODES,
+        or_status(mcsd.FINE_ALPHA),
         Metric(
             "alpha published", _published_alpha, "the paper's Table 4 for this width, depth, dataset and temperature"
         ),
         *SPEEDS,
-        SPEEDUP,
+        mcsd.SPEEDUP,
         MAL,
         FORWARDS,
         LOSSLESS,
@@ -220,7 +207,7 @@ FIG6 = Sweep(
     line_means="what tells it from others of this pair",
     panels=_forks,
     together=True,
-    ranked=(TOKENS_PER_S, SPEEDUP, MAL, or_status(FINE_ALPHA)),
+    ranked=(TOKENS_PER_S, mcsd.SPEEDUP, MAL, or_status(mcsd.FINE_ALPHA)),
     along=True,
     remarks=_said,
     look={"columns": 3, "panel": (4.6, 4.6)},
@@ -230,8 +217,8 @@ FIG6 = Sweep(
 
 # Figure 8
 
-ALPHA_MAX = replace(FINE_ALPHA, header="alpha_max")
-ALPHA_DRAFTED = measured("alpha_drafted", alpha_drafted, definitions.ALPHA_DRAFTED, 3)
+ALPHA_MAX = replace(mcsd.FINE_ALPHA, header="alpha_max")
+ALPHA_DRAFTED = measured("alpha_drafted", mcsd.alpha_drafted, definitions.ALPHA_DRAFTED, 3)
 
 
 def _plain_first(results: Results) -> Iterator[Panel]:
@@ -258,7 +245,7 @@ def _both_alphas(axes: Axes, panel: Panel) -> None:
 
 
 def _levels(run: Run) -> pd.Series:
-    return metrics.drafted_levels(run.steps, virtual=virtual(run))
+    return metrics.drafted_levels(run.steps, virtual=mcsd.virtual(run))
 
 
 def _calls(run: Run) -> float | None:
@@ -279,7 +266,7 @@ def _with_without(run: Run) -> Interval | None:
     if _plain(run) or not run.ok:
         return None
     others = [other for other in run.block.ok if _plain(other) and _alike(other) == _alike(run)]
-    return gain(run, last(others)) if others else None
+    return mcsd.gain(run, mcsd.last(others)) if others else None
 
 
 def _alike(run: Run) -> dict[str, Any]:
@@ -289,13 +276,13 @@ def _alike(run: Run) -> dict[str, Any]:
 
 
 def _word(run: Run) -> str | None:
-    return ahead(_with_without(run), FASTER, SLOWER, LEVEL)
+    return mcsd.ahead(_with_without(run), FASTER, SLOWER, LEVEL)
 
 
 def _compared(ratio: Interval | None, digits: int) -> str:
     if ratio is None or ratio.value != ratio.value:
         return tables.ABSENT
-    return f"{tables.interval(ratio, digits)} ({ahead(ratio, FASTER, SLOWER, LEVEL) or 'no interval'})"
+    return f"{tables.interval(ratio, digits)} ({mcsd.ahead(ratio, FASTER, SLOWER, LEVEL) or 'no interval'})"
 
 
 def _found(panels: Sequence[Panel], results: Results) -> Iterator[str]:
@@ -304,7 +291,7 @@ def _found(panels: Sequence[Panel], results: Results) -> Iterator[str]:
         "only slightly where the width is low; its curves have no numbers, and it does not say which of its two models "
         "they show."
     )
-    yield NOT_LOSSLESS
+    yield mcsd.NOT_LOSSLESS
     yield (
         "Intervals are over conversations. The runs came one after another: what changed on the machine meanwhile is "
         "seen in each run's own autoregressive arm alone."
@@ -313,7 +300,7 @@ def _found(panels: Sequence[Panel], results: Results) -> Iterator[str]:
         for line in panel.lines:
             if not _plain(line.runs[0]):
                 yield f"{panel.block.name}, {line.label}{_counted(line)}"
-    yield from not_shown(results, [run.run_id for panel in panels for run in panel.runs])
+    yield from mcsd.not_shown(results, [run.run_id for panel in panels for run in panel.runs])
 
 
 def _counted(line: Series) -> str:
@@ -327,7 +314,7 @@ def _counted(line: Series) -> str:
         return ": no width has an interval with it and without it."
     at = (f"{word} at {len(own)}" + (f" (W = {', '.join(own)})" if own else "") for word, own in words.items())
     levels = pd.concat([_levels(run) for run in line.runs if run.ok])
-    ended = tables.percent(float((levels < draft_levels(line.runs[0])).mean()))
+    ended = tables.percent(float((levels < mcsd.draft_levels(line.runs[0])).mean()))
     return f" against none, at {total} widths: {'; '.join(at)}. In {ended} of its steps the tree ended early."
 
 
@@ -338,10 +325,10 @@ FIG8 = Sweep(
     [
         [_titled("{}: alpha"), _both_alphas, _widths],
         [_titled("{}: tokens/s"), curve(TOKENS_PER_S), _widths],
-        [_titled("{}: speedup"), curve(SPEEDUP), _one, _widths],
+        [_titled("{}: speedup"), curve(mcsd.SPEEDUP), _one, _widths],
     ],
     (
-        NODES,
+        mcsd.NODES,
         Metric(
             "draft levels",
             lambda run: float(_levels(run).mean()),
@@ -350,7 +337,7 @@ FIG8 = Sweep(
         or_status(ALPHA_MAX),
         ALPHA_DRAFTED,
         *SPEEDS,
-        SPEEDUP,
+        mcsd.SPEEDUP,
         Metric(
             "with / without",
             _with_without,

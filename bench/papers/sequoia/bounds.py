@@ -119,7 +119,7 @@ def formula_table(artifact: str, results: Results) -> list[Output]:
     """One of the two tables: five or three structures for each vector."""
     found, rows_of = vectors(results), {"table1": _table1, "table2": _table2}[artifact]
     rows = [vector.setting | row for vector in found for row in rows_of(vector, _largest(results, vector))]
-    ids = tuple(str(vector.first["run_id"]) for vector in found for _ in range(len(rows) // len(found)))
+    ids = tuple(vector.run_id for vector in found for _ in range(len(rows) // len(found)))
     title = f"{TITLES[artifact]} ({words(pd.concat([vector.rows for vector in found]))})"
     notes = [scale(vector) for vector in found]
     if artifact == "table2":
@@ -175,7 +175,7 @@ def _text(value: float) -> str:
 def _largest(results: Results, vector: Vector) -> str:
     rows = results.growth
     if not rows.empty:
-        rows = rows[(rows["run_id"] == vector.first["run_id"]) & (rows["structure"] == "sequoia")]
+        rows = rows[(rows["run_id"] == vector.run_id) & (rows["structure"] == "sequoia")]
     if rows.empty:
         return tables.ABSENT
     row = rows.sort_values("n").iloc[-1]

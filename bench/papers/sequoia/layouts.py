@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench import published
-from bench.artifacts import definitions, metric, tables
+from bench.artifacts import definitions, tables
 from bench.artifacts.runs import seconds_per_token
 from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.table import (
     JUDGED,
-    LENGTH,
+    MEASURED,
     SECONDS,
-    SPEEDUP,
-    TREE,
     Cells,
     Layout,
     Row,
@@ -53,16 +51,7 @@ def _tree(nodes: float | None, levels: float | None) -> str:
     return tables.ABSENT if nodes is None else f"({nodes:g}, {tables.number(levels, 0)})"
 
 
-def _unstated(rows: Sequence[Row], every: Sequence[Row]) -> Iterable[str]:
-    yield "The paper states neither dataset nor temperature of Table 3; its numbers stand beside every setting."
-    yield "Nor does it state the hardware-aware tree, so that tokens/step of another machine's choice have no verdict."
-
-
-def _one_tree(rows: Sequence[Row], every: Sequence[Row]) -> Iterable[str]:
-    yield "One tree for all rules, the children drawn as each rule demands."
-
-
-def _two_trees(rows: Sequence[Row], every: Sequence[Row]) -> Iterable[str]:
+def _two_trees(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
     yield (
         "Sequoia's speedup is judged on the tree that its optimiser chose on this machine, as the paper's was on its "
         "own; its tokens/step on the optimiser's tree of the size and depth that the paper prints "
@@ -86,7 +75,6 @@ _LEGEND = {"Tree": definitions.TREE, "s/token": definitions.SECONDS_PER_TOKEN} |
     ("Sequoia predicted", "hardware-aware predicted"),
     f"speedup ({definitions.length(PAPER)}): {definitions.PREDICTED_SPEEDUP} ({definitions.PREDICTED_MAL})",
 )
-_SPEEDUP = (*TREE, *SPEEDUP, of_run(metric.PREDICTED_SPEEDUP), *LENGTH)
 
 
 def _layout(title: str, *arms: Arm, **given: Any) -> Layout:
@@ -101,6 +89,11 @@ _SPEC_INFER = {
     shape: Arm(f"SpecInfer {shape}", (f"spec_infer_{shape}",), "specinfer", {"shape": shape})
     for shape in ("5x8", "8x8", "16x48")
 }
+_UNSTATED = (
+    "The paper states neither dataset nor temperature of Table 3; its numbers stand beside every setting.",
+    "Nor does it state the hardware-aware tree, so that tokens/step of another machine's choice have no verdict.",
+)
+_ONE_TREE = "One tree for all rules, the children drawn as each rule demands."
 _ON_CHIP = (_CHOSEN, _PRINTED, _SPEC_INFER["5x8"], _SPEC_INFER["8x8"])
 LAYOUTS: Mapping[str, Layout] = {
     "table3": _layout(
@@ -109,14 +102,14 @@ LAYOUTS: Mapping[str, Layout] = {
         Arm("N=128", ("sequoia",), "sequoia", {"selection": "fixed", "size": "128"}, 128),
         Arm("N=256", ("sequoia",), "sequoia", {"selection": "fixed", "size": "256"}, 256),
         match=(),
-        remarks=_unstated,
+        remarks=lambda rows, every: _UNSTATED,
     ),
     "table4": _layout("Table 4: on-chip results (the paper: A100)", *_ON_CHIP, remarks=_two_trees),
     "table5": _layout(
         "Table 5: offloaded target (the paper: L40)",
         *(_CHOSEN, _PRINTED, _SPEC_INFER["16x48"]),
         wide=lambda row: _chosen(row) | _seconds(row) | by_method(row),
-        details=(*_SPEEDUP, of_run(seconds(4)), of_paper("s/token", SECONDS), *JUDGED),
+        details=(*MEASURED, of_run(seconds(4)), of_paper("s/token", SECONDS), *JUDGED),
         remarks=_offloaded,
     ),
     "table6": _layout(
@@ -127,7 +120,7 @@ LAYOUTS: Mapping[str, Layout] = {
         Arm("SpecTr", ("k_seq",), "spectr"),
         match=("dataset", "temperature", "top_p"),
         wide=by_method,
-        remarks=_one_tree,
+        remarks=lambda rows, every: (_ONE_TREE,),
     ),
     "table7": _layout("Table 7: on-chip results (the paper: L40)", *_ON_CHIP, remarks=_two_trees),
 }

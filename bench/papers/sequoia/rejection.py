@@ -29,29 +29,25 @@ LEGEND = {
 def rejection_rates(name: str, results: Results) -> list[Output]:
     """One panel per pair, dataset and temperature, one line per rule; and a table of rates at powers of two."""
     found = vectors(results)
-    panels = _panels([vector for vector in found if len(_curve(vector))])
+    panels: dict[tuple[object, ...], list[Vector]] = {}
+    for vector in found:
+        if len(_curve(vector)):
+            panels.setdefault(tuple(vector.first[_PANEL]), []).append(vector)
     if not panels:
         raise NoResultsError("no vector has a rejection rate: SpecTr's is measured by the estimator counts alone")
     rows = pd.concat([vector.rows for vector in found])
-    setting = words(rows)
-    canvas, axes = style.panels(
-        TITLE, f"{setting}; 95% interval shaded; b of the fit r_k ~ k^-b", len(panels), columns=3
-    )
+    how = "95% interval shaded; b of the fit r_k ~ k^-b"
+    canvas, axes = style.panels(TITLE, f"{words(rows)}; {how}", len(panels), columns=3)
     named = [column for column in _PANEL if column in _PANEL[:3] or rows[column].nunique() > 1]
-    for axis, lines in zip(axes, panels, strict=True):
+    for axis, lines in zip(axes, panels.values(), strict=True):
         _draw(axis, words(pd.concat([vector.rows for vector in lines]), named), lines)
-    ids = tuple(str(vector.first["run_id"]) for vector in found)
-    table = _table(name, f"{TITLE} ({setting})", found, ids)
-    drawn = tuple(str(vector.first["run_id"]) for lines in panels for vector in lines)
-    return [style.Figure(name, table.title, canvas, drawn), table]
-
-
-def _panels(found: Sequence[Vector]) -> list[list[Vector]]:
-    """The vectors of each setting."""
-    settings: dict[tuple[object, ...], list[Vector]] = {}
-    for vector in found:
-        settings.setdefault(tuple(vector.first[_PANEL]), []).append(vector)
-    return list(settings.values())
+    drawn = tuple(vector.run_id for lines in panels.values() for vector in lines)
+    widths = [k for k in WIDTHS if any(k <= len(vector.rows) for vector in found)]
+    cells = [vector.setting | {"b": tables.number(vector.exponent)} | _rates(vector, widths) for vector in found]
+    frame = tables.frame(cells, (*SETTING_COLUMNS, "b", *(f"r_{k}" for k in widths))).fillna(tables.ABSENT)
+    title, ids = f"{TITLE} ({words(rows)})", tuple(vector.run_id for vector in found)
+    table = Table(name, title, frame, tuple(map(scale, found)), LEGEND, ids)
+    return [style.Figure(name, title, canvas, drawn), table]
 
 
 def _curve(vector: Vector) -> pd.DataFrame:
@@ -81,18 +77,6 @@ def _label(vector: Vector, same: Sequence[Vector]) -> str:
     return f"{rule_label(vector.first['verifier'])} ({', '.join([fit, *words_])})"
 
 
-def _table(name: str, title: str, found: Sequence[Vector], ids: tuple[str, ...]) -> Table:
-    widths = [k for k in WIDTHS if any(k <= len(vector.rows) for vector in found)]
-    rows = [
-        vector.setting
-        | {"b": tables.number(vector.exponent)}
-        | {f"r_{k}": _rate(vector, k) for k in widths if k <= len(vector.rows)}
-        for vector in found
-    ]
-    frame = tables.frame(rows, (*SETTING_COLUMNS, "b", *(f"r_{k}" for k in widths))).fillna(tables.ABSENT)
-    return Table(name, title, frame, tuple(scale(vector) for vector in found), LEGEND, ids)
-
-
-def _rate(vector: Vector, k: int) -> str:
-    rate = vector.rejection(k)
-    return tables.ABSENT if pd.isna(rate.value) else tables.interval(rate, 4)
+def _rates(vector: Vector, widths: Sequence[int]) -> dict[str, str]:
+    rates = {k: vector.rejection(k) for k in widths if k <= len(vector.rows)}
+    return {f"r_{k}": tables.interval(rate, 4) for k, rate in rates.items() if not pd.isna(rate.value)}

@@ -167,7 +167,7 @@ def panels(results: Results, structures: Sequence[Structure]) -> list[Panel]:
     if rows.empty and not (runs["status"] == "ok").any():
         raise NoResultsError(f"no run of {', '.join(methods)} ended well and no acceptance vector was measured")
     measured = vectors.vectors(results) if len(results.acceptance) else []
-    known = {str(vector.first["run_id"]): vector for vector in measured}
+    known = {vector.run_id: vector for vector in measured}
     found = [_of_block(replace(block, results=results), rows, known) for block in blocks(replace(results, runs=runs))]
     taken = {run_id for panel in found for run_id in panel.growth["run_id"]}
     others = rows[~rows["run_id"].isin(list(taken))].groupby("run_id", sort=False)

@@ -37,6 +37,11 @@ class Vector:
         return self.rows.iloc[0]
 
     @property
+    def run_id(self) -> str:
+        """The measurement that it is of."""
+        return str(self.first["run_id"])
+
+    @property
     def setting(self) -> dict[str, str]:
         """What stands in a row under `SETTING_COLUMNS`."""
         first = self.first

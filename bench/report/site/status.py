@@ -1,14 +1,24 @@
-"""What became of an artifact, in one word and a sentence: from what was planned, run, built and left out."""
+"""What became of an artifact, in one word and a sentence; and the verdicts of its tables, counted."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bench.artifacts import verdict
+from bench.artifacts.tables import ABSENT, Table
 from bench.results.progress import Progress
 
 MEASURED, PARTLY, RUNNING = "measured", "partly", "running"
 FAILED, NOT_RUN, NOTHING = "failed", "not run", "nothing to measure"
 STATES = (MEASURED, PARTLY, RUNNING, FAILED, NOT_RUN, NOTHING)
+VERDICTS = (
+    *(verdict.MATCHES, verdict.ORDER_HOLDS, verdict.DIFFERS, verdict.NOT_RESOLVED),
+    *(verdict.not_comparable("").partition(":")[0], verdict.NOT_RUN),
+)
+"""The verdicts without their reasons, in the order in which they are listed."""
+TONES = dict(zip(VERDICTS, ("good", "fair", "bad", "unsure", "none", "none"), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +77,21 @@ def _unbuilt(missing: str, progress: Progress, absent: str) -> Status:
 
 def _with_error(progress: Progress) -> str:
     return f"{cells(progress)}: {progress.detail}" if progress.failed and progress.detail else cells(progress)
+
+
+def is_verdict(header: str) -> bool:
+    """Whether a column holds verdicts."""
+    return header.lower().startswith("verdict")
+
+
+def word(cell: str) -> str:
+    """The verdict of a cell without what is said of it; a word that the rule does not have stands for itself."""
+    return next((known for known in VERDICTS if cell.startswith(known)), cell)
+
+
+def count_verdicts(tables: Iterable[Table]) -> dict[str, int]:
+    """How often each verdict was given, in the order of `VERDICTS`; cells without one do not count."""
+    columns = [table.frame[header] for table in tables for header in table.frame if is_verdict(str(header))]
+    found = Counter(word(str(cell)) for column in columns for cell in column)
+    order = [*VERDICTS, *(other for other in found if other not in (*VERDICTS, ABSENT, ""))]
+    return {one: found[one] for one in order if found[one]}

@@ -18,6 +18,7 @@ from specdec_core.errors import LoadError, PairError
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.eagle import EagleHead, EagleModel
 from specdec_core.models.fitting import check_memory
+from specdec_core.models.kinds import kind_of
 from specdec_core.models.memory import streamed_layers
 from specdec_core.models.offload import Offload
 from specdec_core.models.placement import Placement
@@ -54,7 +55,7 @@ def plant_pair(
     target, offload = _target(specs[0], configs[0], law, **options)
     tokenizer = planted_tokenizer(configs[0].vocab_size)
     draft: CausalLM | EagleHead | None = None
-    if len(specs) == 2 and specs[1].kind == "eagle":
+    if len(specs) == 2 and kind_of(specs[1]).needs_hidden:
         draft = _head(configs[1], target, law, **options)
     elif len(specs) == 2:
         draft = CausalLM(_draft(configs[1], law, **options))
@@ -67,7 +68,7 @@ def _check(
     for spec, config in zip(specs, configs, strict=True):
         if spec.bits:
             raise LoadError(f"{spec.id}: planted weights are not quantised; leave bits out")
-        if config.model_type != "llama" or spec.kind not in ("causal_lm", "eagle"):
+        if config.model_type != "llama" or not kind_of(spec).own_weights:
             raise LoadError(f"{spec.id}: only Llamas and EAGLE heads are planted, not {config.model_type}, {spec.kind}")
     if len({config.vocab_size for config in configs}) > 1:
         raise PairError(f"{' and '.join(spec.id for spec in specs)} differ in the size of their vocabularies")

@@ -173,7 +173,8 @@ def test_pieces_join_to_the_answer_and_tell_who_said_it(drafter, new, pair, tiny
 )
 def test_what_is_accepted_behind_a_merge_edge_is_told_from_the_rest_of_the_path(accepted, behind, kept, said, pair):
     (step,) = steps(1)
-    step = replace(step, num_accepted=accepted, kept=kept, num_behind_merge=behind)
+    facts = {} if behind is None else {"num_behind_merge": behind}
+    step = replace(step, num_accepted=accepted, kept=kept, facts=facts)
     made = Generation(list(range(1, kept + 2)), "length", [step], 0.1, 0.1)
     assert [who for _, who in pieces(pair, made)] == [TARGET, *said]
 
@@ -184,7 +185,7 @@ def test_pieces_of_a_token_graph_on_the_embedded_pair(tiny, tmp_path):
     drafter = TokenGraph(draft=tiny.draft, tau=1, theta_prob=0.1, theta_sib=0.1)
     prompt = tiny.tokenizer(code.turns[0])["input_ids"]
     made = generate(tiny.target, drafter, TargetSample(), prompt, max_new_tokens=150)
-    assert sum(step.num_behind_merge for step in made.steps) > 0
+    assert sum(step.facts["num_behind_merge"] for step in made.steps) > 0
     write_case_study(tmp_path, cell("drafter=gsd"), tiny, code, made)
     found = json.loads((tmp_path / "case_study.json").read_text())["pieces"]
     assert {who for _, who in found} == {"target", "draft", "merged"}

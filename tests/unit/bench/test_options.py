@@ -29,7 +29,7 @@ WRONG_VALUES = {
     "pair.draft_temperature=warm": "pair.draft_temperature=warm: a number is expected",
     "+drafter.nn=3": 'unknown option "drafter.nn"; did you mean "drafter.n"',
     "+drafter.draft=3": 'unknown option "drafter.draft"',
-    "+drafter.prune_dead=maybe": "drafter.prune_dead=maybe: true or false is expected",
+    "drafter=gsd +drafter.tau_as_context=maybe": "drafter.tau_as_context=maybe: true or false is expected",
     "drafter._target_=foo.Bar": "drafter._target_=foo.Bar: there is no such class or function",
     "~drafter.n": "drafter.n is missing",
     "drafter.n=${foo}": "drafter.n: Interpolation key 'foo' not found",
@@ -108,7 +108,7 @@ def test_options_of_any_choice_are_known():
         [f"{key}=1" for key, value in composed().items() if not OmegaConf.is_config(value) and value is not None]
     )
     check_choices(
-        ["drafter.widths.0=3", "drafter.widths[0]=3", "mcsd.k_config=[3,1]", "size=3", "drafter.prune_dead=true"]
+        ["drafter.widths.0=3", "drafter.widths[0]=3", "mcsd.k_config=[3,1]", "size=3", "drafter.pruning=code"]
     )
     check_choices(["gsd.tau=1", "names.llama_1b=x"])  # of no file but those in conf/paper
     check_choices(

@@ -8,6 +8,7 @@ from doubles import TableDraft, context_for, paths_of, random_law
 
 from specdec_core import TokenTree, Verdict, shapes
 from specdec_core.drafters import CausalDraft, Eagle2, OptTree, StaticTree
+from specdec_core.drafters.growth import Growth
 from specdec_core.models import ModelOutput
 
 NO_TARGET = ModelOutput(torch.zeros(1, 1))
@@ -95,11 +96,11 @@ def test_closed_under_parents_with_ties_ones_and_zeros(n):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_pruning_dead_nodes_changes_nothing_but_the_cost(seed):
-    law = random_law(7, seed, sharpness=3)
-    (pruned, cheap), (full, dear) = (
-        opt_tree(law, vocab=7, n=12, delta=0.0, max_depth=6, prune_dead=prune) for prune in (True, False)
-    )
+def test_pruning_dead_nodes_changes_nothing_but_the_cost(seed, monkeypatch):
+    law, deepen = random_law(7, seed, sharpness=3), Growth.deepen
+    pruned, cheap = opt_tree(law, vocab=7, n=12, delta=0.0, max_depth=6)
+    monkeypatch.setattr(Growth, "deepen", lambda growth, alive: deepen(growth, 12))
+    full, dear = opt_tree(law, vocab=7, n=12, delta=0.0, max_depth=6)
     assert paths_of(pruned) == paths_of(full)
     assert torch.equal(pruned.edge_probs, full.edge_probs)
     assert sum(cheap.draft.expanded) < sum(dear.draft.expanded)

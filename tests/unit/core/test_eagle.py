@@ -21,6 +21,7 @@ from specdec_core import CausalLM, TokenTree, generate, load_pair, shapes
 from specdec_core.drafters import Autoregressive, Context, Eagle2, EagleDraft, OptTree, StaticTree
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models import EagleHead, ModelOutput, ModelSpec, Pair
+from specdec_core.roots import Virtual
 from specdec_core.timing import Clock
 from specdec_core.tree import Verdict
 from specdec_core.verifiers import Greedy
@@ -289,7 +290,7 @@ def test_features_that_are_not_kept_are_a_sentence(whole):
 def test_a_virtual_root_of_one_token_has_no_law(whole):
     draft = EagleDraft(load(whole).draft)
     draft.reset(torch.tensor([3]), ModelOutput(torch.zeros(1, VOCAB), torch.zeros(1, 48)))
-    context = Context([3], torch.Generator(), Clock(torch.device("cpu")), next_probs=torch.ones(VOCAB) / VOCAB)
+    context = Context([3], torch.Generator(), Clock(torch.device("cpu")), root=Virtual(torch.ones(VOCAB) / VOCAB))
     with pytest.raises(PairError, match="virtual root of a one-token prompt"):
         draft.begin(context)
 

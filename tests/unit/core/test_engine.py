@@ -10,6 +10,7 @@ from specdec_core.checks import check_lossless
 from specdec_core.drafters import Autoregressive, Context, Eagle2, OptTree, StaticTree
 from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
 from specdec_core.models import ModelOutput
+from specdec_core.roots import Virtual
 from specdec_core.verifiers import Greedy, SpecInfer, TargetSample
 from specdec_core.verifiers.base import target_choices
 
@@ -197,8 +198,8 @@ class FromTarget(Autoregressive):
         self.table, self.depth = table, depth
 
     def grow(self, context: Context) -> TokenTree:
-        assert context.next_probs is not None
-        tokens = [context.tokens[-1], int(context.next_probs.argmax())]
+        assert isinstance(context.root, Virtual)
+        tokens = [context.tokens[-1], int(context.root.law.argmax())]
         for _ in range(self.depth - 1):
             tokens.append(int(self.table[tokens[-1]].argmax()))
         nodes = torch.arange(len(tokens))
@@ -234,8 +235,8 @@ class FirstLevelFromTarget(StaticTree):
     virtual_root = True
 
     def draft_tree(self, context: Context) -> tuple[TokenTree, torch.Tensor]:
-        assert context.next_probs is not None
-        first = int(context.next_probs.argmax())
+        assert isinstance(context.root, Virtual)
+        first = int(context.root.law.argmax())
         self.draft.begin(context)
         second = self.draft.expand(torch.tensor([first]), torch.tensor([-1])).logits.argmax()
         tokens = torch.tensor([context.tokens[-1], first, int(second)])

@@ -33,7 +33,7 @@ def test_below_first_tokens_all_that_is_committed_is_in_the_targets_cache(rule, 
     grow = drafter.grow
 
     def checked(context):
-        assert context.virtual
+        assert context.root.first
         assert target.cache.length == len(context.tokens)
         before.append(len(context.tokens))
         return grow(context)
@@ -58,7 +58,7 @@ def test_below_a_pending_root_one_token_is_unread_before_every_step(forwards):
     grow = drafter.grow
 
     def checked(context):
-        assert not context.virtual
+        assert not context.root.first
         assert target.cache.length == len(context.tokens) - 1
         return grow(context)
 
@@ -78,7 +78,7 @@ def test_the_law_that_is_left_is_a_fresh_forwards_where_a_tree_ended_early():
     def checked(context):
         fresh.reset(256)
         law = T1.open_law(fresh.prefill(torch.tensor(context.tokens)).logits[-1])
-        assert torch.allclose(context.next_probs, law, atol=1e-4) == whole[-1]
+        assert torch.allclose(context.root.law, law, atol=1e-4) == whole[-1]
         return grow(context)
 
     def watch(tree, scored, verdict):

@@ -30,8 +30,8 @@ def test_beta_1_drafts_one_level_and_a_negative_beta_all(kind, init, beta, level
     assert {step.depth - virtual for step in steps} == {levels}
     assert {step.num_drafted for step in steps} == {2 * (levels + virtual)}
     assert {step.draft_forwards for step in steps} == {levels}
-    assert {step.decision_calls for step in steps} == {min(levels, 3)}
-    assert all(0 < step.decision_s < step.tree_s for step in steps)
+    assert {step.facts["decision_calls"] for step in steps} == {min(levels, 3)}
+    assert all(0 < step.facts["decision_s"] < step.tree_s for step in steps)
 
 
 @pytest.mark.parametrize("kind", ["hidden", "topk"])
@@ -106,20 +106,20 @@ def test_calls_are_the_levels_that_were_not_the_last_possible_one(toy_target, to
         drafter = fork_tree(draft=toy_draft, width=2, depth=3, init=init, decision=stop)
         steps = decode(toy_target, drafter, new=24).steps
         levels = [step.depth - drafter.virtual_root for step in steps]
-        assert [step.decision_calls for step in steps] == [drafted - (drafted == 3) for drafted in levels]
+        assert [step.facts["decision_calls"] for step in steps] == [drafted - (drafted == 3) for drafted in levels]
         assert {1, 2, 3} == set(levels)
-        assert sum(step.decision_calls for step in steps) == len(stop.shown)
+        assert sum(step.facts["decision_calls"] for step in steps) == len(stop.shown)
 
 
 def test_without_a_model_there_are_no_calls_and_a_single_level_asks_nothing(toy_target, toy_draft):
     plain = [fork_tree(draft=toy_draft, width=2, depth=2), OptTree(draft=toy_draft, n=4)]
     for drafter in plain:
         steps = decode(toy_target, drafter, new=6).steps
-        assert {(step.decision_calls, step.decision_s) for step in steps} == {(None, None)}
+        assert [step.facts for step in steps] == [{}] * len(steps)
     stop = Scripted()
     steps = decode(toy_target, fork_tree(draft=toy_draft, width=2, depth=1, decision=stop), new=6).steps
     assert not stop.shown
-    assert not any(step.decision_calls for step in steps)
+    assert not any(step.facts for step in steps)
     assert {step.depth for step in steps} == {2}
 
 

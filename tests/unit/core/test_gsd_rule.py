@@ -85,17 +85,16 @@ def test_the_law_of_the_first_token_equals_the_sum_over_all_outcomes(sampling):
 
 
 @pytest.mark.parametrize("cap_order", ["breadth", "path_prob"])
-@pytest.mark.parametrize("merged_q", ["own", "first"])
-def test_the_law_on_trees_of_token_graphs(cap_order, merged_q):
+def test_the_law_on_trees_of_token_graphs(cap_order):
     copies = 0
     for seed in range(8):
         options = {"k": 2, "tau": 1, "theta_prob": 0.1, "max_steps": 4, "verify_cap": 10}
         law = random_law(3, seed)
-        tree, _ = drafted(law, 3, **options, cap_order=cap_order, merged_q=merged_q)
+        tree, _ = drafted(law, 3, **options, cap_order=cap_order)
         logits = torch.randn(tree.num_nodes, 3, generator=torch.Generator().manual_seed(seed))
         found = RULE.first_token_law(tree, ModelOutput(logits), SETTINGS[0])
         assert torch.allclose(found, law_of_first_token(tree, logits, SETTINGS[0]), atol=1e-12, rtol=0)
-        copies += int(tree.graph.behind_merge.sum())
+        copies += int(tree.origin.behind_merge.sum())
     assert copies > 3
 
 

@@ -14,6 +14,7 @@ from specdec_core import CausalLM, generate, load_pair, shapes
 from specdec_core.drafters import Autoregressive, Context, OptTree, SelfDraft, StaticTree
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models import LayerSkip, ModelSpec
+from specdec_core.roots import Virtual
 from specdec_core.verifiers import Greedy
 
 PROMPT = [5, 9, 11, 3, 7]
@@ -89,7 +90,7 @@ def test_layers_that_cannot_be_skipped_are_named(skipped):
 def test_a_virtual_root_is_refused():
     target = random_llama(0)
     context = context_for(3, (1,))
-    virtual = Context(context.tokens, context.rng, context.clock, next_probs=torch.ones(61) / 61)
+    virtual = Context(context.tokens, context.rng, context.clock, root=Virtual(torch.ones(61) / 61))
     with pytest.raises(PairError, match="virtual root"):
         SelfDraft(LayerSkip(target, [0])).begin(virtual)
 

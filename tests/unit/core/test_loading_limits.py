@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, LlamaConf
 
 from specdec_core import load_pair
 from specdec_core.errors import LoadError, PairError
-from specdec_core.models import ModelSpec, fitting, placement
+from specdec_core.models import ModelSpec, fitting, memory, placement
 from specdec_core.models.memory import (
     eagle_bytes,
     free_bytes,
@@ -112,10 +112,10 @@ def test_quantised_layers_take_their_bits_and_the_rest_the_dtype(bits):
     """Of Llama, all but embedding, output matrix and norms."""
     outside = 2 * LARGE.vocab_size * 4096 + (2 * 4 + 1) * 4096
     total = weight_bytes(LARGE, torch.bfloat16) // 2
-    assert fitting.quantised_bytes(LARGE, torch.bfloat16, bits) == 2 * outside + (total - outside) * bits // 8
+    assert memory.quantised_bytes(LARGE, torch.bfloat16, bits) == 2 * outside + (total - outside) * bits // 8
     spec = ModelSpec(id="org/target", bits=bits)
     found = fitting.needed([spec], [LARGE], Placement(device=GPUS[0]), torch.bfloat16)
-    assert found[GPUS[0],].weights == fitting.quantised_bytes(LARGE, torch.bfloat16, bits)
+    assert found[GPUS[0],].weights == memory.quantised_bytes(LARGE, torch.bfloat16, bits)
 
 
 def test_free_memory_of_several_devices_is_added_up_and_the_disk_is_not_asked(monkeypatch):

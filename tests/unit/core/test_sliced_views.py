@@ -24,7 +24,7 @@ def received(monkeypatch):
             return run(self, *args, **options)
 
         monkeypatch.setattr(kind, "_run", spied)
-    for place in ("engine", "drafters.cached_draft", "drafters.causal_draft", "layout"):
+    for place in ("grown_mask", "drafters.cached_draft", "drafters.causal_draft", "layout"):
         name = f"specdec_core.{place}.tree_layout"
 
         def counted(*args, name=name, **options):
@@ -81,7 +81,7 @@ def test_the_spies_see_masks_that_are_built(received):
     target, draft = tiny_pair()
     drafter = as_before(DRAFTERS["fork_target"](draft, "topk"))
     generate(target, drafter, IndependentLongest(), PROMPT, max_new_tokens=12, allow_lossy=True)
-    assert {"specdec_core.engine.tree_layout", "specdec_core.drafters.causal_draft.tree_layout"} <= set(built)
+    assert {"specdec_core.grown_mask.tree_layout", "specdec_core.drafters.causal_draft.tree_layout"} <= set(built)
     assert len(storages(masks)) == len(masks) > 5
 
 

@@ -65,7 +65,7 @@ def differences(steps, fresh) -> int:
         context.rng = torch.Generator()
         context.rng.set_state(state)
         with torch.inference_mode():
-            known = torch.tensor(context.tokens[: len(context.tokens) - (not context.virtual)])
+            known = torch.tensor(context.tokens[: len(context.tokens) - (not context.root.first)])
             fresh.reset(known, ModelOutput(torch.zeros(1, 1)))
             other = fresh.grow(context)
         same = torch.equal(tree.tokens, other.tokens) and torch.equal(tree.parents, other.parents)

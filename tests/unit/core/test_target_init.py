@@ -61,7 +61,7 @@ def test_every_committed_token_is_in_the_targets_cache_and_no_forward_is_wasted(
     prompt, target, seen, expected = text_prompt(tiny), tiny.target, [], []
 
     def check(context):
-        assert context.virtual
+        assert context.root.first
         assert target.cache.length == len(context.tokens)
         seen.append(list(context.tokens))
 
@@ -99,8 +99,8 @@ def test_the_law_that_is_left_is_a_fresh_forwards(sampling, tiny):
         if whole[-1]:
             fresh.reset(256)
             law = sampling.open_law(fresh.prefill(torch.tensor(context.tokens)).logits[-1])
-            assert torch.allclose(context.next_probs, law, atol=1e-4)
-            assert context.next_probs.sum() == pytest.approx(1, abs=1e-5)
+            assert torch.allclose(context.root.law, law, atol=1e-4)
+            assert context.root.law.sum() == pytest.approx(1, abs=1e-5)
 
     def watch(tree, scored, verdict):
         whole.append(sampling.greedy or len(verdict.path) in (2, 4))

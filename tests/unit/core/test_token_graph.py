@@ -39,19 +39,9 @@ def random_case(seed):
         "verify_cap": rng.choice([1, 5, 20, 40, 60]),
         "unmerge_depth": rng.choice([None, None, 1, 2, 3, 5, 10]),
         "pruning": rng.choice(["paper", "paper", "code"]),
-        "merge_before_prob": rng.random() < 0.3,
-        "merge_into": rng.choice(["live", "any"]),
-        "merged_q": rng.choice(["own", "first"]),
         "cap_order": rng.choice(["breadth", "path_prob"]),
     }
     return law, vocab, rng.randrange(vocab), options
-
-
-def edges_of(oracle, walks, merged_q):
-    """The probabilities that a tree has: an alias has its own, or that of what it is merged into."""
-    records = [oracle.records[walk[-1]] for walk in walks]
-    firsts = [oracle.records[r.into] if merged_q == "first" and r.into >= 0 else r for r in records]
-    return [float(record.q) for record in firsts]
 
 
 @pytest.mark.parametrize("batch", [0, *(pytest.param(batch, marks=pytest.mark.long) for batch in range(1, 5))])
@@ -62,7 +52,7 @@ def test_equals_the_oracle_record_by_record_and_node_by_node(batch):
         tree, drafter = drafted(law, vocab, root, **options)
         oracle = grown(law, root, **options)
         walks, capped = unmerged(oracle, **options)
-        graph, case = tree.graph, (seed, options)
+        graph, case = tree.origin, (seed, options)
         assert columns(graph) == columns(oracle), case
         assert [1, *drafter.draft.expanded] == oracle.widths, case
         assert graph.nodes.tolist() == [walk[-1] for walk in walks], case
@@ -71,7 +61,7 @@ def test_equals_the_oracle_record_by_record_and_node_by_node(batch):
         assert (tree.parents.tolist(), graph.capped) == (graph.tree_parents.tolist(), capped), case
         assert graph.behind_merge.tolist() == [crosses(oracle, walk) for walk in walks], case
         assert tree.tokens.tolist() == [oracle.records[walk[-1]].token for walk in walks], case
-        assert tree.edge_probs.tolist() == edges_of(oracle, walks, options["merged_q"]), case
+        assert tree.edge_probs.tolist() == [float(oracle.records[walk[-1]].q) for walk in walks], case
         kinds = {record.kind for record in oracle.records}
         seen.update(kind.name for kind in kinds)
         seen.update(["refused"] if oracle.refused else [])
@@ -103,9 +93,9 @@ def test_a_tau_longer_than_any_path_is_the_token_tree(pruning):
         law, options = coarse_law(3, seed), {"max_steps": 5, "theta_sib": 0.5, "k": 3, "pruning": pruning}
         merged = drafted(law, 3, tau=5 + 2, **options)[0]
         tree = drafted(law, 3, tau=None, **options)[0]
-        assert columns(merged.graph) == columns(tree.graph)
+        assert columns(merged.origin) == columns(tree.origin)
         assert torch.equal(merged.tokens, tree.tokens)
-        assert not merged.graph.count(ALIAS)
+        assert not merged.origin.count(ALIAS)
 
 
 def exactly(*law):
@@ -124,7 +114,7 @@ def after(value):
 def test_a_probability_equal_to_the_threshold_is_live(theta):
     law = exactly(0.4, 0.3, 0.2, 0.1)
     options = {"k": 4, "tau": None, "max_steps": 1, "theta_sib": 0}
-    kinds = {at: drafted(law, 4, theta_prob=at, **options)[0].graph.kinds[1:].tolist() for at in (theta, after(theta))}
+    kinds = {at: drafted(law, 4, theta_prob=at, **options)[0].origin.kinds[1:].tolist() for at in (theta, after(theta))}
     live = [0.4, 0.3, 0.2, 0.1].index(theta) + 1
     assert kinds[theta] == [LIVE] * live + [PROB] * (4 - live)
     assert kinds[after(theta)] == [LIVE] * (live - 1) + [PROB] * (5 - live)
@@ -136,18 +126,18 @@ def test_a_probability_equal_to_its_share_of_the_best_one_is_live(theta, live):
     tree, _ = drafted(law, 4, tau=None, max_steps=1, theta_prob=0, theta_sib=theta)
     share = np.float32(theta) * np.float32([0.4])
     assert sum(np.float32([0.4, 0.3, 0.2, 0.1]) >= share) == live
-    assert tree.graph.kinds[1:].tolist() == [LIVE] * live + [SIB] * (4 - live)
+    assert tree.origin.kinds[1:].tolist() == [LIVE] * live + [SIB] * (4 - live)
 
 
 def test_only_ties_with_the_best_survive_a_theta_sib_of_one():
     tree, _ = drafted(exactly(0.3, 0.3, 0.3, 0.1), 4, tau=None, theta_prob=0, theta_sib=1, max_steps=1)
-    assert tree.graph.kinds[1:].tolist() == [LIVE, LIVE, LIVE, SIB]
+    assert tree.origin.kinds[1:].tolist() == [LIVE, LIVE, LIVE, SIB]
 
 
 @pytest.mark.parametrize("pruning", ["paper", "code"])
 def test_a_threshold_above_one_costs_one_forward(pruning):
     tree, drafter = drafted(random_law(9, 0), 9, theta_prob=1.01, theta_sib=0, pruning=pruning)
-    assert tree.graph.kinds[1:].tolist() == [PROB] * 4
+    assert tree.origin.kinds[1:].tolist() == [PROB] * 4
     assert drafter.draft.expanded == []
 
 
@@ -180,7 +170,7 @@ def test_1_2_3_and_3_1_stay_acyclic():
     """Below the root 1 and 3: 3's child 1 goes on as the first 1, so that the 3 at its end may not go on as the 3."""
     law = follows({None: [1, 3], 1: [2], 2: [3], 3: [1]})
     tree, drafter = drafted(law, 5, k=2, tau=1, theta_prob=0.3, theta_sib=0.5, max_steps=4)
-    tokens, parents, _, kinds, into = (np.array(column) for column in columns(tree.graph))
+    tokens, parents, _, kinds, into = (np.array(column) for column in columns(tree.origin))
     kept = kinds != SIB
     assert tokens[kept].tolist() == [0, 1, 3, 2, 1, 3, 1]
     assert kinds[kept].tolist() == [LIVE, LIVE, LIVE, LIVE, ALIAS, LIVE, LIVE]
@@ -194,7 +184,7 @@ def test_two_redundant_siblings_keep_an_edge_each():
     """4's children 1 and 2 are both met before, at 3 and at the root's own child."""
     law = follows({None: [1, 2, 4], 1: [3], 2: [3], 4: [1, 2], 3: [0]})
     tree, _ = drafted(law, 5, k=3, tau=1, theta_prob=0, theta_sib=0.5, max_steps=3)
-    graph, four = tree.graph, 3
+    graph, four = tree.origin, 3
     aliases = [record for record in np.flatnonzero(graph.kinds == ALIAS) if graph.parents[record] == four]
     assert graph.tokens[aliases].tolist() == [1, 2]
     assert graph.merged_into[aliases].tolist() == [1, 2]
@@ -205,7 +195,7 @@ def test_the_first_occurrence_wins():
     """3 stands below 1 (as a leaf of too little probability) and below 2 before it is found below 4."""
     law = follows({None: [1, 2, 4], 1: [3], 2: [3], 4: [3], 3: [0], 0: [0]})
     tree, _ = drafted(law, 5, k=3, tau=1, theta_prob=0, theta_sib=0.5, max_steps=3)
-    graph = tree.graph
+    graph = tree.origin
     threes = np.flatnonzero((graph.tokens == 3) & (graph.kinds != SIB))
     assert graph.kinds[threes].tolist() == [LIVE, ALIAS, ALIAS]
     assert graph.merged_into[threes[1:]].tolist() == [threes[0]] * 2
@@ -235,7 +225,7 @@ def test_no_gram_at_two_live_nodes_without_need(tau):
     for seed in range(40):
         law = coarse_law(3, seed)
         tree, drafter = drafted(law, 3, k=2, tau=tau, max_steps=6, theta_prob=0, theta_sib=0, draft_node_cap=60)
-        graph, firsts = tree.graph, {}
+        graph, firsts = tree.origin, {}
         for record in range(1, len(graph.tokens)):
             if graph.kinds[record] == ALIAS:
                 match = int(graph.merged_into[record])
@@ -265,7 +255,7 @@ def paths_of_records(graph):
 def test_shares_of_recurring_grams_equal_their_definition():
     for seed in range(250):
         law, vocab, root, options = random_case(seed)
-        graph = drafted(law, vocab, root, **options)[0].graph
+        graph = drafted(law, vocab, root, **options)[0].origin
         wanted = [recurring(graph.tokens.tolist(), graph.parents.tolist(), length) for length in range(1, 6)]
         assert graph.recurring_shares() == pytest.approx(wanted, abs=1e-12, nan_ok=True), seed
 
@@ -292,20 +282,22 @@ def test_facts_of_every_step(rule, pruning):
         oracle = grown(lambda path, root=root: draft.table[path[-1] if path else root].softmax(-1), root, **options)
         walks, capped = unmerged(oracle, **options)
         kinds = Counter(record.kind for record in oracle.records[1:])
-        counts = step.num_live, step.num_prob_leaf, step.num_sib_leaf, step.num_alias
+        told = step.facts
+        counts = told["num_live"], told["num_prob_leaf"], told["num_sib_leaf"], told["num_alias"]
         assert counts == tuple(kinds[kind] for kind in (LIVE, PROB, SIB, ALIAS))
-        assert (step.capped, step.draft_forwards) == (capped, len(oracle.widths))
+        assert (told["capped"], step.draft_forwards) == (capped, len(oracle.widths))
         assert (step.num_drafted, step.num_accepted) == (len(walks) - 1, len(accepted))
         tokens = {tuple(oracle.records[record].token for record in walk[1:]): walk for walk in walks}
         walk = tokens[accepted]
-        assert step.num_behind_merge == sum(crosses(oracle, walk[: end + 1]) for end in range(1, len(walk)))
-        assert step.num_in_shared_subtree == sum(shares(oracle, walk[: end + 1]) for end in range(1, len(walk)))
+        assert told["num_behind_merge"] == sum(crosses(oracle, walk[: end + 1]) for end in range(1, len(walk)))
+        assert told["num_in_shared_subtree"] == sum(shares(oracle, walk[: end + 1]) for end in range(1, len(walk)))
         ranks = [oracle.below(above).index(record) for above, record in pairwise(walk)]
         assert step.accepted_ranks == ranks
-        assert step.recurring == pytest.approx([recurring(*columns(oracle)[:2], n) for n in range(1, 6)], nan_ok=True)
-        assert step.merge_kl is None
-    assert sum(step.num_behind_merge > 0 for step in found.steps) > 3
-    assert sum(step.num_in_shared_subtree > step.num_behind_merge for step in found.steps) > 3
+        shared = [recurring(*columns(oracle)[:2], n) for n in range(1, 6)]
+        assert told["recurring"] == pytest.approx(shared, nan_ok=True)
+        assert told["merge_kl"] is None
+    assert sum(step.facts["num_behind_merge"] > 0 for step in found.steps) > 3
+    assert sum(step.facts["num_in_shared_subtree"] > step.facts["num_behind_merge"] for step in found.steps) > 3
     assert {0, 1} <= {rank for step in found.steps for rank in step.accepted_ranks}
 
 
@@ -315,15 +307,15 @@ def test_a_probe_changes_nothing_and_measures_what_merging_does(seed):
     vocab, options = 4, random_case(seed)[3]
     law = random_law(vocab, seed)
     (plain, _), (probed, _) = (drafted(law, vocab, cls=cls, **options) for cls in (TokenGraph, MergeProbe))
-    assert columns(plain.graph) == columns(probed.graph)
+    assert columns(plain.origin) == columns(probed.origin)
     for name in ("tokens", "parents", "edge_probs"):
         assert torch.equal(getattr(plain, name), getattr(probed, name))
-    paths, graph = paths_of_records(probed.graph), probed.graph
+    paths, graph = paths_of_records(probed.origin), probed.origin
     aliases = np.flatnonzero(graph.kinds == ALIAS)
     laws = [[law(paths[r]).double() for r in (alias, graph.merged_into[alias])] for alias in aliases]
     wanted = [float((p / p.sum() * (p / p.sum()).div(q / q.sum()).log()).sum()) for p, q in laws]
     assert graph.merge_kl.tolist() == pytest.approx(wanted, abs=1e-5)
-    assert plain.graph.merge_kl is None
+    assert plain.origin.merge_kl is None
 
 
 def test_defaults_are_the_papers_for_its_largest_model():
@@ -344,8 +336,6 @@ REFUSED = {
     "draws": ("without_replacement", "iid"),
     "draft_temperature": (0, -1.0),
     "pruning": ("both",),
-    "merge_into": ("leaves",),
-    "merged_q": ("last",),
     "cap_order": ("depth",),
 }
 

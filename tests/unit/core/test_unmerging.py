@@ -24,7 +24,7 @@ SMALL = {"k": 2, "tau": 1, "theta_prob": 0, "theta_sib": 0, "max_steps": 4}
 def walks_of(tree):
     """Records from the root to every node."""
     walks = []
-    for record, parent in zip(tree.graph.nodes.tolist(), tree.graph.tree_parents.tolist(), strict=True):
+    for record, parent in zip(tree.origin.nodes.tolist(), tree.origin.tree_parents.tolist(), strict=True):
         walks.append((*walks[parent], record) if parent >= 0 else (record,))
     return walks
 
@@ -40,7 +40,7 @@ def test_equals_all_walks_of_small_graphs(depth, order):
         walks = every_walk(oracle, depth)
         copies += sum(crosses(oracle, walk) for walk in walks)
         assert sorted(walks_of(tree)) == sorted(walks)
-        assert not tree.graph.capped
+        assert not tree.origin.capped
         if order == "breadth":
             assert walks_of(tree) == sorted(walks, key=lambda walk: (len(walk), walk))
         assert paths_of(tree) == [tuple(oracle.records[r].token for r in walk[1:]) for walk in walks_of(tree)]
@@ -55,7 +55,7 @@ def test_the_cap_is_met_exactly_and_told_only_where_it_cut(order, spare):
         everything, _ = drafted(law, 4, verify_cap=100_000, cap_order=order, **SMALL)
         cap = everything.num_drafted + spare
         tree, _ = drafted(law, 4, verify_cap=cap, cap_order=order, **SMALL)
-        assert tree.graph.capped == (spare < 0)
+        assert tree.origin.capped == (spare < 0)
         assert tree.num_drafted == min(cap, everything.num_drafted)
         assert walks_of(tree) == walks_of(everything)[: cap + 1]
         if order == "path_prob":
@@ -66,28 +66,26 @@ def test_the_cap_is_met_exactly_and_told_only_where_it_cut(order, spare):
 def test_the_depth_limit_is_not_the_cap():
     tree, _ = drafted(random_law(4, 0), 4, unmerge_depth=2, **SMALL)
     assert tree.depths.max() == 2
-    assert not tree.graph.capped
+    assert not tree.origin.capped
 
 
 def test_a_graph_without_merges_is_its_own_tree():
     for pruning in ("paper", "code"):
         tree, _ = drafted(coarse_law(4, 3), 4, tau=None, k=3, max_steps=3, verify_cap=1000, pruning=pruning)
-        assert tree.graph.nodes.tolist() == list(range(tree.num_nodes))
-        assert tree.graph.tree_parents.tolist() == tree.graph.parents.tolist()
-        assert not tree.graph.behind_merge.any()
+        assert tree.origin.nodes.tolist() == list(range(tree.num_nodes))
+        assert tree.origin.tree_parents.tolist() == tree.origin.parents.tolist()
+        assert not tree.origin.behind_merge.any()
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
-@given(
-    st.integers(2, 4), st.integers(0, 10_000), st.sampled_from([1, 2, 3]), st.booleans(), st.booleans(), st.booleans()
-)
-def test_random_streams_give_acyclic_graphs_and_trees_that_end(vocab, seed, tau, anything, code, deep):
+@given(st.integers(2, 4), st.integers(0, 10_000), st.sampled_from([1, 2, 3]), st.booleans(), st.booleans())
+def test_random_streams_give_acyclic_graphs_and_trees_that_end(vocab, seed, tau, code, deep):
     law = random_law(vocab, seed, sharpness=1.0)
-    options = {"merge_into": "any" if anything else "live", "pruning": "code" if code else "paper"}
+    options = {"pruning": "code" if code else "paper"}
     options |= {"cap_order": "path_prob" if deep else "breadth", "unmerge_depth": None, "verify_cap": 3000}
     options |= {"k": 3, "tau": tau, "theta_prob": 0.1, "theta_sib": 0.2, "max_steps": 8, "draft_node_cap": 150}
     tree, _ = drafted(law, vocab, **options)
-    graph = tree.graph
+    graph = tree.origin
     edges = [(parent, record) for record, parent in enumerate(graph.parents.tolist()) if parent >= 0]
     edges += [(record, into) for record, into in enumerate(graph.merged_into.tolist()) if into >= 0]
     left = set(range(len(graph.tokens)))
@@ -100,7 +98,7 @@ def test_random_streams_give_acyclic_graphs_and_trees_that_end(vocab, seed, tau,
 
 def assert_a_tree(tree, cap, depth):
     """Closed under parents, within the limits, siblings distinct; every edge is one of the graph."""
-    graph, parents = tree.graph, tree.parents.tolist()
+    graph, parents = tree.origin, tree.parents.tolist()
     assert all(parent < node for node, parent in enumerate(parents))
     assert tree.num_drafted <= cap
     assert not graph.capped or tree.num_drafted == cap
@@ -141,7 +139,6 @@ PRESETS = {
 OPTIONS = {
     "paper": {},
     "code": {"pruning": "code"},
-    "any": {"merge_into": "any", "merge_before_prob": True},
     "path_prob": {"cap_order": "path_prob", "verify_cap": 20},
     "small": {"verify_cap": 3, "unmerge_depth": 2, "draft_node_cap": 9},
 }
@@ -179,7 +176,7 @@ def test_laws_of_both_models_are_plain_forwards_also_behind_merges(pair, cls, op
 
     def watch(tree, scored, verdict):
         before = [*committed, int(tree.tokens[0])]
-        graph, paths = tree.graph, paths_of(tree)
+        graph, paths = tree.origin, paths_of(tree)
         for node in range(0, tree.num_nodes, 5 if len(crossed) > 4 else 1):
             gap = (plain(target, [*before, *paths[node]]) - scored.logits[node]).abs().max()
             gaps["target"] = max(gaps["target"], float(gap))
@@ -202,7 +199,7 @@ def test_laws_of_both_models_are_plain_forwards_also_behind_merges(pair, cls, op
     assert gaps["target"] < 2e-4
     assert gaps["draft"] < 1e-5
     assert sum(crossed[:-1]) >= 3, "steps follow upon paths across merges"
-    assert crossed == [step.num_behind_merge > 0 for step in found.steps]
+    assert crossed == [step.facts["num_behind_merge"] > 0 for step in found.steps]
     assert sum(walked) == sum(step.num_accepted for step in found.steps)
 
 
@@ -212,7 +209,7 @@ def test_a_probe_measures_plain_forwards(pair):
     checked = []
 
     def watch(tree, scored, verdict):
-        graph, before = tree.graph, [*committed, int(tree.tokens[0])]
+        graph, before = tree.origin, [*committed, int(tree.tokens[0])]
         committed.extend([int(tree.tokens[0]), *verdict.tokens])
         lines = [()]
         for record in range(1, len(graph.tokens)):
@@ -231,7 +228,8 @@ def test_a_probe_measures_plain_forwards(pair):
     found = generate(target, drafter, Greedy(), [5, 6], max_new_tokens=40, watch=watch)
     assert len(checked) > 50
     assert max(checked) < 2e-4
-    assert sum(len(step.merge_kl) for step in found.steps) == sum(step.num_alias for step in found.steps)
+    told = [step.facts for step in found.steps]
+    assert sum(len(facts["merge_kl"]) for facts in told) == sum(facts["num_alias"] for facts in told)
 
 
 def continued(model, text, new):
@@ -282,7 +280,8 @@ def test_the_order_of_a_forward_changes_nothing(pair, node_order):
         target, TokenGraph(draft=draft, **MERGING), TargetSample(), [3, 1, 4], **options | {"node_order": "creation"}
     )
     assert found.tokens == wanted.tokens
-    facts = [[(step.num_alias, step.num_behind_merge, step.capped) for step in run.steps] for run in (found, wanted)]
+    names = "num_alias", "num_behind_merge", "capped"
+    facts = [[[step.facts[name] for name in names] for step in run.steps] for run in (found, wanted)]
     assert facts[0] == facts[1]
     assert any(a != b for a, b in pairwise(facts[0]))
 
@@ -335,4 +334,4 @@ def test_a_stop_token_behind_a_merge_ends_the_answer(pair):
         assert sum(step.kept for step in found.steps) == len(found.tokens) - 1
         for step in found.steps:
             assert len(step.accepted_ranks) == step.num_accepted
-            assert step.num_behind_merge <= step.num_accepted
+            assert step.facts["num_behind_merge"] <= step.num_accepted

@@ -9,13 +9,15 @@ from mcsd_table_fills import chain, tree
 from mcsd_table_fills import run as add
 
 from bench.artifacts.blocks import blocks
-from bench.papers.improving_mcsd.rates import alpha, alpha_drafted
-from bench.papers.improving_mcsd.settings import draft_levels, first_tokens, lossy_mark, virtual
+from bench.artifacts.runs import Run
+from bench.papers.improving_mcsd.methods import alpha, alpha_drafted, draft_levels, first_tokens, lossy_mark, virtual
 from bench.statistics import metrics
 
+NO_BLOCK: Any = None
 
-def row(params: dict[str, Any], draws: str = "", verifier: str = "multi_candidate") -> pd.Series:
-    return pd.Series({"drafter_params": json.dumps(params), "draws": draws, "verifier": verifier})
+
+def row(params: dict[str, Any], draws: str = "", verifier: str = "multi_candidate") -> Run:
+    return Run(NO_BLOCK, pd.Series({"drafter_params": json.dumps(params), "draws": draws, "verifier": verifier}))
 
 
 @pytest.mark.parametrize(
@@ -47,9 +49,12 @@ def test_what_is_lossy_is_told_by_the_first_tokens_and_by_the_rule():
 def test_alpha_with_its_interval_is_that_of_the_metrics(name: str, stops: float, cells) -> None:
     add(cells, name, stops=stops)
     (block,) = blocks(cells.load())
-    run, steps = block.first, block.steps(block.first["run_id"])
+    (run,) = block.every
+    steps = run.steps
     options = {"virtual": virtual(run)}
-    whole, drafted = alpha(block, run), alpha_drafted(block, run)
+    whole, drafted = run.interval(alpha), run.interval(alpha_drafted)
+    assert whole
+    assert drafted
     assert whole.value == pytest.approx(metrics.alpha(steps, draft_levels(run), **options))
     assert drafted.value == pytest.approx(metrics.alpha_drafted(steps, **options))
     assert (drafted.value > whole.value) == bool(stops)

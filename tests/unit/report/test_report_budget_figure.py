@@ -11,7 +11,7 @@ from matplotlib.patches import Polygon, Rectangle
 
 from bench.artifacts.outputs import write_all
 from bench.artifacts.tables import ABSENT
-from bench.papers.beyond import budget_figure as figure_module
+from bench.papers.beyond.budget import APART, LOOKS
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_the_figure_shows_every_setting_at_measured_nodes(budget_cells, tmp_path
         for metric in ("MAL", "speedup")
     }
     assert shown.keys() == expected.keys()
-    assert max(abs(shown[key] - expected[key]) for key in expected) <= figure_module._APART / 2
+    assert max(abs(shown[key] - expected[key]) for key in expected) <= APART / 2
     folder = tmp_path / "out"
     write_all([figure, table], folder)
     assert {path.suffix for path in folder.iterdir()} == {".png", ".pdf", ".md", ".tex", ".csv"}
@@ -72,7 +72,7 @@ def test_methods_are_told_apart_without_colour(budget_cells) -> None:
     drawn = lines(figure.canvas.axes[0])
     assert len({line.get_marker() for line in drawn}) == len(SIZED)
     assert len({(to_hex(line.get_color()), line.get_linestyle()) for line in drawn}) == len(SIZED)
-    assert set(figure_module._LINES) == set(SIZED)
+    assert set(LOOKS) == set(SIZED)
     (legend,) = figure.canvas.legends
     assert len(legend.get_texts()) == len(SIZED) + 1
     assert not any(axis.get_legend() for axis in figure.canvas.axes)

@@ -11,6 +11,7 @@ from bench.artifacts.case_study import LOOKS
 from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.text import _lines
 from bench.papers.gsd import merging
+from bench.papers.opt_tree.figures import fig10
 from bench.papers.registry import build
 
 FIELDS = {
@@ -73,7 +74,7 @@ def test_read_gives_the_fields(folder: Path) -> None:
 
 
 def test_html_is_self_contained_and_says_who_said_what(folder: Path) -> None:
-    page, _ = case_study.render(case_study.read(folder))
+    page, _ = fig10(case_study.read(folder))
     text = page.text
     draft, target = LOOKS["draft"].words, LOOKS["target"].words
     key, answer = Spans(text).found[:2], Spans(text).found[2:]
@@ -90,7 +91,7 @@ def test_html_is_self_contained_and_says_who_said_what(folder: Path) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_figure_is_drawn_with_both_colours(folder: Path, tmp_path: Path) -> None:
-    paths = write_all(case_study.render(case_study.read(folder)), tmp_path / "out")
+    paths = write_all(fig10(case_study.read(folder)), tmp_path / "out")
     assert [path.name for path in paths] == ["fig10.html", "fig10.png", "fig10.pdf"]
     assert {look.paper for look in LOOKS.values()} <= colours(paths[1])
     assert Image.open(paths[1]).text["run_ids"] == "0123456789ab"

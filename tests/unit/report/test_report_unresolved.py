@@ -14,7 +14,6 @@ from bench.artifacts.unresolved import warn
 from bench.papers.opt_tree.comparison import paper_table
 from bench.papers.registry import build
 from bench.report.site import views
-from bench.report.site.links import Links
 
 
 def warned(cells) -> Table:
@@ -47,7 +46,7 @@ def test_methods_that_the_intervals_cannot_tell_apart_are_named_first_with_the_n
     assert needed <= said <= max(needed * 1.1, 5)
     assert to_latex(table).index("does not tell") > 0
     assert "does not tell" in table_html(table)
-    assert views.of(table, [], Links(REFERENCE)).warning == table.warning
+    assert views.of(table, [], REFERENCE).warning == table.warning
 
 
 def test_methods_that_are_told_apart_have_no_sentence(cells) -> None:

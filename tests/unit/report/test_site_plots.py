@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from bench.artifacts.style import Figure
-from bench.report.site.plots import empty
+from bench.report.site.views import empty
 
 HIDDEN = np.ma.masked_all((4, 4))
 

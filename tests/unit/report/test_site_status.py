@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from bench.artifacts.tables import ABSENT, Table
-from bench.report.site import status, verdicts
+from bench.report.site import status
 from bench.report.site.status import FAILED, MEASURED, NOT_RUN, NOTHING, PARTLY, RUNNING, Attempt, Status
 from bench.results.progress import Progress
 
@@ -46,13 +46,13 @@ def table(**columns: list[str]) -> Table:
 def test_verdicts_are_counted_without_their_reasons_in_the_order_of_the_rule() -> None:
     first = table(**{"verdict MAL": ["not comparable: other models", "matches", "not run"], "MAL": ["differs"] * 3})
     second = table(Verdict=["not comparable: no interval", "order holds", ABSENT])
-    counted = verdicts.count([first, second])
+    counted = status.count_verdicts([first, second])
     assert list(counted.items()) == [("matches", 1), ("order holds", 1), ("not comparable", 2), ("not run", 1)]
 
 
 def test_a_verdict_that_the_rule_does_not_have_is_counted_under_its_own_words() -> None:
-    assert verdicts.count([table(verdict=["undecided", "differs"])]) == {"differs": 1, "undecided": 1}
+    assert status.count_verdicts([table(verdict=["undecided", "differs"])]) == {"differs": 1, "undecided": 1}
 
 
 def test_tables_without_verdicts_have_no_counts() -> None:
-    assert verdicts.count([table(MAL=["2.5"])]) == {}
+    assert status.count_verdicts([table(MAL=["2.5"])]) == {}

@@ -1,30 +1,47 @@
-"""The cells of a paper's experiments for all of its pairs, in the words of its published numbers.
+"""The cells of a paper's experiments in the words of its published rows: which config gives which printed number.
 
-Pairs and datasets are axes of their own: what a sweep holds besides is composed for the first pair and dataset alone,
-but for trees that a paper prints for each of them.
+`bench.published.join` holds rows against these cells. Pairs and datasets are axes of their own: what a sweep holds
+besides is composed for the first pair and dataset alone, but for trees that a paper prints for each of them.
 """
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any
 
 import pandas as pd
-from composed import cells, composed, plain
-from published_arms import ARMS
+from omegaconf import OmegaConf
 
 from bench.artifacts.blocks import Block
+from bench.artifacts.runs import Run
+from bench.artifacts.speedups.arms import Arm
+from bench.papers.dyspec.layouts import LAYOUTS as DYSPEC
+from bench.papers.gsd import by_dataset, operations, table1
+from bench.papers.gsd import quality as gsd_quality
 from bench.papers.gsd.merging import UNLIMITED
 from bench.papers.gsd.methods import DATASETS, LOSSY
-from bench.papers.improving_mcsd.methods import DYNAMIC, STATIC
+from bench.papers.improving_mcsd.methods import DYNAMIC, LOSSY_RULE, STATIC, draft_levels
 from bench.papers.improving_mcsd.quality import METHODS as GRADED
-from bench.papers.improving_mcsd.settings import LOSSY_RULE, draft_levels
+from bench.papers.sequoia.layouts import LAYOUTS as SEQUOIA
+from bench.plan.composing import composer
+from bench.plan.jobs import sweep
 from bench.plan.trees import size
 from bench.published.join import NOBODY, PLAIN, STEPS, Cell
 from bench.results.store import Results
 
+ARMS: Mapping[str, Mapping[str, Sequence[Arm]]] = {
+    "sequoia": {name: layout.arms for name, layout in SEQUOIA.items()} | {"fig5b": SEQUOIA["table6"].arms},
+    "dyspec": {name: layout.arms for name, layout in DYSPEC.items()},
+    "gsd": {
+        **{name: layout.arms for name, layout in by_dataset.LAYOUTS.items()},
+        "table1": [*table1.ARMS, *table1.OWN],
+        "table3": operations.ARMS,
+        "table10": gsd_quality.ARMS,
+    },
+}
+"""The methods of a paper's tables by what it calls them: the arms of its reports."""
 FLAGS = {
     "record_quality": "quality",
     "record_answers": "answers",
@@ -42,55 +59,64 @@ AGAINST = {
     "k_sequences": ["k_independent_sequences", "16_independent_sequences"],
 }
 """What the papers call a baseline, by the param or the method that it is of."""
+Compose = Callable[..., dict[str, Any]]
 
 
 @cache
 def cells_of(experiment: str) -> tuple[Cell, ...]:
     """Every cell of an experiment for its own pairs, or what is measured in place of cells."""
-    pairs = list(composed(f"experiment={experiment}").get("pairs") or [None])
-    models = {name: _models(experiment, name) for name in pairs}
+    with composer() as composed:
+
+        def compose(*overrides: str) -> dict[str, Any]:
+            return OmegaConf.to_container(composed(overrides), resolve=True)  # type: ignore[return-value]
+
+        pairs = compose(f"experiment={experiment}").get("pairs") or [None]
+        configs = list(_configs(experiment, pairs, compose))
+        models = {pair: _models(experiment, pair, compose) for pair in pairs}
     found = [
-        (cell | {"params": cell.get("params", {}) | models[name][1]}, models[name][0])
-        for config, datasets, of in _configs(experiment, pairs)
+        (cell | {"params": cell.get("params", {}) | models[pair][1]}, models[pair][0])
+        for config, datasets, of in configs
         for cell in _cells(experiment, config, datasets)
-        for name in of
+        for pair in of
     ]
     beside = frozenset(name for cell, _ in found for name in _names(cell))
-    beside |= {name for pair, _ in models.values() for name in pair}
+    beside |= {name for names, _ in models.values() for name in names}
     return tuple(Cell(**cell, target=target, draft=draft, beside=beside) for cell, (target, draft) in found)
 
 
-def _configs(experiment: str, pairs: Sequence[str | None]) -> Iterator[tuple[dict[str, Any], list[str], list[Any]]]:
+def _configs(
+    experiment: str, pairs: Sequence[str | None], compose: Compose
+) -> Iterator[tuple[dict[str, Any], list[str], Sequence[str | None]]]:
     """What a sweep varies but pair and dataset, composed; the datasets and the pairs that each is run on."""
     choices: dict[tuple[str, ...], list[str]] = {}
-    for job in cells(experiment, *([f"pair={pairs[0]}"] if pairs[0] else [])):
+    _, batch = sweep([f"experiment={experiment}", *([f"pair={pairs[0]}"] if pairs[0] else [])])
+    for job in batch:
         rest = tuple(item for item in job if not item.startswith("dataset="))
         choices.setdefault(rest, []).extend(item for item in job if item.startswith("dataset="))
     for rest, datasets in choices.items():
         if "drafter=sequoia_printed" in rest:
+            unpaired = [item for item in rest if not item.startswith("pair=")]
             for dataset, pair in itertools.product(datasets, pairs):
-                config = plain(
-                    composed(*(item for item in rest if not item.startswith("pair=")), dataset, f"pair={pair}")
-                )
+                config = compose(*unpaired, dataset, f"pair={pair}")
                 yield config, [config["dataset"]["name"]], [pair]
             continue
-        config = plain(composed(*rest, *datasets[:1]))
-        names = [composed(choice).dataset.name for choice in datasets] or [config["dataset"]["name"]]
-        yield config, [NAMES.get(name, name) for name in names], list(pairs)
+        config = compose(*rest, *datasets[:1])
+        names = [compose(choice)["dataset"]["name"] for choice in datasets] or [config["dataset"]["name"]]
+        yield config, [NAMES.get(name, name) for name in names], pairs
 
 
-def _models(experiment: str, pair: str | None) -> tuple[tuple[str, str], dict[str, frozenset[str]]]:
+def _models(experiment: str, pair: str | None, compose: Compose) -> tuple[tuple[str, str], dict[str, frozenset[str]]]:
     """A pair's names, and what a row may state of where its target is kept."""
     if pair is None:
         return (NOBODY, NOBODY), {}
-    chosen = composed(f"experiment={experiment}", f"pair={pair}").pair
+    chosen = compose(f"experiment={experiment}", f"pair={pair}")["pair"]
     away = {"overlap": "true", "system": "sequoia_offload"}  # copies run beside a layer; the engine, without a tree
-    kept = {"offload": "true", **away} if chosen.target.offload else {"offload": "false"}
-    names = chosen.published.target, chosen.published.draft
+    kept = {"offload": "true", **away} if chosen["target"]["offload"] else {"offload": "false"}
+    names = chosen["published"]["target"], chosen["published"]["draft"]
     return names, {key: frozenset({value}) for key, value in kept.items()}
 
 
-def _cells(experiment: str, config: Mapping[str, Any], datasets: list[str]) -> Iterator[dict[str, Any]]:
+def _cells(experiment: str, config: Mapping[str, Any], datasets: Sequence[str]) -> Iterator[dict[str, Any]]:
     common = {"experiment": experiment, "temperature": config["decoding"]["temperature"], "dataset": NOBODY}
     if config["measure"] == "attention":
         kept = {"methods": {"tree_attention": {}}, "gives": frozenset({"attention", "blocks"})}
@@ -101,55 +127,55 @@ def _cells(experiment: str, config: Mapping[str, Any], datasets: list[str]) -> I
         gives = {STEPS, *(name for flag, name in FLAGS.items() if config[flag])}
         gives |= {"baseline"} if config["runtime"]["baseline"] else set()
         gives |= {"laws"} if config["drafter"]["_target_"].endswith(".MergeProbe") else set()
-        methods = _methods(experiment, config) | ({PLAIN: {}} if "baseline" in gives else {})
+        run = _run(config)
+        methods = _methods(experiment, run) | ({PLAIN: {}} if "baseline" in gives else {})
         methods |= {"tree_attention": {}} if "blocks" in gives else {}
-        found = common | {"methods": methods, "gives": frozenset(gives), "params": _params(experiment, config)}
+        found = common | {"methods": methods, "gives": frozenset(gives), "params": _params(experiment, config, run)}
         yield from (found | {"dataset": dataset} for dataset in datasets)
 
 
-def _methods(experiment: str, config: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def _methods(experiment: str, run: Run) -> dict[str, Mapping[str, str]]:
     """The paper's names of a cell's method, and what the params of its rows must hold, as its report has them."""
     paper, artifact = experiment.split("/")
-    run, arms = _run(config), ARMS.get(paper, {})
-    block = Block(Results(**{one.name: pd.DataFrame(columns=["run_id"]) for one in fields(Results)}), run.to_frame().T)
+    arms, block = ARMS.get(paper, {}), run.block
     if artifact in arms:
-        return {arm.paper: dict(arm.params) for arm in arms[artifact] if arm.paper and arm.chosen(block) is not None}
+        return {arm.paper: arm.params for arm in arms[artifact] if arm.paper and arm.chosen(block) is not None}
     if experiment == "improving_mcsd/table1":  # its rows state the number of first tokens alone
         graded = [one for one in GRADED.values() if one.rule == LOSSY_RULE and one.chosen(block) is not None]
         return {one.method: {} for one in graded}
     if paper == "improving_mcsd" and artifact.startswith("table"):
         printed = [one for one in (*STATIC, *DYNAMIC) if one.params and one.chosen(block) is not None]
-        return {one.method: dict(one.params) for one in printed}
-    ours = {str(run["drafter"]), str(run["method"])}
-    named: dict[str, dict[str, str]] = {
-        arm.paper: {} for of in arms.values() for arm in of if arm.paper and not ours.isdisjoint(arm.ours)
+        return {one.method: one.params for one in printed}
+    named: dict[str, Mapping[str, str]] = {
+        arm.paper: {} for of in arms.values() for arm in of if arm.paper and {run.drafter, run.method} & set(arm.ours)
     }
-    return named or {str(run["method"]).removesuffix("_sib"): {}}
+    return named or {run.method.removesuffix("_sib"): {}}
 
 
-def _run(config: Mapping[str, Any]) -> pd.Series:
-    """The row of a run that ended well, as far as a method is known by it."""
+def _run(config: Mapping[str, Any]) -> Run:
+    """A run of a config that ended well, as far as a method is known by it."""
     drafter = {key: value for key, value in config["drafter"].items() if key not in ("name", "method", "_target_")}
-    return pd.Series(
-        {
-            "run_id": "",
-            "status": "ok",
-            "drafter": config["drafter"]["name"],
-            "method": config["drafter"]["method"],
-            "verifier": config["verifier"]["name"],
-            "drafter_params": json.dumps(drafter),
-            "draws": "",
-            "temperature": config["decoding"]["temperature"],
-            "top_p": config["decoding"]["top_p"],
-        }
-    )
+    row = {
+        "run_id": "",
+        "status": "ok",
+        "drafter": config["drafter"]["name"],
+        "method": config["drafter"]["method"],
+        "verifier": config["verifier"]["name"],
+        "drafter_params": json.dumps(drafter),
+        "draws": "",
+        "temperature": config["decoding"]["temperature"],
+        "top_p": config["decoding"]["top_p"],
+    }
+    nothing = Results(**{one.name: pd.DataFrame(columns=["run_id"]) for one in fields(Results)})
+    (run,) = Block(nothing, pd.DataFrame([row])).every
+    return run
 
 
-def _params(experiment: str, config: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+def _params(experiment: str, config: Mapping[str, Any], run: Run) -> dict[str, frozenset[str]]:
     """What a row may state of a cell; of a mask the root is a row."""
     drafter, root = config["drafter"], experiment.partition("/")[0] in ROOTED
     shape, (nodes, depth) = drafter.get("shape") or {}, size(drafter, config["calibration"])
-    widths, levels = drafter.get("widths", shape.get("widths")), draft_levels(_run(config))
+    widths, levels = drafter.get("widths", shape.get("widths")), draft_levels(run)
     calibrated = drafter["_target_"].endswith(".Sequoia")
     selection = "hardware_aware" if "hardware" in (drafter.get("n"), drafter.get("depth")) else "fixed"
     found: dict[str, object] = {

@@ -1,0 +1,124 @@
+"""OPT-Tree's figures of single runs: 3 (forward times), 5 (E(A)), 7 (phases), 10 (an answer), 11 (acceptance)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from bench import published
+from bench.artifacts import case_study, style, tables
+from bench.artifacts.blocks import Block
+from bench.artifacts.case_study import DRAFT, MERGED, CaseStudy
+from bench.artifacts.expected_actual import expected_actual
+from bench.artifacts.latency import forward_time
+from bench.artifacts.outputs import Output
+from bench.artifacts.phases import time_by_phase
+from bench.artifacts.run_figure import RunFigure
+from bench.artifacts.runs import Run
+from bench.results.store import Results
+from bench.statistics import intervals, metrics
+from bench.statistics.intervals import Interval
+
+
+def fig3(results: Results) -> list[Output]:
+    """The time of a forward, with the span of lengths that the paper calls similar."""
+    facts = published.find("opt_tree", "fig3", metric="flat_verify_length").set_index("params")["value"]
+    title = "OPT-Tree Figure 3: time of one forward against its input length"
+    return forward_time("fig3", results, title, flat=(float(facts["end=lower"]), float(facts["end=upper"])))
+
+
+FIG5 = expected_actual("OPT-Tree Figure 5: expected against actual acceptance length, number of decoding steps")
+
+
+def _tree_share(found: Sequence[Block]) -> Iterator[str]:
+    fact = published.find("opt_tree", "section4_4", metric="tree_ops_share").iloc[0]
+    share = f"{fact['value']:g}% of a step with its smallest models (A100, n = 50)"
+    yield f"The paper's text: tree operations take {share}."
+
+
+FIG7 = time_by_phase(
+    "OPT-Tree Figure 7: mean time of a decoding step by operation",
+    {"tree operations": ["tree"], "drafting": ["draft"], "verification": ["score", "judge", "commit"]},
+    (4, 5, 0),
+    {
+        "tree operations ms": "growing the tree, draft forwards excluded",
+        "drafting ms": "draft forwards",
+        "verification ms": "target forward, judging and committing the accepted path",
+    },
+    _tree_share,
+)
+
+
+def fig10(study: CaseStudy) -> list[Output]:
+    """One answer by who said it."""
+    facts = published.find("opt_tree", "section4_7").set_index("metric")["value"]
+    paper = f"The paper (LLaMA-2-70B + LLaMA-2-7B): MAL {facts['mal']:g}, {facts['tokens_per_s']:g} tokens/s."
+    said = f"{study.count(DRAFT, MERGED)} of {len(study.pieces)} pieces are accepted draft tokens"
+    summary = f"{case_study.speed(study)}; {said}. {paper}"
+    return case_study.pages(
+        "fig10", replace(study, title=f"OPT-Tree Figure 10: {study.title}"), case_study.LOOKS, summary
+    )
+
+
+BINS = 10
+
+
+def _drawn(run: Run) -> bool:
+    """Whether there are nodes that the draft gave probabilities."""
+    nodes = run.block.nodes(run.run_id)
+    return bool(len(nodes)) and bool(nodes["edge_prob"].notna().any())
+
+
+def _bins(run: Run) -> pd.DataFrame:
+    """The bins of `metrics.acceptance_frequency` with the interval of each."""
+    nodes = run.block.nodes(run.run_id)
+    tested = nodes[nodes["parent_accepted"].astype(bool) & nodes["edge_prob"].notna()]
+    tested = tested.assign(accepted=tested["accepted"].astype(float))
+    index = np.clip((tested["edge_prob"].to_numpy() * BINS).astype(int), 0, BINS - 1)
+    reach = [intervals.ratio_of_sums(tested[index == place], "accepted") for place in range(BINS)]
+    frame = metrics.acceptance_frequency(nodes, BINS)
+    return frame.assign(low=[each.low for each in reach], high=[each.high for each in reach])
+
+
+def _frequency(axes: Axes, run: Run) -> None:
+    """Frequency with interval per bin, the diagonal, counts as bars."""
+    bins = _bins(run)
+    x, y = bins["bin_centre"], bins["frequency"]
+    counts = 0.25 * bins["count"] / bins["count"].max()  # of the height
+    axes.bar(x, counts, width=0.9 / BINS, color="#DDDDDD", label="number of nodes (above)")
+    for place, count in zip(x, bins["count"], strict=True):
+        axes.annotate(str(count), (place, 1.03), fontsize=7, color=style.GREY, ha="center", annotation_clip=False)
+    axes.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", linewidth=1, label="frequency = probability")
+    axes.vlines(x, bins["low"], bins["high"], color=style.COLOURS[0], linewidth=1.4)
+    axes.plot(x, y, color=style.COLOURS[0], marker="o", label="accepted (95% interval)")
+    axes.set_title(f"{run.block.name}, {run.drafter}", pad=15)  # above the counts
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="draft probability of the node", ylabel="acceptance frequency")
+    style.legend_below(axes)
+
+
+def _frequencies(run: Run) -> list[dict[str, str]]:
+    rows = []
+    for bin_ in tables.named_rows(_bins(run)):
+        low, share = bin_.bin_centre - 0.5 / BINS, Interval(bin_.frequency, bin_.low, bin_.high, bin_.count)
+        accepted = tables.interval(None if math.isnan(share.value) else share)
+        probability = f"{low:.1f} to {low + 1 / BINS:.1f}"
+        rows.append({"draft probability": probability, "nodes": str(bin_.count), "accepted": accepted})
+    return rows
+
+
+FIG11 = RunFigure(
+    "OPT-Tree Figure 11: acceptance frequency against draft probability",
+    _drawn,
+    "no run recorded its nodes with probabilities",
+    _frequency,
+    _frequencies,
+    {
+        "nodes": "drafted nodes whose parent was accepted (the root is)",
+        "accepted": "share of them that were accepted; in brackets the 95% interval (bootstrap over conversations)",
+    },
+)

@@ -1,0 +1,119 @@
+"""The kinds of draft, one class each: what it has of its own, what it takes of the memory, how it is loaded."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from specdec_core.errors import LoadError
+from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.eagle import EagleHead
+from specdec_core.models.eagle_checkpoint import EagleCheckpoint, read_eagle
+from specdec_core.models.fetch import fetch_weights, quantisation
+from specdec_core.models.layer_skip import LayerSkip
+from specdec_core.models.memory import eagle_bytes, layer_bytes, quantised_bytes, weight_bytes
+from specdec_core.models.placement import Placement, head_device, hook_again, with_embedding
+from specdec_core.models.spec import ModelSpec
+
+
+class Kind(ABC):
+    """A kind of model; `spec` is the draft's."""
+
+    whole = False
+    """Whether it is a language model of its own, with a tokenizer and weights that may be quantised."""
+    own_weights = True
+    """Whether it has files and a cache of its own, or is the target under another name."""
+    needs_hidden = False
+    """Whether it reads the target's features."""
+    off_tensors: tuple[str, ...] = ()
+    """What its config.json may be wrong about, since it is read off the tensors."""
+
+    def check(self, spec: ModelSpec, target: ModelSpec, where: Placement) -> None:
+        """LoadError where it does not go with the target or its place."""
+        return
+
+    def read(self, spec: ModelSpec, target_config: Any) -> Any:
+        """What is read before it is known whether the pair fits; LoadError if it is not the target's."""
+        return None
+
+    @abstractmethod
+    def load(self, spec: ModelSpec, read: Any, target: CausalLM, where: Placement, **options: Any) -> Any:
+        """The model on its device. `read` is what `read` gave, `options` are `from_pretrained`'s."""
+
+    @abstractmethod
+    def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        """Bytes of its weights beside the target's."""
+
+    def forward_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        """Bytes of the weights that a forward reads."""
+        return self.weight_bytes(spec, config, dtype)
+
+
+class _Whole(Kind):
+    """A causal language model."""
+
+    whole = True
+
+    def load(self, spec: ModelSpec, read: Any, target: CausalLM, where: Placement, **options: Any) -> CausalLM:
+        device = where.draft or target.device
+        options |= quantisation(spec, options["dtype"])
+        return CausalLM(fetch_weights(spec, **options, device_map={"": device}))
+
+    def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        return quantised_bytes(config, dtype, spec.bits) if spec.bits else weight_bytes(config, dtype)
+
+
+class _Head(Kind):
+    """A head that reads the target's features and its output matrix (EAGLE-1)."""
+
+    needs_hidden = True
+    off_tensors = ("num_key_value_heads", "intermediate_size")
+
+    def read(self, spec: ModelSpec, target_config: Any) -> EagleCheckpoint:
+        return read_eagle(spec, target_config)
+
+    def load(
+        self, spec: ModelSpec, read: EagleCheckpoint, target: CausalLM, where: Placement, **options: Any
+    ) -> EagleHead:
+        device, head = head_device(spec, read, target, where), with_embedding(read, target)
+        return head.head(target, device=device, dtype=options["dtype"])
+
+    def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        return eagle_bytes(config, dtype)
+
+
+class _LayerSkip(Kind):
+    """The target without some layers, on its weights and cache."""
+
+    own_weights = False
+
+    def check(self, spec: ModelSpec, target: ModelSpec, where: Placement) -> None:
+        if spec.source != target.source or target.offload:
+            raise LoadError(f"{spec.id}: a layer_skip draft is the target itself, by the same id and not offloaded")
+        if where.draft is not None:
+            raise LoadError(f"{spec.id}: a layer_skip draft is where the target is; leave draft_device out")
+
+    def load(self, spec: ModelSpec, read: Any, target: CausalLM, where: Placement, **options: Any) -> LayerSkip:
+        draft = LayerSkip(target, spec.skipped_layers)
+        hook_again(draft.model)
+        return draft
+
+    def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        return 0
+
+    def forward_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        return weight_bytes(config, dtype) - len(spec.skipped_layers) * layer_bytes(config, dtype)
+
+
+TARGET = "causal_lm"
+"""The kind of every target."""
+KINDS: Mapping[str, Kind] = {TARGET: _Whole(), "eagle": _Head(), "layer_skip": _LayerSkip()}
+
+
+def kind_of(spec: ModelSpec) -> Kind:
+    """The kind that a spec names; LoadError if there is none of that name."""
+    if spec.kind not in KINDS:
+        *most, last = KINDS
+        raise LoadError(f"{spec.id}: a draft is of kind {', '.join(most)} or {last}, not {spec.kind!r}")
+    return KINDS[spec.kind]
