@@ -113,8 +113,9 @@ tiny: setup  ## train the embedded pair anew (about an hour on two cores)
 tiny-eagle: setup  ## train the embedded target's EAGLE head anew (half an hour)
 	$(BIN)/python -m bench.tiny.train_eagle
 
-test: setup  ## the tests that need no GPU, a file per core; in their short forms
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadfile $(LONG) $(ARGS)
+test: setup  ## the tests that need no GPU, in their short forms
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(LONG) $(ARGS)
 
 test-all: LONG := --all
 test-all: test  ## the same in full: more draws, every case, shapes checked at every call; what CI runs

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ PLAIN = (ast.Import, ast.ImportFrom, ast.Assign, ast.Expr)
 LOGIC = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp, ast.Await, ast.NamedExpr)
 
 of_each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-
-
-@cache
-def executed(path: Path) -> Any:
-    return execute(path, REFERENCE)
+of_tour_or_each = pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=() if path.stem == "tour" else pytest.mark.long) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 
 
 def cells(notebook: Any, kind: str) -> list[Any]:
@@ -41,13 +40,15 @@ def test_there_is_a_notebook_per_paper_and_a_tour() -> None:
     assert {path.stem for path in NOTEBOOKS} == {*published.papers(), "tour"}, "a paper has notebooks/<paper>.ipynb"
 
 
-@of_each
+@of_tour_or_each
 def test_runs_top_to_bottom_in_silence(path: Path) -> None:
-    outputs = [output for cell in cells(executed(path), "code") for output in cell.outputs]
+    executed = execute(path, REFERENCE)
+    outputs = [output for cell in cells(executed, "code") for output in cell.outputs]
     assert [output.text for output in outputs if output.get("name") == "stderr"] == []
-    assert all(cell.execution_count for cell in cells(executed(path), "code"))
+    assert all(cell.execution_count for cell in cells(executed, "code"))
     figures = path.stem == "tour" or any(name.startswith(f"{path.stem}/fig") for name in ARTIFACTS)
-    assert {"text/html", *["image/png"] * figures} <= {*kinds(executed(path))}
+    assert {"text/html", *["image/png"] * figures} <= {*kinds(executed)}
+    assert path.stem == "tour" or "text/markdown" not in kinds(executed), "a cell says that something was not run"
 
 
 @pytest.mark.parametrize("path", PAPERS, ids=lambda path: path.stem)
@@ -57,7 +58,6 @@ def test_a_paper_shows_every_artifact_that_is_in_the_results(path: Path) -> None
     assert folder.is_dir(), f"run `make reproduce TABLE={path.stem}/... RESULTS=results/reference` and commit it"
     there = sorted(results.name for results in folder.iterdir())
     assert [name for name in there if f'show("{path.stem}/{name}")' not in source] == []
-    assert "text/markdown" not in kinds(executed(path)), "a cell says that something was not run"
 
 
 @of_each

@@ -1,5 +1,8 @@
 """E(A) of every drafter of `conf/drafter`: never above depth + 1, and absent where edges are no probabilities."""
 
+import json
+from functools import cache
+
 import pytest
 import torch
 from discovered import NAMES, built, parameters, rule_for
@@ -7,6 +10,7 @@ from doubles import BigramLM
 
 from specdec_core import Sampling, generate
 from specdec_core.drafters import Drafter
+from specdec_core.engine import Step
 from specdec_core.sampling import NO_DRAWS
 from specdec_core.verifiers import TargetSample
 
@@ -20,14 +24,23 @@ def rule(drafter: Drafter, sampling: Sampling):
     return TargetSample() if sampling.greedy and not drafter.virtual_root else rule_for(drafter)
 
 
+@cache
+def decoded(found: str, decoding: str) -> tuple[Drafter, list[list[Step]]]:
+    """The steps of every prompt; of drafters that differ in nothing but their size or name there is one."""
+    drafter, sampling = built(json.loads(found), DRAFT), DECODINGS[decoding]
+    options = {"max_new_tokens": 12, "sampling": sampling}
+    rngs = [torch.Generator().manual_seed(seed) for seed in range(len(PROMPTS))]
+    return drafter, [
+        generate(TARGET, drafter, rule(drafter, sampling), prompt, rng=rng, **options).steps
+        for prompt, rng in zip(PROMPTS, rngs, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("decoding", DECODINGS)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_tree_expects_more_than_its_depth_allows(name, decoding):
-    drafter, sampling = built(parameters(name, decoding=decoding, largest=LARGEST), DRAFT), DECODINGS[decoding]
-    for seed, prompt in enumerate(PROMPTS):
-        rng = torch.Generator().manual_seed(seed)
-        options = {"max_new_tokens": 12, "sampling": sampling, "rng": rng}
-        steps = generate(TARGET, drafter, rule(drafter, sampling), prompt, **options).steps
+    drafter, texts = decoded(json.dumps(parameters(name, decoding=decoding, largest=LARGEST)), decoding)
+    for steps in texts:
         if drafter.draft_model is None and drafter.draws != NO_DRAWS:
             assert {step.expected_acceptance for step in steps} == {None}
         else:

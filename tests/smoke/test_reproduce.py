@@ -1,4 +1,4 @@
-"""`python -m bench.reproduce` as a process: planned, run, resumed, reported."""
+"""`python -m bench.reproduce`: planned, run, resumed, reported, and stopped as a process."""
 
 import os
 import signal
@@ -32,25 +32,18 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=_hear_ctrl_c, process_group=0, **streams)
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    process = start(folder, *arguments)
-    out, err = process.communicate(timeout=500)
-    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
 def test_two_artifacts_are_run_reported_and_not_run_again(tmp_path, monkeypatch, capsys):
     names = ("opt_tree/fig7", "opt_tree/fig10")
     (tmp_path / "mt_bench.jsonl").write_text(TEXT)
-    first = run(tmp_path, *names, *SHORT, f"data_dir={tmp_path}")
-    assert first.returncode == 0, first.stderr + first.stdout
-    assert "[1/2] opt_tree/fig7: missing: 0 of 1, 1 missing" in first.stdout
+    monkeypatch.chdir(tmp_path)
+    assert reproduce.main([*names, *SHORT, f"data_dir={tmp_path}"]) == 0
+    assert "[1/2] opt_tree/fig7: missing: 0 of 1, 1 missing" in capsys.readouterr().out
     results = tmp_path / "results"
     assert {progress.words(progress.read(results, name)) for name in names} == {"done: 1 of 1"}
     assert (results / "report" / "opt_tree" / "fig7.png").is_file()
     rows = {path: stamp for path, stamp in stamps(results).items() if path.endswith(".parquet")}
-    again = run(tmp_path, "opt_tree/fig7", *SHORT, f"data_dir={tmp_path}")
-    assert again.returncode == 0, again.stderr
-    assert "[1/1] opt_tree/fig7: done: 1 of 1" in again.stdout
+    assert reproduce.main(["opt_tree/fig7", *SHORT, f"data_dir={tmp_path}"]) == 0
+    assert "[1/1] opt_tree/fig7: done: 1 of 1" in capsys.readouterr().out
     assert {path: stamp for path, stamp in stamps(results).items() if path.endswith(".parquet")} == rows
     assert_what_is_not_done_is_named(results, monkeypatch, capsys)
 
@@ -130,16 +123,20 @@ def test_answers_of_embedded_pairs_end_after_64_tokens_unless_asked_otherwise():
     assert "max_new_tokens" not in made("plan", "EXPERIMENT=opt_tree/table1"), "of its own pairs"
 
 
-def test_a_cell_that_fails_fails_the_command_with_its_sentence(tmp_path):
+def test_a_cell_that_fails_fails_the_command_with_its_sentence(tmp_path, monkeypatch, capsys):
     (tmp_path / "mt_bench.jsonl").write_text('{"id": "a", "turns": ["def f(x):"]}\n')
-    found = run(tmp_path, "opt_tree/fig7", *SHORT, f"data_dir={tmp_path}", "drafter.n=-3")
-    assert found.returncode != 0
+    monkeypatch.chdir(tmp_path)
+    assert reproduce.main(["opt_tree/fig7", *SHORT, f"data_dir={tmp_path}", "drafter.n=-3"]) != 0
     assert Store(tmp_path / "results", "opt_tree/fig7").read("runs")["status"].tolist() == ["failed"]
-    assert "opt_tree/fig7: failed: 0 of 1, 1 failed" in found.stderr
+    assert "opt_tree/fig7: failed: 0 of 1, 1 failed" in capsys.readouterr().err
 
 
-def test_unknown_names_get_the_nearest(tmp_path):
-    found = run(tmp_path, "opt_tree/tabel1", *SHORT)
-    assert found.returncode != 0
-    assert "opt_tree/table1" in found.stderr
-    assert run(tmp_path, "opt_tree/fig7", "pair=tinny").stderr.count("\n") < 4
+def test_unknown_names_get_the_nearest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for wrong, nearest in (
+        (("opt_tree/tabel1", *SHORT), "opt_tree/table1"),
+        (("opt_tree/fig7", "pair=tinny"), '"tiny"'),
+    ):
+        with pytest.raises(SystemExit, match=nearest) as stop:
+            reproduce.main(wrong)
+        assert "\n" not in str(stop.value.code)
