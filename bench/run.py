@@ -1,4 +1,4 @@
-"""`python -m bench.run`: the Hydra entry. Typed cells are made in `configs.py`.
+"""`python -m bench.run`: the Hydra entry. Typed cells are made in `bench/configs/cells.py`.
 
 python -m bench.run drafter=opt_tree drafter.n=50             # one cell
 python -m bench.run -m experiment=opt_tree/table1 pair=tiny   # a sweep, one cell after another

@@ -27,9 +27,9 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Virtual:
-    """A root that the target has in its cache, with the law of the token after it."""
+    """A root that the target has in its cache, with the distribution of the token after it."""
 
-    law: Float[Tensor, " vocab"]
+    probs: Float[Tensor, " vocab"]
     """`Sampling.open_law`: sampling settings are applied, but for temperature 0."""
     hidden: Float[Tensor, " hidden"] | None = None
     """The target's features of the root, if it keeps them."""
@@ -38,10 +38,10 @@ class Virtual:
 
     def whole(self, scored: ModelOutput) -> ModelOutput:
         """A row for every node of a tree, from the rows of those that were read: the root's is known."""
-        logits, hidden = torch.cat((self.law.log()[None].to(scored.logits.dtype), scored.logits)), scored.hidden
+        logits, hidden = torch.cat((self.probs.log()[None].to(scored.logits.dtype), scored.logits)), scored.hidden
         if hidden is not None and self.hidden is not None:
             hidden = torch.cat((self.hidden[None], hidden))
-        return ModelOutput(logits, hidden, self.law)
+        return ModelOutput(logits, hidden, self.probs)
 
 
 Root = Pending | Virtual
@@ -55,9 +55,9 @@ def root_after(verdict: Verdict, hidden: Float[Tensor, "nodes hidden"] | None) -
 
 
 def after_prompt(scored: ModelOutput, sampling: Sampling, rng: Generator, *, virtual: bool) -> Verdict:
-    """The verdict of a prefill on the prompt's last token: it leaves the first new token, or its law.
+    """The verdict of a prefill on the prompt's last token: it leaves the first new token, or its distribution.
 
-    NonFiniteLogitsError where the target returned nonsense.
+    Raises NonFiniteLogitsError where the target returned NaN or infinite logits.
     """
     last, path = scored.logits[-1], torch.tensor([-1])
     if virtual and bool(last.max().isfinite()):

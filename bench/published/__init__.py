@@ -55,6 +55,11 @@ def find(paper: str, artifact: str, **keys: str | float | list[str]) -> pd.DataF
     return rows[keep].reset_index(drop=True)
 
 
+def params_of(text: str) -> dict[str, str]:
+    """The `params` of a published row: `key=value;key=value`."""
+    return dict(item.split("=", 1) for item in text.split(";") if "=" in item)
+
+
 def recovered(paper: str, artifact: str) -> list[str]:
     """A sentence for every other text that an artifact's numbers had to be taken from, and how many were."""
     notes = find(paper, artifact)["notes"]

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from bench import published
+from bench.published import params_of
 
 ANY = frozenset({"unstated", "unspecified", "all"})
 """What a paper does not name, or says of all it has: every model, dataset and method fits."""
@@ -108,11 +109,6 @@ def counted(paper: str) -> pd.DataFrame:
     reasons, rows = published.unjoined(), published.load(paper)
     own = reasons[reasons["paper"] == paper].reset_index(drop=True)
     return own.assign(rows=[int(covered(rows, reason).sum()) for reason in own.to_dict("records")])
-
-
-def params_of(text: str) -> dict[str, str]:
-    """The `params` of a published row: `key=value;key=value`."""
-    return dict(item.split("=", 1) for item in text.split(";") if "=" in item)
 
 
 def _numbered(artifact: str) -> bool:

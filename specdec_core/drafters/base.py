@@ -28,7 +28,7 @@ class Context:
     """Whether the target has read the last token, and what it then knows of it."""
     eos_token_ids: frozenset[int] = frozenset()
     greedy: bool = False
-    """Whether the target's temperature is 0, so that a virtual root's law ranks the tokens and is not drawn from."""
+    """Whether the target's temperature is 0: a virtual root's distribution then ranks tokens and is not drawn from."""
 
     def advance(self, verdict: Verdict, hidden: Tensor | None = None) -> tuple[int, ...]:
         """Commit a verdict's tokens, and return them. `hidden` has the target's features of the tree's nodes."""
@@ -51,7 +51,7 @@ class Drafter(Protocol):
     draws from a law: they are `topk`.
     """
     virtual_root: bool = False
-    """Whether the first level of its trees is drawn from the target's own law (`Virtual.law`)."""
+    """Whether the first level of its trees is drawn from the target's own distribution (`Virtual.probs`)."""
 
     @property
     def needs_hidden(self) -> bool:

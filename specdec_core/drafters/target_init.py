@@ -56,7 +56,7 @@ class TargetInit(StaticTree):
             raise PairError(
                 "TargetInit starts from the target's law, which the rule left out; use a rule for such trees"
             )
-        law = context.root.law.to(self.draft.device)
+        law = context.root.probs.to(self.draft.device)
         picks = "topk" if context.greedy else "without_replacement"
         probs, ids = draw_children(law[None], self._width, picks, context.rng)
         tokens = [torch.full_like(ids[0, :1], context.tokens[-1]), ids[0]]

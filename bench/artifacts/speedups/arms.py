@@ -10,6 +10,7 @@ import pandas as pd
 
 from bench.artifacts.blocks import Block
 from bench.artifacts.runs import PUBLISHED, Run
+from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE
 
 TREE = ("tree_size", "tree_depth")
@@ -71,8 +72,3 @@ def has_tree(run: Run | None, published: Mapping[str, float]) -> bool:
 
 def _names(run: Run) -> tuple[str, str, str]:
     return run["drafter"], run.method, run["verifier"]
-
-
-def params_of(text: str) -> dict[str, str]:
-    """The `params` of a published row: `key=value;key=value`."""
-    return dict(item.split("=", 1) for item in text.split(";") if "=" in item)

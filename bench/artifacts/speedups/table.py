@@ -14,10 +14,11 @@ from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.metric import Metric
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import PUBLISHED, Run, pairing
-from bench.artifacts.speedups.arms import Arm, has_tree, params_of
+from bench.artifacts.speedups.arms import Arm, has_tree
 from bench.artifacts.speedups.settings import drafted, left_out, sampling, setting_of, settings, stand_ins, who
 from bench.artifacts.tables import ABSENT, Table
 from bench.artifacts.wording import scale, setting
+from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics.intervals import Interval

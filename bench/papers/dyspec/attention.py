@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from bench import published
 from bench.artifacts import style, tables, verdict
 from bench.artifacts.outputs import NoResultsError, Output
-from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.tables import Table
+from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import intervals
 

@@ -15,9 +15,9 @@ from bench.artifacts.metric import Metric
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.phases import time_by_phase
 from bench.artifacts.runs import Run, run_ids
-from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.tables import ABSENT, Table
 from bench.artifacts.wording import models, scale, setting
+from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import intervals

@@ -17,11 +17,11 @@ from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, per_row
 from bench.artifacts.series import series
-from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.sweep import Mark, Panel, Sweep, twin
 from bench.artifacts.tables import named_rows
 from bench.artifacts.wording import setting
 from bench.papers.gsd.methods import CAPPED, DRAFTED, MERGES, RATE, VERIFIED, labelled, of_main_pair, per_sample
+from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import graph_metrics
 from bench.statistics.samples import Sample

@@ -21,11 +21,11 @@ from bench.artifacts.metric import DRAFTER, Metric, measured, written
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, per_row
-from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.tables import Table
 from bench.artifacts.text import Look
 from bench.artifacts.wording import draft_temperatures, scale, setting
 from bench.papers.gsd.methods import labelled, of_main_pair
+from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import graph_metrics, intervals
 from bench.statistics.intervals import Interval

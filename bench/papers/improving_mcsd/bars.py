@@ -15,10 +15,10 @@ from bench.artifacts.metric import MAL, SPEEDS, TOKENS_PER_S, or_status
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids
-from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
 from bench.papers.improving_mcsd import methods as mcsd
+from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import samples
 from bench.statistics.intervals import Interval

@@ -28,9 +28,9 @@ from bench.artifacts.metric import (
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids
-from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.wording import setting
 from bench.papers.improving_mcsd import methods as mcsd
+from bench.published import params_of
 from bench.results.store import Results
 
 METHOD = "target_init_mcsd"

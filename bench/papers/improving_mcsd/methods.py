@@ -14,7 +14,7 @@ from bench.artifacts.blocks import Block, blocks, every_run
 from bench.artifacts.metric import Metric, measured
 from bench.artifacts.runs import Run, per_row
 from bench.artifacts.speedups import settings
-from bench.artifacts.speedups.arms import params_of
+from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import metrics, samples

@@ -14,7 +14,6 @@ from bench.artifacts import definitions, tables, verdict
 from bench.artifacts.blocks import Block
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run, per_row, run_ids
-from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.tables import ABSENT, Table
 from bench.artifacts.verdict import Pairing
@@ -30,6 +29,7 @@ from bench.papers.improving_mcsd.methods import (
     not_shown,
     target_init,
 )
+from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Results
 from bench.statistics import intervals

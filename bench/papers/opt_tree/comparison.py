@@ -26,7 +26,7 @@ from bench.artifacts.speedups.settings import who
 from bench.artifacts.tables import Table
 from bench.artifacts.verdict import Pairing
 from bench.artifacts.wording import draft_temperatures, models, scale, setting
-from bench.published.join import params_of
+from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 

@@ -13,6 +13,7 @@ from bench.artifacts.names import method_label
 from bench.artifacts.runs import cost_ratio
 from bench.artifacts.sweep import Mark, Panel, Sweep, curve, twin
 from bench.artifacts.tables import named_rows
+from bench.published import params_of
 from bench.results.store import Results
 
 _FACTS = {
@@ -35,7 +36,7 @@ def _sizes(panel: Panel) -> Iterator[Mark]:
             words = f"{_FACTS[fact.metric]} {fact.value:g}{whose}"
             yield Mark(words, fact.value, look={"linestyle": ":" if index % 2 else "--"})
         if fact.metric == "mal":
-            size = float(fact.params.removeprefix("nodes="))
+            size = float(params_of(fact.params)["nodes"])
             yield Mark(f"paper: MAL {fact.value:g} at {size:g}", size, fact.value)
 
 

@@ -17,10 +17,10 @@ from bench.artifacts.metric import Metric
 from bench.artifacts.names import method_label
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.runs import Run, run_ids
-from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
 from bench.papers.sequoia.vectors import rule_index, rule_label
+from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import samples
 from bench.statistics.intervals import Interval

@@ -15,12 +15,12 @@ from bench.artifacts import definitions, style, tables
 from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.runs import Run
-from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.tables import ABSENT, Table
 from bench.artifacts.wording import scale, setting
 from bench.papers.sequoia import vectors
 from bench.papers.sequoia.bounds import limits
 from bench.papers.sequoia.vectors import Vector
+from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
@@ -149,7 +149,7 @@ class Panel:
         models = self.block.standing_in(facts).published_as if self.block else None
         first = self.block.first if self.block else self.growth.iloc[0]
         given = (*(models or ("", "")), first["dataset"], first["temperature"])
-        return facts[(facts[["target", "draft", "dataset", "temperature"]] == given).all(axis=1)]
+        return facts[(facts[["target", "draft", "dataset", "temperature"]] == list(given)).all(axis=1)]
 
     def pinned(self) -> list[tuple[float, int]]:
         """Gains in percent that the paper states for one size, with it."""

@@ -199,7 +199,7 @@ class FromTarget(Autoregressive):
 
     def grow(self, context: Context) -> TokenTree:
         assert isinstance(context.root, Virtual)
-        tokens = [context.tokens[-1], int(context.root.law.argmax())]
+        tokens = [context.tokens[-1], int(context.root.probs.argmax())]
         for _ in range(self.depth - 1):
             tokens.append(int(self.table[tokens[-1]].argmax()))
         nodes = torch.arange(len(tokens))
@@ -236,7 +236,7 @@ class FirstLevelFromTarget(StaticTree):
 
     def draft_tree(self, context: Context) -> tuple[TokenTree, torch.Tensor]:
         assert isinstance(context.root, Virtual)
-        first = int(context.root.law.argmax())
+        first = int(context.root.probs.argmax())
         self.draft.begin(context)
         second = self.draft.expand(torch.tensor([first]), torch.tensor([-1])).logits.argmax()
         tokens = torch.tensor([context.tokens[-1], first, int(second)])

@@ -78,7 +78,7 @@ def test_the_law_that_is_left_is_a_fresh_forwards_where_a_tree_ended_early():
     def checked(context):
         fresh.reset(256)
         law = T1.open_law(fresh.prefill(torch.tensor(context.tokens)).logits[-1])
-        assert torch.allclose(context.root.law, law, atol=1e-4) == whole[-1]
+        assert torch.allclose(context.root.probs, law, atol=1e-4) == whole[-1]
         return grow(context)
 
     def watch(tree, scored, verdict):

@@ -99,8 +99,8 @@ def test_the_law_that_is_left_is_a_fresh_forwards(sampling, tiny):
         if whole[-1]:
             fresh.reset(256)
             law = sampling.open_law(fresh.prefill(torch.tensor(context.tokens)).logits[-1])
-            assert torch.allclose(context.root.law, law, atol=1e-4)
-            assert context.root.law.sum() == pytest.approx(1, abs=1e-5)
+            assert torch.allclose(context.root.probs, law, atol=1e-4)
+            assert context.root.probs.sum() == pytest.approx(1, abs=1e-5)
 
     def watch(tree, scored, verdict):
         whole.append(sampling.greedy or len(verdict.path) in (2, 4))

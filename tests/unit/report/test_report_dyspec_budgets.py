@@ -6,10 +6,10 @@ import pytest
 from dyspec_fills import SAMPLING, THRESHOLD, fill_large, fill_small
 
 from bench import published
-from bench.artifacts.speedups.arms import params_of
 from bench.artifacts.tables import Table
 from bench.papers.dyspec.layouts import LAYOUTS
 from bench.papers.registry import ARTIFACTS
+from bench.published import params_of
 
 METHODS = ["DySpec", "Sequoia", "SpecInfer"]
 PAIR = {"pair": "llama2_7b_jf68m", "published": {"target": "llama2_7b", "draft": "jf68m", "stand_in": False}}
