@@ -102,6 +102,12 @@ def cell_of(cfg: DictConfig) -> Cell:
     )
 
 
+def is_run(cfg: DictConfig, pair: str | None = None) -> bool:
+    """Whether a job of a sweep is run for its pair, or for another: `only` may name the choices that are."""
+    chosen = cfg.only.get(pair or cfg.pair.name, {})
+    return all(cfg[axis].name in names for axis, names in chosen.items())
+
+
 def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
     """What acceptance vectors and forward times are measured for, and decision models trained."""
     plan: Any = OmegaConf.to_container(cfg.calibration, resolve=True)

@@ -143,7 +143,10 @@ class StepRow:
     capped: bool | None = None  # nodes of the graph were left out of the verified tree for its cap
     num_behind_merge: int | None = None  # accepted tokens whose path crosses a merge edge
     num_in_shared_subtree: int | None = None  # accepted tokens below a node that others are merged into, by either path
+    num_displaced: int | None = None  # accepted tokens whose place in the verified tree is not that in the graph
+    visited_children: list[int] | None = None  # of the root and of each accepted token
     recurring: list[float] | None = None  # for n = 1, 2, ...: share of the records whose n-gram recurs in the graph
+    in_recurring: list[float] | None = None  # the same of the records that are part of such an n-gram, at any place
     merge_kl: list[float] | None = None  # nats, of every merge edge, where a MergeProbe drafted
     # of trees that a decision model may end early (`EarlyStop`), None where it was not asked
     decision_calls: int | None = None
