@@ -14,6 +14,8 @@ RULES = {
     "iid": {"name": "spec_infer", "class": "SpecInfer"},
     "without_replacement": {"name": "without_replacement", "class": "WithoutReplacement"},
 }
+EAGLES = {"name": "eagle1", "class": "Eagle1"}
+"""In place of Sequoia's rule for what is drawn without replacement."""
 BY_ROOT = (
     {"name": "multi_candidate", "class": "MultiCandidate", "lossy": False},
     {"name": "longest_subtree", "class": "LongestSubtree", "lossy": False},
@@ -44,11 +46,11 @@ def with_root(size: int) -> int:
     return size + 1
 
 
-def rule_for(what: str, *, _root_: DictConfig) -> str:
-    """`${rule_for:name}` and `${rule_for:class}`: the rule that the drafter's draws call for."""
+def rule_for(what: str, eagles: bool = False, *, _root_: DictConfig) -> str:
+    """`${rule_for:name}` and `${rule_for:class}`: the rule that the drafter's draws call for, perhaps EAGLE's own."""
     if (draws := _root_.drafter.get("draws", "topk")) not in RULES:
         raise ValueError(unknown("drafter.draws", draws, RULES))
-    return RULES[draws][what]
+    return (EAGLES if eagles and draws == "without_replacement" else RULES[draws])[what]
 
 
 def rule_by_root(what: str, *, _root_: DictConfig) -> Any:

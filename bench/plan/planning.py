@@ -1,7 +1,7 @@
 """A plan as a value: an experiment's jobs, its pairs, and what they take."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +109,12 @@ def _machine(cfg: DictConfig) -> Machine:
 
 
 def _shared(jobs: Iterable[Job]) -> list[Job]:
-    """The cells, then what they are calibrated with, which they share."""
-    found = list(jobs)
+    """The cells, then what they are calibrated with, which they share; so do those of a setting a shared baseline."""
+    found, settings = list[Job](), set[tuple[object, ...]]()
+    for job in jobs:
+        setting = (job.measure, job.dataset, job.temperature, job.top_p)
+        found.append(replace(job, baseline=False) if job.shared and setting in settings else job)
+        settings.add(setting)
     others = (job for kind in tuple(KINDS)[1:] for job in found if job.measure == kind)
     return [*(job for job in found if job.measure == "cells"), *dict.fromkeys(others)]
 

@@ -65,6 +65,7 @@ class RunRow:
     predicted_mal: float | None = None  # F(T) of a static tree for its measured acceptance vector
     predicted_speedup: float | None = None  # of the tree that was chosen by measured forward times
     excerpt: str | None = None  # the start of the first answer, the target's own where there is a baseline
+    baseline_of: str | None = None  # the run whose autoregressive arm this one shares, if it has not its own
     other_load: float | None = None  # cores kept busy by other processes while prompts were decoded, mean
     identical: float | None  # share of outputs equal to the autoregressive arm's, greedy decoding only
 
