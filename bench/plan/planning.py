@@ -17,7 +17,7 @@ from bench.plan.estimates import Memory, mal_of, memory_of
 from bench.plan.jobs import Job, jobs_of, sweep
 from bench.plan.times import Machine, Times, of_machine, seconds
 from specdec_core.errors import LoadError
-from specdec_core.models.placement import resolve_device, resolve_dtype
+from specdec_core.models.placement import AUTO, resolve_device, resolve_dtype
 
 OWN = "own"
 """In place of a pair: those that an experiment is for."""
@@ -80,7 +80,7 @@ def make(arguments: Sequence[str]) -> Plan:
     for cfg in (*cells, *bases):
         check_values(cfg)
     found, cfg = [(cfg, jobs_of(cfg)) for cfg in cells], cells[0]
-    dtype = torch.bfloat16 if cfg.runtime.dtype == "auto" else resolve_dtype(cfg.runtime.dtype, torch.device("cpu"))
+    dtype = AUTO.get(cfg.runtime.dtype) or resolve_dtype(cfg.runtime.dtype, torch.device("cpu"))
     pairs = [
         _planned(base, _shared(job for cfg, jobs in found if is_run(cfg, base.pair.name) for job in jobs), dtype)
         for base in bases
