@@ -76,15 +76,20 @@ class Run:
         """The arguments of its drafter, such as n and delta."""
         return drafter_params(self.row)
 
+    def rows(self, table: str) -> pd.DataFrame:
+        """Its rows of one of the tables of its results; empty if they were not recorded."""
+        every: pd.DataFrame = getattr(self.block.results, table)
+        return every[every["run_id"] == self.run_id]
+
     @cached_property
     def steps(self) -> pd.DataFrame:
         """Its decoding steps."""
-        return self.block.steps(self.run_id)
+        return self.rows("steps")
 
     @cached_property
     def prompts(self) -> pd.DataFrame:
         """Its turns, both arms."""
-        return self.block.prompts(self.run_id)
+        return self.rows("prompts")
 
     def once(self, make: Callable[[Run], T]) -> T:
         """What a function makes of it, computed once."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from bench.artifacts.blocks import Block
-from bench.artifacts.names import method_label
+from bench.artifacts.definitions import method_label
 from bench.artifacts.runs import Run
 
 

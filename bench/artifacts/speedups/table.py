@@ -236,6 +236,10 @@ class Layout:
     remarks: Callable[[Sequence[Row], Sequence[Row]], Iterable[str]] = lambda rows, every: ()
     """Notes on our rows; `every` are the settings of the paper's table, without ours."""
 
+    def __call__(self, name: str, results: Results) -> list[Output]:
+        """The table by its name, as printed and in detail."""
+        return speedup_table(name, self, results)
+
 
 def speedup_table(name: str, layout: Layout, results: Results) -> list[Output]:
     """One table of a paper, twice: as printed, and a row per method with intervals, predictions and verdicts."""

@@ -115,9 +115,9 @@ Group = dict[str, list[Cell]]
 """A pair's cells by dataset."""
 
 
-def by_dataset(name: str, layout: Layout, results: Results) -> list[Output]:
+def by_dataset(name: str, results: Results) -> list[Output]:
     """One of the tables, twice: in the paper's layout, and a row per run with intervals and verdicts."""
-    paper = published.find("gsd", name)
+    layout, paper = LAYOUTS[name], published.find("gsd", name)
     found = methods.found_blocks(results, paper, layout.decodings)
     groups = list(_groups(layout, paper, found))
     settings = [cells for group in groups for cells in group.values()]

@@ -158,7 +158,7 @@ SUCCESS = _share_of_steps("Graph Success", "num_behind_merge", definitions.GRAPH
 SHARED = _share_of_steps("shared subtrees", "num_in_shared_subtree", definitions.SHARED_SUCCESS)
 VARIATION = measured(
     "variation",
-    lambda run: per_row(run.block.variation(run.run_id).dropna(subset=["total_variation"]), "total_variation"),
+    lambda run: per_row(run.rows("variation").dropna(subset=["total_variation"]), "total_variation"),
     definitions.VARIATION,
     3,
 )

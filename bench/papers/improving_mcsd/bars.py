@@ -68,12 +68,13 @@ FIG5 = Layout(
     1.0,
     (mcsd.DYNAMIC_BUDGETS, *mcsd.OF_DYNAMIC),
 )
+LAYOUTS = {layout.name: layout for layout in (FIG3, FIG5)}
 
 
 @style.styled
-def speedup_bars(layout: Layout, results: Results) -> list[Output]:
+def speedup_bars(name: str, results: Results) -> list[Output]:
     """The figure, its numbers, and how much faster the paper's method is than the others."""
-    printed = published.find(mcsd.PAPER, "table4")  # it has the figure's pairs
+    layout, printed = LAYOUTS[name], published.find(mcsd.PAPER, "table4")  # it has the figure's pairs
     found = mcsd.blocks_of(results, layout.methods, (layout.temperature,), printed)
     if not any(block.ran for block in found):
         raise NoResultsError(f"no run of {', '.join(one.header for one in layout.methods)} ended well")
