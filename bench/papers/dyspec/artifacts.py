@@ -7,15 +7,13 @@ from functools import partial
 
 from bench.artifacts.artifact import Artifact
 from bench.artifacts.speedups.table import speedup_table
-from bench.papers.dyspec.attention import attention_figure, attention_table
+from bench.papers.dyspec.figures import FIG2, FIG4, tree_sizes
 from bench.papers.dyspec.layouts import LAYOUTS
-from bench.papers.dyspec.masks import ORDERS, blocks_by_prefix, tree_masks
-from bench.papers.dyspec.probabilities import probabilities
-from bench.papers.dyspec.steps import FIG4, tree_sizes
+from bench.papers.dyspec.masks import ORDERS, attention_figure, attention_table, blocks_by_prefix, tree_masks
 
 ARTIFACTS: Mapping[str, Artifact] = {
     **{name: Artifact(partial(speedup_table, name, layout)) for name, layout in LAYOUTS.items()},
-    "fig2": Artifact(partial(probabilities, "fig2")),
+    "fig2": Artifact(partial(FIG2, "fig2")),
     "fig4": Artifact(partial(FIG4, "fig4")),
     "fig5": Artifact(partial(tree_sizes, "fig5")),
     "fig6": Artifact(partial(tree_masks, "fig6", orders=("heap", "dfs"), block=8)),

@@ -14,11 +14,9 @@ from bench import published
 from bench.artifacts import case_study, style, tables
 from bench.artifacts.blocks import Block
 from bench.artifacts.case_study import DRAFT, MERGED, CaseStudy
-from bench.artifacts.expected_actual import expected_actual
 from bench.artifacts.latency import forward_time
 from bench.artifacts.outputs import Output
-from bench.artifacts.phases import time_by_phase
-from bench.artifacts.run_figure import RunFigure
+from bench.artifacts.run_figure import RunFigure, expected_actual, time_by_phase
 from bench.artifacts.runs import Run
 from bench.results.store import Results
 from bench.statistics import intervals, metrics
@@ -113,12 +111,12 @@ def _frequencies(run: Run) -> list[dict[str, str]]:
 
 FIG11 = RunFigure(
     "OPT-Tree Figure 11: acceptance frequency against draft probability",
-    _drawn,
-    "no run recorded its nodes with probabilities",
-    _frequency,
+    [_frequency],
     _frequencies,
     {
         "nodes": "drafted nodes whose parent was accepted (the root is)",
         "accepted": "share of them that were accepted; in brackets the 95% interval (bootstrap over conversations)",
     },
+    _drawn,
+    "no run recorded its nodes with probabilities",
 )
