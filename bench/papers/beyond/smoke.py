@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 
 from bench.artifacts import control, definitions, style, tables, ties
 from bench.artifacts.blocks import Block, blocks, measured_blocks
-from bench.artifacts.expected_actual import expected_actual
 from bench.artifacts.metric import EXPECTED, MAL, SPEEDS, SPEEDUP, TOKENS_PER_S, Metric, cells, headers, legend
 from bench.artifacts.outputs import Output
+from bench.artifacts.run_figure import expected_actual
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures, scale, setting

@@ -20,7 +20,7 @@ from bench.artifacts.case_study import DRAFT, MERGED, TARGET, CaseStudy, Look, p
 from bench.artifacts.metric import DRAFTER, Metric, measured, written
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
-from bench.artifacts.runs import Run, per_row
+from bench.artifacts.runs import Run, per_row, run_ids
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures, scale, setting
 from bench.papers.gsd.methods import labelled, of_main_pair
@@ -52,18 +52,14 @@ def by_length(run: Run) -> dict[int, tuple[Interval, int]]:
     return {int(str(n)): (intervals.ratio_of_sums(graphs, "share"), len(graphs)) for n, graphs in rows.groupby("n")}
 
 
-@style.styled
 def recurrence(name: str, results: Results) -> list[Output]:
     """One panel per block, one line per run that drafted graphs or trees with their records."""
     every = map(of_main_pair, measured_blocks(results))
-    lines_of = {block: [line for line in labelled(block) if line[1].once(by_length)] for block in every}
-    found = {block: lines for block, lines in lines_of.items() if lines}
+    found = {
+        block: lines for block in every if (lines := [line for line in labelled(block) if line[1].once(by_length)])
+    }
     if not found:
         raise NoResultsError("no run has a drafted graph")
-    words = setting(found)
-    canvas, axes = style.panels(RECURRENCE, words, len(found))
-    for axis, (block, lines) in zip(axes, found.items(), strict=True):
-        _recurrences(axis, block, lines)
     runs = [run for lines in found.values() for _, run in lines]
     rows = [(run, n, *share) for run in runs for n, share in run.once(by_length).items()]
     cells = [
@@ -78,9 +74,9 @@ def recurrence(name: str, results: Results) -> list[Output]:
         "of all decoding steps.",
         *draft_temperatures(runs),
     )
-    ids, title = tuple(run.run_id for run, *_ in rows), f"{RECURRENCE} ({words})"
-    table = Table(name, title, pd.DataFrame(cells, dtype=str), notes, _RECURRENCE_LEGEND, ids)
-    return [style.Figure(name, title, canvas, ids), table]
+    ids = run_ids(run for run, *_ in rows)
+    figure = style.drawn(name, RECURRENCE, setting(found), _recurrences, found.items(), ids)
+    return [figure, Table(name, figure.title, pd.DataFrame(cells, dtype=str), notes, _RECURRENCE_LEGEND, figure.runs)]
 
 
 def _recurrences(axes: Axes, block: Block, lines: Sequence[tuple[str, Run]]) -> None:

@@ -16,9 +16,9 @@ from bench.artifacts.blocks import Block, blocks, every_run
 from bench.artifacts.grid import Setting
 from bench.artifacts.metric import Metric, lossless_words, measured
 from bench.artifacts.runs import Run, per_row
-from bench.artifacts.series import series
 from bench.artifacts.speedups.arms import Arm
 from bench.artifacts.speedups.settings import drafted, left_out, stand_ins
+from bench.artifacts.sweep import series
 from bench.artifacts.wording import draft_temperatures, scale
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results

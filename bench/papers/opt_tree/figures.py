@@ -19,12 +19,10 @@ from bench.artifacts import case_study, definitions, style, tables
 from bench.artifacts.blocks import Block
 from bench.artifacts.case_study import DRAFT, MERGED, CaseStudy
 from bench.artifacts.definitions import method_label
-from bench.artifacts.expected_actual import expected_actual
 from bench.artifacts.latency import forward_time
 from bench.artifacts.metric import EXPECTED, MAL, SPEEDS, SPEEDUP, TOKENS_PER_S
 from bench.artifacts.outputs import Output
-from bench.artifacts.phases import time_by_phase
-from bench.artifacts.run_figure import RunFigure
+from bench.artifacts.run_figure import RunFigure, expected_actual, time_by_phase
 from bench.artifacts.runs import Run, cost_ratio
 from bench.artifacts.sweep import Mark, Panel, Sweep, curve, twin
 from bench.published import params_of
@@ -120,14 +118,14 @@ def _frequencies(run: Run) -> list[dict[str, str]]:
 
 FIG11 = RunFigure(
     "OPT-Tree Figure 11: acceptance frequency against draft probability",
-    _drawn,
-    "no run recorded its nodes with probabilities",
-    _frequency,
+    [_frequency],
     _frequencies,
     {
         "nodes": "drafted nodes whose parent was accepted (the root is)",
         "accepted": "share of them that were accepted; in brackets the 95% interval (bootstrap over conversations)",
     },
+    _drawn,
+    "no run recorded its nodes with probabilities",
 )
 
 
