@@ -81,7 +81,6 @@ LEADS = (
 )
 
 
-@style.styled
 def speedup_by_temperature(name: str, results: Results) -> list[Output]:
     """One panel per block, one line per rule (and tree, if several were run); and a table with Sequoia's lead."""
     found = drafted_blocks(results, across=["temperature"])
@@ -89,14 +88,14 @@ def speedup_by_temperature(name: str, results: Results) -> list[Output]:
     if not drawn:
         raise NoResultsError(_NO_SPEEDUP)
     words = setting([block for block, _ in drawn], but=("temperature",))
-    canvas, axes = style.panels(BY_TEMPERATURE, words, len(drawn))
-    for axis, (block, runs) in zip(axes, drawn, strict=True):
-        _rules(axis, block.name, runs)
     said = [note for _, runs in drawn for note in _lead_notes(runs)]
     every: list[Row] = [({}, run) for block in found for run in _by_rule(block)]
-    title = f"{BY_TEMPERATURE} ({words})"
-    table = run_table(name, title, every, (*COLUMNS, *LEADS), said=said, draft_temperature=False)
-    return [style.Figure(name, table.title, canvas, run_ids(run for _, runs in drawn for run in runs)), table]
+    title, columns = f"{BY_TEMPERATURE} ({words})", (*COLUMNS, *LEADS)
+    table = run_table(name, title, every, columns, said=said, draft_temperature=False)
+    return [
+        style.drawn(name, BY_TEMPERATURE, words, _rules, drawn, run_ids(run for _, runs in drawn for run in runs)),
+        table,
+    ]
 
 
 def _by_rule(block: Block) -> list[Run]:
@@ -107,7 +106,7 @@ def _tree(run: Run) -> str:
     return f"{method_label(run.method)}, N = {run.nodes}"
 
 
-def _rules(axes: Axes, title: str, runs: Sequence[Run]) -> None:
+def _rules(axes: Axes, block: Block, runs: Sequence[Run]) -> None:
     trees = list(dict.fromkeys(map(_tree, runs)))
     for rule in dict.fromkeys(run["verifier"] for run in runs):
         for place, tree in enumerate(trees):
@@ -116,7 +115,7 @@ def _rules(axes: Axes, title: str, runs: Sequence[Run]) -> None:
             x, values = [run["temperature"] for run in line], [run.speedup for run in line if run.speedup]
             if line:
                 style.band(axes, x, values, rule_index(rule), label=label, linestyle=("-", "--", ":", "-.")[place % 4])
-    axes.set(title=title if len(trees) > 1 else f"{title}: {trees[0]}", xlabel="temperature")
+    axes.set(title=block.name if len(trees) > 1 else f"{block.name}: {trees[0]}", xlabel="temperature")
     axes.set(ylabel="speedup (95% interval)", ylim=(0, None))
     style.legend_below(axes, columns=3 if len(trees) == 1 else 2)
 
@@ -136,7 +135,6 @@ def _lead_notes(runs: Sequence[Run]) -> Iterator[str]:
         )
 
 
-@style.styled
 def speedup_by_size(name: str, results: Results) -> list[Output]:
     """One panel per block: a line over trees of any depth, and the chosen tree, measured and predicted."""
     found = drafted_blocks(results, [_SIZED, _CHOSEN])
@@ -144,12 +142,10 @@ def speedup_by_size(name: str, results: Results) -> list[Output]:
     if not drawn:
         raise NoResultsError(_NO_SPEEDUP)
     words = setting(drawn)
-    canvas, axes = style.panels(BY_SIZE, words, len(drawn))
-    for axis, block in zip(axes, drawn, strict=True):
-        _sizes(axis, block)
     every: list[Row] = [({}, run) for block in found for run in block.every]
+    shown, runs = ((block,) for block in drawn), run_ids(run for block in drawn for run in block.ok)
     table = run_table(name, f"{BY_SIZE} ({words})", every, COLUMNS, draft_temperature=False)
-    return [style.Figure(name, table.title, canvas, run_ids(run for block in drawn for run in block.ok)), table]
+    return [style.drawn(name, BY_SIZE, words, _sizes, shown, runs), table]
 
 
 def _by_size(block: Block, method: str) -> list[tuple[int, Interval, Run]]:

@@ -57,7 +57,7 @@ STRUCTURES = (
     Structure("sequence", "sequence", "chain"),
 )
 _TREES = "Sequoia Figure 1 (right): tree structures of N = {} nodes, each at its best for the measured vector"
-_HOW = "lines: F(T), markers: MAL with 95% interval, dotted: limits for N → ∞ (Table 1)"
+_HOW = "; lines: F(T), markers: MAL with 95% interval, dotted: limits for N → ∞ (Table 1)"
 COLUMNS = ("Setting", "Structure", "Drafter", "N", "k", "levels", "F(T)", "MAL", "MAL - F(T)", "limit")
 GAINS = ("gain predicted", "gain MAL", "gain published")
 LEGEND = {
@@ -190,27 +190,28 @@ def fig5a(name: str, results: Results) -> list[Output]:
     return _tokens_by_size(name, title, results, gains=True)
 
 
-@style.styled
 def _tokens_by_size(name: str, title: str, results: Results, *, gains: bool = False) -> list[Output]:
     """One panel per setting: F(T) as lines, measured MAL as markers, the limits of Table 1 dotted; and all points."""
     structures = (SEQUOIA, K_SEQUENCES) if gains else STRUCTURES
     found = panels(results, structures)
     drawn = [panel for panel in found if panel.drawn]
     words = _words(drawn)
-    canvas, axes = style.panels(title, f"{words}; {_HOW}", len(drawn))
-    for axis, panel in zip(axes, drawn, strict=True):
-        spans = [span for structure in structures for span in _draw(axis, panel, structure)]
-        _legend(axis, panel, structures, highest=max(value for _, value in spans))
+
+    def draw(axes: Axes, panel: Panel) -> None:
+        spans = [span for structure in structures for span in _draw(axes, panel, structure)]
+        _legend(axes, panel, structures, highest=max(value for _, value in spans))
         if gains:
-            _draw_published(axis, panel)
-        axis.set(title=panel.name, xlabel="tree size N (root counted)", ylabel="tokens per step")
-        style.powers_of_two(axis, [size for size, _ in spans])
-        style.legend_below(axis)
+            _draw_published(axes, panel)
+        axes.set(title=panel.name, xlabel="tree size N (root counted)", ylabel="tokens per step")
+        style.powers_of_two(axes, [size for size, _ in spans])
+        style.legend_below(axes)
+
     rows = [row for panel in found for structure in structures for row in _rows(panel, structure, gains)]
     frame = tables.frame([row for row, _ in rows], (*COLUMNS, *GAINS * gains)).fillna(ABSENT)
     notes = dict.fromkeys(note for panel in found for note in _notes(panel, gains))
     table = Table(name, f"{title} ({words})", frame, tuple(notes), LEGEND, tuple(run_id for _, run_id in rows))
-    return [style.Figure(name, table.title, canvas, tuple(filter(None, table.runs))), table]
+    shown, runs = ((panel,) for panel in drawn), filter(None, table.runs)
+    return [style.drawn(name, title, words, draw, shown, runs, aside=_HOW), table]
 
 
 def _draw(axes: Axes, panel: Panel, structure: Structure) -> list[tuple[float, float]]:
@@ -315,7 +316,6 @@ def _notes(panel: Panel, gains: bool) -> Iterator[str]:
         )
 
 
-@style.styled
 def _trees(name: str, panel: Panel) -> list[Output]:
     """What the structures look like at one size, a panel each; nothing where there are no trees of that size."""
     rows, words = panel.growth[panel.growth["n"] == DRAFTED], _words([panel])
@@ -324,13 +324,15 @@ def _trees(name: str, panel: Panel) -> list[Output]:
     if not shown:
         return []
     title = _TREES.format(DRAFTED + 1)
-    canvas, axes = style.panels(title, words, len(shown), columns=len(shown), panel=(2.4, 3.2))
-    for axis, structure in zip(axes, shown, strict=True):
+
+    def draw(axes: Axes, structure: Structure) -> None:
         row = trees[structure.name]
-        _tree(axis, list(row["parents"]), style.COLOURS[structure.index])
+        _tree(axes, list(row["parents"]), style.COLOURS[structure.index])
         best = f", k = {row['num_branches']:g}" if structure.any_k else ""
-        axis.set_title(f"{structure.label}{best}\nF(T) = {row['expected_tokens']:.2f}")
-    return [style.Figure(name, f"{title} ({words})", canvas, tuple(rows["run_id"].unique()))]
+        axes.set_title(f"{structure.label}{best}\nF(T) = {row['expected_tokens']:.2f}")
+
+    each, runs = ((structure,) for structure in shown), rows["run_id"].unique()
+    return [style.drawn(name, title, words, draw, each, runs, columns=len(shown), panel=(2.4, 3.2))]
 
 
 def places(parents: Sequence[int]) -> list[tuple[float, int]]:

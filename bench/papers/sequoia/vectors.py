@@ -150,7 +150,6 @@ LEGEND = {
 }
 
 
-@style.styled
 def rejection_rates(name: str, results: Results) -> list[Output]:
     """One panel per pair, dataset and temperature, one line per rule; and a table of rates at powers of two."""
     found = vectors(results)
@@ -161,16 +160,14 @@ def rejection_rates(name: str, results: Results) -> list[Output]:
     if not panels:
         raise NoResultsError("no vector has a rejection rate: SpecTr's is measured by the estimator counts alone")
     rows = pd.concat([vector.rows for vector in found])
-    how = "95% interval shaded; b of the fit r_k ~ k^-b"
-    canvas, axes = style.panels(TITLE, f"{words(rows)}; {how}", len(panels), columns=3)
     named = [column for column in _PANEL if column in _PANEL[:3] or rows[column].nunique() > 1]
-    for axis, lines in zip(axes, panels.values(), strict=True):
-        _draw(axis, words(pd.concat([vector.rows for vector in lines]), named), lines)
+    shown = [(words(pd.concat([vector.rows for vector in lines]), named), lines) for lines in panels.values()]
+    drawn = [vector.run_id for lines in panels.values() for vector in lines]
+    aside = "; 95% interval shaded; b of the fit r_k ~ k^-b"
+    figure = style.drawn(name, TITLE, words(rows), _draw, shown, drawn, aside=aside, columns=3)
     widths = [k for k in WIDTHS if any(k <= len(vector.rows) for vector in found)]
     columns = ("b", *(f"r_{k}" for k in widths))
-    table = table_of(name, TITLE, found, lambda vector: [_rates(vector, widths)], columns, LEGEND)
-    drawn = tuple(vector.run_id for lines in panels.values() for vector in lines)
-    return [style.Figure(name, table.title, canvas, drawn), table]
+    return [figure, table_of(name, TITLE, found, lambda vector: [_rates(vector, widths)], columns, LEGEND)]
 
 
 def _curve(vector: Vector) -> pd.DataFrame:
