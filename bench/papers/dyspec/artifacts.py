@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 
 from bench.artifacts.artifact import Artifact
-from bench.artifacts.speedups.table import speedup_table
 from bench.papers.dyspec.attention import attention_figure, attention_table
 from bench.papers.dyspec.layouts import LAYOUTS
 from bench.papers.dyspec.masks import ORDERS, blocks_by_prefix, tree_masks
@@ -14,7 +13,7 @@ from bench.papers.dyspec.probabilities import probabilities
 from bench.papers.dyspec.steps import FIG4, tree_sizes
 
 ARTIFACTS: Mapping[str, Artifact] = {
-    **{name: Artifact(partial(speedup_table, name, layout)) for name, layout in LAYOUTS.items()},
+    **{name: Artifact(partial(layout, name)) for name, layout in LAYOUTS.items()},
     "fig2": Artifact(partial(probabilities, "fig2")),
     "fig4": Artifact(partial(FIG4, "fig4")),
     "fig5": Artifact(partial(tree_sizes, "fig5")),

@@ -27,6 +27,6 @@ _BUILT: Mapping[str, Callable[[str, Results], list[Output]]] = {
 }
 ARTIFACTS: Mapping[str, Artifact] = {
     **{name: Artifact(partial(build, name)) for name, build in _BUILT.items()},
-    **{name: Artifact(partial(by_dataset, name, layout)) for name, layout in LAYOUTS.items()},
+    **{name: Artifact(partial(by_dataset, name)) for name in LAYOUTS},
     "fig6": Artifact(story, read_case_study),
 }

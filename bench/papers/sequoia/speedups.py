@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import control, metric, style, tables
+from bench.artifacts import metric, style, tables
 from bench.artifacts.blocks import Block, drafted_blocks
 from bench.artifacts.metric import Metric
 from bench.artifacts.names import method_label
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids
-from bench.artifacts.tables import Table
-from bench.artifacts.wording import scale, setting
+from bench.artifacts.wording import setting
 from bench.papers.sequoia.vectors import rule_index, rule_label
 from bench.published import params_of
 from bench.results.store import Results
@@ -57,7 +57,6 @@ def _printed(run: Run) -> float | None:
 
 
 COLUMNS = (
-    Metric("Setting", lambda run: run.block.name),
     metric.METHOD,
     Metric("Rule", lambda run: rule_label(str(run["verifier"]))),
     Metric("temperature", lambda run: f"{run['temperature']:g}"),
@@ -93,9 +92,10 @@ def speedup_by_temperature(name: str, results: Results) -> list[Output]:
     for axis, (block, runs) in zip(axes, drawn, strict=True):
         _rules(axis, block.name, runs)
     said = [note for _, runs in drawn for note in _lead_notes(runs)]
-    every = [run for block in found for run in _by_rule(block)]
-    table = _table(name, f"{BY_TEMPERATURE} ({words})", every, (*COLUMNS, *LEADS), said)
-    return [style.Figure(name, table.title, canvas, run_ids(run for _, runs in drawn for run in runs)), table]
+    rows = [({"Setting": block.name}, run) for block in found for run in _by_rule(block)]
+    title, columns = f"{BY_TEMPERATURE} ({words})", (*COLUMNS, *LEADS)
+    table = run_table(name, title, rows, columns, said=said, draft_temperature=False)
+    return [style.Figure(name, title, canvas, run_ids(run for _, runs in drawn for run in runs)), table]
 
 
 def _by_rule(block: Block) -> list[Run]:
@@ -146,7 +146,8 @@ def speedup_by_size(name: str, results: Results) -> list[Output]:
     canvas, axes = style.panels(BY_SIZE, words, len(drawn))
     for axis, block in zip(axes, drawn, strict=True):
         _sizes(axis, block)
-    table = _table(name, f"{BY_SIZE} ({words})", [run for block in found for run in block.every], COLUMNS)
+    rows = [({"Setting": block.name}, run) for block in found for run in block.every]
+    table = run_table(name, f"{BY_SIZE} ({words})", rows, COLUMNS, draft_temperature=False)
     return [style.Figure(name, table.title, canvas, run_ids(run for block in drawn for run in block.ok)), table]
 
 
@@ -179,11 +180,3 @@ def _mark_chosen(axes: Axes, nodes: int, speedup: Interval, run: Run, index: int
     if (predicted := run.predicted("speedup")) is not None:
         words = f"predicted for it: {predicted:.2f}x"
         axes.axhline(predicted, color=colour, linestyle="--", linewidth=1.2, label=words)
-
-
-def _table(name: str, title: str, runs: Sequence[Run], columns: Sequence[Metric], said: Sequence[str] = ()) -> Table:
-    """A row per run."""
-    blocks = list({id(run.block): run.block for run in runs}.values())
-    frame = tables.frame([metric.cells(columns, run) for run in runs], metric.headers(columns))
-    notes = (*dict.fromkeys(map(scale, blocks)), *said, *control.notes(blocks))
-    return Table(name, title, frame, notes, metric.legend(columns), run_ids(runs))
