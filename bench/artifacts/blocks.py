@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,8 @@ _CELL = [
 NO_DRAFT = "none"
 """The published draft of a target without one, or with heads or layers of its own."""
 _PLACE = ["prompts_sha256", "device_name", "dtype"]
+_ALIKE = ["seed", "max_new_tokens", "ignore_eos", "attention", "node_order"]
+"""What blocks have in common that stand beside each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +122,32 @@ def drafted_blocks(results: Results, methods: Sequence[str] = (), *, across: Seq
     keep = runs[runs["method"].isin(list(methods)) if methods else runs["method"] != AUTOREGRESSIVE]
     _require(keep, ", ".join(methods) or "any tree method")
     return blocks(results, keep, across=across)
+
+
+def side_by_side(
+    found: Iterable[Block], same: Callable[[Block], Hashable], differs: Callable[[Block], str]
+) -> list[dict[str, Block]]:
+    """Blocks that belong beside each other, by what they differ in; another run of the same begins anew.
+
+    They have the `same`, were run alike, and ran in one place: what failed may know neither device nor dtype.
+    """
+    groups: list[dict[str, Block]] = []
+    for block in found:
+        for group in groups:
+            every = [block, *group.values()]
+            alike = len({(same(one), *one.first[_ALIKE]) for one in every}) == 1
+            places = {tuple(one.first[["device_name", "dtype"]]) for one in every if one.ran}
+            if alike and differs(block) not in group and len(places) < 2:
+                group[differs(block)] = block
+                break
+        else:
+            groups.append({differs(block): block})
+    return groups
+
+
+def drafted(paper: pd.DataFrame) -> pd.DataFrame:
+    """The paper's rows about a target with a draft."""
+    return paper[paper["draft"] != NO_DRAFT]
 
 
 def every_run(results: Results) -> tuple[Run, ...]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from bench.artifacts.verdict import Pairing
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.statistics import intervals, metrics, samples
 from bench.statistics.intervals import Interval
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from bench.artifacts.blocks import Block
 
 T = TypeVar("T")
-PUBLISHED = {"speedup": "speedup", "mal": "tokens_per_step"}
-"""The name of a metric in published rows, where it is not ours."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,12 +206,6 @@ _SAMPLES: Mapping[str, Callable[[Run], Sample]] = {
     "tokens_per_s_with_prefill": lambda run: samples.tokens_per_s(run.prompts, prefill=True),
     "speedup_with_prefill": lambda run: samples.speedup(run.prompts, prefill=True),
 }
-
-
-def pairing(run: Run | None, metric: str, published: Mapping[str, float]) -> Pairing:
-    """Ours and the paper's value of a metric."""
-    ours, sample = (run.interval(metric), run.sample(metric)) if run else (None, None)
-    return Pairing(ours, published.get(PUBLISHED.get(metric, metric)), sample)
 
 
 def drafter_params(row: pd.Series | Run) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from bench.artifacts.blocks import NO_DRAFT, Block
+from bench.artifacts.blocks import NO_DRAFT, Block, drafted
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.results.rows import AUTOREGRESSIVE, METHOD
@@ -15,6 +15,8 @@ from bench.statistics import metrics
 
 LOOPS = 0.5
 """Share of repeated 4-grams from which an output is called a loop; texts of people have a few percent."""
+ITSELF = "itself"
+"""What stands under Draft where the target drafts for itself."""
 
 
 def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
@@ -32,6 +34,11 @@ def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
         "dtype": _several(block.first["dtype"] for block in every if block.ran),
     }
     return ", ".join(text for name, text in words.items() if name not in but and text)
+
+
+def titled(title: str, found: Sequence[Block], *, but: Sequence[str] = ()) -> str:
+    """A title with the setting of what was run."""
+    return f"{title} ({setting(found, but=but) if found else 'not run'})"
 
 
 def scale(block: Block) -> str:
@@ -77,6 +84,29 @@ def without_expected(drafters: Iterable[str]) -> str:
 def models(target: str, draft: str) -> str:
     """The words for models by their published names."""
     return f"{target} drafting for itself" if draft == NO_DRAFT else f"{target} + {draft}"
+
+
+def who(block: Block) -> dict[str, str]:
+    """What stands in a row under Target, Draft and Dataset."""
+    target, draft = block.published_as or (block.pair, block.pair)
+    if block.stand_in:
+        target, draft = f"{block.pair} (for {target})", draft if draft == NO_DRAFT else f"{block.pair} (for {draft})"
+    draft = ITSELF if draft == NO_DRAFT else draft
+    return {"Target": target, "Draft": draft, "Dataset": str(block.first["dataset"])}
+
+
+def stand_ins(found: Sequence[Block]) -> Iterator[str]:
+    """A sentence for every pair that stands in for others."""
+    for pair in dict.fromkeys(block.pair for block in found if block.stand_in):
+        yield f"{pair} stands in for the paper's models: absolute values are not comparable; rows are judged by order."
+
+
+def left_out(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+    """A sentence on the paper's models that no block is set against; none where nothing was run at all."""
+    done, paper = {block.published_as for block in found}, drafted(paper)
+    missing = dict.fromkeys(zip(paper["target"], paper["draft"], strict=True)) if found else {}
+    if left := [models(*names) for names in missing if names not in done]:
+        yield f"Not run: {', '.join(left)}."
 
 
 def categories(block: Block) -> str:

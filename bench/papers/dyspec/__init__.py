@@ -17,3 +17,5 @@ ARTIFACTS: Mapping[str, Artifact] = {
     "fig8": Artifact(masks.attention_figure),
     "fig9": Artifact(masks.blocks_by_prefix),
 }
+ARMS = {name: layout.arms for name, layout in layouts.LAYOUTS.items()}
+"""The methods by which the plan finds an artifact's rows in the CSV."""

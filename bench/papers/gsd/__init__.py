@@ -18,3 +18,10 @@ ARTIFACTS: Mapping[str, Artifact] = {
     **{name: Artifact(by_dataset.by_dataset) for name in by_dataset.LAYOUTS},
     "fig6": Artifact(merging.story, case_study.read),
 }
+ARMS = {
+    **{name: layout.arms for name, layout in by_dataset.LAYOUTS.items()},
+    "table1": (*table1.ARMS, *table1.OWN),
+    "table3": operations.ARMS,
+    "table10": quality.ARMS,
+}
+"""The methods by which the plan finds an artifact's rows in the CSV."""

@@ -22,10 +22,9 @@ from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import LOSSLESS, MAL, SPEEDS, SPEEDUP, cells, legend, measured
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
-from bench.artifacts.speedups.settings import who
 from bench.artifacts.tables import Table
 from bench.artifacts.verdict import Pairing
-from bench.artifacts.wording import draft_temperatures, models, scale, setting
+from bench.artifacts.wording import draft_temperatures, models, scale, setting, who
 from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results

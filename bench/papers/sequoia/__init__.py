@@ -20,3 +20,5 @@ ARTIFACTS: Mapping[str, Artifact] = {
     "fig5b": Artifact(speedups.speedup_by_temperature),
     "fig5c": Artifact(speedups.speedup_by_size),
 }
+ARMS = {name: layout.arms for name, layout in layouts.LAYOUTS.items()} | {"fig5b": layouts.LAYOUTS["table6"].arms}
+"""The methods by which the plan finds an artifact's rows in the CSV."""

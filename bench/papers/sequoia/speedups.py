@@ -16,7 +16,7 @@ from bench.artifacts.blocks import Block, drafted_blocks
 from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import Metric
 from bench.artifacts.outputs import NoResultsError, Output
-from bench.artifacts.run_table import Row, run_table
+from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids
 from bench.artifacts.wording import setting
 from bench.papers.sequoia.vectors import rule_index, rule_label
@@ -57,7 +57,6 @@ def _printed(run: Run) -> float | None:
 
 
 COLUMNS = (
-    Metric("Setting", lambda run: run.block.name),
     metric.METHOD,
     Metric("Rule", lambda run: rule_label(str(run["verifier"]))),
     Metric("temperature", lambda run: f"{run['temperature']:g}"),
@@ -89,9 +88,9 @@ def speedup_by_temperature(name: str, results: Results) -> list[Output]:
         raise NoResultsError(_NO_SPEEDUP)
     words = setting([block for block, _ in drawn], but=("temperature",))
     said = [note for _, runs in drawn for note in _lead_notes(runs)]
-    every: list[Row] = [({}, run) for block in found for run in _by_rule(block)]
+    rows = [({"Setting": block.name}, run) for block in found for run in _by_rule(block)]
     title, columns = f"{BY_TEMPERATURE} ({words})", (*COLUMNS, *LEADS)
-    table = run_table(name, title, every, columns, said=said, draft_temperature=False)
+    table = run_table(name, title, rows, columns, said=said, draft_temperature=False)
     return [
         style.drawn(name, BY_TEMPERATURE, words, _rules, drawn, run_ids(run for _, runs in drawn for run in runs)),
         table,
@@ -142,9 +141,9 @@ def speedup_by_size(name: str, results: Results) -> list[Output]:
     if not drawn:
         raise NoResultsError(_NO_SPEEDUP)
     words = setting(drawn)
-    every: list[Row] = [({}, run) for block in found for run in block.every]
+    rows = [({"Setting": block.name}, run) for block in found for run in block.every]
     shown, runs = ((block,) for block in drawn), run_ids(run for block in drawn for run in block.ok)
-    table = run_table(name, f"{BY_SIZE} ({words})", every, COLUMNS, draft_temperature=False)
+    table = run_table(name, f"{BY_SIZE} ({words})", rows, COLUMNS, draft_temperature=False)
     return [style.drawn(name, BY_SIZE, words, _sizes, shown, runs), table]
 
 
