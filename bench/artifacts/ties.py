@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from statistics import NormalDist
@@ -66,11 +66,22 @@ def _shared(every: Sequence[Sample]) -> pd.Index:
     return reduce(pd.Index.intersection, found) if found else pd.Index([])
 
 
-def mark(rows: Sequence[MutableMapping[str, str]], columns: Mapping[str, Sequence[Entry]]) -> None:
-    """Put the marks behind the cells of the rows of one block; `columns` has an entry per row."""
+def mark(
+    rows: Sequence[MutableMapping[str, str]],
+    columns: Mapping[str, Sequence[Entry]],
+    among: Sequence[Hashable] | None = None,
+) -> None:
+    """Put the marks behind the cells of the rows of one block; `columns` has an entry per row.
+
+    Rows of several blocks, or of other groups, are told apart by what `among` has for each.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for place, group in enumerate(among or [None] * len(rows)):
+        groups.setdefault(group, []).append(place)
     for column, entries in columns.items():
-        for row, sign in zip(rows, marks(entries), strict=True):
-            row[column] += sign
+        for places in groups.values():
+            for place, sign in zip(places, marks([entries[place] for place in places]), strict=True):
+                rows[place][column] += sign
 
 
 def note(frame: pd.DataFrame) -> tuple[str, ...]:
