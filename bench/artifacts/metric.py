@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.artifacts import definitions, tables
-from bench.artifacts.names import method_label
+from bench.artifacts.definitions import method_label
 from bench.artifacts.runs import Counted, Run
 from bench.artifacts.ties import Entry
 from bench.statistics.intervals import Interval

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 
 from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, measured_blocks
+from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import Metric
-from bench.artifacts.names import method_label
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids

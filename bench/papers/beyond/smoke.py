@@ -52,10 +52,10 @@ EXPECTED_ACTUAL = expected_actual("Expected against actual acceptance length, nu
 BARS = "Mean acceptance length by method"
 
 
-def smoke(results: Results) -> list[Output]:
+def smoke(name: str, results: Results) -> list[Output]:
     """The table of all methods, MAL by method, and E(A) against A."""
-    bars = mal_by_method("smoke_mal", results)
-    return [smoke_table(results), bars, *EXPECTED_ACTUAL("smoke_expected_actual", results)]
+    bars = mal_by_method(f"{name}_mal", results)
+    return [smoke_table(results), bars, *EXPECTED_ACTUAL(f"{name}_expected_actual", results)]
 
 
 def smoke_table(results: Results) -> Table:

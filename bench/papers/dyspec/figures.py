@@ -43,7 +43,7 @@ def first_children(run: Run) -> pd.DataFrame:
     None where they were not drawn from q, or not tested with min(1, p/q). At temperature 0 a node is accepted or it is
     not, and the rows hold the untempered target's p.
     """
-    nodes = run.block.nodes(run.run_id)
+    nodes = run.rows("nodes")
     if nodes.empty or "rank" not in nodes or run["draws"] == "topk" or run["temperature"] == 0:
         return pd.DataFrame()
     if run["verifier"] not in RULES:

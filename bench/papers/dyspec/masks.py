@@ -105,7 +105,7 @@ class Mask:
 
 def _recorded(results: Results) -> list[tuple[Run, pd.DataFrame]]:
     """The runs that recorded their masks, with these rows."""
-    every = [(run, block.masks(run.run_id)) for block in measured_blocks(results) for run in block.ok]
+    every = [(run, run.rows("masks")) for block in measured_blocks(results) for run in block.ok]
     if not any(len(masks) for _, masks in every):
         raise NoResultsError("no run recorded its masks")
     return [(run, masks) for run, masks in every if len(masks)]

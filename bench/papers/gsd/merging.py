@@ -16,13 +16,12 @@ from matplotlib.ticker import MaxNLocator
 from bench import published
 from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, drafted_blocks, measured_blocks
-from bench.artifacts.case_study import DRAFT, MERGED, TARGET, CaseStudy, pages, speed
+from bench.artifacts.case_study import DRAFT, MERGED, TARGET, CaseStudy, Look, pages, speed
 from bench.artifacts.metric import DRAFTER, Metric, measured, written
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, per_row, run_ids
 from bench.artifacts.tables import Table
-from bench.artifacts.text import Look
 from bench.artifacts.wording import draft_temperatures, scale, setting
 from bench.papers.gsd.methods import labelled, of_main_pair
 from bench.published import params_of
@@ -112,7 +111,7 @@ _STORY_LEGEND = {
 }
 
 
-def story(study: CaseStudy, name: str = "fig6") -> list[Output]:
+def story(name: str, study: CaseStudy) -> list[Output]:
     """The answer as a page and a figure in the paper's colours, and a table of who said how much of it."""
     study = replace(study, title=f"{STORY} ({study.title})")
     accepted, every = study.count(DRAFT, MERGED), len(study.pieces)

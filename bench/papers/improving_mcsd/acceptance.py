@@ -9,14 +9,13 @@ import pandas as pd
 
 from bench import published
 from bench.artifacts import control, definitions, tables, ties, verdict
-from bench.artifacts.blocks import Block
+from bench.artifacts.blocks import Block, drafted, side_by_side
 from bench.artifacts.metric import FORWARDS, LOSSLESS, MAL, Metric, cells, headers, legend, measured, or_status
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
-from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.tables import Table
 from bench.artifacts.verdict import Pairing
-from bench.artifacts.wording import scale, setting
+from bench.artifacts.wording import scale, titled, who
 from bench.papers.improving_mcsd import methods as mcsd
 from bench.results.store import Results
 from bench.statistics import metrics
@@ -104,14 +103,14 @@ Row = tuple[Setting, mcsd.Method, Mapping[str, Cell]]
 """A row as the paper prints it, with a cell for every target, by our words for it."""
 
 
-def acceptance_table(name: str, layout: Layout, results: Results) -> list[Output]:
+def acceptance_table(name: str, results: Results) -> list[Output]:
     """One of the tables, twice: as printed, and a row per run with intervals, costs and verdicts."""
-    paper = published.find(mcsd.PAPER, name)
+    layout, paper = LAYOUTS[name], published.find(mcsd.PAPER, name)
     found = mcsd.blocks_of(results, layout.methods, layout.temperatures, drafted(paper))
     targets, settings = _targets(paper, found), _settings(paper, found)
     grid = [[row for method in layout.methods if (row := _row(one, method, targets))] for one in settings]
     swept = ("dataset", "temperature") if len(layout.temperatures) > 1 else ("dataset",)
-    title = f"{layout.title} ({setting(found, but=swept) if found else 'not run'})"
+    title = titled(layout.title, found, but=swept)
     rows = [row for of_setting in grid for row in of_setting]
     runs = [" ".join(run.run_id for run, _ in cells.values() if run) for _, _, cells in rows]
     details = list(_details(grid, targets))
@@ -167,7 +166,7 @@ def _settings(paper: pd.DataFrame, found: Sequence[Block]) -> list[Setting]:
         dataset, draft, temperature = at
         return paper[(paper["dataset"] == dataset) & (paper["draft"] == draft) & (paper["temperature"] == temperature)]
 
-    groups = mcsd.side_by_side(found, lambda one: (place(one), who(one)["Draft"]), lambda one: who(one)["Target"])
+    groups = side_by_side(found, lambda one: (place(one), who(one)["Draft"]), lambda one: who(one)["Target"])
     firsts = [next(iter(blocks.values())) for blocks in groups]
     run = [
         Setting(place(first), who(first)["Draft"], rows(place(first)), blocks)

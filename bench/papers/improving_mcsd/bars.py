@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from bench import published
 from bench.artifacts import style, tables
-from bench.artifacts.blocks import Block
+from bench.artifacts.blocks import Block, side_by_side
 from bench.artifacts.metric import MAL, SPEEDS, TOKENS_PER_S, or_status
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
@@ -67,15 +67,16 @@ FIG5 = Layout(
     1.0,
     (mcsd.DYNAMIC_BUDGETS, *mcsd.OF_DYNAMIC),
 )
+LAYOUTS = {layout.name: layout for layout in (FIG3, FIG5)}
 
 
-def speedup_bars(layout: Layout, results: Results) -> list[Output]:
+def speedup_bars(name: str, results: Results) -> list[Output]:
     """The figure, its numbers, and how much faster the paper's method is than the others."""
-    printed = published.find(mcsd.PAPER, "table4")  # it has the figure's pairs
+    layout, printed = LAYOUTS[name], published.find(mcsd.PAPER, "table4")  # it has the figure's pairs
     found = mcsd.blocks_of(results, layout.methods, (layout.temperature,), printed)
     if not any(block.ran for block in found):
         raise NoResultsError(f"no run of {', '.join(one.header for one in layout.methods)} ended well")
-    panels = mcsd.side_by_side(found, lambda block: block.pair, lambda block: str(block.first["dataset"]))
+    panels = side_by_side(found, lambda block: block.pair, lambda block: str(block.first["dataset"]))
     run = dict.fromkeys(name for panel in panels for name in panel)
     datasets = [name for name in DATASETS if name in run] + [name for name in run if name not in DATASETS]
     rows = [

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
-from bench.artifacts import definitions
+from bench.artifacts import definitions, wording
+from bench.artifacts.arms import Arm
 from bench.artifacts.blocks import Block, blocks, every_run
 from bench.artifacts.metric import Metric, measured
 from bench.artifacts.runs import Run, per_row
-from bench.artifacts.speedups import settings
 from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
@@ -145,6 +145,10 @@ class Method:
         named = run.method == self.method and run["verifier"] == self.rule
         return named and self.given.items() <= run.params.items() and drafts_as_asked(run, self.given)
 
+    def arm(self, params: Mapping[str, str]) -> Arm:
+        """The method as an arm of the paper's rows with these params."""
+        return Arm(self.header, (self.method,), self.method, params, given=self.given, free=_FREE, rules=(self.rule,))
+
     def chosen(self, block: Block) -> Run | None:
         """Its run in a block, of several the last that ended well; None if there is none."""
         runs = [run for run in block.every if self.admits(run)]
@@ -241,10 +245,6 @@ DYNAMIC = (sd(5), mcsd((4, 2, 2, 1, 1)), dynamic(16, 5))
 """Of Table 3 and Figure 5; Table 4 has the last."""
 
 
-_ALIKE = ("seed", "max_new_tokens", "ignore_eos", "attention", "node_order")
-_PLACE = ("device_name", "dtype")
-
-
 def blocks_of(
     results: Results, methods: Sequence[Method], temperatures: Sequence[float], paper: pd.DataFrame
 ) -> list[Block]:
@@ -256,30 +256,10 @@ def blocks_of(
     return [replace(block, results=results).standing_in(paper) for block in found]
 
 
-def side_by_side(
-    found: Iterable[Block], same: Callable[[Block], Hashable], differs: Callable[[Block], str]
-) -> list[dict[str, Block]]:
-    """Blocks that belong beside each other, by what they differ in; another run of the same begins anew.
-
-    They have the `same`, were run alike, and ran in one place: what failed may know neither device nor dtype.
-    """
-    groups: list[dict[str, Block]] = []
-    for block in found:
-        for group in groups:
-            every = [block, *group.values()]
-            alike = len({(same(one), *one.first[list(_ALIKE)]) for one in every}) == 1
-            if alike and differs(block) not in group and len({_place(one) for one in every if one.ran}) < 2:
-                group[differs(block)] = block
-                break
-        else:
-            groups.append({differs(block): block})
-    return groups
-
-
 def about_pairs(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
     """What stands in, and which of the paper's pairs were not run."""
-    yield from settings.stand_ins(found)
-    yield from settings.left_out(settings.drafted(paper), found)
+    yield from wording.stand_ins(found)
+    yield from wording.left_out(paper, found)
 
 
 def not_shown(results: Results, shown: Iterable[str]) -> Iterator[str]:
@@ -295,7 +275,3 @@ def not_shown(results: Results, shown: Iterable[str]) -> Iterator[str]:
             f"Not shown: {'; '.join(listed)}: other methods, rules, configurations or decodings than what is shown, "
             "or another run of the same."
         )
-
-
-def _place(block: Block) -> tuple[object, ...]:
-    return tuple(block.first[name] for name in _PLACE)

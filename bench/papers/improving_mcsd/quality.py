@@ -11,13 +11,12 @@ import pandas as pd
 
 from bench import published
 from bench.artifacts import definitions, tables, verdict
-from bench.artifacts.blocks import Block
+from bench.artifacts.blocks import Block, drafted
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run, per_row, run_ids
-from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.tables import ABSENT, Table
 from bench.artifacts.verdict import Pairing
-from bench.artifacts.wording import models, scale, setting
+from bench.artifacts.wording import models, scale, titled, who
 from bench.papers.improving_mcsd.methods import (
     LOSSY,
     LOSSY_RULE,
@@ -109,7 +108,7 @@ class Answers:
 
     def variation(self, column: str = "total_variation") -> Interval | None:
         """Mean over rows of a column of `variation`."""
-        rows = [self.run.block.variation(self.run.run_id)] if self.run and self.run.ok else []
+        rows = [self.run.rows("variation")] if self.run and self.run.ok else []
         return _mean(rows[0], column) if rows else None
 
     @property
@@ -233,7 +232,7 @@ def answers_table(name: str, results: Results) -> list[Output]:
     details = [(row[place], [other[place] for other in grid]) for place in range(len(columns)) for row in grid]
     notes = (*map(scale, found), *about_pairs(paper, found), *_said(paper, grid, list(judges)))
     notes += tuple(not_shown(results, [one.run.run_id for row in grid for one in row if one.run]))
-    title = f"{TITLE} ({setting(found) if found else 'not run'})"
+    title = titled(TITLE, found)
     wide = [_as_printed(row) for row in grid]
     full = [{header: of(one) for header, (of, _) in DETAILS.items()} | _verdict(one, rows) for one, rows in details]
     legend = {header: means for header, (_, means) in DETAILS.items() if means} | {"verdict": _VERDICT}

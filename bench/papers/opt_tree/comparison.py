@@ -18,14 +18,13 @@ import pandas as pd
 from bench import published
 from bench.artifacts import control, definitions, devices, tables, ties, verdict
 from bench.artifacts.blocks import Block, blocks
+from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import LOSSLESS, MAL, SPEEDS, SPEEDUP, cells, legend, measured
-from bench.artifacts.names import method_label
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
-from bench.artifacts.speedups.settings import who
 from bench.artifacts.tables import Table
 from bench.artifacts.verdict import Pairing
-from bench.artifacts.wording import draft_temperatures, models, scale, setting
+from bench.artifacts.wording import draft_temperatures, models, scale, setting, who
 from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results

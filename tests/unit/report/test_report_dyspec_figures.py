@@ -23,7 +23,7 @@ LLAMA_70B = {"target": "llama2_70b", "draft": "llama2_7b", "stand_in": False}
 
 
 def build(name: str, cells) -> list[Output]:
-    return ARTIFACTS[f"dyspec/{name}"].build(cells.load())
+    return ARTIFACTS[f"dyspec/{name}"].build(name, cells.load())
 
 
 def first(name: str, cells) -> tuple[list, Table]:

@@ -91,7 +91,7 @@ FILLS = {
 
 
 def build(name: str, cells) -> list[Output]:
-    return ARTIFACTS[name].build(cells.load())
+    return ARTIFACTS[name].build(Path(name).name, cells.load())
 
 
 @pytest.mark.parametrize("name", FILLS)
