@@ -23,16 +23,16 @@ def written(value: Any, digits: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`of` gives an interval, a number or words of a run; `sample` the sums behind it, where it is ranked or judged."""
+    """`of` gives an interval, a number or words of a run or what else has a row; `sample` the sums it is ranked by."""
 
     header: str
-    of: Callable[[Run], Any]
+    of: Callable[[Any], Any]
     means: str = ""
     digits: int = 2
     sample: Callable[[Run], Sample | None] | None = None
     text: Callable[[Any, int], str] = written
 
-    def cell(self, run: Run | None) -> str:
+    def cell(self, run: Any) -> str:
         """As it stands in a table; absent where there is no run."""
         return tables.ABSENT if run is None else self.text(self.of(run), self.digits)
 
@@ -93,6 +93,6 @@ def legend(columns: Iterable[Metric]) -> dict[str, str]:
     return {column.header: column.means for column in columns if column.means}
 
 
-def cells(columns: Iterable[Metric], run: Run | None) -> dict[str, str]:
+def cells(columns: Iterable[Metric], run: Any) -> dict[str, str]:
     """The cells of a row, by header."""
     return {column.header: column.cell(run) for column in columns}
