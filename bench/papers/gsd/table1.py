@@ -15,6 +15,7 @@ from bench.artifacts.grid import Cell, Column, Setting
 from bench.artifacts.metric import MAL, SPEEDUP
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
+from bench.artifacts.speedups import times
 from bench.artifacts.tables import signed
 from bench.artifacts.wording import ITSELF, titled, who
 from bench.papers.gsd import methods
@@ -45,7 +46,7 @@ MEAN = Column(
     replace(SPEEDUP, header="Speedup", means=f"{definitions.MEAN_SPEEDUP}; each is {definitions.SPEEDUP}"),
     of=(GREEDY, SAMPLED),
     paper="speedup",
-    plain=methods.times,
+    plain=times,
     timed=True,
 )
 SPEEDUPS = tuple(
