@@ -14,8 +14,8 @@ from matplotlib.patches import Patch
 
 from bench.artifacts import control, definitions, style, tables, ties
 from bench.artifacts.blocks import Block, blocks, drafted_blocks
+from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import MAL, SPEEDUP, Metric
-from bench.artifacts.names import method_label
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 
 from bench.artifacts import control, definitions, style, tables, ties
 from bench.artifacts.blocks import Block, blocks, measured_blocks
-from bench.artifacts.expected_actual import expected_actual
 from bench.artifacts.metric import EXPECTED, KEEPS_LAW, MAL, SPEEDS, SPEEDUP, Metric, cells, headers, legend
 from bench.artifacts.outputs import Output
+from bench.artifacts.run_figure import expected_actual
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures, scale, setting
@@ -47,10 +47,10 @@ EXPECTED_ACTUAL = expected_actual("Expected against actual acceptance length, nu
 BARS = "Mean acceptance length by method"
 
 
-def smoke(results: Results) -> list[Output]:
+def smoke(name: str, results: Results) -> list[Output]:
     """The table of all methods, MAL by method, and E(A) against A."""
-    bars = mal_by_method("smoke_mal", results)
-    return [smoke_table(results), bars, *EXPECTED_ACTUAL("smoke_expected_actual", results)]
+    bars = mal_by_method(f"{name}_mal", results)
+    return [smoke_table(results), bars, *EXPECTED_ACTUAL(f"{name}_expected_actual", results)]
 
 
 def smoke_table(results: Results) -> Table:

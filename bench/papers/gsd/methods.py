@@ -17,7 +17,7 @@ from bench.artifacts.blocks import Block, blocks, drafted, every_run
 from bench.artifacts.grid import Setting
 from bench.artifacts.metric import Metric, lossless_words, measured
 from bench.artifacts.runs import Run, per_row
-from bench.artifacts.series import series
+from bench.artifacts.sweep import series
 from bench.artifacts.wording import draft_temperatures, left_out, scale, stand_ins
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
@@ -150,7 +150,7 @@ SUCCESS = _share_of_steps("Graph Success", "num_behind_merge", definitions.GRAPH
 SHARED = _share_of_steps("shared subtrees", "num_in_shared_subtree", definitions.SHARED_SUCCESS)
 VARIATION = measured(
     "variation",
-    lambda run: per_row(run.block.variation(run.run_id).dropna(subset=["total_variation"]), "total_variation"),
+    lambda run: per_row(run.rows("variation").dropna(subset=["total_variation"]), "total_variation"),
     definitions.VARIATION,
     3,
 )

@@ -46,9 +46,9 @@ def _chosen(arm: Arm, block: Block) -> Run | None:
 def texts(run: Run) -> pd.DataFrame:
     """A row per scored text; of plain decoding the mean over all runs, which decode the same."""
     if run.method != AUTOREGRESSIVE:
-        rows = run.block.quality(run.run_id)
+        rows = run.rows("quality")
         return rows[rows["arm"] == METHOD].dropna(subset=["rouge1"])
-    rows = pd.concat(run.block.quality(one.run_id) for one in (run, *run.block.ok))
+    rows = pd.concat(one.rows("quality") for one in (run, *run.block.ok))
     rows = rows[rows["arm"] == AUTOREGRESSIVE]
     means = rows.groupby(TURN)[["num_words", *(score for score, _, _ in SCORES)]].mean()
     return means.dropna(subset=["rouge1"]).reset_index()
@@ -64,7 +64,7 @@ def _difference(header: str, score: str, means: str) -> Metric:
     def sums(run: Run) -> Sample | None:
         if run.method == AUTOREGRESSIVE:
             return None
-        rows = run.block.quality(run.run_id)
+        rows = run.rows("quality")
         both = run.once(texts).merge(rows[rows["arm"] == AUTOREGRESSIVE], on=TURN, suffixes=("", "_plain"))
         both = both.assign(difference=both[score] - both[f"{score}_plain"])
         return per_row(both.dropna(subset=["difference"]), "difference")

@@ -103,9 +103,9 @@ Row = tuple[Setting, mcsd.Method, Mapping[str, Cell]]
 """A row as the paper prints it, with a cell for every target, by our words for it."""
 
 
-def acceptance_table(name: str, layout: Layout, results: Results) -> list[Output]:
+def acceptance_table(name: str, results: Results) -> list[Output]:
     """One of the tables, twice: as printed, and a row per run with intervals, costs and verdicts."""
-    paper = published.find(mcsd.PAPER, name)
+    layout, paper = LAYOUTS[name], published.find(mcsd.PAPER, name)
     found = mcsd.blocks_of(results, layout.methods, layout.temperatures, drafted(paper))
     targets, settings = _targets(paper, found), _settings(paper, found)
     grid = [[row for method in layout.methods if (row := _row(one, method, targets))] for one in settings]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from bench import published
@@ -68,12 +67,12 @@ FIG5 = Layout(
     1.0,
     (mcsd.DYNAMIC_BUDGETS, *mcsd.OF_DYNAMIC),
 )
+LAYOUTS = {layout.name: layout for layout in (FIG3, FIG5)}
 
 
-@style.styled
-def speedup_bars(layout: Layout, results: Results) -> list[Output]:
+def speedup_bars(name: str, results: Results) -> list[Output]:
     """The figure, its numbers, and how much faster the paper's method is than the others."""
-    printed = published.find(mcsd.PAPER, "table4")  # it has the figure's pairs
+    layout, printed = LAYOUTS[name], published.find(mcsd.PAPER, "table4")  # it has the figure's pairs
     found = mcsd.blocks_of(results, layout.methods, (layout.temperature,), printed)
     if not any(block.ran for block in found):
         raise NoResultsError(f"no run of {', '.join(one.header for one in layout.methods)} ended well")
@@ -99,14 +98,12 @@ def speedup_bars(layout: Layout, results: Results) -> list[Output]:
         ranked=(mcsd.SPEEDUP, TOKENS_PER_S, mcsd.ALPHA, MAL),
         said=(*mcsd.about_pairs(printed, found), *_text(layout), *layout.notes, *mcsd.not_shown(results, ids)),
     )
-    drawn = [panel for panel in panels if any(block.ran for block in panel.values())]
-    canvas, axes = style.panels(layout.title, words, len(drawn))
-    for axis, panel in zip(axes, drawn, strict=True):
-        _draw(axis, panel, layout, datasets)
-    top = max(axis.get_ylim()[1] for axis in axes)
-    for axis in axes:
+    drawn = [(panel, layout, datasets) for panel in panels if any(block.ran for block in panel.values())]
+    figure = style.drawn(layout.name, layout.title, words, _draw, drawn, ids)
+    top = max(axis.get_ylim()[1] for axis in figure.canvas.axes)
+    for axis in figure.canvas.axes:
         axis.set_ylim(0, top)
-    return [style.Figure(layout.name, speeds.title, canvas, ids), speeds, _gains(layout, words, panels, datasets)]
+    return [figure, speeds, _gains(layout, words, panels, datasets)]
 
 
 def _run(panel: Panel, dataset: str, method: mcsd.Method) -> Run | None:
@@ -141,15 +138,18 @@ def _text(layout: Layout) -> Iterator[str]:
 def _draw(axes: Axes, panel: Panel, layout: Layout, datasets: Sequence[str]) -> None:
     """A group of bars per dataset; a method has its colour in every panel; what is lossy is hatched."""
     shown = [one for one in layout.methods if any(_ok(panel, dataset, one) for dataset in datasets)]
-    width = _WIDTH / max(len(shown), 1)
     for index, method in enumerate(shown):
-        found = [
-            (place - _WIDTH / 2 + (index + 0.5) * width, run.speedup)
+        found = {
+            place: run.speedup
             for place, dataset in enumerate(datasets)
             if (run := _ok(panel, dataset, method)) and run.speedup
-        ]
+        }
         own = 3 if method is layout.ours else layout.methods.index(method)  # the paper's has one colour in both figures
-        _bars(axes, method, style.COLOURS[own % len(style.COLOURS)], found, width)
+        look = {"color": style.look(own)["color"], "hatch": "///" if method.header.endswith(mcsd.LOSSY) else ""}
+        look |= {"label": method.header, "edgecolor": "white", "linewidth": 0}
+        x = style.bars(axes, found, found.values(), index, len(shown), width=_WIDTH, **look)
+        for place, speedup in zip(x, found.values(), strict=True):
+            _number(axes, place, speedup.value)
     axes.axhline(1, color="black", linestyle="--", linewidth=1, label="autoregressive decoding")
     axes.set(title=_name(panel), ylabel="speedup (95% interval)", xlim=(-0.5, len(datasets) - 0.5))
     axes.set_xticks(range(len(datasets)), [DATASETS.get(name, name) for name in datasets])
@@ -157,17 +157,11 @@ def _draw(axes: Axes, panel: Panel, layout: Layout, datasets: Sequence[str]) -> 
     style.legend_below(axes)
 
 
-def _bars(axes: Axes, method: mcsd.Method, color: str, found: Sequence[tuple[float, Interval]], width: float) -> None:
-    x, values = [place for place, _ in found], [value.value for _, value in found]
-    hatch = "///" if method.header.endswith(mcsd.LOSSY) else ""
-    axes.bar(x, values, width * 0.92, color=color, label=method.header, hatch=hatch, edgecolor="white", linewidth=0)
-    reach = np.array([[value.value - value.low, value.high - value.value] for _, value in found]).T
-    axes.errorbar(x, values, yerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
-    for place, value in found:
-        plate = {"facecolor": "white", "edgecolor": "none", "alpha": 0.9, "pad": 0.8}
-        axes.annotate(
-            f"{value.value:.2f}", (place, 0), (0, 4), textcoords="offset points", ha="center", fontsize=6.5, bbox=plate
-        )
+def _number(axes: Axes, x: float, value: float) -> None:
+    """At the foot of a bar."""
+    plate = {"facecolor": "white", "edgecolor": "none", "alpha": 0.9, "pad": 0.8}
+    words, foot = f"{value:.2f}", (x, 0)
+    axes.annotate(words, foot, (0, 4), textcoords="offset points", ha="center", fontsize=6.5, bbox=plate)
 
 
 def _gains(layout: Layout, words: str, panels: Sequence[Panel], datasets: Sequence[str]) -> Table:

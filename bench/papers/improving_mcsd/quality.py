@@ -108,7 +108,7 @@ class Answers:
 
     def variation(self, column: str = "total_variation") -> Interval | None:
         """Mean over rows of a column of `variation`."""
-        rows = [self.run.block.variation(self.run.run_id)] if self.run and self.run.ok else []
+        rows = [self.run.rows("variation")] if self.run and self.run.ok else []
         return _mean(rows[0], column) if rows else None
 
     @property

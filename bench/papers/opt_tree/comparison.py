@@ -18,8 +18,8 @@ import pandas as pd
 from bench import published
 from bench.artifacts import control, definitions, devices, tables, ties, verdict
 from bench.artifacts.blocks import Block, blocks
+from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import LOSSLESS, MAL, SPEEDS, SPEEDUP, cells, legend, measured, or_status
-from bench.artifacts.names import method_label
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
 from bench.artifacts.speedups import of_block, settings, where_published

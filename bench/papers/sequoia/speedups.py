@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from bench import published
 from bench.artifacts import metric, style, tables
 from bench.artifacts.blocks import Block, drafted_blocks
+from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import Metric
-from bench.artifacts.names import method_label
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids
@@ -80,7 +80,6 @@ LEADS = (
 )
 
 
-@style.styled
 def speedup_by_temperature(name: str, results: Results) -> list[Output]:
     """One panel per block, one line per rule (and tree, if several were run); and a table with Sequoia's lead."""
     found = drafted_blocks(results, across=["temperature"])
@@ -88,14 +87,14 @@ def speedup_by_temperature(name: str, results: Results) -> list[Output]:
     if not drawn:
         raise NoResultsError(_NO_SPEEDUP)
     words = setting([block for block, _ in drawn], but=("temperature",))
-    canvas, axes = style.panels(BY_TEMPERATURE, words, len(drawn))
-    for axis, (block, runs) in zip(axes, drawn, strict=True):
-        _rules(axis, block.name, runs)
     said = [note for _, runs in drawn for note in _lead_notes(runs)]
     rows = [({"Setting": block.name}, run) for block in found for run in _by_rule(block)]
     title, columns = f"{BY_TEMPERATURE} ({words})", (*COLUMNS, *LEADS)
     table = run_table(name, title, rows, columns, said=said, draft_temperature=False)
-    return [style.Figure(name, title, canvas, run_ids(run for _, runs in drawn for run in runs)), table]
+    return [
+        style.drawn(name, BY_TEMPERATURE, words, _rules, drawn, run_ids(run for _, runs in drawn for run in runs)),
+        table,
+    ]
 
 
 def _by_rule(block: Block) -> list[Run]:
@@ -106,7 +105,7 @@ def _tree(run: Run) -> str:
     return f"{method_label(run.method)}, N = {run.nodes}"
 
 
-def _rules(axes: Axes, title: str, runs: Sequence[Run]) -> None:
+def _rules(axes: Axes, block: Block, runs: Sequence[Run]) -> None:
     trees = list(dict.fromkeys(map(_tree, runs)))
     for rule in dict.fromkeys(run["verifier"] for run in runs):
         for place, tree in enumerate(trees):
@@ -115,7 +114,7 @@ def _rules(axes: Axes, title: str, runs: Sequence[Run]) -> None:
             x, values = [run["temperature"] for run in line], [run.speedup for run in line if run.speedup]
             if line:
                 style.band(axes, x, values, rule_index(rule), label=label, linestyle=("-", "--", ":", "-.")[place % 4])
-    axes.set(title=title if len(trees) > 1 else f"{title}: {trees[0]}", xlabel="temperature")
+    axes.set(title=block.name if len(trees) > 1 else f"{block.name}: {trees[0]}", xlabel="temperature")
     axes.set(ylabel="speedup (95% interval)", ylim=(0, None))
     style.legend_below(axes, columns=3 if len(trees) == 1 else 2)
 
@@ -135,7 +134,6 @@ def _lead_notes(runs: Sequence[Run]) -> Iterator[str]:
         )
 
 
-@style.styled
 def speedup_by_size(name: str, results: Results) -> list[Output]:
     """One panel per block: a line over trees of any depth, and the chosen tree, measured and predicted."""
     found = drafted_blocks(results, [_SIZED, _CHOSEN])
@@ -143,12 +141,10 @@ def speedup_by_size(name: str, results: Results) -> list[Output]:
     if not drawn:
         raise NoResultsError(_NO_SPEEDUP)
     words = setting(drawn)
-    canvas, axes = style.panels(BY_SIZE, words, len(drawn))
-    for axis, block in zip(axes, drawn, strict=True):
-        _sizes(axis, block)
     rows = [({"Setting": block.name}, run) for block in found for run in block.every]
+    shown, runs = ((block,) for block in drawn), run_ids(run for block in drawn for run in block.ok)
     table = run_table(name, f"{BY_SIZE} ({words})", rows, COLUMNS, draft_temperature=False)
-    return [style.Figure(name, table.title, canvas, run_ids(run for block in drawn for run in block.ok)), table]
+    return [style.drawn(name, BY_SIZE, words, _sizes, shown, runs), table]
 
 
 def _by_size(block: Block, method: str) -> list[tuple[int, Interval, Run]]:
