@@ -19,7 +19,7 @@ from bench import published
 from bench.artifacts import control, definitions, devices, tables, ties, verdict
 from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.definitions import method_label
-from bench.artifacts.metric import LOSSLESS, MAL, SPEEDS, SPEEDUP, cells, legend, measured
+from bench.artifacts.metric import LOSSLESS, MAL, SPEEDS, SPEEDUP, cells, legend, measured, or_status
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
 from bench.artifacts.speedups import of_block, settings, where_published
@@ -37,7 +37,7 @@ TABLES = {
     "table3": "OPT-Tree Table 3: MT-Bench, temperature 1",
 }
 SETTING = ("dataset", "temperature")
-METRICS = {"mal": (MAL,), "tokens_per_s": SPEEDS, "speedup": (SPEEDUP,)}
+METRICS = {"mal": (or_status(MAL),), "tokens_per_s": SPEEDS, "speedup": (SPEEDUP,)}
 """By the paper's names what the report counts."""
 AS_PUBLISHED = {
     "mal": measured(
@@ -141,9 +141,8 @@ class Group:
         """Of every method its runs by size, or one row without a run; the best runs are marked among themselves."""
         lines: list[Line] = []
         for method, runs in self.runs.items():
-            lines += [(self._row(method, run), run) for run in sorted(runs, key=lambda run: run.size or 0)]
-            if not runs:
-                lines.append((self._row(method, None), None))
+            by_size: list[Run | None] = [*sorted(runs, key=lambda run: run.size or 0)]
+            lines += [(self._row(method, run), run) for run in by_size or [None]]
         best = [run if run is not None and run is self.best[run.method] else None for _, run in lines]
         ranked = [*(ours[0] for ours in METRICS.values()), *AS_PUBLISHED.values()]
         ties.mark([row for row, _ in lines], {one.header: [one.entry(run) for run in best] for one in ranked})
@@ -162,7 +161,7 @@ class Group:
         row |= {f"verdict {ours[0].header}": self._verdict(name, method, run) for name, ours in METRICS.items()}
         if method == AUTOREGRESSIVE:
             row["MAL as published"] = tables.ABSENT
-        return row if run is None or run.ok else row | {"MAL": run.status}
+        return row
 
     def _verdict(self, name: str, method: str, run: Run | None) -> str:
         if run is None or run.interval(name) is None:
