@@ -256,16 +256,10 @@ def as_printed(
     every = [cell for one in settings for cell in one.cells]
     headers = [*settings[0].who, "Method"]
     headers += [header for column in columns for header in (column.header, column.published)]
-    lines = [
-        dict(
-            zip(
-                headers,
-                [*cell.words.values(), *(text for one in columns for text in one.as_printed(cell))],
-                strict=True,
-            )
-        )
-        for cell in every
-    ]
+    lines = [cell.words for cell in every]
+    for cell, line in zip(every, lines, strict=True):
+        for column in columns:
+            line[column.header], line[column.published] = column.as_printed(cell)
     runs = tuple(cell.run_ids for cell in every)
     return Table(name, title, tables.frame(lines, headers), tuple(notes), legend(columns), runs)
 

@@ -71,7 +71,8 @@ class Run:
     @cached_property
     def params(self) -> dict[str, Any]:
         """The arguments of its drafter, such as n and delta."""
-        return drafter_params(self.row)
+        params = json.loads(self["drafter_params"])
+        return params if isinstance(params, dict) else {}
 
     def rows(self, table: str) -> pd.DataFrame:
         """Its rows of one of the tables of its results; empty if they were not recorded."""
@@ -206,12 +207,6 @@ _SAMPLES: Mapping[str, Callable[[Run], Sample]] = {
     "tokens_per_s_with_prefill": lambda run: samples.tokens_per_s(run.prompts, prefill=True),
     "speedup_with_prefill": lambda run: samples.speedup(run.prompts, prefill=True),
 }
-
-
-def drafter_params(row: pd.Series | Run) -> dict[str, Any]:
-    """The arguments of a run's drafter, such as n and delta."""
-    params = json.loads(row["drafter_params"])
-    return params if isinstance(params, dict) else {}
 
 
 def per_row(rows: pd.DataFrame, column: str, denominator: str | None = None) -> Sample | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from statistics import NormalDist
@@ -18,7 +18,7 @@ from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
-from bench.statistics.samples import Comparison, Sample
+from bench.statistics.samples import Sample
 
 BEST, TIED, UNRANKED = " *", " =", " !"
 NOTE = (
@@ -66,11 +66,22 @@ def _shared(every: Sequence[Sample]) -> pd.Index:
     return reduce(pd.Index.intersection, found) if found else pd.Index([])
 
 
-def mark(rows: Sequence[MutableMapping[str, str]], columns: Mapping[str, Sequence[Entry]]) -> None:
-    """Put the marks behind the cells of the rows of one block; `columns` has an entry per row."""
+def mark(
+    rows: Sequence[MutableMapping[str, str]],
+    columns: Mapping[str, Sequence[Entry]],
+    among: Sequence[Hashable] | None = None,
+) -> None:
+    """Put the marks behind the cells of the rows of one block; `columns` has an entry per row.
+
+    Rows of several blocks, or of other groups, are told apart by what `among` has for each.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for place, group in enumerate(among or [None] * len(rows)):
+        groups.setdefault(group, []).append(place)
     for column, entries in columns.items():
-        for row, sign in zip(rows, marks(entries), strict=True):
-            row[column] += sign
+        for places in groups.values():
+            for place, sign in zip(places, marks([entries[place] for place in places]), strict=True):
+                rows[place][column] += sign
 
 
 def note(frame: pd.DataFrame) -> tuple[str, ...]:
@@ -91,42 +102,6 @@ _ALSO = {"MAL": "tokens/step"}
 """What papers call a metric."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
-    """The best and the worst of `methods` in one setting, and how they compare."""
-
-    block: Block
-    best: str
-    worst: str
-    methods: int
-    compared: Comparison
-
-    @property
-    def told(self) -> bool:
-        """Whether the worst is behind, by an interval wide enough for having been picked among all pairs."""
-        difference = self.compared.difference
-        return self.compared.ahead == 1 and difference.value > self._reach
-
-    @property
-    def needed(self) -> float:
-        """Conversations that would tell them apart."""
-        difference, again = self.compared.difference, self.compared.needed
-        if not difference.value > 0:
-            return math.inf
-        return max(again if self.compared.ahead == 0 else 0.0, difference.n * (self._reach / difference.value) ** 2)
-
-    @property
-    def _reach(self) -> float:
-        """How far the interval reaches below its value, at a level for all pairs of methods (Bonferroni)."""
-        pairs = self.methods * (self.methods - 1) / 2
-        wider = NormalDist().inv_cdf(1 - 0.025 / pairs) / NormalDist().inv_cdf(0.975)
-        return (self.compared.difference.value - self.compared.difference.low) * wider
-
-    def __str__(self) -> str:
-        n = self.compared.difference.n
-        return f"{self.best} from {self.worst} over {n} conversations ({needed_words(n, self.needed)})"
-
-
 def warn(results: Results, table: Table) -> Table:
     """The table with a sentence per metric whose intervals do not tell its best method from its worst.
 
@@ -142,27 +117,41 @@ def warn(results: Results, table: Table) -> Table:
 
 
 def _sentence(metric: str, found: list[Block]) -> Iterator[str]:
-    ends = [one for block in found if (one := _ends(metric, block))]
-    blurred = [one for one in ends if not one.told]
+    ends = [(block, one) for block in found if (one := _ends(metric, block))]
+    blurred = [(needed, block, words) for block, (told, needed, words) in ends if not told]
     if len(ends) == 1 and blurred:
-        yield f"{metric} does not tell the best method from the worst here: not {blurred[0]}."
+        yield f"{metric} does not tell the best method from the worst here: not {blurred[0][-1]}."
     elif blurred:
-        worst = max(blurred, key=lambda one: one.needed)
+        _, block, words = max(blurred, key=lambda one: one[0])
         yield (
             f"{metric} does not tell the best method from the worst in {len(blurred)} of {len(ends)} settings; "
-            f"the least in {worst.block.name}: not {worst}."
+            f"the least in {block.name}: not {words}."
         )
 
 
-def _ends(metric: str, block: Block) -> _Ends | None:
-    """None where fewer than two runs have an interval."""
+def _ends(metric: str, block: Block) -> tuple[bool, float, str] | None:
+    """Whether the best method of a setting is told from the worst, the conversations that it needs, and words for both.
+
+    Told is what an interval shows that is wide enough for having been picked among all pairs (Bonferroni). None where
+    fewer than two runs have an interval.
+    """
     every = [(run, sample) for run in block.ok if (sample := run.sample(_METRICS[metric])) and len(sample.sums) > 1]
     values = [(samples.interval(sample).value, place) for place, (_, sample) in enumerate(every)]
     if len(values) < 2:
         return None
     (best, first), (worst, other) = (every[end(values)[1]] for end in (max, min))
     compared = samples.compare(first, other)
-    return _Ends(block, _name(best, block), _name(worst, block), len(values), compared) if compared.known else None
+    if not compared.known:
+        return None
+    difference, pairs = compared.difference, len(values) * (len(values) - 1) / 2
+    wider = NormalDist().inv_cdf(1 - 0.025 / pairs) / NormalDist().inv_cdf(0.975)
+    reach, needed = (difference.value - difference.low) * wider, math.inf
+    if difference.value > 0:
+        again = compared.needed if compared.ahead == 0 else 0.0
+        needed = max(again, difference.n * (reach / difference.value) ** 2)
+    words = f"{_name(best, block)} from {_name(worst, block)} over {difference.n} conversations"
+    told = compared.ahead == 1 and difference.value > reach
+    return told, needed, f"{words} ({needed_words(difference.n, needed)})"
 
 
 def _name(run: Run, block: Block) -> str:

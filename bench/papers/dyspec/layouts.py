@@ -52,67 +52,58 @@ def _words(value: Comparison | float | None, names: Names, *, even: bool = True)
     return f"{text} ({(ahead(value, names) or 'no interval') if even else UNEVEN})"
 
 
-def _both(other: Cell) -> tuple[Cell, Cell]:
-    """The first method of a setting and another."""
-    return other.setting.cells[0], other
+def _names(first: Cell, other: Cell) -> Names:
+    return first.arm.header, other.arm.header
 
 
-def _names(other: Cell) -> Names:
-    first, second = (cell.arm.header for cell in _both(other))
-    return first, second
-
-
-def _even(other: Cell) -> bool:
+def _even(first: Cell, other: Cell) -> bool:
     """Whether no budgets are known in which the first method and another differ."""
-    return len({cell.run.budget for cell in _both(other) if cell.run} - {None}) < 2
+    return len({cell.run.budget for cell in (first, other) if cell.run} - {None}) < 2
 
 
-def _lead(name: str, other: Cell) -> Comparison | None:
-    """Of the first method over another in our runs."""
-    return lead(name, *(cell.run for cell in _both(other)))
-
-
-def _published(name: str, other: Cell) -> tuple[float, float] | None:
+def _published(name: str, first: Cell, other: Cell) -> tuple[float, float] | None:
     """The paper's numbers of the first method and another; None where it does not print both."""
-    one, two = map(LEADS[name].number, _both(other))
+    one, two = map(LEADS[name].number, (first, other))
     return None if one is None or not two else (one, two)
 
 
-def _ours(name: str, other: Cell) -> str:
+def _ours(name: str, first: Cell, other: Cell) -> str:
     """The lead of the first method over another in our runs."""
-    return _words(_lead(name, other), _names(other), even=_even(other))
+    return _words(lead(name, first.run, other.run), _names(first, other), even=_even(first, other))
 
 
-def _theirs(name: str, other: Cell) -> str:
+def _theirs(name: str, first: Cell, other: Cell) -> str:
     """The same in the paper."""
-    found = _published(name, other)
-    return _words(found[0] / found[1] if found else None, _names(other))
+    found = _published(name, first, other)
+    return _words(found[0] / found[1] if found else None, _names(first, other))
 
 
-def _ratio(header: str, name: str, words: Callable[[str, Cell], str], means: str = "") -> Column:
+def _ratio(header: str, name: str, words: Callable[[str, Cell, Cell], str], means: str = "") -> Column:
     """A column of the details: the first method over this one."""
 
     def text(cell: Cell) -> str:
-        return tables.ABSENT if cell is cell.setting.cells[0] else words(name, cell)
+        first = cell.setting.cells[0]
+        return tables.ABSENT if cell is first else words(name, first, cell)
 
     return Column(Metric(header, lambda run: None, means), words=text)
 
 
 def _against(row: Setting) -> Cells:
     """How far the first method is ahead of the second."""
-    second, cells = row.cells[1], Cells()
+    cells: Cells = {}
     for name, column in LEADS.items():
-        header = f"{' / '.join(_names(second))}: {column.header}"
-        cells |= {header: _ours(name, second), beside(header): _theirs(name, second)}
+        header = f"{' / '.join(_names(*row.cells[:2]))}: {column.header}"
+        cells |= {header: _ours(name, *row.cells[:2]), beside(header): _theirs(name, *row.cells[:2])}
     return cells
 
 
 def _compared(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     """In how many of our rows which of the first two methods is ahead; and where the paper's own is behind."""
-    names, headers = _names(every[0].cells[1]), {name: column.header for name, column in LEADS.items()}
-    even = [row for row in rows if _even(row.cells[1])]
+    names, headers = _names(*every[0].cells[:2]), {name: column.header for name, column in LEADS.items()}
+    even = [(first, second) for first, second, *_ in (row.cells for row in rows) if _even(first, second)]
     for name, header in headers.items():
-        counts = Counter(who for row in even if (who := ahead(_lead(name, row.cells[1]), names)))
+        leads = [lead(name, first.run, second.run) for first, second in even]
+        counts = Counter(who for one in leads if (who := ahead(one, names)))
         if counts:
             yield (
                 f"Here, by {header}, {names[0]} is ahead of {names[1]} in {counts[names[0]]} of {counts.total()} "
@@ -121,7 +112,7 @@ def _compared(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str
     if rows and (left := len(rows) - len(even)):
         yield f"Settings in which the budgets of {names[0]} and {names[1]} differ are not counted: {left}."
     for name, header in headers.items():
-        both = [(row.who, *found) for row in every if (found := _published(name, row.cells[1]))]
+        both = [(row.who, *found) for row in every if (found := _published(name, *row.cells[:2]))]
         lost = [
             f"{who['Dataset']} at temperature {who['temperature']} ({one:.2f} < {two:.2f})"
             for who, one, two in both

@@ -14,6 +14,7 @@ from bench.artifacts.blocks import NO_DRAFT, Block, drafted, side_by_side
 from bench.artifacts.grid import Cell, Cells, Column, Setting, beside, in_one
 from bench.artifacts.metric import MAL, SPEEDUP
 from bench.artifacts.outputs import Output
+from bench.artifacts.speedups import times
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import titled, who
 from bench.papers.gsd import methods
@@ -68,7 +69,7 @@ class Layout:
     @property
     def printed(self) -> tuple[Column, ...]:
         """What the paper has in one place: `0.795 (1.85x)` or `1.85x`."""
-        return (*[self.rate] * self.acceptance, replace(self.speedup, plain=methods.times))
+        return (*[self.rate] * self.acceptance, replace(self.speedup, plain=times))
 
 
 def _bound(thresholds: Mapping[str, float], *arms: Arm) -> tuple[Arm, ...]:

@@ -116,11 +116,6 @@ def per_sample(header: str, column: str, means: str, digits: int = 1) -> Metric:
     return measured(header, lambda run: per_row(run.once(drafts).dropna(subset=[column]), column), means, digits)
 
 
-def times(value: float | None) -> str:
-    """A speedup as the paper prints it."""
-    return tables.number(value) + ("" if value is None else "x")
-
-
 def percents(found: Interval | None, digits: int = 0) -> str:
     """A share with its interval."""
     if found is None:

@@ -95,10 +95,10 @@ class Panel:
         """Whether there is anything to draw."""
         return len(self.growth) > 0 or (self.block is not None and self.block.ran)
 
-    def line(self, structure: Structure) -> pd.DataFrame:
-        """The growth rows of a structure by size, with N, root counted."""
+    def grown(self, structure: Structure) -> dict[int, pd.Series]:
+        """The growth rows of a structure by N, root counted, in its order."""
         rows = self.growth[self.growth["structure"] == structure.name].sort_values("n")
-        return rows.assign(N=rows["n"] + 1)
+        return {int(row["n"]) + 1: row for _, row in rows.iterrows()}
 
     def runs(self, structure: Structure) -> list[Run]:
         """The runs of a structure by size, those that failed too."""
@@ -116,9 +116,8 @@ class Panel:
 
     def expected(self, structure: Structure, nodes: int) -> float | None:
         """F(T) of a structure at one size; None where there is no growth row."""
-        line = self.line(structure)
-        values = line.loc[line["N"] == nodes, "expected_tokens"]
-        return float(values.iloc[0]) if len(values) else None
+        row = self.grown(structure).get(nodes)
+        return None if row is None else float(row["expected_tokens"])
 
     def limit(self, structure: Structure) -> tuple[float, int]:
         """F(T) of a structure without end and its best k; nan for Sequoia, and where no vector was measured."""
@@ -216,14 +215,14 @@ def _tokens_by_size(name: str, title: str, results: Results, *, gains: bool = Fa
 
 def _draw(axes: Axes, panel: Panel, structure: Structure) -> list[tuple[float, float]]:
     """The line and the markers of a structure; all of their (N, tokens per step)."""
-    line, index, measured = panel.line(structure), structure.index, panel.measured(structure)
+    grown, index, measured = panel.grown(structure), structure.index, panel.measured(structure)
+    expected = [(float(size), float(row["expected_tokens"])) for size, row in grown.items()]
     sizes, values = [size for size, _ in measured], [mal for _, mal in measured]
-    if len(line):
-        axes.plot(line["N"], line["expected_tokens"], color=style.COLOURS[index])
+    if expected:
+        axes.plot(*zip(*expected, strict=True), color=style.COLOURS[index])
         style.points(axes, sizes, values, index)
     else:
         style.band(axes, sizes, values, index)
-    expected = zip(line["N"].astype(float), line["expected_tokens"], strict=True)
     return [*expected, *((size, mal.value) for size, mal in measured)]
 
 
@@ -231,7 +230,7 @@ def _legend(axes: Axes, panel: Panel, structures: Sequence[Structure], highest: 
     """An entry for each structure that is drawn, with its limit, which is dotted where it is not far above the rest."""
     for structure in structures:
         measured = panel.measured(structure)
-        if not (measured or len(panel.line(structure))):
+        if not (measured or panel.grown(structure)):
             continue
         value, k = panel.limit(structure)
         colour, marker = style.COLOURS[structure.index], style.MARKERS[structure.index] if measured else ""
@@ -257,8 +256,7 @@ def _rows(panel: Panel, structure: Structure, gains: bool) -> Iterator[tuple[dic
 
     Sizes that were not run have F(T) alone, and the vector's run.
     """
-    runs, limit = panel.runs(structure), tables.number(panel.limit(structure)[0])
-    grown = {int(row["N"]): row for _, row in panel.line(structure).iterrows()}
+    runs, grown, limit = panel.runs(structure), panel.grown(structure), tables.number(panel.limit(structure)[0])
     for nodes in sorted({*grown, *(run.nodes or 0 for run in runs)}):
         row = {"Setting": panel.name, "Structure": structure.label, "limit": limit, "N": str(nodes or ABSENT)}
         if gains and structure is SEQUOIA:

@@ -112,27 +112,21 @@ class Built:
 
 def status(built: Built, progress: Progress, absent: str = "") -> tuple[str, str]:
     """One of `STATES`, and why or how far; `absent` is why this project leaves it out, if nothing was built."""
+    cells = _cells(progress)
+    told = f"{cells}: {progress.detail}" if progress.failed and progress.detail else cells
     if built.failure:
         return FAILED, built.failure
-    if built.missing:
-        return _unbuilt(built.missing, progress, absent)
     if built.empty:
         return FAILED, f"nothing is shown in {', '.join(built.empty)}"
     if progress.running:
-        return RUNNING, _cells(progress)
-    if progress.failed or progress.missing:
-        return PARTLY, _with_error(progress)
-    return MEASURED, _cells(progress)
-
-
-def _unbuilt(missing: str, progress: Progress, absent: str) -> tuple[str, str]:
-    if progress.running:
-        return RUNNING, _cells(progress)
+        return RUNNING, cells
+    if not built.missing:
+        return (PARTLY, told) if progress.failed or progress.missing else (MEASURED, cells)
     if progress.failed:
-        return FAILED, _with_error(progress)
+        return FAILED, told
     if absent:
         return NOTHING, absent
-    return (PARTLY, f"{_cells(progress)}; {missing}") if progress.done else (NOT_RUN, "")
+    return (PARTLY, f"{cells}; {built.missing}") if progress.done else (NOT_RUN, "")
 
 
 def _cells(progress: Progress) -> str:
@@ -142,10 +136,6 @@ def _cells(progress: Progress) -> str:
     done = (f"{progress.done} of " if planned else "") + f"{total} cell{'s' * (total != 1)}" if total else ""
     others = {"failed": progress.failed, "running": progress.running}
     return ", ".join([*filter(None, [done]), *(f"{count} {word}" for word, count in others.items() if count)])
-
-
-def _with_error(progress: Progress) -> str:
-    return f"{_cells(progress)}: {progress.detail}" if progress.failed and progress.detail else _cells(progress)
 
 
 def is_verdict(header: str) -> bool:
