@@ -5,7 +5,7 @@ import json
 import pytest
 from composed import cells, composed, names, of_hydra, plain
 
-from bench.artifacts.speedups.arms import Arm
+from bench.artifacts.arms import Arm
 from bench.papers.gsd import methods
 
 TO_THE_END = {"gsd/table10", "gsd/fig6"}

@@ -16,13 +16,12 @@ from matplotlib.ticker import MaxNLocator
 from bench import published
 from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, drafted_blocks, measured_blocks
-from bench.artifacts.case_study import DRAFT, MERGED, TARGET, CaseStudy, pages, speed
+from bench.artifacts.case_study import DRAFT, MERGED, TARGET, CaseStudy, Look, pages, speed
 from bench.artifacts.metric import DRAFTER, Metric, measured, written
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
-from bench.artifacts.runs import Run, per_row
+from bench.artifacts.runs import Run, per_row, run_ids
 from bench.artifacts.tables import Table
-from bench.artifacts.text import Look
 from bench.artifacts.wording import draft_temperatures, scale, setting
 from bench.papers.gsd.methods import labelled, of_main_pair
 from bench.published import params_of
@@ -53,18 +52,14 @@ def by_length(run: Run) -> dict[int, tuple[Interval, int]]:
     return {int(str(n)): (intervals.ratio_of_sums(graphs, "share"), len(graphs)) for n, graphs in rows.groupby("n")}
 
 
-@style.styled
 def recurrence(name: str, results: Results) -> list[Output]:
     """One panel per block, one line per run that drafted graphs or trees with their records."""
     every = map(of_main_pair, measured_blocks(results))
-    lines_of = {block: [line for line in labelled(block) if line[1].once(by_length)] for block in every}
-    found = {block: lines for block, lines in lines_of.items() if lines}
+    found = {
+        block: lines for block in every if (lines := [line for line in labelled(block) if line[1].once(by_length)])
+    }
     if not found:
         raise NoResultsError("no run has a drafted graph")
-    words = setting(found)
-    canvas, axes = style.panels(RECURRENCE, words, len(found))
-    for axis, (block, lines) in zip(axes, found.items(), strict=True):
-        _recurrences(axis, block, lines)
     runs = [run for lines in found.values() for _, run in lines]
     rows = [(run, n, *share) for run in runs for n, share in run.once(by_length).items()]
     cells = [
@@ -79,9 +74,9 @@ def recurrence(name: str, results: Results) -> list[Output]:
         "of all decoding steps.",
         *draft_temperatures(runs),
     )
-    ids, title = tuple(run.run_id for run, *_ in rows), f"{RECURRENCE} ({words})"
-    table = Table(name, title, pd.DataFrame(cells, dtype=str), notes, _RECURRENCE_LEGEND, ids)
-    return [style.Figure(name, title, canvas, ids), table]
+    ids = run_ids(run for run, *_ in rows)
+    figure = style.drawn(name, RECURRENCE, setting(found), _recurrences, found.items(), ids)
+    return [figure, Table(name, figure.title, pd.DataFrame(cells, dtype=str), notes, _RECURRENCE_LEGEND, figure.runs)]
 
 
 def _recurrences(axes: Axes, block: Block, lines: Sequence[tuple[str, Run]]) -> None:
@@ -116,7 +111,7 @@ _STORY_LEGEND = {
 }
 
 
-def story(study: CaseStudy, name: str = "fig6") -> list[Output]:
+def story(name: str, study: CaseStudy) -> list[Output]:
     """The answer as a page and a figure in the paper's colours, and a table of who said how much of it."""
     study = replace(study, title=f"{STORY} ({study.title})")
     accepted, every = study.count(DRAFT, MERGED), len(study.pieces)

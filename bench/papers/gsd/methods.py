@@ -12,14 +12,13 @@ import pandas as pd
 
 from bench import published
 from bench.artifacts import definitions, tables
-from bench.artifacts.blocks import Block, blocks, every_run
+from bench.artifacts.arms import Arm
+from bench.artifacts.blocks import Block, blocks, drafted, every_run
 from bench.artifacts.grid import Setting
 from bench.artifacts.metric import Metric, lossless_words, measured
 from bench.artifacts.runs import Run, per_row
-from bench.artifacts.series import series
-from bench.artifacts.speedups.arms import Arm
-from bench.artifacts.speedups.settings import drafted, left_out, stand_ins
-from bench.artifacts.wording import draft_temperatures, scale
+from bench.artifacts.sweep import series
+from bench.artifacts.wording import draft_temperatures, left_out, scale, stand_ins
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import graph_metrics
@@ -63,8 +62,6 @@ SMALL = {"tau": 1, "theta_prob": 0.4, "theta_sib": 0.1}
 """Those of 7B and 13B: Tables 6 to 9 (captions), and 10, which states tau alone."""
 GREEDY, SAMPLED = 0, 1
 """Which of the runs of a cell that has both decodings."""
-TIMED = {"same_device": False, "speedup": True}
-"""How speedups are judged: by order alone."""
 
 
 def bound(arm: Arm, thresholds: Mapping[str, float], *, k: int = 4) -> Arm:
@@ -119,11 +116,6 @@ def per_sample(header: str, column: str, means: str, digits: int = 1) -> Metric:
     return measured(header, lambda run: per_row(run.once(drafts).dropna(subset=[column]), column), means, digits)
 
 
-def times(value: float | None) -> str:
-    """A speedup as the paper prints it."""
-    return tables.number(value) + ("" if value is None else "x")
-
-
 def percents(found: Interval | None, digits: int = 0) -> str:
     """A share with its interval."""
     if found is None:
@@ -158,7 +150,7 @@ SUCCESS = _share_of_steps("Graph Success", "num_behind_merge", definitions.GRAPH
 SHARED = _share_of_steps("shared subtrees", "num_in_shared_subtree", definitions.SHARED_SUCCESS)
 VARIATION = measured(
     "variation",
-    lambda run: per_row(run.block.variation(run.run_id).dropna(subset=["total_variation"]), "total_variation"),
+    lambda run: per_row(run.rows("variation").dropna(subset=["total_variation"]), "total_variation"),
     definitions.VARIATION,
     3,
 )
@@ -231,12 +223,12 @@ def said(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
     """Notes of every table: what was run, what stands in, what was not run."""
     yield from map(scale, found)
     yield from stand_ins(found)
-    yield from left_out(drafted(paper), found)
+    yield from left_out(paper, found)
 
 
 def not_shown(results: Results, arms: Sequence[Arm], settings: Iterable[Setting]) -> Iterator[str]:
     """The draft's temperatures of the runs of a table, and which others it leaves out."""
-    ids = {run.run_id for cells in settings for cell in cells for run in cell.runs if run}
+    ids = {run.run_id for one in settings for cell in one.cells for run in cell.runs if run}
     runs = [run for run in every_run(results) if run.method != AUTOREGRESSIVE]
     yield from draft_temperatures(run for run in runs if run.run_id in ids)
     groups: dict[str, list[str]] = {}

@@ -11,21 +11,21 @@ import pandas as pd
 
 from bench import published
 from bench.artifacts import definitions, tables, verdict
-from bench.artifacts.blocks import Block
+from bench.artifacts.arms import Arm
+from bench.artifacts.blocks import Block, drafted
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run, per_row, run_ids
-from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.tables import ABSENT, Table
 from bench.artifacts.verdict import Pairing
-from bench.artifacts.wording import models, scale, setting
+from bench.artifacts.wording import models, scale, titled, who
 from bench.papers.improving_mcsd.methods import (
     LOSSY,
     LOSSY_RULE,
     PAPER,
     SUBTREES,
-    Method,
     about_pairs,
     blocks_of,
+    chosen,
     not_shown,
     target_init,
 )
@@ -61,13 +61,13 @@ class Column:
 class Answers:
     """The answers of a method with a draft; without a method those of the target alone, in all runs of the block."""
 
-    method: Method | None
+    method: Arm | None
     column: Column
 
     @cached_property
     def run(self) -> Run | None:
         """The method's run, however it ended; None for the target alone and where there is none."""
-        return self.method.chosen(self.column.block) if self.method and self.column.block else None
+        return chosen(self.method, self.column.block) if self.method and self.column.block else None
 
     @cached_property
     def runs(self) -> list[Run]:
@@ -109,7 +109,7 @@ class Answers:
 
     def variation(self, column: str = "total_variation") -> Interval | None:
         """Mean over rows of a column of `variation`."""
-        rows = [self.run.block.variation(self.run.run_id)] if self.run and self.run.ok else []
+        rows = [self.run.rows("variation")] if self.run and self.run.ok else []
         return _mean(rows[0], column) if rows else None
 
     @property
@@ -129,7 +129,7 @@ class Answers:
             return self.column.alone if metric == _SCORE else None
         rows = self.column.paper[self.column.paper["metric"] == metric]
         own = [params_of(text).get("target_init_width") == _first_tokens(self) for text in rows["params"]]
-        values = rows["value"][own] if self.method.rule == LOSSY_RULE else ()
+        values = rows["value"][own] if LOSSY_RULE in self.method.rules else ()
         return float(next(iter(values))) if len(values) else None
 
 
@@ -173,7 +173,7 @@ DETAILS: Mapping[str, tuple[Callable[[Answers], str], str]] = {
     "Target": (lambda one: one.column.target, ""),
     "Draft": (lambda one: one.column.draft, ""),
     "First tokens": (_first_tokens, ""),
-    "Rule": (lambda one: one.method.rule if one.method else ABSENT, ""),
+    "Rule": (lambda one: one.method.rules[0] if one.method else ABSENT, ""),
     "score": (
         lambda one: tables.interval(one.score) if one.score else _failure(one),
         "grade from 1 to 10 by a judge, mean over turns, in brackets the 95% interval (bootstrap over conversations)",
@@ -233,7 +233,7 @@ def answers_table(name: str, results: Results) -> list[Output]:
     details = [(row[place], [other[place] for other in grid]) for place in range(len(columns)) for row in grid]
     notes = (*map(scale, found), *about_pairs(paper, found), *_said(paper, grid, list(judges)))
     notes += tuple(not_shown(results, [one.run.run_id for row in grid for one in row if one.run]))
-    title = f"{TITLE} ({setting(found) if found else 'not run'})"
+    title = titled(TITLE, found)
     wide = [_as_printed(row) for row in grid]
     full = [{header: of(one) for header, (of, _) in DETAILS.items()} | _verdict(one, rows) for one, rows in details]
     legend = {header: means for header, (_, means) in DETAILS.items() if means} | {"verdict": _VERDICT}
@@ -367,7 +367,7 @@ def _off(every: Sequence[Answers]) -> Iterator[str]:
     """Where the log-likelihood is not the target's own."""
     found = [(one, value) for one in every if (value := one.difference("quality", "log_likelihood")) and value.n > 1]
     off = [
-        f"{one.method.header}, W = {_first_tokens(one)} by {one.method.rule}: {tables.signed(value)}"
+        f"{one.method.header}, W = {_first_tokens(one)} by {one.method.rules[0]}: {tables.signed(value)}"
         for one, value in found
         if one.method and not value.low <= 0 <= value.high
     ]

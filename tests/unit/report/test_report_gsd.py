@@ -15,7 +15,7 @@ PAPER = ["Acceptance published", "Drafted published", "Graph published", "Speedu
 
 
 def build(name: str, cells) -> list[Table]:
-    outputs = ARTIFACTS[f"gsd/{name}"].build(cells.load())
+    outputs = ARTIFACTS[f"gsd/{name}"].build(name, cells.load())
     assert all(isinstance(output, Table) for output in outputs)
     return outputs
 

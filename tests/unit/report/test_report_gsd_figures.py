@@ -24,7 +24,7 @@ FIGURES = [name for name in FILLS if "fig" in name]
 
 
 def build(name: str, cells) -> tuple[list[Axes], Table]:
-    figure, table = ARTIFACTS[f"gsd/{name}"].build(cells.load())
+    figure, table = ARTIFACTS[f"gsd/{name}"].build(name, cells.load())
     assert isinstance(figure, style.Figure)
     assert isinstance(table, Table)
     assert set(figure.runs) == set(table.runs)
@@ -63,7 +63,7 @@ def reaches(axes: Axes) -> list[tuple[float, str]]:
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_are_written_with_what_they_are_of(name: str, cells, tmp_path: Path) -> None:
     FILLS[name](cells)
-    figure, table = ARTIFACTS[name].build(cells.load())
+    figure, table = ARTIFACTS[name].build(Path(name).name, cells.load())
     assert all(path.stat().st_size > 100 for path in write_all([figure, table], tmp_path))
     assert isinstance(table, Table)
     for word in ("GSD Figure", "tiny", "gsm8k", "temperature 0", "Test CPU", "float32"):
@@ -77,10 +77,10 @@ def test_figures_are_written_with_what_they_are_of(name: str, cells, tmp_path: P
 @pytest.mark.parametrize("name", FIGURES)
 def test_without_graphs_there_is_no_figure(name: str, cells) -> None:
     with pytest.raises(NoResultsError):
-        ARTIFACTS[name].build(cells.load())
+        ARTIFACTS[name].build(Path(name).name, cells.load())
     cells.add("opt_tree", params={"k": 4, "tau": 1, "theta_prob": 0.2, "theta_sib": 0.3})
     with pytest.raises(NoResultsError):
-        ARTIFACTS[name].build(cells.load())
+        ARTIFACTS[name].build(Path(name).name, cells.load())
 
 
 def test_recurrence_is_the_mean_over_graphs(cells) -> None:
@@ -208,7 +208,7 @@ def test_the_draft_temperature_and_the_pair_of_the_paper_are_told(name: str, cel
     params = OPTIONS["thresholds"] | {"draft_temperature": 0.6}
     monkeypatch.setitem(OPTIONS, "thresholds", params)
     FILLS[name](cells)
-    table = ARTIFACTS[name].build(cells.load())[-1]
+    table = ARTIFACTS[name].build(Path(name).name, cells.load())[-1]
     words = "Draft temperature 0.6 for tiny (the papers: 1; DySpec: 0.6)"
     assert any(note.startswith(words) for note in table.notes)
     models = "llama2_7b + llama_160m" if name in ("gsd/fig7", "gsd/fig8") else "llama2_70b + llama2_7b"
