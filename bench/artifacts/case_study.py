@@ -22,7 +22,7 @@ from bench.artifacts.outputs import Html, NoResultsError, Output
 from bench.artifacts.style import Figure, styled
 
 FILE = "case_study.json"
-TARGET, DRAFT, MERGED = "target", "draft", "merged"
+TARGET, DRAFT, LISTED, MERGED = "target", "draft", "listed", "merged"
 """Who said a piece: the target alone, or the draft and the target accepted it; `merged` behind a merge edge."""
 
 
@@ -40,7 +40,7 @@ Run = tuple[str, Look]
 
 _BLUE = Look("accepted draft token", "#00507F", "#D6E9F5")
 _ORANGE = Look("token of the target", "#8A3D00", "#FBE0CC", "solid")
-LOOKS = {DRAFT: _BLUE, MERGED: _BLUE, TARGET: _ORANGE}
+LOOKS = {DRAFT: _BLUE, LISTED: _BLUE, MERGED: _BLUE, TARGET: _ORANGE}
 _STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.6 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #111; }
@@ -53,7 +53,7 @@ footer { color: #444; font-size: .9rem; }
 
 @dataclass(frozen=True, slots=True)
 class CaseStudy:
-    """One generation: `pieces` are texts in order, each with one of `TARGET`, `DRAFT`, `MERGED`."""
+    """One generation: `pieces` are texts in order, each with one of `TARGET`, `DRAFT`, `LISTED`, `MERGED`."""
 
     title: str
     prompt: str
@@ -94,7 +94,7 @@ def pages(name: str, study: CaseStudy, looks: Mapping[str, Look], summary: str) 
 
 
 def _known(who: object) -> str:
-    if who not in (TARGET, DRAFT, MERGED):
+    if who not in LOOKS:
         raise ValueError(f"nobody is called {who!r}")
     return str(who)
 

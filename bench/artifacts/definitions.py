@@ -61,7 +61,14 @@ CAPPED = (
     "share of the steps in which the cap of verified nodes cut the unmerged tree; what the limit of its depth "
     "alone cuts does not count"
 )
-GRAPH_SUCCESS = "share of all steps whose accepted path has a token behind a merge edge, merge edges alone not counted"
+GRAPH_SUCCESS = (
+    "share of all steps that accept a token whose place in the verified tree is not that in the graph, as the paper's "
+    "code counts: merged tokens and what the tree lists behind them. The paper's words are the next column's"
+)
+CROSSED = (
+    "share of all steps whose accepted path has a token behind a merge edge, merge edges alone not counted: what the "
+    "paper calls nodes from merged subtrees"
+)
 SHARED_SUCCESS = (
     "share of all steps whose accepted path has a token below a node that others are merged into, whether it comes "
     "there by the node's own path or across a merge edge: the wider reading of the paper's nodes from merged subtrees"

@@ -19,7 +19,7 @@ from bench.artifacts.arms import Arm
 from bench.artifacts.blocks import Block
 from bench.artifacts.runs import Run
 from bench.papers.gsd.merging import UNLIMITED
-from bench.papers.gsd.methods import DATASETS, LOSSY
+from bench.papers.gsd.methods import CODE, DATASETS
 from bench.papers.improving_mcsd.methods import draft_levels
 from bench.plan.composing import composer
 from bench.plan.jobs import sweep
@@ -172,11 +172,11 @@ def _params(experiment: str, config: Mapping[str, Any], run: Run) -> dict[str, f
         "gamma": levels,
         "k_config": "-".join(map(str, widths)) if widths else None,
         "target_init_width": drafter["widths"][0] if "widths" in drafter else None,
-        "shape": f"{shape['num_sequences']}x{shape['depth']}" if "num_sequences" in shape else None,
+        "shape": f"{shape['num_sequences']}x{shape['depth']}" if {"num_sequences", "depth"} <= shape.keys() else None,
         "selection": selection if calibrated else None,
         "tree": "sequoia" if calibrated else None,
         "top_p": config["decoding"]["top_p"],
-        "verify": "nondeterministic" if config["verifier"]["name"] in LOSSY else "deterministic",
+        "verify": "nondeterministic" if config["verifier"]["name"] in CODE else "deterministic",
     }
     words = {key: frozenset({str(value)}) for key, value in found.items() if value is not None}
     return words | ({"reorder": frozenset(ORDERS.values())} if config["record_masks"] else {})

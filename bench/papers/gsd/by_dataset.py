@@ -18,11 +18,28 @@ from bench.artifacts.speedups import times
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import titled, who
 from bench.papers.gsd import methods
-from bench.papers.gsd.methods import GREEDY, GSD, LARGE, MEDUSA, SAMPLED, SMALL, SSD, SSD_DRAWN, TSD, both_rules, bound
+from bench.papers.gsd.methods import (
+    GREEDY,
+    GSD,
+    GSD_CODE,
+    GSD_LEAVES,
+    LARGE,
+    MEDUSA,
+    SAMPLED,
+    SMALL,
+    SSD,
+    SSD_DRAWN,
+    TSD,
+    both_rules,
+    bound,
+)
 from bench.results.store import Results
 
 _DRAFTED = replace(methods.DRAFTED, header="drafted", means=f"Drafted Token Num: {definitions.DRAFTED_TOKENS}")
-_SUCCESS = replace(methods.SUCCESS, text=lambda share, digits: tables.percent(share and share.value))
+_SUCCESS, _CROSSED = (
+    replace(one, text=lambda share, digits: tables.percent(share and share.value))
+    for one in (methods.SUCCESS, methods.CROSSED)
+)
 _RULES = (
     methods.LOSSY_RULE,
     "Lossless: the target's own sample decides (SSD, TSD, GSD), or min(1, p/q) and the residual law for a sequence "
@@ -31,6 +48,7 @@ _RULES = (
 _GREEDY = (
     "The paper states no decoding of this table: greedy here. Its caption's thresholds: k = 4, tau = 1, theta_prob = "
     "0.4, theta_sib = 0.1.",
+    methods.READINGS,
 )
 _MEDUSA = ("Medusa is not run here: its row is the paper's, which does not give the settings of its heads.",)
 
@@ -94,7 +112,7 @@ LAYOUTS: Mapping[str, Layout] = {
     **{
         f"table{number}": Layout(
             f"GSD Table {number}: acceptance rate and speedup, {models}",
-            _bound(SMALL, SSD, TSD, GSD),
+            _bound(SMALL, SSD, TSD, GSD, GSD_LEAVES, GSD_CODE),
             _GREEDY,
         )
         for number, models in ((6, "BLOOM-7B1"), (7, "OPT-13B"), (8, "Llama-2-7B"))
@@ -123,7 +141,7 @@ def by_dataset(name: str, results: Results) -> list[Output]:
     notes += tuple(methods.not_shown(results, layout.arms, settings))
     kept = [replace(one, shown=lambda cell: cell.run_ids or cell.published) for one in settings]
     variation = [methods.VARIATION] * (layout.decodings == (SAMPLED,))
-    counts = (MAL, _DRAFTED, _SUCCESS, *variation, methods.LOSSLESS)
+    counts = (MAL, _DRAFTED, _SUCCESS, _CROSSED, *variation, methods.LOSSLESS)
     columns = (layout.speedup, layout.rate, *(Column(metric, of=layout.decodings[:1]) for metric in counts))
     marks = [methods.MEANS_TIED] * mean
     return [
@@ -140,6 +158,7 @@ def _wide(
         dict(zip(group, cells, strict=True))
         for group in groups
         for cells in zip(*(one.cells for one in group.values()), strict=True)
+        if any(cell.arm.paper or not layout.acceptance or cell.run_ids for cell in cells)
     ]
     frame = pd.DataFrame([_line(layout, row, printed) for row in rows], dtype=str)
     runs = tuple(" ".join(cell.run_ids for cell in row.values()).strip() for row in rows)

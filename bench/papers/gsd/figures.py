@@ -28,7 +28,7 @@ _SWEPT = {
     "k": "most children of a node",
     "tau": "length of the n-gram at whose recurrence nodes are merged",
     "theta_prob": "draft probability below which a node is a leaf",
-    "theta_sib": "share of the best sibling below which a node is a leaf",
+    "theta_sib": "share of the best sibling's probability below which a node is pruned",
 }
 ACCEPTED = per_sample(
     "accepted",
@@ -99,12 +99,28 @@ def _share(header: str, those: Callable[[pd.Series], pd.Series], means: str) -> 
     return measured(header, sums, means)
 
 
+def visited(run: Run) -> pd.DataFrame:
+    """A row per child of a node that was visited: its rank, and whether it was accepted."""
+    return graph_metrics.visited_children(run.steps)
+
+
 def _child(rank: int) -> Metric:
+    """The share of i-th children accepted, over the nodes that have one: the bars."""
+
+    def sums(run: Run) -> Sample | None:
+        found = run.once(visited)
+        return per_row(found[found["child"] == rank], "accepted")
+
     means = (
-        "share of the accepted drafted tokens that are the i-th most probable child of their parent, among all that "
-        "were drafted there; in brackets the 95% interval (bootstrap over conversations)"
+        "of the visited nodes (the root and accepted ones) with at least i children in the verified tree, the share "
+        "whose i-th most probable child is accepted; in brackets the 95% interval (bootstrap over conversations)"
     )
-    share = _share(f"child {rank}", lambda child: child == rank, means * (rank == 1))
+    return measured(f"child {rank}", sums, means * (rank == 1))
+
+
+def _of_accepted(rank: int) -> Metric:
+    means = "share of the accepted drafted tokens that are the i-th most probable child of their parent"
+    share = _share(f"{rank} of accepted", lambda child: child == rank, means * (rank == 1))
     return replace(share, of=lambda run: share.of(run) if rank <= _ranks(run) else None)
 
 
@@ -114,7 +130,7 @@ LATER = _share("child > 1", lambda child: child > 1, "share of them that are no 
 
 def _ranks(run: Run) -> int:
     """As many as a node has children, or as were accepted."""
-    return max(int(run.params.get("k", 1)), run.once(accepted)["child"].max())
+    return int(max(run.params.get("k", 1), run.once(visited)["child"].max()))
 
 
 def _child_ranks(
@@ -124,14 +140,14 @@ def _child_ranks(
 
     def build(name: str, results: Results) -> list[Output]:
         every = [block.standing_in(published.find("gsd", name)) for block in measured_blocks(results)]
-        known = {block: [bar for bar in bars(block) if len(bar[1].once(accepted))] for block in every}
+        known = {block: [bar for bar in bars(block) if len(bar[1].once(visited))] for block in every}
         found = {block: drawn for block, drawn in known.items() if drawn}
         if not found:
-            raise NoResultsError("no run accepted a drafted token whose rank is known")
+            raise NoResultsError("no run has counted the children of the nodes that it visited")
         rows = [({"Pair": run.block.name, header: label}, run) for drawn in found.values() for label, run in drawn]
         figure = style.drawn(name, title, setting(found), _panel, found.items(), run_ids(run for _, run in rows))
         most = max(_ranks(run) for _, run in rows)
-        columns = (TOKENS, *(_child(rank) for rank in range(1, most + 1)), LATER)
+        columns = (*map(_child, range(1, most + 1)), TOKENS, *map(_of_accepted, range(1, most + 1)), LATER)
         return [figure, run_table(name, figure.title, rows, columns, said=remarks(), timed=False)]
 
     return build
@@ -144,7 +160,7 @@ def _panel(axes: Axes, block: Block, drawn: Sequence[tuple[str, Run]]) -> None:
         color = style.look(index)["color"]
         style.bars(axes, ranks, shares, index, len(drawn), width=0.8, color=color, label=label)
     axes.set(title=block.name, xlabel="rank of the child (1: the most probable)", ylim=(0, 1.03))
-    axes.set_ylabel("share of accepted tokens (95% interval)")
+    axes.set_ylabel("share of i-th children accepted (95% interval)")
     axes.set_xticks(range(1, max(_ranks(run) for _, run in drawn) + 1))
     axes.grid(axis="x", visible=False)
     style.legend_below(axes, columns=2 if len(drawn) > 3 else len(drawn))

@@ -36,13 +36,22 @@ TARGETS = ("target_sample", "greedy")
 """Rules that ask the target alone."""
 DRAWN = ("spec_infer", "chain")
 """Rules for what was drawn from q; of one child per node they are speculative sampling."""
-LOSSY = ("gsd_nondeterministic",)
+LOSSY, CODE = ("gsd_nondeterministic",), ("gsd_nondeterministic_code",)
 SSD = Arm("SSD", ("ssd",), "ssd", rules=TARGETS)
 SSD_NO_EXIT = Arm("SSD, no exit", ("ssd_noexit",), "", rules=TARGETS)
 SSD_DRAWN = Arm("SSD, drawn", ("ssd_iid",), "", rules=DRAWN)
 TSD = Arm("TSD", ("tsd",), "tsd", rules=TARGETS)
 TSD_SIB = Arm("TSD, sibling pruning", ("tsd_sib",), "", rules=TARGETS)
 GSD = Arm("GSD", ("gsd",), "gsd", rules=TARGETS)
+GSD_LEAVES = Arm("GSD, pruned as leaves", ("gsd_leaves",), "", rules=TARGETS)
+GSD_CODE = Arm("GSD, pruned as in its code", ("gsd_code",), "", rules=TARGETS)
+PRUNING = {"gsd": "siblings", "tsd_sib": "siblings", "gsd_leaves": "paper", "gsd_code": "code"}
+"""What becomes of candidates that are pruned beside a sibling, by drafter."""
+READINGS = (
+    "The paper says that a node pruned beside a sibling is a leaf, and that it need not be kept. GSD leaves it out, as "
+    "every public version does; pruned as leaves: the target reads it too; as in its code: improbable nodes are read "
+    "until no other is left."
+)
 MEDUSA = Arm("Medusa", (), "medusa")
 SELF = Arm("Self SSD", ("ssd",), "self_ssd", rules=TARGETS)
 NO_HARDWARE = "The paper does not state its hardware: speedups are judged by order alone."
@@ -50,9 +59,10 @@ MEANS_TIED = (
     "Mean speedups of two methods are tied, too, where the autoregressive arms of either decoding lie as far apart."
 )
 LOSSY_RULE = (
-    "(lossy): the paper's non-deterministic rule as its code has it, min(1, p/q) for every child alone and the longest "
-    "path that is accepted, which does not keep the target's law (variation). The paper's numbers stand beside it; its "
-    "SSD may have been speculative sampling, which is lossless: SSD, drawn."
+    "(lossy): min(1, p/q) for every child alone and the longest path that is accepted, which does not keep the "
+    "target's law (variation). (code): the same as the paper's code runs it, p and q of temperature 1 and the arg max "
+    "after the path; the paper's numbers stand beside it. Its SSD may have been speculative sampling, which is "
+    "lossless: SSD, drawn."
 )
 
 
@@ -77,17 +87,25 @@ def bound(arm: Arm, thresholds: Mapping[str, float], *, k: int = 4) -> Arm:
         given["tau"] = None
     if drafter.startswith("ssd"):
         given["k"] = 1
-    if drafter != "gsd" and not drafter.endswith("_sib"):
+    if drafter in PRUNING:
+        given["pruning"] = PRUNING[drafter]
+    else:
         given["theta_sib"] = 0.0
+    if drafter.startswith("gsd"):
+        given["tau_as_context"] = False
     if drafter == "ssd_noexit":
         given["theta_prob"] = 0.0
     return replace(arm, given=given, free=UNSTATED)
 
 
 def both_rules(*arms: Arm) -> tuple[Arm, ...]:
-    """Every method under a lossless rule, without the paper's numbers, then under its non-deterministic one."""
-    lossy = (replace(arm, header=f"{arm.header} (lossy)", rules=LOSSY) for arm in arms)
-    return (*(replace(arm, paper="") for arm in arms), *lossy)
+    """Every method under a lossless rule, then under the non-deterministic one, then as the code runs that.
+
+    The paper's numbers are of the last.
+    """
+    lossy = (replace(arm, header=f"{arm.header} (lossy)", rules=LOSSY, paper="") for arm in arms)
+    code = (replace(arm, header=f"{arm.header} (code)", rules=CODE) for arm in arms)
+    return (*(replace(arm, paper="") for arm in arms), *lossy, *code)
 
 
 def self_drafting(arm: Arm) -> Arm:
@@ -128,7 +146,7 @@ def _share_of_steps(header: str, column: str, means: str) -> Metric:
     """The share of the steps in which a count is above 0; of rows without it, as older ones, none."""
 
     def sums(run: Run) -> Sample | None:
-        known = run.steps.dropna(subset=[column])
+        known = run.steps.reindex(columns=["prompt_id", column]).dropna(subset=[column])
         return per_row(known.assign(happened=(known[column] > 0).astype(float)), "happened")
 
     return replace(measured(header, sums, means), text=percents)
@@ -146,7 +164,8 @@ CAPPED = Metric(
     definitions.CAPPED,
     text=lambda share, digits: tables.percent(share),
 )
-SUCCESS = _share_of_steps("Graph Success", "num_behind_merge", definitions.GRAPH_SUCCESS)
+SUCCESS = _share_of_steps("Graph Success", "num_displaced", definitions.GRAPH_SUCCESS)
+CROSSED = _share_of_steps("crosses a merge", "num_behind_merge", definitions.CROSSED)
 SHARED = _share_of_steps("shared subtrees", "num_in_shared_subtree", definitions.SHARED_SUCCESS)
 VARIATION = measured(
     "variation",

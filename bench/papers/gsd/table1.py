@@ -19,14 +19,28 @@ from bench.artifacts.speedups import times
 from bench.artifacts.tables import signed
 from bench.artifacts.wording import ITSELF, titled, who
 from bench.papers.gsd import methods
-from bench.papers.gsd.methods import GREEDY, GSD, LARGE, SAMPLED, SSD, SSD_NO_EXIT, TSD, TSD_SIB, bound, self_drafting
+from bench.papers.gsd.methods import (
+    GREEDY,
+    GSD,
+    GSD_CODE,
+    GSD_LEAVES,
+    LARGE,
+    SAMPLED,
+    SSD,
+    SSD_NO_EXIT,
+    TSD,
+    TSD_SIB,
+    bound,
+    self_drafting,
+)
 from bench.results.store import Results
 from bench.statistics import graph_metrics, intervals, samples
 from bench.statistics.intervals import Interval
 
 TITLE = "GSD Table 1: acceptance rate, drafted tokens, graph success and speedup"
-ARMS = tuple(bound(arm, LARGE) for arm in (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD))
-OWN = tuple(bound(self_drafting(arm), LARGE) for arm in (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD))
+METHODS = (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD, GSD_LEAVES, GSD_CODE)
+ARMS = tuple(bound(arm, LARGE) for arm in METHODS)
+OWN = tuple(bound(self_drafting(arm), LARGE) for arm in METHODS)
 """The same where the target drafts for itself."""
 RATE = Column(
     replace(methods.RATE, header="Acceptance Rate"), paper="acceptance_rate", beside="Acceptance published", ended=True
@@ -40,7 +54,7 @@ SUCCESS = Column(
     unit=0.01,
     beside="Graph published",
     plain=tables.percent,
-    without=lambda cell: "" if cell.arm.header == GSD.header else "0 without merging",
+    without=lambda cell: "" if cell.arm.ours[0].startswith("gsd") else "0 without merging",
 )
 MEAN = Column(
     replace(SPEEDUP, header="Speedup", means=f"{definitions.MEAN_SPEEDUP}; each is {definitions.SPEEDUP}"),
@@ -58,7 +72,8 @@ SPEEDUPS = tuple(
 )
 LENGTH = Column(MAL)
 COUNTS = (methods.CREATED, methods.MERGES, methods.PRUNED, methods.VERIFIED, methods.CAPPED)
-DETAILS = (RATE, DRAFTED, *map(Column, COUNTS), SUCCESS, Column(methods.SHARED), *SPEEDUPS, MEAN, LENGTH)
+OTHERS = (methods.CROSSED, methods.SHARED)
+DETAILS = (RATE, DRAFTED, *map(Column, COUNTS), SUCCESS, *map(Column, OTHERS), *SPEEDUPS, MEAN, LENGTH)
 DETAILS += (Column(methods.LOSSLESS),)
 
 
@@ -106,6 +121,7 @@ def _notes(settings: list[Setting]) -> Iterator[str]:
     yield methods.NO_HARDWARE
     yield "Acceptance rates, counts, Graph Success and MAL are of greedy decoding; the paper does not say of which."
     yield "The paper does not say whether its TSD prunes siblings: TSD does not here; with sibling pruning it is a row."
+    yield methods.READINGS
     for one in settings:
         yield from _fewer_nodes(one)
 

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from bench import published
 from bench.artifacts import case_study, definitions, style, tables
 from bench.artifacts.blocks import Block
-from bench.artifacts.case_study import DRAFT, MERGED, CaseStudy
+from bench.artifacts.case_study import DRAFT, LISTED, MERGED, CaseStudy
 from bench.artifacts.definitions import method_label
 from bench.artifacts.latency import forward_time
 from bench.artifacts.metric import EXPECTED, MAL, SPEEDS, SPEEDUP, TOKENS_PER_S
@@ -64,7 +64,7 @@ def fig10(name: str, study: CaseStudy) -> list[Output]:
     """One answer by who said it."""
     facts = published.find("opt_tree", "section4_7").set_index("metric")["value"]
     paper = f"The paper (LLaMA-2-70B + LLaMA-2-7B): MAL {facts['mal']:g}, {facts['tokens_per_s']:g} tokens/s."
-    said = f"{study.count(DRAFT, MERGED)} of {len(study.pieces)} pieces are accepted draft tokens"
+    said = f"{study.count(DRAFT, LISTED, MERGED)} of {len(study.pieces)} pieces are accepted draft tokens"
     summary = f"{case_study.speed(study)}; {said}. {paper}"
     study = replace(study, title=f"OPT-Tree Figure 10: {study.title}")
     return case_study.pages(name, study, case_study.LOOKS, summary)
