@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import pandas as pd
 
-from bench.artifacts.blocks import NO_DRAFT, Block, drafted
+from bench.artifacts.blocks import NO_DRAFT, Block, drafted, every_run
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.results.store import Results
 from bench.statistics import metrics
 
 LOOPS = 0.5
@@ -79,6 +80,20 @@ def draft_temperatures(runs: Iterable[Run]) -> Iterator[str]:
 def without_expected(drafters: Iterable[str]) -> str:
     """A sentence on runs that a figure of E(A) leaves out."""
     return f"Left out, since their drafters have no probabilities and so no E(A): {', '.join(dict.fromkeys(drafters))}."
+
+
+def other_runs(results: Results, shown: Collection[str], arguments: Callable[[Run], str]) -> str:
+    """The drafting runs that are not shown, alike ones once: `gsd (k=2) by greedy at temperature 0 (run 1a2b)`."""
+    groups: dict[str, list[str]] = {}
+    for run in every_run(results):
+        if run.method != AUTOREGRESSIVE and run.run_id not in shown:
+            top_p = "" if run["top_p"] == 1 else f", top-p {run['top_p']:g}"
+            decoding = f"temperature {run['temperature']:g}{top_p}"
+            words = f"{run.drafter}{arguments(run)} by {run['verifier']} at {decoding}"
+            groups.setdefault(words, []).append(run.run_id)
+    return "; ".join(
+        f"{words} ({'run' if len(ids) == 1 else 'runs'} {', '.join(ids)})" for words, ids in groups.items()
+    )
 
 
 def models(target: str, draft: str) -> str:

@@ -18,8 +18,7 @@ from bench.artifacts.grid import Setting
 from bench.artifacts.metric import Metric, lossless_words, measured
 from bench.artifacts.runs import Run, per_row
 from bench.artifacts.sweep import series
-from bench.artifacts.wording import draft_temperatures, left_out, scale, stand_ins
-from bench.results.rows import AUTOREGRESSIVE
+from bench.artifacts.wording import draft_temperatures, left_out, other_runs, scale, stand_ins
 from bench.results.store import Results
 from bench.statistics import graph_metrics
 from bench.statistics.intervals import Interval
@@ -248,27 +247,19 @@ def said(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
 def not_shown(results: Results, arms: Sequence[Arm], settings: Iterable[Setting]) -> Iterator[str]:
     """The draft's temperatures of the runs of a table, and which others it leaves out."""
     ids = {run.run_id for one in settings for cell in one.cells for run in cell.runs if run}
-    runs = [run for run in every_run(results) if run.method != AUTOREGRESSIVE]
-    yield from draft_temperatures(run for run in runs if run.run_id in ids)
-    groups: dict[str, list[str]] = {}
-    for run in runs:
-        if run.run_id not in ids:
-            groups.setdefault(_words(run, arms), []).append(run.run_id)
-    listed = (f"{words} ({'run' if len(ids) == 1 else 'runs'} {', '.join(ids)})" for words, ids in groups.items())
-    if groups:
+    yield from draft_temperatures(run for run in every_run(results) if run.run_id in ids)
+    if listed := other_runs(results, ids, lambda run: _arguments(run, arms)):
         yield (
-            f"Not in this table: {'; '.join(listed)}: other methods, rules, parameters or sampling settings than the "
+            f"Not in this table: {listed}: other methods, rules, parameters or sampling settings than the "
             "paper's, or another run of the same is shown."
         )
 
 
-def _words(run: Run, arms: Sequence[Arm]) -> str:
-    """`gsd (k=2) at temperature 1, top-p 0.9`: what is not as in the arm of its method that is nearest."""
+def _arguments(run: Run, arms: Sequence[Arm]) -> str:
+    """` (k=2)`: what is not as in the arm of its method that is nearest."""
     differences = [off(arm, run.params) for arm in arms if arm.named(run)]
     params = min(differences, key=len, default={})
-    inside = f" ({', '.join(f'{name}={_short(value)}' for name, value in params.items())})" if params else ""
-    top_p = "" if run["top_p"] == 1 else f", top-p {run['top_p']:g}"
-    return f"{run.drafter}{inside} by {run['verifier']} at temperature {run['temperature']:g}{top_p}"
+    return f" ({', '.join(f'{name}={_short(value)}' for name, value in params.items())})" if params else ""
 
 
 def _short(value: object) -> str:

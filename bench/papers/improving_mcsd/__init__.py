@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bench.artifacts.outputs import Artifact
-from bench.papers.improving_mcsd import comparison, heat_map, methods, quality, scores, widths
+from bench.papers.improving_mcsd import comparison, heat_map, quality, scores, widths
 
 ARTIFACTS: Mapping[str, Artifact] = {
     "table1": Artifact(quality.answers_table),
@@ -16,11 +16,7 @@ ARTIFACTS: Mapping[str, Artifact] = {
     **{name: Artifact(comparison.acceptance_table) for name in comparison.TABLES},
 }
 ARMS = {
-    "table1": [
-        replace(one, paper="target_init_mcsd", params={})
-        for one in quality.METHODS.values()
-        if methods.LOSSY_RULE in one.rules
-    ],
+    "table1": [replace(one, params={}) for one in quality.METHODS.values() if one.paper],
     **{name: [one for one in layout.methods if one.paper] for name, layout in comparison.TABLES.items()},
 }
 """The methods by which the plan finds an artifact's rows in the CSV; those of Table 1 state first tokens alone."""

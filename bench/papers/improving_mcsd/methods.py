@@ -14,7 +14,6 @@ from bench.artifacts.arms import Arm
 from bench.artifacts.blocks import Block, blocks, every_run
 from bench.artifacts.metric import Metric, measured
 from bench.artifacts.runs import Run, per_row
-from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import metrics, samples
 from bench.statistics.intervals import Interval
@@ -198,15 +197,14 @@ def dynamic(width: int, depth: int) -> Arm:
     return _method(f"Dynamic MCSD{LOSSY}", "dynamic_mcsd", given, paper, LOSSY_RULE)
 
 
-def words(run: Run) -> str:
-    """A run that is not shown: `mcsd (widths 4x2) by multi_candidate at temperature 1`; draws where they are others."""
+def _arguments(run: Run) -> str:
+    """` (widths 4x2)`: the arguments of a run that is not shown; how it draws where it is not as asked."""
     given, asked = run.params, _drawn(float(run["temperature"]))
     usual = {key for key in _FREE & given.keys() if asked.get(key, given[key]) == given[key]}
     usual -= {"beta"} if given.get("decision") else set()
     params = {key: value for key, value in given.items() if key not in usual}
     inside = ", ".join(_short(value) if key == "shape" else f"{key} {_short(value)}" for key, value in params.items())
-    top_p = "" if run["top_p"] == 1 else f", top-p {run['top_p']:g}"
-    return f"{run.drafter} ({inside}) by {run['verifier']} at temperature {run['temperature']:g}{top_p}"
+    return f" ({inside})"
 
 
 def _shape(kind: str, **sizes: Any) -> dict[str, Any]:
@@ -256,14 +254,8 @@ def about_pairs(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
 
 def not_shown(results: Results, shown: Iterable[str]) -> Iterator[str]:
     """A sentence on the runs that are not shown; `shown` are the run ids of the rows."""
-    ids = set(shown)
-    groups: dict[str, list[str]] = {}
-    for run in every_run(results):
-        if run.method != AUTOREGRESSIVE and run.run_id not in ids:
-            groups.setdefault(words(run), []).append(run.run_id)
-    listed = (f"{what} ({'run' if len(own) == 1 else 'runs'} {', '.join(own)})" for what, own in groups.items())
-    if groups:
+    if listed := wording.other_runs(results, set(shown), _arguments):
         yield (
-            f"Not shown: {'; '.join(listed)}: other methods, rules, configurations or decodings than what is shown, "
+            f"Not shown: {listed}: other methods, rules, configurations or decodings than what is shown, "
             "or another run of the same."
         )
