@@ -89,7 +89,9 @@ def test_recurrence_is_the_mean_over_graphs(cells) -> None:
     steps = steps_of(cells, run_id)
     expected = {}
     for column, name in (("in_recurring", "tokens"), ("recurring", "n-grams")):
-        rows = {n: steps.assign(share=[row[n - 1] for row in steps[column]]).dropna(subset="share") for n in range(1, 6)}
+        rows = {
+            n: steps.assign(share=[row[n - 1] for row in steps[column]]).dropna(subset="share") for n in range(1, 6)
+        }
         means = [interval(by_conversation(found, lambda group: list(group["share"]))) for found in rows.values()]
         assert table.frame[name].tolist() == means
         expected[name] = dict(enumerate(means, start=1))

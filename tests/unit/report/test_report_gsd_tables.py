@@ -3,7 +3,19 @@
 from typing import Any
 
 import pytest
-from gsd_fills import GREEDY, LARGE, LOSSY, SAMPLING, SMALL, add, fill_datasets, fill_rules, fill_steps, fill_table1
+from gsd_fills import (
+    CODE,
+    GREEDY,
+    LARGE,
+    LOSSY,
+    SAMPLING,
+    SMALL,
+    add,
+    fill_datasets,
+    fill_rules,
+    fill_steps,
+    fill_table1,
+)
 from test_report_gsd import build, row, sample_means, speedup
 
 from bench.artifacts.tables import ABSENT
