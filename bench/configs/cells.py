@@ -183,7 +183,8 @@ def pair_of(cfg: DictConfig) -> PairSpec:
 
 def _model_of(config: Mapping[str, Any]) -> ModelSpec:
     """A model by hub id or folder; `tiny/...` are the embedded weights."""
-    spec = ModelSpec(**{**config, "skipped_layers": tuple(config.get("skipped_layers", ()))})
+    skipped = {name: tuple(value) for name, value in config.items() if name.startswith("skipped_")}
+    spec = ModelSpec(**{**config, **skipped})
     return replace(spec, folder=str(TINY.parent / spec.id)) if spec.id.startswith("tiny/") else spec
 
 

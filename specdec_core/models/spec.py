@@ -28,6 +28,10 @@ class ModelSpec:
     """4 or 8: linear layers are quantised by bitsandbytes when they are loaded."""
     skipped_layers: tuple[int, ...] = ()
     """With `layer_skip`, the target's layers that the draft leaves out, counted from 0."""
+    skipped_attention: tuple[int, ...] = ()
+    """With `layer_skip`, layers of which it leaves out the attention."""
+    skipped_mlp: tuple[int, ...] = ()
+    """With `layer_skip`, layers of which it leaves out the MLP."""
 
     @property
     def name(self) -> str:

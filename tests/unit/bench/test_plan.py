@@ -317,6 +317,10 @@ def test_a_draft_that_skips_the_targets_layers_adds_no_weights():
     first, second = (memory_of(pair, jobs, torch.bfloat16) for pair in (alone, skipping))
     assert (first.draft, second.draft, second.draft_reads) == (0, 0, 2 * (LLAMA_7B - 2 * LAYER_7B))
     assert second.caches == first.caches
+    parts = replace(alone, draft=replace(skipping.draft, skipped_attention=(3, 5), skipped_mlp=(7,)))
+    attention, mlp = 4 * 4096**2 + 4096, 3 * 4096 * 11008 + 4096
+    reads = memory_of(parts, jobs, torch.bfloat16).draft_reads
+    assert reads == 2 * (LLAMA_7B - 2 * LAYER_7B - attention - mlp)  # layer 3 is skipped whole
 
 
 def test_token_graphs_are_as_large_as_what_is_verified_of_them():
