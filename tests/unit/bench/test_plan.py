@@ -328,6 +328,8 @@ def test_token_graphs_are_as_large_as_what_is_verified_of_them():
     sizes = {"ssd": (10, 10), "ssd_iid": (10, 10), "tsd": (100, 10), "gsd": (100, 10)}
     assert {job.method: (job.nodes, job.depth) for job in found.jobs} == sizes
     assert {job.passes for job in found.jobs} == {2}, "variation is recorded in a pass of its own"
+    found = plan.make(["experiment=gsd/table2", "pair=tiny", "dataset=mini", "limit=2", "drafter=ssd_adaptive"])
+    assert {(job.nodes, job.depth) for job in found.jobs} == {(12, 12)}
 
 
 def test_without_an_experiment_it_is_a_line_for_every_artifact(monkeypatch, tmp_path):
