@@ -15,7 +15,16 @@ from bench.calibrate import drafters
 from bench.calibrate.kept import Setting
 from bench.configs import resolvers, stand_ins, variants
 from bench.configs.options import check_values
-from bench.measure.cell import AcceptancePlan, CalibrationPlan, Cell, DecisionPlan, LatencyGrid, PairSpec, Runtime
+from bench.measure.cell import (
+    AcceptancePlan,
+    CalibrationPlan,
+    Cell,
+    DecisionPlan,
+    LatencyGrid,
+    PairSpec,
+    Runtime,
+    SkipPlan,
+)
 from bench.measure.fingerprints import SELECTION, fingerprint_data, fingerprint_folder, fingerprint_selection
 from bench.prompts import templates
 from bench.prompts.datasets import DatasetSpec
@@ -107,7 +116,7 @@ def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
     plan: Any = OmegaConf.to_container(cfg.calibration, resolve=True)
     acceptance = AcceptancePlan(**plan.pop("acceptance") | {"dataset": acceptance_dataset_of(cfg)})
     latency = LatencyGrid(**plan.pop("latency"))
-    decision = DecisionPlan(**plan.pop("decision"))
+    decision, skips = DecisionPlan(**plan.pop("decision")), SkipPlan(**plan.pop("skips"))
     decoding, drafter, own = dict(config["decoding"]), config["drafter"], config["pair"]["draft_temperature"]
     new, planned = decoding.pop("max_new_tokens"), acceptance.temperature
     decoding.pop("ignore_eos", None)  # acceptance is measured up to EOS
@@ -124,7 +133,7 @@ def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
         seed=config["seed"],
         limit=config["limit"],
         runtime=runtime_of(cfg),
-        plan=CalibrationPlan(acceptance=acceptance, latency=latency, decision=decision, **plan),
+        plan=CalibrationPlan(acceptance=acceptance, latency=latency, decision=decision, skips=skips, **plan),
         results_dir=Path(cfg.results_dir),
         identity=_calibration_identity(cfg, config),
     )
