@@ -17,7 +17,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from bench.calibrate import attention_times, drafters, kept
+from bench.calibrate import attention_times, drafters, kept, skip_search
 from bench.calibrate.decision import kept as kept_models
 from bench.configs import resolvers, variants
 from bench.configs.cells import cell_of, is_run, runtime_of, scientific_config, setting_of
@@ -79,12 +79,15 @@ def _execute(cfg: DictConfig, job: int) -> str:
         kept.latency(setting)
     elif cfg.measure == "decision":
         print(kept_models.summary(setting))
+    elif cfg.measure == "skips":
+        print(skip_search.summary(setting))
     elif cfg.measure == "acceptance":
         rule = {key: value for key, value in config["verifier"].items() if key not in ("name", "allow_lossy")}
         draws = resolvers.draws_for_rule(_root_=cfg)
         drafters.measure_acceptance(setting, config["verifier"]["name"], hydra.utils.instantiate(rule), draws)
     else:
-        raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance", "decision", "attention")))
+        known = ("cells", "latency", "acceptance", "decision", "skips", "attention")
+        raise ValueError(unknown("measure", cfg.measure, known))
     return runner.OK
 
 

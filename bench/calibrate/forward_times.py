@@ -13,7 +13,7 @@ from bench.measure.fingerprints import fingerprint_folder
 from bench.measure.provenance import collect
 from bench.results.kept_rows import LatencyRow
 from bench.results.store import run_id
-from specdec_core.models import CausalLM, EagleHead, ModelOutput, Pair
+from specdec_core.models import CausalLM, EagleHead, ModelOutput, ModelSpec, Pair
 from specdec_core.models.ranks import agreed
 from specdec_core.timing import Clock
 
@@ -26,7 +26,17 @@ def key(spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> str:
     files = [fingerprint_folder(folder) for folder in folders if folder.is_dir()]
     origin: dict[str, Any] = {**_origin(pair, runtime), "num_threads": torch.get_num_threads()}
     origin |= {"attention": pair.target.attention, "placement": runtime.placement}
-    return run_id({"latency": asdict(grid), "pair": asdict(spec), "files": files, "runtime": origin})
+    models = {role: _told(model) for role, model in (("target", spec.target), ("draft", spec.draft))}
+    return run_id({"latency": asdict(grid), "pair": asdict(spec) | models, "files": files, "runtime": origin})
+
+
+def _told(spec: ModelSpec | None) -> dict[str, Any] | None:
+    """A model's options; those that came later make no other key where they are not used."""
+    found = asdict(spec) if spec else None
+    for name in ("skipped_attention", "skipped_mlp"):
+        if found and not found[name]:
+            del found[name]
+    return found
 
 
 def rows(run_id: str, spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> list[LatencyRow]:

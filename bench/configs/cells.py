@@ -15,7 +15,16 @@ from bench.calibrate import drafters
 from bench.calibrate.kept import Setting
 from bench.configs import resolvers, stand_ins, variants
 from bench.configs.options import check_values
-from bench.measure.cell import AcceptancePlan, CalibrationPlan, Cell, DecisionPlan, LatencyGrid, PairSpec, Runtime
+from bench.measure.cell import (
+    AcceptancePlan,
+    CalibrationPlan,
+    Cell,
+    DecisionPlan,
+    LatencyGrid,
+    PairSpec,
+    Runtime,
+    SkipPlan,
+)
 from bench.measure.fingerprints import SELECTION, fingerprint_data, fingerprint_folder, fingerprint_selection
 from bench.prompts import templates
 from bench.prompts.datasets import DatasetSpec
@@ -114,6 +123,7 @@ def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
     acceptance = AcceptancePlan(**plan.pop("acceptance") | {"dataset": calibration_dataset_of(cfg, "acceptance")})
     latency = LatencyGrid(**plan.pop("latency"))
     decision = DecisionPlan(**plan.pop("decision") | {"dataset": calibration_dataset_of(cfg, "decision")})
+    skips = SkipPlan(**plan.pop("skips"))
     decoding, drafter, own = dict(config["decoding"]), config["drafter"], config["pair"]["draft_temperature"]
     new, planned = decoding.pop("max_new_tokens"), acceptance.temperature
     decoding.pop("ignore_eos", None)  # acceptance is measured up to EOS
@@ -130,7 +140,7 @@ def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
         seed=config["seed"],
         limit=config["limit"],
         runtime=runtime_of(cfg),
-        plan=CalibrationPlan(acceptance=acceptance, latency=latency, decision=decision, **plan),
+        plan=CalibrationPlan(acceptance=acceptance, latency=latency, decision=decision, skips=skips, **plan),
         results_dir=Path(cfg.results_dir),
         identity=_calibration_identity(cfg, config),
     )
@@ -189,7 +199,8 @@ def pair_of(cfg: DictConfig) -> PairSpec:
 
 def _model_of(config: Mapping[str, Any]) -> ModelSpec:
     """A model by hub id or folder; `tiny/...` are the embedded weights."""
-    spec = ModelSpec(**{**config, "skipped_layers": tuple(config.get("skipped_layers", ()))})
+    skipped = {name: tuple(value) for name, value in config.items() if name.startswith("skipped_")}
+    spec = ModelSpec(**{**config, **skipped})
     return replace(spec, folder=str(TINY.parent / spec.id)) if spec.id.startswith("tiny/") else spec
 
 

@@ -163,12 +163,34 @@ class DecisionPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SkipPlan:
+    """How the sublayers are found that a target leaves out when it drafts for itself (Zhang et al., 2023)."""
+
+    evaluations: int = 200
+    """Sets that are judged, at most."""
+    prompts: int = 8
+    new_tokens: int = 128
+    max_steps: int = 12
+    """Draft forwards of a decoding step, at most."""
+    cost: str = "weights"
+    """weights: a draft forward costs the share of the target's weights that it reads | seconds: it is timed."""
+
+    def __post_init__(self) -> None:
+        if self.cost not in ("weights", "seconds"):
+            raise ValueError(unknown("calibration.skips.cost", self.cost, ("weights", "seconds")))
+        for name in ("evaluations", "prompts", "new_tokens", "max_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"calibration.skips.{name} must be at least 1, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class CalibrationPlan:
     """What is measured before a tree is chosen, or trained before one is ended early."""
 
     acceptance: AcceptancePlan = field(default_factory=AcceptancePlan)
     latency: LatencyGrid = field(default_factory=LatencyGrid)
     decision: DecisionPlan = field(default_factory=DecisionPlan)
+    skips: SkipPlan = field(default_factory=SkipPlan)
     depths: int = 16
     """The deepest tree that is considered."""
     draft_passes: str = "depth"

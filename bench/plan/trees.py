@@ -34,7 +34,7 @@ def size(drafter: Mapping[str, Any], calibration: Mapping[str, Any]) -> tuple[in
         return fork
     if "max_steps" in drafter:  # a token graph: what is verified of it; of a sequence no more than is drafted
         steps = drafter["max_steps"]
-        return steps if drafter["k"] == 1 else drafter["verify_cap"], steps
+        return steps if drafter.get("k", 1) == 1 else drafter["verify_cap"], steps
     sizes = [drafter.get("n"), shape.get("n"), drafter["total"] - 1 if "total" in drafter else None]
     largest = max(calibration["latency"]["num_tokens"]) - 1
     nodes = next((size for size in sizes if isinstance(size, int)), largest)

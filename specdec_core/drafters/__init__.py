@@ -1,5 +1,6 @@
 """Ways of growing a tree, one file each."""
 
+from specdec_core.drafters.adaptive_exit import AdaptiveExit
 from specdec_core.drafters.autoregressive import Autoregressive
 from specdec_core.drafters.base import Context, Drafter, DraftModel
 from specdec_core.drafters.causal_draft import CausalDraft
@@ -19,6 +20,7 @@ from specdec_core.drafters.token_graph import TokenGraph
 from specdec_core.drafters.tree_drafter import TreeDrafter
 
 __all__ = [
+    "AdaptiveExit",
     "Autoregressive",
     "CausalDraft",
     "Context",

@@ -11,8 +11,8 @@ from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.eagle import EagleHead
 from specdec_core.models.eagle_checkpoint import EagleCheckpoint, read_eagle
 from specdec_core.models.fetch import fetch_weights, quantisation
-from specdec_core.models.layer_skip import LayerSkip
-from specdec_core.models.memory import eagle_bytes, layer_bytes, quantised_bytes, weight_bytes
+from specdec_core.models.layer_skip import LayerSkip, kept_bytes
+from specdec_core.models.memory import eagle_bytes, quantised_bytes, weight_bytes
 from specdec_core.models.placement import Placement, head_device, hook_again, resolve_dtype, with_embedding
 from specdec_core.models.spec import ModelSpec
 
@@ -86,7 +86,7 @@ class _Head(Kind):
 
 
 class _LayerSkip(Kind):
-    """The target without some layers, on its weights and cache."""
+    """The target without some layers or sublayers, on its weights and cache."""
 
     own_weights = False
 
@@ -97,7 +97,7 @@ class _LayerSkip(Kind):
             raise LoadError(f"{spec.id}: a layer_skip draft is where the target is; leave draft_device out")
 
     def load(self, spec: ModelSpec, read: Any, target: CausalLM, where: Placement, **options: Any) -> LayerSkip:
-        draft = LayerSkip(target, spec.skipped_layers)
+        draft = LayerSkip(target, spec.skipped_layers, attention=spec.skipped_attention, mlp=spec.skipped_mlp)
         hook_again(draft.model)
         return draft
 
@@ -105,7 +105,7 @@ class _LayerSkip(Kind):
         return 0
 
     def forward_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
-        return weight_bytes(config, dtype) - len(spec.skipped_layers) * layer_bytes(config, dtype)
+        return kept_bytes(config, dtype, spec.skipped_layers, spec.skipped_attention, spec.skipped_mlp)
 
 
 def precision(spec: ModelSpec, dtype: torch.dtype) -> torch.dtype:

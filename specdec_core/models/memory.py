@@ -19,12 +19,7 @@ _ALIGNMENT = 256
 
 def weight_bytes(config: Any, dtype: torch.dtype) -> int:
     """Bytes of all parameters at `dtype`, from the config alone: the model is laid out on the meta device."""
-    return _parameter_bytes(outline(config, dtype))
-
-
-def layer_bytes(config: Any, dtype: torch.dtype) -> int:
-    """Bytes of one decoder layer's parameters, all layers being alike. LoadError as for `streamed_layers`."""
-    return _parameter_bytes(streamed_layers(outline(config, dtype), 0)[0])
+    return parameter_bytes(outline(config, dtype))
 
 
 def eagle_bytes(config: Any, dtype: torch.dtype) -> int:
@@ -33,7 +28,7 @@ def eagle_bytes(config: Any, dtype: torch.dtype) -> int:
     `config.bias` says whether its fc has one; it has unless said, as in the published code.
     """
     with torch.device("meta"):
-        return _parameter_bytes(EagleModel(config, bias=getattr(config, "bias", True)).to(dtype))
+        return parameter_bytes(EagleModel(config, bias=getattr(config, "bias", True)).to(dtype))
 
 
 def quantised_bytes(config: Any, dtype: torch.dtype, bits: int) -> int:
@@ -72,7 +67,7 @@ def offloaded_bytes(config: Any, dtype: torch.dtype, resident_layers: int) -> tu
     """
     model = outline(config, dtype)
     streamed = streamed_layers(model, resident_layers)
-    outside = _parameter_bytes(model) - sum(map(_parameter_bytes, streamed))
+    outside = parameter_bytes(model) - sum(map(parameter_bytes, streamed))
     return outside + sum(buffer_bytes(streamed)), sum(map(packed_bytes, streamed))
 
 
@@ -135,5 +130,6 @@ def outline(config: Any, dtype: torch.dtype) -> Any:
         return AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
-def _parameter_bytes(module: nn.Module) -> int:
+def parameter_bytes(module: nn.Module) -> int:
+    """Bytes of a module's parameters, shared ones once."""
     return sum(parameter.nbytes for parameter in module.parameters())

@@ -30,6 +30,10 @@ class ModelSpec:
     """Drafts that are models of their own: what they compute in, if not in the pair's dtype."""
     skipped_layers: tuple[int, ...] = ()
     """With `layer_skip`, the target's layers that the draft leaves out, counted from 0."""
+    skipped_attention: tuple[int, ...] = ()
+    """With `layer_skip`, layers of which it leaves out the attention."""
+    skipped_mlp: tuple[int, ...] = ()
+    """With `layer_skip`, layers of which it leaves out the MLP."""
 
     @property
     def name(self) -> str:

@@ -250,3 +250,16 @@ def test_latency_rows_of_both_models(tiny, tmp_path):
     assert key == forward_times.key(spec, tiny, grid, runtime)
     assert key != forward_times.key(replace(spec, draft=None), tiny, grid, runtime)
     assert key != forward_times.key(spec, tiny, replace(grid, num_prefix=9), runtime)
+
+
+def test_forward_times_are_kept_by_the_sublayers_that_a_draft_skips(tiny, monkeypatch):
+    """Where none is skipped the key is that of before there were any."""
+    spec, runtime, hashed = pair_of(config("pair=tiny_self")), Runtime(device="cpu", dtype="float32"), []
+    monkeypatch.setattr(forward_times, "run_id", lambda found: hashed.append(found["pair"]["draft"]) or "")
+    for skipped in ({}, {"skipped_attention": (1,)}):
+        bare = replace(spec.draft, skipped_layers=(2,), skipped_attention=(), skipped_mlp=())
+        forward_times.key(replace(spec, draft=replace(bare, **skipped)), tiny, LatencyGrid(), runtime)
+    assert hashed[1].pop("skipped_attention") == (1,)
+    assert hashed[0] == hashed[1]
+    before = {"id", "revision", "gated", "kind", "folder", "offload", "resident_layers", "bits", "skipped_layers"}
+    assert set(hashed[0]) == before

@@ -317,6 +317,10 @@ def test_a_draft_that_skips_the_targets_layers_adds_no_weights():
     first, second = (memory_of(pair, jobs, torch.bfloat16) for pair in (alone, skipping))
     assert (first.draft, second.draft, second.draft_reads) == (0, 0, 2 * (LLAMA_7B - 2 * LAYER_7B))
     assert second.caches == first.caches
+    parts = replace(alone, draft=replace(skipping.draft, skipped_attention=(3, 5), skipped_mlp=(7,)))
+    attention, mlp = 4 * 4096**2 + 4096, 3 * 4096 * 11008 + 4096
+    reads = memory_of(parts, jobs, torch.bfloat16).draft_reads
+    assert reads == 2 * (LLAMA_7B - 2 * LAYER_7B - attention - mlp)  # layer 3 is skipped whole
 
 
 def test_token_graphs_are_as_large_as_what_is_verified_of_them():
@@ -324,6 +328,8 @@ def test_token_graphs_are_as_large_as_what_is_verified_of_them():
     sizes = {"ssd": (10, 10), "ssd_iid": (10, 10), "tsd": (100, 10), "gsd": (100, 10)}
     assert {job.method: (job.nodes, job.depth) for job in found.jobs} == sizes
     assert {job.passes for job in found.jobs} == {2}, "variation is recorded in a pass of its own"
+    found = plan.make(["experiment=gsd/table2", "pair=tiny", "dataset=mini", "limit=2", "drafter=ssd_adaptive"])
+    assert {(job.nodes, job.depth) for job in found.jobs} == {(12, 12)}
 
 
 def test_without_an_experiment_it_is_a_line_for_every_artifact(monkeypatch, tmp_path):
