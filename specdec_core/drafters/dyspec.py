@@ -1,6 +1,6 @@
 """DySpec: trees that grow where the draft is likely to go, their children drawn without replacement."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -26,9 +26,8 @@ class DySpec(TreeDrafter):
     draft reads a layer at a time: every node whose first site could still be among the n best. Same races, same tree,
     one forward per layer; of the nodes read some are not in the tree. `DySpecHeap` is the paper's way.
 
-    Parts of the time of growing are measured: `choice` of nodes and making the tree, `sampling` of tokens.
-
-    `draws=topk` takes the draft's best tokens in place of draws, with the same values.
+    `draws=topk` takes the draft's best tokens in place of draws, with the same values. `record_parts` measures parts of
+    the time of growing, which takes a little itself: `choice` of nodes and making the tree, `sampling` of tokens.
     """
 
     def __init__(
@@ -39,6 +38,7 @@ class DySpec(TreeDrafter):
         max_depth: int = 32,
         draws: str = "without_replacement",
         draft_temperature: float = 0.6,
+        record_parts: bool = False,
     ) -> None:
         super().__init__(draft, draft_temperature)
         if n < 1:
@@ -46,7 +46,7 @@ class DySpec(TreeDrafter):
         if max_depth < 1:
             raise ValueError(f"DySpec's max_depth must be at least 1, not {max_depth}")
         check_draws(draws, DRAWS)
-        self.n, self.max_depth, self.draws = n, max_depth, draws
+        self.n, self.max_depth, self.draws, self.record_parts = n, max_depth, draws, record_parts
 
     def draft_tree(self, context: Context) -> Drafted:
         """Draft layer by layer, then take the best sites' nodes."""
@@ -90,7 +90,7 @@ class DySpec(TreeDrafter):
             width = min(limit, 4 * width)
 
     def _span(self, context: Context, name: str) -> AbstractContextManager[None]:
-        return context.clock.span(name, device=self.draft.device)
+        return context.clock.span(name, device=self.draft.device) if self.record_parts else nullcontext()
 
     def _tree(self, nodes: Chosen, laws: list[Tensor]) -> Drafted:
         device = laws[0].device
@@ -120,8 +120,16 @@ class DySpecThreshold(DySpec):
         max_depth: int = 32,
         draws: str = "without_replacement",
         draft_temperature: float = 0.6,
+        record_parts: bool = False,
     ) -> None:
-        super().__init__(draft=draft, n=n, max_depth=max_depth, draws=draws, draft_temperature=draft_temperature)
+        super().__init__(
+            draft=draft,
+            n=n,
+            max_depth=max_depth,
+            draws=draws,
+            draft_temperature=draft_temperature,
+            record_parts=record_parts,
+        )
         if threshold is not None and not threshold > 0:
             raise ValueError(f"DySpec's threshold must be positive (or null for 1/n), not {threshold}")
         self.threshold = 1 / n if threshold is None else threshold

@@ -90,8 +90,14 @@ def test_a_plan_knows_how_often_the_draft_is_run():
     assert forwards == {"dyspec": (64, 32), "dyspec_heap": (64, 64)}
 
 
-def test_figure_4_has_the_papers_heap_beside_the_layers():
-    assert [plain(composed(*one))["drafter"]["name"] for one in cells("dyspec/fig4")] == ["dyspec", "dyspec_heap"]
+def test_figure_4_records_parts_with_the_papers_heap_and_by_layers():
+    found = [plain(composed(*one))["drafter"] for one in cells("dyspec/fig4")]
+    assert [(drafter["name"], drafter["record_parts"]) for drafter in found] == [
+        ("dyspec", True),
+        ("dyspec_heap", True),
+    ]
+    tables = [config["drafter"] for table in TABLES for config in configs(table)]
+    assert not [drafter for drafter in tables if "record_parts" in drafter], "it takes time"
 
 
 def test_drawn_baselines_are_verified_greedily(tmp_path: Path):
@@ -112,15 +118,13 @@ def test_drawn_baselines_are_verified_greedily(tmp_path: Path):
     assert plain(composed(*cell("greedy", "sized_sequoia")))["drafter"]["acceptance"] == MEASURED
 
 
-def test_parts_of_growing_are_known_of_dyspecs_steps_alone(tmp_path: Path):
-    for drafter in ("dyspec", "dyspec_heap", "spec_infer_8x8"):
-        assert execute(tmp_path, *cell("t06", drafter)) == "ok"
-    results = load(tmp_path, "dyspec/table1")
-    for drafter, run_id in zip(results.runs["drafter"], results.runs["run_id"], strict=True):
-        steps = results.steps[results.steps["run_id"] == run_id]
-        assert (steps["layout_s"] > 0).all()
-        if not drafter.startswith("dyspec"):
-            assert steps[PARTS[:2]].isna().all(axis=None)
-            continue
-        assert (steps[PARTS] > 0).all(axis=None)
-        assert (steps[PARTS].sum(axis=1) < steps["tree_s"]).all(), "what is left: the draft's own masks and inputs"
+@pytest.mark.parametrize("drafter", ["dyspec", "dyspec_heap"])
+def test_parts_of_growing_are_known_where_they_are_recorded(drafter, tmp_path: Path):
+    for experiment in ("fig4", "table1"):
+        chosen = (f"experiment=dyspec/{experiment}", *SHORT, "decoding=t06", f"drafter={drafter}")
+        assert execute(tmp_path, *chosen) == "ok"
+    steps, without = (load(tmp_path, f"dyspec/{experiment}").steps for experiment in ("fig4", "table1"))
+    assert (steps[PARTS] > 0).all(axis=None)
+    assert (steps[PARTS].sum(axis=1) < steps["tree_s"]).all(), "what is left: the draft's own masks and inputs"
+    assert without[PARTS[:2]].isna().all(axis=None)
+    assert (without["layout_s"] > 0).all()
