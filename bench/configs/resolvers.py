@@ -32,7 +32,7 @@ UNPRINTED = "unprinted"
 
 def register() -> None:
     """Make them known to OmegaConf, once or again."""
-    for resolver in (when_sampling, with_root, rule_for, rule_by_root, draws_for_rule, printed_tree):
+    for resolver in (when_sampling, with_root, rule_for, rule_by_root, draws_for_rule, drawn, printed_tree):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
@@ -63,6 +63,13 @@ def rule_by_root(what: str, *, _root_: DictConfig) -> Any:
 def draws_for_rule(*, _root_: DictConfig) -> str:
     """`${draws_for_rule:}`: the draws that the rule was made for; the best tokens in greedy decoding."""
     return str(when_sampling(DRAWS.get(_root_.verifier.name, "without_replacement"), "topk", _root_=_root_))
+
+
+def drawn(*, _root_: DictConfig) -> str:
+    """`${drawn:}`: how the method draws children, also in greedy decoding: SpecInfer independently, others without
+    replacement.
+    """
+    return "iid" if _root_.drafter.method == "spec_infer" else "without_replacement"
 
 
 def printed_tree(what: str, *, _root_: DictConfig) -> int | str:

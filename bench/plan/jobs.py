@@ -76,8 +76,9 @@ def jobs_of(cfg: DictConfig) -> list[Job]:
     if cfg.measure != "cells":
         raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance", "decision", "attention")))
     found = words(plain["drafter"])
+    drawn = plain["drafter"].get("draws") == "without_replacement"
     greedy = Sampling(plain["decoding"]["temperature"]).greedy
-    rule = "target_sample" if greedy else "without_replacement"
+    rule = "target_sample" if greedy and not drawn else "without_replacement"
     vectors = [_vector(cfg, plain, rule)] if MEASURED in found else []
     times = [_timing(plain)] if HARDWARE in found else []
     models = [_decision(cfg, plain)] if plain["drafter"].get("decision") in KINDS else []

@@ -152,6 +152,10 @@ class StepRow:
     # of trees that a decision model may end early (`EarlyStop`), None where it was not asked
     decision_calls: int | None = None
     decision_s: float | None = None  # a part of `tree_s`
+    # parts of `tree_s`, None in older files; the first two of DySpec's drafters with `record_parts`
+    choice_s: float | None = None  # choosing nodes, and making the tree of them
+    sampling_s: float | None = None  # the draft's probabilities, and drawing tokens from them
+    layout_s: float | None = None  # the target's mask and positions
 
 
 TABLES: dict[str, type] = {

@@ -109,29 +109,6 @@ def test_eagles_tree_is_drawn_and_judged_as_eagle_does_in_table_3():
     assert composed("drafter=eagle25_drawn", "verifier=by_draws_eagle").verifier.name == "target_sample"
 
 
-@pytest.mark.parametrize(
-    ("table", "datasets", "drafters", "nodes"),
-    [
-        *((f"table{number}", 5, {"dyspec", "sized_sequoia", "spec_infer_8x8"}, 64) for number in (1, 2, 3)),
-        ("table4", 3, {"dyspec_threshold", "sized_sequoia", "spec_infer_16x48"}, 768),
-    ],
-)
-def test_dyspecs_tables_compare_trees_of_one_size(table, datasets, drafters, nodes):
-    rows = published.find("dyspec", table)
-    configs = [composed(*cell) for cell in cells(f"dyspec/{table}")]
-    settings = {(config.dataset.name, config.decoding.temperature) for config in configs}
-    assert settings == set(zip(rows["dataset"], rows["temperature"], strict=True))
-    assert len(settings) == 2 * datasets
-    assert len(configs) == 2 * datasets * len(drafters)
-    assert {config.drafter.name for config in configs} == drafters
-    for config in configs:
-        shape = config.drafter.get("shape")
-        assert (shape.num_sequences * shape.depth if shape else config.drafter.n) == nodes
-        assert config.decoding.max_new_tokens == 128
-        assert config.dataset.part == "evaluation"  # Sequoia's tree is chosen on the other part
-        assert config.pair.target.offload == (table in ("table3", "table4"))
-
-
 def printed_trees(table: str) -> dict[tuple[str, str, str, float], tuple[float, float]]:
     """N and levels by target, draft, dataset and temperature, the root counted."""
     rows = published.find("sequoia", table, metric=["tree_size", "tree_depth"])
@@ -160,13 +137,6 @@ def test_a_pair_that_the_table_has_not_runs_the_trees_of_its_first(pair):
     }
     assert (trees["table4"].n, trees["table4"].depth) == (127, 9)
     assert (trees["table5"].n, trees["table5"].depth) == (767, 21)
-
-
-def test_dyspec_draws_at_its_own_temperature_also_for_greedy_decoding():
-    for decoding in ("greedy", "t06", "t1"):
-        found = plain(composed("drafter=dyspec", "verifier=by_draws", f"decoding={decoding}"))
-        assert (found["drafter"]["draws"], found["drafter"]["draft_temperature"]) == ("without_replacement", 0.6)
-        assert found["verifier"]["name"] == "without_replacement"
 
 
 def test_the_command_line_replaces_what_an_experiment_sweeps():
