@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from bench.calibrate.drafters import HARDWARE, MEASURED
-from bench.configs.cells import pair_of, scientific_config
+from bench.configs.cells import is_run, pair_of, scientific_config
 from bench.configs.options import sentence
 from bench.measure import runner
 from bench.names import unknown
@@ -53,7 +53,8 @@ def planned(artifact: str, overrides: Sequence[str]) -> Planned:
     with composer() as compose:
         own, batch = sweep(arguments)
         pairs = own if given.get("pair", "own") == "own" else given["pair"].split(",")
-        configs = [compose([*job, f"pair={pair}"]) for pair in pairs for job in batch]
+        every = (compose([*job, f"pair={pair}"]) for pair in pairs for job in batch)
+        configs = [cfg for cfg in every if is_run(cfg)]
     cells = [{"pair": pair_of(cfg).name, "config": _cell(cfg)} for cfg in configs if cfg.measure == "cells"]
     once: dict[str, dict[str, Any]] = {}
     for cell in cells:

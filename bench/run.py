@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from bench.calibrate import attention_times, drafters, kept, skip_search
 from bench.calibrate.decision import kept as kept_models
 from bench.configs import resolvers, variants
-from bench.configs.cells import cell_of, runtime_of, scientific_config, setting_of
+from bench.configs.cells import cell_of, is_run, runtime_of, scientific_config, setting_of
 from bench.configs.options import CONF, check_names, check_values, sentence
 from bench.measure import pairs, runner
 from bench.measure.cell import Runtime
@@ -61,6 +61,8 @@ def _execute(cfg: DictConfig, job: int) -> str:
     if _elsewhere(cfg.shard, job):
         return runner.SKIPPED
     check_values(cfg)
+    if not is_run(cfg):
+        return runner.SKIPPED
     runtime = _joined(cfg)
     store = Store(Path(cfg.results_dir), cfg.name)
     if runtime.num_threads:

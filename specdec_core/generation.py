@@ -38,7 +38,8 @@ class Step:
     accepted_ranks: list[int] = field(default_factory=list)
     """Place among its siblings in draft order, from 0, of each of the `num_accepted` tokens."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the tree's origin tells, and `<name>_calls` and `<name>_s` of a drafter's own spans, parts of `tree_s`."""
+    """What the tree's origin tells, and parts of `tree_s`: `layout_s`, the target's mask and positions, and of a
+    drafter's own spans `<name>_calls` and `<name>_s`."""
 
     @property
     def seconds(self) -> float:
@@ -133,6 +134,7 @@ def _step(tree: TokenTree, accepted: list[int], length: int, kept: int, virtual:
         accepted_ranks=_ranks(tree, accepted),
         facts={
             **(tree.origin.told(accepted) if tree.origin else {}),
+            "layout_s": times["layout"].seconds,
             **{f"{name}_calls": tally.calls for name, tally in own.items()},
             **{f"{name}_s": tally.seconds for name, tally in own.items()},
         },

@@ -21,7 +21,7 @@ class Kind(IntEnum):
     PROB_LEAF = 1
     """Too improbable to go on (GSD, probability pruning)."""
     SIB_LEAF = 2
-    """Too improbable beside its best sibling to go on (GSD, sibling pruning)."""
+    """Too improbable beside its best sibling to go on (GSD, sibling pruning); a record in `pruning=paper` alone."""
     ALIAS = 3
     """Redundant: goes on as an earlier node does, to which it has a merge edge."""
 
@@ -56,13 +56,16 @@ class DraftGraph:
 
     def told(self, accepted: Sequence[int]) -> Mapping[str, Any]:
         """What a step tells of its graph once these nodes of the unmerged tree were accepted."""
-        nodes = list(accepted)
+        nodes, shares = list(accepted), self.recurring_shares()
         return {
             **{f"num_{kind.name.lower()}": self.count(kind) for kind in Kind},
             "capped": self.capped,
             "num_behind_merge": int(self.behind_merge[nodes].sum()),
             "num_in_shared_subtree": int(self.in_shared_subtree[nodes].sum()),
-            "recurring": self.recurring_shares(),
+            "num_displaced": int(self.displaced[nodes].sum()),
+            "visited_children": np.bincount(self.tree_parents[1:], minlength=len(self.nodes))[[0, *nodes]].tolist(),
+            "recurring": [ending for ending, _ in shares],
+            "in_recurring": [part for _, part in shares],
             "merge_kl": None if self.merge_kl is None else self.merge_kl.tolist(),
         }
 
@@ -75,19 +78,43 @@ class DraftGraph:
             found |= (above >= 0) & targets[above]
         return found
 
-    def recurring_shares(self, longest: int = LONGEST_GRAM) -> list[float]:
-        """For n = 1 to `longest`: of the records whose path has n tokens, the share whose n-gram recurs (GSD, Fig. 3).
+    @property
+    def displaced(self) -> Bool[ndarray, " nodes"]:
+        """Whether the place of a node in the tree is not that of its record in the graph; an alias has its match's.
 
-        A path starts at the root, whose token counts; a record's n-gram, its last n tokens, recurs if it also ends at
-        a record that is neither its ancestor nor its descendant. Root excluded; nan where no path is so long.
+        GSD's public code counts a step that accepts such a node as a success. They are copies, and what is listed
+        behind the first of them.
+        """
+        own = self.merged_into < 0
+        places = own.cumsum() - 1
+        places = np.where(own, places, places[self.merged_into])
+        return places[self.nodes] != np.arange(len(self.nodes))
+
+    def recurring_shares(self, longest: int = LONGEST_GRAM) -> list[tuple[float, float]]:
+        """For n = 1 to `longest`, how many n-grams recur (GSD, Figure 3), told in two ways. Root excluded.
+
+        Of the records whose path has n tokens, the share whose n-gram, their last n tokens, recurs: it also ends at a
+        record that is neither ancestor nor descendant. And of all records the share that is a part of such an n-gram,
+        at any place. A path starts at the root, whose token counts. nan where there are no such records.
         """
         depths, grams, shares = self._depths(), np.zeros(len(self.tokens), np.int64), []
         for length in range(1, longest + 1):
             grams = self._lengthened(grams)
             inside = depths + 1 >= length
             inside[0] = False
-            shares.append(float(self._recurs(grams, inside)[inside].mean()) if inside.any() else float("nan"))
+            recurs = self._recurs(grams, inside) & inside
+            part = self._with_ancestors(recurs, length - 1)
+            shares.append((_share(recurs, inside), _share(part, np.arange(len(part)) > 0)))
         return shares
+
+    def _with_ancestors(self, records: Bool[ndarray, " records"], levels: int) -> Bool[ndarray, " records"]:
+        """These records and those up to so many levels above them."""
+        found, above = records.copy(), np.flatnonzero(records)
+        for _ in range(levels):
+            above = self.parents[above]
+            above = above[above >= 0]
+            found[above] = True
+        return found
 
     def _depths(self) -> Int[ndarray, " records"]:
         depths = np.zeros(len(self.tokens), np.int64)
@@ -109,6 +136,10 @@ class DraftGraph:
             np.subtract.at(others, pairs, 1)
             np.subtract.at(others, ancestors[pairs], 1)
         return others > 0
+
+
+def _share(those: Bool[ndarray, " all"], among: Bool[ndarray, " all"]) -> float:
+    return float(those[among].mean()) if among.any() else float("nan")
 
 
 def _ancestors(parents: Int[ndarray, " all"]) -> Iterator[Int[ndarray, " all"]]:

@@ -25,6 +25,8 @@ from specdec_core import CausalLM, load_pair
 from specdec_core.models import Pair
 
 CORE = Path(__file__).parent / "unit" / "core"
+for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES"):  # of `make test ARGS=...`, for tests that run make themselves
+    os.environ.pop(name, None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

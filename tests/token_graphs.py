@@ -87,7 +87,7 @@ def _candidates(graph: Graph, node: int, law: Any, options: dict[str, Any]) -> N
         if graph.full:
             return
         kind, into = _class(graph, node, token, q[token], q[best[0]], options)
-        if kind == Kind.SIB_LEAF and options["pruning"] == "code":
+        if kind == Kind.SIB_LEAF and options["pruning"] != "paper":
             continue
         graph.records.append(Record(token, node, q[token], kind, (*path, len(graph.records)), into))
         graph.full = len(graph.records) - 1 == options["draft_node_cap"]
@@ -157,8 +157,19 @@ def shares(graph: Graph, walk: tuple[int, ...]) -> bool:
     return crosses(graph, walk) or not matches.isdisjoint(walk[:-1])
 
 
-def recurring(tokens: list[int], parents: list[int], length: int) -> float:
-    """Share of the records whose n-gram also ends off their own line; the root's token counts."""
+def displaced(graph: Graph, walks: list[tuple[int, ...]]) -> list[bool]:
+    """Whether the place of each walk among all is not the number of its last node; a redundant record is its match."""
+    numbers: dict[int, int] = {}
+    for number, record in enumerate(graph.records):
+        numbers[number] = len(set(numbers.values())) if record.into < 0 else numbers[record.into]
+    return [numbers[walk[-1]] != place for place, walk in enumerate(walks)]
+
+
+def recurring(tokens: list[int], parents: list[int], length: int) -> tuple[float, float]:
+    """Share of the records whose n-gram also ends off their own line, and of those that are part of such an n-gram.
+
+    The root's token counts.
+    """
     lines = [(0,)]
     for record in range(1, len(tokens)):
         lines.append((*lines[parents[record]], record))
@@ -171,7 +182,9 @@ def recurring(tokens: list[int], parents: list[int], length: int) -> float:
         )
         for record in asked
     ]
-    return sum(hits) / len(hits) if hits else float("nan")
+    part = {record for end, hit in zip(asked, hits, strict=True) if hit for record in lines[end][-length:]} - {0}
+    every = len(tokens) - 1
+    return sum(hits) / len(hits) if hits else float("nan"), len(part) / every if every else float("nan")
 
 
 def drafted(law: Any, vocab: int, root: int = 0, *, cls: type = TokenGraph, **options: Any) -> tuple[TokenTree, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +22,8 @@ _CELL = [
 NO_DRAFT = "none"
 """The published draft of a target without one, or with heads or layers of its own."""
 _PLACE = ["prompts_sha256", "device_name", "dtype"]
+_ALIKE = ["seed", "max_new_tokens", "ignore_eos", "attention", "node_order"]
+"""What blocks have in common that stand beside each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +33,7 @@ class Block:
     results: Results
     runs: pd.DataFrame
     mark: str = ""  # what tells it from other blocks of its pair
-    stands_for: tuple[str, str] | None = (
-        None  # models whose published numbers a stand-in is set against, if not its own
-    )
+    stands_for: tuple[str, str] | None = None  # models of whose numbers a stand-in takes the place, if not of its own
 
     @cached_property
     def first(self) -> pd.Series:
@@ -90,38 +90,15 @@ class Block:
         """Whether a run ended well: of others prompts, device and dtype need not be known."""
         return any(run.ok for run in self.every)
 
-    def steps(self, run_id: str) -> pd.DataFrame:
-        """The decoding steps of a run."""
-        return _rows(self.results.steps, run_id)
 
-    def prompts(self, run_id: str) -> pd.DataFrame:
-        """The turns of a run, both arms."""
-        return _rows(self.results.prompts, run_id)
+def blocks(results: Results, runs: pd.DataFrame | None = None, *, across: Sequence[str] = ()) -> list[Block]:
+    """The blocks of these runs (of none given: of all), in the order in which their pairs were first run.
 
-    def nodes(self, run_id: str) -> pd.DataFrame:
-        """The drafted nodes of a run; empty if they were not recorded."""
-        return _rows(self.results.nodes, run_id)
-
-    def masks(self, run_id: str) -> pd.DataFrame:
-        """The masks of a run's trees; empty if they were not recorded."""
-        return _rows(self.results.masks, run_id)
-
-    def variation(self, run_id: str) -> pd.DataFrame:
-        """How far the laws of a run's steps are off; empty if it was not recorded, or the rule keeps the law."""
-        return _rows(self.results.variation, run_id)
-
-    def quality(self, run_id: str) -> pd.DataFrame:
-        """Scores of a run's answers, both arms; empty if they were not recorded."""
-        return _rows(self.results.quality, run_id)
-
-
-def blocks(results: Results, *, across: Sequence[str] = ()) -> list[Block]:
-    """All blocks, in the order in which their pairs were first run; `across` names cell columns that are swept.
-
-    A run that failed belongs to every block of its cell's setting, whatever it knew of prompts and device.
+    A run that failed belongs to every block of its cell's setting, whatever it knew of prompts and device; `across` has
+    the columns of a cell that are swept.
     """
     cell = [column for column in _CELL if column not in across]
-    runs = results.runs.sort_values("created_utc", kind="stable")
+    runs = (results.runs if runs is None else runs).sort_values("created_utc", kind="stable")
     ok, failed = runs[runs["status"] == "ok"], runs[runs["status"] != "ok"]
     found = [Block(results, _join(group, failed, cell)) for _, group in ok.groupby([*cell, *_PLACE], sort=False)]
     seen = set().union(*(block.runs["run_id"] for block in found))
@@ -132,10 +109,8 @@ def blocks(results: Results, *, across: Sequence[str] = ()) -> list[Block]:
 
 def measured_blocks(results: Results, *, across: Sequence[str] = ()) -> list[Block]:
     """The blocks that hold runs that ended well, with these runs alone; raises NoResultsError where there are none."""
-    keep = results.runs[results.runs["status"] == "ok"]
-    if keep.empty:
-        raise _nothing(results.runs, "any method")
-    return [replace(block, results=results) for block in blocks(replace(results, runs=keep), across=across)]
+    _require(results.runs, "any method")
+    return blocks(results, results.runs[results.runs["status"] == "ok"], across=across)
 
 
 def drafted_blocks(results: Results, methods: Sequence[str] = (), *, across: Sequence[str] = ()) -> list[Block]:
@@ -145,9 +120,34 @@ def drafted_blocks(results: Results, methods: Sequence[str] = (), *, across: Seq
     """
     runs = results.runs
     keep = runs[runs["method"].isin(list(methods)) if methods else runs["method"] != AUTOREGRESSIVE]
-    if not (keep["status"] == "ok").any():
-        raise _nothing(keep, ", ".join(methods) or "any tree method")
-    return [replace(block, results=results) for block in blocks(replace(results, runs=keep), across=across)]
+    _require(keep, ", ".join(methods) or "any tree method")
+    return blocks(results, keep, across=across)
+
+
+def side_by_side(
+    found: Iterable[Block], same: Callable[[Block], Hashable], differs: Callable[[Block], str]
+) -> list[dict[str, Block]]:
+    """Blocks that belong beside each other, by what they differ in; another run of the same begins anew.
+
+    They have the `same`, were run alike, and ran in one place: what failed may know neither device nor dtype.
+    """
+    groups: list[dict[str, Block]] = []
+    for block in found:
+        for group in groups:
+            every = [block, *group.values()]
+            alike = len({(same(one), *one.first[_ALIKE]) for one in every}) == 1
+            places = {tuple(one.first[["device_name", "dtype"]]) for one in every if one.ran}
+            if alike and differs(block) not in group and len(places) < 2:
+                group[differs(block)] = block
+                break
+        else:
+            groups.append({differs(block): block})
+    return groups
+
+
+def drafted(paper: pd.DataFrame) -> pd.DataFrame:
+    """The paper's rows about a target with a draft."""
+    return paper[paper["draft"] != NO_DRAFT]
 
 
 def every_run(results: Results) -> tuple[Run, ...]:
@@ -155,9 +155,11 @@ def every_run(results: Results) -> tuple[Run, ...]:
     return Block(results, results.runs).every
 
 
-def _nothing(runs: pd.DataFrame, what: str) -> NoResultsError:
-    states = ", ".join(f"{status}: {count}" for status, count in runs["status"].value_counts().items())
-    return NoResultsError(f"no run of {what} ended well ({states or 'there is none'})")
+def _require(runs: pd.DataFrame, what: str) -> None:
+    """Raises NoResultsError where none of the runs ended well."""
+    if not (runs["status"] == "ok").any():
+        states = ", ".join(f"{status}: {count}" for status, count in runs["status"].value_counts().items())
+        raise NoResultsError(f"no run of {what} ended well ({states or 'there is none'})")
 
 
 def _mark(block: Block, found: list[Block], columns: list[str]) -> str:
@@ -186,7 +188,3 @@ def _pair(run: pd.Series) -> dict[str, Any]:
 def _join(group: pd.DataFrame, failed: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
     same = (failed[cell] == group[cell].iloc[0]).all(axis=1)
     return pd.concat([group, failed[same]], ignore_index=True) if same.any() else group.reset_index(drop=True)
-
-
-def _rows(frame: pd.DataFrame, run_id: str) -> pd.DataFrame:
-    return frame[frame["run_id"] == run_id]

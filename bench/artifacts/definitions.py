@@ -1,4 +1,4 @@
-"""What the headers of tables mean, once for all tables; and the headers that say how a paper counts."""
+"""What the headers of tables mean, once for all tables; how papers count; and methods as they print them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,14 @@ CAPPED = (
     "share of the steps in which the cap of verified nodes cut the unmerged tree; what the limit of its depth "
     "alone cuts does not count"
 )
-GRAPH_SUCCESS = "share of all steps whose accepted path has a token behind a merge edge, merge edges alone not counted"
+GRAPH_SUCCESS = (
+    "share of all steps that accept a token whose place in the verified tree is not that in the graph, as the paper's "
+    "code counts: merged tokens and what the tree lists behind them. The paper's words are the next column's"
+)
+CROSSED = (
+    "share of all steps whose accepted path has a token behind a merge edge, merge edges alone not counted: what the "
+    "paper calls nodes from merged subtrees"
+)
 SHARED_SUCCESS = (
     "share of all steps whose accepted path has a token below a node that others are merged into, whether it comes "
     "there by the node's own path or across a merge edge: the wider reading of the paper's nodes from merged subtrees"
@@ -89,6 +96,29 @@ ACCEPTED_NODE = "accepted tokens / nodes of the tree, both with the target's own
 DRAFT_NODES = "nodes that the draft adds to a tree, mean over steps"
 VERIFIED_ROWS = "tokens in the target's forward, mean over steps: the tree, and the last token where it is the root"
 
+_LABELS = {
+    "autoregressive": "None (autoregressive)",
+    "binary": "Binary",
+    "chain": "Chain",
+    "dyspec": "DySpec",
+    "dyspec_threshold": "DySpec, threshold",
+    "eagle_tree": "EAGLE tree",
+    "eagle2": "EAGLE-2",
+    "gsd": "GSD",
+    "opt_tree": "OPT-Tree",
+    "k_sequences": "K sequences",
+    "prompt_lookup": "Prompt lookup",
+    "prompt_lookup_tree": "Prompt lookup, tree",
+    "sequoia": "Sequoia",
+    "sequoia_hardware": "Sequoia, hardware-aware",
+    "sequoia_printed": "Sequoia, printed tree",
+    "spec_infer": "SpecInfer",
+    "ssd": "SSD",
+    "ssd_iid": "SSD, drawn",
+    "ssd_noexit": "SSD, no exit",
+    "tsd": "TSD",
+    "tsd_sib": "TSD, sibling pruning",
+}
 _LENGTH = re.compile(r"\bMAL\b")
 _USUAL = ("MAL", "new tokens/step, bonus counted")
 _LENGTHS = {"sequoia": ("tokens/step", "bonus counted"), "dyspec": ("tokens/step", "accepted, bonus counted")}
@@ -119,3 +149,8 @@ def headers(paper: str, columns: Iterable[str]) -> dict[str, str]:
     names = {column: _LENGTH.sub(word, column) for column in columns}
     shown = {column: f"{name} ({counts[column]})" if column in counts else name for column, name in names.items()}
     return {column: name for column, name in shown.items() if name != column}
+
+
+def method_label(method: str) -> str:
+    """The method as the papers print it; a name they do not know stands as it is."""
+    return _LABELS.get(method, method)

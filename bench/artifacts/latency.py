@@ -14,7 +14,6 @@ from bench.results.store import Results
 _LINE = ["pair", "role", "model_id", "device_name", "dtype", "num_prefix"]
 
 
-@style.styled
 def forward_time(name: str, results: Results, title: str, *, flat: tuple[float, float] | None = None) -> list[Output]:
     """One panel per pair, one line per model and device: median and quartiles; `flat` is the paper's flat span."""
     times = results.latency
@@ -22,18 +21,13 @@ def forward_time(name: str, results: Results, title: str, *, flat: tuple[float, 
         raise NoResultsError("no forward times were measured")
     summary = _summary(times)
     setting = "; ".join(" / ".join(times[column].unique()) for column in ("pair", "device_name", "dtype"))
-    canvas, axes = style.panels(title, setting + "; median, quartiles shaded", summary["pair"].nunique())
-    for axis, (pair, rows) in zip(axes, summary.groupby("pair", sort=False), strict=True):
-        _panel(axis, str(pair), rows)
-        if flat:
-            words = f"paper: flat from {flat[0]:g} to {flat[1]:g}"
-            axis.axvspan(*flat, color=style.GREY, alpha=0.1, linewidth=0, label=words)
-        style.legend_below(axis)
+    panels = [(str(pair), rows, flat) for pair, rows in summary.groupby("pair", sort=False)]
+    aside = "; median, quartiles shaded"
+    figure = style.drawn(name, title, setting, _panel, panels, times["run_id"].unique(), aside=aside)
     notes: tuple[str, ...] = ()
     if flat:
         notes = (f"The paper's text: lengths {flat[0]:g} and {flat[1]:g} take similar time (LLaMA-2-7B, RTX 4090).",)
-    table = _table(name, f"{title} ({setting})", summary, notes)
-    return [style.Figure(name, table.title, canvas, tuple(times["run_id"].unique())), table]
+    return [figure, _table(name, figure.title, summary, notes)]
 
 
 def _summary(times: pd.DataFrame) -> pd.DataFrame:
@@ -46,14 +40,19 @@ def _summary(times: pd.DataFrame) -> pd.DataFrame:
     return rows.sort_values(order, ascending=[column != "role" for column in order])  # the target first
 
 
-def _panel(axes: Axes, pair: str, rows: pd.DataFrame) -> None:
+def _panel(axes: Axes, pair: str, rows: pd.DataFrame, flat: tuple[float, float] | None) -> None:
     lines = rows.groupby(_LINE, sort=False)
     for index, (_, points) in enumerate(lines):
-        colour, label = style.COLOURS[index % len(style.COLOURS)], _label(points.iloc[0], len(lines) > 2)
-        axes.plot(points["num_tokens"], points["median"], color=colour, marker=style.MARKERS[index % 7], label=label)
-        axes.fill_between(points["num_tokens"], points["low"], points["high"], color=colour, alpha=0.2, linewidth=0)
+        look, label = style.look(index), _label(points.iloc[0], len(lines) > 2)
+        axes.plot(points["num_tokens"], points["median"], label=label, **look)
+        reach = (points["num_tokens"], points["low"], points["high"])
+        axes.fill_between(*reach, color=look["color"], alpha=0.2, linewidth=0)
     axes.set(title=pair, xlabel="input length (tokens)", ylabel="time of one forward (ms)")
     axes.set(xlim=(0, rows["num_tokens"].max() * 1.03), ylim=(0, None))
+    if flat:
+        words = f"paper: flat from {flat[0]:g} to {flat[1]:g}"
+        axes.axvspan(*flat, color=style.GREY, alpha=0.1, linewidth=0, label=words)
+    style.legend_below(axes)
 
 
 def _label(line: pd.Series, long: bool) -> str:

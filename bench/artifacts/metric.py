@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.artifacts import definitions, tables
-from bench.artifacts.names import method_label
+from bench.artifacts.definitions import method_label
 from bench.artifacts.runs import Counted, Run
 from bench.artifacts.ties import Entry
 from bench.statistics.intervals import Interval
@@ -23,16 +23,16 @@ def written(value: Any, digits: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`of` gives an interval, a number or words of a run; `sample` the sums behind it, where it is ranked or judged."""
+    """`of` gives an interval, a number or words of a run or what else has a row; `sample` the sums it is ranked by."""
 
     header: str
-    of: Callable[[Run], Any]
+    of: Callable[[Any], Any]
     means: str = ""
     digits: int = 2
     sample: Callable[[Run], Sample | None] | None = None
     text: Callable[[Any, int], str] = written
 
-    def cell(self, run: Run | None) -> str:
+    def cell(self, run: Any) -> str:
         """As it stands in a table; absent where there is no run."""
         return tables.ABSENT if run is None else self.text(self.of(run), self.digits)
 
@@ -79,7 +79,6 @@ NODES = Metric("N", lambda run: run.nodes, definitions.NODES, 0)
 LEVELS = Metric("levels", lambda run: run.levels, definitions.LEVELS, 0)
 PREDICTED_SPEEDUP = Metric("speedup predicted", lambda run: run.predicted("speedup"), definitions.PREDICTED_SPEEDUP)
 PREDICTED_MAL = Metric("MAL predicted", lambda run: run.predicted("mal"), definitions.PREDICTED_MAL)
-PAIR = Metric("Pair", lambda run: run.block.name)
 DRAFTER = Metric("Drafter", lambda run: run.drafter)
 METHOD = Metric("Method", lambda run: method_label(run.method))
 
@@ -94,6 +93,6 @@ def legend(columns: Iterable[Metric]) -> dict[str, str]:
     return {column.header: column.means for column in columns if column.means}
 
 
-def cells(columns: Iterable[Metric], run: Run | None) -> dict[str, str]:
+def cells(columns: Iterable[Metric], run: Any) -> dict[str, str]:
     """The cells of a row, by header."""
     return {column.header: column.cell(run) for column in columns}

@@ -1,11 +1,16 @@
-"""What a report is made of: values with a name that write themselves into a folder (`Table`, `Figure`, `Html`)."""
+"""What an artifact is: how the rows behind it are read, what builds it, and the outputs that it is made of.
+
+Outputs are values with a name that write themselves into a folder: `Table`, `Figure`, `Html`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+from bench.results import progress, store
 
 
 class NoResultsError(Exception):
@@ -43,3 +48,22 @@ def write_all(outputs: Iterable[Output], folder: Path) -> list[Path]:
     """Write every output into `folder`, which is made if needed; the paths in order."""
     folder.mkdir(parents=True, exist_ok=True)
     return [path for output in outputs for path in output.write(folder)]
+
+
+def read_results(folder: Path, pair: str | None) -> store.Results:
+    """The tables in an experiment's folder, first what its plan asks for; NoResultsError if nothing was measured."""
+    if not folder.is_dir():
+        raise NoResultsError(f"there are none in {folder}")
+    results = store.load(folder.parent, folder.name, pair, first=progress.planned_runs(folder))
+    measured = (results.runs, results.latency, results.acceptance, results.attention, results.decisions)
+    if all(table.empty for table in measured):
+        raise NoResultsError(f"there are none in {folder}")
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """`build(name, found)` makes outputs of what `read(folder, pair)` finds."""
+
+    build: Callable[[str, Any], list[Output]]
+    read: Callable[[Path, str | None], Any] = read_results

@@ -1,52 +1,180 @@
-"""A figure with a panel per run, and a table of the same runs: what is drawn and what a row holds is described."""
+"""A figure with a panel per run, and a table of the same runs: what is drawn and what a row holds is described.
+
+Below it the two that several artifacts have: where the time of a step goes, and E(A) against A.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.ticker import MaxNLocator
 
-from bench.artifacts import style, tables
+from bench.artifacts import definitions, style, tables
 from bench.artifacts.blocks import Block, measured_blocks
+from bench.artifacts.metric import MAL, Metric, cells, legend
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
-from bench.artifacts.wording import scale, setting
+from bench.artifacts.wording import scale, setting, without_expected
+from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
+from bench.statistics import metrics
+
+Draw = Callable[[Axes, Run], None]
+
+
+def drafting(run: Run) -> bool:
+    """Whether it is of another method than autoregressive decoding."""
+    return run.method != AUTOREGRESSIVE
 
 
 @dataclass(frozen=True, slots=True)
 class RunFigure:
-    """One artifact: which runs have a panel, what is drawn in it, and the rows of each in the table."""
+    """One artifact: which runs have panels, what is drawn in each of these, and the rows of a run in the table."""
 
     title: str
-    shown: Callable[[Run], bool]
-    missing: str  # said where no run is shown
-    draw: Callable[[Axes, Run], None]
-    rows: Callable[[Run], Sequence[Mapping[str, str]]]
+    draws: Sequence[Draw]  # a panel for each
+    rows: Callable[[Run], Iterable[Mapping[str, str]]]
     legend: Mapping[str, str]
+    shown: Callable[[Run], bool] = drafting
+    missing: str = "no run but autoregressive ones"  # said where no run is shown
     remarks: Callable[[Sequence[Block]], Iterable[str]] = lambda found: ()
     aside: str = ""  # behind the setting, in the figure alone
     panel: tuple[float, float] = (5.4, 3.7)
-    across: int = 2  # panels side by side, of more than four
+    across: int = 2  # panels side by side; never more than two of up to four
+    as_block: Callable[[Block], Block] = lambda block: block
+    whole: bool = True  # whether blocks without a shown run are told of
+    order: Callable[[Run], float] = lambda run: 0  # of the panels
 
-    @style.styled
     def __call__(self, name: str, results: Results) -> list[Output]:
         """The figure and the table; raises NoResultsError where no run is shown."""
-        found = measured_blocks(results)
-        runs = [run for block in found for run in block.ok if self.shown(run)]
+        found = list(map(self.as_block, measured_blocks(results)))
+        runs = sorted((run for block in found for run in block.ok if self.shown(run)), key=self.order)
         if not runs:
             raise NoResultsError(self.missing)
-        words = setting(found)
-        columns = self.across if len(runs) > 4 else 2
-        canvas, axes = style.panels(self.title, words + self.aside, len(runs), columns=columns, panel=self.panel)
-        for axis, run in zip(axes, runs, strict=True):
-            self.draw(axis, run)
+        if not self.whole:
+            found = list(dict.fromkeys(run.block for run in runs))
+        panels = [(run, draw) for run in runs for draw in self.draws]
         rows = [
             ({"Pair": run.block.name, "Drafter": run.drafter, **row}, run) for run in runs for row in self.rows(run)
         ]
-        title, ids = f"{self.title} ({words})", tuple(run.run_id for _, run in rows)
-        notes = (*map(scale, found), *self.remarks(found))
-        frame = tables.frame([row for row, _ in rows], rows[0][0])
-        return [style.Figure(name, title, canvas, ids), Table(name, title, frame, notes, self.legend, ids)]
+        figure = style.drawn(
+            name,
+            self.title,
+            setting(found),
+            lambda axes, run, draw: draw(axes, run),
+            panels,
+            [run.run_id for _, run in rows],
+            aside=self.aside,
+            columns=self.across if len(panels) > 4 else min(self.across, 2),
+            panel=self.panel,
+        )
+        frame, notes = tables.frame([row for row, _ in rows], rows[0][0]), (*map(scale, found), *self.remarks(found))
+        return [figure, Table(name, figure.title, frame, notes, self.legend, figure.runs)]
+
+
+# Where the time of a decoding step goes, as a pie
+
+
+def time_by_phase(
+    title: str,
+    groups: Mapping[str, Sequence[str]],
+    colours: Sequence[int],
+    legend: Mapping[str, str],
+    remarks: Callable[[Sequence[Block]], Iterable[str]],
+    *,
+    more: Callable[[Run], Mapping[str, str]] = lambda run: {},
+    beside: Callable[[Run, str], str] = lambda run, group: "",
+) -> RunFigure:
+    """Milliseconds and shares of the groups of phases that a paper draws: OPT-Tree's Figure 7, and DySpec's Figure 4.
+
+    `more` has further columns of a run, `beside` words behind the share of a group.
+    """
+
+    def seconds(run: Run) -> pd.Series:
+        """Mean over steps, by group."""
+        phases = metrics.phase_times(run.steps)
+        return pd.Series({group: phases[list(members)].sum() for group, members in groups.items()})
+
+    def draw(axes: Axes, run: Run) -> None:
+        times = seconds(run)
+        shares = times / times.sum()
+        labels = [f"{one}: {times[one] * 1000:.2f} ms ({shares[one]:.1%}{beside(run, one)})" for one in groups]
+        colors, edge = [style.COLOURS[index] for index in colours], {"edgecolor": "white", "linewidth": 1}
+        wedges = axes.pie(shares, colors=colors, startangle=90, counterclock=False, wedgeprops=edge)[0]
+        axes.set(title=f"{run.block.name}, {run.drafter}: {times.sum() * 1000:.1f} ms a step")
+        axes.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05))
+        axes.legend(wedges, labels, loc="upper center", bbox_to_anchor=(0.5, 0.0))
+
+    def row(run: Run) -> dict[str, str]:
+        times = seconds(run)
+        cells = {f"{group} ms": tables.number(times[group] * 1000) for group in groups}
+        cells |= {f"{group} share": tables.percent(times[group] / times.sum()) for group in groups}
+        return cells | {"step ms": tables.number(times.sum() * 1000), **more(run)}
+
+    size = (4.6, 2.75 + 0.15 * len(groups))
+    return RunFigure(title, [draw], lambda run: [row(run)], legend, remarks=remarks, panel=size)
+
+
+# Expected acceptance length against the actual one, as a count map
+
+_TICKS = [digit * 10**power for power in range(6) for digit in (1, 3)]
+_COLUMNS = (
+    Metric("Steps", lambda run: str(len(run.steps))),
+    Metric("E(A)", lambda run: run.expected, definitions.EXPECTED),
+    MAL,
+    Metric("E(A) - MAL", lambda run: metrics.calibration(run.steps).gap),
+    Metric(
+        "correlation", lambda run: metrics.calibration(run.steps).correlation, "Pearson's, of E(A) and A over steps"
+    ),
+)
+
+
+def expected_actual(title: str) -> RunFigure:
+    """A panel for every run that drafted anything with probabilities: OPT-Tree's Figure 5, and the smoke run's."""
+    return RunFigure(
+        title,
+        [_count_map],
+        lambda run: [cells(_COLUMNS, run)],
+        legend(_COLUMNS),
+        lambda run: _drafts(run) and not math.isnan(run.expected.value),
+        "no run drafted a token with a probability",
+        _left_out,
+        aside="; dashed: E(A) = A",
+        panel=(4.3, 3.9),
+        across=3,
+    )
+
+
+def _drafts(run: Run) -> bool:
+    return bool((run.steps["num_drafted"] > 0).any())
+
+
+def _left_out(found: Sequence[Block]) -> Iterator[str]:
+    runs = [run for block in found for run in block.ok if _drafts(run)]
+    if absent := [run.drafter for run in runs if math.isnan(run.expected.value)]:
+        yield without_expected(absent)
+
+
+def _count_map(axes: Axes, run: Run) -> None:
+    counts = metrics.expected_vs_actual(run.steps)
+    x, y = (np.append(index, index[-1] + 1) - 0.5 for index in (counts.columns.to_numpy(), counts.index.to_numpy()))
+    shown = np.ma.masked_equal(counts.to_numpy(), 0)
+    mesh = axes.pcolormesh(x, y, shown, cmap="Blues", norm=LogNorm(0.7, max(shown.max(), 2)), rasterized=True)
+    longest = max(x[-1], y[-1])
+    axes.plot([0.5, longest], [0.5, longest], color=style.COLOURS[1], linestyle="--", linewidth=1)
+    axes.set(xlim=(0.5, longest), ylim=(0.5, longest), aspect="equal", xlabel="E(A), rounded", ylabel="A")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    fit = metrics.calibration(run.steps)
+    words = f"E(A) - MAL = {fit.gap:+.2f}, r = {tables.number(fit.correlation)}"
+    axes.set_title(f"{run.block.name}, {run.drafter}\n{words}")
+    ticks = [tick for tick in _TICKS if tick <= shown.max()]
+    bar = axes.figure.colorbar(mesh, ax=axes, label="decoding steps", shrink=0.85, ticks=ticks, format="%d")
+    bar.minorticks_off()

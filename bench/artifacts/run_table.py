@@ -35,12 +35,8 @@ def run_table(
     """
     runs = [run for _, run in rows]
     lines = [dict(before) | cells(columns, run) for before, run in rows]
-    groups: dict[Hashable, list[int]] = {}
-    for place, row in enumerate(rows):
-        groups.setdefault(among(row), []).append(place)
-    for places in groups.values():
-        entries = {metric.header: [metric.entry(runs[place]) for place in places] for metric in ranked}
-        ties.mark([lines[place] for place in places], entries)
+    entries = {metric.header: [metric.entry(run) for run in runs] for metric in ranked}
+    ties.mark(lines, entries, [among(row) for row in rows])
     frame = tables.frame(lines, (*(rows[0][0] if rows else ()), *headers(columns)))
     blocks = list({id(run.block): run.block for run in runs}.values())
     best = ties.note(frame)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
-from bench.artifacts.verdict import Pairing
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.statistics import intervals, metrics, samples
 from bench.statistics.intervals import Interval
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from bench.artifacts.blocks import Block
 
 T = TypeVar("T")
-PUBLISHED = {"speedup": "speedup", "mal": "tokens_per_step"}
-"""The name of a metric in published rows, where it is not ours."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,17 +71,23 @@ class Run:
     @cached_property
     def params(self) -> dict[str, Any]:
         """The arguments of its drafter, such as n and delta."""
-        return drafter_params(self.row)
+        params = json.loads(self["drafter_params"])
+        return params if isinstance(params, dict) else {}
+
+    def rows(self, table: str) -> pd.DataFrame:
+        """Its rows of one of the tables of its results; empty if they were not recorded."""
+        every: pd.DataFrame = getattr(self.block.results, table)
+        return every[every["run_id"] == self.run_id]
 
     @cached_property
     def steps(self) -> pd.DataFrame:
         """Its decoding steps."""
-        return self.block.steps(self.run_id)
+        return self.rows("steps")
 
     @cached_property
     def prompts(self) -> pd.DataFrame:
         """Its turns, both arms."""
-        return self.block.prompts(self.run_id)
+        return self.rows("prompts")
 
     def once(self, make: Callable[[Run], T]) -> T:
         """What a function makes of it, computed once."""
@@ -204,18 +207,6 @@ _SAMPLES: Mapping[str, Callable[[Run], Sample]] = {
     "tokens_per_s_with_prefill": lambda run: samples.tokens_per_s(run.prompts, prefill=True),
     "speedup_with_prefill": lambda run: samples.speedup(run.prompts, prefill=True),
 }
-
-
-def pairing(run: Run | None, metric: str, published: Mapping[str, float]) -> Pairing:
-    """Ours and the paper's value of a metric."""
-    ours, sample = (run.interval(metric), run.sample(metric)) if run else (None, None)
-    return Pairing(ours, published.get(PUBLISHED.get(metric, metric)), sample)
-
-
-def drafter_params(row: pd.Series | Run) -> dict[str, Any]:
-    """The arguments of a run's drafter, such as n and delta."""
-    params = json.loads(row["drafter_params"])
-    return params if isinstance(params, dict) else {}
 
 
 def per_row(rows: pd.DataFrame, column: str, denominator: str | None = None) -> Sample | None:

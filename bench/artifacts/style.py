@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Canvas
@@ -85,10 +86,34 @@ def panels(
     return canvas, axes[:count]
 
 
+@styled
+def drawn(
+    name: str,
+    title: str,
+    setting: str,
+    draw: Callable[..., None],
+    shown: Iterable[Sequence[Any]],
+    runs: Iterable[str],
+    *,
+    aside: str = "",
+    **look: Any,
+) -> Figure:
+    """A figure with a panel for each of `shown`, whose items `draw` gets; `aside` stands in the picture alone."""
+    every = list(shown)
+    canvas, axes = panels(title, setting + aside, len(every), **look)
+    for axis, one in zip(axes, every, strict=True):
+        draw(axis, *one)
+    return Figure(name, f"{title} ({setting})", canvas, tuple(runs))
+
+
+def look(index: int) -> dict[str, Any]:
+    """The colour and the marker of an index."""
+    return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
+
+
 def band(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int, **line: Any) -> None:
     """A line with markers and its 95% intervals, in the colour and marker of its index."""
-    every = list(values)
-    style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]} | line
+    every, style = list(values), look(index) | line
     axes.plot(x, [value.value for value in every], **style)
     low, high = ([getattr(value, side) for value in every] for side in ("low", "high"))
     axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
@@ -97,10 +122,21 @@ def band(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int,
 
 def points(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int, **marker: Any) -> None:
     """Markers with their 95% intervals and no line, in the colour and marker of their index."""
-    every = list(values)
-    style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]} | marker
+    every, style = list(values), look(index) | marker
     axes.plot(x, [value.value for value in every], linestyle="none", **style)
     axes.vlines(x, [value.low for value in every], [value.high for value in every], color=style["color"], linewidth=1)
+
+
+def bars(
+    axes: Axes, places: Iterable[float], values: Iterable[Interval], index: int, of: int, *, width: float, **bar: Any
+) -> list[float]:
+    """Bars with their 95% intervals, at every place the one of this index among `of` side by side; where they stand."""
+    every, one = list(values), width / of
+    x = [place - width / 2 + (index + 0.5) * one for place in places]
+    axes.bar(x, [value.value for value in every], one * 0.92, **bar)
+    reach = np.array([[value.value - value.low, value.high - value.value] for value in every]).T
+    axes.errorbar(x, [value.value for value in every], yerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
+    return x
 
 
 def powers_of_two(axes: Axes, sizes: Iterable[float]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,17 +11,71 @@ from matplotlib.axes import Axes
 
 from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, measured_blocks
+from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import Metric
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids
-from bench.artifacts.series import Series, series
 from bench.artifacts.wording import setting
+from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics.intervals import Interval
 
 OPEN: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white"}
 """The look of what is not the first metric of a panel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Runs in the order of their `x`, and the words that tell this line from the others of its panel."""
+
+    label: str
+    x: list[float]
+    runs: list[Run]
+
+    @property
+    def points(self) -> Iterator[tuple[float, Run]]:
+        """Each x with its run."""
+        return zip(self.x, self.runs, strict=True)
+
+
+def series(block: Block, swept: str, x: Callable[[Run], float | None] | None = None) -> list[Series]:
+    """The lines of a block along `swept`, a parameter of the drafter unless `x` reads it elsewhere.
+
+    Autoregressive runs are left out: every run has its own baseline.
+    """
+    lines: dict[str, list[tuple[float, Run]]] = {}
+    for run in block.ok:
+        value = x(run) if x else run.params.get(swept)
+        if run.method != AUTOREGRESSIVE and value is not None:
+            rest = {"method": run.method} | {key: value for key, value in run.params.items() if key != swept}
+            lines.setdefault(json.dumps(rest, sort_keys=True), []).append((float(value), run))
+    rests = [json.loads(key) for key in lines]
+    differ = _differing(rests)
+    return [_series(rest, line, differ) for rest, line in zip(rests, lines.values(), strict=True)]
+
+
+def _differing(rests: list[dict[str, object]]) -> list[str]:
+    """The parameters in which the lines of one method are not alike."""
+    keys = dict.fromkeys(key for rest in rests for key in rest if key != "method")
+    same = [(a, b) for a in rests for b in rests if a["method"] == b["method"]]
+    return [key for key in keys if any(a.get(key) != b.get(key) for a, b in same)]
+
+
+def _series(rest: dict[str, object], line: list[tuple[float, Run]], differ: list[str]) -> Series:
+    line.sort(key=lambda point: point[0])
+    words = [
+        method_label(str(rest["method"])),
+        *(f"{key}={_short(rest[key])}" for key in differ if rest.get(key) is not None),
+    ]
+    return Series(", ".join(words), [value for value, _ in line], [run for _, run in line])
+
+
+def _short(value: object) -> str:
+    """A parameter as a label can hold it: of a list, such as an acceptance vector, the first numbers."""
+    if not isinstance(value, list):
+        return str(value)
+    return f"[{', '.join(f'{item:.3g}' for item in value[:3])}{', …' if len(value) > 3 else ''}]"
 
 
 @dataclass(frozen=True)
@@ -86,9 +141,7 @@ def bare(metric: Metric) -> Draw:
 
     def draw(axes: Axes, panel: Panel) -> None:
         for index, line in enumerate(panel.lines):
-            look: dict[str, Any] = {"color": style.COLOURS[index % len(style.COLOURS)]}
-            look |= {"marker": style.MARKERS[index % len(style.MARKERS)]} | OPEN
-            axes.plot(line.x, [metric.of(run) for run in line.runs], **look)
+            axes.plot(line.x, [metric.of(run) for run in line.runs], **style.look(index) | OPEN)
         axes.plot([], [], color=style.GREY, marker="o", label=metric.header, **OPEN)
 
     return draw
@@ -105,8 +158,8 @@ def twin(left: Metric, right: Metric, *, log: bool = False) -> Draw:
             for place, (side, metric) in enumerate(((axes, left), (other, right))):
                 look = {"color": style.COLOURS[place]} | (OPEN if place else {})
                 band(side, line, metric, index, **look)
-                marker, where = style.MARKERS[index % len(style.MARKERS)], ("left", "right")[place]
-                axes.plot([], [], marker=marker, label=f"{metric.header} ({where}), {line.label}", **look)
+                words = f"{metric.header} ({'right' if place else 'left'}), {line.label}"
+                axes.plot([], [], label=words, **style.look(index) | look)
         axes.set_ylabel(f"{left.header} (95% interval)", color=style.COLOURS[0])
         other.set_ylabel(f"{right.header}{', log' * log} (95% interval)", color=style.COLOURS[1])
         if log:
@@ -143,7 +196,6 @@ class Sweep:
     whose: str = "run"  # in the sentence that there is none
     timed: bool = True  # whether it is said what the machine resolves
 
-    @style.styled
     def __call__(self, name: str, results: Results) -> list[Output]:
         """The figure, its panels for every block, and the table."""
         found = list(self.panels(results)) if self.panels else list(self._found(results))
@@ -152,10 +204,9 @@ class Sweep:
         words = setting((panel.block for panel in found), but=self.across)
         groups = [_joined(found)] if self.together else found
         every = [(panel, draws) for panel in groups for draws in self.draw]
-        canvas, axes = style.panels(self.title, words, len(every), **self.look)
-        for axis, (panel, draws) in zip(axes, every, strict=True):
-            self._panel(axis, panel, draws)
-        title, header = f"{self.title} ({words})", self.header or self.over
+        ids = run_ids(run for panel in found for run in panel.runs)
+        figure = style.drawn(name, self.title, words, self._panel, every, ids, **self.look)
+        header = self.header or self.over
         rows = [
             ({"Pair": panel.block.name, self.line: line.label or tables.ABSENT, header: f"{x:g}"}, run)
             for panel in found
@@ -164,7 +215,7 @@ class Sweep:
         ]
         table = run_table(
             name,
-            title,
+            figure.title,
             rows,
             self.columns,
             ranked=self.ranked,
@@ -175,7 +226,7 @@ class Sweep:
             timed=self.timed,
             draft_temperature=self.over != "draft_temperature",
         )
-        return [style.Figure(name, title, canvas, run_ids(run for panel in found for run in panel.runs)), table]
+        return [figure, table]
 
     def _found(self, results: Results) -> Iterator[Panel]:
         for block in map(self.as_block, measured_blocks(results, across=self.across)):

@@ -1,10 +1,11 @@
-"""A table as a value, and its three renderings: Markdown, LaTeX (booktabs), CSV."""
+"""A table as a value, and its renderings: Markdown, LaTeX (booktabs), CSV, and HTML for notebooks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ _LATEX = str.maketrans(
         **{char: "\\" + char for char in "&%$#_{}"},
     }
 )
+_SMALL = "font-size: 0.85em; max-width: 75em; white-space: normal"
+_CELL = "text-align: left; vertical-align: top; padding: 0.2em 0.6em"
+_LONG = 26
+"""Characters from which a cell of a notebook may wrap: numbers with their intervals do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +81,16 @@ def to_markdown(table: Table) -> str:
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     parts = [f"### {table.title}", *[f"**{_cell(table.warning)}**"] * bool(table.warning)]
     parts += ["\n".join([lines[0], rule, *lines[1:]])]
-    parts += [
-        "\n".join(f"- {line}" for line in lines) for lines in (_notes(table), _legend(table, "**{}**: {}")) if lines
-    ]
+    legend = [f"**{header}**: {meaning}" for header, meaning in _legend(table)]
+    parts += ["\n".join(f"- {line}" for line in lines) for lines in (_notes(table), legend) if lines]
     return "\n\n".join(parts) + "\n"
 
 
 def to_latex(table: Table) -> str:
     """A floating table with booktabs rules (needs `booktabs` and `graphicx`); notes stand below, in small print."""
     header, *rows = [" & ".join(map(_latex, cells)) + r" \\" for cells in (_headers(table), *_rows(table))]
-    small = [
-        _latex(line) for line in (*[table.warning] * bool(table.warning), *_notes(table), *_legend(table, "{}: {}"))
-    ]
+    legend = [f"{header}: {meaning}" for header, meaning in _legend(table)]
+    small = map(_latex, (*[table.warning] * bool(table.warning), *_notes(table), *legend))
     lines = [
         r"\begin{table*}",
         r"\centering",
@@ -108,6 +111,28 @@ def to_csv(table: Table) -> str:
     frame = table.frame.set_axis(_headers(table), axis=1)
     frame = frame.assign(run_id=table.runs) if table.runs else frame
     return frame.to_csv(index=False, lineterminator="\n")
+
+
+def to_html(table: Table) -> str:
+    """Title, rows, notes; the meaning of the columns and the runs unfold, and so does all of an artifact's details.
+
+    Pages of notebooks have a style of their own, so that every style stands in its element.
+    """
+    same = leading_constants(table.frame)
+    frame = table.frame.drop(columns=list(same)).rename(columns=table.header)
+    lines = _html_row(frame, "th") + "".join(_html_row(row, "td") for row in frame.itertuples(index=False, name=None))
+    legend = [f"<b>{escape(header)}</b>: {escape(meaning)}" for header, meaning in _legend(table)]
+    every, runs = ", ".join(f"{name} {value}" for name, value in same.items()), _runs(table)
+    content = (
+        (f"<p>{escape(table.warning)}</p>" if table.warning else "")
+        + (f'<p style="{_SMALL}">In all rows: {escape(every)}.</p>' if same else "")
+        + f'<div style="overflow-x: auto"><table>{lines}</table></div>'
+        + _html_list(map(escape, table.notes))
+        + _folded("What the columns are", _html_list(legend))
+        + _folded("Runs", f'<p style="{_SMALL}">{escape(runs)}</p>' if runs else "")
+    )
+    title = escape(table.title)
+    return _folded(title, content) if table.name.endswith("_details") else f"<p><b>{title}</b></p>{content}"
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -173,14 +198,19 @@ def _rows(table: Table) -> Iterator[tuple[str, ...]]:
     return iter(table.frame.itertuples(index=False, name=None))
 
 
+def _runs(table: Table) -> str:
+    return ", ".join(dict.fromkeys(run for run in table.runs if run))
+
+
 def _notes(table: Table) -> list[str]:
-    runs = ", ".join(dict.fromkeys(run for run in table.runs if run))
+    runs = _runs(table)
     return [*table.notes, f"Runs: {runs}."] if runs else list(table.notes)
 
 
-def _legend(table: Table, form: str) -> list[str]:
+def _legend(table: Table) -> list[tuple[str, str]]:
+    """What stands above the columns that have a meaning, with it."""
     known = [str(column) for column in table.frame if column in table.legend]
-    return [form.format(table.header(column), table.legend[column]) for column in known]
+    return [(table.header(column), table.legend[column]) for column in known]
 
 
 def _row(cells: Iterable[str], widths: list[int]) -> str:
@@ -193,3 +223,23 @@ def _cell(text: str) -> str:
 
 def _latex(text: str) -> str:
     return " ".join(text.split()).translate(_LATEX)
+
+
+def _html_row(texts: Iterable[object], tag: str) -> str:
+    cells = (f'<{tag} style="{_html_style(str(text), tag)}">{escape(str(text))}</{tag}>' for text in texts)
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _html_style(cell: str, tag: str) -> str:
+    if tag == "th":
+        return _CELL
+    return f"{_CELL}; min-width: {min(20, len(cell) // 3)}em" if len(cell) > _LONG else f"{_CELL}; white-space: nowrap"
+
+
+def _html_list(items: Iterable[str]) -> str:
+    lines = "".join(f"<li>{item}</li>" for item in items)
+    return f'<ul style="{_SMALL}">{lines}</ul>' if lines else ""
+
+
+def _folded(summary: str, content: str) -> str:
+    return f"<details><summary>{summary}</summary>{content}</details>" if content else ""

@@ -1,15 +1,21 @@
-"""Which value of a block is the best, and which of the others are tied with it."""
+"""What intervals can tell: which value of a block is the best, which are tied with it, and what a table cannot tell."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
+from statistics import NormalDist
 
 import pandas as pd
 
+from bench.artifacts.blocks import Block, blocks
+from bench.artifacts.definitions import method_label
 from bench.artifacts.runs import Run
+from bench.artifacts.tables import Table, needed_words
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Results
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
@@ -34,11 +40,6 @@ class Entry:
     lossless: bool = True
 
 
-def of(run: Run | None, metric: str) -> Entry:
-    """`mal`, `tokens_per_s` or `speedup` of a run."""
-    return Entry(None, None) if run is None else Entry(run.interval(metric), run.sample(metric), run.lossless)
-
-
 def marks(entries: Sequence[Entry]) -> list[str]:
     """What stands behind each value: `BEST`, `TIED` or nothing; nothing anywhere below two values with intervals.
 
@@ -61,20 +62,26 @@ def marks(entries: Sequence[Entry]) -> list[str]:
 
 def _shared(every: Sequence[Sample]) -> pd.Index:
     """The conversations that all of them have."""
-    return (
-        reduce(
-            lambda kept, index: kept.intersection(index), (sample.sums.index for sample in every), every[0].sums.index
-        )
-        if every
-        else pd.Index([])
-    )
+    found = [sample.sums.index for sample in every]
+    return reduce(pd.Index.intersection, found) if found else pd.Index([])
 
 
-def mark(rows: Sequence[MutableMapping[str, str]], columns: Mapping[str, Sequence[Entry]]) -> None:
-    """Put the marks behind the cells of the rows of one block; `columns` has an entry per row."""
+def mark(
+    rows: Sequence[MutableMapping[str, str]],
+    columns: Mapping[str, Sequence[Entry]],
+    among: Sequence[Hashable] | None = None,
+) -> None:
+    """Put the marks behind the cells of the rows of one block; `columns` has an entry per row.
+
+    Rows of several blocks, or of other groups, are told apart by what `among` has for each.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for place, group in enumerate(among or [None] * len(rows)):
+        groups.setdefault(group, []).append(place)
     for column, entries in columns.items():
-        for row, sign in zip(rows, marks(entries), strict=True):
-            row[column] += sign
+        for places in groups.values():
+            for place, sign in zip(places, marks([entries[place] for place in places]), strict=True):
+                rows[place][column] += sign
 
 
 def note(frame: pd.DataFrame) -> tuple[str, ...]:
@@ -86,3 +93,71 @@ def note(frame: pd.DataFrame) -> tuple[str, ...]:
 
 def _known(one: Entry) -> bool:
     return one.value is not None and one.sample is not None and math.isfinite(one.value.low + one.value.high)
+
+
+# a table's best method from its worst, by setting, in a sentence above it
+
+_METRICS = {"MAL": "mal", "speedup": "speedup"}
+_ALSO = {"MAL": "tokens/step"}
+"""What papers call a metric."""
+
+
+def warn(results: Results, table: Table) -> Table:
+    """The table with a sentence per metric whose intervals do not tell its best method from its worst.
+
+    It compares the drafting runs behind the table's rows, in pairs, within each setting; sizes of a method are methods.
+    """
+    keep = results.runs["run_id"].isin(list(table.run_ids)) & (results.runs["status"] == "ok")
+    runs = results.runs[keep & (results.runs["method"] != AUTOREGRESSIVE)]
+    shown = " ".join([*map(str, table.frame), *table.headers.values()])
+    found = blocks(results, runs) if len(runs) > 1 else []
+    asked = [metric for metric in _METRICS if metric in shown or _ALSO.get(metric, metric) in shown]
+    sentences = [text for metric in asked for text in _sentence(metric, found)]
+    return replace(table, warning=" ".join(sentences))
+
+
+def _sentence(metric: str, found: list[Block]) -> Iterator[str]:
+    ends = [(block, one) for block in found if (one := _ends(metric, block))]
+    blurred = [(needed, block, words) for block, (told, needed, words) in ends if not told]
+    if len(ends) == 1 and blurred:
+        yield f"{metric} does not tell the best method from the worst here: not {blurred[0][-1]}."
+    elif blurred:
+        _, block, words = max(blurred, key=lambda one: one[0])
+        yield (
+            f"{metric} does not tell the best method from the worst in {len(blurred)} of {len(ends)} settings; "
+            f"the least in {block.name}: not {words}."
+        )
+
+
+def _ends(metric: str, block: Block) -> tuple[bool, float, str] | None:
+    """Whether the best method of a setting is told from the worst, the conversations that it needs, and words for both.
+
+    Told is what an interval shows that is wide enough for having been picked among all pairs (Bonferroni). None where
+    fewer than two runs have an interval.
+    """
+    every = [(run, sample) for run in block.ok if (sample := run.sample(_METRICS[metric])) and len(sample.sums) > 1]
+    values = [(samples.interval(sample).value, place) for place, (_, sample) in enumerate(every)]
+    if len(values) < 2:
+        return None
+    (best, first), (worst, other) = (every[end(values)[1]] for end in (max, min))
+    compared = samples.compare(first, other)
+    if not compared.known:
+        return None
+    difference, pairs = compared.difference, len(values) * (len(values) - 1) / 2
+    wider = NormalDist().inv_cdf(1 - 0.025 / pairs) / NormalDist().inv_cdf(0.975)
+    reach, needed = (difference.value - difference.low) * wider, math.inf
+    if difference.value > 0:
+        again = compared.needed if compared.ahead == 0 else 0.0
+        needed = max(again, difference.n * (reach / difference.value) ** 2)
+    words = f"{_name(best, block)} from {_name(worst, block)} over {difference.n} conversations"
+    told = compared.ahead == 1 and difference.value > reach
+    return told, needed, f"{words} ({needed_words(difference.n, needed)})"
+
+
+def _name(run: Run, block: Block) -> str:
+    """The method; its config's name, and its rule, where others of the setting are like it."""
+    others = [one for one in block.ok if one["run_id"] != run["run_id"] and one["method"] == run.method]
+    if not others:
+        return method_label(run.method)
+    alike = any(one["drafter"] == run["drafter"] for one in others)
+    return f"{run.drafter} judged by {run['verifier']}" if alike else run.drafter

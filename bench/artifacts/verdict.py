@@ -131,27 +131,19 @@ def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str) -> st
     if samples.too_busy([one.sample for one in (row, *others) if one.sample]):
         return not_comparable("times too noisy")
     against = [_against(row, other) for other in others]
-    if any(one.agrees is False for one in against):
+    if any(agrees is False for agrees, _, _ in against):
         return DIFFERS
-    left = [one for one in against if one.agrees is None]
-    return not_resolved(min(one.n for one in left), max(one.needed for one in left)) if left else ORDER_HOLDS
+    left = [(n, needed) for agrees, n, needed in against if agrees is None]
+    return not_resolved(min(n for n, _ in left), max(needed for _, needed in left)) if left else ORDER_HOLDS
 
 
-@dataclass(frozen=True, slots=True)
-class _Agreement:
-    """Whether two rows stand to each other as in the paper (None: not resolved), and what it would need to tell."""
-
-    agrees: bool | None
-    n: int = 0
-    needed: float = 0.0
-
-
-def _against(row: Pairing, other: Pairing) -> _Agreement:
+def _against(row: Pairing, other: Pairing) -> tuple[bool | None, int, float]:
+    """Whether two rows stand to each other as in the paper (None: not resolved); conversations, and what would tell."""
     assert row.published is not None and other.published is not None  # noqa: PT018 - both are complete
     found, published = _compared(row, other), row.published - other.published
     n, ahead, sign = found.difference.n, found.ahead or 0, (published > 0) - (published < 0)
     agrees = None if n < FEWEST else _agrees(found, ahead * sign, row.published, other.published)
-    return _Agreement(agrees, n, max(FEWEST, _needed(found, sign, row.published, other.published)))
+    return agrees, n, max(FEWEST, _needed(found, sign, row.published, other.published))
 
 
 def _agrees(found: Comparison, same: int, published: float, other: float) -> bool | None:

@@ -1,12 +1,23 @@
-"""The words for blocks: what a title says of their setting, a note of what was run, a row of models."""
+"""The words for blocks: the setting in a title, a note of what was run and decoded, a row of models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 
-from bench.artifacts import decoded
-from bench.artifacts.blocks import NO_DRAFT, Block
+import pandas as pd
+
+from bench.artifacts.blocks import NO_DRAFT, Block, drafted, every_run
 from bench.artifacts.runs import Run
+from bench.artifacts.tables import Table
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.results.store import Results
+from bench.statistics import metrics
+
+LOOPS = 0.5
+"""Share of repeated 4-grams from which an output is called a loop; texts of people have a few percent."""
+ITSELF = "itself"
+"""What stands under Draft where the target drafts for itself."""
 
 
 def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
@@ -26,6 +37,11 @@ def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
     return ", ".join(text for name, text in words.items() if name not in but and text)
 
 
+def titled(title: str, found: Sequence[Block], *, but: Sequence[str] = ()) -> str:
+    """A title with the setting of what was run."""
+    return f"{title} ({setting(found, but=but) if found else 'not run'})"
+
+
 def scale(block: Block) -> str:
     """What was run: conversations, by category where there are several, tokens, seed, device; how much repeats."""
     temperatures = _several((f"{value:g}" for value in block.runs["temperature"].sort_values()), most=9)
@@ -33,12 +49,12 @@ def scale(block: Block) -> str:
     more = f" ({', '.join(marks)})" if any(marks) else ""
     first, counts = block.first, block.runs.loc[block.runs["status"] == "ok", "num_conversations"]
     prompts = "no" if counts.empty else " to ".join(str(count) for count in dict.fromkeys((counts.min(), counts.max())))
-    kinds = f" ({found})" if (found := decoded.categories(block)) else ""
+    kinds = f" ({found})" if (found := categories(block)) else ""
     place = f", {first['dtype']} on {first['device_name']}" if block.ran else ""
     return (
         f"{_pair_words(block)}, {first['dataset']}, temperature {temperatures}{more}: "
         f"{prompts} conversations{kinds}, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}"
-        f"{place}. {decoded.repetition(block)}"
+        f"{place}. {repetition(block)}"
     ).strip()
 
 
@@ -66,9 +82,86 @@ def without_expected(drafters: Iterable[str]) -> str:
     return f"Left out, since their drafters have no probabilities and so no E(A): {', '.join(dict.fromkeys(drafters))}."
 
 
+def other_runs(results: Results, shown: Collection[str], arguments: Callable[[Run], str]) -> str:
+    """The drafting runs that are not shown, alike ones once: `gsd (k=2) by greedy at temperature 0 (run 1a2b)`."""
+    groups: dict[str, list[str]] = {}
+    for run in every_run(results):
+        if run.method != AUTOREGRESSIVE and run.run_id not in shown:
+            top_p = "" if run["top_p"] == 1 else f", top-p {run['top_p']:g}"
+            decoding = f"temperature {run['temperature']:g}{top_p}"
+            words = f"{run.drafter}{arguments(run)} by {run['verifier']} at {decoding}"
+            groups.setdefault(words, []).append(run.run_id)
+    return "; ".join(
+        f"{words} ({'run' if len(ids) == 1 else 'runs'} {', '.join(ids)})" for words, ids in groups.items()
+    )
+
+
 def models(target: str, draft: str) -> str:
     """The words for models by their published names."""
     return f"{target} drafting for itself" if draft == NO_DRAFT else f"{target} + {draft}"
+
+
+def who(block: Block) -> dict[str, str]:
+    """What stands in a row under Target, Draft and Dataset."""
+    target, draft = block.published_as or (block.pair, block.pair)
+    if block.stand_in:
+        target, draft = f"{block.pair} (for {target})", draft if draft == NO_DRAFT else f"{block.pair} (for {draft})"
+    draft = ITSELF if draft == NO_DRAFT else draft
+    return {"Target": target, "Draft": draft, "Dataset": str(block.first["dataset"])}
+
+
+def stand_ins(found: Sequence[Block]) -> Iterator[str]:
+    """A sentence for every pair that stands in for others."""
+    for pair in dict.fromkeys(block.pair for block in found if block.stand_in):
+        yield f"{pair} stands in for the paper's models: absolute values are not comparable; rows are judged by order."
+
+
+def left_out(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
+    """A sentence on the paper's models that no block is set against; none where nothing was run at all."""
+    done, paper = {block.published_as for block in found}, drafted(paper)
+    missing = dict.fromkeys(zip(paper["target"], paper["draft"], strict=True)) if found else {}
+    if left := [models(*names) for names in missing if names not in done]:
+        yield f"Not run: {', '.join(left)}."
+
+
+def categories(block: Block) -> str:
+    """`1 each of writing, roleplay` or `3 of writing, 2 of roleplay`; nothing where there are no two."""
+    rows = _prompts(block).drop_duplicates("prompt_id")
+    counts = rows["category"].value_counts(sort=False)
+    if len(counts) < 2:
+        return ""
+    if counts.nunique() == 1:
+        return f"{counts.iloc[0]} each of {', '.join(map(str, counts.index))}"
+    return ", ".join(f"{count} of {name}" for name, count in counts.items())
+
+
+def repetition(block: Block) -> str:
+    """A sentence: the share of repeated 4-grams in both arms, and which runs are above `LOOPS`; "" without a run."""
+    prompts = _prompts(block)
+    arms = {"the method outputs'": METHOD, "the autoregressive": AUTOREGRESSIVE}
+    shares = {words: metrics.repeated_4grams(prompts, arm) for words, arm in arms.items()}
+    said = ", ".join(f"{share:.0%} of {words}" for words, share in shares.items() if share == share)
+    by_run = {run.drafter: metrics.repeated_4grams(run.prompts, METHOD) for run in block.ok}
+    loops = [drafter for drafter, share in by_run.items() if share >= LOOPS]
+    which = "every run" if len(loops) == len(by_run) else ", ".join(loops)
+    marked = f"; loops ({LOOPS:.0%} or more): {which}" if loops else ""
+    return f"Repeated 4-grams: {said}{marked}." if said else ""
+
+
+def excerpted(runs: pd.DataFrame, table: Table) -> Table:
+    """The table with a note: the excerpt of the first of its runs that has one; itself where none has."""
+    known = runs[runs["run_id"].isin(list(table.run_ids)) & runs["excerpt"].notna()]
+    if known.empty:
+        return table
+    run = known.iloc[0]
+    text = f'What was decoded, for instance ({run["pair"]}, {run["dataset"]}): "{run["excerpt"]}"'
+    return replace(table, notes=(*table.notes, text))
+
+
+def _prompts(block: Block) -> pd.DataFrame:
+    """The turns of all runs of a block that ended well."""
+    every, runs = block.results.prompts, [run.run_id for run in block.ok]
+    return every[every["run_id"].isin(runs) & (every["status"] == "ok")]
 
 
 def _pair_words(block: Block) -> str:

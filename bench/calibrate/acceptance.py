@@ -1,7 +1,9 @@
 """Acceptance vectors: how probable it is that child k of a node is the accepted one (Sequoia, section 3.1).
 
 `analytic` follows text sampled from the target alone, whose law is that of every lossless method, and averages at each
-new token the probabilities that the rule gives to drawn children. `counts` decodes with a star of children and counts.
+new token the probabilities that the rule gives to drawn children. `text` follows the dataset's own text in its place,
+as Sequoia's tools do: that is another law, but an offloaded target is read once a prompt. `counts` decodes with a star
+of children and counts.
 They differ in noise (`analytic` has less) and in where they look: a decoding step never starts at the token behind an
 accepted child, and the first token belongs to no step. Where acceptance does not depend on what was accepted before,
 which is the positional acceptance assumption, both have the same expectation.
@@ -100,15 +102,16 @@ def measure(
     request: AcceptanceRequest,
     *,
     eos_token_ids: Collection[int] = (),
+    num_prompt: int | None = None,
     progress: bool = True,
     facts: dict[str, str] | None = None,
 ) -> AcceptanceVector:
-    """The acceptance vector of a pair, a rule and its draws over prompts (token ids).
+    """The acceptance vector of a pair, a rule and its draws over prompts (token ids), texts for the estimator `text`.
 
     A prompt that does not fit is passed over, as in cells. PairError for a rule that is not lossless for the draws,
     PromptError where no prompt fits, ValueError where there is nothing to measure.
     """
-    estimate = Estimator(pair, rule, request, eos_token_ids)
+    estimate = Estimator(pair, rule, request, eos_token_ids, num_prompt)
     bar = tqdm(prompts, desc=f"acceptance {request.verifier}", unit="prompt", disable=not progress)
     sums, problems = [], []
     for index, prompt in enumerate(bar):

@@ -50,7 +50,8 @@ def calibrate(
     places = [place for place in (found, found.get("shape")) if isinstance(place, dict) and "acceptance" in place]
     for place in places:
         _check_words(place)
-    measured = sequoias_vector(setting) if any(place["acceptance"] == MEASURED for place in places) else None
+    wanted = any(place["acceptance"] == MEASURED for place in places)
+    measured = sequoias_vector(setting, str(found.get("draws", "topk"))) if wanted else None
     if measured is not None:
         if setting.dataset.part != "evaluation" and setting.plan.acceptance.dataset is None:
             log.warning("%s: acceptance is measured on prompts that are decoded too", setting.dataset.name)
@@ -85,9 +86,10 @@ def decision_model(word: Any, setting: Setting) -> DecisionModel | None:
     return model
 
 
-def sequoias_vector(setting: Setting) -> AcceptanceVector:
-    """Of Sequoia's rule and draws; of greedy decoding and top-k children at temperature 0."""
-    if _sampling(setting).greedy:
+def sequoias_vector(setting: Setting, draws: str) -> AcceptanceVector:
+    """Of Sequoia's rule and draws; at temperature 0 of greedy decoding, and of top-k children unless the cell draws."""
+    drawn = setting.sampling.greedy and draws == "without_replacement"
+    if _sampling(setting).greedy and not drawn:
         return measure_acceptance(setting, "target_sample", TargetSample(), "topk")
     return measure_acceptance(setting, "without_replacement", WithoutReplacement(), "without_replacement")
 

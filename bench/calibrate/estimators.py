@@ -39,12 +39,12 @@ class AcceptanceRequest:
     width: int = 32  # children k = 1..width; no more than the vocabulary has tokens
     new_tokens: int = 128
     repeats: int = 4  # draws of children per position; once where draws are topk or the temperature is 0
-    estimator: str = "analytic"  # analytic | counts
+    estimator: str = "analytic"  # analytic | text | counts
     smooth: str = "isotonic"  # isotonic | none: what a tree search is given
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, known in (("estimator", ("analytic", "counts")), ("smooth", ("isotonic", "none"))):
+        for name, known in (("estimator", ("analytic", "text", "counts")), ("smooth", ("isotonic", "none"))):
             if getattr(self, name) not in known:
                 raise ValueError(unknown(name, str(getattr(self, name)), known))
         for name in ("width", "new_tokens", "repeats"):
@@ -73,14 +73,20 @@ class Estimator:
     """
 
     def __init__(
-        self, pair: Pair, rule: Verifier, request: AcceptanceRequest, eos_token_ids: Collection[int] = ()
+        self,
+        pair: Pair,
+        rule: Verifier,
+        request: AcceptanceRequest,
+        eos_token_ids: Collection[int] = (),
+        num_prompt: int | None = None,
     ) -> None:
+        """`num_prompt`: with the estimator `text`, so many tokens of each text are the prompt."""
         if pair.draft is None:
             raise PairError("acceptance is measured between a target and a draft, but this pair has no draft")
         if pair.draft.vocab_size != pair.target.vocab_size:
             raise PairError(f"vocabularies of {pair.target.vocab_size} and {pair.draft.vocab_size} tokens differ")
         self.target, self.draft, self.rule = pair.target, pair.draft, rule
-        self.request, self.sampling, self.eos = request, request.sampling, eos_token_ids
+        self.request, self.sampling, self.eos, self.num_prompt = request, request.sampling, eos_token_ids, num_prompt
         self.width = min(request.width, pair.target.vocab_size)
         self.star = StaticTree(
             draft=pair.draft,
@@ -95,7 +101,9 @@ class Estimator:
         """Of the prompt with this number. PromptError where it does not fit."""
         seed = int(np.random.SeedSequence((self.request.seed, index)).generate_state(1, np.uint64)[0] >> 1)
         rng = torch.Generator(self.target.device).manual_seed(seed)
-        return (self._analytic if self.request.estimator == "analytic" else self._counts)(prompt, rng)
+        return {"analytic": self._analytic, "text": self._along, "counts": self._counts}[self.request.estimator](
+            prompt, rng
+        )
 
     def _counts(self, prompt: list[int], rng: Generator) -> Sums:
         """Decode with a star of children and count; an `Independent` rule is only seen with all of them."""
@@ -121,22 +129,41 @@ class Estimator:
             rejected[:-1] = np.nan
         return Sums(accepted, rejected, int(steps))
 
-    @torch.inference_mode()
     def _analytic(self, prompt: list[int], rng: Generator) -> Sums:
         """Sample a text from the target, and judge drawn children at each of its new tokens."""
-        request, draft_room = self.request, self.draft.max_positions
-        if draft_room is not None and len(prompt) + request.new_tokens > draft_room:
-            raise PromptError(f"{len(prompt)} and {request.new_tokens} new tokens do not fit the draft's {draft_room}")
+        self._check_room(len(prompt), self.request.new_tokens)
         text = generate(
             self.target,
             Autoregressive(),
             TargetSample(),
             prompt,
-            max_new_tokens=request.new_tokens,
+            max_new_tokens=self.request.new_tokens,
             sampling=self.sampling,
             eos_token_ids=self.eos,
             rng=rng,
         ).tokens
+        return self._judged(prompt, text, rng)
+
+    def _along(self, text: list[int], rng: Generator) -> Sums:
+        """The same along the dataset's own text: one forward of either model, where the target decodes none.
+
+        PromptError for a text that ends with its prompt.
+        """
+        prompt, rest = text[: self.num_prompt], text[self.num_prompt :][: self.request.new_tokens]
+        if not rest:
+            raise PromptError(f"the text has {len(text)} tokens, all of them of the prompt")
+        self._check_room(len(prompt), len(rest))
+        return self._judged(prompt, rest, rng)
+
+    def _check_room(self, prompt: int, new: int) -> None:
+        room = self.draft.max_positions
+        if room is not None and prompt + new > room:
+            raise PromptError(f"{prompt} and {new} new tokens do not fit the draft's {room}")
+
+    @torch.inference_mode()
+    def _judged(self, prompt: list[int], text: list[int], rng: Generator) -> Sums:
+        """Children drawn at each token of a text behind the prompt, and what the rule makes of them."""
+        request = self.request
         p = self.sampling.probs(logits_along(self.target, prompt, text))
         q = self.star.draft_sampling.probs(draft_logits_along(self.draft, self.target, prompt, text))
         repeats = 1 if request.draws == "topk" or self.sampling.greedy else request.repeats

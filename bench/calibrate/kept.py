@@ -167,6 +167,11 @@ def _measure(
 ) -> AcceptanceVector:
     dataset = _calibration(setting)
     conversations = datasets.load(dataset, data_dir=setting.runtime.data_dir, limit=prompts)
+    num_prompt = dataset.prompt_tokens
+    if request.estimator == "text":
+        if num_prompt is None:
+            raise ValueError(f"estimator text follows a dataset's own text; {dataset.name} has questions, take c4")
+        dataset = replace(dataset, prompt_tokens=num_prompt + request.new_tokens)
     pair = pairs.loaded(setting.pair, setting.runtime)
     runtime = setting.runtime
     device = collect(str(pair.target.device), runtime.dtype, runtime.attention, runtime.placement)["device_name"]
@@ -176,6 +181,7 @@ def _measure(
         rule,
         request,
         eos_token_ids=eos_token_ids(pair),
+        num_prompt=num_prompt,
         progress=setting.runtime.progress,
         facts={"pair": setting.pair.name, "dataset": dataset.name, "device_name": str(device), "rule": switches},
     )

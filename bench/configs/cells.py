@@ -111,12 +111,19 @@ def cell_of(cfg: DictConfig) -> Cell:
     )
 
 
+def is_run(cfg: DictConfig, pair: str | None = None) -> bool:
+    """Whether a job of a sweep is run for its pair, or for another: `only` may name the choices that are."""
+    chosen = cfg.only.get(pair or cfg.pair.name, {})
+    return all(cfg[axis].name in names for axis, names in chosen.items())
+
+
 def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
     """What acceptance vectors and forward times are measured for, and decision models trained."""
     plan: Any = OmegaConf.to_container(cfg.calibration, resolve=True)
-    acceptance = AcceptancePlan(**plan.pop("acceptance") | {"dataset": acceptance_dataset_of(cfg)})
+    acceptance = AcceptancePlan(**plan.pop("acceptance") | {"dataset": calibration_dataset_of(cfg, "acceptance")})
     latency = LatencyGrid(**plan.pop("latency"))
-    decision, skips = DecisionPlan(**plan.pop("decision")), SkipPlan(**plan.pop("skips"))
+    decision = DecisionPlan(**plan.pop("decision") | {"dataset": calibration_dataset_of(cfg, "decision")})
+    skips = SkipPlan(**plan.pop("skips"))
     decoding, drafter, own = dict(config["decoding"]), config["drafter"], config["pair"]["draft_temperature"]
     new, planned = decoding.pop("max_new_tokens"), acceptance.temperature
     decoding.pop("ignore_eos", None)  # acceptance is measured up to EOS
@@ -143,7 +150,7 @@ def _calibration_identity(cfg: DictConfig, config: Mapping[str, Any]) -> dict[st
     """What acceptance depends on: models, dtype, and the prompts of the calibration part alone."""
     found = {axis: dict(identity(config)[axis]) for axis in ("pair", "dataset", "runtime")}
     found["runtime"].pop("node_order", None)
-    part = acceptance_dataset_of(cfg) or replace(dataset_of(cfg), part="calibration")
+    part = calibration_dataset_of(cfg, "acceptance") or replace(dataset_of(cfg), part="calibration")
     if part.name != found["dataset"]["name"]:
         plain: Any = OmegaConf.to_container(cfg.calibration.acceptance.dataset, resolve=True)
         found["dataset"] = plain | ({"source": "folder"} if cfg.data_dir else {})
@@ -168,9 +175,9 @@ def dataset_of(cfg: DictConfig) -> DatasetSpec:
     return DatasetSpec.from_config(plain)
 
 
-def acceptance_dataset_of(cfg: DictConfig) -> DatasetSpec | None:
-    """On whose calibration part acceptance vectors are measured, if not on that of the cell's own dataset."""
-    plain: Any = OmegaConf.to_container(cfg.calibration.acceptance, resolve=True)
+def calibration_dataset_of(cfg: DictConfig, kind: str) -> DatasetSpec | None:
+    """On what `acceptance` is measured or a `decision` model trained, if not on the cell's own dataset."""
+    plain: Any = OmegaConf.to_container(cfg.calibration[kind], resolve=True)
     return DatasetSpec.from_config(plain["dataset"] | {"part": "calibration"}) if plain.get("dataset") else None
 
 

@@ -14,6 +14,8 @@ RULES = {
     "iid": {"name": "spec_infer", "class": "SpecInfer"},
     "without_replacement": {"name": "without_replacement", "class": "WithoutReplacement"},
 }
+EAGLES = {"name": "eagle1", "class": "Eagle1"}
+"""In place of Sequoia's rule for what is drawn without replacement."""
 BY_ROOT = (
     {"name": "multi_candidate", "class": "MultiCandidate", "lossy": False},
     {"name": "longest_subtree", "class": "LongestSubtree", "lossy": False},
@@ -30,7 +32,7 @@ UNPRINTED = "unprinted"
 
 def register() -> None:
     """Make them known to OmegaConf, once or again."""
-    for resolver in (when_sampling, with_root, rule_for, rule_by_root, draws_for_rule, printed_tree):
+    for resolver in (when_sampling, with_root, rule_for, rule_by_root, draws_for_rule, drawn, printed_tree):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
@@ -44,11 +46,11 @@ def with_root(size: int) -> int:
     return size + 1
 
 
-def rule_for(what: str, *, _root_: DictConfig) -> str:
-    """`${rule_for:name}` and `${rule_for:class}`: the rule that the drafter's draws call for."""
+def rule_for(what: str, eagles: bool = False, *, _root_: DictConfig) -> str:
+    """`${rule_for:name}` and `${rule_for:class}`: the rule that the drafter's draws call for, perhaps EAGLE's own."""
     if (draws := _root_.drafter.get("draws", "topk")) not in RULES:
         raise ValueError(unknown("drafter.draws", draws, RULES))
-    return RULES[draws][what]
+    return (EAGLES if eagles and draws == "without_replacement" else RULES[draws])[what]
 
 
 def rule_by_root(what: str, *, _root_: DictConfig) -> Any:
@@ -61,6 +63,13 @@ def rule_by_root(what: str, *, _root_: DictConfig) -> Any:
 def draws_for_rule(*, _root_: DictConfig) -> str:
     """`${draws_for_rule:}`: the draws that the rule was made for; the best tokens in greedy decoding."""
     return str(when_sampling(DRAWS.get(_root_.verifier.name, "without_replacement"), "topk", _root_=_root_))
+
+
+def drawn(*, _root_: DictConfig) -> str:
+    """`${drawn:}`: how the method draws children, also in greedy decoding: SpecInfer independently, others without
+    replacement.
+    """
+    return "iid" if _root_.drafter.method == "spec_infer" else "without_replacement"
 
 
 def printed_tree(what: str, *, _root_: DictConfig) -> int | str:

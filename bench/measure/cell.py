@@ -15,6 +15,9 @@ from specdec_core.node_order import NODE_ORDERS
 from specdec_core.sampling import Sampling
 from specdec_core.verifiers import Verifier
 
+SHARED = "shared"
+"""A baseline that is measured once per setting and device."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PairSpec:
@@ -75,7 +78,8 @@ class Runtime:
     draft_device: str | None = None
     num_threads: int | None = None
     warmup_conversations: int = 1
-    baseline: bool = True
+    baseline: bool | str = True
+    """Whether the target decodes every prompt alone too; `shared`: a run of the same setting lends its own."""
     progress: bool = True
     data_dir: Path | None = None
     retry_failed: bool = False
@@ -90,6 +94,8 @@ class Runtime:
     def __post_init__(self) -> None:
         if self.node_order not in NODE_ORDERS:
             raise ValueError(unknown("runtime.node_order", self.node_order, NODE_ORDERS))
+        if self.baseline not in (True, False, SHARED):
+            raise ValueError(f"runtime.baseline is true, false or {SHARED}, not {self.baseline}")
         for name in ("num_threads", "warmup_conversations"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"runtime.{name} must not be negative, not {getattr(self, name)}")
@@ -135,6 +141,8 @@ class AcceptancePlan:
 class DecisionPlan:
     """How decision models are trained (Lu et al., 2024, section 3.3)."""
 
+    dataset: DatasetSpec | None = None
+    """Whose texts are learnt from, but for those that it would have decoded; None: the cell's, its calibration part."""
     prompts: int = 700
     """To train on, at most."""
     validation: int = 100

@@ -1,5 +1,7 @@
 """Conversations measured: both arms on the same prompts, turn after turn."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
@@ -9,7 +11,7 @@ from bench.measure.decoding import Decoding, Turn, eos_token_ids, first_prompts
 from bench.measure.second_pass import SecondPass
 from bench.measure.to_rows import NO_AUDIT, Rows, failed_row, prompt_row, step_rows
 from bench.prompts.datasets import Conversation
-from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.results.rows import AUTOREGRESSIVE, METHOD, PromptRow
 from specdec_core.engine import Generation
 from specdec_core.errors import PromptError
 from specdec_core.models import Pair
@@ -22,8 +24,11 @@ WARMUP_TOKENS = 16
 class Measurement:
     """Measures conversations of one cell with loaded models, into `rows`."""
 
-    def __init__(self, cell: Cell, pair: Pair, rows: Rows, runtime: Runtime) -> None:
-        self.cell, self.pair, self.rows, self.runtime = cell, pair, rows, runtime
+    def __init__(
+        self, cell: Cell, pair: Pair, rows: Rows, runtime: Runtime, lent: Mapping[str, PromptRow] | None = None
+    ) -> None:
+        """`lent` are first turns that another run decoded autoregressively, by conversation."""
+        self.cell, self.pair, self.rows, self.runtime, self.lent = cell, pair, rows, runtime, lent or {}
         self.decoding = Decoding(cell, pair, runtime)
         self.drafter, self.second_pass = self.decoding.drafter, SecondPass(self.decoding, rows)
 
@@ -63,12 +68,17 @@ class Measurement:
 
     def _both_arms(self, turn: Turn) -> dict[str, Generation]:
         """Decode a turn in both arms, which take turns at going first, and write their rows."""
-        arms = [METHOD, AUTOREGRESSIVE] if self.runtime.baseline else [METHOD]
+        lent = self.lent.get(turn.conversation.id) if turn.number == 0 else None
+        arms = [METHOD, AUTOREGRESSIVE] if self.runtime.baseline and lent is None else [METHOD]
         if (crc32(turn.conversation.id.encode()) + turn.number) % 2:
             arms.reverse()
         done = {arm: self.decoding.decode(turn, arm) for arm in arms}
+        if lent:
+            self.rows.prompts.append(replace(lent, run_id=self.cell.run_id))
+            done[AUTOREGRESSIVE] = Generation(lent.output_ids, lent.finish, [], lent.prefill_s, lent.decode_s)
         key = (self.cell.run_id, turn.conversation, turn.number)
-        for arm, generation in done.items():
+        for arm in arms:
+            generation = done[arm]
             audit = self._audit(turn, generation, done.get(AUTOREGRESSIVE))
             self.rows.prompts.append(prompt_row(*key, arm, len(turn.prompt), generation, **audit))
         self.rows.steps.extend(step_rows(*key, done[METHOD]))

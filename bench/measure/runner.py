@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import traceback
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,15 +11,15 @@ import torch
 from tqdm import tqdm
 
 from bench.measure import pairs, provenance
-from bench.measure.cell import Cell, Runtime
+from bench.measure.cell import SHARED, Cell, Runtime
 from bench.measure.measurement import Measurement
 from bench.measure.to_rows import Outcome, Rows, run_row
 from bench.measure.transcript import write_case_study
 from bench.prompts import datasets
 from bench.results.judgements import still_valid
 from bench.results.locks import CellBusyError
-from bench.results.reuse import take_over
-from bench.results.rows import RECORDED
+from bench.results.reuse import lent_baseline, take_over
+from bench.results.rows import RECORDED, PromptRow
 from bench.results.store import Store, StoreError
 from specdec_core.checks import check_lossless
 from specdec_core.errors import PromptError, SpecdecError
@@ -61,14 +62,19 @@ def _taken_over(cell: Cell, runtime: Runtime, store: Store) -> bool:
     """Whether another experiment of the same results folder has measured the very same cell, and gave its rows."""
     if runtime.force or runtime.retry_failed or runtime.case_study or store.status(cell.run_id) == OK:
         return False
-    here = provenance.collect(str(resolve_device(runtime.device)), "", "", runtime.placement)
-    if here["git_dirty"]:  # nobody knows what code a row of such a revision is of
+    like = _same_machine(runtime)
+    if like["git_dirty"]:  # nobody knows what code a row of such a revision is of
         return False
-    like = {key: here[key] for key in _SAME}
-    origin = take_over(store, cell.run_id, like, baseline=runtime.baseline, recorded=_recorded(runtime))
+    origin = take_over(store, cell.run_id, like, baseline=bool(runtime.baseline), recorded=_recorded(runtime))
     if origin:
         log.info("%s: rows taken over from %s, which runs the same cell", cell.label, origin)
     return bool(origin)
+
+
+def _same_machine(runtime: Runtime) -> dict[str, Any]:
+    """What rows must say if they are to stand for what would be measured here and now."""
+    here = provenance.collect(str(resolve_device(runtime.device)), "", "", runtime.placement)
+    return {key: here[key] for key in _SAME}
 
 
 def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
@@ -143,7 +149,10 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     pair = pairs.loaded(cell.pair, runtime)
     outcome.device, outcome.dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
     outcome.attention = pair.target.attention
-    measurement = Measurement(cell, pair, rows, runtime)
+    lent: Mapping[str, PromptRow] = {}
+    if runtime.baseline == SHARED:
+        outcome.baseline_of, lent = lent_baseline(store, cell.config, _same_machine(runtime))
+    measurement = Measurement(cell, pair, rows, runtime, lent)
     outcome.draws = measurement.drafter.draws
     outcome.target_revision, outcome.draft_revision = (
         getattr(model.config, "_commit_hash", None) if model else None for model in (pair.target, pair.draft)

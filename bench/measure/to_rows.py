@@ -85,6 +85,7 @@ class Outcome:
     lossless: bool = False
     excerpt: str | None = None
     other_load: float | None = None
+    baseline_of: str | None = None
 
 
 def prompt_row(
@@ -176,6 +177,7 @@ def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRo
         predicted_speedup=cell.predicted_speedup,
         excerpt=outcome.excerpt,
         other_load=outcome.other_load,
+        baseline_of=outcome.baseline_of,
         **rows.aggregates(),
         **origin,
     )

@@ -10,7 +10,7 @@ from bench.prompts.datasets import Conversation
 from specdec_core.engine import Generation, Step
 from specdec_core.models import Pair
 
-TARGET, DRAFT, MERGED = "target", "draft", "merged"
+TARGET, DRAFT, LISTED, MERGED = "target", "draft", "listed", "merged"
 """Who said a token: the target alone, or the draft and the target accepted it, before or behind a merge edge."""
 
 
@@ -30,7 +30,7 @@ def write_case_study(folder: Path, cell: Cell, pair: Pair, conversation: Convers
 
 
 def pieces(pair: Pair, generation: Generation) -> Iterator[tuple[str, str]]:
-    """The answer in pieces that join to its text, each with one of `TARGET`, `DRAFT`, `MERGED`.
+    """The answer in pieces that join to its text, each with one of `TARGET`, `DRAFT`, `LISTED`, `MERGED`.
 
     A token that ends inside a character is shown with the one that completes it, or with the answer's last one.
     """
@@ -45,7 +45,12 @@ def pieces(pair: Pair, generation: Generation) -> Iterator[tuple[str, str]]:
 
 
 def _said(step: Step) -> list[str]:
-    """Who said each token of a step that is kept; all that lies behind a merge edge ends the accepted path."""
+    """Who said each token of a step that is kept.
+
+    All that lies behind a merge edge ends the accepted path; before it stand those whose place in the verified tree is
+    not that in the graph.
+    """
     behind = step.facts.get("num_behind_merge", 0)
-    path = [DRAFT] * (step.num_accepted - behind) + [MERGED] * behind
+    listed = max(step.facts.get("num_displaced", 0) - behind, 0)
+    path = [DRAFT] * (step.num_accepted - behind - listed) + [LISTED] * listed + [MERGED] * behind
     return [*path, TARGET][: step.kept]

@@ -6,41 +6,34 @@ import difflib
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from bench import published
-from bench.artifacts import decoded, definitions, unresolved
-from bench.artifacts.artifact import Artifact
-from bench.artifacts.outputs import Output
+from bench.artifacts import definitions, ties, wording
+from bench.artifacts.outputs import Artifact, Output
 from bench.artifacts.tables import Table
-from bench.papers.beyond import smoke
-from bench.papers.beyond.budget import at_equal_budget
-from bench.papers.beyond.draft_temperature import DRAFT_TEMPERATURE
-from bench.papers.dyspec.artifacts import ARTIFACTS as DYSPEC
-from bench.papers.gsd.artifacts import ARTIFACTS as GSD
-from bench.papers.improving_mcsd.artifacts import ARTIFACTS as IMPROVING_MCSD
-from bench.papers.opt_tree.artifacts import ARTIFACTS as OPT_TREE
+from bench.papers import beyond
 from bench.papers.opt_tree.comparison import dataset_table
-from bench.papers.sequoia.artifacts import ARTIFACTS as SEQUOIA
 from bench.results import progress
 from bench.results.store import Results
 
 DATASETS = ("mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 """Datasets that have an experiment of their own, `bench/<dataset>`, for any pair."""
 PAPERS: Mapping[str, Mapping[str, Artifact]] = {
-    "opt_tree": OPT_TREE,
-    "sequoia": SEQUOIA,
-    "dyspec": DYSPEC,
-    "gsd": GSD,
-    "improving_mcsd": IMPROVING_MCSD,
+    paper: import_module(f"bench.papers.{paper}").ARTIFACTS
+    for paper in (
+        "opt_tree",
+        "sequoia",
+        "dyspec",
+        "gsd",
+        "improving_mcsd",
+    )
 }
 ARTIFACTS: dict[str, Artifact] = {
     **{f"{paper}/{name}": artifact for paper, own in PAPERS.items() for name, artifact in own.items()},
-    **{f"bench/{name}": Artifact(partial(dataset_table, name)) for name in DATASETS},
-    "bench/budget": Artifact(partial(at_equal_budget, "budget")),
-    "bench/draft_temperature": Artifact(partial(DRAFT_TEMPERATURE, "draft_temperature")),
-    "smoke": Artifact(smoke.smoke),
+    **{f"bench/{name}": Artifact(dataset_table) for name in DATASETS},
+    **beyond.ARTIFACTS,
 }
 
 
@@ -55,7 +48,7 @@ def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
         raise KeyError(f"there is no artifact {name!r}; the nearest are {', '.join(near)}")
     artifact = ARTIFACTS[name]
     found = artifact.read(root / name, pair)
-    return [_headed(name, found, output) for output in artifact.build(found)]
+    return [_headed(name, found, output) for output in artifact.build(Path(name).name, found)]
 
 
 def _headed(name: str, found: object, output: Output) -> Output:
@@ -69,7 +62,7 @@ def _headed(name: str, found: object, output: Output) -> Output:
     ours = definitions.headers(paper, map(str, output.frame))
     origins = published.recovered(paper, artifact) if paper in PAPERS else ()
     table = replace(output, headers=ours | dict(output.headers), notes=(*output.notes, *origins))
-    return decoded.shown(found.runs, unresolved.warn(found, table)) if isinstance(found, Results) else table
+    return wording.excerpted(found.runs, ties.warn(found, table)) if isinstance(found, Results) else table
 
 
 def command(name: str, pair: str | None = None, root: Path | None = None) -> str:

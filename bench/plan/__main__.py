@@ -43,9 +43,10 @@ def describe(plan: Plan) -> Iterator[str]:
 
 def _jobs(plan: Plan) -> Iterator[str]:
     counts = [_count(len(jobs), words) for kind, words in KINDS.items() if (jobs := plan.of_kind(kind))]
-    pairs, cells = len(plan.pairs), len(plan.of_kind("cells"))
-    total = f": {pairs * cells} cells in all" if cells else ""
-    yield f"{plan.name}: {', '.join(counts)} for " + ("1 pair" if pairs == 1 else f"each of {pairs} pairs{total}")
+    pairs, most = len(plan.pairs), "" if all(pair.jobs == plan.jobs for pair in plan.pairs) else "at most "
+    total = f": {plan.cells} cells in all" if plan.cells else ""
+    several = "1 pair" if pairs == 1 else f"each of {pairs} pairs{total}"
+    yield f"{plan.name}: {most}{', '.join(counts)} for {several}"
     for key, values in plan.axes.items():
         yield fill(", ".join(values), 110, initial_indent=f"  {key:<22} ", subsequent_indent=25 * " ")
     for what, prompts in dict.fromkeys((job.what, job.prompts) for job in plan.jobs):

@@ -27,7 +27,12 @@ SPARE = 1.1
 """For the CUDA context, what passes through a layer, and fragments."""
 TRAINED = 2048
 """Tokens of the texts that BLOOM, which has no last position, was trained on."""
-PUBLISHED = {"sequoia_hardware": "sequoia", "sequoia_printed": "sequoia", "spec_infer": "specinfer"}
+PUBLISHED = {
+    "dyspec_heap": "dyspec",
+    "sequoia_hardware": "sequoia",
+    "sequoia_printed": "sequoia",
+    "spec_infer": "specinfer",
+}
 """Our methods by the papers' names, where they differ."""
 
 

@@ -11,8 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from bench.calibrate.decision.prompts import most
 from bench.calibrate.drafters import HARDWARE, MEASURED
-from bench.configs.cells import acceptance_dataset_of, dataset_of
-from bench.measure.cell import DecisionPlan
+from bench.configs.cells import calibration_dataset_of, dataset_of
+from bench.measure.cell import SHARED, DecisionPlan
 from bench.names import unknown
 from bench.plan import prompts
 from bench.plan.trees import size, words
@@ -44,6 +44,8 @@ class Job:
     """Prompt and answer; None: as many as the model has positions."""
     baseline: bool = False
     """Whether the autoregressive arm is decoded too."""
+    shared: bool = False
+    """Whether the first cell of a setting alone decodes it."""
     passes: int = 1
     """Of the method's arm: a second one if an instrument records what happens in it."""
     forwards: tuple[int, ...] = ()
@@ -74,8 +76,9 @@ def jobs_of(cfg: DictConfig) -> list[Job]:
     if cfg.measure != "cells":
         raise ValueError(unknown("measure", cfg.measure, ("cells", "latency", "acceptance", "decision", "attention")))
     found = words(plain["drafter"])
+    drawn = plain["drafter"].get("draws") == "without_replacement"
     greedy = Sampling(plain["decoding"]["temperature"]).greedy
-    rule = "target_sample" if greedy else "without_replacement"
+    rule = "target_sample" if greedy and not drawn else "without_replacement"
     vectors = [_vector(cfg, plain, rule)] if MEASURED in found else []
     times = [_timing(plain)] if HARDWARE in found else []
     models = [_decision(cfg, plain)] if plain["drafter"].get("decision") in KINDS else []
@@ -98,7 +101,8 @@ def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
         prompts=sentence,
         tokens=tokens,
         context=prompts.context(spec, new),
-        baseline=plain["runtime"]["baseline"],
+        baseline=bool(plain["runtime"]["baseline"]),
+        shared=plain["runtime"]["baseline"] == SHARED,
         passes=1 + any(plain[f"record_{table}"] for table in ("nodes", "masks", "variation")),
     )
 
@@ -107,7 +111,8 @@ def _vector(cfg: DictConfig, plain: Mapping[str, Any], rule: str) -> Job:
     """A step of the target and one of the draft at each new token (`bench.calibrate.estimators`)."""
     plan, decoding = plain["calibration"]["acceptance"], plain["decoding"]
     new = min(plan["new_tokens"], decoding["max_new_tokens"])
-    spec, count = prompts.calibration(acceptance_dataset_of(cfg) or dataset_of(cfg), plain, plan["prompts"])
+    source = calibration_dataset_of(cfg, "acceptance") or dataset_of(cfg)
+    spec, count = prompts.calibration(source, plain, plan["prompts"])
     return Job(
         measure="acceptance",
         method=rule,
@@ -125,9 +130,11 @@ def _vector(cfg: DictConfig, plain: Mapping[str, Any], rule: str) -> Job:
 
 def _decision(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
     """Both kinds from one pass over the prompts, in trees of one draft level; their own training is left out."""
-    plan = DecisionPlan(**plain["calibration"]["decision"])
-    new = min(plan.new_tokens, plain["decoding"]["max_new_tokens"])
-    spec, count = prompts.calibration(dataset_of(cfg), plain, most(plan, plain["limit"]))
+    other = calibration_dataset_of(cfg, "decision")
+    plan = DecisionPlan(**plain["calibration"]["decision"] | {"dataset": other})
+    new, wanted = min(plan.new_tokens, plain["decoding"]["max_new_tokens"]), most(plan, plain["limit"])
+    spec, count = prompts.calibration(other or dataset_of(cfg), plain, wanted)
+    count = wanted if other else count  # of another dataset more than its calibration part
     return Job(
         measure="decision",
         method="",

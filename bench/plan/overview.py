@@ -22,12 +22,13 @@ def overview(arguments: Sequence[str]) -> Iterator[str]:
     total, known = [0, 0, 0], []
     for name in ARTIFACTS:
         plan = make([f"experiment={name}", *arguments])
-        pairs, cells = len(plan.pairs), len(plan.of_kind("cells"))
-        tokens = pairs * sum(job.tokens * (job.passes + job.baseline) for job in plan.jobs)
-        counts = (pairs * cells, pairs * (len(plan.jobs) - cells), tokens)
+        jobs = [job for pair in plan.pairs for job in pair.jobs]
+        tokens = sum(job.tokens * (job.passes + job.baseline) for job in jobs)
+        counts = (plan.cells, len(jobs) - plan.cells, tokens)
         total = [so_far + more for so_far, more in zip(total, counts, strict=True)]
         known.append(_hours(plan))
-        yield f"{_line(name, str(pairs), counts, *known[-1])}  {_so_far(progress.read(plan.results_dir, name))}"
+        line = _line(name, str(len(plan.pairs)), counts, *known[-1])
+        yield f"{line}  {_so_far(progress.read(plan.results_dir, name))}"
     every = [value for value, _ in known if value is not None]
     whole = sum(every) if len(every) == len(known) else None
     yield _line("all", "", total, whole, any(rough for _, rough in known))

@@ -1,14 +1,14 @@
 """A plan as a value: an experiment's jobs, its pairs, and what they take."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
 
-from bench.configs.cells import pair_config, pair_of, runtime_of
+from bench.configs.cells import is_run, pair_config, pair_of, runtime_of
 from bench.configs.options import check_values
 from bench.measure.cell import PairSpec
 from bench.measure.provenance import collect
@@ -17,7 +17,7 @@ from bench.plan.estimates import Memory, mal_of, memory_of
 from bench.plan.jobs import Job, jobs_of, sweep
 from bench.plan.times import Machine, Times, of_machine, seconds
 from specdec_core.errors import LoadError
-from specdec_core.models.placement import resolve_device, resolve_dtype
+from specdec_core.models.placement import AUTO, resolve_device, resolve_dtype
 
 OWN = "own"
 """In place of a pair: those that an experiment is for."""
@@ -36,12 +36,17 @@ class PlannedPair:
 
     spec: PairSpec
     labels: dict[str, Any]
+    jobs: list[Job]
     memory: Memory
+
+    def of_kind(self, measure: str) -> list[Job]:
+        """Its cells, acceptance vectors or tables of forward times."""
+        return [job for job in self.jobs if job.measure == measure]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """An experiment: its jobs are the same for every pair."""
+    """An experiment; its jobs are those of every pair, unless the experiment says `only`."""
 
     name: str
     results_dir: Path
@@ -53,8 +58,13 @@ class Plan:
     machine: Machine
 
     def of_kind(self, measure: str) -> list[Job]:
-        """Its cells, acceptance vectors or tables of forward times."""
+        """The cells, acceptance vectors or tables of forward times of a pair that has them all."""
         return [job for job in self.jobs if job.measure == measure]
+
+    @property
+    def cells(self) -> int:
+        """Of all pairs."""
+        return sum(len(pair.of_kind("cells")) for pair in self.pairs)
 
 
 def make(arguments: Sequence[str]) -> Plan:
@@ -69,18 +79,17 @@ def make(arguments: Sequence[str]) -> Plan:
         bases = [cells[0], *(compose([*batch[0], f"pair={name}"]) for name in names[1:])]
     for cfg in (*cells, *bases):
         check_values(cfg)
-    found = [job for cfg in cells for job in jobs_of(cfg)]
-    jobs = [job for job in found if job.measure == "cells"]
-    for kind in tuple(KINDS)[1:]:  # cells share what they are calibrated with
-        jobs += dict.fromkeys(job for job in found if job.measure == kind)
-    cfg = cells[0]
-    dtype = torch.bfloat16 if cfg.runtime.dtype == "auto" else resolve_dtype(cfg.runtime.dtype, torch.device("cpu"))
-    pairs = [_planned(pair_of(base), dict(pair_config(base).get("published") or {}), jobs, dtype) for base in bases]
+    found, cfg = [(cfg, jobs_of(cfg)) for cfg in cells], cells[0]
+    dtype = AUTO.get(cfg.runtime.dtype) or resolve_dtype(cfg.runtime.dtype, torch.device("cpu"))
+    pairs = [
+        _planned(base, _shared(job for cfg, jobs in found if is_run(cfg, base.pair.name) for job in jobs), dtype)
+        for base in bases
+    ]
     return Plan(
         name=cfg.name,
         results_dir=Path(cfg.results_dir),
         axes=_axes(batch),
-        jobs=jobs,
+        jobs=_shared(job for _, jobs in found for job in jobs),
         pairs=pairs,
         dtype=dtype,
         machine=_machine(cfg),
@@ -99,8 +108,20 @@ def _machine(cfg: DictConfig) -> Machine:
     return Machine(device_name=name, dtype=dtype, gpu=device.type == "cuda")
 
 
-def _planned(spec: PairSpec, labels: dict[str, Any], jobs: list[Job], dtype: torch.dtype) -> PlannedPair:
-    return PlannedPair(spec=spec, labels=labels, memory=memory_of(spec, jobs, dtype))
+def _shared(jobs: Iterable[Job]) -> list[Job]:
+    """The cells, then what they are calibrated with, which they share; so do those of a setting a shared baseline."""
+    found, settings = list[Job](), set[tuple[object, ...]]()
+    for job in jobs:
+        setting = (job.measure, job.dataset, job.temperature, job.top_p)
+        found.append(replace(job, baseline=False) if job.shared and setting in settings else job)
+        settings.add(setting)
+    others = (job for kind in tuple(KINDS)[1:] for job in found if job.measure == kind)
+    return [*(job for job in found if job.measure == "cells"), *dict.fromkeys(others)]
+
+
+def _planned(base: DictConfig, jobs: list[Job], dtype: torch.dtype) -> PlannedPair:
+    spec, labels = pair_of(base), dict(pair_config(base).get("published") or {})
+    return PlannedPair(spec=spec, labels=labels, jobs=jobs, memory=memory_of(spec, jobs, dtype))
 
 
 def _axes(batch: list[list[str]]) -> dict[str, list[str]]:
@@ -118,7 +139,7 @@ def times_here(plan: Plan, pair: PlannedPair) -> Times | None:
 
 def hours(plan: Plan, pair: PlannedPair, times: Times) -> float:
     """Hours of all jobs of a pair at these forward times."""
-    return sum(seconds(job, times, mal_of(plan.name, pair.labels, job)) for job in plan.jobs) / 3600
+    return sum(seconds(job, times, mal_of(plan.name, pair.labels, job)) for job in pair.jobs) / 3600
 
 
 def number(hours: float) -> str:

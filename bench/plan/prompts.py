@@ -26,7 +26,8 @@ def turns(spec: DatasetSpec, plain: Mapping[str, Any], limit: int | None) -> tup
         raise ValueError(f"dataset {spec.name} has no sample size; give limit=")
     adapter = spec.adapter or ""
     there = datasets.part_size(datasets.HUB_SIZES.get(adapter, max(count, datasets.CANDIDATES)), spec.part)
-    return (TURNS.get(adapter, 1),) * min(count, there)
+    each = 1 if spec.mode == "raw" else TURNS.get(adapter, 1)
+    return (each,) * min(count, there)
 
 
 @functools.lru_cache(maxsize=256)

@@ -9,39 +9,24 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import pandas as pd
 from omegaconf import OmegaConf
 
+from bench.artifacts.arms import Arm
 from bench.artifacts.blocks import Block
 from bench.artifacts.runs import Run
-from bench.artifacts.speedups.arms import Arm
-from bench.papers.dyspec.layouts import LAYOUTS as DYSPEC
-from bench.papers.gsd import by_dataset, operations, table1
-from bench.papers.gsd import quality as gsd_quality
 from bench.papers.gsd.merging import UNLIMITED
-from bench.papers.gsd.methods import DATASETS, LOSSY
-from bench.papers.improving_mcsd.methods import DYNAMIC, LOSSY_RULE, STATIC, draft_levels
-from bench.papers.improving_mcsd.quality import METHODS as GRADED
-from bench.papers.sequoia.layouts import LAYOUTS as SEQUOIA
+from bench.papers.gsd.methods import CODE, DATASETS
+from bench.papers.improving_mcsd.methods import draft_levels
 from bench.plan.composing import composer
 from bench.plan.jobs import sweep
 from bench.plan.trees import size
 from bench.published.join import NOBODY, PLAIN, STEPS, Cell
 from bench.results.store import Results
 
-ARMS: Mapping[str, Mapping[str, Sequence[Arm]]] = {
-    "sequoia": {name: layout.arms for name, layout in SEQUOIA.items()} | {"fig5b": SEQUOIA["table6"].arms},
-    "dyspec": {name: layout.arms for name, layout in DYSPEC.items()},
-    "gsd": {
-        **{name: layout.arms for name, layout in by_dataset.LAYOUTS.items()},
-        "table1": [*table1.ARMS, *table1.OWN],
-        "table3": operations.ARMS,
-        "table10": gsd_quality.ARMS,
-    },
-}
-"""The methods of a paper's tables by what it calls them: the arms of its reports."""
 FLAGS = {
     "record_quality": "quality",
     "record_answers": "answers",
@@ -135,17 +120,15 @@ def _cells(experiment: str, config: Mapping[str, Any], datasets: Sequence[str]) 
 
 
 def _methods(experiment: str, run: Run) -> dict[str, Mapping[str, str]]:
-    """The paper's names of a cell's method, and what the params of its rows must hold, as its report has them."""
+    """The paper's names of a cell's method, and what the params of its rows must hold, as its report has them.
+
+    Those are the arms of the artifact, which the paper's package offers; without any a cell has the names that other
+    artifacts give its method, or its own.
+    """
     paper, artifact = experiment.split("/")
-    arms, block = ARMS.get(paper, {}), run.block
+    arms: Mapping[str, Sequence[Arm]] = getattr(import_module(f"bench.papers.{paper}"), "ARMS", {})
     if artifact in arms:
-        return {arm.paper: arm.params for arm in arms[artifact] if arm.paper and arm.chosen(block) is not None}
-    if experiment == "improving_mcsd/table1":  # its rows state the number of first tokens alone
-        graded = [one for one in GRADED.values() if one.rule == LOSSY_RULE and one.chosen(block) is not None]
-        return {one.method: {} for one in graded}
-    if paper == "improving_mcsd" and artifact.startswith("table"):
-        printed = [one for one in (*STATIC, *DYNAMIC) if one.params and one.chosen(block) is not None]
-        return {one.method: one.params for one in printed}
+        return {arm.paper: arm.params for arm in arms[artifact] if arm.paper and arm.chosen(run.block) is not None}
     named: dict[str, Mapping[str, str]] = {
         arm.paper: {} for of in arms.values() for arm in of if arm.paper and {run.drafter, run.method} & set(arm.ours)
     }
@@ -189,11 +172,11 @@ def _params(experiment: str, config: Mapping[str, Any], run: Run) -> dict[str, f
         "gamma": levels,
         "k_config": "-".join(map(str, widths)) if widths else None,
         "target_init_width": drafter["widths"][0] if "widths" in drafter else None,
-        "shape": f"{shape['num_sequences']}x{shape['depth']}" if "num_sequences" in shape else None,
+        "shape": f"{shape['num_sequences']}x{shape['depth']}" if {"num_sequences", "depth"} <= shape.keys() else None,
         "selection": selection if calibrated else None,
         "tree": "sequoia" if calibrated else None,
         "top_p": config["decoding"]["top_p"],
-        "verify": "nondeterministic" if config["verifier"]["name"] in LOSSY else "deterministic",
+        "verify": "nondeterministic" if config["verifier"]["name"] in CODE else "deterministic",
     }
     words = {key: frozenset({str(value)}) for key, value in found.items() if value is not None}
     return words | ({"reorder": frozenset(ORDERS.values())} if config["record_masks"] else {})

@@ -38,6 +38,8 @@ def size(drafter: Mapping[str, Any], calibration: Mapping[str, Any]) -> tuple[in
     sizes = [drafter.get("n"), shape.get("n"), drafter["total"] - 1 if "total" in drafter else None]
     largest = max(calibration["latency"]["num_tokens"]) - 1
     nodes = next((size for size in sizes if isinstance(size, int)), largest)
+    if drafter["_target_"].endswith(".DySpecHeap"):  # a forward for every node
+        return nodes, nodes
     depths = [drafter.get("depth"), drafter.get("max_depth")]
     return nodes, next((depth for depth in depths if isinstance(depth, int)), min(nodes, calibration["depths"]))
 

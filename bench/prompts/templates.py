@@ -33,7 +33,7 @@ class Template:
 
 
 LLAMA2_SYSTEM = (
-    "You are a helpful, respectful and honest assistant. Always answer as helpfully as possible, while being safe. "
+    "You are a helpful, respectful and honest assistant. Always answer as helpfully as possible, while being safe.  "
     "Your answers should not include any harmful, unethical, racist, sexist, toxic, dangerous, or illegal content. "
     "Please ensure that your responses are socially unbiased and positive in nature.\n\n"
     "If a question does not make any sense, or is not factually coherent, explain why instead of answering something "

@@ -15,8 +15,8 @@ from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table, to_markdown
 from bench.papers.registry import ARTIFACTS, build, command
 from bench.report.site import pages
+from bench.report.site.facts import STATES
 from bench.report.site.pages import Report
-from bench.report.site.status import STATES
 from bench.results.parquet import warned_once
 
 ONLY: dict[str, tuple[type, ...]] = {"figures": (Figure, Html), "tables": (Table,)}
@@ -61,7 +61,7 @@ def _files(options: argparse.Namespace) -> int:
     missing, written = True, 0
     for name in ARTIFACTS:
         built = pages.attempt(_report(options), name, ONLY[options.only])
-        missing &= bool(built.attempt.missing)
+        missing &= bool(built.missing)
         written += _listed(path for _, paths in built.written for path in paths)
     if missing:
         return _fail(f"there are no results in {options.results}; give another --results, or run `make smoke` first")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from bench.results.identity import identity
 from bench.results.parquet import write_table
-from bench.results.rows import RECORDED
+from bench.results.rows import AUTOREGRESSIVE, RECORDED, PromptRow
 from bench.results.store import Store, explained
 
 
@@ -34,6 +37,36 @@ def take_over(
         if not lacks and _copied(store, other, run_id, ("prompts", "steps", *recorded)):
             return other.experiment
     return ""
+
+
+def lent_baseline(
+    store: Store, config: Mapping[str, Any], like: Mapping[str, Any]
+) -> tuple[str | None, dict[str, PromptRow]]:
+    """A finished run of the experiment in the same setting that has an autoregressive arm of its own, and its rows.
+
+    The setting is all of a config but drafter and rule. By conversation, of first turns alone: later ones are asked
+    behind the method's own answers. None and nothing where there is no such run.
+    """
+    wanted, runs = {**like, "status": "ok"}, store.read("runs")
+    for _, run in runs.iterrows():
+        same = _setting(json.loads(run["config"])) == _setting(config) and pd.isna(run["baseline_of"])
+        if same and not any(_plain(run[key]) != value for key, value in wanted.items()):
+            rows = store.read("prompts", [run["run_id"]])
+            rows = rows[(rows["arm"] == AUTOREGRESSIVE) & (rows["turn"] == 0) & (rows["status"] == "ok")]
+            if len(rows):
+                records: Any = rows.to_dict("records")
+                found = (PromptRow(**{key: _value(value) for key, value in row.items()}) for row in records)
+                return str(run["run_id"]), {row.prompt_id: row for row in found}
+    return None, {}
+
+
+def _setting(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {axis: value for axis, value in identity(config).items() if axis not in ("drafter", "verifier")}
+
+
+def _value(value: Any) -> Any:
+    """As it was written: lists stay, what is missing is None."""
+    return list(value) if isinstance(value, list | np.ndarray) else _plain(value)
 
 
 def _copied(store: Store, other: Store, run_id: str, needed: Sequence[str]) -> bool:

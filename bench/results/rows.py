@@ -65,6 +65,7 @@ class RunRow:
     predicted_mal: float | None = None  # F(T) of a static tree for its measured acceptance vector
     predicted_speedup: float | None = None  # of the tree that was chosen by measured forward times
     excerpt: str | None = None  # the start of the first answer, the target's own where there is a baseline
+    baseline_of: str | None = None  # the run whose autoregressive arm this one shares, if it has not its own
     other_load: float | None = None  # cores kept busy by other processes while prompts were decoded, mean
     identical: float | None  # share of outputs equal to the autoregressive arm's, greedy decoding only
 
@@ -143,11 +144,18 @@ class StepRow:
     capped: bool | None = None  # nodes of the graph were left out of the verified tree for its cap
     num_behind_merge: int | None = None  # accepted tokens whose path crosses a merge edge
     num_in_shared_subtree: int | None = None  # accepted tokens below a node that others are merged into, by either path
+    num_displaced: int | None = None  # accepted tokens whose place in the verified tree is not that in the graph
+    visited_children: list[int] | None = None  # of the root and of each accepted token
     recurring: list[float] | None = None  # for n = 1, 2, ...: share of the records whose n-gram recurs in the graph
+    in_recurring: list[float] | None = None  # the same of the records that are part of such an n-gram, at any place
     merge_kl: list[float] | None = None  # nats, of every merge edge, where a MergeProbe drafted
     # of trees that a decision model may end early (`EarlyStop`), None where it was not asked
     decision_calls: int | None = None
     decision_s: float | None = None  # a part of `tree_s`
+    # parts of `tree_s`, None in older files; the first two of DySpec's drafters with `record_parts`
+    choice_s: float | None = None  # choosing nodes, and making the tree of them
+    sampling_s: float | None = None  # the draft's probabilities, and drawing tokens from them
+    layout_s: float | None = None  # the target's mask and positions
 
 
 TABLES: dict[str, type] = {

@@ -7,6 +7,7 @@ docstring and in the header of its column (`bench.artifacts.definitions`). Steps
 from __future__ import annotations
 
 import math
+from itertools import zip_longest
 
 import numpy as np
 import pandas as pd
@@ -58,6 +59,15 @@ def graph_success(steps: pd.DataFrame) -> float:
     return _mean((crossed > 0).astype(float))
 
 
+def displaced_share(steps: pd.DataFrame) -> float:
+    """Share of all steps that accept a token whose place in the verified tree is not that in the graph; nan without.
+
+    This is the flag that the public code counts as success.
+    """
+    displaced = steps["num_displaced"].dropna() if "num_displaced" in steps else pd.Series(dtype=float)
+    return _mean((displaced > 0).astype(float))
+
+
 def capped_share(steps: pd.DataFrame) -> float:
     """Share of the steps whose verified tree lacks nodes of the graph for its cap; nan without a graph."""
     return _mean(steps["capped"].dropna().astype(float)) if len(steps) else math.nan
@@ -69,14 +79,33 @@ def accepted_children(steps: pd.DataFrame) -> pd.DataFrame:
     return found.assign(child=found["accepted_ranks"].astype(int) + 1).drop(columns="accepted_ranks")
 
 
-def recurrences(steps: pd.DataFrame) -> pd.DataFrame:
-    """One row per graph and length n: `prompt_id`, `turn`, `n`, and the `share` of its n-grams that recur (Figure 3).
+def visited_children(steps: pd.DataFrame) -> pd.DataFrame:
+    """One row per child of a visited node: `prompt_id`, `turn`, `child` (its rank from 1) and `accepted`, 0 or 1.
 
-    A graph without a path of n tokens has no row for it.
+    The root and every accepted token are visited. The share of accepted ones by `child` is GSD's Figures 7 and 8.
     """
-    found = steps.loc[steps["recurring"].notna(), [*SAMPLE, "recurring"]].explode("recurring")
+    columns = ["visited_children", "accepted_ranks"]
+    known = steps.reindex(columns=[*SAMPLE, *columns]).dropna(subset=columns)
+    rows = [
+        (prompt_id, turn, child + 1, float(child == taken))
+        for prompt_id, turn, counts, ranks in zip(*(known[name] for name in known), strict=True)
+        for count, taken in zip_longest(counts, ranks)
+        for child in range(count)
+    ]
+    return pd.DataFrame(rows, columns=[*SAMPLE, "child", "accepted"])
+
+
+def recurrences(steps: pd.DataFrame, column: str = "recurring") -> pd.DataFrame:
+    """One row per graph and length n: `prompt_id`, `turn`, `n` and a `share` (Figure 3).
+
+    Of `recurring` it is the share of its n-grams that recur, of `in_recurring` that of its tokens which are part of
+    one. A graph without a path of n tokens has no row for it.
+    """
+    if column not in steps:
+        return pd.DataFrame(columns=[*SAMPLE, "share", "n"])
+    found = steps.loc[steps[column].notna(), [*SAMPLE, column]].explode(column)
     found["n"] = found.groupby(level=0).cumcount() + 1
-    return found.rename(columns={"recurring": "share"}).astype({"share": float}).dropna()
+    return found.rename(columns={column: "share"}).astype({"share": float}).dropna()
 
 
 def merge_divergences(steps: pd.DataFrame) -> pd.DataFrame:

@@ -4,7 +4,7 @@ from specdec_core.drafters.adaptive_exit import AdaptiveExit
 from specdec_core.drafters.autoregressive import Autoregressive
 from specdec_core.drafters.base import Context, Drafter, DraftModel
 from specdec_core.drafters.causal_draft import CausalDraft
-from specdec_core.drafters.dyspec import DySpec, DySpecThreshold
+from specdec_core.drafters.dyspec import DySpec, DySpecHeap, DySpecThreshold
 from specdec_core.drafters.eagle2 import Eagle2
 from specdec_core.drafters.eagle_draft import EagleDraft
 from specdec_core.drafters.early_stop import EarlyStop, Stop
@@ -27,6 +27,7 @@ __all__ = [
     "DraftModel",
     "Drafter",
     "DySpec",
+    "DySpecHeap",
     "DySpecThreshold",
     "Eagle2",
     "EagleDraft",

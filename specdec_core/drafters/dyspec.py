@@ -1,12 +1,14 @@
 """DySpec: trees that grow where the draft is likely to go, their children drawn without replacement."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
 from specdec_core.drafters.base import Context
-from specdec_core.drafters.sites import Sites
+from specdec_core.drafters.sites import Chosen, SiteHeap, Sites
 from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.sampling import check_draws, draft_probs, race, top_k
@@ -22,9 +24,10 @@ class DySpec(TreeDrafter):
     The paper pops sites off a heap and runs the draft once per node. That order is not needed. The draws of a node are
     one exponential race, and the n best sites follow from the races, in whatever order they are looked at. Here the
     draft reads a layer at a time: every node whose first site could still be among the n best. Same races, same tree,
-    one forward per layer; of the nodes read some are not in the tree.
+    one forward per layer; of the nodes read some are not in the tree. `DySpecHeap` is the paper's way.
 
-    `draws=topk` takes the draft's best tokens in place of draws, with the same values.
+    `draws=topk` takes the draft's best tokens in place of draws, with the same values. `record_parts` measures parts of
+    the time of growing, which takes a little itself: `choice` of nodes and making the tree, `sampling` of tokens.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class DySpec(TreeDrafter):
         max_depth: int = 32,
         draws: str = "without_replacement",
         draft_temperature: float = 0.6,
+        record_parts: bool = False,
     ) -> None:
         super().__init__(draft, draft_temperature)
         if n < 1:
@@ -42,47 +46,54 @@ class DySpec(TreeDrafter):
         if max_depth < 1:
             raise ValueError(f"DySpec's max_depth must be at least 1, not {max_depth}")
         check_draws(draws, DRAWS)
-        self.n, self.max_depth, self.draws = n, max_depth, draws
+        self.n, self.max_depth, self.draws, self.record_parts = n, max_depth, draws, record_parts
 
     def draft_tree(self, context: Context) -> Drafted:
         """Draft layer by layer, then take the best sites' nodes."""
-        sites, laws = self._sites(context.tokens[-1]), []
+        sites = self._sites(context.tokens[-1])
+        laws: list[Tensor] = []
         logits = self.draft.begin(context).logits
         while True:
-            q = draft_probs(logits, self.draft_temperature)
-            laws.append(q)
-            tokens, parent_slots = self._reveal(sites, q, context.rng)
+            tokens, parent_slots = self._reveal(sites, logits, laws, context)
             if not len(tokens):
                 break
-            new = torch.from_numpy(np.stack((tokens, parent_slots))).to(q.device)
+            new = torch.from_numpy(np.stack((tokens, parent_slots))).to(logits.device)
             logits = self.draft.expand(new[0], new[1]).logits
-        return self._tree(sites, laws)
+        with self._span(context, "choice"):
+            return self._tree(sites.chosen(), laws)
 
     def _sites(self, root: int) -> Sites:
         return Sites(root, self.n, max_depth=self.max_depth)
 
-    def _reveal(self, sites: Sites, q: Float[Tensor, "layer vocab"], rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+    def _reveal(
+        self, sites: Sites, logits: Float[Tensor, "layer vocab"], laws: list[Tensor], context: Context
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Draw at every node of a layer, as often as there may be sites to choose. One read from the device.
 
         Where the first draws do not suffice more of the same race are looked at, which happens in flat laws.
         """
-        times = None if self.draws == "topk" else race(q, rng)
-        # 1 but for the rounding of float32, which is as large as 1 - S in the tails of sharp laws
-        total = q.sum(-1, keepdim=True, dtype=torch.float64)
+        with self._span(context, "sampling"):
+            q = draft_probs(logits, self.draft_temperature)
+            times, total = None if self.draws == "topk" else race(q, context.rng), _total(q)
+        laws.append(q)
         limit = min(self.n, q.shape[-1])
         width = limit if not sites.depth else min(limit, _FIRST_DRAWS)
         while True:
-            edges, ids = top_k(q, width) if times is None else _first(q, times, width)
-            found, drawn = torch.stack((edges / total, ids.double())).cpu().numpy()
-            if not np.isfinite(found[:, 0]).all():
-                raise NonFiniteLogitsError("the draft returned NaN or infinite logits")
-            values = sites.values(found)
-            if width == limit or not sites.wants_more(values):
-                return sites.add(drawn.astype(np.int64), found, values)
+            with self._span(context, "sampling"):
+                edges, ids = top_k(q, width) if times is None else _first(q, times, width)
+                found, drawn = torch.stack((edges / total, ids.double())).cpu().numpy()
+            _check_finite(found[:, 0])
+            with self._span(context, "choice"):
+                values = sites.values(found)
+                if width == limit or not sites.wants_more(values):
+                    return sites.add(drawn.astype(np.int64), found, values)
             width = min(limit, 4 * width)
 
-    def _tree(self, sites: Sites, laws: list[Tensor]) -> Drafted:
-        nodes, device = sites.chosen(), laws[0].device
+    def _span(self, context: Context, name: str) -> AbstractContextManager[None]:
+        return context.clock.span(name, device=self.draft.device) if self.record_parts else nullcontext()
+
+    def _tree(self, nodes: Chosen, laws: list[Tensor]) -> Drafted:
+        device = laws[0].device
         slots = torch.from_numpy(nodes.slots)
         rows = np.where(nodes.slots >= 0, nodes.slots + 1, -1)
         rows[0] = 0  # the root's law is the first, those of other nodes follow in the order in which they were read
@@ -109,14 +120,78 @@ class DySpecThreshold(DySpec):
         max_depth: int = 32,
         draws: str = "without_replacement",
         draft_temperature: float = 0.6,
+        record_parts: bool = False,
     ) -> None:
-        super().__init__(draft=draft, n=n, max_depth=max_depth, draws=draws, draft_temperature=draft_temperature)
+        super().__init__(
+            draft=draft,
+            n=n,
+            max_depth=max_depth,
+            draws=draws,
+            draft_temperature=draft_temperature,
+            record_parts=record_parts,
+        )
         if threshold is not None and not threshold > 0:
             raise ValueError(f"DySpec's threshold must be positive (or null for 1/n), not {threshold}")
         self.threshold = 1 / n if threshold is None else threshold
 
     def _sites(self, root: int) -> Sites:
         return Sites(root, self.n, max_depth=self.max_depth, floor=self.threshold, settled=True)
+
+
+class DySpecHeap(DySpec):
+    """DySpec's tree as the paper grows it, one draft forward for every node (Xiong et al., 2024, Algorithm 1).
+
+    The most valuable site is popped off a heap, one token is drawn from what is left of its node's law, and the draft
+    reads the new node alone. As printed it reads all of them, those that stay leaves too. Same races, same tree as
+    `DySpec`; nodes stand in the order of the heap.
+    """
+
+    def draft_tree(self, context: Context) -> Drafted:
+        """Draw, choose and read until the budget is spent or nothing is left to draw."""
+        heap = SiteHeap(context.tokens[-1], max_depth=self.max_depth)
+        left: list[_Residual] = []
+        logits, site = self.draft.begin(context).logits, heap.pop()
+        while site is not None and heap.num_drafted < self.n:
+            with self._span(context, "sampling"):
+                left.append(_Residual(draft_probs(logits, self.draft_temperature), self.draws))
+                token, edge = left[site.parent].draw(context.rng)
+            new = torch.tensor([[token], [site.parent - 1]]).to(logits.device)  # slots number nodes behind the root
+            with self._span(context, "choice"):
+                heap.add(site, token, edge)
+                site = heap.pop()
+            logits = self.draft.expand(new[0], new[1]).logits
+        laws = [*(residual.q for residual in left), draft_probs(logits, self.draft_temperature)]
+        with self._span(context, "choice"):
+            return self._tree(heap.chosen(), laws)
+
+
+class _Residual:
+    """R of Algorithm 1: a node's law without what was drawn, kept as a race without those that have arrived."""
+
+    def __init__(self, q: Float[Tensor, "1 vocab"], draws: str) -> None:
+        self.q, self._draws = q, draws
+        self._times: Float[Tensor, " vocab"] | None = None
+
+    def draw(self, rng: Generator) -> tuple[int, float]:
+        """The next token and its probability in the whole law. One read from the device."""
+        if self._times is None:
+            self._times = (-self.q if self._draws == "topk" else race(self.q, rng))[0]
+            self._total = _total(self.q)[0, 0]
+        first = self._times.argmin()
+        token, edge = torch.stack((first.double(), self.q[0, first] / self._total)).tolist()
+        _check_finite(edge)
+        self._times[first] = torch.inf
+        return int(token), edge
+
+
+def _total(q: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows 1"]:
+    """1 but for the rounding of float32, which is as large as 1 - S in the tails of sharp laws."""
+    return q.sum(-1, keepdim=True, dtype=torch.float64)
+
+
+def _check_finite(edges: np.ndarray | float) -> None:
+    if not np.isfinite(edges).all():
+        raise NonFiniteLogitsError("the draft returned NaN or infinite logits")
 
 
 def _first(q: Tensor, times: Tensor, width: int) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from numpy import ndarray
 from specdec_core.drafters.merge_edges import MergeEdges
 from specdec_core.graph import Kind
 
-PRUNING = ("paper", "code")
+PRUNING = ("siblings", "paper", "code")
 
 
 def at_least_one(name: str, value: int) -> None:
@@ -84,7 +84,7 @@ class GraphGrowth:
         """
         self.steps += 1
         kinds = self._pruned(probs)
-        keep = np.ones(kinds.size, bool) if self.rules.pruning == "paper" else (kinds != Kind.SIB_LEAF).ravel()
+        keep = (kinds != Kind.SIB_LEAF).ravel() | (self.rules.pruning == "paper")
         chosen = np.flatnonzero(keep)[: self.rules.draft_node_cap + 1 - self._count]
         rows = chosen // kinds.shape[1]
         tokens, probs, kinds = tokens.ravel()[chosen], probs.ravel()[chosen], kinds.ravel()[chosen]

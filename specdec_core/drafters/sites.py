@@ -10,6 +10,7 @@ Everything here is on the host, in numpy: a tree of n nodes costs some twenty op
 and one sort.
 """
 
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -123,6 +124,60 @@ class Sites:
                 last = len(known) - self.budget
                 self._least = max(self._least, np.partition(known, last)[last])
         return np.flatnonzero(bounds >= self._least)
+
+
+class Site(NamedTuple):
+    """Where a token is to be drawn, as the heap orders sites: by value, then the shallower one, then the earlier."""
+
+    minus_value: float
+    depth: int
+    """Of the node that is to be drawn."""
+    order: int
+    """Place among all sites in the order of their creation."""
+    parent: int
+
+
+class SiteHeap:
+    """The sites of one step as the paper keeps them: a heap off which one is popped after another (Algorithm 1).
+
+    A draw y at a popped (R, v) pushes v R[y] below and v (1 - R[y]) beside. Without residuals these are f(y) and
+    f(u) (1 - S): the values of `Sites`, whose clamps are here too. Nodes are numbered, and read, as they are made.
+    """
+
+    def __init__(self, root: int, *, max_depth: int) -> None:
+        self.max_depth, self._heap, self._created = max_depth, [Site(-1.0, 1, 0, 0)], 1
+        self._nodes = [(root, -1, 1.0, -1)]  # rows of `Chosen`
+        self._paths, self._drawn = [1.0], [0.0]  # of every node: f, and S of the children that it has
+
+    @property
+    def num_drafted(self) -> int:
+        """Nodes made, root excluded."""
+        return len(self._nodes) - 1
+
+    def pop(self) -> Site | None:
+        """The most valuable site; None where nothing is left to draw."""
+        return heappop(self._heap) if self._heap else None
+
+    def add(self, site: Site, token: int, edge: float) -> None:
+        """Make the node that was drawn at a popped site with probability `edge` = q(token | parent)."""
+        value, node, parent = -site.minus_value, len(self._nodes), site.parent
+        path = self._paths[parent] * edge
+        self._nodes.append((token, parent, edge, node - 1))
+        self._paths.append(path)
+        self._drawn.append(0.0)
+        self._drawn[parent] += edge
+        self._push(min(value, self._paths[parent] * (1 - self._drawn[parent])), site.depth, parent)
+        if site.depth < self.max_depth:
+            self._push(float(np.nextafter(min(value, path), 0)), site.depth + 1, node)
+
+    def chosen(self) -> Chosen:
+        """All nodes, in the order of their creation."""
+        return Chosen(*map(np.array, zip(*self._nodes, strict=True)))
+
+    def _push(self, value: float, depth: int, parent: int) -> None:
+        if value >= LEAST_VALUE:
+            heappush(self._heap, Site(-value, depth, self._created, parent))
+            self._created += 1
 
 
 def _largest(values: Float[ndarray, " items"], count: int) -> Int[ndarray, " largest"]:

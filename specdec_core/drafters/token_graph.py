@@ -21,14 +21,15 @@ DRAWS = ("topk", "iid")
 class TokenGraph(TreeDrafter):
     """The token graph of Gong et al. (2024), sections 4 and 5, unmerged to a tree that the target verifies.
 
-    Every node that goes on has its `k` most probable children; candidates of q below `theta_prob`, or below
-    `theta_sib` times q of the best sibling, are leaves. One whose last `tau` tokens ended at an earlier node already is
+    Every node that goes on has its `k` most probable children, less those of q below `theta_sib` times q of the best;
+    candidates of q below `theta_prob` are leaves. One whose last `tau` tokens ended at an earlier node already is
     merged into it. Drafting ends when no node goes on, or after `max_steps` draft forwards. `tau` None is a token tree
     (TSD), with `k` 1 a sequence (SSD). At most `verify_cap` nodes, to depth `unmerge_depth`, are verified.
 
-    Where the paper is ambiguous, `pruning=code` follows the public code: what is pruned beside a sibling is not there,
-    and improbable nodes are read until no other is left. With `tau_as_context`, tau counts the tokens before the
-    redundant one. With `cap_order=path_prob` the most probable nodes are verified, not the first in breadth.
+    Where the paper is ambiguous, there is a choice. `pruning=paper` keeps what is pruned beside a sibling as a leaf
+    (section 4.2 says both, "marked as a leaf" and "may not be necessary to keep"); `pruning=code` follows the public
+    code, in which improbable nodes are read until no other is left. With `tau_as_context`, tau counts the tokens before
+    the redundant one. With `cap_order=path_prob` the most probable nodes are verified, not the first in breadth.
 
     `draws=iid` draws the tokens of a sequence, for verifier=chain; what ends it is verified like the others.
     """
@@ -50,7 +51,7 @@ class TokenGraph(TreeDrafter):
         unmerge_depth: int | None = 10,
         draws: str = "topk",
         draft_temperature: float = 1.0,
-        pruning: str = "paper",
+        pruning: str = "siblings",
         tau_as_context: bool = False,
         cap_order: str = "breadth",
     ) -> None:

@@ -13,7 +13,7 @@ from specdec_core.models.eagle_checkpoint import EagleCheckpoint, read_eagle
 from specdec_core.models.fetch import fetch_weights, quantisation
 from specdec_core.models.layer_skip import LayerSkip, kept_bytes
 from specdec_core.models.memory import eagle_bytes, quantised_bytes, weight_bytes
-from specdec_core.models.placement import Placement, head_device, hook_again, with_embedding
+from specdec_core.models.placement import Placement, head_device, hook_again, resolve_dtype, with_embedding
 from specdec_core.models.spec import ModelSpec
 
 
@@ -57,10 +57,12 @@ class _Whole(Kind):
 
     def load(self, spec: ModelSpec, read: Any, target: CausalLM, where: Placement, **options: Any) -> CausalLM:
         device = where.draft or target.device
+        options["dtype"] = precision(spec, options["dtype"])
         options |= quantisation(spec, options["dtype"])
         return CausalLM(fetch_weights(spec, **options, device_map={"": device}))
 
     def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        dtype = precision(spec, dtype)
         return quantised_bytes(config, dtype, spec.bits) if spec.bits else weight_bytes(config, dtype)
 
 
@@ -104,6 +106,11 @@ class _LayerSkip(Kind):
 
     def forward_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
         return kept_bytes(config, dtype, spec.skipped_layers, spec.skipped_attention, spec.skipped_mlp)
+
+
+def precision(spec: ModelSpec, dtype: torch.dtype) -> torch.dtype:
+    """What a draft computes in: the pair's `dtype`, unless it has its own. LoadError for a word that is none."""
+    return resolve_dtype(spec.dtype, torch.device("cpu")) if spec.dtype else dtype
 
 
 TARGET = "causal_lm"

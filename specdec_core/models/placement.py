@@ -18,6 +18,8 @@ from specdec_core.models.eagle_checkpoint import EMBEDDING, EagleCheckpoint
 from specdec_core.models.spec import ModelSpec
 
 DeviceMap = str | Mapping[str, str | int]
+AUTO = {"auto": torch.bfloat16, "auto_fp16": torch.float16}
+"""Words for a dtype that a GPU alone has; a CPU has float32."""
 MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 """Device maps that transformers makes itself, from what is free."""
 _folders: list[tempfile.TemporaryDirectory[str]] = []
@@ -112,12 +114,12 @@ def resolve_device(device: str, option: str = "device") -> str:
 
 
 def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 on a GPU and float32 on a CPU."""
-    if dtype == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    """`auto` is bfloat16 on a GPU and `auto_fp16` float16; both are float32 on a CPU."""
+    if dtype in AUTO:
+        return AUTO[dtype] if device.type == "cuda" else torch.float32
     found = getattr(torch, dtype, None)
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise LoadError(f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16")
+        raise LoadError(f"unknown dtype {dtype!r}; use auto, auto_fp16, float32, bfloat16 or float16")
     return found
 
 

@@ -26,6 +26,8 @@ class ModelSpec:
     """With `offload`, so many of the first layers stay on the device all the same."""
     bits: int | None = None
     """4 or 8: linear layers are quantised by bitsandbytes when they are loaded."""
+    dtype: str | None = None
+    """Drafts that are models of their own: what they compute in, if not in the pair's dtype."""
     skipped_layers: tuple[int, ...] = ()
     """With `layer_skip`, the target's layers that the draft leaves out, counted from 0."""
     skipped_attention: tuple[int, ...] = ()
@@ -36,7 +38,8 @@ class ModelSpec:
     @property
     def name(self) -> str:
         """The id, and what is done to the weights, for rows that tell such models apart."""
-        done = [f"{self.bits} bits"] * bool(self.bits) + ["offloaded"] * self.offload
+        bits = f"{self.bits} bits" if self.bits else None
+        done = [word for word in (bits, "offloaded" if self.offload else None, self.dtype) if word]
         return f"{self.id} ({', '.join(done)})" if done else self.id
 
     @property

@@ -5,12 +5,13 @@ from specdec_core.search.best_tree import best_tree
 from specdec_core.search.greedy import greedy_order
 from specdec_core.search.hardware import Choice, choose_tree
 from specdec_core.search.programme import Programme
-from specdec_core.search.structures import Growth, best_sequences, growth
+from specdec_core.search.structures import Growth, best_kary, best_sequences, growth
 
 __all__ = [
     "Choice",
     "Growth",
     "Programme",
+    "best_kary",
     "best_sequences",
     "best_tree",
     "check_acceptance",

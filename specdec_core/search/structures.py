@@ -34,6 +34,12 @@ def best_sequences(*, acceptance: Sequence[float], n: int, num_sequences: int | 
     return sequences(max(choices, key=lambda k: _of_sequences(vector, k, n)), n)
 
 
+def best_kary(*, acceptance: Sequence[float], n: int) -> TreeShape:
+    """The k-ary tree of n nodes in breadth-first order with the most expected tokens, k from 2 on."""
+    vector = check_acceptance(acceptance)
+    return _best_kary(vector.tolist(), n)[1]
+
+
 def growth(acceptance: Sequence[float], sizes: Iterable[int]) -> list[Growth]:
     """Expected tokens of every structure at every size (Sequoia, Figure 1)."""
     vector, wanted = check_acceptance(acceptance), sorted(set(sizes))
@@ -51,11 +57,16 @@ def _structures(vector: np.ndarray, best_tree: TreeShape, n: int) -> Iterator[Gr
     }
     count = max(range(1, most + 1), key=lambda k: _of_sequences(vector, k, n))
     trees["k_sequences"] = (count, sequences(count, n))
-    bushy = {k: kary_bfs(k, n) for k in range(min(2, most), most + 1)}
-    best = max(bushy, key=lambda k: expected_tokens(bushy[k], values))
-    trees["k_ary"] = (best, bushy[best])
+    trees["k_ary"] = _best_kary(values, n)
     for name, (branches, tree) in trees.items():
         yield Growth(name, n, branches, tree.depth, expected_tokens(tree, values), list(tree.parents))
+
+
+def _best_kary(values: Sequence[float], n: int) -> tuple[int, TreeShape]:
+    most = min(n, len(values))
+    bushy = {k: kary_bfs(k, n) for k in range(min(2, most), most + 1)}
+    best = max(bushy, key=lambda k: expected_tokens(bushy[k], values))
+    return best, bushy[best]
 
 
 def _of_sequences(vector: np.ndarray, count: int, n: int) -> float:

@@ -14,20 +14,27 @@ from specdec_core.verifiers.rounds import target_law
 class GsdNondeterministic:
     """Accept every child of an accepted node on its own with min(1, p/q); the longest accepted path wins.
 
-    As the public code of Gong et al. (2024) does it (section 6.4 gives no rule): of equally long paths the first in
-    depth first order, then one token from p after its last node. Children are no draws from q, the choice depends on
-    what is accepted below, and no residual makes up for rejections: the output law is not the target's. At temperature
-    0 the rule comes to greedy verification, but declares no law to be kept there either.
+    From the public code of Gong et al. (2024); section 3 has speculative sampling, which is for sequences. Of equally
+    long paths the first in depth first order wins, then comes one token from p after its last node. Children are no
+    draws from q, the choice depends on what is accepted below, and no residual makes up for rejections: the output
+    distribution is not the target's. At temperature 0 the rule comes to greedy verification.
+
+    With `untempered`, as that code runs it: p is of temperature 1 whatever the decoding's is (q is the drafter's own,
+    which the papers' pairs have at 1), and the token after the path is the arg max. No temperature makes it greedy.
     """
 
     lossless_for = frozenset[str]()
 
+    def __init__(self, *, untempered: bool = False) -> None:
+        self.untempered = untempered
+
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
         """Judge all nodes at once. NonFiniteLogitsError where the target returned nonsense."""
+        sampling = self._sampling(sampling)
         chances = _chances(tree, target, sampling)
         uniform = torch.rand(tree.num_nodes, dtype=torch.float64, device=chances.device, generator=rng)
         path = deepest(tree, uniform < chances)
-        token = int(draw_tokens(target_law(target, int(path[-1]), sampling), 1, rng))
+        token = int(draw_tokens(self._last(target_law(target, int(path[-1]), sampling)), 1, rng))
         return Verdict(path, tuple(tree.tokens[path[1:].to(tree.tokens.device)].tolist()), token)
 
     def first_token_law(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
@@ -35,7 +42,8 @@ class GsdNondeterministic:
 
         For instruments: a loop over nodes, on the host.
         """
-        law = target_law(target, 0, sampling).double().cpu()
+        sampling = self._sampling(sampling)
+        law = self._last(target_law(target, 0, sampling)).double().cpu()
         chances, parents = _chances(tree, target, sampling).tolist(), tree.parents.tolist()
         below: list[list[int]] = [[] for _ in parents]
         # reach[node][l]: how probable it is that at most l nodes are accepted from this one downwards
@@ -50,6 +58,13 @@ class GsdNondeterministic:
             earlier, later = reach[children[:place], :-1].prod(0), reach[children[place + 1 :], 1:].prod(0)
             won[tree.tokens[child]] += (exactly[child] * earlier * later).sum()
         return won
+
+    def _sampling(self, sampling: Sampling) -> Sampling:
+        return Sampling(temperature=1.0) if self.untempered else sampling
+
+    def _last(self, law: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
+        """What the token after the path is drawn from."""
+        return Sampling().probs(law) if self.untempered else law
 
 
 def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " nodes"]:

@@ -12,10 +12,9 @@ import pytest
 
 from bench import published
 from bench.artifacts.case_study import FILE
-from bench.artifacts.table_html import table_html
-from bench.artifacts.tables import ABSENT, Table
+from bench.artifacts.tables import ABSENT, Table, to_html
 from bench.report import notebook
-from bench.report.printed import printed
+from bench.report.notebook import printed
 
 EVERY = [(paper, name) for paper in published.papers() for name in published.load(paper)["artifact"].unique()]
 SETTING = ("target", "draft", "dataset", "temperature", "method", "params", "hardware", "remarks")
@@ -92,7 +91,7 @@ def test_unknown_numbers_are_refused_with_those_there_are() -> None:
 
 def test_html_has_every_cell_and_escapes_it() -> None:
     frame = pd.DataFrame({"Target": ["a", "a"], "x": ["<b>", "1 [0, 2]"], "y": ["&", "z" * 60]})
-    text = table_html(Table("t", "A < B", frame, ("note <i>",), {"x": "its < meaning"}, ("r1", "r1")))
+    text = to_html(Table("t", "A < B", frame, ("note <i>",), {"x": "its < meaning"}, ("r1", "r1")))
     parser = Cells()
     parser.feed(text)
     assert parser.texts == ["x", "y", "<b>", "&", "1 [0, 2]", "z" * 60]
@@ -105,8 +104,8 @@ def test_html_has_every_cell_and_escapes_it() -> None:
 
 def test_details_are_folded_and_others_are_not() -> None:
     frame = pd.DataFrame({"x": ["1"]})
-    assert table_html(Table("t_details", "T", frame)).startswith("<details><summary>T</summary>")
-    assert "<details>" not in table_html(Table("t", "T", frame))
+    assert to_html(Table("t_details", "T", frame)).startswith("<details><summary>T</summary>")
+    assert "<details>" not in to_html(Table("t", "T", frame))
 
 
 def test_what_was_not_run_is_a_sentence_with_its_command(shown: list[Any], nowhere: Path) -> None:

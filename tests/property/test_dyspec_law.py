@@ -12,7 +12,7 @@ import pytest
 import torch
 from doubles import TableDraft, context_for, paths_of
 
-from specdec_core.drafters import DySpec, DySpecThreshold, dyspec
+from specdec_core.drafters import DySpec, DySpecHeap, DySpecThreshold, dyspec
 from specdec_core.drafters.sites import Sites
 from specdec_core.sampling import draft_probs
 from specdec_core.verifiers import MultiCandidate, WithoutReplacement
@@ -128,6 +128,7 @@ def furthest(law):
 
 MAKES = {
     **{f"heap_{n}": lambda draft, n=n: DySpec(draft=draft, n=n) for n in (1, 2, 3, 4)},
+    **{f"node_by_node_{n}": lambda draft, n=n: DySpecHeap(draft=draft, n=n) for n in (1, 2, 3)},
     "heap_depth_2": lambda draft: DySpec(draft=draft, n=4, max_depth=2),
     "threshold": lambda draft: DySpecThreshold(draft=draft, n=9, threshold=0.2, max_depth=2),
     "threshold_capped": lambda draft: DySpecThreshold(draft=draft, n=4, threshold=0.1, max_depth=3),
@@ -189,10 +190,11 @@ def literal_trees(n):
     return found
 
 
+@pytest.mark.parametrize("make", [DySpec, DySpecHeap])
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
-def test_trees_have_the_law_of_the_printed_algorithm(n, monkeypatch):
+def test_trees_have_the_law_of_the_printed_algorithm(n, make, monkeypatch):
     found = defaultdict(float)
-    for tree, chance in every_tree(DySpec(draft=draft_after(0), n=n), monkeypatch):
+    for tree, chance in every_tree(make(draft=draft_after(0), n=n), monkeypatch):
         found[frozenset(paths_of(tree)[1:])] += chance
     wanted = literal_trees(n)
     assert set(found) == set(wanted)

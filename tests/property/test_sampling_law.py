@@ -14,7 +14,16 @@ from scipy import stats
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdec_core import CausalLM, Sampling, generate, shapes
-from specdec_core.drafters import Autoregressive, Drafter, DySpec, DySpecThreshold, Eagle2, OptTree, StaticTree
+from specdec_core.drafters import (
+    Autoregressive,
+    Drafter,
+    DySpec,
+    DySpecHeap,
+    DySpecThreshold,
+    Eagle2,
+    OptTree,
+    StaticTree,
+)
 from specdec_core.models import EagleHead
 from specdec_core.models.eagle import EagleModel
 from specdec_core.verifiers import (
@@ -43,7 +52,8 @@ DRAFTERS = {
     "eagle2": Eagle2(draft=DRAFT, total=5, depth=1, k=2),
     "dyspec": DySpec(draft=DRAFT, n=4, draws="topk"),
 }
-DYNAMIC = {"dyspec": DySpec(draft=DRAFT, n=5), "dyspec_threshold": DySpecThreshold(draft=DRAFT, n=5, threshold=0.1)}
+DYNAMIC = {make.__name__: make(draft=DRAFT, n=5) for make in (DySpec, DySpecHeap)}
+DYNAMIC["DySpecThreshold"] = DySpecThreshold(draft=DRAFT, n=5, threshold=0.1)
 
 
 RULES = {"iid": [SpecInfer(), KSeq(), MultiCandidate(replacement=True)]}

@@ -34,6 +34,7 @@ MERGING = {"k": 2, "tau": 1, "theta_prob": 0, "theta_sib": 0, "max_steps": 4}
 GRAPHS = {
     "gsd": MERGING,
     "gsd_pruned": MERGING | {"k": 3, "theta_prob": 0.2, "theta_sib": 0.3},
+    "paper": MERGING | {"k": 3, "theta_prob": 0.2, "theta_sib": 0.3, "pruning": "paper"},
     "code": MERGING | {"k": 3, "theta_prob": 0.2, "theta_sib": 0.3, "pruning": "code"},
     "path_prob": MERGING | {"cap_order": "path_prob", "verify_cap": 11},
     "breadth_capped": MERGING | {"verify_cap": 17},

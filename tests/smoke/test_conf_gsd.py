@@ -5,9 +5,10 @@ import json
 import pytest
 from composed import cells, composed, names, of_hydra, plain
 
-from bench.artifacts.speedups.arms import Arm
+from bench.artifacts.arms import Arm
 from bench.papers.gsd import methods
 
+BOTH = "target_sample spec_infer gsd_nondeterministic gsd_nondeterministic_code"
 TO_THE_END = {"gsd/table10", "gsd/fig6"}
 """Of GSD's experiments those whose answers are read, and hence end at EOS."""
 
@@ -33,16 +34,16 @@ def test_gsds_experiments_have_512_new_tokens_and_the_thresholds_of_their_models
 @pytest.mark.parametrize(
     ("experiment", "datasets", "temperatures", "drafters", "rules"),
     [
-        ("table1", "gsm8k xsum", {0.0, 0.7}, "ssd ssd_noexit tsd tsd_sib gsd", "target_sample"),
-        ("table2", "gsm8k xsum", {0.7}, "ssd ssd_iid tsd gsd", "target_sample spec_infer gsd_nondeterministic"),
+        ("table1", "gsm8k xsum", {0.0, 0.7}, "ssd ssd_noexit tsd tsd_sib gsd gsd_leaves gsd_code", "target_sample"),
+        ("table2", "gsm8k xsum", {0.7}, "ssd ssd_iid tsd gsd", BOTH),
         ("table3", "gsm8k", {0.0}, "ssd tsd_k2 gsd_k2 tsd gsd", "target_sample"),
         ("table4", "gsm8k xsum", {0.0, 0.7}, "gsd", "target_sample"),
         *(
-            (table, "alpaca wmt14 gsm8k", {0.0}, "ssd tsd gsd", "target_sample")
+            (table, "alpaca wmt14 gsm8k", {0.0}, "ssd tsd gsd gsd_leaves gsd_code", "target_sample")
             for table in ("table6", "table7", "table8")
         ),
-        ("table9", "alpaca wmt14 gsm8k", {0.7}, "ssd ssd_iid gsd", "target_sample spec_infer gsd_nondeterministic"),
-        ("table10", "xsum", {0.7}, "ssd ssd_iid gsd gsd_tau2", "target_sample spec_infer gsd_nondeterministic"),
+        ("table9", "alpaca wmt14 gsm8k", {0.7}, "ssd ssd_iid gsd", BOTH),
+        ("table10", "xsum", {0.7}, "ssd ssd_iid gsd gsd_tau2", BOTH),
     ],
 )
 def test_gsds_tables_have_the_rows_of_the_paper(experiment, datasets, temperatures, drafters, rules):
@@ -52,9 +53,9 @@ def test_gsds_tables_have_the_rows_of_the_paper(experiment, datasets, temperatur
     assert {config.decoding.top_p for config in configs} == {0.7 if value else 1.0 for value in temperatures}
     assert {config.drafter.name for config in configs} == set(drafters.split())
     assert {config.verifier.name for config in configs} == set(rules.split())
-    kinds = 2 if "gsd_nondeterministic" in rules else 1
+    kinds = 3 if "gsd_nondeterministic" in rules else 1
     assert len(configs) == len(datasets.split()) * len(temperatures) * len(drafters.split()) * kinds
-    assert {config.record_variation for config in configs} == {kinds == 2}
+    assert {config.record_variation for config in configs} == {kinds > 1}
     assert {config.record_quality for config in configs} == {experiment == "table10"}
     assert {config.runtime.baseline for config in configs} == {True}
 

@@ -25,7 +25,7 @@ def test_every_published_row_has_a_cell_or_a_reason(paper):
     excused = pd.DataFrame({number: covered(rows, reason) for number, reason in enumerate(own)}, index=rows.index)
     times = excused.sum(axis=1)
     assert rows.loc[~found & (times == 0), KEYS].to_dict("records") == [], (
-        f"give it a cell in conf/experiment/{paper}, an arm in LAYOUTS of bench/papers/{paper}/layouts.py (its `paper` "
+        f"give it a cell in conf/experiment/{paper}, an arm in ARMS of bench/papers/{paper}/__init__.py (its `paper` "
         "is the method's name in the rows), or a line in unjoined.csv"
     )
     assert rows.loc[times > 1, KEYS].to_dict("records") == [], "one reason a row in unjoined.csv"

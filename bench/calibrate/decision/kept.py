@@ -16,6 +16,7 @@ from bench.measure.cell import DecisionPlan
 from bench.measure.measurement import eos_token_ids, first_prompts
 from bench.measure.provenance import collect as provenance
 from bench.prompts.conversations import Conversation
+from bench.prompts.datasets import DatasetSpec
 from bench.results.kept_rows import DecisionRow
 from bench.results.parquet import hidden_name
 from bench.results.store import Store, run_id
@@ -101,11 +102,17 @@ def _split(setting: Setting) -> Split:
     return choice.split(setting.dataset, plan, data_dir=data_dir, limit=setting.limit, seed=setting.seed)
 
 
+def _source(setting: Setting) -> DatasetSpec:
+    """What is learnt from."""
+    return setting.plan.decision.dataset or setting.dataset
+
+
 def _keys(setting: Setting, prompts: Split) -> dict[str, str]:
     """What tells models from others, by kind: the pair, the very prompts and how they are cut, plan, seed."""
     pair = {name: value for name, value in setting.identity["pair"].items() if name != "draft_temperature"}
-    plan = {name: value for name, value in asdict(_plan(setting)).items() if name not in ("prompts", "validation")}
-    cut = {name: getattr(setting.dataset, name) for name in ("mode", "prompt_tokens", "max_prompt_tokens", "frame")}
+    given, source = asdict(_plan(setting)), _source(setting)
+    plan = {name: value for name, value in given.items() if name not in ("dataset", "prompts", "validation")}
+    cut = {name: getattr(source, name) for name in ("mode", "prompt_tokens", "max_prompt_tokens", "frame")}
     config = {"pair": pair, "runtime": setting.identity["runtime"], "prompts": prompts.facts, "cut": cut}
     return {kind: run_id(config | {"decision": plan, "kind": kind, "seed": setting.seed}) for kind in KINDS}
 
@@ -127,7 +134,7 @@ def _trained(setting: Setting, prompts: Split) -> dict[str, tuple[DecisionModel,
 
 
 def _examples(setting: Setting, pair: Pair, conversations: list[Conversation], what: str) -> Examples:
-    tokens = first_prompts(pair, setting.pair.template, setting.dataset, conversations)
+    tokens = first_prompts(pair, setting.pair.template, _source(setting), conversations)
     return collect(
         pair,
         [Prompt(known.id, ids) for known, ids in zip(conversations, tokens, strict=True)],
@@ -148,7 +155,7 @@ def _facts(setting: Setting, pair: Pair, training: Examples, validation: Example
         "target": target.name,
         "draft": draft.name if draft else "",
         "hidden_size": training.features["hidden"].shape[1],
-        "dataset": setting.dataset.name,
+        "dataset": _source(setting).name,
         "device_name": device,
         "temperature": plan.temperature,
         "new_tokens": plan.new_tokens,

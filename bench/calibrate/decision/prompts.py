@@ -37,22 +37,25 @@ def most(plan: DecisionPlan, limit: int | None) -> int:
 def split(dataset: DatasetSpec, plan: DecisionPlan, *, data_dir: Path | None, limit: int | None, seed: int) -> Split:
     """The prompts of the dataset's calibration part in a seeded order, some to train on and some to validate with.
 
-    At most as many as the plan says; of fewer an eighth is for validation. Texts that are in the evaluation part too
-    are left out. DatasetError where there are no two.
+    Of another dataset, if the plan names one, they are all texts but the sample that is decoded of it. At most as many
+    as the plan says; of fewer an eighth is for validation. Texts of the evaluation part are left out. DatasetError
+    where there are no two.
     """
-    calibration, evaluation = (
-        datasets.load(replace(dataset, part=part), data_dir=data_dir, limit=count)
-        for part, count in (("calibration", most(plan, limit)), ("evaluation", sys.maxsize))
+    source, wanted = plan.dataset or dataset, most(plan, limit)
+    decoded = datasets.load(
+        replace(source, part="evaluation"), data_dir=data_dir, limit=None if plan.dataset else sys.maxsize
     )
-    others = {_hash(turn) for found in evaluation for turn in found.turns}
-    pool = {text: found for found in calibration if (text := _hash(found.turns[0])) not in others}
+    others = {_hash(turn) for found in decoded for turn in found.turns}
+    part, count = ("all", wanted + len(decoded)) if plan.dataset else ("calibration", wanted)
+    texts = datasets.load(replace(source, part=part), data_dir=data_dir, limit=count)
+    pool = {text: found for found in texts if (text := _hash(found.turns[0])) not in others}
     if len(pool) < 2:
         raise DatasetError(
             "a decision model needs two prompts at least, one to train on and one to validate with, and "
-            f"{dataset.name} gives {len(pool)}; raise limit, take a larger dataset, or give drafter.decision the "
+            f"{source.name} gives {len(pool)}; raise limit, take a larger dataset, or give drafter.decision the "
             ".safetensors file of one that was trained before"
         )
-    order = random.Random(seed).sample(list(pool.values()), len(pool))
+    order = random.Random(seed).sample(list(pool.values()), min(len(pool), wanted))
     held = plan.validation if len(order) >= plan.prompts + plan.validation else max(1, len(order) // 8)
     return Split(training=order[held:], validation=order[:held])
 

@@ -1,1 +1,22 @@
-"""Artifacts of no paper: equal budgets, the smoke run, the draft's temperature."""
+"""Artifacts of no paper: equal budgets, the smoke run, and what the draft's temperature does."""
+
+from collections.abc import Mapping
+
+from bench.artifacts.metric import EXPECTED, MAL, SPEEDS, SPEEDUP
+from bench.artifacts.outputs import Artifact
+from bench.artifacts.sweep import Sweep, bare, curve
+from bench.papers.beyond import budget, smoke
+
+_DRAFT_TEMPERATURE = Sweep(  # where MAL meets what the draft itself expects, it is as sure as it is right
+    "MAL and E(A) against the temperature of the draft",
+    "draft_temperature",
+    "draft temperature (the papers: 1; DySpec: 0.6)",
+    [[curve(MAL), bare(EXPECTED)]],
+    (MAL, EXPECTED, *SPEEDS, SPEEDUP),
+    ranked=[MAL],
+)
+ARTIFACTS: Mapping[str, Artifact] = {
+    "bench/budget": Artifact(budget.at_equal_budget),
+    "bench/draft_temperature": Artifact(_DRAFT_TEMPERATURE),
+    "smoke": Artifact(smoke.smoke),
+}

@@ -14,8 +14,8 @@ from matplotlib.patches import Patch
 
 from bench.artifacts import control, definitions, style, tables, ties
 from bench.artifacts.blocks import Block, blocks, drafted_blocks
+from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import MAL, SPEEDUP, Metric
-from bench.artifacts.names import method_label
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
@@ -136,13 +136,8 @@ def _table(name: str, title: str, found: Found) -> Table:
     """Of every setting the autoregressive run, then the methods of one budget side by side."""
     every = [one for lines in found for one in sorted(lines, key=lambda one: budget(one[1]) or 0)]
     rows = [_row(label, run, _place(run.block, found, temperature=False)) for label, run in every]
-    groups: dict[tuple[int, int | None], list[int]] = {}
-    for index, (_, run) in enumerate(every):
-        groups.setdefault((id(run.block), budget(run)), []).append(index)
-    for (_, size), group in groups.items():
-        if size:
-            entries = {metric.header: [metric.entry(every[index][1]) for index in group] for metric in METRICS}
-            ties.mark([rows[index] for index in group], entries)
+    entries = {metric.header: [metric.entry(run) for _, run in every] for metric in METRICS}
+    ties.mark(rows, entries, [(id(run.block), budget(run) or run.run_id) for _, run in every])
     frame = tables.frame(rows, rows[0])
     notes = [scale(block) for block in _blocks(found)]
     notes += draft_temperatures(run for block in _blocks(found) for run in block.ok)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 
 from matplotlib.axes import Axes
 
 from bench.artifacts import control, definitions, style, tables, ties
 from bench.artifacts.blocks import Block, blocks, measured_blocks
-from bench.artifacts.expected_actual import expected_actual
-from bench.artifacts.metric import EXPECTED, MAL, SPEEDS, SPEEDUP, TOKENS_PER_S, Metric, cells, headers, legend
+from bench.artifacts.metric import EXPECTED, KEEPS_LAW, MAL, SPEEDS, SPEEDUP, Metric, cells, headers, legend
 from bench.artifacts.outputs import Output
+from bench.artifacts.run_figure import expected_actual
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures, scale, setting
@@ -22,10 +21,6 @@ from bench.statistics import metrics
 
 def _by_depth(depth: int, means: str = "") -> Metric:
     return Metric(f"d={depth}", lambda run: metrics.acceptance_by_depth(run.steps).get(depth), means)
-
-
-def _lossless(run: Run) -> str:
-    return tables.ABSENT if not run.ok else "yes" if run.lossless else "no"
 
 
 COLUMNS = (
@@ -42,7 +37,7 @@ COLUMNS = (
     *SPEEDS,
     replace(SPEEDUP, means=definitions.CONTROLLED_SPEEDUP),
     Metric("identical", lambda run: tables.percent(run.identical), definitions.IDENTICAL),
-    Metric("lossless", _lossless, definitions.LOSSLESS),
+    KEEPS_LAW,
 )
 EVEN = (
     "MAL is marked among trees of the same n alone, where there are several: larger trees accept more, and what they "
@@ -52,10 +47,10 @@ EXPECTED_ACTUAL = expected_actual("Expected against actual acceptance length, nu
 BARS = "Mean acceptance length by method"
 
 
-def smoke(results: Results) -> list[Output]:
+def smoke(name: str, results: Results) -> list[Output]:
     """The table of all methods, MAL by method, and E(A) against A."""
-    bars = mal_by_method("smoke_mal", results)
-    return [smoke_table(results), bars, *EXPECTED_ACTUAL("smoke_expected_actual", results)]
+    bars = mal_by_method(f"{name}_mal", results)
+    return [smoke_table(results), bars, *EXPECTED_ACTUAL(f"{name}_expected_actual", results)]
 
 
 def smoke_table(results: Results) -> Table:
@@ -63,14 +58,9 @@ def smoke_table(results: Results) -> Table:
     found = blocks(results)
     runs = [run for block in found for run in sorted(block.every, key=_order)]
     rows = [cells(COLUMNS, run) for run in runs]
-    for metric in (TOKENS_PER_S, SPEEDUP, MAL):
-        groups: dict[Hashable, list[int]] = {}
-        for place, run in enumerate(runs):
-            groups.setdefault((id(run.block), run.size if metric is MAL else None), []).append(place)
-        for places in groups.values():
-            ties.mark(
-                [rows[place] for place in places], {metric.header: [metric.entry(runs[place]) for place in places]}
-            )
+    for metric in (*SPEEDS, SPEEDUP, MAL):
+        among = [(id(run.block), run.size if metric is MAL else None) for run in runs]
+        ties.mark(rows, {metric.header: [metric.entry(run) for run in runs]}, among)
     frame = tables.frame(rows, headers(COLUMNS))
     notes = [*map(scale, found), *draft_temperatures(run for block in found for run in block.ok), *control.notes(found)]
     if marks := ties.note(frame):

@@ -1,1 +1,21 @@
 """The tables and figures of the DySpec paper."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from bench.artifacts.outputs import Artifact
+from bench.papers.dyspec import figures, layouts, masks
+
+ARTIFACTS: Mapping[str, Artifact] = {
+    **{name: Artifact(layout) for name, layout in layouts.LAYOUTS.items()},
+    "fig2": Artifact(figures.FIG2),
+    "fig4": Artifact(figures.FIG4),
+    "fig5": Artifact(figures.tree_sizes),
+    "fig6": Artifact(partial(masks.tree_masks, orders=("heap", "dfs"), block=8)),
+    "fig7": Artifact(partial(masks.tree_masks, orders=tuple(masks.ORDERS), block=32)),
+    "table5": Artifact(masks.attention_table),
+    "fig8": Artifact(masks.attention_figure),
+    "fig9": Artifact(masks.blocks_by_prefix),
+}
+ARMS = {name: layout.arms for name, layout in layouts.LAYOUTS.items()}
+"""The methods by which the plan finds an artifact's rows in the CSV."""

@@ -9,30 +9,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from bench import published
 from bench.artifacts import definitions, tables
-from bench.artifacts.metric import Metric
-from bench.artifacts.runs import PUBLISHED, Run, seconds_per_token
-from bench.artifacts.speedups.arms import Arm
-from bench.artifacts.speedups.table import (
-    JUDGED,
-    LENGTH,
-    SECONDS,
-    SPEEDUP,
-    TREE,
-    Cell,
-    Cells,
-    Column,
-    Layout,
-    Row,
-    beside,
-    by_method,
-    of_paper,
-    of_run,
-    printed,
-    seconds,
-)
+from bench.artifacts.arms import SECONDS, Arm
+from bench.artifacts.grid import Cell, Cells, Column, Setting, beside
+from bench.artifacts.metric import PREDICTED_MAL, Metric
+from bench.artifacts.runs import Run, seconds_per_token
+from bench.artifacts.speedups import KEEPS_LAW, MAL, SPEEDUP, TREE, Layout, seconds
 from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import metrics, samples
 from bench.statistics.intervals import Interval
@@ -41,7 +26,8 @@ from bench.statistics.samples import Comparison
 PAPER = "dyspec"
 PLAIN = "plain"
 NEITHER, UNEVEN = "neither", "budgets differ"
-HEADERS = {"mal": "MAL", "speedup": "speedup"}
+LEADS = {"mal": MAL, "speedup": SPEEDUP}
+"""By what one method is ahead of another."""
 Names = tuple[str, str]
 
 
@@ -66,52 +52,58 @@ def _words(value: Comparison | float | None, names: Names, *, even: bool = True)
     return f"{text} ({(ahead(value, names) or 'no interval') if even else UNEVEN})"
 
 
-def _even(row: Row, other: Arm) -> bool:
+def _names(first: Cell, other: Cell) -> Names:
+    return first.arm.header, other.arm.header
+
+
+def _even(first: Cell, other: Cell) -> bool:
     """Whether no budgets are known in which the first method and another differ."""
-    budgets = {run.budget for arm in (row.first, other) if (run := row.runs[arm.header])}
-    return len(budgets - {None}) < 2
+    return len({cell.run.budget for cell in (first, other) if cell.run} - {None}) < 2
 
 
-def _published(row: Row, name: str, other: Arm) -> tuple[float, float] | None:
+def _published(name: str, first: Cell, other: Cell) -> tuple[float, float] | None:
     """The paper's numbers of the first method and another; None where it does not print both."""
-    one, two = (row.published[arm.header].get(PUBLISHED[name]) for arm in (row.first, other))
+    one, two = map(LEADS[name].number, (first, other))
     return None if one is None or not two else (one, two)
 
 
-def _ours(row: Row, name: str, other: Arm) -> str:
+def _ours(name: str, first: Cell, other: Cell) -> str:
     """The lead of the first method over another in our runs."""
-    names = (row.first.header, other.header)
-    return _words(lead(name, *(row.runs[header] for header in names)), names, even=_even(row, other))
+    return _words(lead(name, first.run, other.run), _names(first, other), even=_even(first, other))
 
 
-def _theirs(row: Row, name: str, other: Arm) -> str:
+def _theirs(name: str, first: Cell, other: Cell) -> str:
     """The same in the paper."""
-    found = _published(row, name, other)
-    return _words(found[0] / found[1] if found else None, (row.first.header, other.header))
+    found = _published(name, first, other)
+    return _words(found[0] / found[1] if found else None, _names(first, other))
 
 
-def _ratio(header: str, name: str, words: Callable[[Row, str, Arm], str], means: str = "") -> Column:
+def _ratio(header: str, name: str, words: Callable[[str, Cell, Cell], str], means: str = "") -> Column:
     """A column of the details: the first method over this one."""
-    return Column(header, lambda row, arm: tables.ABSENT if arm is row.first else words(row, name, arm), means)
+
+    def text(cell: Cell) -> str:
+        first = cell.setting.cells[0]
+        return tables.ABSENT if cell is first else words(name, first, cell)
+
+    return Column(Metric(header, lambda run: None, means), words=text)
 
 
-def _against(row: Row) -> Cells:
+def _against(row: Setting) -> Cells:
     """How far the first method is ahead of the second."""
-    first, second, *_ = row.layout.arms
     cells: Cells = {}
-    for name, metric in HEADERS.items():
-        header = f"{first.header} / {second.header}: {metric}"
-        cells |= {header: _ours(row, name, second), beside(header): _theirs(row, name, second)}
+    for name, column in LEADS.items():
+        header = f"{' / '.join(_names(*row.cells[:2]))}: {column.header}"
+        cells |= {header: _ours(name, *row.cells[:2]), beside(header): _theirs(name, *row.cells[:2])}
     return cells
 
 
-def _compared(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
+def _compared(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     """In how many of our rows which of the first two methods is ahead; and where the paper's own is behind."""
-    first, second, *_ = every[0].layout.arms
-    names = (first.header, second.header)
-    even = [row for row in rows if _even(row, second)]
-    for name, header in HEADERS.items():
-        counts = Counter(who for row in even if (who := ahead(lead(name, *(row.runs[of] for of in names)), names)))
+    names, headers = _names(*every[0].cells[:2]), {name: column.header for name, column in LEADS.items()}
+    even = [(first, second) for first, second, *_ in (row.cells for row in rows) if _even(first, second)]
+    for name, header in headers.items():
+        leads = [lead(name, first.run, second.run) for first, second in even]
+        counts = Counter(who for one in leads if (who := ahead(one, names)))
         if counts:
             yield (
                 f"Here, by {header}, {names[0]} is ahead of {names[1]} in {counts[names[0]]} of {counts.total()} "
@@ -119,8 +111,8 @@ def _compared(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
             )
     if rows and (left := len(rows) - len(even)):
         yield f"Settings in which the budgets of {names[0]} and {names[1]} differ are not counted: {left}."
-    for name, header in HEADERS.items():
-        both = [(row.who, *found) for row in every if (found := _published(row, name, second))]
+    for name, header in headers.items():
+        both = [(row.who, *found) for row in every if (found := _published(name, *row.cells[:2]))]
         lost = [
             f"{who['Dataset']} at temperature {who['temperature']} ({one:.2f} < {two:.2f})"
             for who, one, two in both
@@ -131,35 +123,35 @@ def _compared(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
             yield f"In the paper's own table, by {header}, {names[0]} is behind {names[1]} in {where}."
 
 
-def _plain(row: Row) -> tuple[Interval | None, str]:
+def _printed(value: float | None) -> str:
+    """A number with the digits that the paper gives it."""
+    return tables.ABSENT if value is None else f"{value:g}"
+
+
+def _plain(row: Setting) -> tuple[Interval | None, str]:
     """Seconds per token of autoregressive decoding, of the runs of all methods together, and what the paper prints."""
     own = None
     if row.block:
         turns = row.block.results.prompts
         own = seconds_per_token(turns[turns["run_id"].isin(row.run_ids.split())], AUTOREGRESSIVE)
     values = row.paper.loc[row.paper["method"] == AUTOREGRESSIVE, "value"]
-    return own if own and own.n else None, printed(float(values.iloc[0]) if len(values) else None)
+    return own if own and own.n else None, _printed(float(values.iloc[0]) if len(values) else None)
 
 
-def _below(row: Row) -> Iterator[Cells]:
+def _below(row: Setting) -> Iterator[Cells]:
     """Plain decoding, in a row of the details."""
     own, paper = _plain(row)
     yield {"Method": PLAIN, "s/token": tables.interval(own, _DIGITS), beside("s/token"): paper}
 
 
-def _plain_cells(row: Row) -> Cells:
+def _plain_cells(row: Setting) -> Cells:
     """The same in the printed table."""
     own, paper = _plain(row)
     return {PLAIN: tables.number(own.value if own else None, _DIGITS), beside(PLAIN): paper}
 
 
 _DIGITS = 5  # of seconds per token, as the paper prints them
-_SECONDS_CELL = Cell(
-    "s/token",
-    "seconds of decoding / decoded token, prefill excluded, in parentheses {}",
-    lambda run: tables.number(run.seconds.value if run.seconds else None, _DIGITS),
-    lambda paper: printed(paper.get(SECONDS)),
-)
+_SECONDS = Column(seconds(_DIGITS), paper=SECONDS, theirs=_printed, judged=False)
 _BUDGET = Metric("budget", lambda run: run.budget, "nodes that the method may draft in a step, root excluded", 0)
 _SIZE = Metric("n mean", lambda run: run.mean_size, f"{definitions.SIZE}, on average; N and levels are the largest", 1)
 _ACCEPTED_ALONE = Metric(
@@ -167,20 +159,20 @@ _ACCEPTED_ALONE = Metric(
     lambda run: metrics.accepted_per_step(run.steps) if run.ok else None,
     "accepted drafted tokens a step, without the token that the target adds",
 )
-_TO_SECONDS = (
-    *(of_run(_BUDGET), *TREE, of_run(_SIZE), *SPEEDUP, *LENGTH),
-    *(of_run(_ACCEPTED_ALONE), of_run(seconds(_DIGITS))),
+_BEFORE_SECONDS = (
+    *(Column(_BUDGET), *TREE, Column(_SIZE), SPEEDUP, MAL),
+    *(Column(PREDICTED_MAL), Column(_ACCEPTED_ALONE)),
 )
 _FROM_LEADS = (
     _ratio("MAL ratio", "mal", _ours, definitions.RATIO.format("the first method's MAL", "this one's")),
     _ratio(beside("MAL ratio"), "mal", _theirs),
     _ratio("speedup ratio", "speedup", _ours, "the same for the speedups"),
     _ratio(beside("speedup ratio"), "speedup", _theirs),
-    *JUDGED,
+    KEEPS_LAW,
 )
 _LEGEND = {
     PLAIN: "seconds per token of autoregressive decoding, of all runs of the row together",
-    f"DySpec / Sequoia: {HEADERS['mal']}": definitions.RATIO.format("DySpec's MAL", "Sequoia's MAL"),
+    "DySpec / Sequoia: MAL": definitions.RATIO.format("DySpec's MAL", "Sequoia's MAL"),
 }
 _ACCEPTED = (
     "The paper's accepted tokens per step count the token that the target adds (its list of accepted tokens holds it), "
@@ -196,7 +188,7 @@ _OTHERS = (
 )
 
 
-def _small(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
+def _small(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     """Tables 1 to 3."""
     yield from _budgets(rows, every)
     yield "The paper does not say whether its 64 count the root; the blocks of its Figure 9 fit trees that do."
@@ -210,7 +202,7 @@ def _small(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
     yield from _compared(rows, every)
 
 
-def _large(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
+def _large(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     """Table 4."""
     yield from _budgets(rows, every)
     yield _SAMPLES
@@ -230,22 +222,22 @@ def _large(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
     yield from _compared(rows, every)
 
 
-def _runs(rows: Sequence[Row], header: str) -> list[Run]:
-    return [run for row in rows if (run := row.runs[header])]
+def _runs(rows: Sequence[Setting], header: str) -> list[Run]:
+    return [run for row in rows if (run := row[header].run)]
 
 
-def _budgets(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
+def _budgets(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     """How many nodes each method might draft, here and in the paper."""
-    arms = every[0].layout.arms
+    arms = every[0].arms
     ours = {arm.header: {size for run in _runs(rows, arm.header) if (size := run.budget)} for arm in arms}
     here = [f"{header} {' / '.join(map(str, sorted(sizes))) or 'not run'}" for header, sizes in ours.items()]
     text = f"Budget in drafted nodes, the root (which N counts) aside: {', '.join(here)}; the paper: {arms[0].budget}."
     yield f"{text} {_OTHERS}" if set().union(*ours.values()) - {arms[0].budget} else text
 
 
-def _temperatures(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
+def _temperatures(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     """At what temperature each method drew its children, here and in the paper."""
-    headers = [arm.header for arm in every[0].layout.arms]
+    headers = [arm.header for arm in every[0].arms]
     here = [f"{header}: {words}" for header in headers if (words := _draws(_runs(rows, header)))]
     facts = published.find(PAPER, "setup_text", metric="draft_temperature")
     paper = f"The paper's draft temperature is {facts['value'].iloc[0]:g} at every temperature of the target"
@@ -294,8 +286,8 @@ def _small_table(title: str) -> Layout:
         PAPER,
         title,
         _arms(64, "dyspec", "8x8"),
-        wide=lambda row: by_method(row) | _against(row),
-        details=(*_TO_SECONDS, *_FROM_LEADS),
+        wide=lambda row, methods: methods | _against(row),
+        details=(*_BEFORE_SECONDS, Column(seconds(_DIGITS)), *_FROM_LEADS),
         below=_below,
         legend=_LEGEND,
         remarks=_small,
@@ -310,9 +302,10 @@ LAYOUTS: Mapping[str, Layout] = {
         PAPER,
         "DySpec Table 4: offloaded target, DySpec with a threshold (the paper: at most 768 nodes, A100)",
         _arms(768, "dyspec_threshold", "16x48"),
-        cell=_SECONDS_CELL,
-        wide=lambda row: by_method(row) | _plain_cells(row) | _against(row),
-        details=(*_TO_SECONDS, of_paper("s/token", SECONDS, printed), *_FROM_LEADS),
+        cell=replace(_SECONDS, ended=True),
+        means="seconds of decoding / decoded token, prefill excluded, in parentheses {}",
+        wide=lambda row, methods: methods | _plain_cells(row) | _against(row),
+        details=(*_BEFORE_SECONDS, _SECONDS, *_FROM_LEADS),
         below=_below,
         legend=_LEGEND,
         remarks=_large,

@@ -1,8 +1,8 @@
-"""DySpec, Figures 6, 7 and 9: the attention mask of drafted trees in several node orders, and the blocks it fills."""
+"""DySpec's node orders: pictures of tree masks (Figures 6 and 7), their blocks (9), attention's time (Table 5, 8)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from bench import published
-from bench.artifacts import style, tables
+from bench.artifacts import style, tables, verdict
 from bench.artifacts.blocks import measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.runs import Run, run_ids
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import scale, setting
+from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import intervals
 
@@ -105,24 +105,16 @@ class Mask:
 
 def _recorded(results: Results) -> list[tuple[Run, pd.DataFrame]]:
     """The runs that recorded their masks, with these rows."""
-    every = [(run, block.masks(run.run_id)) for block in measured_blocks(results) for run in block.ok]
+    every = [(run, run.rows("masks")) for block in measured_blocks(results) for run in block.ok]
     if not any(len(masks) for _, masks in every):
         raise NoResultsError("no run recorded its masks")
     return [(run, masks) for run, masks in every if len(masks)]
 
 
-@style.styled
 def tree_masks(name: str, results: Results, *, orders: Sequence[str], block: int) -> list[Output]:
     """A row of panels per run, one order each: the largest tree of the run, the first of several."""
-    runs = _recorded(results)
-    title = PICTURES.format(name.removeprefix("fig"), block, block)
-    words = setting(run.block for run, _ in runs)
-    canvas, axes = style.panels(title, words, len(runs) * len(orders), panel=(5.4, 5.8))
-    drawn = [(run, order, Mask(_largest(masks, order), block)) for run, masks in runs for order in orders]
-    for axis, (_, order, mask) in zip(axes, drawn, strict=True):
-        _picture(axis, order, mask)
-    handles = [Patch(facecolor=colour, edgecolor=style.GREY, label=text) for colour, text in _WORDS.items()]
-    canvas.legend(handles=handles, loc="outside lower left", ncols=len(handles))
+    masks_of = [(run, order, _largest(masks, order)) for run, masks in _recorded(results) for order in orders]
+    drawn = [(run, order, Mask(parents, block)) for run, order, parents in masks_of]
     rows = [
         {
             "Pair": run.block.name,
@@ -135,7 +127,10 @@ def tree_masks(name: str, results: Results, *, orders: Sequence[str], block: int
         }
         for run, order, mask in drawn
     ]
-    return _outputs(name, f"{title} ({words})", canvas, rows, [run for run, *_ in drawn], PICTURES_LEGEND)
+    title, runs = PICTURES.format(name.removeprefix("fig"), block, block), [run for run, *_ in drawn]
+    words, panels = setting(run.block for run in runs), [panel for _, *panel in drawn]
+    figure = style.drawn(name, title, words, _picture, panels, run_ids(runs), panel=(5.4, 5.8))
+    return [figure, _table(figure, rows, runs, PICTURES_LEGEND)]
 
 
 def _largest(masks: pd.DataFrame, order: str) -> list[int]:
@@ -156,52 +151,50 @@ def _picture(axes: Axes, order: str, mask: Mask) -> None:
     axes.set(xlim=(-0.5, size + 0.5), ylim=(size + 0.5, -0.5), xticks=edges[::every], yticks=edges[::every])
     counts = f"{mask.filled} of {mask.at_most} blocks filled, {size} nodes"
     axes.set(xlabel="node that is seen", ylabel="node", title=f"{ORDERS[order]}: {counts}")
+    if not axes.figure.legends:  # one for all panels
+        handles = [Patch(facecolor=colour, edgecolor=style.GREY, label=text) for colour, text in _WORDS.items()]
+        axes.figure.legend(handles=handles, loc="outside lower left", ncols=len(handles))
 
 
-@style.styled
 def blocks_by_prefix(name: str, results: Results) -> list[Output]:
     """One panel per run that recorded its masks: every step as a dot, means as lines, the paper's values dashed."""
-    runs = sorted(_recorded(results), key=lambda recorded: recorded[0].params.get("n", 0))
-    words = setting(run.block for run, _ in runs)
-    canvas, axes = style.panels(BY_PREFIX, words, len(runs), panel=(5.8, 4.6))
-    rows, behind = [], []
-    for axis, (run, masks) in zip(axes, runs, strict=True):
-        n, size = run.params.get("n"), masks["block"].iloc[0]
-        means = masks.groupby("order")["num_tree_blocks"].mean()
-        for order in (order for order in ORDERS if order in means):
-            of_order, paper = masks[masks["order"] == order], _published(n or 0, order)
-            _by_prefix(axis, order, of_order, paper)
-            rows.append(
-                _by_order(run, order, of_order, paper)
-                | {"share": tables.number(means[order] / means.get("heap", np.nan))}
-            )
-            behind.append(run)
-        axis.set_title(f"{run.block.name}, {run.drafter}, n = {n}, blocks of {size} x {size}")
-        axis.set(xlabel="prefix length (cached tokens)", ylabel="blocks, prefix included", ylim=(0, None))
-        style.legend_below(axis, columns=1)
-    return _outputs(name, f"{BY_PREFIX} ({words})", canvas, rows, behind, BY_PREFIX_LEGEND)
+    panels = sorted(_recorded(results), key=lambda recorded: recorded[0].params.get("n", 0))
+    lines = [(run, order, masks) for run, masks in panels for order in ORDERS if order in set(masks["order"])]
+    runs = [run for run, *_ in lines]
+    words = setting(run.block for run in runs)
+    figure = style.drawn(name, BY_PREFIX, words, _by_prefix, panels, run_ids(runs), panel=(5.8, 4.6))
+    return [figure, _table(figure, [_by_order(*line) for line in lines], runs, BY_PREFIX_LEGEND)]
 
 
-def _published(n: int, order: str) -> float | None:
+def _papers_blocks(run: Run, order: str) -> float | None:
     """The paper's mean blocks for a mask of n + 1 rows in an order; None for a size that it does not have."""
     values = published.find("dyspec", "fig_text", metric="num_blocks").set_index("params")["value"]
-    params = f"figure=9;size={n + 1};reorder={'true' if order == 'dfs' else 'false'}"
+    size = (run.params.get("n") or 0) + 1
+    params = f"figure=9;size={size};reorder={'true' if order == 'dfs' else 'false'}"
     return float(values[params]) if order in ("heap", "dfs") and params in values else None
 
 
-def _by_prefix(axes: Axes, order: str, rows: pd.DataFrame, paper: float | None) -> None:
-    index = list(ORDERS).index(order)
-    colour, marker = style.COLOURS[index], style.MARKERS[index]
-    axes.plot(rows["num_prefix"], rows["num_blocks"], ".", color=colour, markersize=2.5, alpha=0.35)
-    means = rows.groupby(rows["num_prefix"] // _BIN)[["num_prefix", "num_blocks"]].mean()
-    words = f"{ORDERS[order]}: mean {rows['num_blocks'].mean():.1f}, tree alone {rows['num_tree_blocks'].mean():.1f}"
-    axes.plot(means["num_prefix"], means["num_blocks"], color=colour, marker=marker, label=words)
-    if paper is not None:
-        words = f"paper, {'original order' if order == 'heap' else ORDERS[order]}: {paper:g}"
-        axes.axhline(paper, color=colour, linestyle="--", linewidth=1, label=words)
+def _by_prefix(axes: Axes, run: Run, masks: pd.DataFrame) -> None:
+    for index, order in enumerate(ORDERS):
+        rows, look = masks[masks["order"] == order], style.look(index)
+        if rows.empty:
+            continue
+        axes.plot(rows["num_prefix"], rows["num_blocks"], ".", color=look["color"], markersize=2.5, alpha=0.35)
+        means = rows.groupby(rows["num_prefix"] // _BIN)[["num_prefix", "num_blocks"]].mean()
+        every, alone = (rows[column].mean() for column in ("num_blocks", "num_tree_blocks"))
+        words = f"{ORDERS[order]}: mean {every:.1f}, tree alone {alone:.1f}"
+        axes.plot(means["num_prefix"], means["num_blocks"], label=words, **look)
+        if (paper := _papers_blocks(run, order)) is not None:
+            words = f"paper, {'original order' if order == 'heap' else ORDERS[order]}: {paper:g}"
+            axes.axhline(paper, color=look["color"], linestyle="--", linewidth=1, label=words)
+    size = masks["block"].iloc[0]
+    axes.set_title(f"{run.block.name}, {run.drafter}, n = {run.params.get('n')}, blocks of {size} x {size}")
+    axes.set(xlabel="prefix length (cached tokens)", ylabel="blocks, prefix included", ylim=(0, None))
+    style.legend_below(axes, columns=1)
 
 
-def _by_order(run: Run, order: str, rows: pd.DataFrame, paper: float | None) -> dict[str, str]:
+def _by_order(run: Run, order: str, masks: pd.DataFrame) -> dict[str, str]:
+    rows, means = masks[masks["order"] == order], masks.groupby("order")["num_tree_blocks"].mean()
     return {
         "Pair": run.block.name,
         "Drafter": run.drafter,
@@ -211,15 +204,189 @@ def _by_order(run: Run, order: str, rows: pd.DataFrame, paper: float | None) -> 
         "nodes": tables.number(rows["num_nodes"].mean(), 1),
         "prefix": tables.number(rows["num_prefix"].mean(), 1),
         "blocks": tables.interval(intervals.ratio_of_sums(rows, "num_blocks"), 1),
-        "published": tables.number(paper),
+        "published": tables.number(_papers_blocks(run, order)),
         "tree blocks": tables.interval(intervals.ratio_of_sums(rows, "num_tree_blocks"), 1),
+        "share": tables.number(means[order] / means.get("heap", np.nan)),
     }
 
 
-def _outputs(
-    name: str, title: str, canvas: Figure, rows: list[dict[str, str]], runs: Sequence[Run], legend: Mapping[str, str]
-) -> list[Output]:
-    """The figure, and its table with a row per run and order."""
+def _table(figure: style.Figure, rows: list[dict[str, str]], runs: Sequence[Run], legend: Mapping[str, str]) -> Table:
+    """A row per run and order."""
     notes = tuple(dict.fromkeys(scale(run.block) for run in runs))
-    table = Table(name, title, tables.frame(rows, rows[0]), notes, legend, run_ids(runs))
-    return [style.Figure(name, title, canvas, table.runs), table]
+    return Table(figure.name, figure.title, tables.frame(rows, rows[0]), notes, legend, figure.runs)
+
+
+# Table 5 and Figure 8: time of attention over random trees, and the blocks of its mask
+
+TITLE = "DySpec Table 5: attention over random trees, by kernel and node order"
+FIGURE_TITLE = "DySpec Figure 8: time of attention over random trees against the number of tokens"
+PAPERS_KERNELS = ("custom", "manual", "xformers")
+REORDERED = {"creation": "no", "dfs": "yes"}
+_SETTING = ["run_id", "device_name", "dtype", "heads", "kv_heads", "head_dim", "num_prefix", "block"]
+_LINES = {"creation": "-", "dfs": "--", "heavy_path": ":"}
+_LOOKS = {"tree_triton": 0, "custom": 0, "manual": 1, "sdpa": 2, "xformers": 2, "flex_attention": 3}
+"""Colours of the kernels; those that stand beside each other have the same."""
+_TIMED = {"num_prefix": 0, "block": 32, "heads": 64, "head_dim": 128}
+"""The grid of the paper's times."""
+_RANDOM = "uniform random recursive trees"
+NOTES = (
+    "The paper's times are in a unit that it does not state, on an A100 with 40 GB: they stand beside ours to be read "
+    "as ratios, and have no verdict.",
+    "The paper's times are of 64 heads of 128, no cached tokens, blocks of 32: they stand beside no other grid.",
+    "Beside which of ours they stand: custom beside tree_triton, manual beside manual, and xformers, the paper's "
+    "library kernel, beside sdpa and flex_attention. Only tree_triton and flex_attention skip blocks; flex_attention's "
+    "are of 128 x 128.",
+    f"The verdict is on block counts alone, which depend on no device: means over {_RANDOM} (the parent of a node is "
+    "uniform among those before it), as the paper's appear to be.",
+)
+_GRID = "heads x their dimension, with the number of key heads where it is another; cached tokens; size of a block"
+LEGEND = {
+    "Grid": _GRID,
+    "Tokens": "nodes of a tree, root included; queries and keys where there is no prefix",
+    "Reordered": "no: as created; yes: depth first, children in order of creation",
+    "blocks": "mean number of blocks of the mask with an entry that is seen, tree columns alone; in brackets the 95% "
+    "interval (bootstrap over trees)",
+    "difference": "(ours - the paper's) / the paper's",
+    "Verdict": "matches: the paper's mean is within our interval, widened by 5% of it",
+}
+FIGURE_COLUMNS = ("Device", "Grid", "Kernel", "Order", "Tokens", "ms", "smallest", "largest", "creation / this")
+FIGURE_LEGEND = {
+    "Grid": _GRID,
+    "ms": "mean over trees of the median of the runs",
+    "smallest": "of a tree, as largest; both are shaded in the figure",
+    "creation / this": "speedup over the order of creation",
+}
+
+
+def attention_table(name: str, results: Results) -> list[Output]:
+    """A row per size and order: times of the kernels that were run, blocks, and the paper's of both."""
+    times = _times(results)
+    kernels = list(dict.fromkeys(times["kernel"]))
+    found = list(times.groupby([*_SETTING, "num_nodes", "order"], sort=False))
+    rows = [_row(group, kernels) for _, group in found]
+    columns = ("Device", "Grid", "Tokens", "Reordered", *(f"{kernel} ms" for kernel in kernels))
+    papers = (*(f"{kernel}, paper" for kernel in PAPERS_KERNELS),)
+    frame = tables.frame(rows, (*columns, "blocks", "paper's", "difference", "Verdict", *papers)).fillna(tables.ABSENT)
+    ids = tuple(str(key[0]) for key, _ in found)
+    return [Table(name, f"{TITLE} ({_words(times)})", frame, (*NOTES, *_repeats(times)), LEGEND, ids)]
+
+
+def attention_figure(name: str, results: Results) -> list[Output]:
+    """One panel per device and setting, a line per kernel and order; the paper's own beside those of its grid."""
+    times = _times(results)
+    settings = list(times.groupby(_SETTING, sort=False))
+    several = len(times[_SETTING[3:]].drop_duplicates()) > 1
+    panels = [
+        (
+            rows.assign(ms=1e3 * rows["forward_s"]),
+            f"{key[1]}, {key[2]}" + f"\n{_grid(rows.iloc[0])}" * several,
+            "time of one attention (ms)",
+        )
+        for key, rows in settings
+    ]
+    if any(_papers_grid(rows.iloc[0]) for _, rows in settings):
+        papers = _papers()
+        title = "the paper: A100, 40 GB, 64 x 128, prefix 0"
+        panels.append((papers[papers["kernel"] != "blocks"], title, "time (unit unspecified)"))
+    groups = list(times.groupby([*_SETTING, "kernel", "order", "num_nodes"], sort=False))
+    figure = style.drawn(name, FIGURE_TITLE, _words(times), _panel, panels, (str(key[0]) for key, _ in groups))
+    points = tables.frame([_point(group, times) for _, group in groups], FIGURE_COLUMNS)
+    return [figure, Table(name, figure.title, points, NOTES[:3], FIGURE_LEGEND, figure.runs)]
+
+
+def _times(results: Results) -> pd.DataFrame:
+    if results.attention.empty:
+        raise NoResultsError("no attention was timed")
+    return results.attention.sort_values([*_SETTING, "num_nodes"], kind="stable", ignore_index=True)
+
+
+def _words(times: pd.DataFrame) -> str:
+    """Devices, dtypes, heads, blocks and trees."""
+    device = "; ".join(" / ".join(times[column].unique()) for column in ("device_name", "dtype"))
+    heads = dict.fromkeys(
+        f"{row.heads} heads of {row.head_dim}, {row.num_prefix} cached tokens, blocks of {row.block}"
+        for row in tables.named_rows(times[_SETTING[3:]].drop_duplicates())
+    )
+    return f"{device}; batch 1, {' / '.join(heads)}; {times['tree'].nunique()} {_RANDOM}"
+
+
+def _row(group: pd.DataFrame, kernels: Sequence[str]) -> dict[str, str]:
+    first, paper = group.iloc[0], _published(group.iloc[0])
+    means = 1e3 * group.groupby("kernel")["forward_s"].mean()
+    blocks = intervals.ratio_of_sums(group.drop_duplicates("tree"), "num_tree_blocks", by="tree")
+    row = _who(first) | {"Reordered": REORDERED.get(first["order"], str(first["order"]))}
+    row |= {f"{kernel} ms": f"{means[kernel]:.4g}" for kernel in kernels if kernel in means}
+    row |= {"blocks": tables.interval(blocks, 1) if blocks.n > 1 else tables.number(blocks.value, 1)}
+    row |= {f"{kernel}, paper": f"{paper[kernel]:g}" for kernel in PAPERS_KERNELS if kernel in paper}
+    if "blocks" not in paper:
+        return row | {"Verdict": verdict.not_comparable("no published value")}
+    judged = verdict.by_value(blocks, paper["blocks"]) if blocks.n > 1 else verdict.not_comparable("no interval")
+    difference = f"{100 * (blocks.value / paper['blocks'] - 1):+.1f}%"
+    return row | {"paper's": f"{paper['blocks']:g}", "difference": difference, "Verdict": judged}
+
+
+def _papers() -> pd.DataFrame:
+    """The paper's numbers as rows like ours, times by kernel; the kernel of numbers of blocks is `blocks`."""
+    facts = published.find("dyspec", "table5")
+    given = pd.DataFrame([params_of(text) for text in facts["params"]])
+    whole = given[["size", "block"]].astype(int)
+    order = given["reorder"].map({"true": "dfs", "false": "creation"})
+    kernel = given["kernel"].fillna("blocks")
+    return pd.DataFrame(
+        {"kernel": kernel, "num_nodes": whole["size"], "order": order, "block": whole["block"], "ms": facts["value"]}
+    )
+
+
+def _published(row: pd.Series) -> dict[str, float]:
+    """The paper's `blocks` for a size, order and size of blocks, and its times by kernel if the grid is its own."""
+    papers, alike = _papers(), ["num_nodes", "order", "block"]
+    found = papers[(papers[alike] == row[alike]).all(axis=1)].set_index("kernel")["ms"].to_dict()
+    return {str(name): value for name, value in found.items() if name == "blocks" or _papers_grid(row)}
+
+
+def _papers_grid(row: pd.Series) -> bool:
+    """Whether attention is that of the paper's times."""
+    return all(row[name] == value for name, value in _TIMED.items())
+
+
+def _who(row: pd.Series) -> dict[str, str]:
+    device = f"{row['device_name']}, {row['dtype']}"
+    return {"Device": device, "Grid": _grid(row), "Tokens": str(row["num_nodes"])}
+
+
+def _grid(row: pd.Series) -> str:
+    keys = f" ({row['kv_heads']} of keys)" if row["kv_heads"] != row["heads"] else ""
+    return f"{row['heads']} x {row['head_dim']}{keys}, prefix {row['num_prefix']}, block {row['block']}"
+
+
+def _panel(axes: Axes, rows: pd.DataFrame, title: str, label: str) -> None:
+    for (kernel, order), line in rows.groupby(["kernel", "order"], sort=False):
+        index = _LOOKS[str(kernel)]
+        look = style.look(index) | {"linestyle": _LINES[str(order)]}
+        look["markerfacecolor"] = look["color"] if order == "creation" else "white"
+        points = line.groupby("num_nodes")["ms"].agg(["mean", "min", "max"])
+        axes.plot(points.index, points["mean"], label=f"{kernel}, {order}", **look)
+        axes.fill_between(points.index, points["min"], points["max"], color=look["color"], alpha=0.15, linewidth=0)
+    style.powers_of_two(axes, rows["num_nodes"])
+    axes.set(title=title, xlabel="tokens of the tree", ylabel=label, yscale="log")
+    style.legend_below(axes)
+
+
+def _point(group: pd.DataFrame, times: pd.DataFrame) -> dict[str, str]:
+    first, ms, alike = group.iloc[0], 1e3 * group["forward_s"], [*_SETTING, "kernel", "num_nodes"]
+    created = times[(times[alike] == first[alike]).all(axis=1) & (times["order"] == "creation")]["forward_s"]
+    return {
+        **_who(first),
+        "Kernel": str(first["kernel"]),
+        "Order": str(first["order"]),
+        **{name: f"{value:.4g}" for name, value in (("ms", ms.mean()), ("smallest", ms.min()), ("largest", ms.max()))},
+        "creation / this": tables.number(1e3 * created.mean() / ms.mean()),
+    }
+
+
+def _repeats(times: pd.DataFrame) -> Iterator[str]:
+    low, high = times["repeats"].min(), times["repeats"].max()
+    runs = f"{low} to {high} runs" if low < high else f"{low} runs" if low > 1 else "one run"
+    yield f"Ours: mean over {times['tree'].nunique()} trees of the median of {runs}, the fewer the slower."
+    if not {"tree_triton", "flex_attention"} & set(times["kernel"]):
+        yield "tree_triton and flex_attention are timed on a GPU alone; here they were not run."

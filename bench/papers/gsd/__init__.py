@@ -1,1 +1,27 @@
 """The tables and figures of GSD (Gong et al., 2024)."""
+
+from collections.abc import Mapping
+
+from bench.artifacts import case_study
+from bench.artifacts.outputs import Artifact
+from bench.papers.gsd import by_dataset, figures, merging, operations, quality, table1
+
+ARTIFACTS: Mapping[str, Artifact] = {
+    "table1": Artifact(table1.table1),
+    "table3": Artifact(operations.operations),
+    "table10": Artifact(quality.quality_table),
+    "table5": Artifact(merging.merge_kl),
+    "fig3": Artifact(merging.recurrence),
+    **{name: Artifact(sweep) for name, sweep in figures.FIG5.items()},
+    "fig7": Artifact(figures.FIG7),
+    "fig8": Artifact(figures.FIG8),
+    **{name: Artifact(by_dataset.by_dataset) for name in by_dataset.LAYOUTS},
+    "fig6": Artifact(merging.story, case_study.read),
+}
+ARMS = {
+    **{name: layout.arms for name, layout in by_dataset.LAYOUTS.items()},
+    "table1": (*table1.ARMS, *table1.OWN),
+    "table3": operations.ARMS,
+    "table10": quality.ARMS,
+}
+"""The methods by which the plan finds an artifact's rows in the CSV."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -15,9 +14,8 @@ from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.metric import MAL, Metric, measured
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
-from bench.artifacts.runs import Run, per_row
-from bench.artifacts.series import series
-from bench.artifacts.sweep import Mark, Panel, Sweep, twin
+from bench.artifacts.runs import Run, per_row, run_ids
+from bench.artifacts.sweep import Mark, Panel, Sweep, series, twin
 from bench.artifacts.tables import named_rows
 from bench.artifacts.wording import setting
 from bench.papers.gsd.methods import CAPPED, DRAFTED, MERGES, RATE, VERIFIED, labelled, of_main_pair, per_sample
@@ -30,7 +28,7 @@ _SWEPT = {
     "k": "most children of a node",
     "tau": "length of the n-gram at whose recurrence nodes are merged",
     "theta_prob": "draft probability below which a node is a leaf",
-    "theta_sib": "share of the best sibling below which a node is a leaf",
+    "theta_sib": "share of the best sibling's probability below which a node is pruned",
 }
 ACCEPTED = per_sample(
     "accepted",
@@ -87,8 +85,6 @@ def _ticks(axes: Axes, panel: Panel) -> None:
 
 FIG5 = {f"fig5{letter}": _ablation(letter, swept) for letter, swept in zip("abcd", _SWEPT, strict=True)}
 
-_WIDTH = 0.8  # of the bars of one rank together
-
 
 def accepted(run: Run) -> pd.DataFrame:
     """A row per accepted drafted token whose rank among its siblings is known."""
@@ -103,12 +99,28 @@ def _share(header: str, those: Callable[[pd.Series], pd.Series], means: str) -> 
     return measured(header, sums, means)
 
 
+def visited(run: Run) -> pd.DataFrame:
+    """A row per child of a node that was visited: its rank, and whether it was accepted."""
+    return graph_metrics.visited_children(run.steps)
+
+
 def _child(rank: int) -> Metric:
+    """The share of i-th children accepted, over the nodes that have one: the bars."""
+
+    def sums(run: Run) -> Sample | None:
+        found = run.once(visited)
+        return per_row(found[found["child"] == rank], "accepted")
+
     means = (
-        "share of the accepted drafted tokens that are the i-th most probable child of their parent, among all that "
-        "were drafted there; in brackets the 95% interval (bootstrap over conversations)"
+        "of the visited nodes (the root and accepted ones) with at least i children in the verified tree, the share "
+        "whose i-th most probable child is accepted; in brackets the 95% interval (bootstrap over conversations)"
     )
-    share = _share(f"child {rank}", lambda child: child == rank, means * (rank == 1))
+    return measured(f"child {rank}", sums, means * (rank == 1))
+
+
+def _of_accepted(rank: int) -> Metric:
+    means = "share of the accepted drafted tokens that are the i-th most probable child of their parent"
+    share = _share(f"{rank} of accepted", lambda child: child == rank, means * (rank == 1))
     return replace(share, of=lambda run: share.of(run) if rank <= _ranks(run) else None)
 
 
@@ -118,52 +130,40 @@ LATER = _share("child > 1", lambda child: child > 1, "share of them that are no 
 
 def _ranks(run: Run) -> int:
     """As many as a node has children, or as were accepted."""
-    return max(int(run.params.get("k", 1)), run.once(accepted)["child"].max())
+    return int(max(run.params.get("k", 1), run.once(visited)["child"].max()))
 
 
-@dataclass(frozen=True, slots=True)
-class ChildRanks:
-    """Figure 7 or 8: a group of bars by rank, of which each run has one, with its label under `header`."""
+def _child_ranks(
+    title: str, header: str, bars: Callable[[Block], Iterable[tuple[str, Run]]], remarks: Callable[[], Iterable[str]]
+) -> Callable[[str, Results], list[Output]]:
+    """Figure 7 or 8: a group of bars by rank, of which each run of `bars` has one, with its label under `header`."""
 
-    title: str
-    header: str
-    bars: Callable[[Block], Iterable[tuple[str, Run]]]
-    remarks: Callable[[], Iterable[str]]
-
-    @style.styled
-    def __call__(self, name: str, results: Results) -> list[Output]:
-        """A panel per block, and a table."""
+    def build(name: str, results: Results) -> list[Output]:
         every = [block.standing_in(published.find("gsd", name)) for block in measured_blocks(results)]
-        bars = {block: [bar for bar in self.bars(block) if len(bar[1].once(accepted))] for block in every}
-        found = {block: drawn for block, drawn in bars.items() if drawn}
+        known = {block: [bar for bar in bars(block) if len(bar[1].once(visited))] for block in every}
+        found = {block: drawn for block, drawn in known.items() if drawn}
         if not found:
-            raise NoResultsError("no run accepted a drafted token whose rank is known")
-        words = setting(found)
-        canvas, axes = style.panels(self.title, words, len(found))
-        for axis, (block, drawn) in zip(axes, found.items(), strict=True):
-            _panel(axis, block, drawn)
-        rows = [({"Pair": run.block.name, self.header: label}, run) for drawn in found.values() for label, run in drawn]
-        most, title = max(_ranks(run) for _, run in rows), f"{self.title} ({words})"
-        columns = (TOKENS, *(_child(rank) for rank in range(1, most + 1)), LATER)
-        table = run_table(name, title, rows, columns, said=self.remarks(), timed=False)
-        return [style.Figure(name, title, canvas, table.runs), table]
+            raise NoResultsError("no run has counted the children of the nodes that it visited")
+        rows = [({"Pair": run.block.name, header: label}, run) for drawn in found.values() for label, run in drawn]
+        figure = style.drawn(name, title, setting(found), _panel, found.items(), run_ids(run for _, run in rows))
+        most = max(_ranks(run) for _, run in rows)
+        columns = (*map(_child, range(1, most + 1)), TOKENS, *map(_of_accepted, range(1, most + 1)), LATER)
+        return [figure, run_table(name, figure.title, rows, columns, said=remarks(), timed=False)]
+
+    return build
 
 
-def _panel(axes: Axes, block: Block, bars: Sequence[tuple[str, Run]]) -> None:
-    width = _WIDTH / len(bars)
-    for index, (label, run) in enumerate(bars):
+def _panel(axes: Axes, block: Block, drawn: Sequence[tuple[str, Run]]) -> None:
+    for index, (label, run) in enumerate(drawn):
         ranks = range(1, _ranks(run) + 1)
         shares = [_child(rank).of(run) for rank in ranks]
-        x = np.array(ranks) - _WIDTH / 2 + (index + 0.5) * width
-        values = [share.value for share in shares]
-        axes.bar(x, values, width * 0.92, color=style.COLOURS[index % len(style.COLOURS)], label=label)
-        reach = np.array([[share.value - share.low, share.high - share.value] for share in shares]).T
-        axes.errorbar(x, values, yerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
+        color = style.look(index)["color"]
+        style.bars(axes, ranks, shares, index, len(drawn), width=0.8, color=color, label=label)
     axes.set(title=block.name, xlabel="rank of the child (1: the most probable)", ylim=(0, 1.03))
-    axes.set_ylabel("share of accepted tokens (95% interval)")
-    axes.set_xticks(range(1, max(_ranks(run) for _, run in bars) + 1))
+    axes.set_ylabel("share of i-th children accepted (95% interval)")
+    axes.set_xticks(range(1, max(_ranks(run) for _, run in drawn) + 1))
     axes.grid(axis="x", visible=False)
-    style.legend_below(axes, columns=2 if len(bars) > 3 else len(bars))
+    style.legend_below(axes, columns=2 if len(drawn) > 3 else len(drawn))
 
 
 def _by_threshold(block: Block) -> Iterator[tuple[str, Run]]:
@@ -187,7 +187,7 @@ def _thresholds_said() -> Iterator[str]:
     yield f"The paper: {stated}; its text: the higher theta_sib, the fewer later children; its bars have no numbers."
 
 
-FIG7 = ChildRanks("GSD Figure 7: accepted tokens by rank of the child", "Method", labelled, _methods_said)
-FIG8 = ChildRanks(
+FIG7 = _child_ranks("GSD Figure 7: accepted tokens by rank of the child", "Method", labelled, _methods_said)
+FIG8 = _child_ranks(
     "GSD Figure 8: accepted tokens by rank of the child and theta_sib", "Line", _by_threshold, _thresholds_said
 )

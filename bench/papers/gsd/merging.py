@@ -16,13 +16,12 @@ from matplotlib.ticker import MaxNLocator
 from bench import published
 from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, drafted_blocks, measured_blocks
-from bench.artifacts.case_study import DRAFT, MERGED, TARGET, CaseStudy, pages, speed
+from bench.artifacts.case_study import DRAFT, LISTED, MERGED, TARGET, CaseStudy, Look, pages, speed
 from bench.artifacts.metric import DRAFTER, Metric, measured, written
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
-from bench.artifacts.runs import Run, per_row
+from bench.artifacts.runs import Run, per_row, run_ids
 from bench.artifacts.tables import Table
-from bench.artifacts.text import Look
 from bench.artifacts.wording import draft_temperatures, scale, setting
 from bench.papers.gsd.methods import labelled, of_main_pair
 from bench.published import params_of
@@ -38,39 +37,48 @@ def _stated(artifact: str, metric: str) -> float:
 
 # Figure 3
 
-RECURRENCE = "GSD Figure 3: share of n-grams that recur within a drafted tree"
+RECURRENCE = "GSD Figure 3: share of tokens that are part of n-grams that recur within a drafted tree"
 _RECURRENCE_LEGEND = {
     "n": "length of the n-gram that ends at a node: its token and those of its nearest ancestors, the root counted",
     "graphs": "drafted trees or graphs, one a decoding step, that have a path of n tokens",
-    "share": "of the nodes whose path has n tokens, those whose n-gram also ends at a node that is not above or below; "
+    "tokens": "of all nodes, those that are part of an n-gram that recurs, at any place, as the paper's caption says; "
     "mean over graphs, in brackets the 95% interval (bootstrap over conversations)",
+    "n-grams": "of the nodes whose path has n tokens, those whose n-gram recurs: it ends at another node too, which is "
+    "neither above nor below",
 }
+_SHARES = {"tokens": "in_recurring", "n-grams": "recurring"}
 
 
-def by_length(run: Run) -> dict[int, tuple[Interval, int]]:
-    """By n: the mean over graphs of the share that recurs, and how many graphs have a path of n tokens."""
-    rows = graph_metrics.recurrences(run.steps)
-    return {int(str(n)): (intervals.ratio_of_sums(graphs, "share"), len(graphs)) for n, graphs in rows.groupby("n")}
+def by_length(run: Run) -> dict[str, dict[int, tuple[Interval, int]]]:
+    """By share and n: its mean over graphs, and how many of these have it."""
+    return {
+        name: {
+            int(str(n)): (intervals.ratio_of_sums(graphs, "share"), len(graphs))
+            for n, graphs in graph_metrics.recurrences(run.steps, column).groupby("n")
+        }
+        for name, column in _SHARES.items()
+    }
 
 
-@style.styled
 def recurrence(name: str, results: Results) -> list[Output]:
     """One panel per block, one line per run that drafted graphs or trees with their records."""
     every = map(of_main_pair, measured_blocks(results))
-    lines_of = {block: [line for line in labelled(block) if line[1].once(by_length)] for block in every}
-    found = {block: lines for block, lines in lines_of.items() if lines}
+    found = {
+        block: lines
+        for block in every
+        if (lines := [line for line in labelled(block) if any(line[1].once(by_length).values())])
+    }
     if not found:
         raise NoResultsError("no run has a drafted graph")
-    words = setting(found)
-    canvas, axes = style.panels(RECURRENCE, words, len(found))
-    for axis, (block, lines) in zip(axes, found.items(), strict=True):
-        _recurrences(axis, block, lines)
     runs = [run for lines in found.values() for _, run in lines]
-    rows = [(run, n, *share) for run in runs for n, share in run.once(by_length).items()]
+    rows = [(run, n, shares) for run in runs for n, shares in _side_by_side(run).items()]
     cells = [
-        {"Pair": run.block.name, "Drafter": DRAFTER.cell(run), "n": str(n), "graphs": str(graphs)}
-        | {"share": tables.interval(share), "share published": tables.number(_tokens() if n == 1 else None)}
-        for run, n, share, graphs in rows
+        {"Pair": run.block.name, "Drafter": DRAFTER.cell(run), "n": str(n)}
+        | {"graphs": str(max(graphs for _, graphs in shares.values()))}
+        | {"tokens": tables.interval(shares["tokens"][0]) if "tokens" in shares else tables.ABSENT}
+        | {"tokens published": tables.number(_tokens() if n == 1 else None)}
+        | {"n-grams": tables.interval(shares["n-grams"][0]) if "n-grams" in shares else tables.ABSENT}
+        for run, n, shares in rows
     ]
     notes = (
         *map(scale, found),
@@ -79,19 +87,28 @@ def recurrence(name: str, results: Results) -> list[Output]:
         "of all decoding steps.",
         *draft_temperatures(runs),
     )
-    ids, title = tuple(run.run_id for run, *_ in rows), f"{RECURRENCE} ({words})"
-    table = Table(name, title, pd.DataFrame(cells, dtype=str), notes, _RECURRENCE_LEGEND, ids)
-    return [style.Figure(name, title, canvas, ids), table]
+    ids = run_ids(run for run, *_ in rows)
+    figure = style.drawn(name, RECURRENCE, setting(found), _recurrences, found.items(), ids)
+    return [figure, Table(name, figure.title, pd.DataFrame(cells, dtype=str), notes, _RECURRENCE_LEGEND, figure.runs)]
+
+
+def _side_by_side(run: Run) -> dict[int, dict[str, tuple[Interval, int]]]:
+    """The shares that a run has, by n."""
+    every = run.once(by_length)
+    lengths = sorted({n for found in every.values() for n in found})
+    return {n: {name: found[n] for name, found in every.items() if n in found} for n in lengths}
 
 
 def _recurrences(axes: Axes, block: Block, lines: Sequence[tuple[str, Run]]) -> None:
-    for index, (label, run) in enumerate(lines):
-        found = run.once(by_length)
+    shown = [
+        (f"{label}, {name}", found) for label, run in lines for name, found in run.once(by_length).items() if found
+    ]
+    for index, (label, found) in enumerate(shown):
         words = f"{label}, {next(iter(found.values()))[1]} graphs (95% interval)"
         style.band(axes, list(found), [share for share, _ in found.values()], index, label=words)
     words = f"paper's text: about {_tokens():.0%} at n = 1"
     axes.plot(1, _tokens(), "*", color="black", markersize=10, label=words)
-    axes.set(title=block.name, xlabel="n of the n-gram (tokens)", ylabel="share of n-grams that recur", ylim=(0, 1))
+    axes.set(title=block.name, xlabel="n of the n-gram (tokens)", ylabel="share that recurs", ylim=(0, 1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     style.legend_below(axes, columns=1)
 
@@ -107,19 +124,21 @@ STORY = "GSD Figure 6: one answer by who said it"
 LOOKS = {
     TARGET: Look("token of the target", "#111111"),
     DRAFT: Look("accepted draft token", "#A82800", "#FBE0CC", "dotted"),
+    LISTED: Look("accepted, merged or listed behind a copy", "#5B3A8C", "#E8DFF5", "dashed"),
     MERGED: Look("accepted behind a merge edge", "#00507F", "#D6E9F5", "solid"),
 }
 _STORY_LEGEND = {
-    "Said by": "the target itself; or the draft, and the target accepted it: before or behind the path's merge edge",
+    "Said by": "the target itself; or the draft, and the target accepted it: before or behind the path's merge edge. "
+    "In the paper's code what is merged, or listed behind a copy, counts too: it is coloured as what is behind the edge",
     "pieces": "of text: a token each, but where several make up one character",
     "published": "the paper's share of the accepted, from its text",
 }
 
 
-def story(study: CaseStudy, name: str = "fig6") -> list[Output]:
+def story(name: str, study: CaseStudy) -> list[Output]:
     """The answer as a page and a figure in the paper's colours, and a table of who said how much of it."""
     study = replace(study, title=f"{STORY} ({study.title})")
-    accepted, every = study.count(DRAFT, MERGED), len(study.pieces)
+    accepted, every = study.count(DRAFT, LISTED, MERGED), len(study.pieces)
     paper = f"about {_stated('fig6', 'accepted_from_merged_share'):g}%"
 
     def share(part: int, whole: int) -> str:
@@ -127,7 +146,8 @@ def story(study: CaseStudy, name: str = "fig6") -> list[Output]:
 
     summary = (
         f"{speed(study)}; {accepted} of {every} pieces are accepted draft tokens, "
-        f"{share(study.count(MERGED), accepted)} of them behind a merge edge. The paper: {paper}."
+        f"{share(study.count(LISTED, MERGED), accepted)} of them merged as the paper's code counts "
+        f"({share(study.count(MERGED), accepted)} behind a merge edge). The paper: {paper}."
     )
     rows = [
         {
@@ -135,7 +155,7 @@ def story(study: CaseStudy, name: str = "fig6") -> list[Output]:
             "pieces": str(study.count(who)),
             "share of the answer": share(study.count(who), every),
             "share of the accepted": tables.ABSENT if who == TARGET else share(study.count(who), accepted),
-            "published": paper if who == MERGED else tables.ABSENT,
+            "published": f"{paper} of both" if who == MERGED else tables.ABSENT,
         }
         for who, look in LOOKS.items()
     ]

@@ -12,15 +12,13 @@ import pandas as pd
 
 from bench import published
 from bench.artifacts import definitions, tables
-from bench.artifacts.blocks import Block, blocks, every_run
+from bench.artifacts.arms import Arm
+from bench.artifacts.blocks import Block, blocks, drafted, every_run
 from bench.artifacts.grid import Setting
 from bench.artifacts.metric import Metric, lossless_words, measured
 from bench.artifacts.runs import Run, per_row
-from bench.artifacts.series import series
-from bench.artifacts.speedups.arms import Arm
-from bench.artifacts.speedups.settings import drafted, left_out, stand_ins
-from bench.artifacts.wording import draft_temperatures, scale
-from bench.results.rows import AUTOREGRESSIVE
+from bench.artifacts.sweep import series
+from bench.artifacts.wording import draft_temperatures, left_out, other_runs, scale, stand_ins
 from bench.results.store import Results
 from bench.statistics import graph_metrics
 from bench.statistics.intervals import Interval
@@ -37,13 +35,22 @@ TARGETS = ("target_sample", "greedy")
 """Rules that ask the target alone."""
 DRAWN = ("spec_infer", "chain")
 """Rules for what was drawn from q; of one child per node they are speculative sampling."""
-LOSSY = ("gsd_nondeterministic",)
+LOSSY, CODE = ("gsd_nondeterministic",), ("gsd_nondeterministic_code",)
 SSD = Arm("SSD", ("ssd",), "ssd", rules=TARGETS)
 SSD_NO_EXIT = Arm("SSD, no exit", ("ssd_noexit",), "", rules=TARGETS)
 SSD_DRAWN = Arm("SSD, drawn", ("ssd_iid",), "", rules=DRAWN)
 TSD = Arm("TSD", ("tsd",), "tsd", rules=TARGETS)
 TSD_SIB = Arm("TSD, sibling pruning", ("tsd_sib",), "", rules=TARGETS)
 GSD = Arm("GSD", ("gsd",), "gsd", rules=TARGETS)
+GSD_LEAVES = Arm("GSD, pruned as leaves", ("gsd_leaves",), "", rules=TARGETS)
+GSD_CODE = Arm("GSD, pruned as in its code", ("gsd_code",), "", rules=TARGETS)
+PRUNING = {"gsd": "siblings", "tsd_sib": "siblings", "gsd_leaves": "paper", "gsd_code": "code"}
+"""What becomes of candidates that are pruned beside a sibling, by drafter."""
+READINGS = (
+    "The paper says that a node pruned beside a sibling is a leaf, and that it need not be kept. GSD leaves it out, as "
+    "every public version does; pruned as leaves: the target reads it too; as in its code: improbable nodes are read "
+    "until no other is left."
+)
 MEDUSA = Arm("Medusa", (), "medusa")
 SELF = Arm("Self SSD", ("ssd",), "self_ssd", rules=TARGETS)
 NO_HARDWARE = "The paper does not state its hardware: speedups are judged by order alone."
@@ -51,9 +58,10 @@ MEANS_TIED = (
     "Mean speedups of two methods are tied, too, where the autoregressive arms of either decoding lie as far apart."
 )
 LOSSY_RULE = (
-    "(lossy): the paper's non-deterministic rule as its code has it, min(1, p/q) for every child alone and the longest "
-    "path that is accepted, which does not keep the target's law (variation). The paper's numbers stand beside it; its "
-    "SSD may have been speculative sampling, which is lossless: SSD, drawn."
+    "(lossy): min(1, p/q) for every child alone and the longest path that is accepted, which does not keep the "
+    "target's law (variation). (code): the same as the paper's code runs it, p and q of temperature 1 and the arg max "
+    "after the path; the paper's numbers stand beside it. Its SSD may have been speculative sampling, which is "
+    "lossless: SSD, drawn."
 )
 
 
@@ -63,8 +71,6 @@ SMALL = {"tau": 1, "theta_prob": 0.4, "theta_sib": 0.1}
 """Those of 7B and 13B: Tables 6 to 9 (captions), and 10, which states tau alone."""
 GREEDY, SAMPLED = 0, 1
 """Which of the runs of a cell that has both decodings."""
-TIMED = {"same_device": False, "speedup": True}
-"""How speedups are judged: by order alone."""
 
 
 def bound(arm: Arm, thresholds: Mapping[str, float], *, k: int = 4) -> Arm:
@@ -80,17 +86,25 @@ def bound(arm: Arm, thresholds: Mapping[str, float], *, k: int = 4) -> Arm:
         given["tau"] = None
     if drafter.startswith("ssd"):
         given["k"] = 1
-    if drafter != "gsd" and not drafter.endswith("_sib"):
+    if drafter in PRUNING:
+        given["pruning"] = PRUNING[drafter]
+    else:
         given["theta_sib"] = 0.0
+    if drafter.startswith("gsd"):
+        given["tau_as_context"] = False
     if drafter == "ssd_noexit":
         given["theta_prob"] = 0.0
     return replace(arm, given=given, free=UNSTATED)
 
 
 def both_rules(*arms: Arm) -> tuple[Arm, ...]:
-    """Every method under a lossless rule, without the paper's numbers, then under its non-deterministic one."""
-    lossy = (replace(arm, header=f"{arm.header} (lossy)", rules=LOSSY) for arm in arms)
-    return (*(replace(arm, paper="") for arm in arms), *lossy)
+    """Every method under a lossless rule, then under the non-deterministic one, then as the code runs that.
+
+    The paper's numbers are of the last.
+    """
+    lossy = (replace(arm, header=f"{arm.header} (lossy)", rules=LOSSY, paper="") for arm in arms)
+    code = (replace(arm, header=f"{arm.header} (code)", rules=CODE) for arm in arms)
+    return (*(replace(arm, paper="") for arm in arms), *lossy, *code)
 
 
 def self_drafting(arm: Arm) -> Arm:
@@ -119,11 +133,6 @@ def per_sample(header: str, column: str, means: str, digits: int = 1) -> Metric:
     return measured(header, lambda run: per_row(run.once(drafts).dropna(subset=[column]), column), means, digits)
 
 
-def times(value: float | None) -> str:
-    """A speedup as the paper prints it."""
-    return tables.number(value) + ("" if value is None else "x")
-
-
 def percents(found: Interval | None, digits: int = 0) -> str:
     """A share with its interval."""
     if found is None:
@@ -136,7 +145,7 @@ def _share_of_steps(header: str, column: str, means: str) -> Metric:
     """The share of the steps in which a count is above 0; of rows without it, as older ones, none."""
 
     def sums(run: Run) -> Sample | None:
-        known = run.steps.dropna(subset=[column])
+        known = run.steps.reindex(columns=["prompt_id", column]).dropna(subset=[column])
         return per_row(known.assign(happened=(known[column] > 0).astype(float)), "happened")
 
     return replace(measured(header, sums, means), text=percents)
@@ -154,11 +163,12 @@ CAPPED = Metric(
     definitions.CAPPED,
     text=lambda share, digits: tables.percent(share),
 )
-SUCCESS = _share_of_steps("Graph Success", "num_behind_merge", definitions.GRAPH_SUCCESS)
+SUCCESS = _share_of_steps("Graph Success", "num_displaced", definitions.GRAPH_SUCCESS)
+CROSSED = _share_of_steps("crosses a merge", "num_behind_merge", definitions.CROSSED)
 SHARED = _share_of_steps("shared subtrees", "num_in_shared_subtree", definitions.SHARED_SUCCESS)
 VARIATION = measured(
     "variation",
-    lambda run: per_row(run.block.variation(run.run_id).dropna(subset=["total_variation"]), "total_variation"),
+    lambda run: per_row(run.rows("variation").dropna(subset=["total_variation"]), "total_variation"),
     definitions.VARIATION,
     3,
 )
@@ -231,33 +241,25 @@ def said(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
     """Notes of every table: what was run, what stands in, what was not run."""
     yield from map(scale, found)
     yield from stand_ins(found)
-    yield from left_out(drafted(paper), found)
+    yield from left_out(paper, found)
 
 
 def not_shown(results: Results, arms: Sequence[Arm], settings: Iterable[Setting]) -> Iterator[str]:
     """The draft's temperatures of the runs of a table, and which others it leaves out."""
-    ids = {run.run_id for cells in settings for cell in cells for run in cell.runs if run}
-    runs = [run for run in every_run(results) if run.method != AUTOREGRESSIVE]
-    yield from draft_temperatures(run for run in runs if run.run_id in ids)
-    groups: dict[str, list[str]] = {}
-    for run in runs:
-        if run.run_id not in ids:
-            groups.setdefault(_words(run, arms), []).append(run.run_id)
-    listed = (f"{words} ({'run' if len(ids) == 1 else 'runs'} {', '.join(ids)})" for words, ids in groups.items())
-    if groups:
+    ids = {run.run_id for one in settings for cell in one.cells for run in cell.runs if run}
+    yield from draft_temperatures(run for run in every_run(results) if run.run_id in ids)
+    if listed := other_runs(results, ids, lambda run: _arguments(run, arms)):
         yield (
-            f"Not in this table: {'; '.join(listed)}: other methods, rules, parameters or sampling settings than the "
+            f"Not in this table: {listed}: other methods, rules, parameters or sampling settings than the "
             "paper's, or another run of the same is shown."
         )
 
 
-def _words(run: Run, arms: Sequence[Arm]) -> str:
-    """`gsd (k=2) at temperature 1, top-p 0.9`: what is not as in the arm of its method that is nearest."""
+def _arguments(run: Run, arms: Sequence[Arm]) -> str:
+    """` (k=2)`: what is not as in the arm of its method that is nearest."""
     differences = [off(arm, run.params) for arm in arms if arm.named(run)]
     params = min(differences, key=len, default={})
-    inside = f" ({', '.join(f'{name}={_short(value)}' for name, value in params.items())})" if params else ""
-    top_p = "" if run["top_p"] == 1 else f", top-p {run['top_p']:g}"
-    return f"{run.drafter}{inside} by {run['verifier']} at temperature {run['temperature']:g}{top_p}"
+    return f" ({', '.join(f'{name}={_short(value)}' for name, value in params.items())})" if params else ""
 
 
 def _short(value: object) -> str:

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 from bench import published
 from bench.artifacts import definitions, grid, tables
+from bench.artifacts.arms import Arm
 from bench.artifacts.blocks import Block
-from bench.artifacts.grid import Column, Setting, setting_of
+from bench.artifacts.grid import Column, Setting
 from bench.artifacts.metric import MAL, Metric, measured
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run, per_row
-from bench.artifacts.speedups.arms import Arm
-from bench.artifacts.speedups.settings import stand_ins, who
-from bench.artifacts.wording import scale, setting
+from bench.artifacts.wording import scale, stand_ins, titled, who
 from bench.papers.gsd import methods
 from bench.papers.gsd.methods import GREEDY, LARGE, SSD, TARGETS, bound
 from bench.results.store import Results
@@ -38,7 +37,7 @@ def _milliseconds(operation: str, paper: str, means: str) -> Column:
         return per_row(run.steps.assign(ms=seconds * 1000), "ms")
 
     metric = measured(f"{operation.capitalize()} ms", sums, means, 1)
-    return Column(metric, paper=paper, ended=operation == "draft", judged={"same_device": False})
+    return Column(metric, paper=paper, ended=operation == "draft", timed=True)
 
 
 def _a_step(header: str, column: str, means: str) -> Metric:
@@ -75,10 +74,10 @@ def operations(name: str, results: Results) -> list[Output]:
     """Table 3, twice: as printed, and with intervals, what the time goes to, and verdicts."""
     paper = published.find("gsd", name).assign(target="llama2_70b", draft="llama2_7b")
     found = methods.found_blocks(results, paper, [GREEDY])
-    settings = [setting_of(who(block), ARMS, paper, block) for block in found]
-    settings = settings or [setting_of(dict.fromkeys(("Target", "Draft", "Dataset"), "unstated"), ARMS, paper, None)]
-    title = f"{TITLE} ({setting(found) if found else 'not run'})"
-    notes = (*_notes(found), *(text for cells in settings for text in _drafting(cells)))
+    settings = [Setting(who(block), ARMS, paper, [block]) for block in found]
+    settings = settings or [Setting(dict.fromkeys(("Target", "Draft", "Dataset"), "unstated"), ARMS, paper)]
+    title = titled(TITLE, found)
+    notes = (*_notes(found), *(text for one in settings for text in _drafting(one)))
     notes += tuple(methods.not_shown(results, ARMS, settings))
     details = grid.in_detail(name, title, settings, (*PRINTED, *map(Column, MORE)), notes)
     by_order = {f"verdict {DRAFT.header}": f"{definitions.VERDICT}; of times by order alone"}
@@ -99,11 +98,10 @@ def _notes(found: Sequence[Block]) -> Iterator[str]:
         yield "Without a GPU the milliseconds mean nothing beside the paper's: a wide forward is cheap on no CPU."
 
 
-def _drafting(cells: Setting) -> Iterator[str]:
+def _drafting(one: Setting) -> Iterator[str]:
     """What the paper's text claims of this table."""
-    found = {cell.arm.header: cell for cell in cells}
-    for graph, tree in ((found[f"GSD (k={k})"], found[f"TSD (k={k})"]) for k in (2, 4)):
-        ratio, mine, other = samples.paired_ratio(DRAFT.sample(graph), DRAFT.sample(tree)), graph.runs[0], tree.runs[0]
+    for graph, tree in ((one[f"GSD (k={k})"], one[f"TSD (k={k})"]) for k in (2, 4)):
+        ratio, mine, other = samples.paired_ratio(DRAFT.sample(graph), DRAFT.sample(tree)), graph.run, tree.run
         if mine is None or other is None or math.isnan(ratio.value):
             continue
         ours, theirs = (cell.published.get("draft_ms", math.nan) for cell in (graph, tree))

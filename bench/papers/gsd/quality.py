@@ -9,14 +9,13 @@ import pandas as pd
 
 from bench import published
 from bench.artifacts import definitions, grid, tables
-from bench.artifacts.blocks import Block
-from bench.artifacts.grid import Cell, Column, setting_of
+from bench.artifacts.arms import Arm
+from bench.artifacts.blocks import Block, drafted
+from bench.artifacts.grid import Cell, Column, Setting
 from bench.artifacts.metric import Metric, measured
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run, per_row
-from bench.artifacts.speedups.arms import Arm
-from bench.artifacts.speedups.settings import drafted, who
-from bench.artifacts.wording import setting
+from bench.artifacts.wording import titled, who
 from bench.papers.gsd import methods
 from bench.papers.gsd.methods import GSD, SAMPLED, SMALL, SSD, SSD_DRAWN, both_rules, bound
 from bench.results.rows import AUTOREGRESSIVE, METHOD
@@ -40,12 +39,16 @@ def plain(block: Block) -> Run:
     return Run(block, pd.Series({"run_id": "", "status": "ok", "method": AUTOREGRESSIVE}))
 
 
+def _chosen(arm: Arm, block: Block) -> Run | None:
+    return plain(block) if arm is VANILLA else arm.chosen(block)
+
+
 def texts(run: Run) -> pd.DataFrame:
     """A row per scored text; of plain decoding the mean over all runs, which decode the same."""
     if run.method != AUTOREGRESSIVE:
-        rows = run.block.quality(run.run_id)
+        rows = run.rows("quality")
         return rows[rows["arm"] == METHOD].dropna(subset=["rouge1"])
-    rows = pd.concat(run.block.quality(one.run_id) for one in (run, *run.block.ok))
+    rows = pd.concat(one.rows("quality") for one in (run, *run.block.ok))
     rows = rows[rows["arm"] == AUTOREGRESSIVE]
     means = rows.groupby(TURN)[["num_words", *(score for score, _, _ in SCORES)]].mean()
     return means.dropna(subset=["rouge1"]).reset_index()
@@ -61,7 +64,7 @@ def _difference(header: str, score: str, means: str) -> Metric:
     def sums(run: Run) -> Sample | None:
         if run.method == AUTOREGRESSIVE:
             return None
-        rows = run.block.quality(run.run_id)
+        rows = run.rows("quality")
         both = run.once(texts).merge(rows[rows["arm"] == AUTOREGRESSIVE], on=TURN, suffixes=("", "_plain"))
         both = both.assign(difference=both[score] - both[f"{score}_plain"])
         return per_row(both.dropna(subset=["difference"]), "difference")
@@ -100,16 +103,10 @@ def quality_table(name: str, results: Results) -> list[Output]:
     paper = published.find("gsd", name)
     found = methods.found_blocks(results, drafted(paper), [SAMPLED])
     unstated = {"Target": "llama2_7b", "Draft": "llama_160m", "Dataset": "unstated"}
-    settings = [
-        [
-            replace(cell, runs=(plain(block),)) if cell.arm is VANILLA else cell
-            for cell in setting_of(who(block), ARMS, paper, block)
-        ]
-        for block in found
-    ] or [setting_of(unstated, ARMS, paper, None)]
-    every = [cell for cells in settings for cell in cells]
-    title = f"{TITLE} ({setting(found) if found else 'not run'})"
-    notes = (*methods.said(paper, found), *_notes(every))
+    settings = [Setting(who(block), ARMS, paper, [block], _chosen) for block in found]
+    settings = settings or [Setting(unstated, ARMS, paper)]
+    title = titled(TITLE, found)
+    notes = (*methods.said(paper, found), *_notes([cell for one in settings for cell in one.cells]))
     notes += tuple(methods.not_shown(results, ARMS, settings))
     return [
         grid.as_printed(name, title, settings, PRINTED, notes),

@@ -11,22 +11,36 @@ import pandas as pd
 from bench import published
 from bench.artifacts import control, definitions, grid, tables
 from bench.artifacts.blocks import NO_DRAFT, Block
-from bench.artifacts.grid import Cell, Column, Setting, setting_of
+from bench.artifacts.grid import Cell, Column, Setting
 from bench.artifacts.metric import MAL, SPEEDUP
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
-from bench.artifacts.speedups.settings import ITSELF, who
+from bench.artifacts.speedups import times
 from bench.artifacts.tables import signed
-from bench.artifacts.wording import setting
+from bench.artifacts.wording import ITSELF, titled, who
 from bench.papers.gsd import methods
-from bench.papers.gsd.methods import GREEDY, GSD, LARGE, SAMPLED, SSD, SSD_NO_EXIT, TSD, TSD_SIB, bound, self_drafting
+from bench.papers.gsd.methods import (
+    GREEDY,
+    GSD,
+    GSD_CODE,
+    GSD_LEAVES,
+    LARGE,
+    SAMPLED,
+    SSD,
+    SSD_NO_EXIT,
+    TSD,
+    TSD_SIB,
+    bound,
+    self_drafting,
+)
 from bench.results.store import Results
 from bench.statistics import graph_metrics, intervals, samples
 from bench.statistics.intervals import Interval
 
 TITLE = "GSD Table 1: acceptance rate, drafted tokens, graph success and speedup"
-ARMS = tuple(bound(arm, LARGE) for arm in (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD))
-OWN = tuple(bound(self_drafting(arm), LARGE) for arm in (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD))
+METHODS = (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD, GSD_LEAVES, GSD_CODE)
+ARMS = tuple(bound(arm, LARGE) for arm in METHODS)
+OWN = tuple(bound(self_drafting(arm), LARGE) for arm in METHODS)
 """The same where the target drafts for itself."""
 RATE = Column(
     replace(methods.RATE, header="Acceptance Rate"), paper="acceptance_rate", beside="Acceptance published", ended=True
@@ -40,14 +54,14 @@ SUCCESS = Column(
     unit=0.01,
     beside="Graph published",
     plain=tables.percent,
-    without=lambda cell: "" if cell.arm.header == GSD.header else "0 without merging",
+    without=lambda cell: "" if cell.arm.ours[0].startswith("gsd") else "0 without merging",
 )
 MEAN = Column(
     replace(SPEEDUP, header="Speedup", means=f"{definitions.MEAN_SPEEDUP}; each is {definitions.SPEEDUP}"),
     of=(GREEDY, SAMPLED),
     paper="speedup",
-    plain=methods.times,
-    judged=methods.TIMED,
+    plain=times,
+    timed=True,
 )
 SPEEDUPS = tuple(
     Column(replace(SPEEDUP, header=header, means=f"speedup of {means}, with its 95% interval"), of=(place,), ended=True)
@@ -58,19 +72,17 @@ SPEEDUPS = tuple(
 )
 LENGTH = Column(MAL)
 COUNTS = (methods.CREATED, methods.MERGES, methods.PRUNED, methods.VERIFIED, methods.CAPPED)
-DETAILS = (RATE, DRAFTED, *map(Column, COUNTS), SUCCESS, Column(methods.SHARED), *SPEEDUPS, MEAN, LENGTH)
+OTHERS = (methods.CROSSED, methods.SHARED)
+DETAILS = (RATE, DRAFTED, *map(Column, COUNTS), SUCCESS, *map(Column, OTHERS), *SPEEDUPS, MEAN, LENGTH)
 DETAILS += (Column(methods.LOSSLESS),)
-
-_Row = tuple[dict[str, str], pd.DataFrame, Block | None]
-"""A setting's words, the paper's rows for it, and our block."""
 
 
 def table1(name: str, results: Results) -> list[Output]:
     """Table 1, twice: as printed, and with all counts, intervals and verdicts."""
     paper = published.find("gsd", name)
     found = methods.found_blocks(results, paper)
-    settings = list(_settings(paper, found))
-    title = f"{TITLE} ({setting(found, but=('temperature',)) if found else 'not run'})"
+    settings = _settings(paper, found)
+    title = titled(TITLE, found, but=["temperature"])
     notes = (*methods.said(paper, found), *_notes(settings), *control.notes(found), *dict.fromkeys(_skipped(found)))
     notes += tuple(methods.not_shown(results, ARMS, settings))
     ranked = (RATE, *SPEEDUPS, MEAN, LENGTH)
@@ -80,38 +92,38 @@ def table1(name: str, results: Results) -> list[Output]:
     ]
 
 
-def _settings(paper: pd.DataFrame, found: list[Block]) -> Iterator[list[Cell]]:
+def _settings(paper: pd.DataFrame, found: list[Block]) -> list[Setting]:
     """In the paper's order: target, dataset, self-drafting first; what it does not have comes last.
 
-    Of the paper's settings all, where nothing was run; of methods those of the paper, and ours that were run.
+    Of the paper's settings all, where nothing was run.
     """
-    rows = [(who(block), methods.of_setting(paper, block), block) for block in found]
+    run = [_setting(who(block), methods.of_setting(paper, block), block) for block in found]
+    named = paper.replace({"draft": {NO_DRAFT: ITSELF}}).groupby(["target", "draft", "dataset"], sort=False)
+    unrun = [
+        _setting(dict(zip(("Target", "Draft", "Dataset"), map(str, names), strict=True)), rows) for names, rows in named
+    ]
     targets, datasets = ([*dict.fromkeys(paper[column]), ""] for column in ("target", "dataset"))
 
-    def place(row: _Row) -> tuple[int, int, bool]:
-        first = row[1].iloc[0] if len(row[1]) else {"target": "", "dataset": ""}
-        return targets.index(first["target"]), datasets.index(first["dataset"]), row[0]["Draft"] != ITSELF
+    def place(one: Setting) -> tuple[int, int, bool]:
+        first = one.paper.iloc[0] if len(one.paper) else {"target": "", "dataset": ""}
+        return targets.index(first["target"]), datasets.index(first["dataset"]), one.who["Draft"] != ITSELF
 
-    for names, printed, block in sorted(rows or _unrun(paper), key=place):
-        arms = OWN if names["Draft"] == ITSELF else ARMS
-        cells = setting_of(names, arms, printed, *methods.by_decoding(block))
-        yield [cell for cell in cells if cell.arm.paper or cell.run_ids]
+    return sorted(run or unrun, key=place)
 
 
-def _unrun(paper: pd.DataFrame) -> list[_Row]:
-    groups = [(map(str, names), rows) for names, rows in paper.groupby(["target", "draft", "dataset"], sort=False)]
-    return [
-        ({"Target": target, "Draft": ITSELF if draft == NO_DRAFT else draft, "Dataset": dataset}, rows, None)
-        for (target, draft, dataset), rows in groups
-    ]
+def _setting(names: dict[str, str], paper: pd.DataFrame, block: Block | None = None) -> Setting:
+    """Of methods those of the paper, and ours that were run."""
+    arms, blocks = OWN if names["Draft"] == ITSELF else ARMS, methods.by_decoding(block)
+    return Setting(names, arms, paper, blocks, shown=lambda cell: cell.arm.paper or cell.run_ids)
 
 
-def _notes(settings: list[list[Cell]]) -> Iterator[str]:
+def _notes(settings: list[Setting]) -> Iterator[str]:
     yield methods.NO_HARDWARE
     yield "Acceptance rates, counts, Graph Success and MAL are of greedy decoding; the paper does not say of which."
     yield "The paper does not say whether its TSD prunes siblings: TSD does not here; with sibling pruning it is a row."
-    for cells in settings:
-        yield from _fewer_nodes(cells)
+    yield methods.READINGS
+    for one in settings:
+        yield from _fewer_nodes(one)
 
 
 def _skipped(found: list[Block]) -> Iterator[str]:
@@ -125,13 +137,13 @@ def _skipped(found: list[Block]) -> Iterator[str]:
         yield "The paper does not say which layers its Self SSD leaves out."
 
 
-def _fewer_nodes(cells: Setting) -> Iterator[str]:
+def _fewer_nodes(one: Setting) -> Iterator[str]:
     """A sentence for each tree run beside GSD: fewer nodes at the same rate? Paired over the samples of both."""
-    found = {cell.arm.header: cell for cell in cells}
+    found = {cell.arm.header: cell for cell in one.cells}
     graph = found.get(GSD.header)
     for tree in (found.get(arm.header) for arm in (TSD, TSD_SIB)):
         if graph and tree and (text := _compared(graph, tree)):
-            yield f"{tree.who['Dataset']}, {tree.who['Target']}: {text}"
+            yield f"{one.who['Dataset']}, {one.who['Target']}: {text}"
 
 
 def _compared(graph: Cell, tree: Cell) -> str:

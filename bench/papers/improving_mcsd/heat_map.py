@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -105,7 +104,6 @@ def _grids(block: Block) -> Iterator[Grid]:
         yield Grid(name, {key: mcsd.last(several) for key, several in sorted(same.items())})
 
 
-@style.styled
 def heat_map(name: str, results: Results) -> list[Output]:
     """Two panels per block and rule, tokens/s and alpha, a number in every cell; and a table of all cells."""
     found = [grid for block in drafted_blocks(results, (METHOD,)) for grid in _grids(block.standing_in(_PRINTED))]
@@ -113,10 +111,6 @@ def heat_map(name: str, results: Results) -> list[Output]:
         raise NoResultsError(
             "no run is of a target-initialised tree with two draft levels or more that drafts as its decoding asks for"
         )
-    words = setting(grid.block for grid in found)
-    canvas, axes = style.panels(TITLE, words, len(_PANELS) * len(found), panel=(5.6, 4.4))
-    for axis, (grid, panel) in zip(axes, itertools.product(found, _PANELS), strict=True):
-        _draw(axis, grid, *panel)
     rows = [
         ({"Pair": grid.block.name, "Rule": str(run["verifier"]), "Tree": "-".join(map(str, _widths(run)))}, run)
         for grid in found
@@ -130,16 +124,18 @@ def heat_map(name: str, results: Results) -> list[Output]:
         f"{LEVEL} if the 95% interval holds 1, {BEHIND} below, {AHEAD} above it",
     )
     speeds = (or_status(TOKENS_PER_S), AUTOREGRESSIVE_TOKENS_PER_S)
-    ids = run_ids(run for _, run in rows)
+    ids, panels = run_ids(run for _, run in rows), [(grid, *panel) for grid in found for panel in _PANELS]
+    words = setting(grid.block for grid in found)
+    figure = style.drawn(name, TITLE, words, _draw, panels, ids, panel=(5.6, 4.4))
     table = run_table(
         name,
-        f"{TITLE} ({words})",
+        figure.title,
         rows,
         (mcsd.NODES, *speeds, against, mcsd.SPEEDUP, mcsd.FINE_ALPHA, MAL, FORWARDS, LOSSLESS),
         said=(*_said(found), *mcsd.not_shown(results, ids)),
         means={"Tree": "children per node from the first level on; the first level is the target's own"},
     )
-    return [style.Figure(name, table.title, canvas, ids), table]
+    return [figure, table]
 
 
 def readable(background: Sequence[float]) -> str:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from bench.artifacts import definitions
+from bench.artifacts import definitions, wording
+from bench.artifacts.arms import Arm
 from bench.artifacts.blocks import Block, blocks, every_run
 from bench.artifacts.metric import Metric, measured
 from bench.artifacts.runs import Run, per_row
-from bench.artifacts.speedups import settings
-from bench.published import params_of
-from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import metrics, samples
 from bench.statistics.intervals import Interval
@@ -129,32 +127,24 @@ def ahead(ratio: Interval | None, faster: str, slower: str, level: str) -> str |
     return faster if ratio.low > 1 else slower if ratio.high < 1 else level
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    """A row: which runs are of it, and which of the paper's numbers."""
+def admits(arm: Arm, run: Run) -> bool:
+    """Whether a run is of a method in the paper's configuration, by its rule, and drafts as its decoding asks for."""
+    named = run.method in arm.ours and run["verifier"] in arm.rules
+    return named and arm.given.items() <= run.params.items() and drafts_as_asked(run, arm.given)
 
-    header: str  # with the mark of what does not keep the target's law
-    configuration: str
-    method: str
-    rule: str
-    given: Mapping[str, Any]  # what the arguments of the drafter must be
-    params: Mapping[str, str] = field(default_factory=dict)  # of the published rows; the paper has none without them
 
-    def admits(self, run: Run) -> bool:
-        """Whether a run is of this method in the paper's configuration, and drafts as its decoding asks for."""
-        named = run.method == self.method and run["verifier"] == self.rule
-        return named and self.given.items() <= run.params.items() and drafts_as_asked(run, self.given)
+def chosen(arm: Arm, block: Block) -> Run | None:
+    """The run of a method in a block, of several the last that ended well; None if there is none."""
+    runs = [run for run in block.every if admits(arm, run)]
+    return last(runs) if runs else None
 
-    def chosen(self, block: Block) -> Run | None:
-        """Its run in a block, of several the last that ended well; None if there is none."""
-        runs = [run for run in block.every if self.admits(run)]
-        return last(runs) if runs else None
 
-    def published(self, paper: pd.DataFrame) -> float | None:
-        """The paper's number, of the rows of one setting."""
-        rows = paper[paper["method"] == self.method]
-        pairs = zip(rows["params"], rows["value"], strict=True)
-        return next((float(value) for text, value in pairs if self.params == params_of(text)), None)
+def configuration(arm: Arm) -> str:
+    """The tree of a method as the paper writes it."""
+    tree = arm.given.get("shape", arm.given)
+    if "width" in tree:
+        return f"D = {tree['depth']}, W = {tree['width']}"
+    return _joined(tree["widths"], "x") if "widths" in tree else f"gamma = {tree['depth']}"
 
 
 def last(runs: Sequence[Run]) -> Run:
@@ -175,42 +165,46 @@ def _drawn(temperature: float) -> dict[str, Any]:
     return {"draws": "without_replacement", "draft_temperature": temperature}
 
 
-def sd(gamma: int) -> Method:
+def _method(header: str, method: str, given: Mapping[str, Any], params: Mapping[str, str], rule: str = ONE_PATH) -> Arm:
+    """The runs of a method, and the paper's rows with these params; without any the paper has none."""
+    return Arm(header, (method,), method if params else "", params, given=given, free=_FREE, rules=(rule,))
+
+
+def sd(gamma: int) -> Arm:
     """Speculative decoding with a sequence of gamma tokens."""
-    return Method("SD", f"gamma = {gamma}", "sd", ONE_PATH, _shape("chain", depth=gamma), {"gamma": str(gamma)})
+    return _method("SD", "sd", _shape("chain", depth=gamma), {"gamma": str(gamma)})
 
 
-def mcsd(widths: Sequence[int], *, matched: bool = False) -> Method:
+def mcsd(widths: Sequence[int], *, matched: bool = False) -> Arm:
     """MCSD with a k-configuration; `matched`: one that the paper does not run, of improved MCSD's budget."""
     header, paper = ("MCSD, equal budget", {}) if matched else ("MCSD", {"k_config": _joined(widths, "-")})
-    return Method(header, _joined(widths, "x"), "mcsd", ONE_PATH, _shape("branching", widths=list(widths)), paper)
+    return _method(header, "mcsd", _shape("branching", widths=list(widths)), paper)
 
 
-def target_init(widths: Sequence[int], *, rule: str = LOSSY_RULE) -> Method:
+def target_init(widths: Sequence[int], *, rule: str = LOSSY_RULE) -> Arm:
     """Target-initialised MCSD; of several first tokens and by the paper's rule it is the paper's."""
     several, own = widths[0] > 1, rule == LOSSY_RULE
     what = "" if several else ", one first token"
     header = f"TI-MCSD{what}{'' if own or not several else ', MCSD rule'}{LOSSY if own or several else ''}"
     paper = {"k_config": _joined(widths, "-")} if own and several else {}
-    return Method(header, _joined(widths, "x"), "target_init_mcsd", rule, {"widths": list(widths)}, paper)
+    return _method(header, "target_init_mcsd", {"widths": list(widths)}, paper, rule)
 
 
-def dynamic(width: int, depth: int) -> Method:
+def dynamic(width: int, depth: int) -> Arm:
     """Dynamic MCSD without a decision model: the paper does not say whether its tables have one."""
     given = {"width": width, "depth": depth, "init": "target", "decision": None}
     paper = {"width": str(width), "depth": str(depth)}
-    return Method(f"Dynamic MCSD{LOSSY}", f"D = {depth}, W = {width}", "dynamic_mcsd", LOSSY_RULE, given, paper)
+    return _method(f"Dynamic MCSD{LOSSY}", "dynamic_mcsd", given, paper, LOSSY_RULE)
 
 
-def words(run: Run) -> str:
-    """A run that is not shown: `mcsd (widths 4x2) by multi_candidate at temperature 1`; draws where they are others."""
+def _arguments(run: Run) -> str:
+    """` (widths 4x2)`: the arguments of a run that is not shown; how it draws where it is not as asked."""
     given, asked = run.params, _drawn(float(run["temperature"]))
     usual = {key for key in _FREE & given.keys() if asked.get(key, given[key]) == given[key]}
     usual -= {"beta"} if given.get("decision") else set()
     params = {key: value for key, value in given.items() if key not in usual}
     inside = ", ".join(_short(value) if key == "shape" else f"{key} {_short(value)}" for key, value in params.items())
-    top_p = "" if run["top_p"] == 1 else f", top-p {run['top_p']:g}"
-    return f"{run.drafter} ({inside}) by {run['verifier']} at temperature {run['temperature']:g}{top_p}"
+    return f" ({inside})"
 
 
 def _shape(kind: str, **sizes: Any) -> dict[str, Any]:
@@ -241,61 +235,27 @@ DYNAMIC = (sd(5), mcsd((4, 2, 2, 1, 1)), dynamic(16, 5))
 """Of Table 3 and Figure 5; Table 4 has the last."""
 
 
-_ALIKE = ("seed", "max_new_tokens", "ignore_eos", "attention", "node_order")
-_PLACE = ("device_name", "dtype")
-
-
 def blocks_of(
-    results: Results, methods: Sequence[Method], temperatures: Sequence[float], paper: pd.DataFrame
+    results: Results, methods: Sequence[Arm], temperatures: Sequence[float], paper: pd.DataFrame
 ) -> list[Block]:
     """The blocks of these decodings, without top-p, of the runs of these methods; stand-ins stand for `paper`'s."""
     runs = results.runs
     decoded = runs["temperature"].isin(list(temperatures)) & (runs["top_p"] == 1)
-    known = [any(one.admits(run) for one in methods) for run in every_run(results)]
-    found = blocks(replace(results, runs=runs[decoded & pd.Series(known, index=runs.index, dtype=bool)]))
-    return [replace(block, results=results).standing_in(paper) for block in found]
-
-
-def side_by_side(
-    found: Iterable[Block], same: Callable[[Block], Hashable], differs: Callable[[Block], str]
-) -> list[dict[str, Block]]:
-    """Blocks that belong beside each other, by what they differ in; another run of the same begins anew.
-
-    They have the `same`, were run alike, and ran in one place: what failed may know neither device nor dtype.
-    """
-    groups: list[dict[str, Block]] = []
-    for block in found:
-        for group in groups:
-            every = [block, *group.values()]
-            alike = len({(same(one), *one.first[list(_ALIKE)]) for one in every}) == 1
-            if alike and differs(block) not in group and len({_place(one) for one in every if one.ran}) < 2:
-                group[differs(block)] = block
-                break
-        else:
-            groups.append({differs(block): block})
-    return groups
+    known = [any(admits(one, run) for one in methods) for run in every_run(results)]
+    keep = decoded & pd.Series(known, index=runs.index, dtype=bool)
+    return [block.standing_in(paper) for block in blocks(results, runs[keep])]
 
 
 def about_pairs(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
     """What stands in, and which of the paper's pairs were not run."""
-    yield from settings.stand_ins(found)
-    yield from settings.left_out(settings.drafted(paper), found)
+    yield from wording.stand_ins(found)
+    yield from wording.left_out(paper, found)
 
 
 def not_shown(results: Results, shown: Iterable[str]) -> Iterator[str]:
     """A sentence on the runs that are not shown; `shown` are the run ids of the rows."""
-    ids = set(shown)
-    groups: dict[str, list[str]] = {}
-    for run in every_run(results):
-        if run.method != AUTOREGRESSIVE and run.run_id not in ids:
-            groups.setdefault(words(run), []).append(run.run_id)
-    listed = (f"{what} ({'run' if len(own) == 1 else 'runs'} {', '.join(own)})" for what, own in groups.items())
-    if groups:
+    if listed := wording.other_runs(results, set(shown), _arguments):
         yield (
-            f"Not shown: {'; '.join(listed)}: other methods, rules, configurations or decodings than what is shown, "
+            f"Not shown: {listed}: other methods, rules, configurations or decodings than what is shown, "
             "or another run of the same."
         )
-
-
-def _place(block: Block) -> tuple[object, ...]:
-    return tuple(block.first[name] for name in _PLACE)

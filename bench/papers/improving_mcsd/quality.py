@@ -4,220 +4,213 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import pandas as pd
 
 from bench import published
-from bench.artifacts import definitions, tables, verdict
-from bench.artifacts.blocks import Block
+from bench.artifacts import definitions, grid, tables, verdict
+from bench.artifacts.arms import Arm
+from bench.artifacts.blocks import NO_DRAFT, Block, drafted
+from bench.artifacts.grid import Cell, Column, Setting
+from bench.artifacts.metric import Metric, measured
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run, per_row, run_ids
-from bench.artifacts.speedups.settings import drafted, who
 from bench.artifacts.tables import ABSENT, Table
-from bench.artifacts.verdict import Pairing
-from bench.artifacts.wording import models, scale, setting
-from bench.papers.improving_mcsd.methods import (
-    LOSSY,
-    LOSSY_RULE,
-    PAPER,
-    SUBTREES,
-    Method,
-    about_pairs,
-    blocks_of,
-    not_shown,
-    target_init,
-)
+from bench.artifacts.wording import models, scale, titled, who
+from bench.papers.improving_mcsd import methods as mcsd
+from bench.papers.improving_mcsd.methods import LOSSY, LOSSY_RULE, PAPER, SUBTREES, target_init
 from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Results
-from bench.statistics import intervals
-from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
 
 TITLE = "Improved MCSD Table 1: answers by number of first tokens"
-ALONE, NOT_JUDGED = "the target alone", "not judged"
+NOT_JUDGED = "not judged"
 WIDTHS, RULES = (1, 2, 3), (LOSSY_RULE, SUBTREES)
-METHODS = {(width, rule): target_init((width, 4, 3, 1, 1), rule=rule) for rule in RULES for width in WIDTHS}
+METHODS = {
+    (width, rule): replace(
+        target_init((width, 4, 3, 1, 1), rule=rule),
+        paper="target_init_mcsd" if rule == LOSSY_RULE else "",
+        params={"target_init_width": str(width)},
+    )
+    for rule in RULES
+    for width in WIDTHS
+}
 """The paper states no more of its trees than the number of first tokens; the rest is that of its Table 2."""
+ALONE = Arm("the target alone", (), AUTOREGRESSIVE)
 _SCORE, _DELTA = "mt_bench_score", "mt_bench_delta"
 """What the paper prints: a score, and how far it is from the target's own."""
 _TURN = ["prompt_id", "turn"]
+_WHO = ("Target", "Draft")
 
 
-@dataclass(frozen=True, eq=False)
-class Column:
-    """A draft with its target: its block and the paper's rows, one of which may be missing."""
-
-    target: str
-    draft: str
-    block: Block | None
-    paper: pd.DataFrame
-    alone: float | None  # the paper's score of the target
-    words: str = ""  # the draft, and what tells it from other columns
+def _chosen(arm: Arm, block: Block) -> Run | None:
+    """The run of a method; the target alone is a run of its own, without an id: the other arms of all runs."""
+    alone = pd.Series({"run_id": "", "status": "ok"})
+    return Run(block, alone) if arm is ALONE else mcsd.chosen(arm, block)
 
 
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """The answers of a method with a draft; without a method those of the target alone, in all runs of the block."""
-
-    method: Method | None
-    column: Column
-
-    @cached_property
-    def run(self) -> Run | None:
-        """The method's run, however it ended; None for the target alone and where there is none."""
-        return self.method.chosen(self.column.block) if self.method and self.column.block else None
-
-    @cached_property
-    def runs(self) -> list[Run]:
-        """The runs whose rows count."""
-        if self.method is None:
-            return self.column.block.ok if self.column.block else []
-        return [self.run] if self.run and self.run.ok else []
-
-    def rows(self, table: str, arm: str = "") -> pd.DataFrame:
-        """Rows of a table of the results, of this arm or of another one of the same runs."""
-        if not self.runs:
-            return pd.DataFrame()
-        rows = getattr(self.runs[0].block.results, table)
-        arm = arm or (METHOD if self.method else AUTOREGRESSIVE)
-        return rows[rows["run_id"].isin(run_ids(self.runs)) & (rows["arm"] == arm)]
-
-    def turns(self, table: str, column: str, arm: str = "") -> pd.DataFrame:
-        """A row per turn that has a value: several runs have the same answers of the target alone, or as good ones."""
-        rows = self.rows(table, arm)
-        return rows.dropna(subset=[column]).groupby(_TURN)[[column]].mean().reset_index() if len(rows) else rows
-
-    def mean(self, table: str, column: str, arm: str = "") -> Interval | None:
-        """Mean over turns, conversations resampled."""
-        return _mean(self.turns(table, column, arm), column)
-
-    def paired(self, table: str) -> pd.DataFrame:
-        """The rows of both arms of a method's run side by side, of the turns that have both."""
-        mine, alone = self.rows(table), self.rows(table, AUTOREGRESSIVE)
-        if self.method is None or mine.empty or alone.empty:
-            return pd.DataFrame()
-        return mine.merge(alone, on=["run_id", *_TURN], suffixes=("", "_alone"), validate="one_to_one")
-
-    def difference(self, table: str, column: str) -> Interval | None:
-        """A column less that of the target alone in the same turn."""
-        both = self.paired(table)
-        if both.empty:
-            return None
-        return _mean(both.assign(difference=both[column] - both[f"{column}_alone"]), "difference")
-
-    def variation(self, column: str = "total_variation") -> Interval | None:
-        """Mean over rows of a column of `variation`."""
-        rows = [self.run.block.variation(self.run.run_id)] if self.run and self.run.ok else []
-        return _mean(rows[0], column) if rows else None
-
-    @property
-    def score(self) -> Interval | None:
-        """Mean grade."""
-        return self.mean("judgements", "score")
-
-    @cached_property
-    def judged(self) -> tuple[int, int]:
-        """Turns with a grade, of all whose answers were recorded."""
-        answers = self.rows("answers")
-        return len(self.turns("judgements", "score")), len(answers.drop_duplicates(_TURN) if len(answers) else answers)
-
-    def published(self, metric: str) -> float | None:
-        """The paper's number; none of rules that it does not have."""
-        if self.method is None:
-            return self.column.alone if metric == _SCORE else None
-        rows = self.column.paper[self.column.paper["metric"] == metric]
-        own = [params_of(text).get("target_init_width") == _first_tokens(self) for text in rows["params"]]
-        values = rows["value"][own] if self.method.rule == LOSSY_RULE else ()
-        return float(next(iter(values))) if len(values) else None
+def _behind(run: Run | None) -> list[Run]:
+    """The runs whose rows count: of the target alone all of the block."""
+    return [one for one in run.block.ok if one is run or not run.run_id] if run else []
 
 
-def _mean(rows: pd.DataFrame, column: str) -> Interval | None:
-    known = rows.dropna(subset=[column]) if len(rows) else rows
-    return intervals.ratio_of_sums(known, column) if len(known) else None
+def _rows(run: Run, table: str, arm: str = "") -> pd.DataFrame:
+    """Rows of a table of the results, of this arm or of a run's own one."""
+    rows: pd.DataFrame = getattr(run.block.results, table)
+    arm = arm or (METHOD if run.run_id else AUTOREGRESSIVE)
+    return rows[rows["run_id"].isin(run_ids(_behind(run))) & (rows["arm"] == arm)]
 
 
-def _first_tokens(one: Answers) -> str:
-    return str(one.method.given["widths"][0]) if one.method else ALONE
+def _turns(run: Run, table: str, column: str, arm: str = "") -> pd.DataFrame:
+    """A row per turn that has a value: several runs have the same answers of the target alone, or as good ones."""
+    return _rows(run, table, arm).dropna(subset=[column]).groupby(_TURN)[[column]].mean().reset_index()
 
 
-def _lossless(one: Answers) -> str:
+def _paired(run: Run, table: str) -> pd.DataFrame:
+    """The rows of both arms of a run side by side, of the turns that have both; none of the target alone."""
+    mine, alone = _rows(run, table), _rows(run, table, AUTOREGRESSIVE)
+    both = mine.merge(alone, on=["run_id", *_TURN], suffixes=("", "_alone"), validate="one_to_one")
+    return both if run.run_id else both[:0]
+
+
+def _mean(header: str, table: str, column: str, means: str, digits: int = 3) -> Metric:
+    """Mean over turns, conversations resampled."""
+    return measured(header, lambda run: per_row(_turns(run, table, column), column), means, digits)
+
+
+def _difference(header: str, table: str, column: str, means: str) -> Metric:
+    """A column less that of the target alone in the same turn."""
+
+    def sums(run: Run) -> Sample | None:
+        both = _paired(run, table)
+        both = both.assign(difference=both[column] - both[f"{column}_alone"])
+        return per_row(both.dropna(subset=["difference"]), "difference")
+
+    return replace(measured(header, sums, means, 3), text=lambda found, _: tables.signed(found) if found else ABSENT)
+
+
+def _variation(header: str, column: str, means: str) -> Metric:
+    """Mean over the rows of a run's `variation`."""
+    return measured(header, lambda run: per_row(run.rows("variation").dropna(subset=[column]), column), means, 3)
+
+
+def _bare(metric: Metric) -> Metric:
+    """Without its interval."""
+    return replace(metric, text=lambda found, digits: tables.number(found and found.value, digits))
+
+
+SCORE = _mean(
+    "score",
+    "judgements",
+    "score",
+    "grade from 1 to 10 by a judge, mean over turns, in brackets the 95% interval (bootstrap over conversations)",
+    2,
+)
+DELTA = _difference(
+    "score - alone",
+    "judgements",
+    "score",
+    "the same less the grade of the target alone in the same turn, mean over the run's turns that are graded in both "
+    "arms; the row of the target alone is over all turns of it that are graded",
+)
+LIKELIHOOD = _difference(
+    "log-likelihood - alone",
+    "quality",
+    "log_likelihood",
+    "mean log p(token | all before it) under the target at this temperature, in nats, less that of the target's own "
+    "answer to the same prompt, mean over turns",
+)
+ROUGE = _mean(
+    "ROUGE-L",
+    "quality",
+    "greedy_rouge_l",
+    "F1 of ROUGE-L against the target's greedy answer to the same prompt, mean over turns",
+)
+VARIATION = _variation(
+    "variation",
+    "total_variation",
+    "total variation between the law of a turn's first token and the target's own, estimated over drawn trees with p's "
+    "own share of the chance taken out, mean over turns",
+)
+NOISE = _variation("noise", "noise", "what the estimate of variation would come to if there were none")
+
+
+def _rouge_alone(run: Run) -> Sample | None:
+    return per_row(_turns(run, "quality", "greedy_rouge_l", AUTOREGRESSIVE), "greedy_rouge_l") if run.run_id else None
+
+
+def _judged(run: Run) -> tuple[int, int]:
+    """Turns with a grade, of all whose answers were recorded."""
+    return len(_turns(run, "judgements", "score")), len(_rows(run, "answers").drop_duplicates(_TURN))
+
+
+def _failure(run: Run) -> str:
+    """How the run ended if it did not end well; what there is instead of a score."""
+    return run.status if not run.ok else NOT_JUDGED if _behind(run) else ABSENT
+
+
+def _lossless(cell: Cell) -> str:
     """What the run said; of one that was not run, what its rule and first tokens make it."""
-    if one.method is None:
-        return "lossless"
-    kept = one.run.lossless if one.run and one.run.ok else LOSSY not in one.method.header
+    ran = cell.run is not None and cell.run.ok and cell.arm is not ALONE
+    kept = cell.run.lossless if cell.run and ran else LOSSY not in cell.arm.header
     return "lossless" if kept else "lossy"
 
 
-def _failure(one: Answers) -> str:
-    """How the run ended if it did not end well; what there is instead of a score."""
-    if one.run and not one.run.ok:
-        return one.run.status
-    return NOT_JUDGED if one.runs else ABSENT
+def _verdict(cell: Cell) -> str:
+    """By the order of scores alone among a draft's rows: another judge's are other values."""
+    cells, column = cell.setting.cells, Column(SCORE, paper=_SCORE)
+    pairings = {str(place): column.pairing(one) for place, one in enumerate(cells)}
+    place = str(cells.index(cell))
+    own = pairings[place]
+    if not _behind(cell.run):
+        return verdict.NOT_RUN
+    if own.published is None:
+        return verdict.not_comparable("no published value")
+    if own.ours is None or own.ours.n < 2:
+        return verdict.not_comparable("no interval" if own.ours else NOT_JUDGED)
+    return verdict.by_order(place, pairings, otherwise="other judge")
 
 
-def _signed(value: Interval | None) -> str:
-    return tables.signed(value) if value else ABSENT
+def _told(header: str, words: Callable[[Cell], str], means: str = "") -> Column:
+    """A column of words on a method in its setting."""
+    return Column(Metric(header, lambda run: None, means), words=words)
 
 
-def _plus(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:+.2f}"
-
-
-def _number(found: Interval | None, digits: int) -> str:
-    return tables.number(found.value if found else None, digits)
-
-
-DETAILS: Mapping[str, tuple[Callable[[Answers], str], str]] = {
-    "Target": (lambda one: one.column.target, ""),
-    "Draft": (lambda one: one.column.draft, ""),
-    "First tokens": (_first_tokens, ""),
-    "Rule": (lambda one: one.method.rule if one.method else ABSENT, ""),
-    "score": (
-        lambda one: tables.interval(one.score) if one.score else _failure(one),
-        "grade from 1 to 10 by a judge, mean over turns, in brackets the 95% interval (bootstrap over conversations)",
-    ),
-    "score published": (lambda one: tables.number(one.published(_SCORE)), ""),
-    "score - alone": (
-        lambda one: _signed(one.difference("judgements", "score")),
-        "the same less the grade of the target alone in the same turn, mean over the run's turns that are graded in "
-        "both arms; the row of the target alone is over all turns of it that are graded",
-    ),
-    "score - alone published": (lambda one: _plus(one.published(_DELTA)), ""),
-    "judged": (
-        lambda one: f"{one.judged[0]} of {one.judged[1]}" if one.judged[1] else ABSENT,
-        "turns with a grade, of those recorded",
-    ),
-    "log-likelihood - alone": (
-        lambda one: _signed(one.difference("quality", "log_likelihood")),
-        "mean log p(token | all before it) under the target at this temperature, in nats, less that of the target's "
-        "own answer to the same prompt, mean over turns",
-    ),
-    "ROUGE-L": (
-        lambda one: tables.interval(one.mean("quality", "greedy_rouge_l"), 3),
-        "F1 of ROUGE-L against the target's greedy answer to the same prompt, mean over turns",
-    ),
-    "ROUGE-L alone": (
-        lambda one: tables.interval(one.mean("quality", "greedy_rouge_l", AUTOREGRESSIVE) if one.method else None, 3),
-        "the same of what the target samples alone in the same run",
-    ),
-    "words": (lambda one: _number(one.mean("quality", "num_words"), 0), "mean words of the answers"),
-    "variation": (
-        lambda one: tables.interval(one.variation(), 3),
-        "total variation between the law of a turn's first token and the target's own, estimated over drawn trees with "
-        "p's own share of the chance taken out, mean over turns",
-    ),
-    "noise": (
-        lambda one: _number(one.variation("noise"), 3),
-        "what the estimate of variation would come to if there were none",
-    ),
-    "lossless": (_lossless, definitions.LOSSLESS),
-}
-_VERDICT = (
-    "on the order of scores alone, since judges differ: order holds, differs, not resolved, not comparable, or not run "
-    "(bench/artifacts/verdict.py)"
+BEFORE = (
+    _told("First tokens", lambda cell: _first_tokens(cell.arm)),
+    _told("Rule", lambda cell: cell.arm.rules[0] if cell.arm.rules else ABSENT),
 )
+DETAILS = (
+    *BEFORE,
+    Column(replace(SCORE, of=lambda run: SCORE.of(run) or _failure(run)), paper=_SCORE, judged=False),
+    Column(DELTA, paper=_DELTA, theirs=lambda value: ABSENT if value is None else f"{value:+.2f}", judged=False),
+    Column(
+        Metric(
+            "judged",
+            lambda run: f"{_judged(run)[0]} of {_judged(run)[1]}" if _judged(run)[1] else None,
+            "turns with a grade, of those recorded",
+        )
+    ),
+    Column(LIKELIHOOD),
+    Column(ROUGE),
+    Column(measured("ROUGE-L alone", _rouge_alone, "the same of what the target samples alone in the same run", 3)),
+    Column(_bare(_mean("words", "quality", "num_words", "mean words of the answers", 0))),
+    Column(VARIATION),
+    Column(_bare(NOISE)),
+    _told("lossless", _lossless, definitions.LOSSLESS),
+    _told(
+        "verdict",
+        _verdict,
+        "on the order of scores alone, since judges differ: order holds, differs, not resolved, not comparable, or not "
+        "run (bench/artifacts/verdict.py)",
+    ),
+)
+
+
+def _first_tokens(arm: Arm) -> str:
+    return str(arm.given["widths"][0]) if arm.given else ALONE.header
 
 
 def answers_table(name: str, results: Results) -> list[Output]:
@@ -227,111 +220,90 @@ def answers_table(name: str, results: Results) -> list[Output]:
     judges = graded.groupby(["judge", "prompt_version"]).size().sort_values(ascending=False, kind="stable").index
     shown = (graded[["judge", "prompt_version"]] == list(judges[0])).all(axis=1) if len(judges) else graded.index < 0
     mine = replace(results, judgements=graded[shown])
-    found = blocks_of(mine, list(METHODS.values()), (0.7,), drafted(paper))
-    columns = _columns(paper, found)
-    grid = [[Answers(method, column) for column in columns] for method in (None, *METHODS.values())]
-    details = [(row[place], [other[place] for other in grid]) for place in range(len(columns)) for row in grid]
-    notes = (*map(scale, found), *about_pairs(paper, found), *_said(paper, grid, list(judges)))
-    notes += tuple(not_shown(results, [one.run.run_id for row in grid for one in row if one.run]))
-    title = f"{TITLE} ({setting(found) if found else 'not run'})"
-    wide = [_as_printed(row) for row in grid]
-    full = [{header: of(one) for header, (of, _) in DETAILS.items()} | _verdict(one, rows) for one, rows in details]
-    legend = {header: means for header, (_, means) in DETAILS.items() if means} | {"verdict": _VERDICT}
-    runs = tuple(" ".join(dict.fromkeys(run.run_id for one in row for run in one.runs)) for row in grid)
-    ids = tuple(one.run.run_id if one.run else "" for one, _ in details)
+    found = mcsd.blocks_of(mine, list(METHODS.values()), (0.7,), drafted(paper))
+    settings = _settings(paper, found)
+    rows, names = list(zip(*(one.cells for one in settings), strict=True)), _names(settings)
+    notes = (*map(scale, found), *mcsd.about_pairs(paper, found), *_said(paper, rows, list(judges)))
+    notes += tuple(mcsd.not_shown(results, [run_id for one in settings for run_id in one.run_ids.split()]))
+    title, wide = titled(TITLE, found), [_as_printed(row, names) for row in rows]
+    behind = [dict.fromkeys(run.run_id for cell in row for run in _behind(cell.run)) for row in rows]
+    details = grid.in_detail(name, title, settings, DETAILS, notes)
     return [
-        Table(name, title, tables.frame(wide, wide[0]), notes, _legend(columns[0].words), runs),
-        Table(f"{name}_details", f"{title}, details", tables.frame(full, full[0]), notes, legend, ids),
+        Table(name, title, tables.frame(wide, wide[0]), notes, _legend(names[0]), tuple(map(" ".join, behind))),
+        replace(details, frame=details.frame.drop(columns="Method")),
     ]
 
 
-def _columns(paper: pd.DataFrame, found: Sequence[Block]) -> list[Column]:
+def _settings(paper: pd.DataFrame, found: Sequence[Block]) -> list[Setting]:
     """The drafts that were run, then those of the paper that were not."""
-    printed, own = drafted(paper), paper[paper["method"] == AUTOREGRESSIVE]
-    scores = dict(zip(own["target"], own["value"], strict=True))
-    columns = []
-    for block in found:
-        target, draft = block.published_as or ("", "")
-        same = bool(block.first["dataset"] == "mt_bench")
-        rows = printed[(printed["target"] == target) & (printed["draft"] == draft) & same]
-        alone = scores.get(target) if same else None
-        columns.append(Column(who(block)["Target"], who(block)["Draft"], block, rows, alone))
+
+    def of(names: Mapping[str, str], target: str, draft: str, block: Block | None) -> Setting:
+        same = block is None or block.first["dataset"] == "mt_bench"
+        rows = paper[(paper["target"] == target) & paper["draft"].isin([draft, NO_DRAFT]) & same]
+        names = {name: names[name] for name in _WHO}
+        return Setting(names, (ALONE, *METHODS.values()), rows, (block,), _chosen)
+
+    printed = drafted(paper)
+    pairs = dict.fromkeys(zip(printed["target"], printed["draft"], strict=True))
     taken = [block.published_as for block in found]
-    for names, rows in printed.groupby(["target", "draft"], sort=False):
-        target, draft = map(str, names)
-        if (target, draft) not in taken:
-            columns.append(Column(target, draft, None, rows, scores.get(target)))
-    return _named(columns)
+    return [
+        *(of(who(block), *(block.published_as or ("", "")), block) for block in found),
+        *(of(dict(zip(_WHO, pair, strict=True)), *pair, None) for pair in pairs if pair not in taken),
+    ]
 
 
-def _named(columns: Sequence[Column]) -> list[Column]:
+def _names(settings: Sequence[Setting]) -> list[str]:
     """Each by its draft, with the target where another has that draft too, and then by what else differs."""
-    pairs = [(column.target, column.draft) for column in columns]
+    pairs = [(one.who["Target"], one.who["Draft"]) for one in settings]
     drafts, runs = Counter(draft for _, draft in set(pairs)), Counter(pairs)
-    named = []
-    for place, (column, pair) in enumerate(zip(columns, pairs, strict=True)):
-        words = models(*pair) if drafts[column.draft] > 1 else column.draft
-        mark = (column.block.mark if column.block else "") or str(place + 1)
-        named.append(replace(column, words=f"{words}, {mark}" if runs[pair] > 1 else words))
-    return named
+    names = []
+    for place, (one, pair) in enumerate(zip(settings, pairs, strict=True)):
+        words = models(*pair) if drafts[pair[1]] > 1 else pair[1]
+        mark = (one.block.mark if one.block else "") or str(place + 1)
+        names.append(f"{words}, {mark}" if runs[pair] > 1 else words)
+    return names
 
 
-def _as_printed(row: Sequence[Answers]) -> dict[str, str]:
+def _as_printed(row: Sequence[Cell], names: Sequence[str]) -> dict[str, str]:
     """A row as the paper prints it, with the proxies of every draft behind."""
-    line = {header: DETAILS[header][0](row[0]) for header in ("First tokens", "Rule")}
-    for one in row:
-        words, (found, noise) = one.column.words, (one.variation(), one.variation("noise"))
-        likelihood, delta = one.difference("quality", "log_likelihood"), one.published(_DELTA)
+    line = {column.header: column.in_full(row[0]) for column in BEFORE}
+    for words, cell in zip(names, row, strict=True):
+        run, delta = cell.run, cell.published.get(_DELTA)
+        likelihood, noise = (Column(metric).value(cell) for metric in (LIKELIHOOD, NOISE))
         line |= {
-            words: _score(one),
-            f"{words} published": tables.number(one.published(_SCORE))
+            words: _score(run) if run else ABSENT,
+            f"{words} published": tables.number(cell.published.get(_SCORE))
             + (f" ({delta:+.2f})" if delta is not None else ""),
             f"{words} log-likelihood - alone": f"{likelihood.value:+.3f}" if likelihood else ABSENT,
-            f"{words} ROUGE-L": _number(one.mean("quality", "greedy_rouge_l"), 3),
-            f"{words} variation": _number(found, 3) + (f" (noise {noise.value:.3f})" if noise else ""),
+            f"{words} ROUGE-L": _bare(ROUGE).cell(run),
+            f"{words} variation": _bare(VARIATION).cell(run) + (f" (noise {noise.value:.3f})" if noise else ""),
         }
     return line | {"lossless": _lossless(row[0])}
 
 
-def _score(one: Answers) -> str:
+def _score(run: Run) -> str:
     """`5.07 (-1.22)`, as the paper has it; `5.07 (-1.22 over 3), 4 of 6` where not all turns are graded or compared."""
-    if one.score is None:
-        return _failure(one)
-    (graded, turns), difference = one.judged, one.difference("judgements", "score")
-    compared = len(one.paired("judgements"))
+    score, difference, (graded, turns) = SCORE.of(run), DELTA.of(run), _judged(run)
+    if score is None:
+        return _failure(run)
+    compared = len(_paired(run, "judgements"))
     over = f" over {compared}" if compared < graded else ""
-    found = f"{one.score.value:.2f}" + (f" ({difference.value:+.2f}{over})" if difference else "")
+    found = f"{score.value:.2f}" + (f" ({difference.value:+.2f}{over})" if difference else "")
     return f"{found}, {graded} of {turns}" if graded < turns else found
 
 
 def _legend(first: str) -> dict[str, str]:
     """What the first draft's columns are, and what those of the others are too."""
-    means = {header: means for header, (_, means) in DETAILS.items()}
-    score, difference = means["score"].partition(", in brackets")[0], means["score - alone"].removeprefix("the same ")
+    score, difference = SCORE.means.partition(", in brackets")[0], DELTA.means.removeprefix("the same ")
     return {
         first: f"{score}, of those graded, whose number follows where not all are; in brackets it is {difference}",
-        **{f"{first} {name}": means[name] for name in ("log-likelihood - alone", "ROUGE-L")},
-        f"{first} variation": f"{means['variation']}; noise: {means['noise']}",
-        "lossless": means["lossless"],
+        **{f"{first} {metric.header}": metric.means for metric in (LIKELIHOOD, ROUGE)},
+        f"{first} variation": f"{VARIATION.means}; noise: {NOISE.means}",
+        "lossless": definitions.LOSSLESS,
     }
 
 
-def _verdict(one: Answers, rows: Sequence[Answers]) -> dict[str, str]:
-    """By the order of scores alone among a draft's rows: another judge's are other values."""
-    if not one.runs:
-        return {"verdict": verdict.NOT_RUN}
-    if one.published(_SCORE) is None:
-        return {"verdict": verdict.not_comparable("no published value")}
-    if one.score is None or one.score.n < 2:
-        return {"verdict": verdict.not_comparable("no interval" if one.score else NOT_JUDGED)}
-    pairings = {
-        str(place): Pairing(row.score, row.published(_SCORE), per_row(row.turns("judgements", "score"), "score"))
-        for place, row in enumerate(rows)
-    }
-    return {"verdict": verdict.by_order(str(rows.index(one)), pairings, otherwise="other judge")}
-
-
-def _said(paper: pd.DataFrame, grid: Sequence[Sequence[Answers]], judges: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _said(paper: pd.DataFrame, rows: Sequence[Sequence[Cell]], judges: Sequence[tuple[str, str]]) -> Iterator[str]:
     """All that is said below; of the judges the first is shown."""
     first, *others = [f"{model} (prompts {prompts})" for model, prompts in judges] or [""]
     if not first:
@@ -342,7 +314,8 @@ def _said(paper: pd.DataFrame, grid: Sequence[Sequence[Answers]], judges: Sequen
     else:
         more = f" Not shown: grades by {', '.join(others)}." if others else ""
         yield f"Scores are by {first}, one answer at a time; the paper does not name its judge.{more}"
-    if any(0 < one.judged[0] < one.judged[1] for row in grid for one in row):
+    judged = [_judged(cell.run) for row in rows for cell in row if cell.run]
+    if any(0 < graded < turns for graded, turns in judged):
         yield (
             "Not all answers are graded: scores of two rows need not be over the same turns. A difference from the "
             "target alone is over the turns that are graded in both arms."
@@ -356,20 +329,20 @@ def _said(paper: pd.DataFrame, grid: Sequence[Sequence[Answers]], judges: Sequen
         "behind it is in the log-likelihood: the paper's rule tests every drafted node alone, and takes the longest "
         "path."
     )
-    yield from _off([one for row in grid for one in row])
-    for _, rows in paper.groupby(["draft", "params"], sort=False):
-        yield from _misprint(paper, rows)
+    yield from _off([cell for row in rows for cell in row])
+    for _, printed in paper.groupby(["draft", "params"], sort=False):
+        yield from _misprint(paper, printed)
     (bound,) = published.find(PAPER, "claim_text", metric=_DELTA)["value"]
     yield f"The paper, in its text: with one first token the score stays within {bound:g} of the target's own."
 
 
-def _off(every: Sequence[Answers]) -> Iterator[str]:
+def _off(every: Sequence[Cell]) -> Iterator[str]:
     """Where the log-likelihood is not the target's own."""
-    found = [(one, value) for one in every if (value := one.difference("quality", "log_likelihood")) and value.n > 1]
+    found = [(one.arm, value) for one in every if (value := Column(LIKELIHOOD).value(one)) and value.n > 1]
     off = [
-        f"{one.method.header}, W = {_first_tokens(one)} by {one.method.rule}: {tables.signed(value)}"
-        for one, value in found
-        if one.method and not value.low <= 0 <= value.high
+        f"{arm.header}, W = {_first_tokens(arm)} by {arm.rules[0]}: {tables.signed(value)}"
+        for arm, value in found
+        if not value.low <= 0 <= value.high
     ]
     if found:
         listed = f": {'; '.join(off)}" if off else ""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from bench import published
 from bench.artifacts import style, tables
+from bench.artifacts.metric import Metric, cells, headers, legend
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.tables import Table
 from bench.papers.improving_mcsd.methods import PAPER
@@ -32,129 +32,116 @@ _READS = {
 Floats = NDArray[np.float64]
 
 
-class Scored(NamedTuple):
-    """The tokens that a decision model scored and was not trained on, and how far their scores are apart."""
-
-    rows: pd.DataFrame
-    accepted: pd.Series
-    auc: Interval
-    overlap: float
-
-    def column(self, name: str) -> str:
-        """What all of its tokens share."""
-        return str(self.rows[name].iloc[0])
-
-    def score(self, *, accepted: bool) -> pd.Series:
-        """Of the tokens of one fate."""
-        return self.rows["score"][self.accepted == accepted]
+def _column(rows: pd.DataFrame, name: str) -> str:
+    """What all tokens of a model share."""
+    return str(rows[name].iloc[0])
 
 
-def _scored(rows: pd.DataFrame) -> Scored:
-    return Scored(rows, rows["accepted"].astype(bool), auc(rows), overlap(rows))
+def _of_fate(rows: pd.DataFrame, fate: bool) -> pd.Series:
+    """The scores of the accepted tokens, or of the rejected ones."""
+    return rows["score"][rows["accepted"].astype(bool) == fate]
 
 
-COLUMNS: Mapping[str, tuple[Callable[[Scored], str], str]] = {
-    "Pair": (lambda one: one.column("pair"), ""),
-    "Dataset": (lambda one: one.column("dataset"), ""),
-    "temperature": (lambda one: f"{float(one.column('temperature')):g}", ""),
-    "Kind": (lambda one: one.column("kind"), "; ".join(_READS.values())),
-    "trained on": (lambda one: one.column("num_prompts"), "conversations; none of them is scored here"),
-    "conversations": (
-        lambda one: str(one.rows["prompt_id"].nunique()),
+COLUMNS = (
+    Metric("Pair", lambda rows: _column(rows, "pair")),
+    Metric("Dataset", lambda rows: _column(rows, "dataset")),
+    Metric("temperature", lambda rows: f"{float(_column(rows, 'temperature')):g}"),
+    Metric("Kind", lambda rows: _column(rows, "kind"), "; ".join(_READS.values())),
+    Metric("trained on", lambda rows: _column(rows, "num_prompts"), "conversations; none of them is scored here"),
+    Metric(
+        "conversations",
+        lambda rows: str(rows["prompt_id"].nunique()),
         "whose tokens are scored; they also chose the epoch whose weights were kept, so that others may be scored "
         "worse",
     ),
-    "tokens": (
-        lambda one: str(len(one.rows)),
+    Metric(
+        "tokens",
+        lambda rows: str(len(rows)),
         "drafted tokens that were scored, with the fate of each: accepted with probability min(1, p/q)",
     ),
-    "accepted": (lambda one: tables.percent(one.accepted.mean()), "share of them that were accepted"),
-    "mean accepted": (
-        lambda one: tables.number(one.score(accepted=True).mean(), 3),
-        "mean score of the accepted tokens",
-    ),
-    "mean rejected": (
-        lambda one: tables.number(one.score(accepted=False).mean(), 3),
-        "mean score of the rejected tokens",
-    ),
-    "AUC": (
-        lambda one: tables.interval(None if math.isnan(one.auc.value) else one.auc, 3),
+    Metric("accepted", lambda rows: tables.percent(rows["accepted"].mean()), "share of them that were accepted"),
+    Metric("mean accepted", lambda rows: _of_fate(rows, True).mean(), "mean score of the accepted tokens", 3),
+    Metric("mean rejected", lambda rows: _of_fate(rows, False).mean(), "mean score of the rejected tokens", 3),
+    Metric(
+        "AUC",
+        lambda rows: None if math.isnan((found := auc(rows)).value) else found,
         "probability that an accepted token has a higher score than a rejected one, ties counted half; 0.5 tells "
         "nothing; in brackets the 95% interval (bootstrap over conversations)",
+        3,
     ),
-    "overlap": (
-        lambda one: tables.number(one.overlap, 3),
+    Metric(
+        "overlap",
+        lambda rows: overlap(rows),
         f"area that the two histograms of {BINS} bins share: 0 apart, 1 alike",
+        3,
     ),
-    "accepted, below": (
-        lambda one: tables.percent((one.score(accepted=True) <= BETA).mean()),
+    Metric(
+        "accepted, below",
+        lambda rows: tables.percent((_of_fate(rows, True) <= BETA).mean()),
         f"share of the accepted tokens whose score is not above the paper's threshold of {BETA:g}: alone they would "
         "end a tree too early",
     ),
-    "rejected, above": (
-        lambda one: tables.percent((one.score(accepted=False) > BETA).mean()),
+    Metric(
+        "rejected, above",
+        lambda rows: tables.percent((_of_fate(rows, False) > BETA).mean()),
         f"share of the rejected tokens whose score is above the paper's threshold of {BETA:g}: a tree goes on for them "
         "in vain",
     ),
-}
+)
+"""Of the tokens that a decision model scored and was not trained on, as rows."""
 
 
-@style.styled
 def scores(name: str, results: Results) -> list[Output]:
     """One panel per decision model, two histograms laid over each other; a table of how far they are apart."""
     rows = results.decisions
     if rows.empty:
         raise NoResultsError("no decision model scored a token; run it with measure=decision")
     kinds = list(_READS)
-    found = [_scored(group) for _, group in rows.groupby(_MODEL, sort=False)]
-    found.sort(key=lambda one: (one.column("pair"), kinds.index(one.column("kind"))))
+    found = [group for _, group in rows.groupby(_MODEL, sort=False)]
+    found.sort(key=lambda one: (_column(one, "pair"), kinds.index(_column(one, "kind"))))
     heat = "temperature " + _several(f"{value:g}" for value in rows["temperature"])
     words = ", ".join([_several(rows["pair"]), _several(rows["dataset"]), heat, _several(rows["device_name"])])
-    canvas, axes = style.panels(TITLE, words, len(found))
-    for axis, one in zip(axes, found, strict=True):
-        _draw(axis, one, _name(one, found))
-    lines = [{header: of(one) for header, (of, _) in COLUMNS.items()} for one in found]
-    legend = {header: means for header, (_, means) in COLUMNS.items() if means}
-    title, ids = f"{TITLE} ({words})", tuple(one.column("run_id") for one in found)
-    table = Table(name, title, tables.frame(lines, COLUMNS), tuple(_notes(found)), legend, ids)
-    return [style.Figure(name, title, canvas, ids), table]
+    ids, panels = (_column(one, "run_id") for one in found), [(one, _name(one, found)) for one in found]
+    figure = style.drawn(name, TITLE, words, _draw, panels, ids)
+    frame = tables.frame([cells(COLUMNS, one) for one in found], headers(COLUMNS))
+    return [figure, Table(name, figure.title, frame, tuple(_notes(found)), legend(COLUMNS), figure.runs)]
 
 
 def _several(values: Iterable[object]) -> str:
     return " / ".join(dict.fromkeys(map(str, values)))
 
 
-def _name(one: Scored, found: Sequence[Scored]) -> str:
+def _name(one: pd.DataFrame, found: Sequence[pd.DataFrame]) -> str:
     """Pair and kind, and what else tells a model from the others."""
     named = ("pair", "kind")
-    alike = [other for other in found if all(other.column(name) == one.column(name) for name in named)]
-    more = [column for column in _MODEL if any(other.column(column) != one.column(column) for other in alike)]
-    words = [f"{column.replace('_', ' ')} {one.column(column)[:12]}" for column in more]
-    return ", ".join([*map(one.column, named), *words])
+    alike = [other for other in found if all(_column(other, name) == _column(one, name) for name in named)]
+    more = [column for column in _MODEL if any(_column(other, column) != _column(one, column) for other in alike)]
+    words = [f"{column.replace('_', ' ')} {_column(one, column)[:12]}" for column in more]
+    return ", ".join([*(_column(one, name) for name in named), *words])
 
 
-def _draw(axes: Axes, one: Scored, name: str) -> None:
+def _draw(axes: Axes, one: pd.DataFrame, name: str) -> None:
     edges = np.linspace(0, 1, BINS + 1)
     for fate, colour, line in ((True, style.COLOURS[0], "-"), (False, style.COLOURS[1], "--")):
-        scored = one.score(accepted=fate)
+        scored = _of_fate(one, fate)
         shares = histogram(scored) / max(len(scored), 1)
         axes.stairs(shares, edges, fill=True, color=colour, alpha=0.35)
         label = f"{'accepted' if fate else 'rejected'}: {len(scored)} tokens"
         axes.stairs(shares, edges, color=colour, linewidth=1.6, linestyle=line, label=label)
     axes.axvline(BETA, color="black", linestyle=":", linewidth=1.4, label=f"the paper's threshold: {BETA:g}")
-    axes.set_title(f"{name}\nAUC {tables.number(one.auc.value)}, overlap {tables.number(one.overlap)}")
+    axes.set_title(f"{name}\nAUC {tables.number(auc(one).value)}, overlap {tables.number(overlap(one))}")
     axes.set(xlim=(0, 1), xlabel="score of the decision model", ylabel="share of the tokens of this fate")
     style.legend_below(axes)
 
 
-def _notes(found: Sequence[Scored]) -> Iterator[str]:
+def _notes(found: Sequence[pd.DataFrame]) -> Iterator[str]:
     yield (
         "The paper shows its hidden model alone and prints no number: its histograms share a significant area, by "
         "which it explains that trees end early."
     )
     yield "Histograms are shares of the tokens of one fate: what they have in common does not depend on their numbers."
     for one in found:
-        if one.accepted.nunique() < 2:
+        if one["accepted"].nunique() < 2:
             yield f"{_name(one, found)}: all tokens had the same fate, so that nothing can be told apart."
 
 
@@ -170,10 +157,10 @@ def overlap(rows: pd.DataFrame) -> float:
     `rows` are `DecisionRow`s. nan where all tokens had the same fate. No interval: thin histograms have less in common,
     and those of a resample are thinner.
     """
-    accepted = rows["accepted"].astype(bool)
-    if accepted.nunique() < 2:
+    fates = [_of_fate(rows, fate) for fate in (True, False)]
+    if not all(map(len, fates)):
         return math.nan
-    shares = [histogram(rows["score"][those]) / those.sum() for those in (accepted, ~accepted)]
+    shares = [histogram(scored) / len(scored) for scored in fates]
     return float(np.minimum(*shares).sum())
 
 
@@ -184,7 +171,9 @@ def auc(rows: pd.DataFrame) -> Interval:
     tokens had the same fate.
     """
     groups = dict(iter(rows.groupby("prompt_id")))
-    accepted, rejected = ([_sorted(group, fate) for group in groups.values()] for fate in (True, False))
+    accepted, rejected = (
+        [np.sort(_of_fate(group, fate).to_numpy(dtype=float)) for group in groups.values()] for fate in (True, False)
+    )
     wins = _wins(accepted, rejected)
     pairs = np.outer(list(map(len, accepted)), list(map(len, rejected))).astype(float)
     drawn = pd.DataFrame(np.eye(len(groups))).rename(columns=str).assign(prompt_id=list(groups))
@@ -194,10 +183,6 @@ def auc(rows: pd.DataFrame) -> Interval:
         return _share(_weighed(times, wins), _weighed(times, pairs))
 
     return intervals.of_totals(drawn, value)
-
-
-def _sorted(rows: pd.DataFrame, fate: bool) -> Floats:
-    return np.sort(rows["score"][rows["accepted"].astype(bool) == fate].to_numpy(dtype=float))
 
 
 def _wins(accepted: list[Floats], rejected: list[Floats]) -> Floats:

@@ -15,8 +15,7 @@ from bench.artifacts import definitions, style, tables
 from bench.artifacts.blocks import Block, drafted_blocks
 from bench.artifacts.metric import FORWARDS, LOSSLESS, MAL, SPEEDS, TOKENS_PER_S, Metric, measured, or_status
 from bench.artifacts.runs import Run
-from bench.artifacts.series import Series
-from bench.artifacts.sweep import OPEN, Draw, Mark, Panel, Sweep, band, curve
+from bench.artifacts.sweep import OPEN, Draw, Mark, Panel, Series, Sweep, band, curve
 from bench.papers.improving_mcsd import methods as mcsd
 from bench.results.store import Results
 from bench.statistics import metrics

@@ -1,1 +1,19 @@
-"""The tables and pages of the OPT-Tree paper."""
+"""The tables, figures and pages of the OPT-Tree paper."""
+
+from collections.abc import Mapping
+
+from bench.artifacts import case_study
+from bench.artifacts.outputs import Artifact
+from bench.papers.opt_tree import comparison, figures
+
+ARTIFACTS: Mapping[str, Artifact] = {
+    **{name: Artifact(comparison.paper_table) for name in comparison.TABLES},
+    "fig3": Artifact(figures.fig3),
+    "fig5": Artifact(figures.FIG5),
+    "fig6": Artifact(figures.FIG6),
+    "fig7": Artifact(figures.FIG7),
+    "fig8": Artifact(figures.FIG8),
+    "fig9": Artifact(figures.FIG9),
+    "fig10": Artifact(figures.fig10, case_study.read),
+    "fig11": Artifact(figures.FIG11),
+}

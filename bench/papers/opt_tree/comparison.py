@@ -18,14 +18,14 @@ import pandas as pd
 from bench import published
 from bench.artifacts import control, definitions, devices, tables, ties, verdict
 from bench.artifacts.blocks import Block, blocks
-from bench.artifacts.metric import LOSSLESS, MAL, SPEEDS, SPEEDUP, cells, legend, measured
-from bench.artifacts.names import method_label
+from bench.artifacts.definitions import method_label
+from bench.artifacts.metric import LOSSLESS, MAL, SPEEDS, SPEEDUP, cells, legend, measured, or_status
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
-from bench.artifacts.speedups.settings import who
+from bench.artifacts.speedups import of_block, settings, where_published
 from bench.artifacts.tables import Table
 from bench.artifacts.verdict import Pairing
-from bench.artifacts.wording import draft_temperatures, models, scale, setting
+from bench.artifacts.wording import draft_temperatures, left_out, scale, setting, titled, who
 from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
@@ -36,7 +36,8 @@ TABLES = {
     "table2": "OPT-Tree Table 2: GSM8K, greedy",
     "table3": "OPT-Tree Table 3: MT-Bench, temperature 1",
 }
-METRICS = {"mal": (MAL,), "tokens_per_s": SPEEDS, "speedup": (SPEEDUP,)}
+SETTING = ("dataset", "temperature")
+METRICS = {"mal": (or_status(MAL),), "tokens_per_s": SPEEDS, "speedup": (SPEEDUP,)}
 """By the paper's names what the report counts."""
 AS_PUBLISHED = {
     "mal": measured(
@@ -77,20 +78,16 @@ Line = tuple[dict[str, str], Run | None]
 def paper_table(artifact: str, results: Results) -> list[Output]:
     """One of the paper's tables: the blocks that were run, or all of the paper's rows if none was."""
     paper, found = published.find(PAPER, artifact), blocks(results)
-    missing, notes = _missing(paper, found), list(_notes(paper, found))
-    if not found:
-        groups = [Group(names, _of_models(paper, names)) for names in missing]
-        return [_table(artifact, f"{TABLES[artifact]} (not run)", groups, notes)]
-    if missing:
-        notes.append(f"Not run: {', '.join(models(*names) for names in missing)}.")
-    return [_table(artifact, f"{TABLES[artifact]} ({setting(found)})", _groups(paper, found), notes)]
+    unrun = [Group((words["Target"], words["Draft"]), rows) for words, rows in settings(paper, ())]
+    notes = (*_notes(paper, found), *left_out(paper, found))
+    return [_table(artifact, titled(TABLES[artifact], found), _groups(paper, found) or unrun, notes)]
 
 
 def dataset_table(name: str, results: Results) -> list[Output]:
     """The same table for any dataset: beside it what the paper's tables have for that setting, if anything."""
     paper, found = published.load(PAPER), blocks(results)
     paper = paper[paper["artifact"].isin(list(TABLES))]
-    return [_table(name, f"Trees on {setting(found)}", _groups(paper, found), list(_notes(paper, found)))]
+    return [_table(name, f"Trees on {setting(found)}", _groups(paper, found), tuple(_notes(paper, found)))]
 
 
 def _table(name: str, title: str, groups: Sequence[Group], notes: Sequence[str]) -> Table:
@@ -104,31 +101,13 @@ def _groups(paper: pd.DataFrame, found: Sequence[Block]) -> list[Group]:
     groups = []
     for block in found:
         names, mark = who(block), f" [{block.mark}]" if block.mark else ""
-        groups.append(Group((names["Target"] + mark, names["Draft"]), _of_setting(paper, block), block))
+        groups.append(Group((names["Target"] + mark, names["Draft"]), of_block(paper, SETTING, block), block))
     return groups
-
-
-def _of_setting(paper: pd.DataFrame, block: Block) -> pd.DataFrame:
-    """The paper's rows for the block's models, prompts and temperature; empty if it has none."""
-    rows = _of_models(paper, block.published_as or ("", ""))
-    return rows[(rows["dataset"] == block.first["dataset"]) & (rows["temperature"] == block.first["temperature"])]
-
-
-def _of_models(paper: pd.DataFrame, names: tuple[str, str]) -> pd.DataFrame:
-    return paper[(paper["target"] == names[0]) & paper["draft"].isin(["none", names[1]])]
-
-
-def _missing(paper: pd.DataFrame, found: Sequence[Block]) -> list[tuple[str, str]]:
-    """Models of the paper's table that no block is set against, in its order."""
-    pairs = paper[paper["draft"] != "none"].drop_duplicates(["target", "draft"])
-    done = {block.published_as for block in found}
-    return [names for names in zip(pairs["target"], pairs["draft"], strict=True) if names not in done]
 
 
 def _notes(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
     for block in found:
-        hardware = " / ".join(_of_setting(paper, block)["hardware"].unique())
-        yield scale(block) + (f" Published: {hardware}." if hardware else " The paper has no numbers for this setting.")
+        yield scale(block) + where_published(of_block(paper, SETTING, block))
         if block.stand_in:
             yield (
                 f"{block.pair} stands in for the paper's models: absolute values are not comparable: other models; "
@@ -162,9 +141,8 @@ class Group:
         """Of every method its runs by size, or one row without a run; the best runs are marked among themselves."""
         lines: list[Line] = []
         for method, runs in self.runs.items():
-            lines += [(self._row(method, run), run) for run in sorted(runs, key=lambda run: run.size or 0)]
-            if not runs:
-                lines.append((self._row(method, None), None))
+            by_size: list[Run | None] = [*sorted(runs, key=lambda run: run.size or 0)]
+            lines += [(self._row(method, run), run) for run in by_size or [None]]
         best = [run if run is not None and run is self.best[run.method] else None for _, run in lines]
         ranked = [*(ours[0] for ours in METRICS.values()), *AS_PUBLISHED.values()]
         ties.mark([row for row, _ in lines], {one.header: [one.entry(run) for run in best] for one in ranked})
@@ -183,7 +161,7 @@ class Group:
         row |= {f"verdict {ours[0].header}": self._verdict(name, method, run) for name, ours in METRICS.items()}
         if method == AUTOREGRESSIVE:
             row["MAL as published"] = tables.ABSENT
-        return row if run is None or run.ok else row | {"MAL": run.status}
+        return row
 
     def _verdict(self, name: str, method: str, run: Run | None) -> str:
         if run is None or run.interval(name) is None:

@@ -1,35 +1,41 @@
-"""OPT-Tree's figures of single runs: 3 (forward times), 5 (E(A)), 7 (phases), 10 (an answer), 11 (acceptance)."""
+"""OPT-Tree's figures: of single runs 3 (forward times), 5 (E(A)), 7 (phases), 10 (an answer), 11 (acceptance); sweeps.
+
+Of the sweeps Figure 6 is over the tree size, 8 over the threshold, 9 over the temperature.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import case_study, style, tables
+from bench.artifacts import case_study, definitions, style, tables
 from bench.artifacts.blocks import Block
-from bench.artifacts.case_study import DRAFT, MERGED, CaseStudy
-from bench.artifacts.expected_actual import expected_actual
+from bench.artifacts.case_study import DRAFT, LISTED, MERGED, CaseStudy
+from bench.artifacts.definitions import method_label
 from bench.artifacts.latency import forward_time
+from bench.artifacts.metric import EXPECTED, MAL, SPEEDS, SPEEDUP, TOKENS_PER_S
 from bench.artifacts.outputs import Output
-from bench.artifacts.phases import time_by_phase
-from bench.artifacts.run_figure import RunFigure
-from bench.artifacts.runs import Run
+from bench.artifacts.run_figure import RunFigure, expected_actual, time_by_phase
+from bench.artifacts.runs import Run, cost_ratio
+from bench.artifacts.sweep import Mark, Panel, Sweep, curve, twin
+from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import intervals, metrics
 from bench.statistics.intervals import Interval
 
 
-def fig3(results: Results) -> list[Output]:
+def fig3(name: str, results: Results) -> list[Output]:
     """The time of a forward, with the span of lengths that the paper calls similar."""
     facts = published.find("opt_tree", "fig3", metric="flat_verify_length").set_index("params")["value"]
     title = "OPT-Tree Figure 3: time of one forward against its input length"
-    return forward_time("fig3", results, title, flat=(float(facts["end=lower"]), float(facts["end=upper"])))
+    return forward_time(name, results, title, flat=(float(facts["end=lower"]), float(facts["end=upper"])))
 
 
 FIG5 = expected_actual("OPT-Tree Figure 5: expected against actual acceptance length, number of decoding steps")
@@ -54,15 +60,14 @@ FIG7 = time_by_phase(
 )
 
 
-def fig10(study: CaseStudy) -> list[Output]:
+def fig10(name: str, study: CaseStudy) -> list[Output]:
     """One answer by who said it."""
     facts = published.find("opt_tree", "section4_7").set_index("metric")["value"]
     paper = f"The paper (LLaMA-2-70B + LLaMA-2-7B): MAL {facts['mal']:g}, {facts['tokens_per_s']:g} tokens/s."
-    said = f"{study.count(DRAFT, MERGED)} of {len(study.pieces)} pieces are accepted draft tokens"
+    said = f"{study.count(DRAFT, LISTED, MERGED)} of {len(study.pieces)} pieces are accepted draft tokens"
     summary = f"{case_study.speed(study)}; {said}. {paper}"
-    return case_study.pages(
-        "fig10", replace(study, title=f"OPT-Tree Figure 10: {study.title}"), case_study.LOOKS, summary
-    )
+    study = replace(study, title=f"OPT-Tree Figure 10: {study.title}")
+    return case_study.pages(name, study, case_study.LOOKS, summary)
 
 
 BINS = 10
@@ -70,13 +75,13 @@ BINS = 10
 
 def _drawn(run: Run) -> bool:
     """Whether there are nodes that the draft gave probabilities."""
-    nodes = run.block.nodes(run.run_id)
+    nodes = run.rows("nodes")
     return bool(len(nodes)) and bool(nodes["edge_prob"].notna().any())
 
 
 def _bins(run: Run) -> pd.DataFrame:
     """The bins of `metrics.acceptance_frequency` with the interval of each."""
-    nodes = run.block.nodes(run.run_id)
+    nodes = run.rows("nodes")
     tested = nodes[nodes["parent_accepted"].astype(bool) & nodes["edge_prob"].notna()]
     tested = tested.assign(accepted=tested["accepted"].astype(float))
     index = np.clip((tested["edge_prob"].to_numpy() * BINS).astype(int), 0, BINS - 1)
@@ -113,12 +118,96 @@ def _frequencies(run: Run) -> list[dict[str, str]]:
 
 FIG11 = RunFigure(
     "OPT-Tree Figure 11: acceptance frequency against draft probability",
-    _drawn,
-    "no run recorded its nodes with probabilities",
-    _frequency,
+    [_frequency],
     _frequencies,
     {
         "nodes": "drafted nodes whose parent was accepted (the root is)",
         "accepted": "share of them that were accepted; in brackets the 95% interval (bootstrap over conversations)",
     },
+    _drawn,
+    "no run recorded its nodes with probabilities",
+)
+
+
+_FACTS = {
+    "mal_growth_until_nodes": "paper: grows until",
+    "mal_slow_growth_from_nodes": "paper: slow growth from",
+    "mal_saturates_from_nodes": "paper: saturates from",
+}
+
+
+def _facts(panel: Panel, artifact: str) -> list[Any]:
+    """What the paper says of these models."""
+    target, draft = panel.block.published_as or ("", "")
+    return list(tables.named_rows(published.find("opt_tree", artifact, target=target, draft=draft)))
+
+
+def _sizes(panel: Panel) -> Iterator[Mark]:
+    for index, fact in enumerate(_facts(panel, "section4_3")):
+        if fact.metric in _FACTS and fact.value <= max(panel.x):
+            whose = "" if "|" in fact.method else f" ({method_label(fact.method)})"
+            words = f"{_FACTS[fact.metric]} {fact.value:g}{whose}"
+            yield Mark(words, fact.value, look={"linestyle": ":" if index % 2 else "--"})
+        if fact.metric == "mal":
+            size = float(params_of(fact.params)["nodes"])
+            yield Mark(f"paper: MAL {fact.value:g} at {size:g}", size, fact.value)
+
+
+def _sizes_said(panels: Sequence[Panel], results: Results) -> Iterator[str]:
+    for dataset, rows in results.acceptance.groupby("dataset"):
+        prompts = " / ".join(str(count) for count in sorted(set(rows["num_prompts"])))
+        yield f"Sequoia's trees are made for {dataset} (prompts: {prompts}); the paper's: for 200 samples of C4."
+    facts = (fact for panel in panels for fact in _facts(panel, "section4_3"))
+    yield from dict.fromkeys(f"The paper on {one.target} + {one.draft}, {one.method}: {one.notes}." for one in facts)
+
+
+def _deltas(panel: Panel) -> Iterator[Mark]:
+    if not math.isnan(mu := cost_ratio(panel.runs)):
+        yield Mark(f"measured mu = {mu:.2f}", mu, look={"linewidth": 1.2})
+    for fact in _facts(panel, "fig8"):
+        look = {"color": style.COLOURS[2], "linestyle": ":", "linewidth": 2}
+        yield Mark(f"paper's best delta = {fact.value:g} ({fact.target} + {fact.draft})", fact.value, look=look)
+
+
+def _deltas_said(panels: Sequence[Panel], results: Results) -> Iterator[str]:
+    for panel in panels:
+        best, _ = max(zip(panel.x, panel.runs, strict=True), key=lambda point: point[1].rank)
+        said = [f"largest speedup at delta = {best:g}."]
+        if not math.isnan(mu := cost_ratio(panel.runs)):
+            said.append(f"measured mu = {mu:.3f} (draft forward / autoregressive step of the target).")
+        said += [f"{mark.words}." for mark in _deltas(panel) if mark.words.startswith("paper")]
+        yield from (f"{panel.block.name}: {text}" for text in said)
+
+
+_POINT = (MAL, EXPECTED, *SPEEDS, SPEEDUP)
+FIG6 = Sweep(
+    "OPT-Tree Figure 6: mean acceptance length against tree size",
+    "n",
+    "tree size n (drafted nodes)",
+    [[curve(MAL)]],
+    (MAL, EXPECTED, *SPEEDS),
+    header="Tree size n",
+    means=definitions.SIZE,
+    marks=_sizes,
+    remarks=_sizes_said,
+)
+FIG8 = Sweep(
+    "OPT-Tree Figure 8: MAL and tokens/s against the threshold delta",
+    "delta",
+    "threshold delta",
+    [[twin(MAL, TOKENS_PER_S)]],
+    _POINT,
+    marks=_deltas,
+    remarks=_deltas_said,
+    ranked=[MAL],
+)
+FIG9 = Sweep(
+    "OPT-Tree Figure 9: MAL and tokens/s against the temperature",
+    "temperature",
+    "temperature",
+    [[twin(MAL, TOKENS_PER_S)]],
+    _POINT,
+    read=lambda run: float(run["temperature"]),
+    across=("temperature",),
+    ranked=[MAL],
 )

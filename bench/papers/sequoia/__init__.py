@@ -1,1 +1,24 @@
 """The tables and figures of the Sequoia paper."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from bench.artifacts.latency import forward_time
+from bench.artifacts.outputs import Artifact
+from bench.papers.sequoia import bounds, layouts, speedups, tokens, vectors
+
+FIG4 = "Sequoia Figure 4: time of one forward against the number of tokens"
+ARTIFACTS: Mapping[str, Artifact] = {
+    "table1": Artifact(bounds.table1),
+    "table2": Artifact(bounds.table2),
+    **{name: Artifact(layout) for name, layout in layouts.LAYOUTS.items()},
+    "fig1": Artifact(tokens.fig1),
+    "fig2": Artifact(tokens.fig2),
+    "fig3": Artifact(vectors.rejection_rates),
+    "fig4": Artifact(partial(forward_time, title=FIG4)),
+    "fig5a": Artifact(tokens.fig5a),
+    "fig5b": Artifact(speedups.speedup_by_temperature),
+    "fig5c": Artifact(speedups.speedup_by_size),
+}
+ARMS = {name: layout.arms for name, layout in layouts.LAYOUTS.items()} | {"fig5b": layouts.LAYOUTS["table6"].arms}
+"""The methods by which the plan finds an artifact's rows in the CSV."""

@@ -10,34 +10,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-import pandas as pd
-
 from bench.artifacts import definitions, tables
 from bench.artifacts.outputs import Output
-from bench.artifacts.tables import Table
-from bench.papers.sequoia.vectors import SETTING_COLUMNS, Vector, scale, vectors, words
+from bench.papers.sequoia.vectors import Vector, table_of, vectors
 from bench.results.store import Results
 from bench.statistics.intervals import Interval
 
 WIDTHS = (2, 4, 8, 16, 32)
-TITLES = {
-    "table1": "Sequoia Table 1: upper bounds on tokens per step",
-    "table2": "Sequoia Table 2: components of the speedup G(n, d) / (t(n) + d(n) c)",
-}
 _LARGEST = "Sequoia's largest tree"
-COLUMNS = {
-    "table1": (*SETTING_COLUMNS, "Structure", "Upper bound", "value", *(f"k={k}" for k in WIDTHS), _LARGEST),
-    "table2": (
-        *SETTING_COLUMNS,
-        "Structure",
-        "G(n, d)",
-        "t(n)",
-        "d(n)",
-        "limit",
-        *(f"n or k={k}" for k in WIDTHS),
-        _LARGEST,
-    ),
-}
 _BRACKETS = "in brackets the 95% interval (bootstrap over prompts), given where a formula has a single P_k"
 LEGEND = {
     "Upper bound": f"{definitions.ACCEPTED_CHILD}; tokens per step, {definitions.BONUS}",
@@ -115,44 +95,41 @@ def _divide(numerator: float, rejected: float) -> float:
     return numerator / rejected if rejected > 1e-12 else math.inf
 
 
-def formula_table(artifact: str, results: Results) -> list[Output]:
-    """One of the two tables: five or three structures for each vector."""
-    found, rows_of = vectors(results), {"table1": _table1, "table2": _table2}[artifact]
-    rows = [vector.setting | row for vector in found for row in rows_of(vector, _largest(results, vector))]
-    ids = tuple(vector.run_id for vector in found for _ in range(len(rows) // len(found)))
-    title = f"{TITLES[artifact]} ({words(pd.concat([vector.rows for vector in found]))})"
-    notes = [scale(vector) for vector in found]
-    if artifact == "table2":
-        notes += [_LOOSE, *_forward_times(results)]
-    frame = tables.frame(rows, COLUMNS[artifact]).fillna(tables.ABSENT)
-    return [Table(artifact, title, frame, tuple(notes), LEGEND, ids)]
+def table1(name: str, results: Results) -> list[Output]:
+    """Upper bounds: five structures for each vector."""
+
+    def rows(vector: Vector) -> Iterator[dict[str, str]]:
+        accepted = vector.accepted
+        yield {"Structure": "Sequence", "Upper bound": "1/(1-P_1)", "value": _inverse(vector, 1)}
+        by_k = _by_k(vector, "k={}", lambda k: _text(k_sequences(accepted, k)))
+        yield {"Structure": "k independent sequences", "Upper bound": "1+P_k/(1-P_1)"} | by_k
+        value = _inverse(vector, 2) if len(accepted) > 1 else tables.ABSENT
+        yield {"Structure": "Binary tree", "Upper bound": "1/(1-P_2)", "value": value}
+        by_k = _by_k(vector, "k={}", lambda k: _inverse(vector, k))
+        yield {"Structure": "k-ary tree", "Upper bound": "1/(1-P_k)"} | by_k
+        yield {"Structure": "Sequoia", "Upper bound": "none (grows without bound)"} | _largest(results, vector)
+
+    title = "Sequoia Table 1: upper bounds on tokens per step"
+    columns = ("Structure", "Upper bound", "value", *(f"k={k}" for k in WIDTHS), _LARGEST)
+    return [table_of(name, title, vectors(results), rows, columns, LEGEND)]
 
 
-def _table1(vector: Vector, largest: str) -> Iterator[dict[str, str]]:
-    accepted = vector.accepted
-    yield {"Structure": "Sequence", "Upper bound": "1/(1-P_1)", "value": _inverse(vector, 1)}
-    by_k = _by_k(vector, "k={}", lambda k: _text(k_sequences(accepted, k)))
-    yield {"Structure": "k independent sequences", "Upper bound": "1+P_k/(1-P_1)"} | by_k
-    value = _inverse(vector, 2) if len(accepted) > 1 else tables.ABSENT
-    yield {"Structure": "Binary tree", "Upper bound": "1/(1-P_2)", "value": value}
-    yield {"Structure": "k-ary tree", "Upper bound": "1/(1-P_k)"} | _by_k(vector, "k={}", lambda k: _inverse(vector, k))
-    yield {"Structure": "Sequoia", "Upper bound": "none (grows without bound)", _LARGEST: largest}
+def table2(name: str, results: Results) -> list[Output]:
+    """Components of the speedup: three structures for each vector, and the measured forward times."""
 
+    def rows(vector: Vector) -> Iterator[dict[str, str]]:
+        accepted = vector.accepted
+        row = {"Structure": "Sequoia", "G(n, d)": "Omega(b log(n) / log(log(n)))", "t(n)": "Omega(n)", "d(n)": "d"}
+        yield row | _largest(results, vector)
+        row = {"Structure": "1 sequence", "G(n, d)": "(1-P_1^(n+1))/(1-P_1)", "t(n)": "1", "d(n)": "n"}
+        at_n = {f"n or k={n}": _text(sequence_of(accepted, n)) for n in WIDTHS}
+        yield row | {"limit": _inverse(vector, 1)} | at_n
+        row = {"Structure": "k independent sequences", "G(n, d)": "<= 1+1/(1-P_k)", "t(n)": "1", "d(n)": "floor(n/k)"}
+        yield row | _by_k(vector, "n or k={}", lambda k: _text(k_sequences_loose(accepted, k)))
 
-def _table2(vector: Vector, largest: str) -> Iterator[dict[str, str]]:
-    accepted = vector.accepted
-    yield {
-        "Structure": "Sequoia",
-        "G(n, d)": "Omega(b log(n) / log(log(n)))",
-        "t(n)": "Omega(n)",
-        "d(n)": "d",
-        _LARGEST: largest,
-    }
-    row = {"Structure": "1 sequence", "G(n, d)": "(1-P_1^(n+1))/(1-P_1)", "t(n)": "1", "d(n)": "n"}
-    at_n = {f"n or k={n}": _text(sequence_of(accepted, n)) for n in WIDTHS}
-    yield row | {"limit": _inverse(vector, 1)} | at_n
-    row = {"Structure": "k independent sequences", "G(n, d)": "<= 1+1/(1-P_k)", "t(n)": "1", "d(n)": "floor(n/k)"}
-    yield row | _by_k(vector, "n or k={}", lambda k: _text(k_sequences_loose(accepted, k)))
+    title = "Sequoia Table 2: components of the speedup G(n, d) / (t(n) + d(n) c)"
+    columns = ("Structure", "G(n, d)", "t(n)", "d(n)", "limit", *(f"n or k={k}" for k in WIDTHS), _LARGEST)
+    return [table_of(name, title, vectors(results), rows, columns, LEGEND, [_LOOSE, *_forward_times(results)])]
 
 
 def _by_k(vector: Vector, header: str, cell: Callable[[int], str]) -> dict[str, str]:
@@ -172,14 +149,15 @@ def _text(value: float) -> str:
     return "infinite" if math.isinf(value) else tables.number(value)
 
 
-def _largest(results: Results, vector: Vector) -> str:
+def _largest(results: Results, vector: Vector) -> dict[str, str]:
+    """The cell of the largest tree evaluated."""
     rows = results.growth
     if not rows.empty:
         rows = rows[(rows["run_id"] == vector.run_id) & (rows["structure"] == "sequoia")]
     if rows.empty:
-        return tables.ABSENT
+        return {}
     row = rows.sort_values("n").iloc[-1]
-    return f"{tables.number(row['expected_tokens'])} at N={row['n'] + 1}"
+    return {_LARGEST: f"{tables.number(row['expected_tokens'])} at N={row['n'] + 1}"}
 
 
 def _forward_times(results: Results) -> Iterator[str]:

@@ -6,52 +6,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench import published
-from bench.artifacts import definitions, tables
+from bench.artifacts import definitions, metric, tables
+from bench.artifacts.arms import SECONDS, Arm
+from bench.artifacts.grid import Cells, Column, Setting, beside, in_one
 from bench.artifacts.runs import seconds_per_token
-from bench.artifacts.speedups.arms import Arm
-from bench.artifacts.speedups.table import (
-    JUDGED,
-    MEASURED,
-    SECONDS,
-    Cells,
-    Layout,
-    Row,
-    beside,
-    by_method,
-    of_paper,
-    of_run,
-    seconds,
-    times,
-    under,
-    with_length,
-)
+from bench.artifacts.speedups import KEEPS_LAW, MEASURED, Layout, seconds, times
 from bench.results.rows import AUTOREGRESSIVE
 
 PAPER = "sequoia"
+_SECONDS = Column(seconds(4), paper=SECONDS, digits=2, judged=False)
+_PREDICTED = (Column(metric.PREDICTED_SPEEDUP, plain=times), Column(metric.PREDICTED_MAL))
 
 
-def _chosen(row: Row) -> Cells:
+def _chosen(row: Setting, methods: Cells) -> Cells:
     """The tree of the first method, its cells, and what was predicted for the tree."""
-    header = row.first.header
-    run, paper = row.runs[header], row.published[header]
+    first = row.cells[0]
+    run, paper, header = first.run, first.published, first.arm.header
     tree = {"Tree": _tree(run.nodes, run.levels) if run else tables.ABSENT}
     tree[beside("Tree")] = _tree(paper.get("tree_size"), paper.get("tree_depth"))
-    predicted = (run.predicted("speedup"), run.predicted("mal")) if run else (None, None)
-    return tree | under(row, row.first) | {f"{header} predicted": with_length(times(predicted[0]), predicted[1])}
+    own = {name: methods[name] for name in (header, beside(header))}
+    return tree | own | {f"{header} predicted": in_one(first, *_PREDICTED)[0]}
 
 
-def _seconds(row: Row) -> Cells:
-    """Of the first method."""
-    run, paper = row.runs[row.first.header], row.published[row.first.header]
-    own = run.seconds.value if run and run.seconds else None
-    return {"s/token": tables.number(own, 4), beside("s/token"): tables.number(paper.get(SECONDS))}
+def _with_seconds(row: Setting, methods: Cells) -> Cells:
+    """The same, with the time per token of the first method."""
+    own, paper = _SECONDS.as_printed(row.cells[0])
+    return _chosen(row, methods) | {"s/token": own, beside("s/token"): paper}
 
 
 def _tree(nodes: float | None, levels: float | None) -> str:
     return tables.ABSENT if nodes is None else f"({nodes:g}, {tables.number(levels, 0)})"
 
 
-def _two_trees(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
+def _two_trees(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     yield (
         "Sequoia's speedup is judged on the tree that its optimiser chose on this machine, as the paper's was on its "
         "own; its tokens/step on the optimiser's tree of the size and depth that the paper prints "
@@ -59,7 +46,7 @@ def _two_trees(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
     )
 
 
-def _offloaded(rows: Sequence[Row], every: Sequence[Row]) -> Iterator[str]:
+def _offloaded(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     yield from _two_trees(rows, every)
     plain = published.find(PAPER, "claim_text", method="autoregressive", params="offload=true;system=sequoia_offload")
     for block in (row.block for row in rows if row.block):
@@ -79,7 +66,7 @@ _LEGEND = {"Tree": definitions.TREE, "s/token": definitions.SECONDS_PER_TOKEN} |
 
 def _layout(title: str, *arms: Arm, **given: Any) -> Layout:
     """A table with the tree of its first method, if nothing else is given."""
-    with_tree: dict[str, Any] = {"wide": lambda row: _chosen(row) | by_method(row), "legend": _LEGEND}
+    with_tree: dict[str, Any] = {"wide": lambda row, methods: _chosen(row, methods) | methods, "legend": _LEGEND}
     return Layout(PAPER, f"Sequoia {title}", arms, **with_tree | given)
 
 
@@ -108,8 +95,8 @@ LAYOUTS: Mapping[str, Layout] = {
     "table5": _layout(
         "Table 5: offloaded target (the paper: L40)",
         *(_CHOSEN, _PRINTED, _SPEC_INFER["16x48"]),
-        wide=lambda row: _chosen(row) | _seconds(row) | by_method(row),
-        details=(*MEASURED, of_run(seconds(4)), of_paper("s/token", SECONDS), *JUDGED),
+        wide=lambda row, methods: _with_seconds(row, methods) | methods,
+        details=(*MEASURED, _SECONDS, KEEPS_LAW),
         remarks=_offloaded,
     ),
     "table6": _layout(
@@ -119,7 +106,7 @@ LAYOUTS: Mapping[str, Layout] = {
         Arm("top-k", ("target_sample",), "topk"),
         Arm("SpecTr", ("k_seq",), "spectr"),
         match=("dataset", "temperature", "top_p"),
-        wide=by_method,
+        wide=lambda row, methods: methods,
         remarks=lambda rows, every: (_ONE_TREE,),
     ),
     "table7": _layout("Table 7: on-chip results (the paper: L40)", *_ON_CHIP, remarks=_two_trees),

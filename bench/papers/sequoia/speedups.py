@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import control, metric, style, tables
+from bench.artifacts import metric, style, tables
 from bench.artifacts.blocks import Block, drafted_blocks
+from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import Metric
-from bench.artifacts.names import method_label
 from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids
-from bench.artifacts.tables import Table
-from bench.artifacts.wording import scale, setting
+from bench.artifacts.wording import setting
 from bench.papers.sequoia.vectors import rule_index, rule_label
 from bench.published import params_of
 from bench.results.store import Results
@@ -57,7 +57,6 @@ def _printed(run: Run) -> float | None:
 
 
 COLUMNS = (
-    Metric("Setting", lambda run: run.block.name),
     metric.METHOD,
     Metric("Rule", lambda run: rule_label(str(run["verifier"]))),
     Metric("temperature", lambda run: f"{run['temperature']:g}"),
@@ -81,7 +80,6 @@ LEADS = (
 )
 
 
-@style.styled
 def speedup_by_temperature(name: str, results: Results) -> list[Output]:
     """One panel per block, one line per rule (and tree, if several were run); and a table with Sequoia's lead."""
     found = drafted_blocks(results, across=["temperature"])
@@ -89,13 +87,14 @@ def speedup_by_temperature(name: str, results: Results) -> list[Output]:
     if not drawn:
         raise NoResultsError(_NO_SPEEDUP)
     words = setting([block for block, _ in drawn], but=("temperature",))
-    canvas, axes = style.panels(BY_TEMPERATURE, words, len(drawn))
-    for axis, (block, runs) in zip(axes, drawn, strict=True):
-        _rules(axis, block.name, runs)
     said = [note for _, runs in drawn for note in _lead_notes(runs)]
-    every = [run for block in found for run in _by_rule(block)]
-    table = _table(name, f"{BY_TEMPERATURE} ({words})", every, (*COLUMNS, *LEADS), said)
-    return [style.Figure(name, table.title, canvas, run_ids(run for _, runs in drawn for run in runs)), table]
+    rows = [({"Setting": block.name}, run) for block in found for run in _by_rule(block)]
+    title, columns = f"{BY_TEMPERATURE} ({words})", (*COLUMNS, *LEADS)
+    table = run_table(name, title, rows, columns, said=said, draft_temperature=False)
+    return [
+        style.drawn(name, BY_TEMPERATURE, words, _rules, drawn, run_ids(run for _, runs in drawn for run in runs)),
+        table,
+    ]
 
 
 def _by_rule(block: Block) -> list[Run]:
@@ -106,7 +105,7 @@ def _tree(run: Run) -> str:
     return f"{method_label(run.method)}, N = {run.nodes}"
 
 
-def _rules(axes: Axes, title: str, runs: Sequence[Run]) -> None:
+def _rules(axes: Axes, block: Block, runs: Sequence[Run]) -> None:
     trees = list(dict.fromkeys(map(_tree, runs)))
     for rule in dict.fromkeys(run["verifier"] for run in runs):
         for place, tree in enumerate(trees):
@@ -115,7 +114,7 @@ def _rules(axes: Axes, title: str, runs: Sequence[Run]) -> None:
             x, values = [run["temperature"] for run in line], [run.speedup for run in line if run.speedup]
             if line:
                 style.band(axes, x, values, rule_index(rule), label=label, linestyle=("-", "--", ":", "-.")[place % 4])
-    axes.set(title=title if len(trees) > 1 else f"{title}: {trees[0]}", xlabel="temperature")
+    axes.set(title=block.name if len(trees) > 1 else f"{block.name}: {trees[0]}", xlabel="temperature")
     axes.set(ylabel="speedup (95% interval)", ylim=(0, None))
     style.legend_below(axes, columns=3 if len(trees) == 1 else 2)
 
@@ -135,7 +134,6 @@ def _lead_notes(runs: Sequence[Run]) -> Iterator[str]:
         )
 
 
-@style.styled
 def speedup_by_size(name: str, results: Results) -> list[Output]:
     """One panel per block: a line over trees of any depth, and the chosen tree, measured and predicted."""
     found = drafted_blocks(results, [_SIZED, _CHOSEN])
@@ -143,11 +141,10 @@ def speedup_by_size(name: str, results: Results) -> list[Output]:
     if not drawn:
         raise NoResultsError(_NO_SPEEDUP)
     words = setting(drawn)
-    canvas, axes = style.panels(BY_SIZE, words, len(drawn))
-    for axis, block in zip(axes, drawn, strict=True):
-        _sizes(axis, block)
-    table = _table(name, f"{BY_SIZE} ({words})", [run for block in found for run in block.every], COLUMNS)
-    return [style.Figure(name, table.title, canvas, run_ids(run for block in drawn for run in block.ok)), table]
+    rows = [({"Setting": block.name}, run) for block in found for run in block.every]
+    shown, runs = ((block,) for block in drawn), run_ids(run for block in drawn for run in block.ok)
+    table = run_table(name, f"{BY_SIZE} ({words})", rows, COLUMNS, draft_temperature=False)
+    return [style.drawn(name, BY_SIZE, words, _sizes, shown, runs), table]
 
 
 def _by_size(block: Block, method: str) -> list[tuple[int, Interval, Run]]:
@@ -179,11 +176,3 @@ def _mark_chosen(axes: Axes, nodes: int, speedup: Interval, run: Run, index: int
     if (predicted := run.predicted("speedup")) is not None:
         words = f"predicted for it: {predicted:.2f}x"
         axes.axhline(predicted, color=colour, linestyle="--", linewidth=1.2, label=words)
-
-
-def _table(name: str, title: str, runs: Sequence[Run], columns: Sequence[Metric], said: Sequence[str] = ()) -> Table:
-    """A row per run."""
-    blocks = list({id(run.block): run.block for run in runs}.values())
-    frame = tables.frame([metric.cells(columns, run) for run in runs], metric.headers(columns))
-    notes = (*dict.fromkeys(map(scale, blocks)), *said, *control.notes(blocks))
-    return Table(name, title, frame, notes, metric.legend(columns), run_ids(runs))

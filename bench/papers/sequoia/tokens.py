@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import count
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -55,28 +56,8 @@ STRUCTURES = (
     Structure("binary", "binary tree", "binary"),
     Structure("sequence", "sequence", "chain"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """One of the figures: its structures, and whether Sequoia's gain over k sequences and the trees are shown."""
-
-    title: str
-    structures: tuple[Structure, ...] = STRUCTURES
-    gains: bool = False
-    trees: bool = False
-
-
-PLOTS = {
-    "fig1": Plot("Sequoia Figure 1: tokens per step against tree size, by structure", trees=True),
-    "fig2": Plot("Sequoia Figure 2: tokens per step against tree size, by structure and pair"),
-    "fig5a": Plot(
-        "Sequoia Figure 5a: tokens per step against tree size, Sequoia's tree and k sequences",
-        (SEQUOIA, K_SEQUENCES),
-        gains=True,
-    ),
-}
 _TREES = "Sequoia Figure 1 (right): tree structures of N = {} nodes, each at its best for the measured vector"
+_HOW = "; lines: F(T), markers: MAL with 95% interval, dotted: limits for N → ∞ (Table 1)"
 COLUMNS = ("Setting", "Structure", "Drafter", "N", "k", "levels", "F(T)", "MAL", "MAL - F(T)", "limit")
 GAINS = ("gain predicted", "gain MAL", "gain published")
 LEGEND = {
@@ -114,10 +95,10 @@ class Panel:
         """Whether there is anything to draw."""
         return len(self.growth) > 0 or (self.block is not None and self.block.ran)
 
-    def line(self, structure: Structure) -> pd.DataFrame:
-        """The growth rows of a structure by size, with N, root counted."""
+    def grown(self, structure: Structure) -> dict[int, pd.Series]:
+        """The growth rows of a structure by N, root counted, in its order."""
         rows = self.growth[self.growth["structure"] == structure.name].sort_values("n")
-        return rows.assign(N=rows["n"] + 1)
+        return {int(row["n"]) + 1: row for _, row in rows.iterrows()}
 
     def runs(self, structure: Structure) -> list[Run]:
         """The runs of a structure by size, those that failed too."""
@@ -135,9 +116,8 @@ class Panel:
 
     def expected(self, structure: Structure, nodes: int) -> float | None:
         """F(T) of a structure at one size; None where there is no growth row."""
-        line = self.line(structure)
-        values = line.loc[line["N"] == nodes, "expected_tokens"]
-        return float(values.iloc[0]) if len(values) else None
+        row = self.grown(structure).get(nodes)
+        return None if row is None else float(row["expected_tokens"])
 
     def limit(self, structure: Structure) -> tuple[float, int]:
         """F(T) of a structure without end and its best k; nan for Sequoia, and where no vector was measured."""
@@ -168,7 +148,7 @@ def panels(results: Results, structures: Sequence[Structure]) -> list[Panel]:
         raise NoResultsError(f"no run of {', '.join(methods)} ended well and no acceptance vector was measured")
     measured = vectors.vectors(results) if len(results.acceptance) else []
     known = {vector.run_id: vector for vector in measured}
-    found = [_of_block(replace(block, results=results), rows, known) for block in blocks(replace(results, runs=runs))]
+    found = [_of_block(block, rows, known) for block in blocks(results, runs)]
     taken = {run_id for panel in found for run_id in panel.growth["run_id"]}
     others = rows[~rows["run_id"].isin(list(taken))].groupby("run_id", sort=False)
     return [*found, *(Panel(None, group, known.get(str(run_id))) for run_id, group in others)]
@@ -191,43 +171,58 @@ def _words(found: Sequence[Panel]) -> str:
     return f"{setting(measured)}; {alone} (expected alone)" if measured and alone else alone or setting(measured)
 
 
-@style.styled
-def tokens_by_size(name: str, results: Results) -> list[Output]:
+def fig1(name: str, results: Results) -> list[Output]:
+    """Every structure, and what their trees look like in the first setting that has any."""
+    outputs = _tokens_by_size(name, "Sequoia Figure 1: tokens per step against tree size, by structure", results)
+    grown = [panel for panel in panels(results, STRUCTURES) if len(panel.growth)]
+    return [*outputs, *(_trees(f"{name}_trees", grown[0]) if grown else [])]
+
+
+def fig2(name: str, results: Results) -> list[Output]:
+    """Every structure for several pairs."""
+    return _tokens_by_size(name, "Sequoia Figure 2: tokens per step against tree size, by structure and pair", results)
+
+
+def fig5a(name: str, results: Results) -> list[Output]:
+    """Two structures, and what Sequoia's tree gains."""
+    title = "Sequoia Figure 5a: tokens per step against tree size, Sequoia's tree and k sequences"
+    return _tokens_by_size(name, title, results, gains=True)
+
+
+def _tokens_by_size(name: str, title: str, results: Results, *, gains: bool = False) -> list[Output]:
     """One panel per setting: F(T) as lines, measured MAL as markers, the limits of Table 1 dotted; and all points."""
-    plot = PLOTS[name]
-    found = panels(results, plot.structures)
+    structures = (SEQUOIA, K_SEQUENCES) if gains else STRUCTURES
+    found = panels(results, structures)
     drawn = [panel for panel in found if panel.drawn]
     words = _words(drawn)
-    how = "lines: F(T), markers: MAL with 95% interval, dotted: limits for N → ∞ (Table 1)"
-    canvas, axes = style.panels(plot.title, f"{words}; {how}", len(drawn))
-    for axis, panel in zip(axes, drawn, strict=True):
-        _panel(axis, panel, plot)
-    table = _table(name, f"{plot.title} ({words})", found, plot)
-    figure = style.Figure(name, table.title, canvas, tuple(run for run in table.runs if run))
-    first = [panel for panel in drawn if len(panel.growth)][:1] if plot.trees else []
-    return [figure, table, *(tree for panel in first for tree in _trees(f"{name}_trees", panel))]
 
+    def draw(axes: Axes, panel: Panel) -> None:
+        spans = [span for structure in structures for span in _draw(axes, panel, structure)]
+        _legend(axes, panel, structures, highest=max(value for _, value in spans))
+        if gains:
+            _draw_published(axes, panel)
+        axes.set(title=panel.name, xlabel="tree size N (root counted)", ylabel="tokens per step")
+        style.powers_of_two(axes, [size for size, _ in spans])
+        style.legend_below(axes)
 
-def _panel(axes: Axes, panel: Panel, plot: Plot) -> None:
-    spans = [span for structure in plot.structures for span in _draw(axes, panel, structure)]
-    _legend(axes, panel, plot.structures, highest=max(value for _, value in spans))
-    if plot.gains:
-        _draw_published(axes, panel)
-    axes.set(title=panel.name, xlabel="tree size N (root counted)", ylabel="tokens per step")
-    style.powers_of_two(axes, [size for size, _ in spans])
-    style.legend_below(axes)
+    rows = [row for panel in found for structure in structures for row in _rows(panel, structure, gains)]
+    frame = tables.frame([row for row, _ in rows], (*COLUMNS, *GAINS * gains)).fillna(ABSENT)
+    notes = dict.fromkeys(note for panel in found for note in _notes(panel, gains))
+    table = Table(name, f"{title} ({words})", frame, tuple(notes), LEGEND, tuple(run_id for _, run_id in rows))
+    shown, runs = ((panel,) for panel in drawn), filter(None, table.runs)
+    return [style.drawn(name, title, words, draw, shown, runs, aside=_HOW), table]
 
 
 def _draw(axes: Axes, panel: Panel, structure: Structure) -> list[tuple[float, float]]:
     """The line and the markers of a structure; all of their (N, tokens per step)."""
-    line, index, measured = panel.line(structure), structure.index, panel.measured(structure)
+    grown, index, measured = panel.grown(structure), structure.index, panel.measured(structure)
+    expected = [(float(size), float(row["expected_tokens"])) for size, row in grown.items()]
     sizes, values = [size for size, _ in measured], [mal for _, mal in measured]
-    if len(line):
-        axes.plot(line["N"], line["expected_tokens"], color=style.COLOURS[index])
+    if expected:
+        axes.plot(*zip(*expected, strict=True), color=style.COLOURS[index])
         style.points(axes, sizes, values, index)
     else:
         style.band(axes, sizes, values, index)
-    expected = zip(line["N"].astype(float), line["expected_tokens"], strict=True)
     return [*expected, *((size, mal.value) for size, mal in measured)]
 
 
@@ -235,7 +230,7 @@ def _legend(axes: Axes, panel: Panel, structures: Sequence[Structure], highest: 
     """An entry for each structure that is drawn, with its limit, which is dotted where it is not far above the rest."""
     for structure in structures:
         measured = panel.measured(structure)
-        if not (measured or len(panel.line(structure))):
+        if not (measured or panel.grown(structure)):
             continue
         value, k = panel.limit(structure)
         colour, marker = style.COLOURS[structure.index], style.MARKERS[structure.index] if measured else ""
@@ -256,22 +251,15 @@ def _draw_published(axes: Axes, panel: Panel) -> None:
             axes.plot(size, ours[0] * (1 + value / 100), "*", color="black", markersize=9, label=words)
 
 
-def _table(name: str, title: str, found: Sequence[Panel], plot: Plot) -> Table:
-    """A row per structure, size and run; sizes that were not run have F(T) alone, and the vector's run id."""
-    rows = [row for panel in found for structure in plot.structures for row in _rows(panel, structure, plot)]
-    columns = (*COLUMNS, *(GAINS if plot.gains else ()))
-    frame = tables.frame([row for row, _ in rows], columns).fillna(ABSENT)
-    notes = [note for panel in found for note in _notes(panel, plot)]
-    return Table(name, title, frame, tuple(dict.fromkeys(notes)), LEGEND, tuple(run_id for _, run_id in rows))
+def _rows(panel: Panel, structure: Structure, gains: bool) -> Iterator[tuple[dict[str, str], str]]:
+    """A row per size and run, and its run, in the order of N; runs whose size is not known come first.
 
-
-def _rows(panel: Panel, structure: Structure, plot: Plot) -> Iterator[tuple[dict[str, str], str]]:
-    """In the order of N; runs whose size is not known come first."""
-    runs, limit = panel.runs(structure), tables.number(panel.limit(structure)[0])
-    grown = {int(row["N"]): row for _, row in panel.line(structure).iterrows()}
+    Sizes that were not run have F(T) alone, and the vector's run.
+    """
+    runs, grown, limit = panel.runs(structure), panel.grown(structure), tables.number(panel.limit(structure)[0])
     for nodes in sorted({*grown, *(run.nodes or 0 for run in runs)}):
         row = {"Setting": panel.name, "Structure": structure.label, "limit": limit, "N": str(nodes or ABSENT)}
-        if plot.gains and structure is SEQUOIA:
+        if gains and structure is SEQUOIA:
             row |= _gains(panel, nodes)
         of_size = [run for run in runs if (run.nodes or 0) == nodes]
         yield from ((row | _measured(run, grown.get(nodes)), run.run_id) for run in of_size)
@@ -313,12 +301,12 @@ def _gains(panel: Panel, nodes: int) -> dict[str, str]:
     return dict(zip(GAINS, cells, strict=True))
 
 
-def _notes(panel: Panel, plot: Plot) -> Iterator[str]:
+def _notes(panel: Panel, gains: bool) -> Iterator[str]:
     if panel.block:
         yield scale(panel.block)
     if panel.vector:
         yield f"Acceptance vector: {vectors.scale(panel.vector)}"
-    for fact in tables.named_rows(panel.facts()) if plot.gains else ():
+    for fact in tables.named_rows(panel.facts()) if gains else ():
         baseline = params_of(fact.params)["baseline"].replace("_", " ")
         yield (
             f"The paper's text on {fact.target} + {fact.draft}: {fact.value:g}% more tokens a step than "
@@ -334,34 +322,32 @@ def _trees(name: str, panel: Panel) -> list[Output]:
     if not shown:
         return []
     title = _TREES.format(DRAFTED + 1)
-    canvas, axes = style.panels(title, words, len(shown), columns=len(shown), panel=(2.4, 3.2))
-    for axis, structure in zip(axes, shown, strict=True):
+
+    def draw(axes: Axes, structure: Structure) -> None:
         row = trees[structure.name]
-        _tree(axis, list(row["parents"]), style.COLOURS[structure.index])
+        _tree(axes, list(row["parents"]), style.COLOURS[structure.index])
         best = f", k = {row['num_branches']:g}" if structure.any_k else ""
-        axis.set_title(f"{structure.label}{best}\nF(T) = {row['expected_tokens']:.2f}")
-    return [style.Figure(name, f"{title} ({words})", canvas, tuple(rows["run_id"].unique()))]
+        axes.set_title(f"{structure.label}{best}\nF(T) = {row['expected_tokens']:.2f}")
+
+    each, runs = ((structure,) for structure in shown), rows["run_id"].unique()
+    return [style.drawn(name, title, words, draw, each, runs, columns=len(shown), panel=(2.4, 3.2))]
 
 
 def places(parents: Sequence[int]) -> list[tuple[float, int]]:
     """Where each node stands: leaves side by side, a parent over the middle of its children; and its depth."""
-    children = defaultdict(list)
+    children, leaves = defaultdict(list), count()
     for node, parent in enumerate(parents):
         children[parent].append(node)
-    depths, across, leaves = [0] * len(parents), [0.0] * len(parents), 0
-    for node, parent in enumerate(parents):
-        depths[node] = depths[parent] + 1 if parent >= 0 else 0
-    stack = [(0, False)]
-    while stack:
-        node, done = stack.pop()
-        below = children[node]
-        if done:
-            across[node] = (across[below[0]] + across[below[-1]]) / 2
-        elif below:
-            stack += [(node, True), *((child, False) for child in reversed(below))]
-        else:
-            across[node], leaves = float(leaves), leaves + 1
-    return list(zip(across, depths, strict=True))
+    at: dict[int, tuple[float, int]] = {}
+
+    def place(node: int, depth: int) -> None:
+        for child in children[node]:
+            place(child, depth + 1)
+        below = [at[child][0] for child in children[node]]
+        at[node] = ((below[0] + below[-1]) / 2 if below else float(next(leaves)), depth)
+
+    place(0, 0)
+    return [at[node] for node in range(len(parents))]
 
 
 def _tree(axes: Axes, parents: Sequence[int], colour: str) -> None:

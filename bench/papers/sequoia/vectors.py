@@ -1,15 +1,20 @@
-"""Acceptance vectors and growth curves: the rows that belong to no run, by setting."""
+"""Sequoia's acceptance vectors, which belong to no run, and Figure 3: the rejection rate against the children.
+
+A vector has the rates of one setting and rule; growth rows, which are computed from it, have the same columns.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
+from matplotlib.axes import Axes
 
-from bench.artifacts.outputs import NoResultsError
+from bench.artifacts import style, tables
+from bench.artifacts.outputs import NoResultsError, Output
+from bench.artifacts.tables import Table
 from bench.results.store import Results
 from bench.statistics.intervals import Interval
 
@@ -102,6 +107,23 @@ def scale(vector: Vector) -> str:
     )
 
 
+def table_of(
+    name: str,
+    title: str,
+    found: Sequence[Vector],
+    cells: Callable[[Vector], Iterable[dict[str, str]]],
+    columns: Iterable[str],
+    legend: Mapping[str, str],
+    said: Iterable[str] = (),
+) -> Table:
+    """The settings of vectors, and what `cells` has of each in one row or several; notes say how they were measured."""
+    rows = [(vector.setting | row, vector.run_id) for vector in found for row in cells(vector)]
+    frame = tables.frame([row for row, _ in rows], (*SETTING_COLUMNS, *columns)).fillna(tables.ABSENT)
+    every = pd.concat([vector.rows for vector in found])
+    notes, ids = (*map(scale, found), *said), tuple(run_id for _, run_id in rows)
+    return Table(name, f"{title} ({words(every)})", frame, notes, legend, ids)
+
+
 def _order(vector: Vector) -> tuple[object, ...]:
     first = vector.first
     return (*first[["pair", "dataset", "temperature", "top_p"]], rule_index(first["verifier"]))
@@ -109,9 +131,73 @@ def _order(vector: Vector) -> tuple[object, ...]:
 
 def _several(column: str, values: pd.Series) -> str:
     distinct = [f"{value:g}" if isinstance(value, float) else str(value) for value in values.unique()]
-    prefix = f"{column.replace('_', '-') if column == 'top_p' else column} "
-    return (prefix if column in {"temperature", "top_p"} else "") + " / ".join(distinct)
+    return {"temperature": "temperature ", "top_p": "top-p "}.get(column, "") + " / ".join(distinct)
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:g}"
+    return tables.ABSENT if pd.isna(value) else f"{value:g}"
+
+
+TITLE = "Sequoia Figure 3: rejection rate against the number of children"
+_PANEL = ["pair", "dataset", "temperature", "top_p", "device_name"]
+_ROUNDING = 1e-12  # a smaller rate is none
+_APART = ("draws", "estimator", "draft_temperature", "draft_top_p", "width", "num_prompts")
+WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+LEGEND = {
+    "r_1": "r_k: probability that k children of an accepted node are all rejected; in brackets the 95% interval "
+    "(bootstrap over prompts)",
+    "b": "of the fit r_k ~ k^-b, least squares of logarithms over all k",
+}
+
+
+def rejection_rates(name: str, results: Results) -> list[Output]:
+    """One panel per pair, dataset and temperature, one line per rule; and a table of rates at powers of two."""
+    found = vectors(results)
+    panels: dict[tuple[object, ...], list[Vector]] = {}
+    for vector in found:
+        if len(_curve(vector)):
+            panels.setdefault(tuple(vector.first[_PANEL]), []).append(vector)
+    if not panels:
+        raise NoResultsError("no vector has a rejection rate: SpecTr's is measured by the estimator counts alone")
+    rows = pd.concat([vector.rows for vector in found])
+    named = [column for column in _PANEL if column in _PANEL[:3] or rows[column].nunique() > 1]
+    shown = [(words(pd.concat([vector.rows for vector in lines]), named), lines) for lines in panels.values()]
+    drawn = [vector.run_id for lines in panels.values() for vector in lines]
+    aside = "; 95% interval shaded; b of the fit r_k ~ k^-b"
+    figure = style.drawn(name, TITLE, words(rows), _draw, shown, drawn, aside=aside, columns=3)
+    widths = [k for k in WIDTHS if any(k <= len(vector.rows) for vector in found)]
+    columns = ("b", *(f"r_{k}" for k in widths))
+    return [figure, table_of(name, TITLE, found, lambda vector: [_rates(vector, widths)], columns, LEGEND)]
+
+
+def _curve(vector: Vector) -> pd.DataFrame:
+    """The rows whose rejection rate was measured and is not just rounding."""
+    return vector.rows[vector.rows["rejection"] > _ROUNDING]
+
+
+def _draw(axes: Axes, title: str, lines: Sequence[Vector]) -> None:
+    for vector in lines:
+        same = [other for other in lines if other.first["verifier"] == vector.first["verifier"]]
+        k = list(_curve(vector)["k"])
+        look = {"label": _label(vector, same), "linestyle": "-" if vector is same[0] else "--", "markersize": 3}
+        style.band(axes, k, map(vector.rejection, k), rule_index(vector.first["verifier"]), **look)
+    axes.set(title=title, xlabel="children k", ylabel="rejection rate r_k", yscale="log")
+    drawn = pd.concat([_curve(vector) for vector in lines])
+    style.powers_of_two(axes, drawn["k"])
+    floor = drawn["rejection"].min() / 4
+    axes.set_ylim(0.8 * drawn["rejection_low"].fillna(drawn["rejection"]).clip(lower=floor).min(), 1.1)
+    style.legend_below(axes, columns=2 if len({vector.first["verifier"] for vector in lines}) == len(lines) else 1)
+
+
+def _label(vector: Vector, same: Sequence[Vector]) -> str:
+    """The rule and its exponent, and what tells it from others of the same rule."""
+    apart = [column for column in _APART if any(other.first[column] != vector.first[column] for other in same)]
+    words_ = [f"{column.replace('_', ' ')} {vector.first[column]}" for column in apart]
+    fit = "no fit" if vector.exponent is None else f"b = {vector.exponent:.2f}"
+    return f"{rule_label(vector.first['verifier'])} ({', '.join([fit, *words_])})"
+
+
+def _rates(vector: Vector, widths: Sequence[int]) -> dict[str, str]:
+    rates = {k: vector.rejection(k) for k in widths if k <= len(vector.rows)}
+    cells = {"b": tables.number(vector.exponent)}
+    return cells | {f"r_{k}": tables.interval(rate, 4) for k, rate in rates.items() if not pd.isna(rate.value)}

@@ -8,25 +8,27 @@ from __future__ import annotations
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
 from tqdm import tqdm
 
-from bench.artifacts.outputs import NoResultsError, Output, write_all
+from bench import published
+from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.tables import Table
 from bench.papers import registry as artifacts
-from bench.report.site import catalogue, provenance, status, views
-from bench.report.site.catalogue import Entry
-from bench.report.site.provenance import Provenance
-from bench.report.site.status import Attempt, Status
+from bench.report.site import facts, views
+from bench.report.site.facts import Built, Entry, Provenance
 from bench.report.site.views import Link, View
 from bench.results import progress
 from bench.results.progress import Progress
 
 INDEX = "index.html"
+_OURS_TITLE = "Beyond the papers: our own runs"
+_SHORT = {"gsd": "GSD", "improving_mcsd": "Improving MCSD"}
+_SOURCE = " (arXiv:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +41,17 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """How an artifact's building went, and each output with the files that it wrote."""
-
-    attempt: Attempt
-    written: Sequence[tuple[Output, list[Path]]] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Section:
     """One artifact: its status, what was built of it, where its rows are and what they were measured with."""
 
     entry: Entry
-    status: Status
-    command: str = ""
-    views: tuple[View, ...] = ()
-    verdicts: Mapping[str, int] = field(default_factory=dict)
-    provenance: Provenance = field(default_factory=Provenance)
-    rows: tuple[Link, ...] = ()
+    state: str
+    detail: str
+    command: str
+    views: list[View]
+    verdicts: Mapping[str, int]
+    provenance: Provenance
+    rows: tuple[Link, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +59,23 @@ class Paper:
     """The artifacts of one paper, or of none (`OURS`), on a page of their own."""
 
     key: str
-    title: str
     sections: tuple[Section, ...]
 
     @property
+    def title(self) -> str:
+        """The heading of the page: the paper's title without where it is found."""
+        return published.TITLES.get(self.key, _OURS_TITLE).partition(_SOURCE)[0]
+
+    @property
     def source(self) -> str:
-        """Where the paper is found."""
-        return catalogue.source(self.key)
+        """Where the paper is found, `arXiv:2406.17276`; "" if it is not known, or for our own page."""
+        _, found, where = published.TITLES.get(self.key, "").partition(_SOURCE)
+        return f"{found}{where}".strip(" ()")
 
     @property
     def short(self) -> str:
-        """Its name in the navigation."""
-        return catalogue.short(self.key)
+        """Its name in the navigation, in a word or two: what its title begins with."""
+        return _SHORT.get(self.key) or self.title.partition(":")[0]
 
     @property
     def href(self) -> str:
@@ -85,7 +85,7 @@ class Paper:
     @property
     def states(self) -> Counter[str]:
         """How many artifacts are in each state."""
-        return _sums({section.status.state: 1} for section in self.sections)
+        return Counter(section.state for section in self.sections)
 
     @property
     def verdicts(self) -> Counter[str]:
@@ -109,7 +109,7 @@ class Site:
     @property
     def verdicts(self) -> Counter[str]:
         """The verdicts of all papers' tables; ours judge the same rows again."""
-        return _sums(paper.verdicts for paper in self.papers if paper.key != catalogue.OURS)
+        return _sums(paper.verdicts for paper in self.papers if paper.key != facts.OURS)
 
 
 def write(report: Report) -> tuple[Site, list[Path]]:
@@ -132,35 +132,34 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"STATES": status.STATES, "VERDICTS": status.VERDICTS, "TONES": status.TONES}
+    environment.globals |= {"STATES": facts.STATES, "VERDICTS": facts.VERDICTS, "TONES": facts.TONES}
     return environment
 
 
 def site(report: Report) -> Site:
     """All pages; tables and figures are written into a folder per paper on the way."""
-    entries = catalogue.entries(artifacts.ARTIFACTS)
+    entries = facts.entries(artifacts.ARTIFACTS)
     sections = [section(report, entry) for entry in tqdm(entries, desc="report", unit="artifact", disable=None)]
-    papers = [
-        Paper(key, catalogue.title(key), tuple(one for one in sections if one.entry.paper == key))
-        for key in catalogue.papers()
-    ]
-    return Site(tuple(papers), provenance.together(one.provenance for one in sections), report.pair)
+    papers = [Paper(key, tuple(one for one in sections if one.entry.paper == key)) for key in facts.papers()]
+    return Site(tuple(papers), facts.together(one.provenance for one in sections), report.pair)
 
 
 def section(report: Report, entry: Entry) -> Section:
     """One artifact, built and written as far as it can be."""
     registered = entry.name in artifacts.ARTIFACTS
-    built = attempt(report, entry.name) if registered else Built(Attempt(missing=entry.absent))
+    built = attempt(report, entry.name) if registered else Built(missing=entry.absent)
     found, built = _progress(report, entry.name, built)
     outputs = [output for output, _ in built.written]
+    state, detail = facts.status(built, found, entry.absent)
     shown = [(output, files) for output, files in built.written if not views.is_empty(output)]
     return Section(
         entry=entry,
-        status=status.judge(built.attempt, found, entry.absent),
+        state=state,
+        detail=detail,
         command=artifacts.command(entry.name, report.pair, report.results) if registered else "",
-        views=tuple(views.of(output, files, report.out, outputs) for output, files in shown),
-        verdicts=status.count_verdicts(output for output in outputs if isinstance(output, Table)),
-        provenance=provenance.read(report.results, entry.name, report.pair),
+        views=[views.of(output, files, report.out, outputs) for output, files in shown],
+        verdicts=facts.count_verdicts(output for output in outputs if isinstance(output, Table)),
+        provenance=facts.provenance(report.results, entry.name, report.pair),
         rows=views.folders(report.results / entry.name, report.out),
     )
 
@@ -168,20 +167,19 @@ def section(report: Report, entry: Entry) -> Section:
 def attempt(report: Report, name: str, wanted: tuple[type, ...] = (object,)) -> Built:
     """Build a registered artifact and write its outputs of the wanted types, if it can be built."""
     try:
-        outputs = [
-            output for output in artifacts.build(name, report.results, report.pair) if isinstance(output, wanted)
-        ]
+        every = artifacts.build(name, report.results, report.pair)
+        outputs = [output for output in every if isinstance(output, wanted)]
         written = [(output, write_all([output], (report.out / name).parent)) for output in outputs]
-        return Built(Attempt(empty=tuple(output.name for output in outputs if views.is_empty(output))), written)
+        return Built(empty=tuple(output.name for output in outputs if views.is_empty(output)), written=written)
     except NoResultsError as missing:
-        return Built(Attempt(missing=str(missing) or "there are no results"))
+        return Built(missing=str(missing) or "there are no results")
     except Exception as error:  # whatever it is, the other artifacts are built, and the list says that this one was not
-        return Built(_failed(name, error))
+        return _failed(name, error)
 
 
 def pairs(results: Path, pair: str | None = None) -> tuple[str, ...]:
     """The pairs of which any artifact has rows, or the one that is asked for if any has."""
-    return provenance.together(provenance.read(results, name, pair) for name in artifacts.ARTIFACTS).pairs
+    return facts.together(facts.provenance(results, name, pair) for name in artifacts.ARTIFACTS).pairs
 
 
 def _progress(report: Report, name: str, built: Built) -> tuple[Progress, Built]:
@@ -189,13 +187,13 @@ def _progress(report: Report, name: str, built: Built) -> tuple[Progress, Built]
     try:
         return progress.read(report.results, name, report.pair), built
     except Exception as error:  # as above
-        return Progress(planned=None, done=0, failed=0, running=0), Built(_failed(name, error), built.written)
+        return Progress(planned=None, done=0, failed=0, running=0), replace(_failed(name, error), written=built.written)
 
 
-def _failed(name: str, error: Exception) -> Attempt:
+def _failed(name: str, error: Exception) -> Built:
     print(f"{name} could not be built:", file=sys.stderr)
     traceback.print_exception(error)
-    return Attempt(failure=_sentence(error))
+    return Built(failure=_sentence(error))
 
 
 def _sentence(error: Exception) -> str:
@@ -205,7 +203,4 @@ def _sentence(error: Exception) -> str:
 
 
 def _sums(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for count in counts:
-        total.update(count)
-    return total
+    return sum(map(Counter, counts), Counter())

@@ -347,3 +347,19 @@ def test_the_embedded_pair(tiny):
     assert found.exponent is not None
     assert found.exponent > 0
     assert found.rejection == sorted(found.rejection, reverse=True)
+
+
+def test_along_a_given_text_it_is_what_sampling_that_text_gives():
+    """At temperature 0 the target's own answer is its text: both estimators follow the same tokens."""
+    pair = Pair(random_llama(0), random_llama(1, layers=1), TOKENIZER)
+    asked = request("target_sample", "topk", temperature=0.0, new_tokens=12)
+    prompts = [prompt[:2] for prompt in PROMPTS if len(prompt) > 1]
+    own = [
+        generate(pair.target, Autoregressive(), TargetSample(), prompt, max_new_tokens=12).tokens for prompt in prompts
+    ]
+    texts = [prompt + answer for prompt, answer in zip(prompts, own, strict=True)]
+    sampled = measured(pair, asked, prompts)
+    along = measured(pair, replace(asked, estimator="text"), [*texts, [3, 1]], num_prompt=2)
+    assert (along.p, along.num_positions, along.num_prompts) == (sampled.p, sampled.num_positions, len(prompts))
+    other = [text[:2] + text[:1:-1] for text in texts]
+    assert measured(pair, replace(asked, estimator="text"), other, num_prompt=2).p != sampled.p

@@ -15,12 +15,14 @@ GRAPH = (
     "num_alias",
     "capped",
     "num_behind_merge",
+    "num_displaced",
+    "visited_children",
     "recurring",
     "merge_kl",
 )
 STEP: dict[str, Any] = {"prompt_id": "a", "turn": 0, "draft_forwards": 4, "num_accepted": 2, "num_drafted": 20}
 STEP |= {"num_live": 6, "num_prob_leaf": 3, "num_sib_leaf": 5, "num_alias": 2, "capped": False, "num_behind_merge": 0}
-STEP |= {"accepted_ranks": [0, 1], "recurring": None, "merge_kl": None}
+STEP |= {"num_displaced": 0, "visited_children": None, "accepted_ranks": [0, 1], "recurring": None, "merge_kl": None}
 STEP |= {"draft_s": 0.2, "tree_s": 0.1, "score_s": 0.04, "judge_s": 0.01, "commit_s": 0.03}
 
 
@@ -107,6 +109,20 @@ def test_every_accepted_token_has_a_rank() -> None:
     assert graph_metrics.accepted_children(frame)["child"].tolist() == [1, 1, 4, 2]
 
 
+def test_every_child_of_a_visited_node_is_accepted_or_not() -> None:
+    """A root of three children, whose second was accepted, which had one, which was not; and a root without any."""
+    frame = steps({"visited_children": [3, 1], "accepted_ranks": [1]}, {"visited_children": [0], "accepted_ranks": []})
+    found = graph_metrics.visited_children(frame)
+    assert list(zip(found["child"], found["accepted"], strict=True)) == [(1, 0), (2, 1), (3, 0), (1, 0)]
+    assert found.groupby("child")["accepted"].mean().to_dict() == {1: 0, 2: 1, 3: 0}
+    assert graph_metrics.visited_children(frame.drop(columns="visited_children")).empty
+
+
+def test_the_flag_of_the_public_code_is_a_share_of_steps() -> None:
+    assert graph_metrics.displaced_share(steps({"num_displaced": 2}, {"num_displaced": 0})) == 1 / 2
+    assert math.isnan(graph_metrics.displaced_share(steps({}).drop(columns="num_displaced")))
+
+
 def test_recurrences_are_one_per_graph_and_length() -> None:
     """A graph without paths of two tokens has no share for n = 2."""
     frame = steps({"recurring": [0.8, 0.4]}, {"recurring": [0.4, math.nan]}, {})
@@ -115,6 +131,7 @@ def test_recurrences_are_one_per_graph_and_length() -> None:
         (2, 0.4),
         (1, 0.4),
     ]
+    assert graph_metrics.recurrences(frame, "in_recurring").empty
 
 
 def test_divergences_are_one_per_merge() -> None:

@@ -188,7 +188,7 @@ def test_pieces_of_a_token_graph_on_the_embedded_pair(tiny, tmp_path):
     assert sum(step.facts["num_behind_merge"] for step in made.steps) > 0
     write_case_study(tmp_path, cell("drafter=gsd"), tiny, code, made)
     found = json.loads((tmp_path / "case_study.json").read_text())["pieces"]
-    assert {who for _, who in found} == {"target", "draft", "merged"}
+    assert {who for _, who in found} == {"target", "draft", "listed", "merged"}
     assert "".join(text for text, _ in found) == tiny.tokenizer.decode(made.tokens, skip_special_tokens=True)
 
 

@@ -29,7 +29,7 @@ WRONG_VALUES = {
     "pair.draft_temperature=warm": "pair.draft_temperature=warm: a number is expected",
     "+drafter.nn=3": 'unknown option "drafter.nn"; did you mean "drafter.n"',
     "+drafter.draft=3": 'unknown option "drafter.draft"',
-    "drafter=gsd +drafter.tau_as_context=maybe": "drafter.tau_as_context=maybe: true or false is expected",
+    "drafter=gsd drafter.tau_as_context=maybe": "drafter.tau_as_context=maybe: true or false is expected",
     "drafter._target_=foo.Bar": "drafter._target_=foo.Bar: there is no such class or function",
     "~drafter.n": "drafter.n is missing",
     "drafter.n=${foo}": "drafter.n: Interpolation key 'foo' not found",

@@ -41,8 +41,10 @@ def test_a_folders_prompts_are_those_that_are_loaded(name, part, limit, folder):
 @pytest.mark.parametrize("limit", [None, 3, 45, 300])
 @pytest.mark.parametrize("part", datasets.PARTS)
 def test_the_hubs_mt_bench_is_split_as_a_file_of_it(part, limit, folder):
-    spec = spec_of("mt_bench", part)
-    assert turns(spec, {"data_dir": None}, limit) == turns(spec, {"data_dir": str(folder)}, limit)
+    for spec in (spec_of("mt_bench", part), replace(spec_of("mt_bench", part), mode="raw", prompt_tokens=128)):
+        found = turns(spec, {"data_dir": None}, limit)
+        assert found == turns(spec, {"data_dir": str(folder)}, limit)
+        assert set(found) == {1 if spec.mode == "raw" else 2}
 
 
 def test_parts_of_a_large_dataset_are_as_large_as_they_may_be():

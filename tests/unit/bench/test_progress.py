@@ -8,7 +8,7 @@ import pytest
 from cells import config, execute
 
 from bench import status
-from bench.artifacts.artifact import read_results
+from bench.artifacts.outputs import read_results
 from bench.measure import provenance, runner
 from bench.reproduce import planned
 from bench.results import progress

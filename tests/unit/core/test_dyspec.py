@@ -1,7 +1,7 @@
 """DySpec's trees against the paper's algorithm, word for word, on the same races."""
 
 import heapq
-from itertools import count
+from itertools import count, product
 from zlib import crc32
 
 import numpy as np
@@ -11,7 +11,7 @@ from doubles import TableDraft, context_for, paths_of, random_law
 
 from bench.prompts.embedded import prompts, tiny_pair
 from specdec_core import Sampling, generate
-from specdec_core.drafters import DySpec, DySpecThreshold, dyspec
+from specdec_core.drafters import DySpec, DySpecHeap, DySpecThreshold, dyspec
 from specdec_core.drafters.sites import Sites
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.sampling import draft_probs, race
@@ -77,9 +77,14 @@ class Literal:
         return order, exact_law_at(self.draft, path).numpy()
 
 
-def grown(draft, **options):
-    drafter = DySpec(draft=draft, **options)
-    return drafter.grow(context_for())
+def grown(draft, make=DySpec, **options):
+    return make(draft=draft, **options).grow(context_for())
+
+
+def known(tree):
+    """What a tree says of every node, by its path: probability, and the law of its children where it has any."""
+    rows = [tree.law_after(node).tolist() if len(tree.children(node)) else None for node in range(tree.num_nodes)]
+    return dict(zip(paths_of(tree), zip(tree.edge_probs.tolist(), rows, strict=True), strict=True))
 
 
 CASES = [
@@ -99,6 +104,27 @@ def test_reading_layers_grows_the_tree_of_the_heap(vocab, n, sharpness, max_dept
         layers = max(len(path) for path in heap.paths)
         assert 1 + len(draft.expanded) <= layers + 1, "one forward per layer, and at most one that reveals nothing"
         assert tree.depths.max() == layers
+
+
+@pytest.mark.parametrize(("vocab", "n", "sharpness", "max_depth"), CASES)
+def test_one_forward_a_node_grows_the_printed_tree_and_that_of_the_layers(vocab, n, sharpness, max_depth):
+    for seed in range(4, 12):
+        draft = TableDraft(vocab, random_law(vocab, seed, sharpness))
+        tree = grown(draft, DySpecHeap, n=n, max_depth=max_depth)
+        assert draft.expanded == [1] * tree.num_drafted, "the root, and every node alone when it is made"
+        assert draft.paths == paths_of(tree)[1:], "in the order of their slots"
+        assert paths_of(tree)[1:] == Literal(draft, n, max_depth=max_depth, eager=True).paths, "popped in this order"
+        assert known(tree) == known(grown(draft, n=n, max_depth=max_depth))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_heap_takes_the_drafts_best_tokens_where_it_is_to(seed):
+    draft = TableDraft(30, random_law(30, seed))
+    heap, layers = (grown(draft, make, n=40, draws="topk") for make in (DySpecHeap, DySpec))
+    assert heap.draft_probs is None
+    assert dict(zip(paths_of(heap), heap.edge_probs.tolist(), strict=True)) == dict(
+        zip(paths_of(layers), layers.edge_probs.tolist(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -215,7 +241,7 @@ def test_a_tree_knows_its_laws(draws):
     assert draws != "topk" or tree.draft_probs is None
 
 
-@pytest.mark.parametrize("make", [DySpec, DySpecThreshold])
+@pytest.mark.parametrize("make", [DySpec, DySpecHeap, DySpecThreshold])
 def test_every_law_of_every_step_is_the_drafts_after_its_path(make, tiny, tiny_draft, monkeypatch):
     """What was accepted stays in the draft's cache: a draft that reads everything anew gives the same laws."""
     monkeypatch.setattr(dyspec, "race", race)
@@ -238,7 +264,11 @@ def test_every_law_of_every_step_is_the_drafts_after_its_path(make, tiny, tiny_d
     )
     assert max(gaps) < 1e-4
     assert max(step.num_accepted for step in found.steps) > 1
-    assert sum(step.draft_tokens for step in found.steps) < 20 * len(found.steps), "not all nodes are read"
+    if make is DySpecHeap:
+        assert {(step.num_drafted, step.draft_forwards) for step in found.steps} == {(20, 21)}
+        assert [step.draft_tokens for step in found.steps[1:]] == [21] * (len(found.steps) - 1), "what is kept was read"
+    else:
+        assert sum(step.draft_tokens for step in found.steps) < 20 * len(found.steps), "not all nodes are read"
 
 
 @pytest.fixture
@@ -248,21 +278,23 @@ def tiny_draft():
     return pair.draft
 
 
-def test_a_certain_draft_gives_a_chain():
+@pytest.mark.parametrize("make", [DySpec, DySpecHeap])
+def test_a_certain_draft_gives_a_chain(make):
     """Sites of equal value go to the shallower node; no node has a second child to draw."""
     certain = torch.zeros(9)
     certain[4] = 1
-    tree = grown(TableDraft(9, lambda path: certain), n=12)
+    tree = grown(TableDraft(9, lambda path: certain), make, n=12)
     assert tree.parents.tolist() == list(range(-1, 12))
-    shallow = grown(TableDraft(9, lambda path: certain), n=12, max_depth=5)
+    shallow = grown(TableDraft(9, lambda path: certain), make, n=12, max_depth=5)
     assert shallow.num_drafted == 5, "a smaller tree where there is nothing left to draw"
 
 
-def test_rounding_cannot_tear_a_tree_apart():
+@pytest.mark.parametrize("make", [DySpec, DySpecHeap])
+def test_rounding_cannot_tear_a_tree_apart(make):
     """Near-certain laws, which float32 sums to more or less than 1: no node without its parent or elder siblings."""
     for seed in range(20):
         draft = TableDraft(50, random_law(50, seed, sharpness=40.0))
-        tree = grown(draft, n=80)
+        tree = grown(draft, make, n=80)
         for node, path in enumerate(paths_of(tree)):
             q, children = law_at(draft, path)[0], tree.children(node)
             tokens = tree.tokens[children].tolist()
@@ -305,8 +337,9 @@ def test_nonsense_is_refused():
             DySpec(draft=draft, **options)
     with pytest.raises(ValueError, match="threshold must be positive"):
         DySpecThreshold(draft=draft, n=3, threshold=0)
-    with pytest.raises(NonFiniteLogitsError, match="draft returned NaN"):
-        grown(TableDraft(5, lambda path: torch.full((5,), torch.nan)), n=3)
+    for make, draws in product((DySpec, DySpecHeap), dyspec.DRAWS):
+        with pytest.raises(NonFiniteLogitsError, match="draft returned NaN"):
+            grown(TableDraft(5, lambda path: torch.full((5,), torch.nan)), make, n=3, draws=draws)
 
 
 def test_sites_of_a_layer_compete_with_first_sites_that_nobody_has_read():

@@ -161,7 +161,7 @@ def test_free_memory_of_this_machine():
 
 @pytest.mark.parametrize("dtype", ["float33", "int8", "nn"])
 def test_dtypes_that_are_none(dtype, whole):
-    assert f"unknown dtype {dtype!r}; use auto, float32, bfloat16 or float16" in sentence(whole, dtype=dtype)
+    assert f"unknown dtype {dtype!r}; use auto, auto_fp16, float32, bfloat16 or float16" in sentence(whole, dtype=dtype)
 
 
 def test_devices_that_are_none(whole, monkeypatch):

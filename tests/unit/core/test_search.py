@@ -8,6 +8,7 @@ import pytest
 from specdec_core import TreeShape, shapes
 from specdec_core.search import (
     Programme,
+    best_kary,
     best_sequences,
     best_tree,
     choose_tree,
@@ -223,6 +224,8 @@ def test_structures_have_the_tokens_of_their_trees():
         assert rows["sequoia", n].expected_tokens >= max(rows[s, n].expected_tokens for s in shapes_of) - 1e-12
         fixed = [expected_tokens(sequences(k, n), vector) for k in range(1, min(n, 4) + 1)]
         assert rows["k_sequences", n].expected_tokens == pytest.approx(max(fixed))
+        bushy = [expected_tokens(kary_bfs(k, n), vector) for k in range(min(2, n), min(n, 4) + 1)]
+        assert expected_tokens(best_kary(acceptance=vector, n=n), vector) == pytest.approx(max(bushy))
     assert expected_tokens(best_sequences(acceptance=vector, n=12, num_sequences=3), vector) == pytest.approx(
         1 + 0.8 * (1 - 0.5**4) / 0.5
     )

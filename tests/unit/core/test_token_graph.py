@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from doubles import BigramLM, TableDraft, context_for, paths_of, random_law
-from token_graphs import DEFAULTS, coarse_law, columns, crosses, drafted, grown, recurring, shares, unmerged
+from token_graphs import DEFAULTS, coarse_law, columns, crosses, displaced, drafted, grown, recurring, shares, unmerged
 
 from specdec_core import Sampling, generate, shapes
 from specdec_core.drafters import MergeProbe, StaticTree, TokenGraph
@@ -38,7 +38,7 @@ def random_case(seed):
         "draft_node_cap": rng.choice([1, 3, 7, 20, 40, 60, 80, 160]),
         "verify_cap": rng.choice([1, 5, 20, 40, 60]),
         "unmerge_depth": rng.choice([None, None, 1, 2, 3, 5, 10]),
-        "pruning": rng.choice(["paper", "paper", "code"]),
+        "pruning": rng.choice(["siblings", "paper", "code"]),
         "cap_order": rng.choice(["breadth", "path_prob"]),
     }
     return law, vocab, rng.randrange(vocab), options
@@ -60,6 +60,7 @@ def test_equals_the_oracle_record_by_record_and_node_by_node(batch):
         assert graph.tree_parents.tolist() == [place.get(walk[:-1], -1) for walk in walks], case
         assert (tree.parents.tolist(), graph.capped) == (graph.tree_parents.tolist(), capped), case
         assert graph.behind_merge.tolist() == [crosses(oracle, walk) for walk in walks], case
+        assert graph.displaced.tolist() == displaced(oracle, walks), case
         assert tree.tokens.tolist() == [oracle.records[walk[-1]].token for walk in walks], case
         assert tree.edge_probs.tolist() == [float(oracle.records[walk[-1]].q) for walk in walks], case
         kinds = {record.kind for record in oracle.records}
@@ -87,7 +88,7 @@ def test_without_merging_and_pruning_it_is_the_full_tree(k):
         assert drafter.draft.expanded == [k**depth for depth in range(1, 4)]
 
 
-@pytest.mark.parametrize("pruning", ["paper", "code"])
+@pytest.mark.parametrize("pruning", ["siblings", "paper", "code"])
 def test_a_tau_longer_than_any_path_is_the_token_tree(pruning):
     for seed in range(20):
         law, options = coarse_law(3, seed), {"max_steps": 5, "theta_sib": 0.5, "k": 3, "pruning": pruning}
@@ -123,7 +124,7 @@ def test_a_probability_equal_to_the_threshold_is_live(theta):
 @pytest.mark.parametrize(("theta", "live"), [(0.5, 3), (after(0.5), 2), (0.75, 2), (after(0.75), 1), (0.25, 4)])
 def test_a_probability_equal_to_its_share_of_the_best_one_is_live(theta, live):
     law = exactly(0.4, 0.3, 0.2, 0.1)
-    tree, _ = drafted(law, 4, tau=None, max_steps=1, theta_prob=0, theta_sib=theta)
+    tree, _ = drafted(law, 4, tau=None, max_steps=1, theta_prob=0, theta_sib=theta, pruning="paper")
     share = np.float32(theta) * np.float32([0.4])
     assert sum(np.float32([0.4, 0.3, 0.2, 0.1]) >= share) == live
     assert tree.origin.kinds[1:].tolist() == [LIVE] * live + [SIB] * (4 - live)
@@ -131,10 +132,10 @@ def test_a_probability_equal_to_its_share_of_the_best_one_is_live(theta, live):
 
 def test_only_ties_with_the_best_survive_a_theta_sib_of_one():
     tree, _ = drafted(exactly(0.3, 0.3, 0.3, 0.1), 4, tau=None, theta_prob=0, theta_sib=1, max_steps=1)
-    assert tree.origin.kinds[1:].tolist() == [LIVE, LIVE, LIVE, SIB]
+    assert tree.origin.kinds[1:].tolist() == [LIVE, LIVE, LIVE]
 
 
-@pytest.mark.parametrize("pruning", ["paper", "code"])
+@pytest.mark.parametrize("pruning", ["siblings", "paper", "code"])
 def test_a_threshold_above_one_costs_one_forward(pruning):
     tree, drafter = drafted(random_law(9, 0), 9, theta_prob=1.01, theta_sib=0, pruning=pruning)
     assert tree.origin.kinds[1:].tolist() == [PROB] * 4
@@ -257,11 +258,12 @@ def test_shares_of_recurring_grams_equal_their_definition():
         law, vocab, root, options = random_case(seed)
         graph = drafted(law, vocab, root, **options)[0].origin
         wanted = [recurring(graph.tokens.tolist(), graph.parents.tolist(), length) for length in range(1, 6)]
-        assert graph.recurring_shares() == pytest.approx(wanted, abs=1e-12, nan_ok=True), seed
+        for found, those in zip(graph.recurring_shares(), wanted, strict=True):
+            assert found == pytest.approx(those, abs=1e-12, nan_ok=True), seed
 
 
 @pytest.mark.parametrize("rule", [TargetSample(), GsdNondeterministic()], ids=["target_sample", "gsd"])
-@pytest.mark.parametrize("pruning", ["paper", "code"])
+@pytest.mark.parametrize("pruning", ["siblings", "paper", "code"])
 def test_facts_of_every_step(rule, pruning):
     """Through the engine, with a pair of bigrams, whose laws the oracle knows."""
     rng = torch.Generator().manual_seed(2)
@@ -291,14 +293,32 @@ def test_facts_of_every_step(rule, pruning):
         walk = tokens[accepted]
         assert told["num_behind_merge"] == sum(crosses(oracle, walk[: end + 1]) for end in range(1, len(walk)))
         assert told["num_in_shared_subtree"] == sum(shares(oracle, walk[: end + 1]) for end in range(1, len(walk)))
+        moved = dict(zip(walks, displaced(oracle, walks), strict=True))
+        assert told["num_displaced"] == sum(moved[walk[: end + 1]] for end in range(1, len(walk)))
+        visited = [walk[: end + 1] for end in range(len(walk))]
+        assert told["visited_children"] == [sum(other[:-1] == node for other in walks) for node in visited]
         ranks = [oracle.below(above).index(record) for above, record in pairwise(walk)]
         assert step.accepted_ranks == ranks
         shared = [recurring(*columns(oracle)[:2], n) for n in range(1, 6)]
-        assert told["recurring"] == pytest.approx(shared, nan_ok=True)
+        assert told["recurring"] == pytest.approx([ending for ending, _ in shared], nan_ok=True)
+        assert told["in_recurring"] == pytest.approx([part for _, part in shared], nan_ok=True)
         assert told["merge_kl"] is None
     assert sum(step.facts["num_behind_merge"] > 0 for step in found.steps) > 3
     assert sum(step.facts["num_in_shared_subtree"] > step.facts["num_behind_merge"] for step in found.steps) > 3
     assert {0, 1} <= {rank for step in found.steps for rank in step.accepted_ranks}
+
+
+def test_siblings_that_are_pruned_are_leaves_only_where_it_is_asked():
+    """theta_sib 0.3 prunes the last of four, 0.6 the last two."""
+    law = exactly(0.4, 0.3, 0.2, 0.1)
+    options = {"k": 4, "tau": None, "max_steps": 1, "theta_prob": 0.4}
+    drawn = {
+        (pruning, theta): drafted(law, 4, theta_sib=theta, pruning=pruning, **options)[0].num_drafted
+        for pruning in ("siblings", "paper", "code")
+        for theta in (0.0, 0.3, 0.6)
+    }
+    for pruning, sizes in {"siblings": (4, 3, 2), "paper": (4, 4, 4), "code": (4, 3, 2)}.items():
+        assert tuple(drawn[pruning, theta] for theta in (0.0, 0.3, 0.6)) == sizes
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -320,7 +340,7 @@ def test_a_probe_changes_nothing_and_measures_what_merging_does(seed):
 
 def test_defaults_are_the_papers_for_its_largest_model():
     wanted = {"k": 4, "tau": 2, "theta_prob": 0.2, "theta_sib": 0.3, "max_steps": 10, "draft_node_cap": 10_000}
-    wanted |= {"verify_cap": 100, "unmerge_depth": 10, "draws": "topk", "draft_temperature": 1.0, "pruning": "paper"}
+    wanted |= {"verify_cap": 100, "unmerge_depth": 10, "draws": "topk", "draft_temperature": 1.0, "pruning": "siblings"}
     assert wanted.items() <= DEFAULTS.items()
 
 

@@ -13,6 +13,7 @@ from token_graphs import coarse_law, crosses, drafted, every_walk, grown
 from bench.prompts.embedded import prompts
 from specdec_core import Sampling, generate
 from specdec_core.drafters import MergeProbe, TokenGraph
+from specdec_core.drafters.graph_growth import PRUNING
 from specdec_core.drafters.unmerging import unmerge
 from specdec_core.graph import Kind
 from specdec_core.models import LayerSkip
@@ -70,7 +71,7 @@ def test_the_depth_limit_is_not_the_cap():
 
 
 def test_a_graph_without_merges_is_its_own_tree():
-    for pruning in ("paper", "code"):
+    for pruning in ("siblings", "paper", "code"):
         tree, _ = drafted(coarse_law(4, 3), 4, tau=None, k=3, max_steps=3, verify_cap=1000, pruning=pruning)
         assert tree.origin.nodes.tolist() == list(range(tree.num_nodes))
         assert tree.origin.tree_parents.tolist() == tree.origin.parents.tolist()
@@ -78,10 +79,10 @@ def test_a_graph_without_merges_is_its_own_tree():
 
 
 @settings(max_examples=80, deadline=None, derandomize=True)
-@given(st.integers(2, 4), st.integers(0, 10_000), st.sampled_from([1, 2, 3]), st.booleans(), st.booleans())
-def test_random_streams_give_acyclic_graphs_and_trees_that_end(vocab, seed, tau, code, deep):
+@given(st.integers(2, 4), st.integers(0, 10_000), st.sampled_from([1, 2, 3]), st.sampled_from(PRUNING), st.booleans())
+def test_random_streams_give_acyclic_graphs_and_trees_that_end(vocab, seed, tau, pruning, deep):
     law = random_law(vocab, seed, sharpness=1.0)
-    options = {"pruning": "code" if code else "paper"}
+    options = {"pruning": pruning}
     options |= {"cap_order": "path_prob" if deep else "breadth", "unmerge_depth": None, "verify_cap": 3000}
     options |= {"k": 3, "tau": tau, "theta_prob": 0.1, "theta_sib": 0.2, "max_steps": 8, "draft_node_cap": 150}
     tree, _ = drafted(law, vocab, **options)
@@ -137,7 +138,8 @@ PRESETS = {
     "gsd_merging": {"tau": 1, "theta_prob": 0.01, "theta_sib": 0.05, "draft_node_cap": 100},
 }
 OPTIONS = {
-    "paper": {},
+    "siblings": {},
+    "paper": {"pruning": "paper"},
     "code": {"pruning": "code"},
     "path_prob": {"cap_order": "path_prob", "verify_cap": 20},
     "small": {"verify_cap": 3, "unmerge_depth": 2, "draft_node_cap": 9},

@@ -11,7 +11,7 @@ from bench.papers.registry import ARTIFACTS
 
 
 def build(name: str, cells) -> tuple[list[Axes], Table]:
-    figure, table, *_ = ARTIFACTS[f"sequoia/{name}"].build(cells.load())
+    figure, table, *_ = ARTIFACTS[f"sequoia/{name}"].build(name, cells.load())
     assert isinstance(figure, Figure)
     assert isinstance(table, Table)
     return figure.canvas.axes, table

@@ -26,12 +26,13 @@ def rewritten(cells, run_id: str, column: str, values) -> None:
 def fill_fig3(cells, **given: Any) -> str:
     """Shares that differ from graph to graph; no path of some has 5 tokens."""
     run_id = add(cells, "tsd_sib", **given)
-    rewritten(
-        cells,
-        run_id,
-        "recurring",
-        lambda rng: [*sorted(rng.uniform(size=4), reverse=True), rng.choice([math.nan, 0.1, 0.3])],
-    )
+    for column in ("recurring", "in_recurring"):
+        rewritten(
+            cells,
+            run_id,
+            column,
+            lambda rng: [*sorted(rng.uniform(size=4), reverse=True), rng.choice([math.nan, 0.1, 0.3])],
+        )
     return run_id
 
 

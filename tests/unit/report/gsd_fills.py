@@ -12,6 +12,7 @@ from bench.results.rows import QualityRow, StepRow, VariationRow
 GREEDY: dict[str, Any] = {"dataset": "gsm8k", "verifier": "target_sample"}
 SAMPLING: dict[str, Any] = GREEDY | {"temperature": 0.7, "top_p": 0.7}
 LOSSY: dict[str, Any] = SAMPLING | {"verifier": "gsd_nondeterministic", "lossless": False, "variation": 0.125}
+CODE: dict[str, Any] = LOSSY | {"verifier": "gsd_nondeterministic_code"}
 LARGE: dict[str, Any] = {"pair": "llama2_70b_llama2_7b"}
 LARGE |= {"published": {"target": "llama2_70b", "draft": "llama2_7b", "stand_in": False}}
 CHAT: dict[str, Any] = {"pair": "llama2_70b_chat_llama2_7b_chat"}
@@ -73,7 +74,10 @@ def _params(method: str, thresholds: dict[str, Any]) -> dict[str, Any]:
         "tsd": {"tau": None, "theta_sib": 0.0},
         "tsd_sib": {"tau": None},
     }
-    return {"k": 4, "max_steps": 10} | thresholds | own.get(method, {})
+    pruning = {"gsd": "siblings", "tsd_sib": "siblings", "gsd_leaves": "paper", "gsd_code": "code"}
+    kept = {"pruning": pruning[method]} if method in pruning else {}
+    kept |= {"tau_as_context": False} if method.startswith("gsd") else {}
+    return {"k": 4, "max_steps": 10} | thresholds | own.get(method, {}) | kept
 
 
 def _with_graph(row: dict[str, Any], own: dict[str, Any], rng: np.random.Generator) -> StepRow:
@@ -90,7 +94,10 @@ def _with_graph(row: dict[str, Any], own: dict[str, Any], rng: np.random.Generat
         "accepted_ranks": [int(rank) for rank in rng.choice(len(shares), size=accepted, p=shares)],
         "num_behind_merge": (behind := int(rng.binomial(accepted, own["merged"]))),
         "num_in_shared_subtree": behind + int(rng.binomial(accepted - behind, own["merged"])),
+        "num_displaced": behind + int(rng.binomial(accepted - behind, own["merged"])),
+        "visited_children": [int(count) for count in rng.integers(len(shares), 5, size=accepted + 1)],
         "recurring": own["recurring"],
+        "in_recurring": own["recurring"],
         "merge_kl": None if own["kl"] is None else [own["kl"] * float(rng.uniform(0.5, 1.5))] * own["alias"],
     }
     return StepRow(**row | graph)
@@ -115,7 +122,7 @@ def fill_table1(cells, **given: Any) -> dict[tuple[str, str], str]:
     """GSM8K, greedy and top-p, by method and decoding, of one pair and of the target that drafts for itself."""
     runs = {}
     for decoding, options in (("greedy", GREEDY), ("top-p", SAMPLING)):
-        for method in ("ssd", "ssd_noexit", "tsd", "tsd_sib", "gsd"):
+        for method in ("ssd", "ssd_noexit", "tsd", "tsd_sib", "gsd", "gsd_leaves"):
             runs[method, decoding] = add(cells, method, **options | given)
         runs["self", decoding] = add(cells, "ssd", **options | SELF | {"mal": 3.0})
     return runs
@@ -130,6 +137,7 @@ def fill_rules(cells, **given: Any) -> dict[tuple[str, str], str]:
         own = given | ({"params": {"tau": 2}} if drafter == "gsd_tau2" else {})
         runs[drafter, "lossless"] = add(cells, drafter, method, **SAMPLING | {"rouge": 0.25} | lossless | own)
         runs[drafter, "lossy"] = add(cells, drafter, method, **LOSSY | {"rouge": 0.2} | own)
+        runs[drafter, "code"] = add(cells, drafter, method, **CODE | {"rouge": 0.2} | own)
     return runs
 
 

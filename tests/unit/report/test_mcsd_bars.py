@@ -21,7 +21,7 @@ TI = "TI-MCSD (lossy)"
 
 
 def build(name: str, cells) -> tuple[list[Axes], Table, Table]:
-    figure, table, gains = ARTIFACTS[f"improving_mcsd/{name}"].build(cells.load())
+    figure, table, gains = ARTIFACTS[f"improving_mcsd/{name}"].build(name, cells.load())
     assert isinstance(figure, Figure)
     return figure.canvas.axes, table, gains
 
@@ -51,7 +51,7 @@ def test_figures_are_written_also_where_little_was_run(name: str, cells, tmp_pat
     for place, fill in enumerate(fills):
         mine = type(cells)(tmp_path / str(place))
         fill(mine)
-        outputs = ARTIFACTS[f"improving_mcsd/{name}"].build(mine.load())
+        outputs = ARTIFACTS[f"improving_mcsd/{name}"].build(name, mine.load())
         paths = write_all(outputs, tmp_path / "out")
         assert {path.name for path in paths} >= {f"{name}.png", f"{name}.pdf", f"{name}.md", f"{name}_gains.md"}
         for table in outputs[1:]:

@@ -18,7 +18,7 @@ from bench.papers.registry import ARTIFACTS
 
 
 def build(cells) -> tuple[list[Axes], Table]:
-    figure, table = ARTIFACTS["improving_mcsd/fig6"].build(cells.load())
+    figure, table = ARTIFACTS["improving_mcsd/fig6"].build("fig6", cells.load())
     assert isinstance(figure, style.Figure)
     assert isinstance(table, Table)
     assert figure.runs == table.runs
@@ -155,7 +155,8 @@ def test_failed_widths_are_in_the_table_alone(cells, tmp_path: Path) -> None:
     assert row_of(table, failed)[["alpha", "tokens/s", "nodes"]].tolist() == ["oom", ABSENT, ABSENT]
     assert axes[0].get_xticks().tolist() == [4]
     assert all(
-        path.stat().st_size > 100 for path in write_all(ARTIFACTS["improving_mcsd/fig6"].build(cells.load()), tmp_path)
+        path.stat().st_size > 100
+        for path in write_all(ARTIFACTS["improving_mcsd/fig6"].build("fig6", cells.load()), tmp_path)
     )
 
 

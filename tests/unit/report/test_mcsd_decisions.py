@@ -23,7 +23,7 @@ PHASES = ["draft_s", "tree_s", "score_s", "judge_s", "commit_s"]
 
 
 def build(cells) -> tuple[list[Axes], Table]:
-    figure, table = ARTIFACTS["improving_mcsd/fig8"].build(cells.load())
+    figure, table = ARTIFACTS["improving_mcsd/fig8"].build("fig8", cells.load())
     assert isinstance(figure, style.Figure)
     assert isinstance(table, Table)
     assert figure.runs == table.runs
@@ -90,7 +90,7 @@ def test_a_conversation_of_one_run_alone_does_not_count(cells) -> None:
     results, lost = cells.load(), "p3"
     rows = results.prompts
     prompts = rows[(rows["run_id"] != other) | (rows["prompt_id"] != lost)]
-    _, table = ARTIFACTS["improving_mcsd/fig8"].build(replace(results, prompts=prompts))
+    _, table = ARTIFACTS["improving_mcsd/fig8"].build("fig8", replace(results, prompts=prompts))
     assert isinstance(table, Table)
     both, once = rows[rows["prompt_id"] != lost], np.ones((1, rows["prompt_id"].nunique() - 1))
     ratio = (speeds(both, first, once) / speeds(both, other, once))[0]
@@ -172,7 +172,7 @@ def test_every_pair_has_its_three_panels(cells, tmp_path: Path) -> None:
         f"{pair['pair']}: {what}" for pair in (LLAMA, LARGE) for what in ("alpha", "tokens/s", "speedup")
     ]
     assert table.frame["Pair"].tolist() == [pair["pair"] for pair in (LLAMA, LLAMA, LARGE, LARGE)]
-    outputs = ARTIFACTS["improving_mcsd/fig8"].build(cells.load())
+    outputs = ARTIFACTS["improving_mcsd/fig8"].build("fig8", cells.load())
     assert all(path.stat().st_size > 100 for path in write_all(outputs, tmp_path))
 
 

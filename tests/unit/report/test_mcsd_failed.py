@@ -27,14 +27,14 @@ def load(cells, facts: tuple[str, str]) -> Results:
 
 
 def figure(results: Results) -> tuple[list[Axes], Table]:
-    found, table, _ = ARTIFACTS["improving_mcsd/fig3"].build(results)
+    found, table, _ = ARTIFACTS["improving_mcsd/fig3"].build("fig3", results)
     assert isinstance(found, Figure)
     assert isinstance(table, Table)
     return found.canvas.axes, table
 
 
 def table2(results: Results) -> Table:
-    table = ARTIFACTS["improving_mcsd/table2"].build(results)[0]
+    table = ARTIFACTS["improving_mcsd/table2"].build("table2", results)[0]
     assert isinstance(table, Table)
     return table
 

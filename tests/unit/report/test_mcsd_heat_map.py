@@ -23,7 +23,7 @@ from bench.results.store import Results
 
 
 def build(cells, results: Results | None = None) -> tuple[list[Axes], Table]:
-    figure, table = ARTIFACTS["improving_mcsd/fig4"].build(results or cells.load())
+    figure, table = ARTIFACTS["improving_mcsd/fig4"].build("fig4", results or cells.load())
     assert isinstance(figure, style.Figure)
     assert isinstance(table, Table)
     assert figure.runs == table.runs
@@ -79,7 +79,8 @@ def test_a_cell_has_the_numbers_of_its_run(cells, tmp_path: Path) -> None:
     assert texts(speed)["4", "1"] == texts(alpha)["4", "1"] == "not run"
     assert all("(2, a, b, 1, 1) (lossy)" in axes.get_title() for axes in (speed, alpha))
     assert all(
-        path.stat().st_size > 100 for path in write_all(ARTIFACTS["improving_mcsd/fig4"].build(results), tmp_path)
+        path.stat().st_size > 100
+        for path in write_all(ARTIFACTS["improving_mcsd/fig4"].build("fig4", results), tmp_path)
     )
 
 

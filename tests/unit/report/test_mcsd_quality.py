@@ -14,7 +14,7 @@ from bench.results.store import Store
 
 
 def build(cells) -> tuple[Table, Table]:
-    wide, details = ARTIFACTS["improving_mcsd/table1"].build(cells.load())
+    wide, details = ARTIFACTS["improving_mcsd/table1"].build("table1", cells.load())
     return wide, details
 
 

@@ -13,15 +13,14 @@ from matplotlib.patches import StepPatch
 from mcsd_figure_fills import decision_rows, fill_fig7
 
 from bench.artifacts import style
-from bench.artifacts.artifact import read_results
-from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.outputs import NoResultsError, read_results, write_all
 from bench.artifacts.tables import ABSENT, Table
 from bench.papers.improving_mcsd import scores
 from bench.papers.registry import ARTIFACTS
 
 
 def build(cells) -> tuple[list[Axes], Table]:
-    figure, table = ARTIFACTS["improving_mcsd/fig7"].build(cells.load())
+    figure, table = ARTIFACTS["improving_mcsd/fig7"].build("fig7", cells.load())
     assert isinstance(figure, style.Figure)
     assert isinstance(table, Table)
     assert figure.runs == table.runs
@@ -136,7 +135,7 @@ def test_tokens_of_one_fate_tell_nothing(cells, tmp_path: Path) -> None:
     _, table = build(cells)
     assert table.frame.loc[0, ["AUC", "overlap", "rejected, above", "mean rejected"]].tolist() == [ABSENT] * 4
     assert "tiny, topk: all tokens had the same fate" in " ".join(table.notes)
-    outputs = ARTIFACTS["improving_mcsd/fig7"].build(cells.load())
+    outputs = ARTIFACTS["improving_mcsd/fig7"].build("fig7", cells.load())
     assert all(path.stat().st_size > 100 for path in write_all(outputs, tmp_path))
 
 

@@ -17,7 +17,7 @@ TI, ONE = "TI-MCSD (lossy)", "TI-MCSD, one first token"
 
 
 def build(name: str, cells) -> tuple[Table, Table]:
-    wide, details = ARTIFACTS[f"improving_mcsd/{name}"].build(cells.load())
+    wide, details = ARTIFACTS[f"improving_mcsd/{name}"].build(name, cells.load())
     assert isinstance(wide, Table)
     assert isinstance(details, Table)
     return wide, details

@@ -25,7 +25,7 @@ def test_every_artifact_of_the_registry_is_in_the_catalogue_and_every_other_says
     names = catalogue["paper"] + "/" + catalogue["artifact"]
     assert not names.duplicated().any()
     assert set(names[catalogue["absent"] == ""]) == built, (
-        "artifacts.csv gives a reason in `absent` for what no builder of bench/report/<paper>/artifacts.py has; "
+        "artifacts.csv gives a reason in `absent` for what ARTIFACTS of bench/papers/<paper> has not; "
         "bench/papers/registry.py lists the papers"
     )
     assert all(reason.endswith(".") and len(reason) > 20 for reason in catalogue["absent"] if reason)

@@ -7,9 +7,8 @@ import pytest
 from PIL import Image
 
 from bench.artifacts import case_study
-from bench.artifacts.case_study import LOOKS
+from bench.artifacts.case_study import LOOKS, _lines
 from bench.artifacts.outputs import NoResultsError, write_all
-from bench.artifacts.text import _lines
 from bench.papers.gsd import merging
 from bench.papers.opt_tree.figures import fig10
 from bench.papers.registry import build
@@ -74,7 +73,7 @@ def test_read_gives_the_fields(folder: Path) -> None:
 
 
 def test_html_is_self_contained_and_says_who_said_what(folder: Path) -> None:
-    page, _ = fig10(case_study.read(folder))
+    page, _ = fig10("fig10", case_study.read(folder))
     text = page.text
     draft, target = LOOKS["draft"].words, LOOKS["target"].words
     key, answer = Spans(text).found[:2], Spans(text).found[2:]
@@ -91,7 +90,7 @@ def test_html_is_self_contained_and_says_who_said_what(folder: Path) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_figure_is_drawn_with_both_colours(folder: Path, tmp_path: Path) -> None:
-    paths = write_all(fig10(case_study.read(folder)), tmp_path / "out")
+    paths = write_all(fig10("fig10", case_study.read(folder)), tmp_path / "out")
     assert [path.name for path in paths] == ["fig10.html", "fig10.png", "fig10.pdf"]
     assert {look.paper for look in LOOKS.values()} <= colours(paths[1])
     assert Image.open(paths[1]).text["run_ids"] == "0123456789ab"
@@ -117,7 +116,9 @@ def test_colour_is_never_the_only_cue() -> None:
     for looks in (LOOKS, merging.LOOKS):
         kinds = set(looks.values())
         assert len({look.underline for look in kinds}) == len({look.ink for look in kinds}) == len(kinds)
-    page, figure, _ = merging.story(case_study.CaseStudy("t", "p", [(who, who) for who in merging.LOOKS], 1.0, 1.0))
+    page, figure, _ = merging.story(
+        "fig6", case_study.CaseStudy("t", "p", [(who, who) for who in merging.LOOKS], 1.0, 1.0)
+    )
     styles = Spans(page.text).styles
     assert ["underline" in styles[merging.LOOKS[who].words] for who in ("target", "draft", "merged")] == [0, 1, 1]
     drawn = [line.get_linestyle() for line in figure.canvas.axes[0].lines]
@@ -125,7 +126,7 @@ def test_colour_is_never_the_only_cue() -> None:
 
 
 def test_shares_of_a_story(folder: Path) -> None:
-    table = merging.story(case_study.read(folder))[-1]
+    table = merging.story("fig6", case_study.read(folder))[-1]
     assert table.frame.to_numpy().tolist() == [
         ["token of the target", "2", "40.0%", "–", "–"],
         ["accepted draft token", "2", "40.0%", "66.7%", "–"],
@@ -134,7 +135,7 @@ def test_shares_of_a_story(folder: Path) -> None:
 
 
 def test_a_story_in_which_nothing_was_accepted() -> None:
-    *_, table = merging.story(case_study.CaseStudy("t", "p", [("a", "target")], 1.0, 1.0))
+    *_, table = merging.story("fig6", case_study.CaseStudy("t", "p", [("a", "target")], 1.0, 1.0))
     assert table.frame["share of the accepted"].tolist() == ["–"] * 3
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from bench.artifacts import control, ties
 from bench.artifacts.blocks import Block, blocks
+from bench.artifacts.metric import MAL, SPEEDUP
 from bench.papers.opt_tree.comparison import paper_table
 
 
@@ -116,6 +117,6 @@ def test_a_block_of_a_busy_machine_says_that_its_times_rank_nothing(cells) -> No
         (note,) = control.notes([block])
         assert (words in note) == busy
         assert control.arms(block).too_noisy == busy
-        entries = [ties.of(run, metric) for metric in ("speedup", "mal") for run in block.ok]
+        entries = [metric.entry(run) for metric in (SPEEDUP, MAL) for run in block.ok]
         assert (ties.marks(entries[:2]) == [ties.UNRANKED] * 2) == busy  # paired in one run, but between two
         assert ties.UNRANKED not in ties.marks(entries[2:])

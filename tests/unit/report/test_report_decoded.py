@@ -6,9 +6,8 @@ import pandas as pd
 import pytest
 
 from bench.artifacts.blocks import Block, blocks
-from bench.artifacts.decoded import LOOPS, categories, repetition
 from bench.artifacts.tables import Table
-from bench.artifacts.wording import scale
+from bench.artifacts.wording import LOOPS, categories, repetition, scale
 from bench.papers.registry import build
 from bench.results.parquet import read_table, write_table
 from bench.results.rows import RunRow

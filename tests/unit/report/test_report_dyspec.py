@@ -20,7 +20,7 @@ NAMES = ("DySpec", "Sequoia")
 
 
 def build(name: str, cells) -> list[Table]:
-    outputs = ARTIFACTS[f"dyspec/{name}"].build(cells.load())
+    outputs = ARTIFACTS[f"dyspec/{name}"].build(name, cells.load())
     assert all(isinstance(output, Table) for output in outputs)
     return outputs
 

@@ -48,7 +48,7 @@ VERDICTS = ["matches", "not resolved (n = 6; about 7 needed)", "matches", "diffe
 
 def test_table_5_has_our_times_and_the_papers_beside_each_other(cells):
     fill(cells)
-    (table,) = ARTIFACTS["dyspec/table5"].build(cells.load())
+    (table,) = ARTIFACTS["dyspec/table5"].build("table5", cells.load())
     frame = table.frame.set_index(["Tokens", "Reordered"])
     assert list(frame.index) == [("256", "no"), ("256", "yes"), ("2048", "no"), ("2048", "yes")]
     row = frame.loc["256", "yes"]
@@ -67,7 +67,7 @@ def test_table_5_has_our_times_and_the_papers_beside_each_other(cells):
 
 def test_what_the_paper_does_not_have_has_no_verdict(cells):
     fill(cells, kernels=("sdpa",), block=64)
-    (table,) = ARTIFACTS["dyspec/table5"].build(cells.load())
+    (table,) = ARTIFACTS["dyspec/table5"].build("table5", cells.load())
     assert set(table.frame["Verdict"]) == {"not comparable: no published value"}
     assert (table.frame[["paper's", *TIMES]] == ABSENT).all(axis=None)
     assert any("timed on a GPU alone; here they were not run" in note for note in table.notes)
@@ -78,11 +78,11 @@ def test_what_the_paper_does_not_have_has_no_verdict(cells):
 )
 def test_the_papers_times_stand_beside_its_own_grid_alone_and_its_blocks_beside_every_one(given, cells):
     fill(cells, **given)
-    (table,) = ARTIFACTS["dyspec/table5"].build(cells.load())
+    (table,) = ARTIFACTS["dyspec/table5"].build("table5", cells.load())
     assert (table.frame[TIMES] == ABSENT).all(axis=None)
     assert table.frame["paper's"].tolist() == ["36", "22.5", "1654.5", "278.7"]
     assert table.frame["Verdict"].tolist() == VERDICTS
-    figure, _ = ARTIFACTS["dyspec/fig8"].build(cells.load())
+    figure, _ = ARTIFACTS["dyspec/fig8"].build("fig8", cells.load())
     assert [axes.get_title() for axes in figure.canvas.axes] == ["Test GPU, bfloat16"]
 
 
@@ -97,10 +97,10 @@ def test_rows_and_panels_of_several_grids_are_told_apart(cells):
         "2 x 16, prefix 0, block 32",
         "64 x 128, prefix 0, block 64",
     }
-    (table,) = ARTIFACTS["dyspec/table5"].build(cells.load())
+    (table,) = ARTIFACTS["dyspec/table5"].build("table5", cells.load())
     assert set(table.frame["Grid"]) == words
     assert not table.frame.duplicated(["Grid", "Tokens", "Reordered"]).any()
-    figure, listed = ARTIFACTS["dyspec/fig8"].build(cells.load())
+    figure, listed = ARTIFACTS["dyspec/fig8"].build("fig8", cells.load())
     assert not listed.frame.duplicated(["Grid", "Kernel", "Order", "Tokens"]).any()
     titles = [axes.get_title() for axes in figure.canvas.axes]
     assert {title.partition("\n")[2] for title in titles[:-1]} == words
@@ -110,7 +110,7 @@ def test_rows_and_panels_of_several_grids_are_told_apart(cells):
 def test_figure_8_has_a_line_for_every_kernel_and_order_and_the_papers_beside_them(cells, tmp_path: Path):
     fill(cells)
     fill(cells, ("sdpa", "manual"), run_id="a77e00000001", device_name="Test CPU", dtype="float32")
-    figure, table = ARTIFACTS["dyspec/fig8"].build(cells.load())
+    figure, table = ARTIFACTS["dyspec/fig8"].build("fig8", cells.load())
     assert isinstance(figure, Figure)
     ours, cpu, papers = figure.canvas.axes
     assert (ours.get_title(), cpu.get_title()) == ("Test GPU, bfloat16", "Test CPU, float32")
@@ -134,6 +134,6 @@ def test_figure_8_has_a_line_for_every_kernel_and_order_and_the_papers_beside_th
 @pytest.mark.parametrize("name", ["table5", "fig8"])
 def test_without_times_there_is_nothing_to_show(name, cells, tmp_path: Path):
     with pytest.raises(NoResultsError):
-        ARTIFACTS[f"dyspec/{name}"].build(cells.load())
+        ARTIFACTS[f"dyspec/{name}"].build(name, cells.load())
     with pytest.raises(NoResultsError):
         build(f"dyspec/{name}", tmp_path)

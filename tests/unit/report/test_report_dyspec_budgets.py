@@ -20,7 +20,7 @@ UNEVEN, OTHER = "budgets differ", "not comparable: other budget"
 
 
 def build(name: str, cells) -> list[Table]:
-    return ARTIFACTS[f"dyspec/{name}"].build(cells.load())
+    return ARTIFACTS[f"dyspec/{name}"].build(name, cells.load())
 
 
 def fill(cells, *sizes: int, **given: Any) -> list[str]:

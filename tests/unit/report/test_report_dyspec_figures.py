@@ -13,8 +13,7 @@ from omegaconf import OmegaConf
 from bench.artifacts.outputs import NoResultsError, Output, write_all
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table
-from bench.papers.dyspec.probabilities import BINS, RULES, first_children, shares
-from bench.papers.dyspec.steps import _within
+from bench.papers.dyspec.figures import BINS, RULES, _within, first_children, shares
 from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
 from specdec_core.verifiers import ChildByChild
@@ -24,7 +23,7 @@ LLAMA_70B = {"target": "llama2_70b", "draft": "llama2_7b", "stand_in": False}
 
 
 def build(name: str, cells) -> list[Output]:
-    return ARTIFACTS[f"dyspec/{name}"].build(cells.load())
+    return ARTIFACTS[f"dyspec/{name}"].build(name, cells.load())
 
 
 def first(name: str, cells) -> tuple[list, Table]:

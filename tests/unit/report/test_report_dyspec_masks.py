@@ -42,7 +42,7 @@ def add(cells, n: int, **options: object) -> list[MaskRow]:
 
 
 def built(name: str, cells) -> tuple[Figure, Table]:
-    figure, table = ARTIFACTS[f"dyspec/{name}"].build(cells.load())
+    figure, table = ARTIFACTS[f"dyspec/{name}"].build(name, cells.load())
     return figure, table
 
 

@@ -12,8 +12,8 @@ from sequoia_fills import FILLS as SEQUOIA
 
 from bench.artifacts.blocks import blocks, measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output, write_all
-from bench.artifacts.series import series
 from bench.artifacts.style import Figure
+from bench.artifacts.sweep import series
 from bench.artifacts.tables import Table
 from bench.papers.beyond import smoke
 from bench.papers.registry import ARTIFACTS
@@ -91,7 +91,7 @@ FILLS = {
 
 
 def build(name: str, cells) -> list[Output]:
-    return ARTIFACTS[name].build(cells.load())
+    return ARTIFACTS[name].build(Path(name).name, cells.load())
 
 
 @pytest.mark.parametrize("name", FILLS)

@@ -24,7 +24,7 @@ FIGURES = [name for name in FILLS if "fig" in name]
 
 
 def build(name: str, cells) -> tuple[list[Axes], Table]:
-    figure, table = ARTIFACTS[f"gsd/{name}"].build(cells.load())
+    figure, table = ARTIFACTS[f"gsd/{name}"].build(name, cells.load())
     assert isinstance(figure, style.Figure)
     assert isinstance(table, Table)
     assert set(figure.runs) == set(table.runs)
@@ -63,7 +63,7 @@ def reaches(axes: Axes) -> list[tuple[float, str]]:
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_are_written_with_what_they_are_of(name: str, cells, tmp_path: Path) -> None:
     FILLS[name](cells)
-    figure, table = ARTIFACTS[name].build(cells.load())
+    figure, table = ARTIFACTS[name].build(Path(name).name, cells.load())
     assert all(path.stat().st_size > 100 for path in write_all([figure, table], tmp_path))
     assert isinstance(table, Table)
     for word in ("GSD Figure", "tiny", "gsm8k", "temperature 0", "Test CPU", "float32"):
@@ -77,29 +77,33 @@ def test_figures_are_written_with_what_they_are_of(name: str, cells, tmp_path: P
 @pytest.mark.parametrize("name", FIGURES)
 def test_without_graphs_there_is_no_figure(name: str, cells) -> None:
     with pytest.raises(NoResultsError):
-        ARTIFACTS[name].build(cells.load())
+        ARTIFACTS[name].build(Path(name).name, cells.load())
     cells.add("opt_tree", params={"k": 4, "tau": 1, "theta_prob": 0.2, "theta_sib": 0.3})
     with pytest.raises(NoResultsError):
-        ARTIFACTS[name].build(cells.load())
+        ARTIFACTS[name].build(Path(name).name, cells.load())
 
 
 def test_recurrence_is_the_mean_over_graphs(cells) -> None:
     run_id = fill_fig3(cells)
     (axes,), table = build("fig3", cells)
     steps = steps_of(cells, run_id)
-    rows = {
-        n: steps.assign(share=[row[n - 1] for row in steps["recurring"]]).dropna(subset="share") for n in range(1, 6)
-    }
-    expected = {n: interval(by_conversation(found, lambda group: list(group["share"]))) for n, found in rows.items()}
-    assert table.frame["share"].tolist() == list(expected.values())
-    assert table.frame["graphs"].tolist() == [str(len(found)) for found in rows.values()]
+    expected = {}
+    for column, name in (("in_recurring", "tokens"), ("recurring", "n-grams")):
+        rows = {
+            n: steps.assign(share=[row[n - 1] for row in steps[column]]).dropna(subset="share") for n in range(1, 6)
+        }
+        means = [interval(by_conversation(found, lambda group: list(group["share"]))) for found in rows.values()]
+        assert table.frame[name].tolist() == means
+        expected[name] = dict(enumerate(means, start=1))
     assert len(rows[5]) < len(rows[1]) == len(steps)
-    assert table.frame["share published"].tolist() == ["0.70", *[ABSENT] * 4]
-    line, star = lines(axes)
-    assert [f"{y:.2f}" for _, y in line] == [text.split(" ")[0] for text in expected.values()]
+    assert table.frame["graphs"].tolist() == [str(len(steps))] * 5
+    assert table.frame["tokens published"].tolist() == ["0.70", *[ABSENT] * 4]
+    *drawn, star = lines(axes)
+    for line, means in zip(drawn, expected.values(), strict=True):
+        assert [f"{y:.2f}" for _, y in line] == [text.split(" ")[0] for text in means.values()]
     assert star == [(1, 0.7)]
-    assert reaches(axes) == [(n, text.partition(" ")[2]) for n, text in expected.items()]
-    assert labels(axes)[0] == f"TSD, sibling pruning, {len(steps)} graphs (95% interval)"
+    assert reaches(axes) == [(n, text.partition(" ")[2]) for means in expected.values() for n, text in means.items()]
+    assert labels(axes)[0] == f"TSD, sibling pruning, tokens, {len(steps)} graphs (95% interval)"
     assert axes.get_xlabel().startswith("n of the n-gram")
 
 
@@ -159,7 +163,21 @@ def test_a_sweep_of_something_else_is_no_ablation(cells) -> None:
     assert set(table.frame["Line"]) == {"TSD", "GSD"}
 
 
-def test_child_ranks_are_shares_of_accepted_tokens(cells) -> None:
+def counted(steps: pd.DataFrame) -> int:
+    return max(count for counts in steps["visited_children"] for count in counts)
+
+
+def tried(steps: pd.DataFrame, rank: int) -> list[float]:
+    """Of every visited node with so many children, whether that child was accepted."""
+    return [
+        float(at < len(ranks) and ranks[at] == rank - 1)
+        for ranks, counts in zip(steps["accepted_ranks"], steps["visited_children"], strict=True)
+        for at, count in enumerate(counts)
+        if count >= rank
+    ]
+
+
+def test_child_ranks_are_shares_of_visited_nodes_and_of_accepted_tokens(cells) -> None:
     runs = fill_fig7(cells)
     (axes,), table = build("fig7", cells)
     assert table.frame["Method"].tolist() == ["SSD", "TSD", "GSD"]
@@ -172,13 +190,14 @@ def test_child_ranks_are_shares_of_accepted_tokens(cells) -> None:
                 steps,
                 lambda group, rank=rank: [float(r == rank - 1) for ranks in group["accepted_ranks"] for r in ranks],
             )
-            assert row[f"child {rank}"] == (ABSENT if rank > 1 and row["Method"] == "SSD" else interval(values))
+            assert row[f"{rank} of accepted"] == (ABSENT if rank > counted(steps) else interval(values))
+            nodes = by_conversation(steps, lambda group, rank=rank: tried(group, rank))
+            assert row[f"child {rank}"] == interval(nodes)
         later = 1 - counts[0] / counts.total()
         assert row["child > 1"].startswith(f"{later:.2f} ")
-    assert table.frame.loc[0, ["child 1", "child 2", "child 4"]].tolist() == ["1.00 [1.00, 1.00]", ABSENT, ABSENT]
-    assert table.frame.loc[1, "child 4"] == "0.00 [0.00, 0.00]"  # k children, though none was accepted
+    assert table.frame.loc[1, "child 4"] == "0.00 [0.00, 0.00]"  # some have four children, though none was accepted
     assert "about 50% of the accepted tokens" in " ".join(table.notes)
-    bars = [cell for _, row in table.frame.iterrows() for cell in row[3:7] if cell != ABSENT]
+    bars = [cell for _, row in table.frame.iterrows() for cell in row[[f"child {i}" for i in range(1, 5)]]]
     heights = [f"{patch.get_height():.2f}" for patch in axes.patches]
     assert [f"{height} {reach}" for height, (_, reach) in zip(heights, reaches(axes), strict=True)] == bars
     assert "tiny (stands in for llama2_7b + llama_160m)" in table.title
@@ -208,7 +227,7 @@ def test_the_draft_temperature_and_the_pair_of_the_paper_are_told(name: str, cel
     params = OPTIONS["thresholds"] | {"draft_temperature": 0.6}
     monkeypatch.setitem(OPTIONS, "thresholds", params)
     FILLS[name](cells)
-    table = ARTIFACTS[name].build(cells.load())[-1]
+    table = ARTIFACTS[name].build(Path(name).name, cells.load())[-1]
     words = "Draft temperature 0.6 for tiny (the papers: 1; DySpec: 0.6)"
     assert any(note.startswith(words) for note in table.notes)
     models = "llama2_7b + llama_160m" if name in ("gsd/fig7", "gsd/fig8") else "llama2_70b + llama2_7b"

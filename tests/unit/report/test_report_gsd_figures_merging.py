@@ -18,7 +18,7 @@ from bench.prompts.embedded import TINY
 
 
 def build(cells) -> tuple[Table, Table]:
-    wide, details = ARTIFACTS["gsd/table5"].build(cells.load())
+    wide, details = ARTIFACTS["gsd/table5"].build("table5", cells.load())
     assert isinstance(wide, Table)
     assert isinstance(details, Table)
     return wide, details
@@ -83,10 +83,10 @@ def test_no_merge_and_failed_runs(cells) -> None:
 def test_runs_that_compare_nothing_are_no_table(cells) -> None:
     add(cells, "gsd", params={"k": 4, "tau": 2})
     with pytest.raises(NoResultsError, match="compared"):
-        ARTIFACTS["gsd/table5"].build(cells.load())
+        ARTIFACTS["gsd/table5"].build("table5", cells.load())
     probe(cells, 5, 0, 0.1, status="oom")
     with pytest.raises(NoResultsError, match="compared"):
-        ARTIFACTS["gsd/table5"].build(cells.load())
+        ARTIFACTS["gsd/table5"].build("table5", cells.load())
 
 
 def test_vocabularies_are_those_of_the_models_configs() -> None:

@@ -5,8 +5,7 @@ from itertools import accumulate, pairwise
 
 import pytest
 
-from bench.artifacts.artifact import read_results
-from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.outputs import NoResultsError, read_results, write_all
 from bench.artifacts.tables import Table
 from bench.papers.registry import ARTIFACTS
 from bench.papers.sequoia import bounds
@@ -22,7 +21,7 @@ REAL = {"target": "llama2_7b", "draft": "jf68m", "stand_in": False}
 
 
 def build(name: str, cells) -> list[Table]:
-    outputs = ARTIFACTS[f"sequoia/{name}"].build(cells.load())
+    outputs = ARTIFACTS[f"sequoia/{name}"].build(name, cells.load())
     assert all(isinstance(output, Table) for output in outputs)
     return outputs
 

@@ -132,7 +132,7 @@ def test_rows_without_predictions_are_read(name: str, cells) -> None:
     fill_hardware(cells)
     results = cells.load()
     runs = results.runs.drop(columns=["predicted_mal", "predicted_speedup"])
-    for output in ARTIFACTS[f"sequoia/{name}"].build(replace(results, runs=runs)):
+    for output in ARTIFACTS[f"sequoia/{name}"].build(name, replace(results, runs=runs)):
         assert output.name.startswith(name)
 
 
@@ -140,14 +140,14 @@ def test_rows_without_predictions_are_read(name: str, cells) -> None:
 def test_one_conversation_has_no_interval_and_is_drawn(name: str, cells, tmp_path) -> None:
     sized(cells, "sequoia", 7, conversations=1)
     cells.add_vector([1.0], growth={"sequoia": {7: 2.0}, "sequence": {7: 8.0}}, **SETTING)
-    assert write_all(ARTIFACTS[f"sequoia/{name}"].build(cells.load()), tmp_path)
+    assert write_all(ARTIFACTS[f"sequoia/{name}"].build(name, cells.load()), tmp_path)
     _, table = build(name, cells)
     assert "[–, –]" in table.frame.loc[table.runs.index(cells.load().runs["run_id"].item())].to_string()
 
 
 def test_trees_are_drawn_as_their_parents_say(cells) -> None:
     fill_sizes(cells)
-    *_, trees = ARTIFACTS["sequoia/fig1"].build(cells.load())
+    *_, trees = ARTIFACTS["sequoia/fig1"].build("fig1", cells.load())
     assert [axes.get_title().split("\n")[1] for axes in trees.canvas.axes] == [
         f"F(T) = {GROWTH[structure][31]:.2f}" for structure in COLOUR
     ]

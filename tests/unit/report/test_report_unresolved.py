@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from compared import REFERENCE
 
-from bench.artifacts.table_html import table_html
-from bench.artifacts.tables import Table, to_latex, to_markdown
-from bench.artifacts.unresolved import warn
+from bench.artifacts.tables import Table, to_html, to_latex, to_markdown
+from bench.artifacts.ties import warn
 from bench.papers.opt_tree.comparison import paper_table
 from bench.papers.registry import build
 from bench.report.site import views
@@ -45,8 +44,8 @@ def test_methods_that_the_intervals_cannot_tell_apart_are_named_first_with_the_n
     said = int(re.search(r"over 4 conversations \(about ([\d,]+) needed\)", text)[1].replace(",", ""))
     assert needed <= said <= max(needed * 1.1, 5)
     assert to_latex(table).index("does not tell") > 0
-    assert "does not tell" in table_html(table)
-    assert views.of(table, [], REFERENCE).warning == table.warning
+    assert "does not tell" in to_html(table)
+    assert views.of(table, [], REFERENCE)["warning"] == table.warning
 
 
 def test_methods_that_are_told_apart_have_no_sentence(cells) -> None:

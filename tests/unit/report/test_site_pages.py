@@ -10,8 +10,7 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from bench import published
-from bench.artifacts.artifact import Artifact
-from bench.artifacts.outputs import Html, NoResultsError
+from bench.artifacts.outputs import Artifact, Html, NoResultsError
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table
 from bench.papers import registry as artifacts
@@ -55,7 +54,7 @@ def registry(monkeypatch) -> dict[str, Artifact]:
 
 
 def add(registry, name: str, *outputs, error: Exception | None = None) -> None:
-    def build(_) -> list:
+    def build(*_) -> list:
         if error:
             raise error
         return list(outputs)

@@ -4,11 +4,11 @@ import pandas as pd
 import pytest
 
 from bench.artifacts.tables import ABSENT, Table
-from bench.report.site import status
-from bench.report.site.status import FAILED, MEASURED, NOT_RUN, NOTHING, PARTLY, RUNNING, Attempt, Status
+from bench.report.site import facts
+from bench.report.site.facts import FAILED, MEASURED, NOT_RUN, NOTHING, PARTLY, RUNNING, Built
 from bench.results.progress import Progress
 
-BUILT, UNBUILT = Attempt(), Attempt(missing="there are none")
+BUILT, UNBUILT = Built(), Built(missing="there are none")
 
 
 def counts(done: int = 0, failed: int = 0, running: int = 0, planned: int | None = None, detail: str = "") -> Progress:
@@ -16,27 +16,27 @@ def counts(done: int = 0, failed: int = 0, running: int = 0, planned: int | None
 
 
 @pytest.mark.parametrize(
-    ("attempt", "progress", "absent", "expected"),
+    ("built", "progress", "absent", "expected"),
     [
-        (BUILT, counts(8, planned=8), "", Status(MEASURED, "8 of 8 cells")),
-        (BUILT, counts(1), "", Status(MEASURED, "1 cell")),
-        (BUILT, counts(), "", Status(MEASURED)),
-        (BUILT, counts(3, planned=8), "", Status(PARTLY, "3 of 8 cells")),
-        (BUILT, counts(3, 1, planned=8, detail="no memory"), "", Status(PARTLY, "3 of 8 cells, 1 failed: no memory")),
-        (BUILT, counts(3, running=2, planned=8), "", Status(RUNNING, "3 of 8 cells, 2 running")),
-        (BUILT, counts(8, planned=8), "a drawing", Status(MEASURED, "8 of 8 cells")),
-        (Attempt(failure="no such column"), counts(8, planned=8), "", Status(FAILED, "no such column")),
-        (Attempt(empty=("fig1",)), counts(8, planned=8), "", Status(FAILED, "nothing is shown in fig1")),
-        (UNBUILT, counts(planned=8), "", Status(NOT_RUN)),
-        (UNBUILT, counts(), "", Status(NOT_RUN)),
-        (UNBUILT, counts(running=1, planned=8), "", Status(RUNNING, "0 of 8 cells, 1 running")),
-        (UNBUILT, counts(0, 2, planned=2, detail="oom"), "", Status(FAILED, "0 of 2 cells, 2 failed: oom")),
-        (UNBUILT, counts(2, planned=3), "", Status(PARTLY, "2 of 3 cells; there are none")),
-        (UNBUILT, counts(), "a drawing", Status(NOTHING, "a drawing")),
+        (BUILT, counts(8, planned=8), "", (MEASURED, "8 of 8 cells")),
+        (BUILT, counts(1), "", (MEASURED, "1 cell")),
+        (BUILT, counts(), "", (MEASURED, "")),
+        (BUILT, counts(3, planned=8), "", (PARTLY, "3 of 8 cells")),
+        (BUILT, counts(3, 1, planned=8, detail="no memory"), "", (PARTLY, "3 of 8 cells, 1 failed: no memory")),
+        (BUILT, counts(3, running=2, planned=8), "", (RUNNING, "3 of 8 cells, 2 running")),
+        (BUILT, counts(8, planned=8), "a drawing", (MEASURED, "8 of 8 cells")),
+        (Built(failure="no such column"), counts(8, planned=8), "", (FAILED, "no such column")),
+        (Built(empty=("fig1",)), counts(8, planned=8), "", (FAILED, "nothing is shown in fig1")),
+        (UNBUILT, counts(planned=8), "", (NOT_RUN, "")),
+        (UNBUILT, counts(), "", (NOT_RUN, "")),
+        (UNBUILT, counts(running=1, planned=8), "", (RUNNING, "0 of 8 cells, 1 running")),
+        (UNBUILT, counts(0, 2, planned=2, detail="oom"), "", (FAILED, "0 of 2 cells, 2 failed: oom")),
+        (UNBUILT, counts(2, planned=3), "", (PARTLY, "2 of 3 cells; there are none")),
+        (UNBUILT, counts(), "a drawing", (NOTHING, "a drawing")),
     ],
 )
-def test_a_status_follows_from_what_was_built_run_and_left_out(attempt, progress, absent, expected) -> None:
-    assert status.judge(attempt, progress, absent) == expected
+def test_a_status_follows_from_what_was_built_run_and_left_out(built, progress, absent, expected) -> None:
+    assert facts.status(built, progress, absent) == expected
 
 
 def table(**columns: list[str]) -> Table:
@@ -46,13 +46,13 @@ def table(**columns: list[str]) -> Table:
 def test_verdicts_are_counted_without_their_reasons_in_the_order_of_the_rule() -> None:
     first = table(**{"verdict MAL": ["not comparable: other models", "matches", "not run"], "MAL": ["differs"] * 3})
     second = table(Verdict=["not comparable: no interval", "order holds", ABSENT])
-    counted = status.count_verdicts([first, second])
+    counted = facts.count_verdicts([first, second])
     assert list(counted.items()) == [("matches", 1), ("order holds", 1), ("not comparable", 2), ("not run", 1)]
 
 
 def test_a_verdict_that_the_rule_does_not_have_is_counted_under_its_own_words() -> None:
-    assert status.count_verdicts([table(verdict=["undecided", "differs"])]) == {"differs": 1, "undecided": 1}
+    assert facts.count_verdicts([table(verdict=["undecided", "differs"])]) == {"differs": 1, "undecided": 1}
 
 
 def test_tables_without_verdicts_have_no_counts() -> None:
-    assert status.count_verdicts([table(MAL=["2.5"])]) == {}
+    assert facts.count_verdicts([table(MAL=["2.5"])]) == {}

@@ -1,28 +1,159 @@
-"""DySpec, Figures 4 and 5: what a decoding step's time goes into, and its tree and tokens, step by step."""
+"""DySpec's figures of single runs: 2 (probabilities), 4 (time of a step), 5 (tree and tokens, step by step)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from bench import published
 from bench.artifacts import definitions, metric, style, tables
 from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.metric import Metric
-from bench.artifacts.outputs import NoResultsError, Output
-from bench.artifacts.phases import time_by_phase
+from bench.artifacts.outputs import Output
+from bench.artifacts.run_figure import RunFigure, drafting, time_by_phase
 from bench.artifacts.runs import Run, run_ids
 from bench.artifacts.tables import ABSENT, Table
-from bench.artifacts.wording import models, scale, setting
+from bench.artifacts.wording import models
 from bench.published import params_of
-from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import intervals
 from bench.statistics.intervals import Interval
 from bench.statistics.metrics import PHASES
+
+# Figure 2: how draft probability goes with acceptance and with target probability, as two heat maps. Of every accepted
+# node (the root is one) the first child is looked at: it is drawn from q itself and tested with probability
+# min(1, p/q), while later siblings face what is left of p.
+
+RULES = ("without_replacement", "multi_candidate", "multi_candidate_iid", "spec_infer", "eagle1", "chain")
+"""The rules that test a first child with probability min(1, p/q)."""
+BINS = 20
+
+
+def first_children(run: Run) -> pd.DataFrame:
+    """The tested first children of a run, with their bin of q and their acceptance probability.
+
+    None where they were not drawn from q, or not tested with min(1, p/q). At temperature 0 a node is accepted or it is
+    not, and the rows hold the untempered target's p.
+    """
+    nodes = run.rows("nodes")
+    if nodes.empty or "rank" not in nodes or run["draws"] == "topk" or run["temperature"] == 0:
+        return pd.DataFrame()
+    if run["verifier"] not in RULES:
+        return pd.DataFrame()
+    tested = nodes[(nodes["rank"] == 0) & nodes["parent_accepted"].astype(bool) & (nodes["edge_prob"] > 0)]
+    chance = np.minimum(1, tested["target_prob"] / tested["edge_prob"])
+    return tested.assign(chance=chance, bin=_bin(tested["edge_prob"]), accepted=tested["accepted"].astype(float))
+
+
+def shares(nodes: pd.DataFrame, column: str) -> NDArray[np.float64]:
+    """The share of each bin of `column` (rows) among the nodes of each bin of q (columns); nan in empty columns."""
+    counts = np.zeros((BINS, BINS))
+    np.add.at(counts, (_bin(nodes[column]), nodes["bin"]), 1)
+    total = counts.sum(axis=0)
+    return np.divide(counts, total, out=np.full(counts.shape, np.nan), where=total > 0)
+
+
+def _bin(values: pd.Series) -> NDArray[np.int64]:
+    """A value on a border belongs to the bin above it, 1 to the last."""
+    return np.clip((values.to_numpy() * BINS).astype(np.int64), 0, BINS - 1)
+
+
+def _name(run: Run) -> str:
+    return f"{run.block.name}, {run.drafter}"
+
+
+def _acceptance(axes: Axes, run: Run) -> None:
+    means = _heat(axes, run, "chance", "acceptance probability min(1, p/q)")
+    axes.plot(_centres(means), means["accepted"], "x", color="black", label="share accepted, measured")
+    style.legend_below(axes)
+
+
+def _target(axes: Axes, run: Run) -> None:
+    _heat(axes, run, "target_prob", "target probability p")
+    axes.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", linewidth=1, label="p = q")
+    style.legend_below(axes)
+
+
+def _heat(axes: Axes, run: Run, column: str, label: str) -> pd.DataFrame:
+    """The heat map with the means of its columns, which are returned with what was accepted."""
+    nodes = run.once(first_children)
+    edges, norm = np.linspace(0, 1, BINS + 1), PowerNorm(0.5, vmin=0, vmax=1)  # rare bins are seen beside full ones
+    found = np.ma.masked_invalid(shares(nodes, column))
+    mesh = axes.pcolormesh(edges, edges, found, cmap="Blues", norm=norm, rasterized=True)
+    counts = nodes["bin"].value_counts().to_frame()
+    for centre, count in zip(_centres(counts), counts["count"], strict=True):
+        spot = (centre, 1.02)
+        axes.annotate(str(count), spot, fontsize=6, color=style.GREY, ha="center", rotation=90, annotation_clip=False)
+    axes.grid(visible=False)
+    axes.set_title(_name(run), pad=24)  # above the counts
+    axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="draft probability q", ylabel=label)
+    axes.figure.colorbar(mesh, ax=axes, label="share of the column", shrink=0.8)
+    means = nodes.groupby("bin")[[column, "accepted"]].mean()
+    axes.plot(_centres(means), means[column], color=style.COLOURS[1], label="mean")
+    return means
+
+
+def _centres(by_bin: pd.DataFrame) -> list[float]:
+    """The middle of each bin of the rows."""
+    return [(int(str(place)) + 0.5) / BINS for place in by_bin.index]
+
+
+def _bins(run: Run) -> Iterator[dict[str, str]]:
+    """A row for every bin of q."""
+    nodes = run.once(first_children)
+    for place in range(BINS):
+        inside = nodes[nodes["bin"] == place]
+        accepted = intervals.ratio_of_sums(inside, "accepted")
+        yield {
+            "q": f"{place / BINS:.2f} to {(place + 1) / BINS:.2f}",
+            "nodes": str(len(inside)),
+            "acceptance probability": tables.number(inside["chance"].mean()),
+            "p": tables.number(inside["target_prob"].mean()),
+            "accepted": tables.interval(None if math.isnan(accepted.value) else accepted),
+        }
+
+
+def _correlations(found: Sequence[Block]) -> Iterator[str]:
+    runs = [(run, nodes) for block in found for run in block.ok if len(nodes := run.once(first_children))]
+    for run, nodes in runs:
+        with_chance, with_p = (nodes["edge_prob"].corr(nodes[column]) for column in ("chance", "target_prob"))
+        yield (
+            f"{_name(run)}: {len(nodes)} nodes; Pearson's correlation of q with the acceptance probability is "
+            f"{tables.number(with_chance)}, with p {tables.number(with_p)}. "
+            "The paper calls the latter strong and gives no number."
+        )
+
+
+FIG2 = RunFigure(
+    "DySpec Figure 2: acceptance and target probability against draft probability, first children",
+    [_acceptance, _target],
+    _bins,
+    {
+        "q": "draft probability of a node, at the draft's temperature",
+        "nodes": "first children whose parent was accepted (the root is)",
+        "acceptance probability": "min(1, p/q), on average",
+        "p": "target probability of the node, at the run's temperature, on average",
+        "accepted": "share of these nodes that were accepted, which the acceptance probability foretells; in brackets "
+        "the 95% interval (bootstrap over conversations)",
+    },
+    lambda run: bool(len(run.once(first_children))),
+    "no run that samples, with children drawn from the draft and a rule that tests the first of them with "
+    f"min(1, p/q) ({', '.join(RULES)}), recorded its nodes and their ranks; "
+    "record_nodes=true does, and force=true runs finished cells again",
+    _correlations,
+    aside="; columns sum to 1; nodes above",
+    panel=(4.6, 4.4),
+    whole=False,
+)
+
 
 # Figure 4
 _BUILDING = "tree construction"
@@ -132,9 +263,7 @@ def _correlation(run: Run) -> float | None:
     return None if min(sizes.nunique(), lengths.nunique()) < 2 else float(sizes.corr(lengths))
 
 
-SIZES = "DySpec Figure 5: tree size and accepted tokens of every decoding step"
 COLUMNS = (
-    *(metric.PAIR, metric.DRAFTER),
     Metric("threshold", lambda run: f"{value:g}" if (value := run.params.get("threshold")) is not None else None),
     Metric("cap", lambda run: str(run.params.get("n") or ABSENT)),
     Metric("steps", lambda run: len(run.steps), digits=0),
@@ -173,31 +302,26 @@ _STEPS_LEGEND = {
 }
 
 
-@style.styled
 def tree_sizes(name: str, results: Results) -> list[Output]:
     """One panel per run, of its first conversation; a table of all its trees, and one of the steps that are drawn."""
-    found = [block.standing_in(_sizes_said()) for block in measured_blocks(results)]
-    runs = [run for block in found for run in block.ok if run.method != AUTOREGRESSIVE]
-    if not runs:
-        raise NoResultsError("no run but autoregressive ones")
-    words = setting(found)
-    canvas, axes = style.panels(SIZES, words, len(runs), columns=1, panel=(8.4, 3.7))
-    for axis, run in zip(axes, runs, strict=True):
-        _panel(axis, run)
-    title, ids, notes = f"{SIZES} ({words})", run_ids(runs), tuple(map(scale, found))
-    frame = tables.frame([metric.cells(COLUMNS, run) for run in runs], metric.headers(COLUMNS))
-    summary = Table(name, title, frame, notes, metric.legend(COLUMNS), ids)
+    figure, summary = _SIZES(name, results)
+    assert isinstance(summary, Table)
+    runs = [run for block in measured_blocks(results) for run in block.ok if drafting(run)]
+    steps = [(run, row) for run in runs for _, row in _shown(run).iterrows()]
     lines = [
         {"Pair": run.block.name, "Drafter": run.drafter}
         | {header: str(row[column]) for header, column in STEPS.items()}
-        for run in runs
-        for _, row in _shown(run).iterrows()
+        for run, row in steps
     ]
-    behind = run_ids(run for run in runs for _ in range(len(_shown(run))))
-    listed = Table(
-        f"{name}_steps", f"{title}, step by step", tables.frame(lines, lines[0]), notes, _STEPS_LEGEND, behind
+    listed = replace(
+        summary,
+        name=f"{name}_steps",
+        title=f"{summary.title}, step by step",
+        frame=tables.frame(lines, lines[0]),
+        legend=_STEPS_LEGEND,
+        runs=run_ids(run for run, _ in steps),
     )
-    return [style.Figure(name, title, canvas, ids), summary, listed]
+    return [figure, summary, listed]
 
 
 def _shown(run: Run) -> pd.DataFrame:
@@ -232,3 +356,14 @@ def _panel(axes: Axes, run: Run) -> None:
         axis.set_major_locator(MaxNLocator(integer=True))
     right.set_ylim(0, 2 * steps["acceptance_length"].max())  # below the line
     style.legend_below(axes, handles=handles)
+
+
+_SIZES = RunFigure(
+    "DySpec Figure 5: tree size and accepted tokens of every decoding step",
+    [_panel],
+    lambda run: [metric.cells(COLUMNS, run)],
+    metric.legend(COLUMNS),
+    panel=(8.4, 3.7),
+    across=1,
+    as_block=lambda block: block.standing_in(_sizes_said()),
+)

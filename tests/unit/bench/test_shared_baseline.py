@@ -1,0 +1,61 @@
+"""`runtime.baseline=shared`: the first cell of a setting decodes the autoregressive arm and lends it to the others."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from cells import execute
+
+from bench.measure.cell import Runtime
+from bench.plan import planning
+from bench.results.store import load
+
+CELL = (
+    *("pair=tiny", "dataset=mini", "runtime.warmup_conversations=0", "limit=2", "decoding.max_new_tokens=8"),
+    "runtime.baseline=shared",
+)
+
+
+def runs(root: Path, *cells: tuple[str, ...]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows of these cells, one decoded after the other, by drafter; and their turns."""
+    for overrides in cells:
+        assert execute(root, *CELL, *overrides) == "ok"
+    found = load(root, "default")
+    return found.runs.set_index("drafter"), found.prompts
+
+
+def test_the_second_cell_has_the_first_ones_arm(tmp_path: Path) -> None:
+    found, prompts = runs(tmp_path, ("drafter=chain4",), ("drafter=opt_tree",))
+    assert found["baseline_of"].isna().tolist() == [True, False]
+    first, second = found.loc["chain4"], found.loc["opt_tree"]
+    assert second["baseline_of"] == first["run_id"]
+    own = prompts[prompts["arm"] == "autoregressive"].sort_values(["prompt_id", "turn"])
+    arms = [own[own["run_id"] == run["run_id"]].drop(columns="run_id") for run in (first, second)]
+    both = [arm[arm["turn"] == 0].reset_index(drop=True) for arm in arms]
+    assert len(both[0]) == 2
+    pd.testing.assert_frame_equal(*both)
+    later = [arm.loc[arm["turn"] > 0, "decode_s"].tolist() for arm in arms]
+    assert len(later[0]) == len(later[1]) > 0, "later turns are asked behind the method's own answers"
+    assert not set(later[0]) & set(later[1])
+    assert second["identical"] == first["identical"] == 1
+
+
+def test_another_setting_or_a_shared_arm_lends_nothing(tmp_path: Path) -> None:
+    sampled = ("drafter=chain4", "decoding.temperature=0.7")
+    found, _ = runs(tmp_path, ("drafter=chain4",), ("drafter=chain8",), ("drafter=opt_tree",))
+    assert found["baseline_of"].dropna().unique().tolist() == [found.loc["chain4", "run_id"]]
+    assert execute(tmp_path, *CELL, *sampled) == "ok"
+    rows = load(tmp_path, "default").runs
+    assert rows.loc[rows["temperature"] == 0.7, "baseline_of"].isna().all()
+
+
+def test_a_plan_counts_the_arm_once() -> None:
+    sweep = ["experiment=smoke", "pair=tiny", "limit=2"]
+    both, shared = (planning.make([*sweep, f"runtime.baseline={word}"]).pairs[0] for word in ("true", "shared"))
+    assert [job.baseline for job in both.of_kind("cells")] == [True] * len(both.of_kind("cells"))
+    assert sum(job.baseline for job in shared.of_kind("cells")) == 1
+
+
+def test_other_words_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"runtime\.baseline is true, false or shared, not lent"):
+        Runtime(baseline="lent")
