@@ -88,10 +88,13 @@ def test_features_of_a_spread_target_are_those_of_one_device(saved, resident):
     assert torch.equal(*found)
 
 
+@pytest.mark.parametrize(
+    "skipped", [{"skipped_layers": (1,)}, {"skipped_attention": (0,), "skipped_mlp": (1,)}], ids=str
+)
 @pytest.mark.parametrize("name", MAPS)
-def test_a_target_that_drafts_for_itself_may_be_spread(name, saved):
+def test_a_target_that_drafts_for_itself_may_be_spread(name, skipped, saved):
     """Accelerate binds `forward` to the modules it was given, so that a copy would run all layers."""
-    own = ModelSpec(id=saved, kind="layer_skip", skipped_layers=(1,))
+    own = ModelSpec(id=saved, kind="layer_skip", **skipped)
     pairs = [load_pair(saved, own, dtype="float32", device_map=device_map) for device_map in (None, MAPS[name])]
     logits = []
     for pair in pairs:
