@@ -34,6 +34,7 @@ class Arm:
     rules: tuple[str, ...] = ()  # of which a run's rule must be one; of none any may
     chosen_tree: bool = False  # whether an optimiser chose its tree, of the paper's runs on the paper's machine
     printed_tree: bool = False  # whether it is there for MAL alone, with the tree that the paper prints
+    extra: bool = False  # whether it is shown only where it was run
 
     def chosen(self, block: Block) -> Run | None:
         """The run of this arm, of several the last that ended well, those with the paper's budget before others."""

@@ -35,7 +35,7 @@ class Setting:
     paper: pd.DataFrame  # its rows; empty where it has none
     blocks: Sequence[Block | None] = (None,)  # with a run of each arm; None where nothing was run
     chosen: Callable[[Arm, Block], Run | None] = Arm.chosen
-    shown: Callable[[Cell], object] = lambda cell: True
+    shown: Callable[[Cell], object] = lambda cell: not cell.arm.extra or cell.run_ids
 
     @cached_property
     def cells(self) -> list[Cell]:

@@ -83,8 +83,16 @@ def _wide(name: str, title: str, layout: Layout, rows: Sequence[Setting], notes:
     """As printed, without methods that have no number: SpecTr is in no table of its paper, but may have been run."""
     lines = [{**row.who, **layout.wide(row, _by_method(row, layout.cell))} for row in rows]
     own = {arm.header: (arm.header, beside(arm.header)) for arm in layout.arms}
-    shown = [name for name, pair in own.items() if any(line[column] != ABSENT for line in lines for column in pair)]
-    columns = [column for column in lines[0] if all(name in shown for name, pair in own.items() if column in pair)]
+    shown = [
+        name
+        for name, pair in own.items()
+        if any(line.get(column, ABSENT) != ABSENT for line in lines for column in pair)
+    ]
+    columns = [
+        column
+        for column in {**lines[0], **dict.fromkeys(name for line in lines for name in line)}
+        if all(name in shown for name, pair in own.items() if column in pair)
+    ]
     length = definitions.length(layout.paper)
     headers = {name: f"{name}: {layout.cell.header} ({length})" for name in shown}
     mal = definitions.MAL.partition("; in brackets")[0]

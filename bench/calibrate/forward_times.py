@@ -33,7 +33,7 @@ def key(spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> str:
 def _told(spec: ModelSpec | None) -> dict[str, Any] | None:
     """A model's options; those that came later make no other key where they are not used."""
     found = asdict(spec) if spec else None
-    for name in ("skipped_attention", "skipped_mlp"):
+    for name in ("skipped_attention", "skipped_mlp", "dtype"):
         if found and not found[name]:
             del found[name]
     return found

@@ -15,6 +15,8 @@ import pandas as pd
 from bench.results.rows import AUTOREGRESSIVE
 
 PHASES = ("tree", "draft", "score", "judge", "commit")
+PARTS = ("choice", "sampling", "layout")
+"""Of the phase tree, where a drafter records them (DySpec, Figure 4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +151,14 @@ def cost_ratio(prompts: pd.DataFrame, steps: pd.DataFrame) -> float:
 
 
 def phase_times(steps: pd.DataFrame) -> pd.Series:
-    """Mean seconds per step of the phases tree, draft, score, judge and commit (OPT-Tree Figure 7)."""
-    means = [_ratio(_sum(steps, f"{phase}_s"), len(steps)) for phase in PHASES]
-    return pd.Series(means, index=pd.Index(PHASES, name="phase"), dtype="float64", name="seconds")
+    """Mean seconds per step of the phases tree, draft, score, judge and commit (OPT-Tree Figure 7).
+
+    Of the tree also its parts choice, sampling and layout, 0 where they were not recorded, and `grown`, what is left.
+    """
+    means = {phase: _ratio(_sum(steps, f"{phase}_s"), len(steps)) for phase in PHASES}
+    parts = {part: _ratio(_sum(steps, f"{part}_s") if f"{part}_s" in steps else 0, len(steps)) for part in PARTS}
+    found = means | parts | {"grown": means["tree"] - sum(parts.values())}
+    return pd.Series(found, dtype="float64", name="seconds").rename_axis("phase")
 
 
 def acceptance_frequency(nodes: pd.DataFrame, bins: int = 10) -> pd.DataFrame:

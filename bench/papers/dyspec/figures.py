@@ -159,14 +159,17 @@ FIG2 = RunFigure(
 _BUILDING = "tree construction"
 _FORWARDS = ("draft", "score")
 _PARTS = {
-    "tree_construction_time_share": (_BUILDING, ("tree",)),
+    "tree_construction_time_share": (_BUILDING, ("choice",)),
     "other_components_time_share": ("all but the forwards", tuple(set(PHASES) - set(_FORWARDS))),
 }
 """What the paper bounds, by the metric of its rows."""
 _STEP_LEGEND = {
-    f"{_BUILDING} ms": "growing the tree without its draft forwards, and the target's mask and positions",
-    "judging ms": "the rule of acceptance, its random draws among them",
-    "committing ms": "keeping the accepted path in the caches",
+    f"{_BUILDING} ms": "choosing where the tree grows, as the paper counts it: sampling, mask and positions are apart; 0 "
+    "where a run did not record its parts (drafter.record_parts)",
+    "sampling ms": "drawing tokens from the draft's distributions",
+    "mask, positions ms": "of the target's forward",
+    "rest of growing ms": "the draft's masks and inputs; all of growing where its parts were not recorded",
+    "judging, committing ms": "the rule of acceptance with its random draws, and keeping the accepted path in the caches",
     "bounded share": "share of the time of all steps that the paper states a bound for; in brackets the 95% interval "
     "(bootstrap over conversations)",
     "within": "whether the whole interval lies below the paper's bound (yes), above it (no), or on both sides (open)",
@@ -186,11 +189,18 @@ def _bounded(run: Run) -> dict[str, str]:
     names = ("bounded part", "bounded share", "published", "within")
     for name, bound in _bounds(run.block):
         part, phases = _PARTS[name]
+        if part == _BUILDING and not parts_known(run):
+            continue
         share = _share(run.steps, phases)
         low, high = (ABSENT if end != end else f"{end:.1%}" for end in (share.low, share.high))
         cells = (part, f"{share.value:.1%} [{low}, {high}]", f"< {bound:g}%", _within(share, bound / 100))
         return dict(zip(names, cells, strict=True))
     return dict.fromkeys(names, ABSENT)
+
+
+def parts_known(run: Run) -> bool:
+    """Whether the parts of growing a tree were recorded."""
+    return "choice_s" in run.steps and bool(run.steps["choice_s"].notna().any())
 
 
 def _share(steps: pd.DataFrame, phases: Sequence[str]) -> Interval:
@@ -222,9 +232,9 @@ def _step_notes(found: Sequence[Block]) -> Iterator[str]:
 
 FIG4 = time_by_phase(
     "DySpec Figure 4: mean time of a decoding step by component",
-    {_BUILDING: ["tree"], "draft forwards": ["draft"], "target forward": ["score"], "judging": ["judge"]}
-    | {"committing": ["commit"]},
-    (4, 5, 0, 2, 3),
+    {_BUILDING: ["choice"], "sampling": ["sampling"], "mask, positions": ["layout"], "rest of growing": ["grown"]}
+    | {"draft forwards": ["draft"], "target forward": ["score"], "judging, committing": ["judge", "commit"]},
+    (4, 1, 6, 3, 5, 0, 2),
     _STEP_LEGEND,
     _step_notes,
     more=_bounded,
