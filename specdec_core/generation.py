@@ -35,11 +35,12 @@ class Step:
     score_s: float
     judge_s: float
     commit_s: float
+    layout_s: float = 0.0
+    """The target's mask and positions, a part of `tree_s`."""
     accepted_ranks: list[int] = field(default_factory=list)
     """Place among its siblings in draft order, from 0, of each of the `num_accepted` tokens."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the tree's origin tells, and parts of `tree_s`: `layout_s`, the target's mask and positions, and of a
-    drafter's own spans `<name>_calls` and `<name>_s`."""
+    """What the tree's origin tells, and `<name>_calls` and `<name>_s` of a drafter's own spans, parts of `tree_s`."""
 
     @property
     def seconds(self) -> float:
@@ -131,10 +132,10 @@ def _step(tree: TokenTree, accepted: list[int], length: int, kept: int, virtual:
         score_s=times["score"].seconds,
         judge_s=times["judge"].seconds,
         commit_s=times["commit"].seconds,
+        layout_s=times["layout"].seconds,
         accepted_ranks=_ranks(tree, accepted),
         facts={
             **(tree.origin.told(accepted) if tree.origin else {}),
-            "layout_s": times["layout"].seconds,
             **{f"{name}_calls": tally.calls for name, tally in own.items()},
             **{f"{name}_s": tally.seconds for name, tally in own.items()},
         },

@@ -129,7 +129,7 @@ LOOKS = {
 }
 _STORY_LEGEND = {
     "Said by": "the target itself; or the draft, and the target accepted it: before or behind the path's merge edge. "
-    "In the paper's code what is merged, or listed behind a copy, counts too: it is coloured as what is behind the edge",
+    "In the paper's code what is merged, or listed behind a copy, counts too: it has the colour of what is behind",
     "pieces": "of text: a token each, but where several make up one character",
     "published": "the paper's share of the accepted, from its text",
 }

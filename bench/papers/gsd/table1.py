@@ -27,6 +27,7 @@ from bench.papers.gsd.methods import (
     LARGE,
     SAMPLED,
     SSD,
+    SSD_ADAPTIVE,
     SSD_NO_EXIT,
     TSD,
     TSD_SIB,
@@ -38,7 +39,7 @@ from bench.statistics import graph_metrics, intervals, samples
 from bench.statistics.intervals import Interval
 
 TITLE = "GSD Table 1: acceptance rate, drafted tokens, graph success and speedup"
-METHODS = (SSD, SSD_NO_EXIT, TSD, TSD_SIB, GSD, GSD_LEAVES, GSD_CODE)
+METHODS = (SSD, SSD_ADAPTIVE, SSD_NO_EXIT, TSD, TSD_SIB, GSD, GSD_LEAVES, GSD_CODE)
 ARMS = tuple(bound(arm, LARGE) for arm in METHODS)
 OWN = tuple(bound(self_drafting(arm), LARGE) for arm in METHODS)
 """The same where the target drafts for itself."""

@@ -25,6 +25,7 @@ SELF: dict[str, Any] = {"pair": "tiny_self"}
 SELF |= {"published": {"target": "llama2_70b", "draft": "none", "stand_in": True}}
 GRAPHS: dict[str, dict[str, Any]] = {
     "ssd": {"live": 7, "prob": 1, "mal": 4.0, "ranks": [1.0]},
+    "ssd_adaptive": {"live": 7, "prob": 1, "mal": 3.0, "ranks": [1.0]},
     "ssd_noexit": {"live": 10, "mal": 4.5, "ranks": [1.0]},
     "ssd_iid": {"live": 7, "prob": 1, "mal": 3.5, "ranks": [1.0], "draws": "iid"},
     "tsd": {"live": 60, "prob": 40, "mal": 5.0, "capped": 0.5, "recurring": [0.7, 0.4, 0.2, 0.1, 0.05]},
@@ -71,6 +72,7 @@ def _params(method: str, thresholds: dict[str, Any]) -> dict[str, Any]:
         "ssd": {"k": 1, "tau": None, "theta_sib": 0.0, "draws": "topk"},
         "ssd_noexit": {"k": 1, "tau": None, "theta_prob": 0.0, "theta_sib": 0.0, "draws": "topk"},
         "ssd_iid": {"k": 1, "tau": None, "theta_sib": 0.0, "draws": "iid"},
+        "ssd_adaptive": {"theta_prob": 0.6, "target_rate": 0.9, "max_steps": 12},
         "tsd": {"tau": None, "theta_sib": 0.0},
         "tsd_sib": {"tau": None},
     }
@@ -124,7 +126,7 @@ def fill_table1(cells, **given: Any) -> dict[tuple[str, str], str]:
     for decoding, options in (("greedy", GREEDY), ("top-p", SAMPLING)):
         for method in ("ssd", "ssd_noexit", "tsd", "tsd_sib", "gsd", "gsd_leaves"):
             runs[method, decoding] = add(cells, method, **options | given)
-        runs["self", decoding] = add(cells, "ssd", **options | SELF | {"mal": 3.0})
+        runs["self", decoding] = add(cells, "ssd_adaptive", **options | SELF | {"mal": 3.0})
     return runs
 
 
