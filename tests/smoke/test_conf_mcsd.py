@@ -30,10 +30,10 @@ def as_run(config) -> Run:
     ("experiment", "drafters", "temperatures", "pairs"),
     [
         ("table2", "sd mcsd mcsd_matched ti_mcsd ti_mcsd_w1", {0.7}, FOUR[:2]),
-        ("table3", "sd mcsd dyn_mcsd", {1.0}, FOUR[:2]),
-        ("table4", "dyn_mcsd", {0.0, 1.0}, FOUR),
+        ("table3", "sd mcsd dyn_mcsd dyn_mcsd_hidden dyn_mcsd_topk", {1.0}, FOUR[:2]),
+        ("table4", "dyn_mcsd dyn_mcsd_hidden dyn_mcsd_topk", {0.0, 1.0}, FOUR),
         ("fig3", "sd mcsd mcsd_matched ti_mcsd", {0.7}, FOUR),
-        ("fig5", "sd mcsd dyn_mcsd", {1.0}, FOUR),
+        ("fig5", "sd mcsd dyn_mcsd dyn_mcsd_hidden dyn_mcsd_topk", {1.0}, FOUR),
     ],
 )
 def test_experiments_have_the_rows_of_the_paper(experiment, drafters, temperatures, pairs):

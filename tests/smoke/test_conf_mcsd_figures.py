@@ -45,9 +45,14 @@ def test_figure_6_sweeps_widths_that_the_paper_speaks_of() -> None:
 
 
 def test_figure_7_trains_on_other_conversations_than_figure_8_decodes() -> None:
+    """Of another dataset, so that all of MT-Bench's are decoded."""
     (trained,) = configs("fig7")
-    assert (trained.measure, trained.dataset.part) == ("decision", "calibration")
-    assert {config.dataset.part for config in configs("fig8")} == {"evaluation"}
+    assert (trained.measure, trained.calibration.decision.dataset.name) == ("decision", "alpaca")
+    decoded = configs("fig8")
+    assert {config.calibration.decision.dataset.name for config in decoded} == {"alpaca"}
+    assert {(config.dataset.name, config.dataset.part, config.dataset.limit) for config in decoded} == {
+        ("mt_bench", "all", 80)
+    }
 
 
 def test_figure_8_has_every_width_with_and_without_each_decision_model() -> None:

@@ -60,7 +60,7 @@ TABLES: Mapping[str, Layout] = {
         (mcsd.DYNAMIC_BUDGETS, *mcsd.OF_DYNAMIC),
     ),
     "table4": Layout(
-        "Improved MCSD Table 4: acceptance rate alpha of dynamic trees", mcsd.DYNAMIC[-1:], (0.0, 1.0), mcsd.OF_DYNAMIC
+        "Improved MCSD Table 4: acceptance rate alpha of dynamic trees", mcsd.TREES, (0.0, 1.0), mcsd.OF_DYNAMIC
     ),
 }
 FIGURES: Mapping[str, Layout] = {

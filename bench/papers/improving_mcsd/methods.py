@@ -43,9 +43,9 @@ DYNAMIC_BUDGETS = (
     "target reads too."
 )
 OF_DYNAMIC = (
-    "No decision model: all levels are drafted. The paper's section 1 calls its framework, whose results are these, a "
-    "combination with early stopping; its appendix does not say whether trees ended early here. With decision models "
-    "see Figure 8.",
+    "The paper's section 1 calls its framework, whose results are these, a combination with early stopping; its "
+    "appendix does not say whether trees ended early here. Its numbers stand beside trees of all levels; ended by: a "
+    "decision model ends them, which reads the draft's features (hidden) or its largest probabilities (topk).",
     "The paper's appendix, which has these numbers, leaves the loss of quality by W first tokens aside.",
     LOSSY_NOTE,
 )
@@ -130,7 +130,10 @@ def ahead(ratio: Interval | None, faster: str, slower: str, level: str) -> str |
 def admits(arm: Arm, run: Run) -> bool:
     """Whether a run is of a method in the paper's configuration, by its rule, and drafts as its decoding asks for."""
     named = run.method in arm.ours and run["verifier"] in arm.rules
-    return named and arm.given.items() <= run.params.items() and drafts_as_asked(run, arm.given)
+    params = run.params
+    if isinstance(model := params.get("decision"), dict):  # its kind and the hash of its weights
+        params = params | {"decision": model["kind"]}
+    return named and arm.given.items() <= params.items() and drafts_as_asked(run, arm.given)
 
 
 def chosen(arm: Arm, block: Block) -> Run | None:
@@ -190,11 +193,13 @@ def target_init(widths: Sequence[int], *, rule: str = LOSSY_RULE) -> Arm:
     return _method(header, "target_init_mcsd", {"widths": list(widths)}, paper, rule)
 
 
-def dynamic(width: int, depth: int) -> Arm:
-    """Dynamic MCSD without a decision model: the paper does not say whether its tables have one."""
-    given = {"width": width, "depth": depth, "init": "target", "decision": None}
-    paper = {"width": str(width), "depth": str(depth)}
-    return _method(f"Dynamic MCSD{LOSSY}", "dynamic_mcsd", given, paper, LOSSY_RULE)
+def dynamic(width: int, depth: int, decision: str | None = None) -> Arm:
+    """Dynamic MCSD, perhaps ended early by a model of this kind: the paper does not say whether its tables have one."""
+    given = {"width": width, "depth": depth, "init": "target", "decision": decision}
+    paper = {} if decision else {"width": str(width), "depth": str(depth)}
+    header = f"Dynamic MCSD, ended by {decision}" if decision else "Dynamic MCSD"
+    found = _method(f"{header}{LOSSY}", "dynamic_mcsd", given, paper, LOSSY_RULE)
+    return replace(found, extra=decision is not None)
 
 
 def _arguments(run: Run) -> str:
@@ -231,8 +236,10 @@ STATIC = (
     target_init((1, 4, 3, 1, 1)),
 )
 """Of Table 2 and Figure 3. What the paper does not have is shown where it was run."""
-DYNAMIC = (sd(5), mcsd((4, 2, 2, 1, 1)), dynamic(16, 5))
-"""Of Table 3 and Figure 5; Table 4 has the last."""
+TREES = (dynamic(16, 5), dynamic(16, 5, "hidden"), dynamic(16, 5, "topk"))
+"""Of Table 4."""
+DYNAMIC = (sd(5), mcsd((4, 2, 2, 1, 1)), *TREES)
+"""Of Table 3 and Figure 5."""
 
 
 def blocks_of(

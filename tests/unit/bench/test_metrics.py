@@ -178,9 +178,12 @@ def test_a_turn_of_one_token_decodes_nothing():
 
 def test_phase_times_by_hand():
     steps = pd.DataFrame([step(tree_s=0.1), step(tree_s=0.3)])
-    assert metrics.phase_times(steps).to_dict() == pytest.approx(
-        {"tree": 0.2, "draft": 0.04, "score": 0.1, "judge": 0.02, "commit": 0.03}
-    )
+    phases = {"tree": 0.2, "draft": 0.04, "score": 0.1, "judge": 0.02, "commit": 0.03}
+    unknown = {"choice": 0, "sampling": 0, "layout": 0, "grown": 0.2}
+    assert metrics.phase_times(steps).to_dict() == pytest.approx(phases | unknown)
+    split = steps.assign(choice_s=[0.01, 0.03], sampling_s=0.04, layout_s=[0.02, None])
+    parts = {"choice": 0.02, "sampling": 0.04, "layout": 0.01, "grown": 0.13}
+    assert metrics.phase_times(split).to_dict() == pytest.approx(phases | parts)
 
 
 def test_acceptance_frequency_bins_the_tested_nodes():
