@@ -41,7 +41,8 @@ ROOTED = {"sequoia"}
 AGAINST = {
     "selection=fixed": ["fixed_size"],
     "reorder=false": ["no_reorder"],
-    "k_sequences": ["k_independent_sequences", "16_independent_sequences"],
+    "k_sequences": ["k_independent_sequences"],
+    "sixteen_sequences": ["16_independent_sequences"],
 }
 """What the papers call a baseline, by the param or the method that it is of."""
 Compose = Callable[..., dict[str, Any]]

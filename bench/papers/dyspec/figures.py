@@ -169,7 +169,7 @@ _STEP_LEGEND = {
     "sampling ms": "drawing tokens from the draft's distributions",
     "mask, positions ms": "of the target's forward",
     "rest of growing ms": "the draft's masks and inputs; all of growing where its parts were not recorded",
-    "judging, committing ms": "the rule of acceptance with its random draws, and keeping the accepted path in the caches",
+    "judging, committing ms": "the rule of acceptance with its draws, and keeping the accepted path in the caches",
     "bounded share": "share of the time of all steps that the paper states a bound for; in brackets the 95% interval "
     "(bootstrap over conversations)",
     "within": "whether the whole interval lies below the paper's bound (yes), above it (no), or on both sides (open)",

@@ -198,8 +198,7 @@ def dynamic(width: int, depth: int, decision: str | None = None) -> Arm:
     given = {"width": width, "depth": depth, "init": "target", "decision": decision}
     paper = {} if decision else {"width": str(width), "depth": str(depth)}
     header = f"Dynamic MCSD, ended by {decision}" if decision else "Dynamic MCSD"
-    found = _method(f"{header}{LOSSY}", "dynamic_mcsd", given, paper, LOSSY_RULE)
-    return replace(found, extra=decision is not None)
+    return _method(f"{header}{LOSSY}", "dynamic_mcsd", given, paper, LOSSY_RULE)
 
 
 def _arguments(run: Run) -> str:

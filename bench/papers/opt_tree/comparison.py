@@ -65,6 +65,8 @@ AS_PUBLISHED = {
 LEGEND = {
     "Tree size n": f"{definitions.SIZE}; (best) has the largest speedup with prefill, as the paper chooses; "
     "other n have no marks",
+    "delta": "what a layer must add to E(A), or OPT-Tree stops to grow; the paper's tables do not state theirs, its text "
+    "finds 0.2 best for the 68M draft and 0.8 for EAGLE's heads",
     **legend([*SPEEDS, MAL, *AS_PUBLISHED.values()]),
     "speedup": definitions.CONTROLLED_SPEEDUP,
     "lossless": f"{definitions.LOSSLESS}; at temperature 0 also the share of outputs identical to the target's own",
@@ -153,6 +155,7 @@ class Group:
         best = " (best)" if chosen and run and run.speedup and len(self.runs[method]) > 1 else ""
         row = {"Target": self.names[0], "Draft": self.names[1], "Method": method_label(method)}
         row["Tree size n"] = f"{run.size or 0}{best}" if run else tables.ABSENT
+        row["delta"] = tables.ABSENT if run is None or "delta" not in run.params else f"{run.params['delta']:g}"
         for name, ours in METRICS.items():
             row |= cells((*ours, AS_PUBLISHED[name]), run)
             printed = self._pairing(name, method, run).published if chosen else None

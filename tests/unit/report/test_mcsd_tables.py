@@ -149,13 +149,15 @@ def test_runs_of_other_configurations_are_named_and_not_shown(cells) -> None:
     assert "mcsd42211 (widths 4x2x2x1x1) by multi_candidate" in note
 
 
-def test_a_decision_model_is_no_row_of_table_3(cells) -> None:
+def test_trees_that_a_decision_model_ends_have_a_row_without_the_papers_numbers(cells) -> None:
     model = {"kind": "hidden", "sha256": "0123456789ab"}
     params = {"width": 16, "depth": 5, "init": "target", "decision": model, "beta": 0.4}
     run_id = run(cells, "dynamic", params=params, **AT_ONE | LLAMA)
     wide, _ = build("table3", cells)
-    assert not any(wide.runs)
-    assert any(run_id in note and "decision kind hidden" in note for note in wide.notes)
+    ended = row(wide, Dataset="mt_bench", Method="Dynamic MCSD, ended by hidden (lossy)")
+    assert ended["llama2_7b_chat"] == f"{metrics.alpha(steps(cells, run_id), 5, virtual=True):.2f}"
+    assert ended["llama2_7b_chat published"] == ABSENT
+    assert "Dynamic MCSD, ended by topk (lossy)" not in set(wide.frame["Method"])
 
 
 def test_table_4_has_a_row_per_draft_and_temperature(cells) -> None:
