@@ -18,6 +18,7 @@ CELLS = ("pair=tiny", "dataset=mini", "limit=1", "decoding.max_new_tokens=6", "d
 SWEEP = ("-m", *CELLS, "seed=0,1", "runtime.progress=false")
 
 
+@pytest.mark.long
 def test_every_job_writes_its_rows(tmp_path):
     """Both cells at the same time, each in a process of its own, which got the command pickled."""
     printed = finish(start(tmp_path, *SWEEP, "hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5"))

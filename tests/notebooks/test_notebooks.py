@@ -40,6 +40,7 @@ def test_there_is_a_notebook_per_paper_and_a_tour() -> None:
     assert {path.stem for path in NOTEBOOKS} == {*published.papers(), "tour"}, "a paper has notebooks/<paper>.ipynb"
 
 
+@pytest.mark.long
 @of_tour_or_each
 def test_runs_top_to_bottom_in_silence(path: Path) -> None:
     executed = execute(path, REFERENCE)

@@ -114,6 +114,7 @@ def liars() -> dict[str, Drafter]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", liars())
 def test_a_lie_is_seen(name):
     drafter = liars()[name]

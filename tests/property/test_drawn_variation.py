@@ -51,6 +51,7 @@ def of_chains(target, draft, width, sampling):
     return law
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("width", "sampling"), [(2, T1), (3, T1), (2, COOL)])
 def test_chains_below_the_first_tokens(rule, width, sampling, monkeypatch):

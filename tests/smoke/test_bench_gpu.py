@@ -24,6 +24,9 @@ from bench.measure import pairs
 from bench.results.store import load
 from bench.run import CONF
 
+pytestmark = pytest.mark.long
+
+
 TESTS = """
 import time, pytest
 def test_good(): pass

@@ -22,6 +22,7 @@ def configs() -> list[dict]:
     return [plain(composed(*cell)) for cell in cells("bench/budget", "pair=tiny")]
 
 
+@pytest.mark.long
 def test_every_drafter_meets_every_budget_in_every_setting():
     found = configs()
     swept = {
@@ -59,6 +60,7 @@ def test_a_plan_knows_the_size(name, size):
     assert nodes == size or name == "sized_mcsd"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("decoding", "size"),
     [

@@ -13,6 +13,7 @@ TO_THE_END = {"gsd/table10", "gsd/fig6"}
 """Of GSD's experiments those whose answers are read, and hence end at EOS."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("experiment", [name for name in names("experiment") if name.startswith("gsd/")])
 def test_gsds_experiments_have_512_new_tokens_and_the_thresholds_of_their_models(experiment):
     configs = [composed(*cell) for cell in cells(experiment)]

@@ -12,6 +12,7 @@ def configs(figure: str) -> list:
     return [composed(*cell) for cell in cells(f"improving_mcsd/{figure}")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("figure", "temperature"), [("fig4", 0.7), ("fig6", 1.0), ("fig7", 1.0), ("fig8", 1.0)])
 def test_what_the_figures_have_in_common(figure: str, temperature: float) -> None:
     for config in configs(figure):

@@ -71,6 +71,7 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path, long_form):
     assert_complete(results)
 
 
+@pytest.mark.long
 def test_the_same_sweep_twice_at_once(tmp_path):
     """Each cell is run by exactly one of the two; the other one passes over it."""
     processes = [
@@ -143,6 +144,7 @@ def test_a_kill_between_the_files_of_a_cell(table, tmp_path, monkeypatch):
         assert [len(getattr(load(tmp_path, "default"), name)) for name in ("runs", "prompts", "nodes")] == [1, 4, 0]
 
 
+@pytest.mark.long
 def test_out_of_memory_is_a_row_and_the_next_cell_runs(tmp_path, monkeypatch):
     cell = (*SHORT, "limit=3", "decoding.max_new_tokens=4", "drafter=chain4")
     run = Measurement.run

@@ -17,6 +17,7 @@ def joined(paper: str, rows: pd.DataFrame) -> pd.Series:
     return joins(rows, [cell for name in sorted(names) for cell in cells_of(name)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("paper", published.papers())
 def test_every_published_row_has_a_cell_or_a_reason(paper):
     rows = published.load(paper)

@@ -61,6 +61,7 @@ def assert_what_is_not_done_is_named(results: Path, monkeypatch, capsys) -> None
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.long
 def test_ctrl_c_waits_for_the_sweep_and_says_so_in_a_line(tmp_path):
     (tmp_path / "mt_bench.jsonl").write_text(TEXT)
     process = start(tmp_path, "opt_tree/fig7", *SHORT, f"data_dir={tmp_path}")
@@ -123,6 +124,7 @@ def test_answers_of_embedded_pairs_end_after_64_tokens_unless_asked_otherwise():
     assert "max_new_tokens" not in made("plan", "EXPERIMENT=opt_tree/table1"), "of its own pairs"
 
 
+@pytest.mark.long
 def test_a_cell_that_fails_fails_the_command_with_its_sentence(tmp_path, monkeypatch, capsys):
     (tmp_path / "mt_bench.jsonl").write_text('{"id": "a", "turns": ["def f(x):"]}\n')
     monkeypatch.chdir(tmp_path)

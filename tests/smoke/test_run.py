@@ -135,6 +135,7 @@ def test_finished_cells_are_not_run_again(drafters, swept):
     assert stamps(swept) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("drafter", ["branching_4_2_2_1", "branching_4_2_2_1_iid", "branching_4_2_2_1_wor"])
 @pytest.mark.parametrize(
     "decoding", [pytest.param(name, marks=() if name in ("greedy", "t07") else pytest.mark.long) for name in DECODINGS]
@@ -197,6 +198,7 @@ def test_a_cell_is_run_again_for_what_it_lacks(tmp_path):
     assert len(results.nodes) == results.steps["num_drafted"].sum() > 0
 
 
+@pytest.mark.long
 def test_retry_runs_only_what_failed(tmp_path, monkeypatch):
     good, bad, new = ((*CHEAP, "drafter=autoregressive", f"seed={seed}") for seed in (0, 1, 2))
     assert execute(tmp_path, *good) == "ok"
@@ -220,6 +222,7 @@ def refuse(*arguments: object, **options: object) -> None:
     raise LoadError("weights are elsewhere")
 
 
+@pytest.mark.long
 def test_a_failed_cell_does_not_replace_a_finished_one(tmp_path, monkeypatch):
     chosen = (*CHEAP, "drafter=chain4")
     assert execute(tmp_path, *chosen) == "ok"
@@ -230,6 +233,7 @@ def test_a_failed_cell_does_not_replace_a_finished_one(tmp_path, monkeypatch):
     assert stamps(tmp_path) == before
 
 
+@pytest.mark.long
 def test_shards_cover_each_cell_once(tmp_path):
     """Two of them job by job; another by the command line, whose numbers are Hydra's own."""
     seeds = range(5)
@@ -251,6 +255,7 @@ def test_shards_cover_each_cell_once(tmp_path):
             execute(tmp_path / "r", *CHEAP, f"shard={shard}")
 
 
+@pytest.mark.long
 def test_a_sweep_with_a_refused_job_runs_the_others_and_ends_with_status_1(tmp_path):
     process = start(tmp_path, "-m", *CHEAP, "drafter=autoregressive", "decoding.temperature=-1,0", "results_dir=r")
     printed, _ = process.communicate(timeout=400)

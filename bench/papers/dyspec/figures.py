@@ -164,8 +164,8 @@ _PARTS = {
 }
 """What the paper bounds, by the metric of its rows."""
 _STEP_LEGEND = {
-    f"{_BUILDING} ms": "choosing where the tree grows, as the paper counts it: sampling, mask and positions are apart; 0 "
-    "where a run did not record its parts (drafter.record_parts)",
+    f"{_BUILDING} ms": "choosing where the tree grows, as the paper counts it: sampling, mask and positions are apart; "
+    "0 where a run did not record its parts (drafter.record_parts)",
     "sampling ms": "drawing tokens from the draft's distributions",
     "mask, positions ms": "of the target's forward",
     "rest of growing ms": "the draft's masks and inputs; all of growing where its parts were not recorded",

@@ -65,8 +65,8 @@ AS_PUBLISHED = {
 LEGEND = {
     "Tree size n": f"{definitions.SIZE}; (best) has the largest speedup with prefill, as the paper chooses; "
     "other n have no marks",
-    "delta": "what a layer must add to E(A), or OPT-Tree stops to grow; the paper's tables do not state theirs, its text "
-    "finds 0.2 best for the 68M draft and 0.8 for EAGLE's heads",
+    "delta": "what a layer must add to E(A), or OPT-Tree stops to grow; the paper's tables do not state theirs, its "
+    "text finds 0.2 best for the 68M draft and 0.8 for EAGLE's heads",
     **legend([*SPEEDS, MAL, *AS_PUBLISHED.values()]),
     "speedup": definitions.CONTROLLED_SPEEDUP,
     "lossless": f"{definitions.LOSSLESS}; at temperature 0 also the share of outputs identical to the target's own",

@@ -102,6 +102,7 @@ def test_every_lossless_pair_of_rule_and_draws(pair, verifier, draws, temperatur
         assert low - 1e-12 <= value <= high + 1e-12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("verifier", "draws"), [cell for cell in CELLS if cell[0] != "chain"])
 def test_counts_and_analytic_agree(memoryless, verifier, draws):
     both = {}

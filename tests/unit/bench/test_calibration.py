@@ -71,6 +71,7 @@ def test_runs_say_what_was_predicted_for_their_tree(tmp_path):
     assert row["predicted_mal"] == pytest.approx(expected_tokens(best_tree(acceptance=vector, n=9, depth=3), vector))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seconds",
     [
@@ -250,6 +251,7 @@ def test_force_measures_anew_once_per_process(tmp_path, monkeypatch):
     assert len(marks[0]) == 1
 
 
+@pytest.mark.long
 def test_two_processes_measure_once(tmp_path):
     """The second waits for the first and takes its times, so that both choose the same tree."""
     chosen = (*FEW, "drafter=sequoia_hardware", GRID, "calibration.latency.repeats=5")
@@ -259,6 +261,7 @@ def test_two_processes_measure_once(tmp_path):
     assert [execute(tmp_path / "r", *chosen, f"seed={seed}") for seed in (0, 1)] == ["skipped"] * 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [

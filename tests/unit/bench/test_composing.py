@@ -47,6 +47,7 @@ def same(one, other) -> bool:
     return plain[0] == plain[1] and texts[0] == texts[1] and flags[0] == flags[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_a_sweep_has_the_configs_that_hydra_composes(experiment):
     batch = [*cells(experiment)[:4], *cells(experiment)[-4:]]

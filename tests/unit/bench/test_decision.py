@@ -302,6 +302,7 @@ def test_cells_run_with_a_model_and_count_its_calls(trained):
         assert set(steps["depth"]) == {calls + 1 if beta else 6}
 
 
+@pytest.mark.long
 def test_models_are_the_same_bit_for_bit_elsewhere(trained, tmp_path):
     printed = finish(start(tmp_path, *FORK, "measure=decision", "results_dir=r", "name=fig7", "runtime.device=cpu"))
     assert "validation loss" in printed

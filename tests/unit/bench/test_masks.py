@@ -52,6 +52,7 @@ def filled(mask: torch.Tensor) -> int:
     return len({(row // BLOCK, column // BLOCK) for row, column in mask.nonzero().tolist()})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("drafter", ["opt_tree_n50", "branching_4_2_2_1_iid", "autoregressive"])
 def test_rows_are_the_masks_that_the_target_was_given(drafter, temperature, pair, monkeypatch):

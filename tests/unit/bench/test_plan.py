@@ -222,6 +222,7 @@ def test_hours_from_kept_forward_times(tmp_path):
 NOWHERE = Machine(device_name="Test CPU", dtype="float32", gpu=False)
 
 
+@pytest.mark.long
 def test_hours_without_a_gpu_are_measured_here_or_there_are_none(tmp_path):
     """Runs of the pair on this machine, whatever experiment they were for, say how long its forwards take."""
     cell = ("limit=1", "dataset=mini", "decoding.max_new_tokens=6", "runtime.dtype=float32", f"results_dir={tmp_path}")
@@ -332,6 +333,7 @@ def test_token_graphs_are_as_large_as_what_is_verified_of_them():
     assert {(job.nodes, job.depth) for job in found.jobs} == {(12, 12)}
 
 
+@pytest.mark.long
 def test_without_an_experiment_it_is_a_line_for_every_artifact(monkeypatch, tmp_path):
     def ends(arguments):
         pairs, batch = sweep(arguments)

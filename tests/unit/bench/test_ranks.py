@@ -35,6 +35,7 @@ def sweep(results: Path, *overrides: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_two_ranks_write_the_rows_of_one_process_once(tmp_path):
     """The last cell is done already; the tree of the third depends on times that differ between the processes."""
     shared, alone = tmp_path / "shared", tmp_path / "alone"

@@ -92,6 +92,7 @@ def test_a_virtual_roots_law_is_the_targets():
     assert (recorder.rows[0].num_trees, recorder.rows[0].noise) == (1, 0)
 
 
+@pytest.mark.long
 def test_every_step_has_a_row_and_decodes_as_before(pair):
     plain, asked = measured(pair, *LOSSY), measured(pair, *LOSSY, record_variation=True)
     assert plain.variation == []
@@ -119,6 +120,7 @@ def test_trees_that_are_drawn_have_none(pair):
     assert measured(pair, "drafter=ssd_iid", *LOSSY[1:], record_variation=True).variation == []
 
 
+@pytest.mark.long
 def test_they_are_written_on_request_be_they_none(tmp_path):
     base = ("drafter=gsd", "decoding=t07_top_p07", "limit=1", "decoding.max_new_tokens=6", "runtime.baseline=false")
     short = (*base, "runtime.warmup_conversations=0")
@@ -138,6 +140,7 @@ def test_they_are_written_on_request_be_they_none(tmp_path):
         assert not store.has("variation", run)
 
 
+@pytest.mark.long
 def test_the_draft_that_is_the_target_is_still_off(pair):
     """p = q: all children are accepted, and the longest path is no draw from p."""
     same = replace(pair, draft=word_pair().target)

@@ -124,6 +124,7 @@ def test_bfloat16_differs_only_within_the_gap_between_the_two_best(name, rng):
     assert clear.float().mean() > 0.5, "otherwise the line above says little"
 
 
+@pytest.mark.long
 def test_bfloat16_decoding_leaves_transformers_own_only_at_a_near_tie(name):
     expected, ours, _ = greedy(name, torch.bfloat16)
     if ours != expected:

@@ -59,6 +59,7 @@ def test_features_reach_the_head_as_they_were_drafted(order, tiny_eagle):
     assert max(accepted for _, accepted in plain) > 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", NODE_ORDERS[1:])
 @pytest.mark.parametrize("name", SAMPLED)
 def test_the_same_seed_samples_the_same_in_every_order(name, order, tiny):

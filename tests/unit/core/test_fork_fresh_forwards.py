@@ -98,6 +98,7 @@ GROWN = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "name"), [
     ("causal_lm", "fork_target"), ("causal_lm", "fork_draft"), ("causal_lm", "expanding"),
     ("causal_lm", "expanding_target"), ("causal_lm", "uneven"), ("eagle", "fork_target"), ("eagle", "fork_draft"),

@@ -346,6 +346,7 @@ def torchrun(*arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.long
 def test_two_ranks_give_the_tokens_of_one_process(saved, tmp_path):
     """With a draft of its own, the target as its own draft, and a head that reads the target's embedding and output."""
     drafts = [

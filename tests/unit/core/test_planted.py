@@ -70,6 +70,7 @@ def greedy(pair: Pair, drafter) -> list[int]:
     return generate(pair.target, drafter, Greedy(), prompt(0), max_new_tokens=40).tokens
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("eagle", [False, True])
 def test_mal_falls_as_the_target_knows_more_alone(eagle):
     found = [mal(planted(private, eagle=eagle)) for private in (0.0, 0.5, 2.0)]

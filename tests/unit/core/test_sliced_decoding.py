@@ -47,6 +47,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampling", [T07, Sampling()], ids=["t07", "greedy"])
 @pytest.mark.parametrize(("pair", "name", "order"), CELLS)
 def test_decoding_is_the_same_as_with_masks_built_anew(pair, name, order, sampling, monkeypatch):

@@ -135,6 +135,7 @@ def skipping(target):
     return target, LayerSkip(target, [2])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("draws", ["topk", "without_replacement"])
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("pair", PAIRS)

@@ -34,6 +34,7 @@ MASKS = [
 ]
 
 
+@pytest.mark.long
 def test_the_kernel_in_tritons_interpreter():
     """In a process of its own: Triton is imported with transformers, and reads then whether it is to interpret."""
     environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -169,6 +169,7 @@ def plain(model, tokens):
 MERGING = {"k": 4, "tau": 1, "theta_prob": 0.02, "theta_sib": 0.05, "max_steps": 6, "draft_node_cap": 150}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cls", [TokenGraph, MergeProbe])
 @pytest.mark.parametrize("options", [{}, {"pruning": "code"}, {"cap_order": "path_prob"}], ids=str)
 def test_laws_of_both_models_are_plain_forwards_also_behind_merges(pair, cls, options):
@@ -250,6 +251,7 @@ def wanted(pair, toy_target):
     return [continued(target, TEXT, NEW) for target in (pair[0], toy_target)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_greedy_outputs_are_the_targets_own(preset, options, pair, toy_target, toy_draft, wanted):

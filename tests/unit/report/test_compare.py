@@ -12,6 +12,8 @@ from recomputed import Files
 from bench.compare.changes import FASTER, SLOWER, TIED
 from bench.compare.sides import ComparisonError
 
+pytestmark = pytest.mark.long
+
 
 def test_ratios_are_those_of_the_sums_over_conversations(cells, after) -> None:
     ids = cells.add(mal=2.5, speedup=1.2), after.add(mal=3.4, speedup=0.9)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from compared import SMOKE, alter, copied, run, run_of, smoke_ids
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def changed(tmp_path: Path) -> Path:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from compared import REFERENCE, SMOKE, alter, copied, run, run_of, smoke_ids
 
+pytestmark = pytest.mark.long
+
 
 def test_without_an_interval_there_is_no_verdict(capsys, tmp_path: Path) -> None:
     """One conversation: whatever was measured says nothing, and the check is not green."""

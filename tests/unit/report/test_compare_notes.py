@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pandas as pd
+import pytest
 import recomputed
 from compared import REFERENCE, alter, compared, copied, run_of
 from recomputed import Files
@@ -14,6 +15,8 @@ from bench.compare.changes import NO_INTERVAL, TIED
 from bench.compare.joined import join
 from bench.compare.notes import notes
 from bench.compare.sides import find
+
+pytestmark = pytest.mark.long
 
 
 def test_only_what_the_method_decoded_well_is_counted_as_decoded(cells, after) -> None:

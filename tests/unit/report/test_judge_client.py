@@ -115,6 +115,7 @@ def test_a_reply_that_drips_in_is_a_time_out_too():
     thread.join()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -213,6 +214,7 @@ def test_a_judge_has_a_name():
         Endpoint("http://host/v1", " ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", ['sk-ab"cd\\ef-SECRET', "sk/ab+cd=SECRET", "sk-<ab>&cd-SECRET"])
 @pytest.mark.parametrize("encoded", [json.dumps, quote, html.escape, lambda key: quote(key, safe=""), slashed, str])
 def test_the_key_is_in_no_error_however_it_is_encoded(key, encoded):

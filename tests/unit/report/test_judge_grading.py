@@ -12,6 +12,9 @@ from bench.results.judgements import judgement_rows, still_valid
 from bench.results.rows import AUTOREGRESSIVE, METHOD, AnswerRow, JudgementRow
 from bench.results.store import Store, load
 
+pytestmark = pytest.mark.long
+
+
 KEY = "sk-secret-0123456789"
 
 

@@ -17,6 +17,9 @@ from bench.results.rows import PromptRow
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
 
+pytestmark = pytest.mark.long
+
+
 TI = "TI-MCSD (lossy)"
 
 

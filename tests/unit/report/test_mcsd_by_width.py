@@ -16,6 +16,8 @@ from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.tables import ABSENT, Table
 from bench.papers.registry import ARTIFACTS
 
+pytestmark = pytest.mark.long
+
 
 def build(cells) -> tuple[list[Axes], Table]:
     figure, table = ARTIFACTS["improving_mcsd/fig6"].build("fig6", cells.load())

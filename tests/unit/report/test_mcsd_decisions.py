@@ -19,6 +19,9 @@ from bench.papers.improving_mcsd.methods import ahead
 from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
 
+pytestmark = pytest.mark.long
+
+
 PHASES = ["draft_s", "tree_s", "score_s", "judge_s", "commit_s"]
 
 

@@ -14,6 +14,9 @@ from bench.artifacts.tables import ABSENT, Table
 from bench.papers.registry import ARTIFACTS
 from bench.results.store import Results
 
+pytestmark = pytest.mark.long
+
+
 FACTS = [("auto", "Login CPU"), ("auto", "Test CPU"), ("", "")]
 """Dtype and device of a run that failed: as asked for, and what the machine that failed has."""
 

@@ -21,6 +21,8 @@ from bench.papers.improving_mcsd.heat_map import readable
 from bench.papers.registry import ARTIFACTS
 from bench.results.store import Results
 
+pytestmark = pytest.mark.long
+
 
 def build(cells, results: Results | None = None) -> tuple[list[Axes], Table]:
     figure, table = ARTIFACTS["improving_mcsd/fig4"].build("fig4", results or cells.load())

@@ -12,6 +12,8 @@ from bench.papers.registry import ARTIFACTS
 from bench.results.rows import AUTOREGRESSIVE, METHOD, JudgementRow
 from bench.results.store import Store
 
+pytestmark = pytest.mark.long
+
 
 def build(cells) -> tuple[Table, Table]:
     wide, details = ARTIFACTS["improving_mcsd/table1"].build("table1", cells.load())

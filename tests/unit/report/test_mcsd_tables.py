@@ -13,6 +13,9 @@ from bench.artifacts.tables import ABSENT, Table
 from bench.papers.registry import ARTIFACTS
 from bench.statistics import metrics
 
+pytestmark = pytest.mark.long
+
+
 TI, ONE = "TI-MCSD (lossy)", "TI-MCSD, one first token"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import pytest
 import recomputed
 from compared import REFERENCE
 from ordered import assert_marks, assert_verdicts, details, groups
@@ -12,6 +13,8 @@ from recomputed_order import Paper, mal, mal_as_published, mark_of, per_row, spe
 
 from bench.artifacts.tables import Table
 from bench.papers.registry import build
+
+pytestmark = pytest.mark.long
 
 
 def test_opt_tree() -> None:

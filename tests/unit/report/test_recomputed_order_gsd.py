@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 import recomputed
 from compared import REFERENCE, alter, copied
 from ordered import Row, assert_marks, assert_verdicts, details, groups
 from recomputed import Files
 from recomputed_order import Line, Paper, mal, mark_of, mean_speedup, per_row, speedup
+
+pytestmark = pytest.mark.long
 
 
 def test_gsd() -> None:

@@ -13,6 +13,8 @@ from bench.artifacts.outputs import NoResultsError
 from bench.artifacts.tables import ABSENT
 from bench.papers.beyond.budget import budget
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def budget_cells(cells):

@@ -13,6 +13,8 @@ from bench.artifacts.outputs import write_all
 from bench.artifacts.tables import ABSENT
 from bench.papers.beyond.budget import APART, LOOKS
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def budget_cells(cells):

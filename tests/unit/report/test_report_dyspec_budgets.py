@@ -11,6 +11,9 @@ from bench.papers.dyspec.layouts import LAYOUTS
 from bench.papers.registry import ARTIFACTS
 from bench.published import params_of
 
+pytestmark = pytest.mark.long
+
+
 METHODS = ["DySpec", "Sequoia", "SpecInfer"]
 PAIR = {"pair": "llama2_7b_jf68m", "published": {"target": "llama2_7b", "draft": "jf68m", "stand_in": False}}
 SETTING = PAIR | SAMPLING | {"dataset": "gsm8k"}

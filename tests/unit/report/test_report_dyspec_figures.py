@@ -18,6 +18,9 @@ from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
 from specdec_core.verifiers import ChildByChild
 
+pytestmark = pytest.mark.long
+
+
 CONF = Path(__file__).parents[3] / "conf" / "verifier"
 LLAMA_70B = {"target": "llama2_70b", "draft": "llama2_7b", "stand_in": False}
 

@@ -19,6 +19,9 @@ from specdec_core import Verdict
 from specdec_core.models import ModelOutput
 from specdec_core.node_order import block_map
 
+pytestmark = pytest.mark.long
+
+
 PATH = torch.tensor([0, 1, 2])
 
 

@@ -11,6 +11,9 @@ from bench.artifacts.tables import ABSENT, Table
 from bench.papers.registry import ARTIFACTS
 from bench.statistics import graph_metrics
 
+pytestmark = pytest.mark.long
+
+
 PAPER = ["Acceptance published", "Drafted published", "Graph published", "Speedup published"]
 
 

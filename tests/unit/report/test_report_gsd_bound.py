@@ -10,6 +10,9 @@ from test_report_gsd import build, row, speedup
 from bench.artifacts import definitions
 from specdec_core.drafters.unmerging import unmerge
 
+pytestmark = pytest.mark.long
+
+
 WARM: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0}
 NOT_HERE = "Not in this table: "
 

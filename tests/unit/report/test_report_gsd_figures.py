@@ -20,6 +20,9 @@ from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.tables import ABSENT, Table
 from bench.papers.registry import ARTIFACTS
 
+pytestmark = pytest.mark.long
+
+
 FIGURES = [name for name in FILLS if "fig" in name]
 
 

@@ -21,6 +21,8 @@ from test_report_gsd import build, row, sample_means, speedup
 from bench.artifacts.tables import ABSENT
 from bench.statistics import graph_metrics
 
+pytestmark = pytest.mark.long
+
 
 def steps(cells, run_id: str) -> Any:
     found = cells.load().steps

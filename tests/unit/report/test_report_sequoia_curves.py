@@ -12,6 +12,8 @@ from sequoia_fills import RULES, SAMPLING, SETTING, P, fill_hardware, fill_rejec
 from bench.artifacts import style
 from bench.artifacts.outputs import NoResultsError
 
+pytestmark = pytest.mark.long
+
 
 def test_rejection_rates_by_rule_and_temperature(cells) -> None:
     fill_rejections(cells)

@@ -13,6 +13,9 @@ from bench.papers.registry import ARTIFACTS
 from bench.papers.sequoia.tokens import places
 from bench.statistics import samples
 
+pytestmark = pytest.mark.long
+
+
 LLAMA_13B = {"target": "llama2_13b", "draft": "jf68m", "stand_in": False}
 COLOUR = {"sequoia": 0, "k_sequences": 1, "k_ary": 2, "binary": 3, "sequence": 4}
 

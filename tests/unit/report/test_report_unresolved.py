@@ -14,6 +14,8 @@ from bench.papers.opt_tree.comparison import paper_table
 from bench.papers.registry import build
 from bench.report.site import views
 
+pytestmark = pytest.mark.long
+
 
 def warned(cells) -> Table:
     (table,) = paper_table("table1", cells.load())

@@ -6,6 +6,8 @@ import pytest
 
 from bench.report.__main__ import main
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def size_cells(cells):

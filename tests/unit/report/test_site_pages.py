@@ -111,6 +111,7 @@ def test_what_cannot_be_built_is_listed_and_stops_no_other(registry, tmp_path: P
     assert (out / "sequoia" / "table4.csv").exists()
 
 
+@pytest.mark.long
 def test_an_empty_figure_or_table_counts_as_failed_and_is_not_shown(registry, tmp_path: Path, capsys) -> None:
     canvas = Canvas()
     canvas.add_subplot().set_title("nothing here")
@@ -191,6 +192,7 @@ def test_a_pair_without_results_is_not_run(table1_cells, tmp_path: Path, capsys)
     assert "6 cells" not in index
 
 
+@pytest.mark.long
 def test_of_a_pair_its_own_cells_are_counted(table1_cells, tmp_path: Path, capsys) -> None:
     table1_cells.add("binary", pair="llama")
     cells = {
