@@ -13,6 +13,8 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import pandas as pd
+
 from bench.artifacts import tables
 from bench.artifacts.blocks import Block
 from bench.artifacts.runs import Run
@@ -45,8 +47,8 @@ class Arms:
 
 
 def notes(found: Iterable[Block]) -> Iterator[str]:
-    """A sentence for every block with a control; several blocks are named."""
-    every = [(block, text) for block in found if (text := _note(block))]
+    """A sentence for every block with a control, or with a baseline that runs share; several blocks are named."""
+    every = [(block, text) for block in found if (text := " ".join(filter(None, (_note(block), _shared(block)))))]
     for block, text in every:
         yield f"{block.name}: {text}" if len(every) > 1 else text
 
@@ -62,7 +64,7 @@ def arms(block: Block) -> Arms | None:
     groups: dict[tuple[object, ...], list[Sample]] = {}
     for run in block.ok:
         sample = run.sample("autoregressive_tokens_per_s")
-        if sample and len(sample.sums):
+        if sample and len(sample.sums) and _own(run):
             groups.setdefault(_work(run), []).append(sample)
     ratios = [_apart(*pair) for of_work in groups.values() for pair in itertools.combinations(of_work, 2)]
     known = [ratio for ratio in ratios if _known(ratio)]
@@ -94,12 +96,28 @@ def _note(block: Block) -> str:
     return TOO_FEW if _alone(block) else NONE
 
 
+def _shared(block: Block) -> str:
+    """Which runs have no baseline of their own (`runtime.baseline=shared`)."""
+    lent = {run.drafter: str(run["baseline_of"]) for run in block.ok if not _own(run)}
+    if not lent:
+        return ""
+    return (
+        f"One autoregressive arm (run {', '.join(dict.fromkeys(lent.values()))}) is shared by {', '.join(lent)}: their "
+        "speedups rest on it, and no control between arms tells what the machine did meanwhile."
+    )
+
+
 def _alone(block: Block) -> bool:
     """Whether there is something to compare, and no run has more than one conversation to compare it over."""
     runs = list(block.ok)
     works = [_work(run) for run in runs]
     compared = len(set(works)) < len(works) or any(run.method == AUTOREGRESSIVE for run in runs)
     return compared and all(run["num_conversations"] == 1 for run in runs)
+
+
+def _own(run: Run) -> bool:
+    """Whether it decoded its baseline itself."""
+    return bool(pd.isna(run.row.get("baseline_of")))
 
 
 def _apart(first: Sample, other: Sample) -> Interval:

@@ -20,6 +20,7 @@ from bench.results.store import Results
 
 DATASETS = ("mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 """Datasets that have an experiment of their own, `bench/<dataset>`, for any pair."""
+FIDELITY = "What differs from the paper, and why: docs/fidelity.md"
 PAPERS: Mapping[str, Mapping[str, Artifact]] = {
     paper: import_module(f"bench.papers.{paper}").ARTIFACTS
     for paper in (
@@ -54,14 +55,17 @@ def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
 def _headed(name: str, found: object, output: Output) -> Output:
     """A table with the headers of its paper, those of its own before them, and where the paper's numbers are from.
 
-    Above it stands what the intervals of its results cannot tell, below it an excerpt of what was decoded.
+    Above it stands what the intervals of its results cannot tell, below it where the page stands that says what differs
+    from the paper, and an excerpt of what was decoded.
     """
     if not isinstance(output, Table):
         return output
     paper, _, artifact = name.partition("/")
     ours = definitions.headers(paper, map(str, output.frame))
-    origins = published.recovered(paper, artifact) if paper in PAPERS else ()
-    table = replace(output, headers=ours | dict(output.headers), notes=(*output.notes, *origins))
+    notes = output.notes
+    if paper in PAPERS:
+        notes += (*published.recovered(paper, artifact), f"{FIDELITY}#{paper}-{artifact}.")
+    table = replace(output, headers=ours | dict(output.headers), notes=notes)
     return wording.excerpted(found.runs, ties.warn(found, table)) if isinstance(found, Results) else table
 
 

@@ -120,3 +120,19 @@ def test_a_block_of_a_busy_machine_says_that_its_times_rank_nothing(cells) -> No
         entries = [metric.entry(run) for metric in (SPEEDUP, MAL) for run in block.ok]
         assert (ties.marks(entries[:2]) == [ties.UNRANKED] * 2) == busy  # paired in one run, but between two
         assert ties.UNRANKED not in ties.marks(entries[2:])
+
+
+def test_a_baseline_that_was_lent_is_no_control_and_is_told(cells) -> None:
+    """Set against its lender's it would be found equal whatever the machine did."""
+    lender = cells.add("opt_tree")
+    for drafter in ("binary", "eagle25"):
+        cells.add(drafter)
+    runs = cells.block().runs.copy()
+    alone = control.arms(cells.block())
+    assert alone is not None
+    assert alone.runs == 3
+    runs["baseline_of"] = [None if run_id == lender else lender for run_id in runs["run_id"]]
+    block = replace(cells.block(), runs=runs)
+    assert control.arms(block) is None
+    (note,) = control.notes([block])
+    assert f"One autoregressive arm (run {lender}) is shared by binary, eagle25" in note
