@@ -47,7 +47,7 @@ def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [WIDTHS[0], *(pytest.param(width, marks=pytest.mark.long) for width in WIDTHS[1:])])
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_is_whole(page: str, width: int, site: Path, browser: Browser) -> None:
     assert visit(browser, site / f"{page}.html", width) == []
