@@ -112,7 +112,9 @@ def both_rules(*arms: Arm) -> tuple[Arm, ...]:
 
 def self_drafting(arm: Arm) -> Arm:
     """The same method where the target drafts for itself: with the adaptive exit it is what the paper compares with."""
-    return SELF if arm is SSD_ADAPTIVE else replace(arm, header=f"Self {arm.header}", paper="")
+    if arm is SSD_ADAPTIVE:
+        return SELF
+    return replace(arm, header=f"Self {arm.header}{', fixed exit' * (arm is SSD)}", paper="")
 
 
 def off(arm: Arm, params: Mapping[str, Any]) -> Mapping[str, Any]:
