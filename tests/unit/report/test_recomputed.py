@@ -225,7 +225,7 @@ COUNTS = {
 
 
 def _success(steps: pd.DataFrame) -> recomputed.Numbers:
-    return recomputed.mean(steps, (steps["num_behind_merge"] > 0).astype(float))
+    return recomputed.mean(steps, (steps["num_displaced"] > 0).astype(float))
 
 
 def _identical(files: Files, run_id: str) -> float:
