@@ -21,8 +21,8 @@ from bench.results.store import Results
 DATASETS = ("mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 """Datasets that have an experiment of their own, `bench/<dataset>`, for any pair."""
 FIDELITY = "What differs from the paper, and why: docs/fidelity.md"
-PAPERS: Mapping[str, Mapping[str, Artifact]] = {
-    paper: import_module(f"bench.papers.{paper}").ARTIFACTS
+_MODULES = {
+    paper: import_module(f"bench.papers.{paper}")
     for paper in (
         "opt_tree",
         "sequoia",
@@ -31,6 +31,9 @@ PAPERS: Mapping[str, Mapping[str, Artifact]] = {
         "improving_mcsd",
     )
 }
+PAPERS: Mapping[str, Mapping[str, Artifact]] = {paper: module.ARTIFACTS for paper, module in _MODULES.items()}
+TITLES: Mapping[str, str] = {paper: _MODULES[paper].TITLE for paper in sorted(_MODULES)}
+"""Full names of the papers, and where they are found, by short name."""
 ARTIFACTS: dict[str, Artifact] = {
     **{f"{paper}/{name}": artifact for paper, own in PAPERS.items() for name, artifact in own.items()},
     **{f"bench/{name}": Artifact(dataset_table) for name in DATASETS},

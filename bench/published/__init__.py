@@ -14,26 +14,23 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import pandas as pd
 
-TITLES: Mapping[str, str] = {
-    "dyspec": "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure (arXiv:2410.11744)",
-    "gsd": "Graph-Structured Speculative Decoding (arXiv:2407.16207)",
-    "improving_mcsd": "Improving Multi-candidate Speculative Decoding (arXiv:2409.10644)",
-    "opt_tree": "OPT-Tree: Speculative Decoding with Adaptive Draft Tree Structure (arXiv:2406.17276)",
-    "sequoia": "Sequoia: Scalable, Robust, and Hardware-aware Speculative Decoding (arXiv:2402.12374)",
-}
-"""Full names of the papers, by short name."""
+CATALOGUE = ("artifacts", "definitions", "sources", "unjoined")
+"""The CSVs that are of no single paper."""
 WHOLE_PAPER = "*"
 """The artifact of a definition that holds for all of a paper."""
 _NUMBERS = ("temperature", "value")
 _RECOVERED = r"recovered from ([^;]+)"
 
 
+@cache
 def papers() -> list[str]:
-    """The papers whose numbers are stored, by short name."""
-    return sorted(TITLES)
+    """The papers whose numbers are stored, by short name: one CSV each."""
+    stored = (Path(file.name) for file in files(__name__).iterdir())
+    return sorted(name.stem for name in stored if name.suffix == ".csv" and name.stem not in CATALOGUE)
 
 
 def load(paper: str) -> pd.DataFrame:
@@ -102,9 +99,9 @@ def sources() -> Mapping[tuple[str, str], tuple[str, ...]]:
 
 @cache
 def _read(paper: str) -> pd.DataFrame:
-    if paper not in TITLES:
+    if paper not in papers():
         near = difflib.get_close_matches(paper, papers(), cutoff=0.0)
-        raise ValueError(f"no published numbers of {paper!r}; the nearest names are {', '.join(near)}")
+        raise ValueError(f"there is no bench/published/{paper}.csv; the nearest names are {', '.join(near)}")
     rows = _table(f"{paper}.csv").copy()
     for column in _NUMBERS:
         rows[column] = pd.to_numeric(rows[column].replace("", None))

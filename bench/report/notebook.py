@@ -20,7 +20,7 @@ from PIL import Image
 from bench import published as papers
 from bench.artifacts.outputs import Html, NoResultsError, Output
 from bench.artifacts.tables import ABSENT, Table, frame, named_rows, to_html, to_markdown
-from bench.papers.registry import ARTIFACTS, build, command
+from bench.papers.registry import ARTIFACTS, TITLES, build, command
 from bench.results import progress, store
 
 VARIABLE = "SPECDEC_RESULTS"
@@ -75,7 +75,7 @@ def available(paper: str) -> None:
         dict(zip(columns, (row.artifact, row.place, row.title, _state(folder, row)), strict=True))
         for row in named_rows(every[every["paper"] == paper])
     ]
-    title = f"{papers.TITLES[paper]}: its tables and figures, and what is in {_shown(folder)}"
+    title = f"{TITLES[paper]}: its tables and figures, and what is in {_shown(folder)}"
     note = f"What was not run is one command away: {command(f'{paper}/ARTIFACT')}."
     _display(Table("available", title, frame(rows, columns), (note,)))
 

@@ -10,11 +10,11 @@ import pytest
 from page_checks import WIDTHS, chromium, visit
 from playwright.sync_api import Browser
 
-from bench import published
+from bench.papers.registry import TITLES
 from bench.report.__main__ import main
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
-PAGES = ("index", *published.TITLES, "bench")
+PAGES = ("index", *TITLES, "bench")
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one transparent pixel
 SOUND = f'<img src="{PIXEL}" alt="pixel"><table><tbody><tr><td>1</td><td></td></tr></tbody></table>'
 BROKEN = {
@@ -56,7 +56,7 @@ def test_every_page_is_whole(page: str, width: int, site: Path, browser: Browser
 def test_there_are_no_other_pages_and_the_papers_show_what_was_run(site: Path) -> None:
     """Without it, pages with nothing on them would pass."""
     assert {path.stem for path in site.glob("*.html")} == set(PAGES)
-    for paper in (*published.TITLES, "bench"):
+    for paper in (*TITLES, "bench"):
         run = [folder for folder in (REFERENCE / paper).iterdir() if folder.is_dir()]
         text = (site / f"{paper}.html").read_text(encoding="utf-8")
         assert text.count("<caption>") + text.count("<img ") >= len(run)

@@ -6,6 +6,7 @@ from functools import partial
 from bench.artifacts.outputs import Artifact
 from bench.papers.dyspec import figures, layouts, masks
 
+TITLE = "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure (arXiv:2410.11744)"
 ARTIFACTS: Mapping[str, Artifact] = {
     **{name: Artifact(layout) for name, layout in layouts.LAYOUTS.items()},
     "fig2": Artifact(figures.FIG2),

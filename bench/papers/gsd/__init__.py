@@ -6,6 +6,7 @@ from bench.artifacts import case_study
 from bench.artifacts.outputs import Artifact
 from bench.papers.gsd import by_dataset, figures, merging, operations, quality, table1
 
+TITLE = "Graph-Structured Speculative Decoding (arXiv:2407.16207)"
 ARTIFACTS: Mapping[str, Artifact] = {
     "table1": Artifact(table1.table1),
     "table3": Artifact(operations.operations),

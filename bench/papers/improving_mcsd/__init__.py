@@ -6,6 +6,7 @@ from dataclasses import replace
 from bench.artifacts.outputs import Artifact
 from bench.papers.improving_mcsd import comparison, heat_map, quality, scores, widths
 
+TITLE = "Improving Multi-candidate Speculative Decoding (arXiv:2409.10644)"
 ARTIFACTS: Mapping[str, Artifact] = {
     "table1": Artifact(quality.answers_table),
     "fig4": Artifact(heat_map.heat_map),

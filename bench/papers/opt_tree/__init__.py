@@ -6,6 +6,7 @@ from bench.artifacts import case_study
 from bench.artifacts.outputs import Artifact
 from bench.papers.opt_tree import comparison, figures
 
+TITLE = "OPT-Tree: Speculative Decoding with Adaptive Draft Tree Structure (arXiv:2406.17276)"
 ARTIFACTS: Mapping[str, Artifact] = {
     **{name: Artifact(comparison.paper_table) for name in comparison.TABLES},
     "fig3": Artifact(figures.fig3),

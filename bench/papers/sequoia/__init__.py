@@ -8,6 +8,7 @@ from bench.artifacts.outputs import Artifact
 from bench.papers.sequoia import bounds, layouts, speedups, tokens, vectors
 
 FIG4 = "Sequoia Figure 4: time of one forward against the number of tokens"
+TITLE = "Sequoia: Scalable, Robust, and Hardware-aware Speculative Decoding (arXiv:2402.12374)"
 ARTIFACTS: Mapping[str, Artifact] = {
     "table1": Artifact(bounds.table1),
     "table2": Artifact(bounds.table2),

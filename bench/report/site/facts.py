@@ -17,6 +17,7 @@ from bench import published
 from bench.artifacts import verdict
 from bench.artifacts.outputs import Output
 from bench.artifacts.tables import ABSENT, Table, named_rows
+from bench.papers.registry import TITLES
 from bench.results.progress import Progress
 from bench.results.store import Store
 
@@ -94,7 +95,7 @@ def entries(registered: Collection[str]) -> list[Entry]:
 
 def papers() -> list[str]:
     """The keys of the pages in order."""
-    return [*published.TITLES, OURS]
+    return [*TITLES, OURS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from pathlib import Path
 import jinja2
 from tqdm import tqdm
 
-from bench import published
 from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.tables import Table
 from bench.papers import registry as artifacts
+from bench.papers.registry import TITLES
 from bench.report.site import facts, views
 from bench.report.site.facts import Built, Entry, Provenance
 from bench.report.site.views import Link, View
@@ -64,12 +64,12 @@ class Paper:
     @property
     def title(self) -> str:
         """The heading of the page: the paper's title without where it is found."""
-        return published.TITLES.get(self.key, _OURS_TITLE).partition(_SOURCE)[0]
+        return TITLES.get(self.key, _OURS_TITLE).partition(_SOURCE)[0]
 
     @property
     def source(self) -> str:
         """Where the paper is found, `arXiv:2406.17276`; "" if it is not known, or for our own page."""
-        _, found, where = published.TITLES.get(self.key, "").partition(_SOURCE)
+        _, found, where = TITLES.get(self.key, "").partition(_SOURCE)
         return f"{found}{where}".strip(" ()")
 
     @property

@@ -10,7 +10,7 @@ CATALOGUE = {"artifacts.csv", "definitions.csv", "sources.csv", "unjoined.csv"}
 def test_every_paper_loads_with_numbers() -> None:
     stored = {path.name for path in files("bench.published").iterdir() if path.name.endswith(".csv")}
     named = {f"{paper}.csv" for paper in published.papers()}
-    assert named == stored - CATALOGUE, "a paper has a line in TITLES and its own CSV"
+    assert named == stored - CATALOGUE, "a paper has its own CSV"
     for paper in published.papers():
         rows = published.load(paper)
         assert (rows["paper"] == paper).all()
