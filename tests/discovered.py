@@ -40,9 +40,9 @@ def rule_for(drafter: Drafter) -> Verifier:
 
 
 def small(value: Any, largest: int) -> Any:
-    """Whole numbers cut off, and plain values for the words that stand for what is measured."""
+    """Whole numbers cut off, plain values for the words that stand for what is measured, and no decision model."""
     if isinstance(value, dict):
-        return {key: small(item, largest) for key, item in value.items()}
+        return {key: None if key == "decision" else small(item, largest) for key, item in value.items()}
     if isinstance(value, list):
         return [small(item, largest) for item in value]
     if value == "measured":

@@ -34,6 +34,7 @@ def method_row(store: Store, run_id: str) -> dict[str, Any]:
     """One cell: how it ended, MAL, tokens per second, speedup with their intervals, and where a step's time went."""
     run = store.read("runs", [run_id]).iloc[-1]
     steps, prompts = store.read("steps", [run_id]), store.read("prompts", [run_id])
+    phases = metrics.phase_times(steps)[list(metrics.PHASES)]
     return {
         "run_id": run_id,
         "drafter": run["drafter"],
@@ -48,8 +49,8 @@ def method_row(store: Store, run_id: str) -> dict[str, Any]:
         "speedup": _plain(samples.interval(samples.speedup(prompts))),
         "identical": _number(run["identical"]),
         "num_drafted": _number(steps["num_drafted"].mean()),
-        "step_ms": _number(1e3 * float(metrics.phase_times(steps).sum())),
-        **{f"{phase}_ms": _number(1e3 * value) for phase, value in metrics.phase_times(steps).items()},
+        "step_ms": _number(1e3 * float(phases.sum())),
+        **{f"{phase}_ms": _number(1e3 * value) for phase, value in phases.items()},
     }
 
 

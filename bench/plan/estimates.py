@@ -77,17 +77,22 @@ def memory_of(pair: PairSpec, jobs: Iterable[Job], dtype: torch.dtype) -> Memory
     jobs, config = list(jobs), shape_of(pair.target)
     positions = getattr(config, "max_position_embeddings", None) or TRAINED
     contexts = [min(job.context or positions, positions) for job in jobs]
-    caches = kv_bytes(config, dtype, max(contexts) + ROOM_FOR_TREES)
+    caches = kv_bytes(config, dtype, max(contexts, default=0) + ROOM_FOR_TREES)
     trees = [tree_bytes(config, dtype, job.nodes + 1, at) for job, at in zip(jobs, contexts, strict=True)]
     if pair.target.offload:
         target, host = offloaded_bytes(config, dtype, pair.target.resident_layers)
     else:
         target, host = kind_of(pair.target).weight_bytes(pair.target, config, dtype), 0
-    draft, drafts_cache, reads = _draft(pair.draft, dtype, max(contexts) + ROOM)
+    draft, drafts_cache, reads = _draft(pair.draft, dtype, max(contexts, default=0) + ROOM)
     if pair.draft is not None:  # its laws of the nodes are of the same size
         trees = [2 * size for size in trees]
     return Memory(
-        target=target, draft=draft, caches=caches + drafts_cache, trees=max(trees), host=host, draft_reads=reads
+        target=target,
+        draft=draft,
+        caches=caches + drafts_cache,
+        trees=max(trees, default=0),
+        host=host,
+        draft_reads=reads,
     )
 
 

@@ -65,8 +65,8 @@ def _setting(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: Any) -> Any:
-    """As it was written: lists stay, what is missing is None."""
-    return list(value) if isinstance(value, list | np.ndarray) else _plain(value)
+    """As it was written: plain numbers and lists, None where it is missing."""
+    return value.tolist() if isinstance(value, np.ndarray) else value if isinstance(value, list) else _plain(value)
 
 
 def _copied(store: Store, other: Store, run_id: str, needed: Sequence[str]) -> bool:

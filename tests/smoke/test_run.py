@@ -17,12 +17,14 @@ from specdec_core.errors import LoadError
 
 FROM_TARGET = {"ti_mcsd": False, "ti_mcsd_w1": True, "dyn_mcsd": False}
 """Drafters whose trees start from the target's law, which have rules of their own, and whether these are lossless."""
-SAME = {"gsd_tau2", "sd", "mcsd", "sized_spec_infer"}
-"""In greedy decoding, without an experiment's own sizes: cells of gsd, chain4, branching_4_2_2_1, sized_k_sequences."""
+SAME = {"gsd_tau2", "sd", "mcsd", "eagle25_drawn", "sized_spec_infer"}
+"""In greedy decoding, without an experiment's own sizes, cells of other drafters, such as gsd and chain4."""
+TRAINED = {"dyn_mcsd_hidden", "dyn_mcsd_topk"}
+"""Their decision models are trained first (`tests/unit/bench/test_decision.py`)."""
 OF_A_TABLE = {"sequoia_printed"}
 """Its tree is what the table of an experiment prints."""
-DRAFTERS = sorted({*names("drafter")} - SAME - OF_A_TABLE - {*FROM_TARGET})
-VERIFIERS = sorted({*names("verifier")} - {"by_draws", "by_root"})
+DRAFTERS = sorted({*names("drafter")} - SAME - OF_A_TABLE - TRAINED - {*FROM_TARGET})
+VERIFIERS = sorted(name for name in names("verifier") if not name.startswith("by_"))
 DECODINGS = names("decoding")
 ONCE = ("runtime.warmup_conversations=0", "calibration.latency.warmup=1", "calibration.latency.repeats=2")
 SHORT = ("pair=tiny", "dataset=mini", "limit=1", "decoding.max_new_tokens=12", *ONCE)

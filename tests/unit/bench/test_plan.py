@@ -46,14 +46,14 @@ def printed(*arguments: str) -> str:
     return "\n".join(plan.describe(plan.make(arguments)))
 
 
-def test_table_1_is_six_cells_for_each_of_ten_pairs():
+def test_table_1_is_eight_cells_for_each_of_ten_pairs():
     found = plan.make([TABLE1])
-    assert (len(found.of_kind("cells")), len(found.jobs), len(found.pairs)) == (6, 6, 10)
-    assert [job.nodes for job in found.jobs] == [0, 30, 25, 25, 50, 60]
-    assert [job.depth for job in found.jobs] == [0, 4, 5, 16, 16, 16]  # grown anew: calibration.depths
+    assert (len(found.of_kind("cells")), len(found.jobs), len(found.pairs)) == (8, 8, 10)
+    assert [job.nodes for job in found.jobs] == [0, 25, 50, 60, 25, 25, 50, 60]
+    assert [job.depth for job in found.jobs] == [0, 4, 5, 5, 5, 16, 16, 16]  # grown anew: calibration.depths
     assert {job.tokens for job in found.jobs} == {80 * 1960}
     text = "\n".join(plan.describe(found))
-    assert "6 cells for each of 10 pairs: 60 cells in all" in text
+    assert "8 cells for each of 10 pairs: 80 cells in all" in text
     assert "80 conversations x 2 turns x 1024 new tokens, 1960 with the prompt: at most 156,800 per arm" in text
     lines = {line.split()[0]: line for line in text.splitlines() if line and not line.startswith(" ")}
     assert lines["meta-llama/Llama-2-13b-chat-hf"].endswith("gated")
@@ -209,8 +209,8 @@ def test_hours_from_kept_forward_times(tmp_path):
     assert measured_times(tmp_path, halved) == [], "times of other weights"
     assert (times.origin, times.target(26), times.target(512)) == ("A100, bfloat16", 0.03, 0.04)
     mals = [mal_of("opt_tree/table1", pair.labels, job) for job in found.jobs]
-    assert mals == [1.0, 2.12, 2.47, 2.58, 2.58, 2.58]
-    opt_tree = seconds(found.jobs[3], times, 2.58)
+    assert mals == [1.0, 2.12, 2.12, 2.12, 2.47, 2.58, 2.58, 2.58]
+    opt_tree = seconds(found.jobs[5], times, 2.58)
     assert opt_tree == pytest.approx(156_800 * (0.02 + (0.03 + 16 * 0.001) / 2.58))
     assert seconds(found.jobs[0], times, 1.0) == pytest.approx(156_800 * 2 * 0.02)
     hours = sum(seconds(job, times, mal) for job, mal in zip(found.jobs, mals, strict=True)) / 3600

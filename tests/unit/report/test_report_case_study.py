@@ -103,12 +103,14 @@ def test_gsds_story_tells_merged_tokens_from_others(folder: Path, tmp_path: Path
     assert [path.name for path in paths] == [f"fig6.{suffix}" for suffix in ("html", "png", "pdf", "md", "tex", "csv")]
     spans = Spans(paths[0].read_text(encoding="utf-8"))
     looks = merging.LOOKS
-    assert [text for text, _ in spans.found[:3]] == [looks[who].words for who in ("target", "draft", "merged")]
+    assert [text for text, _ in spans.found[:4]] == [
+        looks[who].words for who in ("target", "draft", "listed", "merged")
+    ]
     said = [(text, looks[who].words) for text, who in FIELDS["pieces"]]
-    assert spans.found[3:] == said
+    assert spans.found[4:] == said
     assert {looks["draft"].paper, looks["merged"].paper, looks["target"].ink} <= colours(paths[1])
     for text in (paths[0].read_text(encoding="utf-8"), outputs[0].text):
-        assert "3 of 5 pieces are accepted draft tokens, 33.3% of them behind a merge edge" in text
+        assert "3 of 5 pieces are accepted draft tokens, 33.3% of them merged as the paper" in text
         assert "The paper: about 30%." in text
 
 
@@ -120,9 +122,9 @@ def test_colour_is_never_the_only_cue() -> None:
         "fig6", case_study.CaseStudy("t", "p", [(who, who) for who in merging.LOOKS], 1.0, 1.0)
     )
     styles = Spans(page.text).styles
-    assert ["underline" in styles[merging.LOOKS[who].words] for who in ("target", "draft", "merged")] == [0, 1, 1]
+    assert ["underline" in styles[look.words] for look in merging.LOOKS.values()] == [0, 1, 1, 1]
     drawn = [line.get_linestyle() for line in figure.canvas.axes[0].lines]
-    assert drawn == [":", "-"] * 2  # in the key and in the answer
+    assert drawn == [":", "--", "-"] * 2  # in the key and in the answer
 
 
 def test_shares_of_a_story(folder: Path) -> None:
@@ -130,13 +132,14 @@ def test_shares_of_a_story(folder: Path) -> None:
     assert table.frame.to_numpy().tolist() == [
         ["token of the target", "2", "40.0%", "–", "–"],
         ["accepted draft token", "2", "40.0%", "66.7%", "–"],
-        ["accepted behind a merge edge", "1", "20.0%", "33.3%", "about 30%"],
+        ["accepted, merged or listed behind a copy", "0", "0.0%", "0.0%", "–"],
+        ["accepted behind a merge edge", "1", "20.0%", "33.3%", "about 30% of both"],
     ]
 
 
 def test_a_story_in_which_nothing_was_accepted() -> None:
     *_, table = merging.story("fig6", case_study.CaseStudy("t", "p", [("a", "target")], 1.0, 1.0))
-    assert table.frame["share of the accepted"].tolist() == ["–"] * 3
+    assert table.frame["share of the accepted"].tolist() == ["–"] * 4
 
 
 def test_lines_fold_at_spaces_and_keep_every_character() -> None:
