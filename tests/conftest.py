@@ -25,7 +25,7 @@ from specdec_core import CausalLM, load_pair
 from specdec_core.models import Pair
 
 CORE = Path(__file__).parent / "unit" / "core"
-for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "ARGS"):  # of `make test ARGS=...`, for tests that run make themselves
+for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "ARGS"):  # tests that run make have their own
     os.environ.pop(name, None)
 
 
