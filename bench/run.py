@@ -57,11 +57,12 @@ def _joined(cfg: DictConfig) -> Runtime:
     return runtime
 
 
-def _execute(cfg: DictConfig, job: int) -> str:
-    if _elsewhere(cfg.shard, job):
+def _execute(cfg: DictConfig, job: int | None) -> str:
+    """`job` is its place in a sweep, None for a cell alone: what an experiment runs of a pair holds for sweeps."""
+    if _elsewhere(cfg.shard, job or 0):
         return runner.SKIPPED
     check_values(cfg)
-    if not is_run(cfg):
+    if job is not None and not is_run(cfg):
         return runner.SKIPPED
     runtime = _joined(cfg)
     store = Store(Path(cfg.results_dir), cfg.name)
@@ -101,7 +102,7 @@ def main(cfg: DictConfig) -> str:
     context = HydraConfig.get()
     sweep = context.mode == RunMode.MULTIRUN
     try:
-        status = _execute(cfg, context.job.num if sweep else 0)
+        status = _execute(cfg, context.job.num if sweep else None)
     except (TypeError, OSError, hydra.errors.HydraException, *runner.SENTENCES) as error:
         _refused.append(sentence(error))
         log.error("%s", _refused[-1])

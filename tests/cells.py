@@ -30,8 +30,8 @@ def config(*overrides: str) -> DictConfig:
         return composes([*QUIET, *overrides])
 
 
-def execute(results: Path, *overrides: str, job: int = 0) -> str:
-    """Run a cell in this process, as one job of a sweep; its status."""
+def execute(results: Path, *overrides: str, job: int | None = 0) -> str:
+    """Run a cell in this process, as one job of a sweep, or alone without one; its status."""
     return run._execute(config(f"results_dir={results}", *overrides), job)
 
 

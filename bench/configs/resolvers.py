@@ -32,7 +32,7 @@ UNPRINTED = "unprinted"
 
 def register() -> None:
     """Make them known to OmegaConf, once or again."""
-    for resolver in (when_sampling, with_root, rule_for, rule_by_root, draws_for_rule, drawn, printed_tree):
+    for resolver in (when_sampling, with_root, rule_for, rule_by_root, draws_for_rule, drawn, own_model, printed_tree):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
@@ -70,6 +70,11 @@ def drawn(*, _root_: DictConfig) -> str:
     replacement.
     """
     return "iid" if _root_.drafter.method == "spec_infer" else "without_replacement"
+
+
+def own_model(value: Any, *, _root_: DictConfig) -> Any:
+    """`${own_model:x}`: x for a draft that is a model of its own, null for one that reads the target's weights."""
+    return value if _root_.pair.draft.get("kind", "causal_lm") == "causal_lm" else None
 
 
 def printed_tree(what: str, *, _root_: DictConfig) -> int | str:

@@ -6,6 +6,8 @@ from typing import Any
 LABELS = {"pair": ("name", "published"), "drafter": ("name", "method"), "verifier": ("name",)}
 """Names, and what only reports read: changing them makes no other cell."""
 
+LATER = ("bits", "dtype")
+"""Options of a model that came after the first kept results; null is their default."""
 
 PRINTED = ("sequoia_printed",)
 """Methods that make a cell of their own: what a machine chooses may have the very tree that is printed."""
@@ -13,10 +15,11 @@ PRINTED = ("sequoia_printed",)
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a scientific config that `run_id` hashes. Options at a default that came later make no other cell."""
-    target = config["pair"].get("target")
-    if target and target.get("bits", 0) is None:
-        pair = config["pair"] | {"target": {key: value for key, value in target.items() if key != "bits"}}
-        config = {**config, "pair": pair}
+    pair = dict(config["pair"])
+    for role in ("target", "draft"):
+        if model := pair.get(role):
+            pair[role] = {key: value for key, value in model.items() if key not in LATER or value is not None}
+    config = {**config, "pair": pair}
     found = {
         axis: {key: value for key, value in values.items() if key not in LABELS[axis]} if axis in LABELS else values
         for axis, values in config.items()

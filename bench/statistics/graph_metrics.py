@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from itertools import zip_longest
 
-import numpy as np
 import pandas as pd
 
 SAMPLE = ["prompt_id", "turn"]
@@ -48,29 +47,10 @@ def samples(steps: pd.DataFrame) -> pd.DataFrame:
     return frame.reset_index()
 
 
-def acceptance_rate(steps: pd.DataFrame) -> float:
-    """GSD's Acceptance Rate: mean over samples of accepted drafted tokens / draft forwards."""
-    return _mean(samples(steps)["acceptance_rate"]) if len(steps) else math.nan
-
-
-def graph_success(steps: pd.DataFrame) -> float:
-    """Share of all steps whose accepted path has a token behind a merge edge; nan without a graph."""
-    crossed = steps["num_behind_merge"].dropna() if len(steps) else pd.Series(dtype=float)
-    return _mean((crossed > 0).astype(float))
-
-
-def displaced_share(steps: pd.DataFrame) -> float:
-    """Share of all steps that accept a token whose place in the verified tree is not that in the graph; nan without.
-
-    This is the flag that the public code counts as success.
-    """
-    displaced = steps["num_displaced"].dropna() if "num_displaced" in steps else pd.Series(dtype=float)
-    return _mean((displaced > 0).astype(float))
-
-
 def capped_share(steps: pd.DataFrame) -> float:
     """Share of the steps whose verified tree lacks nodes of the graph for its cap; nan without a graph."""
-    return _mean(steps["capped"].dropna().astype(float)) if len(steps) else math.nan
+    known = steps["capped"].dropna().astype(float)
+    return float(known.mean()) if len(known) else math.nan
 
 
 def accepted_children(steps: pd.DataFrame) -> pd.DataFrame:
@@ -120,7 +100,3 @@ def operation_times(steps: pd.DataFrame) -> pd.Series:
     """Mean seconds a step of `OPERATIONS` (GSD, Table 3)."""
     means = {name: steps[list(columns)].sum(axis=1).mean() for name, columns in OPERATIONS.items()}
     return pd.Series(means, dtype=float, name="seconds")
-
-
-def _mean(values: pd.Series) -> float:
-    return float(np.mean(values)) if len(values) else math.nan

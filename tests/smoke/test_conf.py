@@ -109,6 +109,13 @@ def test_eagles_tree_is_drawn_and_judged_as_eagle_does_in_table_3():
     assert composed("drafter=eagle25_drawn", "verifier=by_draws_eagle").verifier.name == "target_sample"
 
 
+@pytest.mark.parametrize(
+    ("pair", "dtype"), [("tiny", "float64"), ("vicuna_7b_jf68m", "float64"), ("tiny_eagle", None), ("tiny_self", None)]
+)
+def test_improved_mcsds_drafts_are_in_double_precision_where_they_are_models_of_their_own(pair, dtype):
+    assert composed("experiment=improving_mcsd/table3", f"pair={pair}").pair.draft.dtype == dtype
+
+
 def printed_trees(table: str) -> dict[tuple[str, str, str, float], tuple[float, float]]:
     """N and levels by target, draft, dataset and temperature, the root counted."""
     rows = published.find("sequoia", table, metric=["tree_size", "tree_depth"])

@@ -257,6 +257,13 @@ def test_shards_cover_each_cell_once(tmp_path):
             execute(tmp_path / "r", *CHEAP, f"shard={shard}")
 
 
+def test_what_an_experiment_leaves_out_of_a_pair_is_run_when_asked_for_alone(tmp_path):
+    cell = (tmp_path / "r", *CHEAP, "drafter=autoregressive", "+only.tiny={drafter: [gsd]}")
+    assert execute(*cell) == "skipped"
+    assert not (tmp_path / "r").exists()
+    assert execute(*cell, job=None) == "ok"
+
+
 @pytest.mark.long
 def test_a_sweep_with_a_refused_job_runs_the_others_and_ends_with_status_1(tmp_path):
     process = start(tmp_path, "-m", *CHEAP, "drafter=autoregressive", "decoding.temperature=-1,0", "results_dir=r")

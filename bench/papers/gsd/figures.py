@@ -187,7 +187,7 @@ def _thresholds_said() -> Iterator[str]:
     yield f"The paper: {stated}; its text: the higher theta_sib, the fewer later children; its bars have no numbers."
 
 
-FIG7 = _child_ranks("GSD Figure 7: accepted tokens by rank of the child", "Method", labelled, _methods_said)
+FIG7 = _child_ranks("GSD Figure 7: how often the i-th child is accepted", "Method", labelled, _methods_said)
 FIG8 = _child_ranks(
-    "GSD Figure 8: accepted tokens by rank of the child and theta_sib", "Line", _by_threshold, _thresholds_said
+    "GSD Figure 8: how often the i-th child is accepted, by theta_sib", "Line", _by_threshold, _thresholds_said
 )

@@ -1,4 +1,4 @@
-"""GSD's metrics on hand-made steps: what is counted, what is averaged over samples and what over steps."""
+"""GSD's metrics on hand-made steps: what is counted, by sample and by step."""
 
 import math
 from typing import Any
@@ -34,6 +34,11 @@ def steps(*given: dict[str, Any]) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(whole, "Int64") | {"capped": "boolean"})
 
 
+def rates(frame: pd.DataFrame) -> list[float]:
+    """The acceptance rate of every sample."""
+    return graph_metrics.samples(frame)["acceptance_rate"].tolist()
+
+
 def plain(*given: dict[str, Any]) -> pd.DataFrame:
     """Steps of a drafter that grows no graph."""
     return steps(*(dict.fromkeys(GRAPH) | one for one in given))
@@ -44,34 +49,26 @@ def test_the_bonus_token_is_no_accepted_token() -> None:
     (row,) = graph_metrics.samples(frame).to_dict("records")
     assert row["acceptance_rate"] == 3 / 10
     assert row["accepted_per_step"] == 3 / 2
-    assert graph_metrics.acceptance_rate(frame) == 3 / 10
 
 
-def test_acceptance_is_a_mean_over_samples_and_graph_success_one_over_steps() -> None:
-    """Sample a: 3 of 4 forwards in one step that crosses; sample b: 1 of 12 in three steps that do not."""
+def test_a_sample_has_one_acceptance_rate_of_all_its_steps() -> None:
+    """Sample a: 3 of 4 forwards in one step; sample b: 1 of 12 in three."""
     frame = steps(
-        {"num_accepted": 3, "draft_forwards": 4, "num_behind_merge": 1},
+        {"num_accepted": 3, "draft_forwards": 4},
         *({"prompt_id": "b", "num_accepted": accepted, "draft_forwards": 4} for accepted in (1, 0, 0)),
     )
-    assert graph_metrics.acceptance_rate(frame) == pytest.approx((3 / 4 + 1 / 12) / 2)
-    assert graph_metrics.acceptance_rate(frame) != pytest.approx(4 / 16)
-    assert graph_metrics.graph_success(frame) == 1 / 4
+    assert rates(frame) == [3 / 4, 1 / 12]
 
 
 def test_turns_are_samples_of_their_own() -> None:
     frame = steps({"num_accepted": 4}, {"turn": 1, "num_accepted": 0}, {"turn": 1, "num_accepted": 0})
     found = graph_metrics.samples(frame)
     assert found[graph_metrics.SAMPLE].to_numpy().tolist() == [["a", 0], ["a", 1]]
-    assert graph_metrics.acceptance_rate(frame) == 1 / 2
+    assert rates(frame) == [1, 0]
 
 
 def test_acceptance_may_exceed_one_behind_merge_edges() -> None:
-    assert graph_metrics.acceptance_rate(steps({"num_accepted": 6, "draft_forwards": 4})) == 1.5
-
-
-def test_a_merge_edge_elsewhere_in_the_graph_is_no_success() -> None:
-    frame = steps({"num_alias": 7, "num_behind_merge": 0}, {"num_alias": 7, "num_behind_merge": 3})
-    assert graph_metrics.graph_success(frame) == 1 / 2
+    assert rates(steps({"num_accepted": 6, "draft_forwards": 4})) == [1.5]
 
 
 def test_counts_add_up() -> None:
@@ -118,11 +115,6 @@ def test_every_child_of_a_visited_node_is_accepted_or_not() -> None:
     assert graph_metrics.visited_children(frame.drop(columns="visited_children")).empty
 
 
-def test_the_flag_of_the_public_code_is_a_share_of_steps() -> None:
-    assert graph_metrics.displaced_share(steps({"num_displaced": 2}, {"num_displaced": 0})) == 1 / 2
-    assert math.isnan(graph_metrics.displaced_share(steps({}).drop(columns="num_displaced")))
-
-
 def test_recurrences_are_one_per_graph_and_length() -> None:
     """A graph without paths of two tokens has no share for n = 2."""
     frame = steps({"recurring": [0.8, 0.4]}, {"recurring": [0.4, math.nan]}, {})
@@ -153,22 +145,21 @@ def test_steps_without_a_graph_have_acceptance_alone() -> None:
     (row,) = graph_metrics.samples(frame).to_dict("records")
     assert row["acceptance_rate"] == 3 / 8
     assert all(math.isnan(row[name]) for name in ("created", "drafted", "aliases", "sib_leaves"))
-    assert math.isnan(graph_metrics.graph_success(frame))
     assert math.isnan(graph_metrics.capped_share(frame))
     assert graph_metrics.recurrences(frame).empty
     assert graph_metrics.merge_divergences(frame).empty
 
 
 def test_a_sample_that_never_drafted_has_no_rate() -> None:
-    """As at the end of the context: the mean is of the others."""
+    """As at the end of the context."""
     frame = steps({"draft_forwards": 0, "num_accepted": 0}, {"prompt_id": "b", "draft_forwards": 4, "num_accepted": 2})
-    assert graph_metrics.acceptance_rate(frame) == 1 / 2
+    never, other = rates(frame)
+    assert math.isnan(never)
+    assert other == 1 / 2
 
 
 def test_nothing_measured_is_nan() -> None:
     frame = steps({}).iloc[:0]
-    assert math.isnan(graph_metrics.acceptance_rate(frame))
-    assert math.isnan(graph_metrics.graph_success(frame))
     assert math.isnan(graph_metrics.capped_share(frame))
     assert graph_metrics.samples(frame).empty
     assert graph_metrics.accepted_children(frame).empty

@@ -54,6 +54,8 @@ def test_options_that_came_later_change_no_cell_at_their_default():
     assert set(before["runtime"]) == {"dtype", "attention"}
     assert set(before["decoding"]) == {"temperature", "top_p", "max_new_tokens"}
     assert cell("runtime.node_order=creation") == cell()
+    assert cell("+pair.draft.dtype=null") == cell()
+    assert cell("+pair.draft.dtype=float64") != cell()
 
 
 def test_kept_rows_have_the_ids_that_their_configs_give():
