@@ -120,8 +120,8 @@ def cnn_dm(record: Record) -> Content:
 
 @_each
 def xsum(record: Record) -> Content:
-    """`EdinburghNLP/xsum`: the article, then the instruction."""
-    prompt = f"Article: {record['document']}\n\nSummarise the article above in one sentence."
+    """`EdinburghNLP/xsum`: the article, then the instruction, worded as in the usual zero-shot files."""
+    prompt = f"###\nArticle: {record['document']}\n\nSummarize the above article in 1 sentence.\n"
     return Content((prompt,), record["summary"], id=record["id"])
 
 
@@ -141,9 +141,9 @@ def triviaqa(record: Record) -> Content:
 
 @_each
 def wmt14(record: Record) -> Content:
-    """`wmt/wmt14`, config de-en: from English to German."""
+    """`wmt/wmt14`, config de-en: from English to German, worded as in the usual prompt files."""
     pair = record["translation"]
-    return Content((f"Translate this sentence from English to German: {pair['en']}",), pair["de"])
+    return Content((f"Translate the input English sentence into German.\nInput: {pair['en']}\nOutput: ",), pair["de"])
 
 
 def wikitext(dataset: str, records: Iterable[Record]) -> Iterator[Conversation]:

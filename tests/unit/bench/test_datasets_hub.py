@@ -120,7 +120,7 @@ ARTICLE = [
         (
             "xsum",
             [{"document": "News", "summary": "Short", "id": "9"}],
-            Conversation("quiz_9", ("Article: News\n\nSummarise the article above in one sentence.",), "Short"),
+            Conversation("quiz_9", ("###\nArticle: News\n\nSummarize the above article in 1 sentence.\n",), "Short"),
         ),
         (
             "alpaca",
@@ -136,7 +136,7 @@ ARTICLE = [
         (
             "wmt14",
             [{"translation": {"de": "Hallo", "en": "Hello"}}],
-            Conversation("quiz_0", ("Translate this sentence from English to German: Hello",), "Hallo"),
+            Conversation("quiz_0", ("Translate the input English sentence into German.\nInput: Hello\nOutput: ",), "Hallo"),
         ),
         (
             "wikitext",
