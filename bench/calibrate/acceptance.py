@@ -9,11 +9,10 @@ accepted child, and the first token belongs to no step. Where acceptance does no
 which is the positional acceptance assumption, both have the same expectation.
 """
 
-import json
 import logging
 import math
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -33,6 +32,9 @@ __all__ = ["AcceptanceRequest", "AcceptanceVector", "measure", "rows"]
 
 log = logging.getLogger(__name__)
 CURVES = ("p", "low", "high", "rejection", "rejection_low", "rejection_high")
+COLUMNS = ("p", "p_low", "p_high", *CURVES[3:])
+"""Their columns in the table `acceptance`."""
+ORIGIN = ("pair", "dataset", "device_name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ class AcceptanceVector:
     num_prompts: int
     num_positions: int
     facts: dict[str, str]
-    """Where it comes from: pair, dataset, device_name and what else the caller knows."""
+    """Where it comes from: pair, dataset and device_name."""
 
     def __post_init__(self) -> None:
         check_acceptance(self.p)
@@ -74,25 +76,21 @@ class AcceptanceVector:
         """What a tree search is given: `p` smoothed as the request says, with the same sum."""
         return isotonic(self.p).tolist() if self.request.smooth == "isotonic" else list(self.p)
 
-    def to_json(self) -> str:
-        """All fields, and `reject`; null stands for nan."""
-        found = asdict(self) | {"reject": self.reject}
-        curves = {name: [None if math.isnan(value) else value for value in found[name]] for name in CURVES}
-        return json.dumps(found | curves, indent=1, allow_nan=False)
-
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """What `to_json` wrote. ValueError says what is wrong with another text."""
-        found: Any = json.loads(text)
-        names = {field.name for field in fields(cls)}
-        if not isinstance(found, dict) or set(found) - {"reject"} != names:
-            raise ValueError(f"no acceptance vector: it needs the keys {', '.join(sorted(names))} and no others")
-        found = {name: found[name] for name in names}
-        try:
-            curves = {name: [math.nan if value is None else float(value) for value in found[name]] for name in CURVES}
-            return cls(**found | curves | {"request": AcceptanceRequest(**found["request"])})
-        except TypeError as error:
-            raise ValueError(f"no acceptance vector: {error}") from error
+    def from_rows(cls, request: AcceptanceRequest, found: pd.DataFrame) -> Self:
+        """What `rows` made rows of, in any order. ValueError where they are not those of one vector."""
+        found = found.sort_values("k")
+        if found["k"].tolist() != [*range(1, len(found) + 1)] or found["run_id"].nunique() != 1:
+            raise ValueError("no acceptance vector: it needs one row for each of its children")
+        first = found.iloc[0]
+        return cls(
+            request=request,
+            **{name: found[column].tolist() for name, column in zip(CURVES, COLUMNS, strict=True)},
+            exponent=None if pd.isna(first["exponent"]) else float(first["exponent"]),
+            num_prompts=int(first["num_prompts"]),
+            num_positions=int(first["num_positions"]),
+            facts={name: str(first[name]) for name in ORIGIN},
+        )
 
 
 def measure(
@@ -167,8 +165,7 @@ def rows(vector: AcceptanceVector, run_id: str) -> list[AcceptanceRow]:
         name: getattr(request, name) for name in ("verifier", "draws", "temperature", "top_p", "estimator")
     }
     asked |= {"draft_temperature": request.draft_temperature, "draft_top_p": request.draft_top_p}
-    origin: dict[str, Any] = {name: vector.facts.get(name, "") for name in ("pair", "dataset", "device_name")}
-    columns = ("p", "p_low", "p_high", *CURVES[3:])
+    origin: dict[str, Any] = {name: vector.facts.get(name, "") for name in ORIGIN}
     return [
         AcceptanceRow(
             run_id=run_id,
@@ -178,7 +175,7 @@ def rows(vector: AcceptanceVector, run_id: str) -> list[AcceptanceRow]:
             num_prompts=vector.num_prompts,
             num_positions=vector.num_positions,
             k=k,
-            **dict(zip(columns, entries, strict=True)),
+            **dict(zip(COLUMNS, entries, strict=True)),
             exponent=vector.exponent,
         )
         for k, entries in enumerate(zip(*(getattr(vector, name) for name in CURVES), strict=True), 1)

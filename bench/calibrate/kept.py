@@ -1,7 +1,6 @@
 """Acceptance vectors and forward times: measured once, kept in `<results_dir>/calibration`, shown where used."""
 
 import contextlib
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -21,7 +20,6 @@ from bench.measure.provenance import collect
 from bench.prompts import datasets
 from bench.prompts.datasets import DatasetSpec
 from bench.results.kept_rows import AttentionRow, GrowthRow, LatencyRow
-from bench.results.parquet import replace_text
 from bench.results.store import Store, run_id
 from specdec_core.models.placement import resolve_device, resolve_dtype
 from specdec_core.models.ranks import agreed
@@ -66,16 +64,14 @@ def acceptance_vector(setting: Setting, request: AcceptanceRequest, rule: Verifi
     chosen = fingerprint_selection(_calibration(setting), setting.runtime.data_dir, prompts)
     key = run_id({"acceptance": asdict(request), "rule": switches, "prompts": prompts, **setting.identity, **chosen})
     store = Store(setting.results_dir, FOLDER)
-    path = store.folder / "acceptance" / f"{key}.json"
 
     def measure() -> None:
-        found = _measure(setting, rule, request, prompts, json.dumps(switches))
+        found = _measure(setting, rule, request, prompts)
         store.write("acceptance", key, acceptance.rows(found, key))
-        replace_text(path, found.to_json())
-        log.info("acceptance vector written to %s", path)
+        log.info("%s: acceptance vector written as %s", setting.pair.name, key)
 
-    once(store, key, path.exists, measure, force=setting.runtime.force)
-    vector = agreed(lambda: AcceptanceVector.from_json(path.read_text(encoding="utf-8")))
+    once(store, key, lambda: store.has("acceptance", key), measure, force=setting.runtime.force)
+    vector = agreed(lambda: AcceptanceVector.from_rows(request, store.read("acceptance", [key])))
     experiment = Store(setting.results_dir, setting.experiment)
     if setting.runtime.force or not experiment.has("growth", key):
         experiment.write("acceptance", key, acceptance.rows(vector, key))
@@ -162,9 +158,7 @@ def _calibration(setting: Setting) -> DatasetSpec:
     return setting.plan.acceptance.dataset or replace(setting.dataset, part="calibration")
 
 
-def _measure(
-    setting: Setting, rule: Verifier, request: AcceptanceRequest, prompts: int, switches: str
-) -> AcceptanceVector:
+def _measure(setting: Setting, rule: Verifier, request: AcceptanceRequest, prompts: int) -> AcceptanceVector:
     dataset = _calibration(setting)
     conversations = datasets.load(dataset, data_dir=setting.runtime.data_dir, limit=prompts)
     num_prompt = dataset.prompt_tokens
@@ -183,5 +177,5 @@ def _measure(
         eos_token_ids=eos_token_ids(pair),
         num_prompt=num_prompt,
         progress=setting.runtime.progress,
-        facts={"pair": setting.pair.name, "dataset": dataset.name, "device_name": str(device), "rule": switches},
+        facts={"pair": setting.pair.name, "dataset": dataset.name, "device_name": str(device)},
     )

@@ -1,10 +1,10 @@
 """Acceptance vectors: against counting, closed forms and independent computations."""
 
-import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from checkpoints import word_tokenizer
@@ -52,6 +52,10 @@ PROMPTS = [[3, 1, 4, 1], [5], [9, 2, 6], [5, 3, 5, 8, 9, 7]]
 def request(verifier="without_replacement", draws="without_replacement", **changes):
     asked = {"temperature": 1.0, "top_p": 1.0, "draft_temperature": 1.0, "width": 4, "new_tokens": 16}
     return AcceptanceRequest(verifier=verifier, draws=draws, **(asked | changes))
+
+
+def frame_of(made):
+    return pd.DataFrame([asdict(row) for row in made])
 
 
 def measured(pair, asked, prompts=PROMPTS, **options):
@@ -252,29 +256,21 @@ def test_isotonic_is_what_a_tree_search_is_given(pair):
     assert replace(found, request=replace(found.request, smooth="none")).vector == found.p
 
 
-def test_json_round_trip_and_what_is_no_vector(pair):
-    facts = {"pair": "toy", "dataset": "numbers"}
-    found = measured(pair, request(), facts=facts)
-    assert AcceptanceVector.from_json(found.to_json()) == found
-    assert json.loads(found.to_json())["reject"] == found.reject
-    alone = measured(pair, request("k_seq", "iid", estimator="counts"), PROMPTS[:1])
-    assert "NaN" not in alone.to_json()
-    assert AcceptanceVector.from_json(alone.to_json()).to_json() == alone.to_json()
-    good = json.loads(found.to_json())
-    for change in (
-        {"p": [0.9, 0.9, 0.1, 0.1]},
-        {"low": [0.1]},
-        {"p": "0.5"},
-        {"num_positions": 0},
-        {"request": {"verifier": "chain"}},
-        {"request": good["request"] | {"smooth": "isotone"}},
-        {"request": good["request"] | {"width": "4"}},
-        {"surprise": 1},
-    ):
+def test_a_vector_is_read_from_its_rows(pair):
+    facts = {"pair": "toy", "dataset": "numbers", "device_name": "cpu"}
+    for asked, prompts in ((request(), PROMPTS), (request("k_seq", "iid", estimator="counts"), PROMPTS[:1])):
+        found = measured(pair, asked, prompts, facts=facts)
+        table = frame_of(rows(found, "r1"))
+        again = AcceptanceVector.from_rows(asked, table.sample(frac=1, random_state=0))
+        assert frame_of(rows(again, "r1")).equals(table)
+        assert (again.request, again.facts) == (asked, facts)
+
+
+def test_what_is_no_vector(pair):
+    found = frame_of(rows(measured(pair, request()), "r1"))
+    for change in ({"p": [0.9, 0.9, 0.1, 0.1]}, {"num_positions": 0}, {"k": [1, 2, 3, 3]}, {"run_id": [*"abcd"]}):
         with pytest.raises(ValueError):  # noqa: PT011
-            AcceptanceVector.from_json(json.dumps(good | change))
-    with pytest.raises(ValueError, match="needs the keys"):
-        AcceptanceVector.from_json("[]")
+            AcceptanceVector.from_rows(request(), found.assign(**change))
 
 
 def test_rows_go_through_the_store(pair, tmp_path):

@@ -136,7 +136,9 @@ ARTICLE = [
         (
             "wmt14",
             [{"translation": {"de": "Hallo", "en": "Hello"}}],
-            Conversation("quiz_0", ("Translate the input English sentence into German.\nInput: Hello\nOutput: ",), "Hallo"),
+            Conversation(
+                "quiz_0", ("Translate the input English sentence into German.\nInput: Hello\nOutput: ",), "Hallo"
+            ),
         ),
         (
             "wikitext",
