@@ -238,9 +238,12 @@ class Sweep:
         axes.set(title=panel.block.name, xlabel=self.label)
         for draw in draws:
             draw(axes, panel)
-        for mark in self.marks(panel):
-            mark.draw(axes)
-        if axes.lines:
+        if draws is self.draw[0]:
+            for mark in self.marks(panel):
+                mark.draw(axes)
+        if not axes.get_legend_handles_labels()[1]:
+            axes.remove()  # nothing has a value
+        elif axes.lines:
             style.legend_below(axes, columns=self.legend_columns)
 
 

@@ -20,7 +20,7 @@ from bench.artifacts.blocks import Block
 from bench.artifacts.case_study import DRAFT, LISTED, MERGED, CaseStudy
 from bench.artifacts.definitions import method_label
 from bench.artifacts.latency import forward_time
-from bench.artifacts.metric import EXPECTED, MAL, SPEEDS, SPEEDUP, TOKENS_PER_S
+from bench.artifacts.metric import EXPECTED, MAL, SPEEDS, SPEEDUP, TOKENS_PER_S, Metric
 from bench.artifacts.outputs import Output
 from bench.artifacts.run_figure import RunFigure, expected_actual, time_by_phase
 from bench.artifacts.runs import Run, cost_ratio
@@ -29,6 +29,7 @@ from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import intervals, metrics
 from bench.statistics.intervals import Interval
+from bench.statistics.samples import paired_ratio
 
 
 def fig3(name: str, results: Results) -> list[Output]:
@@ -153,6 +154,22 @@ def _sizes(panel: Panel) -> Iterator[Mark]:
             yield Mark(f"paper: MAL {fact.value:g} at {size:g}", size, fact.value)
 
 
+def _over_sequoia(run: Run) -> Interval | None:
+    """MAL over that of Sequoia's tree of the same size, over the conversations that both decoded."""
+    others = [one for one in run.block.ok if one.method == "sequoia" and one.size == run.size]
+    if run.method == "sequoia" or not others:
+        return None
+    ratio = paired_ratio(run.sample("mal"), others[-1].sample("mal"))
+    return None if math.isnan(ratio.value) else ratio
+
+
+OVER_SEQUOIA = Metric("MAL over Sequoia's", _over_sequoia, "MAL / MAL of Sequoia's tree of this size, paired")
+
+
+def _equal(axes: Axes, panel: Panel) -> None:
+    axes.axhline(1, color=style.GREY, linestyle="--", linewidth=1)
+
+
 def _sizes_said(panels: Sequence[Panel], results: Results) -> Iterator[str]:
     for dataset, rows in results.acceptance.groupby("dataset"):
         prompts = " / ".join(str(count) for count in sorted(set(rows["num_prompts"])))
@@ -184,8 +201,8 @@ FIG6 = Sweep(
     "OPT-Tree Figure 6: mean acceptance length against tree size",
     "n",
     "tree size n (drafted nodes)",
-    [[curve(MAL)]],
-    (MAL, EXPECTED, *SPEEDS),
+    [[curve(MAL)], [_equal, curve(OVER_SEQUOIA)]],
+    (MAL, OVER_SEQUOIA, EXPECTED, *SPEEDS),
     header="Tree size n",
     means=definitions.SIZE,
     marks=_sizes,

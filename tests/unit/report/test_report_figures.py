@@ -14,7 +14,7 @@ from bench.artifacts.blocks import blocks, measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output, write_all
 from bench.artifacts.style import Figure
 from bench.artifacts.sweep import series
-from bench.artifacts.tables import Table
+from bench.artifacts.tables import ABSENT, Table
 from bench.papers.beyond import smoke
 from bench.papers.registry import ARTIFACTS
 
@@ -171,8 +171,9 @@ def test_sequoias_sizes_are_a_line_beside_opt_trees(cells) -> None:
         cells.add("sized_sequoia", "sequoia", params={"n": size, "acceptance": [0.5, 0.2], "depth": None})
     figure, _ = build("opt_tree/fig6", cells)
     assert isinstance(figure, Figure)
-    (axes,) = figure.canvas.axes
+    axes, over = figure.canvas.axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["OPT-Tree", "Sequoia"]
+    assert [text.get_text() for text in over.get_legend().get_texts()] == ["OPT-Tree"]
     assert [line.get_xdata().tolist() for line in axes.lines] == [[8, 32], [8, 32]]
 
 
@@ -265,6 +266,18 @@ def test_another_draft_temperature_than_the_papers_is_told(name: str, cells) -> 
     assert not any(note.startswith(said) for output in build(name, cells) for note in getattr(output, "notes", ()))
     cells.add("opt_tree", "opt_tree", params=settings, draws="topk", size=8)
     assert any(note.startswith(said) for output in build(name, cells) for note in getattr(output, "notes", ()))
+
+
+def test_figure_6_sets_opt_tree_against_sequoias_tree_of_its_size(cells) -> None:
+    for method, mal in (("opt_tree", 4.0), ("sequoia", 3.2)):
+        for size in (8, 32)[: 1 if method == "sequoia" else 2]:
+            cells.add(method, params={"n": size}, mal=mal)
+    _, made = build("opt_tree/fig6", cells)
+    found = made.frame.set_index(["Line", "Tree size n"])
+    mal, over = (found[header].str.split().str[0] for header in (found.columns[1], "MAL over Sequoia's"))
+    both = float(mal["OPT-Tree", "8"]) / float(mal["Sequoia", "8"])
+    assert float(over["OPT-Tree", "8"]) == pytest.approx(both, abs=0.01)
+    assert over["OPT-Tree", "32"] == over["Sequoia", "8"] == ABSENT
 
 
 def test_figure_6_says_for_what_texts_sequoias_trees_are_made(cells) -> None:
