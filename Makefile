@@ -1,5 +1,5 @@
-# Every target makes .venv first. Variables: PAIR, EXPERIMENT, TABLE, DATA_DIR, LIMIT, MAX_NEW_TOKENS, RESULTS,
-# ARGS (any Hydra override).
+# Every target makes .venv first. Variables: PAIR, EXPERIMENT, TABLE (an artifact or a paper), DATA_DIR, LIMIT,
+# MAX_NEW_TOKENS, RESULTS, ARGS (any Hydra override).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +23,7 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 
 .DEFAULT_GOAL := help
 .PHONY: help setup smoke plan status test test-all test-gpu lint format reproduce reproduce-all report figures notebooks \
-	lossless tiny tiny-eagle judge clean compare pack \
+	lossless tiny tiny-eagle judge clean compare pack reference \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
@@ -67,6 +67,13 @@ notebooks: setup  ## run the notebooks on results/reference, or SPECDEC_RESULTS=
 compare: setup  ## paired difference of two runs or result folders: A=results/before B=results
 	@test -n "$(A)" -a -n "$(B)" || { echo "A or B is missing: make compare A=results/before B=results"; exit 2; }
 	$(BIN)/python -m bench.compare $(A) $(B) --results $(RESULTS) $(ARGS)
+
+reference: RESULTS := results/reference
+reference: setup  ## what is committed under results/reference: run what is missing, draw and pack: DATA_DIR=folder
+	$(MAKE) smoke RESULTS=$(RESULTS)
+	$(BIN)/python -m bench.reproduce opt_tree sequoia dyspec gsd improving_mcsd bench $(OVERRIDES) \
+		$(if $(LIMIT),,limit=8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
+	$(BIN)/python -m bench.pack $(RESULTS)
 
 pack: setup  ## one file per experiment and table in RESULTS in place of one per cell, as results/reference is committed
 	$(BIN)/python -m bench.pack $(RESULTS)

@@ -1,4 +1,6 @@
-"""`python -m bench.reproduce [opt_tree/table1 ...] [key=value ...]`: run and report artifacts, all without a name.
+"""`python -m bench.reproduce [opt_tree/table1 | opt_tree ...] [key=value ...]`: run and report artifacts, or all.
+
+A paper's name stands for all of its artifacts; without a name every artifact is run.
 
 What is to be run is written to `<results>/<artifact>/plan.json` first, so that `python -m bench.status` can tell how
 far it is. Every artifact is a sweep in a process of its own: one that fails leaves the others alone, and what was
@@ -152,10 +154,12 @@ def _run(command: Sequence[str]) -> int:
 
 
 def _outcome(names: Sequence[str], given: Mapping[str, str], root: Path) -> int:
-    """Report the artifacts, all of them without names, and name those that are not done."""
+    """Report the artifacts that are named, else all as pages, and name those that are not done."""
     where = ["--results", str(root), "--out", str(root / "report")]
-    status = max(report([name, *where, *_single(name, given, root)]) for name in names) if names else report(where)
-    states = {name: progress.read(root, name) for name in names or ARTIFACTS}
+    every = [] if names and all(name in ARTIFACTS for name in names) else [where]
+    single = [[name, *where, *_single(name, given, root)] for name in names if name in ARTIFACTS]
+    status = max(report(arguments) for arguments in (*single, *every))
+    states = {name: progress.read(root, name) for name in _artifacts(names)}
     undone = {name: state for name, state in states.items() if state.state != progress.DONE}
     if "shard" in given:
         undone = {name: state for name, state in undone.items() if state.failed}
@@ -173,15 +177,20 @@ def _single(name: str, given: Mapping[str, str], root: Path) -> list[str]:
     return ["--pair", plan.pairs[0] if plan and len(plan.pairs) == 1 else pair]
 
 
+def _artifacts(names: Sequence[str]) -> list[str]:
+    """The artifacts of these names, or all."""
+    return [one for name in names or ("",) for one in ARTIFACTS if one == name or one.startswith(name and f"{name}/")]
+
+
 def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> list[str]:
     """Run what is not done; the artifacts whose sweep could not be run. Exits with a sentence where nothing can be."""
     for name in names:
-        if name not in ARTIFACTS:
+        if not _artifacts([name]):
             sys.exit(unknown("artifact", name, list(ARTIFACTS)))
     try:
         check_overrides(overrides)
         check_choices([override for override in overrides if override != "pair=own"])
-        return reproduce(names or list(ARTIFACTS), overrides, root)
+        return reproduce(_artifacts(names), overrides, root)
     except (TypeError, OSError, HydraException, *runner.SENTENCES) as error:
         sys.exit(sentence(error))
 

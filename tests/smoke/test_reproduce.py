@@ -12,6 +12,7 @@ import pytest
 from cells import _hear_ctrl_c, stamps
 
 from bench import reproduce
+from bench.papers.registry import ARTIFACTS
 from bench.results import progress
 from bench.results.locks import held
 from bench.results.progress import SWEEP
@@ -131,6 +132,14 @@ def test_a_cell_that_fails_fails_the_command_with_its_sentence(tmp_path, monkeyp
     assert reproduce.main(["opt_tree/fig7", *SHORT, f"data_dir={tmp_path}", "drafter.n=-3"]) != 0
     assert Store(tmp_path / "results", "opt_tree/fig7").read("runs")["status"].tolist() == ["failed"]
     assert "opt_tree/fig7: failed: 0 of 1, 1 failed" in capsys.readouterr().err
+
+
+def test_a_papers_name_stands_for_its_artifacts():
+    found = reproduce._artifacts(["gsd", "smoke"])
+    assert {name.partition("/")[0] for name in found} == {"gsd", "smoke"}
+    assert len(found) == len(list((ROOT / "conf" / "experiment" / "gsd").glob("*.yaml"))) + 1
+    assert reproduce._artifacts([]) == list(ARTIFACTS)
+    assert not reproduce._artifacts(["gs"])
 
 
 def test_unknown_names_get_the_nearest(tmp_path, monkeypatch):
