@@ -22,19 +22,27 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 	$(if $(TABLE)$(filter-out file,$(origin PAIR)),--pair $(PAIR))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup smoke plan status test test-all test-gpu lint format reproduce reproduce-all report figures notebooks \
+.PHONY: help setup setup-dev smoke plan status test test-all test-gpu lint format reproduce reproduce-all report figures notebooks \
 	lossless tiny tiny-eagle judge clean compare pack reference \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-setup: $(VENV)/.ready  ## make .venv from constraints.txt
+setup: $(VENV)/.ready  ## make .venv from constraints.txt: what running needs
+
+setup-dev: $(VENV)/.ready-dev  ## the same with what tests, lint and notebooks need
+
+# where there is no NVIDIA GPU, TORCH_INDEX=https://download.pytorch.org/whl/cpu saves some GB
+PIP = $(BIN)/pip install --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[cluster,notebooks,dev]'
+	$(PIP) -e '.[cluster]'
+	touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+	$(PIP) -e '.[cluster,notebooks,dev]'
 	touch $@
 
 smoke: setup  ## every tree method on the embedded pair: table, figures, parquet, in minutes on a CPU
@@ -61,7 +69,7 @@ report: setup  ## all results as pages, results/report/index.html; or one artifa
 figures: setup  ## the figures alone, PNG and PDF, of all results or of TABLE
 	$(REPORT) --only figures $(TABLE)
 
-notebooks: setup  ## run the notebooks on results/reference, or SPECDEC_RESULTS=folder; they go to results/notebooks
+notebooks: setup-dev  ## run the notebooks on results/reference, or SPECDEC_RESULTS=folder; they go to results/notebooks
 	$(BIN)/python -m bench.notebooks --out $(RESULTS)/notebooks $(ARGS)
 
 compare: setup  ## paired difference of two runs or result folders: A=results/before B=results
@@ -108,7 +116,7 @@ bench-graph-build: setup  ## microseconds per record of a token graph as it grow
 bench-search: setup  ## time of Sequoia's tree search
 	$(BIN)/python -m bench.search
 
-bench-gpu: setup  ## the GPU tests, speeds, and every method on a planted (synthetic) pair, in under 8 minutes: PAIR=...
+bench-gpu: setup-dev  ## the GPU tests, speeds, and every method on a planted (synthetic) pair, in under 8 minutes: PAIR=...
 	$(BIN)/python -m bench.gpu --out $(RESULTS)/gpu $(if $(filter-out file,$(origin PAIR)),--pair $(PAIR)) $(ARGS)
 
 lossless: setup  ## greedy outputs of every drafter against transformers' own generate, counted
@@ -120,23 +128,26 @@ tiny: setup  ## train the embedded pair anew (about an hour on two cores)
 tiny-eagle: setup  ## train the embedded target's EAGLE head anew (half an hour)
 	$(BIN)/python -m bench.tiny.train_eagle
 
-test: setup  ## the tests that need no GPU, in their short forms
+# CPython before 3.11.8 may die while pytest rewrites asserts (gh-106905)
+PLAIN = $(shell $(BIN)/python -c 'import sys; print("--assert=plain" * (sys.version_info < (3, 11, 8)))')
+
+test: setup-dev  ## the tests that need no GPU, in their short forms
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(LONG) $(ARGS)
+		$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(PLAIN) $(LONG) $(ARGS)
 
 test-all: LONG := --all
 test-all: test  ## the same in full: more draws, every case, shapes checked at every call; what CI runs
 
-test-gpu: setup  ## the tests that need a GPU (skipped without one)
-	$(BIN)/python -m pytest -m gpu $(ARGS)
+test-gpu: setup-dev  ## the tests that need a GPU (skipped without one)
+	$(BIN)/python -m pytest -m gpu $(PLAIN) $(ARGS)
 
-lint: setup  ## ruff, mypy, import layers
+lint: setup-dev  ## ruff, mypy, import layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: setup  ## apply ruff's formatting and safe fixes
+format: setup-dev  ## apply ruff's formatting and safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
