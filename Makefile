@@ -79,7 +79,8 @@ compare: setup  ## paired difference of two runs or result folders: A=results/be
 reference: RESULTS := results/reference
 reference: setup  ## what is committed under results/reference: run what is missing, draw and pack: DATA_DIR=folder
 	$(MAKE) smoke RESULTS=$(RESULTS)
-	$(BIN)/python -m bench.reproduce opt_tree sequoia dyspec gsd improving_mcsd bench $(OVERRIDES) \
+	$(BIN)/python -m bench.reproduce opt_tree sequoia dyspec gsd improving_mcsd bench/mt_bench bench/budget \
+		bench/draft_temperature $(OVERRIDES) \
 		$(if $(LIMIT),,limit=8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
 	$(BIN)/python -m bench.pack $(RESULTS)
 
