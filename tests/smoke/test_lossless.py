@@ -23,5 +23,5 @@ def test_drafters_are_chosen_and_mistyped_ones_told(
     ]
     assert ["0", "of", "4", "outputs", "differ"] in lines
     monkeypatch.setattr(sys, "argv", ["lossless", "--drafters", "chain5"])
-    with pytest.raises(SystemExit, match='unknown drafter "chain5"; did you mean "chain4"'):
+    with pytest.raises(SystemExit, match='unknown drafter "chain5"'):
         lossless.main()
