@@ -22,8 +22,8 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 	$(if $(TABLE)$(filter-out file,$(origin PAIR)),--pair $(PAIR))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev smoke plan status test test-all test-gpu lint format reproduce reproduce-all report figures notebooks \
-	lossless tiny tiny-eagle judge clean compare pack reference \
+.PHONY: help setup setup-dev smoke plan status test test-all test-gpu lint docs format reproduce reproduce-all report figures \
+	notebooks lossless tiny tiny-eagle judge clean compare pack reference \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
@@ -147,6 +147,13 @@ lint: setup-dev  ## ruff, mypy, import layers
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs  ## the documentation as a site, site/index.html: these texts, and the API from docstrings; links checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+$(VENV)/.docs: pyproject.toml constraints.txt | setup
+	$(PIP) -e '.[docs]'
+	touch $@
 
 format: setup-dev  ## apply ruff's formatting and safe fixes
 	$(BIN)/ruff format .

@@ -1,5 +1,7 @@
 """Greedy outputs of every drafter against transformers' own `generate`, counted: `make lossless DATA_DIR=folder`.
 
+`ARGS="--drafters chain4 opt_tree"` counts those alone.
+
 The reference is not our autoregressive loop but the library's, with its own cache and masks. An output that differs is
 listed with the target's top-2 logit gap at the first difference: a gap near rounding is a tie broken differently.
 """
@@ -62,13 +64,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pair", default="tiny", help="of conf/pair")
     parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--drafters", nargs="+", help="of conf/drafter and its variants (default: all)")
     parser.add_argument("--limit", type=int, default=40, help="prompts per dataset")
     parser.add_argument("--new", type=int, default=32, help="new tokens per prompt")
     args = parser.parse_args()
-    check_choices([f"pair={args.pair}"])
+    check_choices([f"pair={args.pair}", *(f"drafter={name}" for name in args.drafters or ())])
     data, limit = args.data_dir, args.limit
     names = DATASETS if data else DATASETS[:1]
-    drafters = sorted({*variants.choices("drafter")} - OF_A_TABLE)
+    drafters = args.drafters or sorted({*variants.choices("drafter")} - OF_A_TABLE)
     cells, prompts = {}, {}
     with initialize_config_dir(str(CONF), version_base="1.3"), TemporaryDirectory() as folder:
         for name in drafters:

@@ -1,11 +1,15 @@
 """`python -m bench.notebooks`: run the notebooks top to bottom on a results folder and write them with their outputs.
 
-With nbconvert installed (`pip install nbconvert`) each is written as a page of HTML too.
+With nbconvert installed (`pip install nbconvert`) each is written as a page of HTML too. `--in-place` writes the
+committed notebooks themselves, with outputs small enough to be committed.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import hashlib
+import io
 import os
 import re
 import sys
@@ -22,11 +26,18 @@ from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from PIL import Image
 
 from bench.report.notebook import REFERENCE, VARIABLE
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 TIMEOUT_S = 300
+MOST_PX, MOST_COLOURS = 900, 64
+"""Of an image in a committed notebook: about as wide as code hosts show it."""
+DIGEST = "results_sha256"
+"""The key in a committed notebook's metadata: of which rows its outputs are."""
+_STYLE = re.compile(r'(<(?!iframe)\w+[^>]*?) style="[^"]*"')  # code hosts leave it out
+_ARTIFACT = re.compile(r'"(\w+/\w+)"')
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -65,6 +76,45 @@ def execute(path: Path, results: Path) -> Any:
     return notebook
 
 
+def small(notebook: Any, results: Path) -> Any:
+    """The same notebook as it is committed: tables without style, small images, no times; it names its rows."""
+    for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
+        cell.metadata.clear()
+        for output in cell.outputs:
+            data, about = output.get("data", {}), output.get("metadata", {})
+            if "text/html" in data:
+                data.pop("text/plain", None)
+                data["text/html"] = _STYLE.sub(r"\1", data["text/html"])
+            if "image/png" in data:
+                data["image/png"] = _shrunk(data["image/png"])
+                about["image/png"] = {"width": min(about.get("image/png", {}).get("width", MOST_PX), MOST_PX)}
+    language, kernel = {"name": "python"}, notebook.metadata.kernelspec
+    notebook.metadata = {"kernelspec": kernel, "language_info": language, DIGEST: digest(notebook, results)}
+    return nbformat.from_dict(notebook)
+
+
+def digest(notebook: Any, results: Path) -> str:
+    """SHA-256 of the rows of all artifacts that a notebook's code names."""
+    source = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    found = hashlib.sha256()
+    for name in sorted({*_ARTIFACT.findall(source)}):
+        for path in sorted((results / name).rglob("*.parquet")):
+            found.update(path.relative_to(results).as_posix().encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def _shrunk(png: str) -> str:
+    """An image in base64, narrower and with a palette; one that is small already is left as it is."""
+    with Image.open(io.BytesIO(base64.b64decode(png))) as image:
+        share = min(1.0, MOST_PX / image.width)
+        narrow = image.convert("RGB").resize((round(image.width * share), round(image.height * share)))
+    narrow = narrow.quantize(MOST_COLOURS, Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
+    file = io.BytesIO()
+    narrow.save(file, "PNG", optimize=True)
+    found = base64.b64encode(file.getvalue()).decode()
+    return min(found, png, key=len)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run and write all, or those that are named; 0, or 1 with a line on stderr for each that failed."""
     options = _parser().parse_args(arguments)
@@ -74,11 +124,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what = f"no notebook {strangers[0]!r} in {FOLDER}" if strangers else f"no folder {options.results}"
         print(f"there is {what}", file=sys.stderr)
         return 2
-    options.out.mkdir(parents=True, exist_ok=True)
+    if not options.in_place:
+        options.out.mkdir(parents=True, exist_ok=True)
     failed = 0
     for path in paths:
         try:
-            written = _write(execute(path, options.results), options.out / path.name)
+            notebook = execute(path, options.results)
+            if options.in_place:
+                nbformat.write(small(notebook, options.results), path)
+                written = [path]
+            else:
+                written = _write(notebook, options.out / path.name)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             failed += 1
             print(f"{path.name} failed: {_COLOURS.sub('', str(error))}", file=sys.stderr)
@@ -105,6 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, default=Path("results/notebooks"), help="where to write (default: %(default)s)"
     )
+    parser.add_argument("--in-place", action="store_true", help="write the notebooks themselves, with small outputs")
     return parser
 
 

@@ -14,8 +14,8 @@ _NONE = -np.inf
 class Programme:
     """Best expected tokens for all sizes up to `n` and all depths up to `depth` (None: any), and the trees themselves.
 
-    Sequoia, section 3.1 and appendix D, for any vector, zeros and increasing ones too. T[l][b][m] is the best tree of m
-    nodes (root counted) on l levels whose root has b children; its last child takes m - y nodes, the others y. Ties
+    Sequoia, section 3.1 and appendix D, for any vector, zeros and increasing ones too. `T[l][b][m]` is the best tree of
+    m nodes (root counted) on l levels whose root has b children; its last child takes m - y nodes, the others y. Ties
     give the nodes to the earlier children, and fewer children. O(levels children n^2) time.
     """
 

@@ -1,10 +1,13 @@
 """`python -m bench.notebooks`, and what the tour draws."""
 
+import base64
+from io import BytesIO
 from pathlib import Path
 
 import nbformat
 import pytest
 import torch
+from PIL import Image
 
 from bench import notebooks
 from bench.measure import tour
@@ -25,9 +28,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+SHOWN = """
+import base64, io
+from IPython.display import display
+from PIL import Image
+
+def show(name):
+    html = '<td class="a" style="color: red">1</td><iframe style="b"></iframe>'
+    display({"text/html": html, "text/plain": "1"}, raw=True)
+    image, file = Image.new("RGBA", (1800, 900), "#0072B2"), io.BytesIO()
+    image.paste((213, 94, 0), (900, 0, 1800, 900))
+    image.save(file, "PNG", compress_level=0)
+    data = {"image/png": base64.b64encode(file.getvalue()).decode()}
+    display(data, metadata={"image/png": {"width": 1152}}, raw=True)
+"""
+
+
 def put(path: Path, *sources: str) -> None:
     cells = [nbformat.v4.new_code_cell(source) for source in sources]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
 
 
 def test_a_failing_cell_is_told_and_the_others_are_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,6 +60,28 @@ def test_a_failing_cell_is_told_and_the_others_are_written(folder: Path, capsys:
     written = nbformat.read(folder / "out" / "good.ipynb", as_version=4)
     assert written.cells[1].outputs[0].text == f"{folder}\n"
     assert not (folder / "out" / "bad.ipynb").exists()
+
+
+def test_in_place_outputs_are_small_and_name_their_rows(folder: Path) -> None:
+    put(folder / "one.ipynb", "from shown import show", 'show("paper/table1")')
+    (folder / "shown.py").write_text(SHOWN)
+    rows = folder / "paper" / "table1" / "runs" / "packed.parquet"
+    rows.parent.mkdir(parents=True)
+    rows.write_bytes(b"rows")
+    assert notebooks.main(["--in-place", "--results", str(folder)]) == 0
+    written = nbformat.read(folder / "one.ipynb", as_version=4)
+    table, image = written.cells[1].outputs
+    assert table.data == {"text/html": '<td class="a">1</td><iframe style="b"></iframe>'}
+    with Image.open(BytesIO(base64.b64decode(image.data["image/png"]))) as found:
+        assert (found.width, found.height, found.mode) == (notebooks.MOST_PX, 450, "P")
+        colours = found.convert("RGB")
+        assert [colours.getpixel((column, 9)) for column in (9, 890)] == [(0, 114, 178), (213, 94, 0)]
+    assert image.metadata["image/png"]["width"] == notebooks.MOST_PX
+    assert [cell.execution_count for cell in written.cells] == [1, 2]
+    assert [cell.metadata for cell in written.cells] == [{}, {}]
+    assert written.metadata[notebooks.DIGEST] == notebooks.digest(written, folder)
+    rows.write_bytes(b"others")
+    assert written.metadata[notebooks.DIGEST] != notebooks.digest(written, folder)
 
 
 def test_unknown_notebooks_and_folders_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,14 @@
 """What every drafter of `conf/drafter` says of its draws: sampled text has the target's law under the rule for them.
 
 One long text of a target whose law depends on the last token alone: after every token, and after every two, the next
-ones are independent draws from that law, whatever the tree was that they were accepted in. Nothing need be sampled for
-children that are no draws (`topk`): their rule draws the target's token without looking at them.
+ones are independent draws from that law, whatever the tree was that they were accepted in. The rule for children that
+are no draws (`topk`) keeps the law whatever they are. So their trees are also compared between two random streams, on a
+text that is certain: trees that differ were drawn.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -28,7 +29,9 @@ P = torch.tensor([[0.3, 0.25, 0.25, 0.2], [0.25, 0.3, 0.2, 0.25], [0.2, 0.25, 0.
 Q = torch.tensor([[0.65, 0.15, 0.1, 0.1], [0.25, 0.7, 0.03, 0.02], [0.1, 0.1, 0.75, 0.05], [0.02, 0.08, 0.2, 0.7]])
 """Lies show most where a draft is surer than the target."""
 TARGET, DRAFT, T1 = BigramLM(P.log()), BigramLM(Q.log()), Sampling(1.0)
-TOKENS, LARGEST = 1500, 4
+TOKENS, TOPK_TOKENS, LARGEST = 1500, 500, 4
+CYCLE = BigramLM(100 * torch.eye(4)[[1, 2, 3, 0]])
+"""A target that leaves nothing to chance: at any temperature its text is 0, 1, 2, 3, 0, ..."""
 SMALLEST_P, SUSPICIOUS = 1e-6 / len(NAMES), 0.02
 
 
@@ -41,9 +44,10 @@ def p_value(drafter: Drafter, rule: Verifier) -> float:
 def p_value_of_texts(drafter: Drafter, rule: Verifier, seeds: Iterable[int]) -> float:
     """Chi-square of the tokens after every token, and after every two: the smaller p-value, twice."""
     once, twice = Counter(), Counter()
+    new = TOPK_TOKENS if isinstance(rule, TargetSample) else TOKENS
     for seed in seeds:
         rng = torch.Generator().manual_seed(seed)
-        text = generate(TARGET, drafter, rule, [0], max_new_tokens=TOKENS, sampling=T1, rng=rng).tokens
+        text = generate(TARGET, drafter, rule, [0], max_new_tokens=new, sampling=T1, rng=rng).tokens
         once.update(((before,), token) for before, token in pairwise(text))
         twice.update(zip(pairwise(text), text[2:], strict=False))
     return 2 * min(map(chi_square, (once, twice)))
@@ -66,6 +70,24 @@ def p_value_of(found: str) -> float:
     return p_value(drafter, rule_for(drafter))
 
 
+def changes(make: Callable[[], Drafter]) -> bool:
+    """Whether the trees of a new drafter depend on the random stream."""
+    return trees(make(), 0) != trees(make(), 1)
+
+
+def trees(drafter: Drafter, seed: int) -> list[tuple[list[int], list[int]]]:
+    """Tokens and parents of every tree that is grown along the certain text."""
+    found, rng = [], torch.Generator().manual_seed(seed)
+
+    def watch(tree: TokenTree, *_: object) -> None:
+        found.append((tree.tokens.tolist(), tree.parents.tolist()))
+
+    rule, new = TargetSample(), 40
+    text = generate(CYCLE, drafter, rule, [0], max_new_tokens=new, sampling=T1, rng=rng, watch=watch).tokens
+    assert text == [(token + 1) % 4 for token in range(new)]
+    return found
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_draws_are_what_the_drafter_says(name):
     found = parameters(name, decoding="t1", largest=LARGEST)
@@ -75,8 +97,8 @@ def test_draws_are_what_the_drafter_says(name):
     if drafter.draws == NO_DRAWS:
         steps = generate(TARGET, drafter, rule, [0], max_new_tokens=50, sampling=T1).steps
         assert {step.num_drafted for step in steps} == {0}, f"{name} says that it drafts nothing"
-    if isinstance(rule, TargetSample):
-        return
+    if drafter.draws == "topk":
+        assert not changes(lambda: built(found, DRAFT)), f"{name} says draws=topk, but its trees change with the seed"
     law = f"{name} says draws={drafter.draws}, but with {type(rule).__name__} sampled text has another law"
     assert p_value_of(json.dumps(found)) > SMALLEST_P, law
 
@@ -102,12 +124,28 @@ class SortsSiblings(StaticTree):
         return replace(tree, tokens=tree.tokens[order], edge_probs=tree.edge_probs[order]), slots
 
 
+class Reseeds(StaticTree):
+    """Its children are the best tokens, but it sets the stream that the target draws from."""
+
+    def draft_tree(self, context):
+        context.rng.manual_seed(0)
+        return super().draft_tree(context)
+
+
+def drawn_as_topk() -> Drafter:
+    """A drafter that draws its children and says that they are the best tokens."""
+    drafter = StaticTree(draft=DRAFT, shape=shapes.branching([2]), draws="without_replacement")
+    drafter.draws = "topk"
+    return drafter
+
+
 def liars() -> dict[str, Drafter]:
     """Drafters whose children are not drawn as they say."""
     two, once, twice = shapes.branching([2, 2]), "without_replacement", "iid"
     found = {
         "drops_improbable": DropsImprobable(draft=DRAFT, shape=shapes.branching([3, 3]), draws=twice),
         "sorts_siblings": SortsSiblings(draft=DRAFT, shape=shapes.branching([3]), draws=once),
+        "reseeds": Reseeds(draft=DRAFT, shape=two),
         "once_as_iid": StaticTree(draft=DRAFT, shape=two, draws=once),
     }
     found["once_as_iid"].draws = twice
@@ -119,3 +157,8 @@ def liars() -> dict[str, Drafter]:
 def test_a_lie_is_seen(name):
     drafter = liars()[name]
     assert p_value(drafter, rule_for(drafter)) < SMALLEST_P
+
+
+def test_draws_that_are_said_to_be_topk_are_seen():
+    assert p_value(drawn_as_topk(), TargetSample()) > SMALLEST_P, "sampled text keeps the law, and does not show it"
+    assert changes(drawn_as_topk)

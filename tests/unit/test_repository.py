@@ -1,0 +1,62 @@
+"""What stands around the code: the site's links and contents, the citation, the workflow."""
+
+import re
+import runpy
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def hooks() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "docs" / "hooks.py"))
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "expected"),
+    [
+        ("README.md", "[a](docs/decisions.md)", "[a](docs/decisions.md)"),
+        ("README.md", "[a](results/reference/)", "[a](results/reference/README.md)"),
+        ("README.md", "[a](LICENSE), [b](conf/variants.yaml)", "a, b"),
+        ("docs/decisions.md", "[a](../LICENSE) [b](fidelity.md#gsd)", "a [b](fidelity.md#gsd)"),
+        ("docs/decisions.md", "[a](gone.md) [b](#here)", "[a](gone.md) [b](#here)"),
+        ("README.md", "![a](LICENSE) <https://example.org> [a](https://example.org)", None),
+    ],
+)
+def test_links_lead_to_pages_and_broken_ones_stay(hooks: dict, page: str, text: str, expected: str | None) -> None:
+    assert hooks["linked"](text, page) == (expected or text)
+
+
+def test_the_site_has_every_text_and_every_module_in_its_contents(hooks: dict) -> None:
+    nav = hooks["on_config"](SimpleNamespace(nav=None)).nav
+    listed = [path for entry in nav for path in ([entry] if isinstance(entry, str) else entry.values())]
+    texts = {path.relative_to(ROOT).as_posix() for folder in (ROOT, ROOT / "docs") for path in folder.glob("*.md")}
+    assert texts <= {path for path in listed if isinstance(path, str)} <= set(hooks["pages"]())
+    (api,) = (entry["API"] for entry in nav if "API" in entry)
+    assert {"engine", "drafters", "verifiers", "tree"} <= {name for entry in api for name in entry}
+
+
+def test_the_citation_names_the_version_and_the_licence() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+
+
+def test_the_workflow_runs_what_ci_runs() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    steps = [step.get("run") for job in workflow["jobs"].values() for step in job["steps"]]
+    assert ".ci/run" in steps
+    targets = re.findall(r"^make (\S+)$", CI, flags=re.MULTILINE)
+    assert {"lint", "docs", "test-all"} <= set(targets)
+    assert targets.index("docs") < targets.index("test-all"), "broken links are told before the long tests"
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert [target for target in targets if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)] == []
+    assert "mkdocs build --strict\n" in makefile, "with --quiet it would not count broken links"
