@@ -23,7 +23,7 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev smoke plan status test test-all test-gpu lint docs format reproduce reproduce-all report figures \
-	notebooks lossless tiny tiny-eagle judge clean compare pack reference \
+	notebooks lossless tiny tiny-eagle judge clean compare pack reference new-pair new-dataset \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
@@ -86,6 +86,16 @@ reference: setup  ## what is committed under results/reference: run what is miss
 
 pack: setup  ## one file per experiment and table in RESULTS in place of one per cell, as results/reference is committed
 	$(BIN)/python -m bench.pack $(RESULTS)
+
+new-pair: setup  ## write the yaml of a pair of your own: TARGET=folder or hub id, DRAFT=...; NAME=, TEMPLATE=, KIND=eagle
+	@test -n "$(TARGET)" -a -n "$(DRAFT)" || { echo "TARGET or DRAFT is missing: make new-pair TARGET=folder DRAFT=JackFram/llama-68m"; exit 2; }
+	@$(BIN)/python -m bench.new pair --target "$(TARGET)" --draft "$(DRAFT)" $(if $(NAME),--name "$(NAME)") \
+		$(if $(TEMPLATE),--template "$(TEMPLATE)") $(if $(KIND),--kind "$(KIND)")
+
+new-dataset: setup  ## write the yaml of a dataset of your own: FILE=quiz.jsonl; NAME=, MAX_NEW_TOKENS=
+	@test -n "$(FILE)" || { echo "FILE is missing: make new-dataset FILE=quiz.jsonl"; exit 2; }
+	@$(BIN)/python -m bench.new dataset "$(FILE)" $(if $(NAME),--name "$(NAME)") \
+		$(if $(MAX_NEW_TOKENS),--max-new-tokens "$(MAX_NEW_TOKENS)")
 
 judge: setup  ## have recorded answers graded by JUDGE_MODEL at JUDGE_BASE_URL (JUDGE_API_KEY): TABLE=improving_mcsd/table1
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make judge TABLE=improving_mcsd/table1"; exit 2; }

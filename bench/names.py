@@ -1,4 +1,4 @@
-"""Sentences about unknown names that suggest the nearest known ones."""
+"""Sentences about names: of unknown ones, that suggest the nearest known, and of those that are missing."""
 
 import difflib
 from collections.abc import Iterable
@@ -19,3 +19,8 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> str:
     if near:
         return f'unknown {kind} "{name}"; did you mean {" or ".join(f"{chr(34)}{other}{chr(34)}" for other in near)}?'
     return f'unknown {kind} "{name}"; there are: {", ".join(known) or "none"}'
+
+
+def lacks(what: str, names: Iterable[str], example: str) -> str:
+    """One sentence: dataset quiz lacks hub, adapter; see conf/dataset/gsm8k.yaml."""
+    return f"{what} lacks {', '.join(names)}; see {example}"

@@ -58,10 +58,8 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
         if pair[role] and (folder := Path(_model_of(pair[role]).source)).is_dir():
             pair[role]["files_sha256"] = fingerprint_folder(folder)
     pair["template_sha256"] = templates.sha256(pair["template"])
-    spec, data_dir = dataset_of(cfg), Path(plain["data_dir"]) if plain["data_dir"] else None
-    if data_dir:
-        config["dataset"] |= {"source": "folder", "prompts_sha256": fingerprint_data(spec, data_dir)}
-    config["dataset"] |= fingerprint_selection(spec, data_dir, config["limit"])
+    spec, data_dir = dataset_of(cfg), _data_dir(cfg)
+    config["dataset"] = _dataset_config(spec, data_dir) | fingerprint_selection(spec, data_dir, config["limit"])
     device = torch.device(resolve_device(runtime["device"]))
     config["runtime"] = {
         "dtype": str(resolve_dtype(runtime["dtype"], device)).removeprefix("torch."),
@@ -151,14 +149,24 @@ def _calibration_identity(cfg: DictConfig, config: Mapping[str, Any]) -> dict[st
     found = {axis: dict(identity(config)[axis]) for axis in ("pair", "dataset", "runtime")}
     found["runtime"].pop("node_order", None)
     part = calibration_dataset_of(cfg, "acceptance") or replace(dataset_of(cfg), part="calibration")
+    own = _dataset_config(part, _data_dir(cfg))
     if part.name != found["dataset"]["name"]:
-        plain: Any = OmegaConf.to_container(cfg.calibration.acceptance.dataset, resolve=True)
-        found["dataset"] = plain | ({"source": "folder"} if cfg.data_dir else {})
+        found["dataset"] = dict(own)
     for key in ("part", "limit", "prompts_sha256", *SELECTION):
         found["dataset"].pop(key, None)
-    if cfg.data_dir:
-        found["dataset"]["prompts_sha256"] = fingerprint_data(part, Path(cfg.data_dir))
+    found["dataset"] |= {key: own[key] for key in ("prompts_sha256",) if key in own}
     return found
+
+
+def _dataset_config(spec: DatasetSpec, data_dir: Path | None) -> dict[str, Any]:
+    """A dataset's options; a file of one's own is known by its contents."""
+    if not (data_dir or spec.file):
+        return spec.to_config()
+    return spec.to_config() | {"source": "folder", "prompts_sha256": fingerprint_data(spec, data_dir)}
+
+
+def _data_dir(cfg: DictConfig) -> Path | None:
+    return Path(cfg.data_dir) if cfg.data_dir else None
 
 
 def _shape_of(drafter: Mapping[str, Any]) -> TreeShape:
@@ -211,7 +219,7 @@ def runtime_of(cfg: DictConfig) -> Runtime:
     runtime = Runtime(**OmegaConf.to_container(cfg.runtime, resolve=True))  # type: ignore[arg-type]
     return replace(
         runtime,
-        data_dir=Path(cfg.data_dir) if cfg.data_dir else None,
+        data_dir=_data_dir(cfg),
         retry_failed=cfg.retry == "failed",
         force=cfg.force,
         case_study=cfg.case_study,

@@ -19,8 +19,8 @@ from bench.calibrate.drafters import HARDWARE, MEASURED
 from bench.configs.resolvers import UNPRINTED
 from bench.configs.values import expected, fits, parameters, required, shown
 from bench.measure.cell import CalibrationPlan, PairSpec, Runtime
-from bench.names import unknown
-from bench.prompts.datasets import DatasetSpec
+from bench.names import lacks, unknown
+from bench.prompts.datasets import DatasetSpec, lacking
 from bench.results.rows import RECORDED
 from specdec_core.sampling import Sampling
 
@@ -70,25 +70,56 @@ def _check_section(
 ) -> None:
     """Every value of a section, and of the sections in it."""
     hints = {**_hints(taker, place), **beside}
-    for name, value in config.items():
+    for name in config:
         if name == "decision" and name not in hints and place == "drafter":
             raise ValueError(f"drafter {config['name']} takes no decision model; drafter=dyn_mcsd does")
         if name not in hints and name != "_target_":
             raise ValueError(unknown("option", f"{place}.{name}", [f"{place}.{known}" for known in hints]))
+    if missing := _lacking(taker, config, hints):
+        what = f"{place} {config['name']}" if config.get("name") else place
+        raise ValueError(lacks(what, missing, _example(place, config)))
+    for name, value in config.items():
         if name != "_target_":
             _check(cfg, f"{place}.{name}", value, hints[name])
-    if lacking := [name for name in required(taker) if name in hints and name not in config]:
-        raise ValueError(f"{place}.{lacking[0]} is missing")
+
+
+def _lacking(taker: Callable[..., Any], config: Mapping[str, Any], hints: Mapping[str, Any]) -> list[str]:
+    """What a section and those in it do not say and have no default for."""
+    if taker is DatasetSpec:
+        return lacking(config)
+    found = [name for name in required(taker) if name in hints and name not in config]
+    for name, value in config.items():
+        if isinstance(value, Mapping) and "_target_" not in value and (inner := _dataclass(hints.get(name))):
+            found += [f"{name}.{key}" for key in _lacking(inner, value, parameters(inner))]
+    return found
+
+
+def _example(place: str, config: Mapping[str, Any]) -> str:
+    """The yaml of `conf` that has most in common with a section: keys, and their values."""
+    folder, _, within = place.partition(".")
+
+    def alike(path: Path) -> int:
+        loaded = OmegaConf.load(path)
+        node = OmegaConf.select(loaded, within) if within else loaded
+        plain: Any = OmegaConf.to_container(node, resolve=False) if OmegaConf.is_dict(node) else {}
+        return sum((name in plain) + (plain.get(name, config) == value) for name, value in config.items())
+
+    nearest = max(sorted((CONF / folder).glob("*.yaml")), key=alike)
+    return nearest.relative_to(CONF.parent).as_posix()
+
+
+def _dataclass(hint: Any) -> Any:
+    """The dataclass that a hint is or allows; None if there is none."""
+    return next((one for one in (hint, *get_args(hint)) if isinstance(one, type) and is_dataclass(one)), None)
 
 
 def _check(cfg: DictConfig, place: str, value: Any, hint: Any) -> None:
     """One value, or the section that stands for one."""
     if isinstance(value, Mapping):
-        dataclasses = [one for one in (hint, *get_args(hint)) if isinstance(one, type) and is_dataclass(one)]
         if "_target_" in value:
             return _check_section(cfg, place, value, _taker(place, value), {})
-        if dataclasses:
-            return _check_section(cfg, place, value, dataclasses[0], {})
+        if inner := _dataclass(hint):
+            return _check_section(cfg, place, value, inner, {})
     if value == UNPRINTED and place in ("drafter.n", "drafter.depth"):
         return None  # refused where the cell is made: the others of its sweep may be planned and run
     if not fits(value, hint):

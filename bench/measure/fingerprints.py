@@ -19,8 +19,8 @@ def fingerprint_folder(folder: Path) -> str:
     return _of_files(paths, tuple(map(state, paths)))
 
 
-def fingerprint_data(spec: datasets.DatasetSpec, data_dir: Path) -> str | None:
-    """Of the conversations in DATA_DIR; None where they cannot be read, which the run then says in a sentence."""
+def fingerprint_data(spec: datasets.DatasetSpec, data_dir: Path | None) -> str | None:
+    """Of a file's conversations; None where they cannot be read, which the run then says in a sentence."""
     try:
         path = datasets.file_of(spec, data_dir)
         return None if path is None else _of_prompts(spec, data_dir, path.resolve(), state(path))
@@ -52,7 +52,7 @@ def _of_files(paths: tuple[Path, ...], _states: tuple[tuple[int, ...], ...]) -> 
 
 
 @functools.lru_cache(maxsize=256)
-def _of_prompts(spec: datasets.DatasetSpec, data_dir: Path, _path: Path, _state: tuple[int, ...]) -> str:
+def _of_prompts(spec: datasets.DatasetSpec, data_dir: Path | None, _path: Path, _state: tuple[int, ...]) -> str:
     return datasets.fingerprint(datasets.load(spec, data_dir=data_dir))[:16]
 
 

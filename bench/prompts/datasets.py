@@ -1,13 +1,13 @@
-"""Conversations to decode: bundled in the package, from a folder of JSONL files, or from the hub."""
+"""Conversations to decode: bundled in the package, from JSONL files, or from the hub."""
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Self
 
-from bench.names import unknown
+from bench.names import lacks, unknown
 from bench.prompts.conversations import Conversation, DatasetError, fingerprint, read_jsonl
 from bench.prompts.hub import HubSource, hub_conversations
 
@@ -18,6 +18,7 @@ __all__ = [
     "HubSource",
     "file_of",
     "fingerprint",
+    "lacking",
     "load",
     "part_size",
     "selects",
@@ -26,6 +27,8 @@ __all__ = [
 
 BUNDLED = Path(__file__).parents[1] / "tiny"
 PARTS = ("all", "calibration", "evaluation")
+MAX_NEW_TOKENS = 128
+"""Of an answer, where a dataset does not say it."""
 CALIBRATION, CANDIDATES, _SEED = 200, 2000, 17
 """Usable conversations for calibration; how many are looked at in all; the seed of whatever is drawn of them."""
 HUB_SIZES = {"mt_bench": 80, "wikitext": 62}
@@ -36,57 +39,91 @@ HUB_CATEGORIES = ("mt_bench",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSpec:
-    """One yaml of `conf/dataset`: where conversations come from and how long prompts and answers may be."""
+    """One yaml of `conf/dataset`: where conversations come from and how long prompts and answers may be.
+
+    What a yaml leaves out has the default below. A JSONL file needs `name` and `file`; a dataset of the hub needs
+    `name`, `hub` and `adapter`. Without `file` and `hub`, `<name>.jsonl` lies in DATA_DIR or is bundled.
+    """
 
     name: str
-    source: str
-    """bundled | hub"""
-    hub: HubSource | None
-    adapter: str | None
+    file: str | None = None
+    """A JSONL file by its path: absolute, or relative to DATA_DIR or to where the command runs."""
+    hub: HubSource | None = None
+    adapter: str | None = None
     """Name of the function in `bench.prompts.hub` that understands the hub's records."""
-    mode: str
+    mode: str = "chat"
     """chat: turns go through the pair's template | raw: the first `prompt_tokens` tokens of a text are the prompt"""
-    prompt_tokens: int | None
-    max_prompt_tokens: int | None
+    prompt_tokens: int | None = None
+    max_prompt_tokens: int | None = None
     """The user's text is cut until the prompt has at most this many tokens; None: never."""
-    max_new_tokens: int
-    max_total_tokens: int | None
+    max_new_tokens: int = MAX_NEW_TOKENS
+    """An answer has at most this many tokens; the end-of-sequence token ends it sooner."""
+    max_total_tokens: int | None = None
     """Decoding stops where prompt and answer together have this many tokens; None: no such rule."""
-    min_chars: int
+    min_chars: int = 0
     """Conversations whose first turn is shorter are passed over, so that raw prompts have all their tokens."""
-    limit: int | None
+    limit: int | None = None
     """The papers' sample size, of which `load` takes so many; None: all."""
-    files: tuple[str, ...]
+    files: tuple[str, ...] = ()
     """Other names, without `.jsonl`, under which the file may lie in DATA_DIR."""
-    part: str = "all"
-    """calibration: the first 200 usable ones, or half of fewer than 400 | evaluation: the others, in a fixed order."""
     frame: str | None = None
     """What is put around the text of every turn, `{text}`, before the pair's template: instructions, an example."""
+    part: str = "all"
+    """calibration: the first 200 usable ones, or half of fewer than 400 | evaluation: the others, in a fixed order."""
 
     def __post_init__(self) -> None:
-        if self.source not in ("bundled", "hub") or (self.source == "hub") != bool(self.hub and self.adapter):
-            raise DatasetError(f"dataset {self.name}: source is bundled, or hub with both hub and adapter given")
-        if self.mode not in ("chat", "raw") or (self.mode == "raw") != (self.prompt_tokens is not None):
-            raise DatasetError(f"dataset {self.name}: mode is chat, or raw with prompt_tokens given")
+        _check_complete(asdict(self))
+        if self.hub and self.file:
+            raise DatasetError(f"dataset {self.name} has both hub and file; give one of them")
+        if self.mode not in ("chat", "raw"):
+            raise DatasetError(unknown("dataset.mode", self.mode, ("chat", "raw")))
+        if self.mode == "chat" and self.prompt_tokens is not None:
+            raise DatasetError(f"dataset {self.name}: prompt_tokens is for mode raw; for chat give max_prompt_tokens")
         if self.frame is not None and (self.mode != "chat" or "{text}" not in self.frame):
             raise DatasetError(f"dataset {self.name}: a frame needs {{text}} where the turn's text goes, and mode chat")
         if self.part not in PARTS:
             raise DatasetError(unknown("dataset.part", self.part, PARTS))
 
+    @property
+    def source(self) -> str:
+        """Where conversations come from without DATA_DIR: hub, file or bundled."""
+        return "hub" if self.hub else "file" if self.file else "bundled"
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
-        """From the plain mapping of a yaml; a key that is unknown or missing is a DatasetError."""
-        known, required = (
-            {field.name for field in fields(cls)},
-            {field.name for field in fields(cls) if field.default is MISSING},
-        )
+        """From the plain mapping of a yaml; a DatasetError names a key that is unknown, or all that are missing."""
+        known = {field.name for field in fields(cls)}
         for key in config:
             if key not in known:
                 raise DatasetError(unknown(f"key of dataset {config.get('name')}", str(key), known))
-        if missing := required - set(config):
-            raise DatasetError(f"dataset {config.get('name')} lacks {', '.join(sorted(missing))}")
-        hub = HubSource(**config["hub"]) if config["hub"] else None
-        return cls(**{**config, "hub": hub, "files": tuple(config["files"])})
+        _check_complete(config)
+        hub = HubSource(**config["hub"]) if config.get("hub") else None
+        return cls(**{**config, "hub": hub, "files": tuple(config.get("files", ()))})
+
+    def to_config(self) -> dict[str, Any]:
+        """The plain values by which a cell is known: every option but the path of a file, and a frame if there is one.
+
+        `source` is among them, as it was an option once.
+        """
+        left_out = ("file", "frame") if self.frame is None else ("file",)
+        found = {key: value for key, value in asdict(self).items() if key not in left_out}
+        return found | {"source": self.source, "files": list(self.files)}
+
+
+def lacking(config: Mapping[str, Any]) -> list[str]:
+    """The keys that a dataset's yaml needs beside those that it has."""
+    hub, found = config.get("hub"), [] if config.get("name") else ["name"]
+    if hub or config.get("adapter"):
+        found += [f"hub.{key}" for key in ("path", "split") if not (hub or {}).get(key)]
+        found += [] if config.get("adapter") else ["adapter"]
+    return found + ["prompt_tokens"] * (config.get("mode") == "raw" and config.get("prompt_tokens") is None)
+
+
+def _check_complete(config: Mapping[str, Any]) -> None:
+    if missing := lacking(config):
+        example = "c4" if config.get("mode") == "raw" else "gsm8k"
+        what = f"dataset {config['name']}" if config.get("name") else "dataset"
+        raise DatasetError(lacks(what, missing, f"conf/dataset/{example}.yaml"))
 
 
 def load(spec: DatasetSpec, *, data_dir: Path | None = None, limit: int | None = None) -> list[Conversation]:
@@ -185,19 +222,33 @@ def _conversations(spec: DatasetSpec, data_dir: Path | None) -> Iterator[Convers
 def file_of(spec: DatasetSpec, data_dir: Path | None) -> Path | None:
     """The file to read, or None for the hub. In DATA_DIR the dataset's own name comes first."""
     names = [f"{stem}.jsonl" for stem in (spec.name, *spec.files)]
-    folders = [Path(data_dir).expanduser()] if data_dir else []
-    folders += [BUNDLED] if spec.source == "bundled" else []
-    for folder in folders:
-        for name in names:
-            if (folder / name).is_file():
-                return folder / name
-    if not folders:
+    folder = Path(data_dir).expanduser() if data_dir else None
+    places = [folder / name for name in names] if folder else []
+    if spec.file:
+        own = Path(spec.file).expanduser()
+        places += [*([folder / own] if folder else []), own]
+    elif not spec.hub:
+        places += [BUNDLED / name for name in names]
+    for path in places:
+        if path.is_file():
+            return path
+    if not places:
         return None
-    raise DatasetError(_missing(folders[0], names))
+    raise DatasetError(_missing(spec, folder, names))
 
 
-def _missing(folder: Path, names: list[str]) -> str:
-    if not folder.is_dir():
+def _missing(spec: DatasetSpec, folder: Path | None, names: list[str]) -> str:
+    if folder and not folder.is_dir():
         return f"DATA_DIR={folder} is not a folder; give the folder that holds {names[0]}"
+    if spec.file:
+        places = f"in {folder} or {Path.cwd()}" if folder else f"in {Path.cwd()}"
+        where = "" if Path(spec.file).expanduser().is_absolute() else f" {places}"
+        return f"dataset {spec.name}: there is no file {spec.file}{where}; correct dataset.file, its path"
+    if folder is None:
+        return (
+            f"dataset {spec.name} names neither file, a JSONL file, nor hub and adapter; see conf/dataset/gsm8k.yaml, "
+            f"or give DATA_DIR=<folder with {names[0]}>"
+        )
     there = ", ".join(sorted(path.name for path in folder.glob("*.jsonl"))) or "no .jsonl file"
-    return f"no {' or '.join(names)} in {folder} (there: {there}); add it, or leave DATA_DIR out to use the hub"
+    hub = ", or leave DATA_DIR out to use the hub" if spec.hub else ""
+    return f"no {' or '.join(names)} in {folder} (there: {there}); add it{hub}"

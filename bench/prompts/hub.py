@@ -22,10 +22,10 @@ class HubSource:
     """Where a dataset lies on the hub: the arguments of `datasets.load_dataset`."""
 
     path: str
-    name: str | None
     split: str
-    revision: str | None
-    streaming: bool
+    name: str | None = None
+    revision: str | None = None
+    streaming: bool = False
 
 
 def hub_conversations(source: HubSource, adapter: str, dataset: str) -> Iterator[Conversation]:
@@ -39,7 +39,7 @@ def hub_conversations(source: HubSource, adapter: str, dataset: str) -> Iterator
     except KeyError as error:
         raise DatasetError(
             f"dataset {dataset}: a record of {source.path} has no field {error}, so its schema has changed;"
-            f" pin dataset.hub.revision or give DATA_DIR=<folder with {dataset}.jsonl>"
+            f" pin it with +dataset.hub.revision=... or give DATA_DIR=<folder with {dataset}.jsonl>"
         ) from error
     except Exception as error:  # the hub's clients raise a dozen unrelated types
         raise DatasetError(

@@ -87,7 +87,7 @@ def test_a_yaml_that_changed_is_read_again(tmp_path, monkeypatch):
     path = tmp_path / "conf" / "dataset" / "mini.yaml"
     with composer() as composed:
         assert composed([]).dataset.min_chars != 12345
-    path.write_text(path.read_text().replace("min_chars: ", "min_chars: 12345  # "))
+    path.write_text(path.read_text() + "min_chars: 12345\n")
     with composer() as composed:
         assert composed([]).dataset.min_chars == 12345
 

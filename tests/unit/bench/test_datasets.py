@@ -1,10 +1,12 @@
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from bench.configs.options import CONF
 from bench.names import nearest, unknown
 from bench.prompts import datasets
 from bench.prompts.datasets import Conversation, DatasetError, DatasetSpec, HubSource, fingerprint, load, source_id
@@ -15,17 +17,9 @@ GOOD = {"id": "a", "turns": ["First?", "Second?"], "reference": None, "category"
 def spec(**changes) -> DatasetSpec:
     config = {
         "name": "quiz",
-        "source": "hub",
-        "hub": {"path": "some/quiz", "name": "main", "split": "test", "revision": None, "streaming": True},
+        "hub": {"path": "some/quiz", "name": "main", "split": "test", "streaming": True},
         "adapter": "gsm8k",
-        "mode": "chat",
-        "prompt_tokens": None,
-        "max_prompt_tokens": None,
         "max_new_tokens": 64,
-        "max_total_tokens": None,
-        "min_chars": 0,
-        "limit": None,
-        "files": [],
     }
     return DatasetSpec.from_config(config | changes)
 
@@ -99,17 +93,67 @@ def test_a_spec_checks_itself():
     assert spec().hub == HubSource(path="some/quiz", name="main", split="test", revision=None, streaming=True)
     with pytest.raises(DatasetError, match='did you mean "min_chars"'):
         spec(min_char=3)
-    with pytest.raises(DatasetError, match="raw with prompt_tokens"):
-        spec(mode="raw")
-    with pytest.raises(DatasetError, match="hub with both"):
-        spec(hub=None)
+    with pytest.raises(DatasetError, match=r'unknown dataset.mode "row"; did you mean "raw"'):
+        spec(mode="row")
+    with pytest.raises(DatasetError, match="prompt_tokens is for mode raw"):
+        spec(prompt_tokens=3)
+    with pytest.raises(DatasetError, match="dataset quiz has both hub and file"):
+        spec(file="quiz.jsonl")
     assert spec().frame is None
     assert spec(frame="Q: {text}").frame == "Q: {text}"
     for wrong in ({"frame": "Q: {question}"}, {"frame": "{text}", "mode": "raw", "prompt_tokens": 3}):
         with pytest.raises(DatasetError, match=r"dataset quiz: a frame needs \{text\} .* and mode chat"):
             spec(**wrong)
-    with pytest.raises(DatasetError, match="lacks limit"):
-        DatasetSpec.from_config({key: None for key in DatasetSpec.__slots__ if key != "limit"})
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"file": "a.jsonl"}, "dataset lacks name; see conf/dataset/gsm8k.yaml"),
+        ({"name": "quiz", "adapter": "text"}, "dataset quiz lacks hub.path, hub.split; see conf/dataset/gsm8k.yaml"),
+        (
+            {"mode": "raw", "hub": {"path": "some/quiz"}},
+            "dataset lacks name, hub.split, adapter, prompt_tokens; see conf/dataset/c4.yaml",
+        ),
+    ],
+)
+def test_all_that_is_missing_is_named_at_once_with_an_example(config, sentence):
+    with pytest.raises(DatasetError) as error:
+        DatasetSpec.from_config(config)
+    assert str(error.value) == sentence
+    assert (CONF.parent / sentence.rpartition(" ")[2]).is_file()
+
+
+def test_a_file_is_a_dataset_with_a_name_and_its_path(tmp_path, monkeypatch):
+    """By an absolute path, or one relative to DATA_DIR or to where the command runs; <name>.jsonl in DATA_DIR first."""
+    here, data_dir = tmp_path / "here", tmp_path / "data"
+    for place in (here, data_dir):
+        place.mkdir()
+    monkeypatch.chdir(folder(here, {"id": "here", "turns": ["x"]}, name="own"))
+    for path in ("own.jsonl", str(here / "own.jsonl")):
+        quiz = DatasetSpec.from_config({"name": "quiz", "file": path})
+        assert [found.id for found in load(quiz)] == [found.id for found in load(quiz, data_dir=data_dir)] == ["here"]
+        assert (quiz.source, source_id(quiz)) == ("file", "file:own.jsonl")
+    assert (quiz.mode, quiz.max_new_tokens, quiz.limit) == ("chat", datasets.MAX_NEW_TOKENS, None)
+    relative = DatasetSpec.from_config({"name": "quiz", "file": "own.jsonl"})
+    folder(data_dir, {"id": "there", "turns": ["x"]}, name="own")
+    assert [load(one, data_dir=data_dir)[0].id for one in (relative, quiz)] == ["there", "here"]
+    folder(data_dir, {"id": "named", "turns": ["x"]})
+    assert [load(one, data_dir=data_dir)[0].id for one in (relative, quiz)] == ["named", "named"]
+
+
+def test_a_file_that_is_not_there_is_named_with_the_places(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    cases = {
+        (("file", "own.jsonl"), None): f"there is no file own.jsonl in {tmp_path}; correct dataset.file",
+        (("file", "own.jsonl"), tmp_path / "data"): f"own.jsonl in {tmp_path / 'data'} or {tmp_path}; correct",
+        (("file", "/no/own.jsonl"), None): "there is no file /no/own.jsonl; correct dataset.file",
+        (("limit", 3), None): "names neither file, a JSONL file, nor hub and adapter; see conf/dataset/gsm8k.yaml",
+    }
+    for ((key, value), data_dir), words in cases.items():
+        with pytest.raises(DatasetError, match="dataset quiz.*" + re.escape(words)):
+            load(DatasetSpec.from_config({"name": "quiz", key: value}), data_dir=data_dir)
 
 
 def test_fingerprint_sees_ids_texts_and_order():
@@ -125,7 +169,7 @@ def test_fingerprint_sees_ids_texts_and_order():
 
 
 def test_the_bundled_prompts(tmp_path):
-    mini = spec(name="mini", source="bundled", hub=None, adapter=None, files=["prompts"])
+    mini = DatasetSpec(name="mini", files=("prompts",))
     found = load(mini, data_dir=tmp_path)
     assert len(found) == 40
     assert source_id(mini) == "bundled:prompts.jsonl"
@@ -241,7 +285,7 @@ def test_whether_a_limit_selects(tmp_path):
     limits = (None, 1, 2, 28, 29, 30, 99)  # of 30, of which coding9 is taken last
     assert [limit for limit in limits if datasets.selects(spec(), data_dir, limit)] == [2, 28]
     assert datasets.selects(spec(limit=8), data_dir, None)
-    mini = spec(name="mini", source="bundled", hub=None, adapter=None, files=["prompts"])
+    mini = DatasetSpec(name="mini", files=("prompts",))
     assert not any(datasets.selects(mini, None, limit) for limit in range(1, 41))  # its categories stand in turn
     hub = {  # the largest limit that may select
         ("gsm8k", "all"): 1999,

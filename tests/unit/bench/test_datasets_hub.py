@@ -10,17 +10,9 @@ from bench.prompts.hub import ADAPTERS
 
 QUIZ = DatasetSpec(
     name="quiz",
-    source="hub",
-    hub=HubSource(path="some/quiz", name="main", split="test", revision=None, streaming=True),
+    hub=HubSource(path="some/quiz", name="main", split="test", streaming=True),
     adapter="gsm8k",
-    mode="chat",
-    prompt_tokens=None,
-    max_prompt_tokens=None,
     max_new_tokens=64,
-    max_total_tokens=None,
-    min_chars=0,
-    limit=None,
-    files=(),
 )
 
 

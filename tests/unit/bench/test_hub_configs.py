@@ -12,6 +12,7 @@ MODELS = {
     model.id: model.get("kind", "causal_lm")
     for path in (CONF / "pair").glob("*.yaml")
     for pair in [OmegaConf.load(path)]
+    if "published" in pair  # one's own are of no paper
     for model in (pair.get("target"), pair.get("draft"))
     if model and "/" in model.get("id", "") and not model.id.startswith("tiny/")  # a pair may be another one's variant
 }

@@ -104,6 +104,28 @@ def test_a_limit_that_selects_makes_another_cell_than_the_first_conversations_di
     )
 
 
+def test_a_file_is_known_by_its_contents_wherever_it_lies(tmp_path):
+    def written(path: Path, text: str) -> Path:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"id": "a", "turns": [text]}) + "\n" + json.dumps({"id": "b", "turns": ["y"]}))
+        return path
+
+    one, moved = written(tmp_path / "one" / "a.jsonl", "x"), written(tmp_path / "two" / "quiz.jsonl", "x")
+    other = written(tmp_path / "one" / "b.jsonl", "z")
+    quiz = "dataset.name=quiz"
+    kept = cell(quiz, f"dataset.file={one}")
+    assert cell(quiz, f"dataset.file={moved}") == cell(quiz, f"data_dir={moved.parent}") == kept
+    assert len({kept, cell(quiz, f"dataset.file={other}"), cell(f"dataset.file={one}"), cell()}) == 4
+    vectors = [
+        setting_of(made, scientific_config(made)).identity["dataset"]
+        for made in (config(quiz, f"dataset.file={path}") for path in (one, moved, other))
+    ]
+    assert vectors[0] == vectors[1]
+    assert vectors[0]["prompts_sha256"] != vectors[2]["prompts_sha256"]
+    written(one, "z")
+    assert cell(quiz, f"dataset.file={one}") == cell(quiz, f"dataset.file={other}") != kept
+
+
 def test_a_printed_tree_is_no_tree_that_a_machine_chose_even_where_the_two_are_alike():
     """Else whichever ran first would give its name and predictions to both."""
     printed = scientific_config(config("experiment=sequoia/table4", "drafter=sequoia_printed"))

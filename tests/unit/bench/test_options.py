@@ -31,7 +31,12 @@ WRONG_VALUES = {
     "+drafter.draft=3": 'unknown option "drafter.draft"',
     "drafter=gsd drafter.tau_as_context=maybe": "drafter.tau_as_context=maybe: true or false is expected",
     "drafter._target_=foo.Bar": "drafter._target_=foo.Bar: there is no such class or function",
-    "~drafter.n": "drafter.n is missing",
+    "~drafter.n": "drafter opt_tree lacks n; see conf/drafter/opt_tree.yaml",
+    "~pair.draft ~pair.template ~pair.target.id": "pair tiny lacks draft, template, target.id; see conf/pair/tiny.yaml",
+    "pair=tiny_eagle ~pair.template": "pair tiny_eagle lacks template; see conf/pair/tiny_eagle.yaml",
+    "dataset=c4 ~dataset.name ~dataset.hub.split dataset.adapter=null dataset.prompt_tokens=null": (
+        "dataset lacks name, hub.split, adapter, prompt_tokens; see conf/dataset/c4.yaml"
+    ),
     "drafter.n=${foo}": "drafter.n: Interpolation key 'foo' not found",
     "drafter=sequoia drafter.n=hardwar": "drafter.n=hardwar: a whole number or hardware is expected",
     "drafter=sequoia drafter.acceptance=foo": "drafter.acceptance=foo: a list of numbers or measured is expected",

@@ -1,0 +1,175 @@
+"""`python -m bench.new pair | dataset`: writes the yaml of your own models or prompts, once they are checked.
+
+python -m bench.new pair --target /models/llama-7b --draft JackFram/llama-68m
+python -m bench.new dataset quiz.jsonl --max-new-tokens 256
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from transformers import AutoTokenizer
+
+from bench.configs import variants
+from bench.configs.options import CONF
+from bench.configs.values import shown
+from bench.names import unknown
+from bench.prompts import templates
+from bench.prompts.conversations import DatasetError, read_jsonl
+from bench.prompts.datasets import MAX_NEW_TOKENS
+from specdec_core.errors import SpecdecError
+from specdec_core.models import ModelSpec
+from specdec_core.models.eagle_checkpoint import read_eagle
+from specdec_core.models.fetch import fetch, fetch_config
+from specdec_core.models.kinds import KINDS, TARGET, kind_of
+from specdec_core.models.loading import check_vocabularies
+
+HUB_ID = r"\w[\w.-]*(/[\w.-]+)?"
+DRAFTS = tuple(kind for kind in KINDS if KINDS[kind].own_weights)
+"""Kinds of draft that are a folder or hub id of their own."""
+
+
+def new_pair(
+    target: str, draft: str, *, name: str | None = None, template: str | None = None, kind: str | None = None
+) -> str:
+    """Write `conf/pair/<name>.yaml` and say what to run next; an existing yaml is kept.
+
+    ValueError, LoadError or PairError for a folder without a model, or for tokenizers that differ. What is to come
+    from the hub is not looked at.
+    """
+    kind = kind or ("eagle" if "eagle" in _last(draft).lower() else TARGET)
+    if kind not in DRAFTS:
+        raise ValueError(unknown("kind of draft", kind, DRAFTS))
+    template = templates.get(template or _template_of(target)).name
+    models = _model("TARGET", target), _model("DRAFT", draft, kind)
+    compared = _check_models(*models)
+    name = name or _slug(f"{_last(models[0].id)}_{_last(models[1].id)}")
+    ours, theirs = (f"id: {shown(model.id)}, revision: null, gated: false" for model in models)
+    path = _write(
+        "pair",
+        name,
+        f"# {_last(models[0].id)} with {_last(models[1].id)}.\n"
+        f"name: {shown(name)}\ntarget: {{{ours}}}\ndraft: {{{theirs}, kind: {kind}}}\ntemplate: {template}\n"
+        "draft_temperature: 1.0\n",
+    )
+    found = [f"{role} {_words(model)}" for role, model in zip(("target", "draft"), models, strict=True)]
+    return (
+        f"{path} is written: {', '.join(found)}; template {template}; {compared}\n"
+        f"next: make bench-mtbench PAIR={name} DATA_DIR=folder LIMIT=8"
+    )
+
+
+def new_dataset(file: str, *, name: str | None = None, max_new_tokens: int = MAX_NEW_TOKENS) -> str:
+    """Write `conf/dataset/<name>.yaml` and say what to run next; an existing yaml is kept.
+
+    DatasetError for a line that cannot be read, or a file without any; ValueError for a name that cannot be one.
+    """
+    source = Path(file).expanduser().resolve()
+    conversations = read_jsonl(source)
+    if not conversations:
+        raise DatasetError(f"{source} has no conversations")
+    if max_new_tokens < 1:
+        raise ValueError(f"MAX_NEW_TOKENS={max_new_tokens}: an answer has at least one token")
+    name, count = name or _slug(source.stem), _count(len(conversations), "conversation")
+    path = _write(
+        "dataset",
+        name,
+        f"# {count} of {source.name}.\nname: {shown(name)}\nfile: {shown(str(source))}\n"
+        f"max_new_tokens: {max_new_tokens}\n",
+    )
+    turns = sum(len(found.turns) for found in conversations)
+    return (
+        f"{path} is written: {count}, {_count(turns, 'turn')}, at most {max_new_tokens} new tokens a turn\n"
+        f"next: python -m bench.run dataset={name} pair=tiny drafter=opt_tree\n"
+        f"or, for a table of methods: make bench-mtbench PAIR=tiny ARGS=dataset={name}"
+    )
+
+
+def _model(role: str, given: str, kind: str = TARGET) -> ModelSpec:
+    """A folder by its absolute path, or a hub id."""
+    folder = Path(given).expanduser()
+    if folder.is_dir():
+        return ModelSpec(id=str(folder.resolve()), kind=kind)
+    if not re.fullmatch(HUB_ID, given):
+        raise ValueError(f"{role}={given}: there is no such folder, and a hub id is such as JackFram/llama-68m")
+    return ModelSpec(id=given, kind=kind)
+
+
+def _check_models(target: ModelSpec, draft: ModelSpec) -> str:
+    """What is known of the two, in words; their own sentence where a folder holds no model or they do not fit."""
+    local = [model for model in (target, draft) if Path(model.id).is_dir()]
+    configs = [fetch_config(model) for model in local]
+    tokenizers = [fetch(AutoTokenizer.from_pretrained, model) for model in local if kind_of(model).whole]
+    if len(local) < 2:
+        return "hub ids are checked when they are loaded"
+    if not kind_of(draft).whole:
+        read_eagle(draft, configs[0])
+        return "the head fits the target"
+    check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
+    return "their tokenizers agree"
+
+
+def _template_of(target: str) -> str:
+    """The template of a pair with a target of this name; plain for any other."""
+    for path in sorted((CONF / "pair").glob("*.yaml")):
+        loaded = OmegaConf.load(path)
+        if _last(str(OmegaConf.select(loaded, "target.id"))) == _last(target) and "template" in loaded:
+            return str(OmegaConf.select(loaded, "template"))
+    return "plain"
+
+
+def _write(group: str, name: str, text: str) -> Path:
+    """A new yaml of `conf`, by its path from here where that is shorter."""
+    path = CONF / group / f"{name}.yaml"
+    if not re.fullmatch(r"[\w-]+", name):
+        raise ValueError(f'NAME="{name}": a name has letters, digits, - and _, since it is a file and an option')
+    if name in variants.choices(group) or path.exists():
+        raise ValueError(f"there is a {group} {name} already, which is kept; give NAME=another")
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _last(model: str) -> str:
+    """The last part of a path or hub id."""
+    return Path(model).name
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+
+
+def _words(model: ModelSpec) -> str:
+    return f"{model.id} ({'folder' if Path(model.id).is_dir() else 'hub id'}, {model.kind})"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print what was written and the next command; exit with a sentence where nothing was."""
+    parser = argparse.ArgumentParser(prog="python -m bench.new", description=(__doc__ or "").splitlines()[0])
+    groups = parser.add_subparsers(dest="group", required=True)
+    pair = groups.add_parser("pair")
+    pair.add_argument("--target", required=True, help="a folder or hub id")
+    pair.add_argument("--draft", required=True, help="a folder or hub id")
+    pair.add_argument("--template", help=f"of {', '.join(templates.TEMPLATES)}; else that of a pair with this target")
+    pair.add_argument("--kind", help=f"of {', '.join(DRAFTS)}; else eagle where the draft's name says so")
+    dataset = groups.add_parser("dataset")
+    dataset.add_argument("file", help="a JSONL file of conversations")
+    dataset.add_argument("--max-new-tokens", type=int, default=MAX_NEW_TOKENS)
+    for one in (pair, dataset):
+        one.add_argument("--name", help="of the yaml; else made of the models' or the file's")
+    given = vars(parser.parse_args(arguments))
+    try:
+        print((new_pair if given.pop("group") == "pair" else new_dataset)(**given))
+    except (SpecdecError, DatasetError, ValueError, OSError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
