@@ -61,7 +61,12 @@ def execute(path: Path, results: Path) -> Any:
         kernel_manager_class=OwnKernel,
         resources={"metadata": {"path": str(path.parent)}},
     )
-    client.execute(env={**_QUIET, **os.environ, VARIABLE: str(results.resolve())})
+    try:
+        client.execute(env={**_QUIET, **os.environ, VARIABLE: str(results.resolve())})
+    except AssertionError as error:
+        if client.km is None:  # nbclient hears Ctrl-C itself, ends the kernel, and then misses it
+            raise KeyboardInterrupt from error
+        raise
     return notebook
 
 
