@@ -6,6 +6,7 @@ With nbconvert installed (`pip install nbconvert`) each is written as a page of 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import sys
@@ -65,6 +66,7 @@ def execute(path: Path, results: Path) -> Any:
         client.execute(env={**_QUIET, **os.environ, VARIABLE: str(results.resolve())})
     except AssertionError as error:
         if client.km is None:  # nbclient hears Ctrl-C itself, ends the kernel, and then misses it
+            logging.getLogger("asyncio").disabled = True  # it would tell what became of the kernel's sockets
             raise KeyboardInterrupt from error
         raise
     return notebook
