@@ -19,7 +19,32 @@ OVERRIDES = pair=$(PAIR) results_dir=$(RESULTS) $(if $(DATA_DIR),data_dir=$(DATA
 	$(if $(MAX_NEW_TOKENS),decoding.max_new_tokens=$(MAX_NEW_TOKENS)) $(ARGS)
 SWEEP = $(BIN)/python -m bench.run -m
 REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/report \
-	$(if $(TABLE)$(filter-out file,$(origin PAIR)),--pair $(PAIR))
+	$(if $(filter-out file,$(origin PAIR)),--pair $(PAIR))
+
+# what each target takes of these; one that is given on the command line and that no goal takes is refused in a sentence
+OPTIONS := PAIR EXPERIMENT TABLE DATA_DIR LIMIT MAX_NEW_TOKENS RESULTS ARGS A B
+RUN := PAIR LIMIT MAX_NEW_TOKENS RESULTS ARGS
+TAKES_smoke := $(RUN)
+TAKES_reproduce := $(RUN) DATA_DIR TABLE
+TAKES_plan := $(RUN) DATA_DIR EXPERIMENT
+$(foreach name,reproduce-all reference bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum, \
+	$(eval TAKES_$(name) := $(RUN) DATA_DIR))
+TAKES_lossless := PAIR DATA_DIR LIMIT MAX_NEW_TOKENS ARGS
+TAKES_report := PAIR TABLE RESULTS
+TAKES_figures := PAIR TABLE RESULTS
+TAKES_status := RESULTS
+TAKES_pack := RESULTS
+TAKES_notebooks := RESULTS ARGS
+TAKES_compare := A B RESULTS ARGS
+TAKES_judge := TABLE RESULTS ARGS
+TAKES_bench-gpu := PAIR RESULTS ARGS
+TAKES_bench-attention := RESULTS ARGS
+$(foreach name,bench-overhead bench-tree-build bench-graph-build test test-all test-gpu,$(eval TAKES_$(name) := ARGS))
+GOALS := $(or $(MAKECMDGOALS),help)
+TAKEN := $(sort $(foreach goal,$(GOALS),$(TAKES_$(goal))))
+GIVEN := $(foreach name,$(OPTIONS),$(if $($(name)),$(if $(filter command,$(origin $(name))),$(name))))
+LOST := $(filter-out $(TAKEN),$(GIVEN))
+$(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN),none of $(OPTIONS))))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev smoke plan status test test-all test-gpu lint docs format reproduce reproduce-all report figures \
@@ -45,9 +70,9 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	$(PIP) -e '.[cluster,notebooks,dev]'
 	touch $@
 
-smoke: setup  ## every tree method on the embedded pair: table, figures, parquet, in minutes on a CPU
-	$(SWEEP) experiment=smoke results_dir=$(RESULTS) $(ARGS)
-	$(BIN)/python -m bench.report smoke --results $(RESULTS) --out $(RESULTS)/report
+smoke: setup  ## every tree method on the embedded pair or PAIR, in minutes on a CPU: LIMIT=... MAX_NEW_TOKENS=...
+	$(SWEEP) experiment=smoke $(OVERRIDES)
+	@$(BIN)/python -m bench.report smoke --results $(RESULTS) --out $(RESULTS)/report --pair $(PAIR)
 
 reproduce: setup  ## run and report one artifact: TABLE=sequoia/table4 PAIR=tiny DATA_DIR=folder
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make reproduce TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder"; exit 2; }
@@ -78,7 +103,7 @@ compare: setup  ## paired difference of two runs or result folders: A=results/be
 
 reference: RESULTS := results/reference
 reference: setup  ## what is committed under results/reference: run what is missing, draw and pack: DATA_DIR=folder
-	$(MAKE) smoke RESULTS=$(RESULTS)
+	$(MAKE) smoke RESULTS=$(RESULTS) DATA_DIR=
 	$(BIN)/python -m bench.reproduce opt_tree sequoia dyspec gsd improving_mcsd bench/mt_bench bench/budget \
 		bench/draft_temperature $(OVERRIDES) \
 		$(if $(LIMIT),,limit=8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
@@ -131,7 +156,8 @@ bench-gpu: setup-dev  ## the GPU tests, speeds, and every method on a planted (s
 	$(BIN)/python -m bench.gpu --out $(RESULTS)/gpu $(if $(filter-out file,$(origin PAIR)),--pair $(PAIR)) $(ARGS)
 
 lossless: setup  ## greedy outputs of every drafter against transformers' own generate, counted
-	$(BIN)/python -m bench.lossless --pair $(PAIR) $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
+	$(BIN)/python -m bench.lossless --pair $(PAIR) $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(LIMIT),--limit $(LIMIT)) \
+		$(if $(MAX_NEW_TOKENS),--new $(MAX_NEW_TOKENS)) $(ARGS)
 
 tiny: setup  ## train the embedded pair anew (about an hour on two cores)
 	$(BIN)/python -m bench.tiny.train

@@ -10,6 +10,7 @@ import argparse
 import base64
 import hashlib
 import io
+import logging
 import os
 import re
 import sys
@@ -72,7 +73,13 @@ def execute(path: Path, results: Path) -> Any:
         kernel_manager_class=OwnKernel,
         resources={"metadata": {"path": str(path.parent)}},
     )
-    client.execute(env={**_QUIET, **os.environ, VARIABLE: str(results.resolve())})
+    try:
+        client.execute(env={**_QUIET, **os.environ, VARIABLE: str(results.resolve())})
+    except AssertionError as error:
+        if client.km is None:  # nbclient hears Ctrl-C itself, ends the kernel, and then misses it
+            logging.getLogger("asyncio").disabled = True  # it would tell what became of the kernel's sockets
+            raise KeyboardInterrupt from error
+        raise
     return notebook
 
 

@@ -10,6 +10,7 @@ means that something planned is not done, which `shard=` leaves to others; 130 t
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -38,7 +39,7 @@ from bench.results.parquet import warned_once
 from bench.results.progress import ANY, SWEEP, Planned
 from bench.results.rows import RECORDED
 from bench.results.store import Store
-from bench.run import check_choices
+from bench.run import STOPPED, check_choices
 
 TABLES = {"latency": "latency", "acceptance": "acceptance", "attention": "attention", "decision": "decisions"}
 """The table that a measurement other than cells writes."""
@@ -141,13 +142,14 @@ def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) ->
 
 
 def _run(command: Sequence[str]) -> int:
-    """Its exit status. Ctrl-C reaches the command too, which is given time to end."""
+    """Its exit status. Ctrl-C reaches the command too, which is given time to end, and says that it was stopped."""
     process = subprocess.Popen(command)
     try:
         return process.wait()
     except KeyboardInterrupt:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE_S)
+            if process.wait(PATIENCE_S) in (STOPPED, -signal.SIGINT):
+                sys.exit(STOPPED)
         raise
     finally:
         process.kill()
@@ -208,7 +210,7 @@ def main(arguments: Sequence[str]) -> int:
         return _outcome(names, given, root) or int(bool(broken))
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
-        return 130
+        return STOPPED
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ python -m bench.run -m experiment=opt_tree/table1 pair=tiny   # a sweep, one cel
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,18 +18,22 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from bench.artifacts import findings
+from bench.artifacts.blocks import every_run
 from bench.calibrate import attention_times, drafters, kept, skip_search
 from bench.calibrate.decision import kept as kept_models
 from bench.configs import resolvers, variants
 from bench.configs.cells import cell_of, is_run, runtime_of, scientific_config, setting_of
 from bench.configs.options import CONF, check_names, check_values, sentence
 from bench.measure import pairs, runner
-from bench.measure.cell import Runtime
+from bench.measure.cell import Cell, Runtime
 from bench.names import unknown
-from bench.results.store import Store
+from bench.results.store import Store, one_run
 from specdec_core.models import ranks
 
 log = logging.getLogger(__name__)
+STOPPED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 _refused: list[str] = []
 """Why jobs of this process's sweep are no cells: Hydra drops what jobs return."""
 
@@ -69,7 +74,7 @@ def _execute(cfg: DictConfig, job: int | None) -> str:
     if runtime.num_threads:
         torch.set_num_threads(runtime.num_threads)
     if cfg.measure == "cells":
-        return runner.run_cell(cell_of(cfg), runtime, store)
+        return _cell(cell_of(cfg), runtime, store, told=job is None)
     if cfg.measure == "attention":
         grid = hydra.utils.instantiate(cfg.attention, _convert_="all")
         print(attention_times.summary(kept.attention(grid, runtime, Path(cfg.results_dir), cfg.name), grid))
@@ -90,6 +95,21 @@ def _execute(cfg: DictConfig, job: int | None) -> str:
         known = ("cells", "latency", "acceptance", "decision", "skips", "attention")
         raise ValueError(unknown("measure", cfg.measure, known))
     return runner.OK
+
+
+def _cell(cell: Cell, runtime: Runtime, store: Store, *, told: bool) -> str:
+    """Run a cell; its status. Where it is to be `told`, what it found is printed, were it found before."""
+    status = runner.run_cell(cell, runtime, store)
+    if told and status in (runner.OK, runner.SKIPPED) and not ranks.rank():
+        print("\n".join(_told(store, cell.run_id)))
+    return status
+
+
+def _told(store: Store, run_id: str) -> Iterator[str]:
+    """What a cell that was run alone has found, where its rows are, and what shows them."""
+    yield from findings.facts(every_run(one_run(store, run_id))[0])
+    root = "" if store.root == Path("results") else f" RESULTS={store.root}"
+    yield f"Files: {store.folder}/{{runs,prompts,steps}}/run_id={run_id}.parquet; `make report{root}` shows them."
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -151,6 +171,9 @@ def command(*defaults: str) -> None:
         main()
     except (hydra.errors.HydraException, OmegaConfBaseException) as error:
         sys.exit(sentence(error))
+    except KeyboardInterrupt:
+        print("stopped; what was finished is kept, and the same command goes on from there", file=sys.stderr)
+        sys.exit(STOPPED)
     if _refused:
         sys.exit(1)
 

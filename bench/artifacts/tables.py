@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -14,6 +15,10 @@ import pandas as pd
 
 from bench.statistics.intervals import Interval
 
+SETTING = "Setting"
+"""The column that says which of several settings a row is of."""
+WIDTH = 120
+"""Characters of a line in a terminal."""
 ABSENT = "–"
 """What stands in a cell that has no value."""
 _MANY = 100_000
@@ -54,6 +59,8 @@ class Table:
     headers: Mapping[str, str] = field(default_factory=dict)
     warning: str = ""
     """What its intervals cannot tell; it stands above the rows."""
+    findings: tuple[str, ...] = ()
+    """What it shows, in sentences: the first of the notes, and all that a terminal prints below the rows."""
 
     @property
     def run_ids(self) -> set[str]:
@@ -75,15 +82,19 @@ class Table:
 
 def to_markdown(table: Table) -> str:
     """Title, table, notes, then the meaning of the headers; columns are padded so that it reads in a terminal too."""
-    columns = [[_cell(text) for text in (table.header(str(name)), *table.frame[name])] for name in table.frame]
-    widths = [max(3, *map(len, column)) for column in columns]
-    lines = [_row(cells, widths) for cells in zip(*columns, strict=True)]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    parts = [f"### {table.title}", *[f"**{_cell(table.warning)}**"] * bool(table.warning)]
-    parts += ["\n".join([lines[0], rule, *lines[1:]])]
+    parts = [f"### {table.title}", *[f"**{_cell(table.warning)}**"] * bool(table.warning), _grid(table, table.frame)]
     legend = [f"**{header}**: {meaning}" for header, meaning in _legend(table)]
     parts += ["\n".join(f"- {line}" for line in lines) for lines in (_notes(table), legend) if lines]
     return "\n\n".join(parts) + "\n"
+
+
+def to_text(table: Table, key: str = "") -> str:
+    """Title, warning, rows, `key` and findings for a terminal; rows of several settings fall into a table for each."""
+    several = SETTING in table.frame
+    parts = [wrapped(line) for line in (table.title, table.warning) if line]
+    for name, rows in table.frame.groupby(SETTING, sort=False) if several else [("", table.frame)]:
+        parts += [f"{name}:"] * several + [_grid(table, rows.drop(columns=SETTING, errors="ignore"))]
+    return "\n\n".join([*parts, "\n".join(map(wrapped, filter(None, (key, *table.findings))))]) + "\n"
 
 
 def to_latex(table: Table) -> str:
@@ -127,12 +138,17 @@ def to_html(table: Table) -> str:
         (f"<p>{escape(table.warning)}</p>" if table.warning else "")
         + (f'<p style="{_SMALL}">In all rows: {escape(every)}.</p>' if same else "")
         + f'<div style="overflow-x: auto"><table>{lines}</table></div>'
-        + _html_list(map(escape, table.notes))
+        + _html_list(map(escape, (*table.findings, *table.notes)))
         + _folded("What the columns are", _html_list(legend))
         + _folded("Runs", f'<p style="{_SMALL}">{escape(runs)}</p>' if runs else "")
     )
     title = escape(table.title)
     return _folded(title, content) if table.name.endswith("_details") else f"<p><b>{title}</b></p>{content}"
+
+
+def wrapped(line: str) -> str:
+    """A sentence in lines of a terminal."""
+    return textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -204,13 +220,22 @@ def _runs(table: Table) -> str:
 
 def _notes(table: Table) -> list[str]:
     runs = _runs(table)
-    return [*table.notes, f"Runs: {runs}."] if runs else list(table.notes)
+    return [*table.findings, *table.notes, *[f"Runs: {runs}."] * bool(runs)]
 
 
 def _legend(table: Table) -> list[tuple[str, str]]:
     """What stands above the columns that have a meaning, with it."""
     known = [str(column) for column in table.frame if column in table.legend]
     return [(table.header(column), table.legend[column]) for column in known]
+
+
+def _grid(table: Table, frame: pd.DataFrame) -> str:
+    """Headers and rows, padded."""
+    columns = [[_cell(text) for text in (table.header(str(name)), *frame[name])] for name in frame]
+    widths = [max(3, *map(len, column)) for column in columns]
+    lines = [_row(cells, widths) for cells in zip(*columns, strict=True)]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])
 
 
 def _row(cells: Iterable[str], widths: list[int]) -> str:

@@ -25,6 +25,8 @@ NOTE = (
     "* best of its block, = tied with it (the paired 95% interval of their difference holds 0, or, of times, the two "
     "runs' autoregressive arms lie as far apart); rows that do not keep the target's law are ranked among themselves."
 )
+KEY = "* best, = tied with it; MAL is marked among trees of the same n alone."
+"""The same in few words, for a terminal."""
 BUSY_NOTE = (
     f"! not ranked: times are too noisy, since the autoregressive arms of most pairs of runs, which do the same work, "
     f"cannot be told to lie within {samples.TOO_BUSY:.0%} (see A/A)."
@@ -103,7 +105,7 @@ _ALSO = {"MAL": "tokens/step"}
 
 
 def warn(results: Results, table: Table) -> Table:
-    """The table with a sentence per metric whose intervals do not tell its best method from its worst.
+    """The table with a sentence more per metric whose intervals do not tell its best method from its worst.
 
     It compares the drafting runs behind the table's rows, in pairs, within each setting; sizes of a method are methods.
     """
@@ -113,7 +115,7 @@ def warn(results: Results, table: Table) -> Table:
     found = blocks(results, runs) if len(runs) > 1 else []
     asked = [metric for metric in _METRICS if metric in shown or _ALSO.get(metric, metric) in shown]
     sentences = [text for metric in asked for text in _sentence(metric, found)]
-    return replace(table, warning=" ".join(sentences))
+    return replace(table, warning=" ".join(filter(None, (table.warning, *sentences))))
 
 
 def _sentence(metric: str, found: list[Block]) -> Iterator[str]:

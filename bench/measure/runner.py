@@ -114,7 +114,7 @@ def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
         outcome.status, outcome.error, stop = FAILED, _last_lines(problem), _end_of_all_ranks()
     if outcome.status == OOM:  # only now does nothing hold the tensors of the failed step any more
         pairs.release()
-    if outcome.error:
+    if outcome.error and outcome.status != INTERRUPTED:
         log.error("%s: %s: %s", cell.label, outcome.status, outcome.error)
     if outcome.status == OK or store.status(cell.run_id) != OK:  # a failure never replaces finished rows
         _write(cell, runtime, store, rows, outcome)

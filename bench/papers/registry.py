@@ -41,16 +41,23 @@ ARTIFACTS: dict[str, Artifact] = {
 }
 
 
+def yours(root: Path) -> list[str]:
+    """The experiments under `root` that are no artifact and have runs, such as `default` of cells run alone."""
+    found = {path.parents[1].relative_to(root) for path in root.rglob("runs/*.parquet")}
+    names = sorted(path.as_posix() for path in found if not any(part.startswith(".") for part in path.parts))
+    return [name for name in names if name not in ARTIFACTS and name != "."]
+
+
 def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
-    """The outputs of an artifact from the results under `root`.
+    """The outputs of an artifact, or of an experiment that is none, from the results under `root`.
 
     Raises KeyError with a sentence for an unknown name, NoResultsError where nothing was run.
     """
-    if name not in ARTIFACTS:
+    if name not in ARTIFACTS and name not in yours(root):
         same = [known for known in ARTIFACTS if known.endswith(f"/{name}")]
         near = same or difflib.get_close_matches(name, ARTIFACTS, n=3, cutoff=0.3) or sorted(ARTIFACTS)
         raise KeyError(f"there is no artifact {name!r}; the nearest are {', '.join(near)}")
-    artifact = ARTIFACTS[name]
+    artifact = ARTIFACTS.get(name, beyond.YOURS)
     found = artifact.read(root / name, pair)
     return [_headed(name, found, output) for output in artifact.build(Path(name).name, found)]
 
@@ -78,8 +85,10 @@ def command(name: str, pair: str | None = None, root: Path | None = None) -> str
         others = [override for override in plan.overrides if not override.startswith("pair=")]
         overrides = plan.overrides if pair is None else (*others, f"pair={pair}")
         return shlex.join(["python", "-m", "bench.reproduce", name, *overrides])
+    if name not in ARTIFACTS:
+        return f"python -m bench.run name={name} pair={pair or 'tiny'}"
     if name == "smoke":
-        return "make smoke"
+        return "make smoke" if pair in (None, "tiny") else f"make smoke PAIR={pair}"
     if name in {f"bench/{dataset}" for dataset in DATASETS}:
         return f"make bench-{Path(name).name.replace('_', '')} PAIR={pair or 'tiny'}"
     return f"make reproduce TABLE={name} PAIR={pair or 'tiny'}"

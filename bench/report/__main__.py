@@ -1,6 +1,7 @@
-"""`python -m bench.report [<paper>/<artifact> | smoke]`: write tables and figures from results.
+"""`python -m bench.report [<paper>/<artifact> | smoke | default]`: write tables and figures from results.
 
-Of one artifact its files; without a name those of all artifacts, and the HTML report of them, `index.html`.
+Of one artifact its files; without a name those of all artifacts, and the HTML report of them, `index.html`. What was
+run under a name of your own, or under none (`default`), is shown too.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bench.artifacts import ties
 from bench.artifacts.outputs import Html, NoResultsError, write_all
 from bench.artifacts.style import Figure
-from bench.artifacts.tables import Table, to_markdown
-from bench.papers.registry import ARTIFACTS, build, command
+from bench.artifacts.tables import Table, to_markdown, to_text, wrapped
+from bench.papers.registry import ARTIFACTS, build, command, yours
 from bench.report.site import pages
 from bench.report.site.facts import STATES
 from bench.report.site.pages import Report
@@ -51,15 +53,26 @@ def _one(options: argparse.Namespace) -> int:
         return _fail(str(error.args[0]))
     wanted = [output for output in outputs if options.only is None or isinstance(output, ONLY[options.only])]
     paths = write_all(wanted, (options.out / options.artifact).parent)
+    if short := [output for output in wanted if isinstance(output, Table) and output.findings]:
+        print("\n".join(to_text(table, ties.KEY if ties.note(table.frame) else "") for table in short), end="")
+        print(wrapped(_places(paths, options)))
+        return 0
     print("\n".join(to_markdown(output) for output in wanted if isinstance(output, Table)))
     return _counted(_listed(paths), options)
+
+
+def _places(paths: Sequence[Path], options: argparse.Namespace) -> str:
+    """A sentence on where the files of one artifact are."""
+    own = {path.stem: path.name for path in reversed(paths) if path.suffix in (".md", ".png", ".html")}
+    names = ", ".join(reversed(own.values()))
+    return f"Files in {paths[0].parent}: {names}; rows in {options.results / options.artifact}."
 
 
 def _files(options: argparse.Namespace) -> int:
     """The figures or the tables of all artifacts that have results, without a page."""
     options.out.mkdir(parents=True, exist_ok=True)
     missing, written = True, 0
-    for name in ARTIFACTS:
+    for name in (*ARTIFACTS, *yours(options.results)):
         built = pages.attempt(_report(options), name, ONLY[options.only])
         missing &= bool(built.missing)
         written += _listed(path for _, paths in built.written for path in paths)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,11 @@ class Store:
     def rows(self, table: str) -> TableFolder:
         """Where the rows of a table lie."""
         return TableFolder(self.folder / table, TABLES[table])
+
+
+def one_run(store: Store, run_id: str) -> Results:
+    """The tables of a single run."""
+    return Results(**{table.name: store.read(table.name, [run_id]) for table in fields(Results)})
 
 
 def load(

@@ -97,7 +97,10 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[s
         seen += piece
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=60)
-    assert process.returncode != 0, seen + rest
+    assert process.returncode == 130, seen + rest
+    assert rest.endswith("\nstopped; what was finished is kept, and the same command goes on from there\n")
+    assert "Traceback" not in rest
+    assert "ERROR" not in rest
     return folder / "results", cell
 
 

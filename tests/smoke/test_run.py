@@ -311,6 +311,26 @@ def test_the_command_ends_with_the_sentence_and_an_exit_status(tmp_path, capsys)
     assert (row.status, row.error) == ("failed", "OPT-Tree's budget n must be at least 1 node, not 0")
 
 
+def test_a_cell_run_alone_ends_with_what_it_found_and_where_it_is(tmp_path, capsys):
+    """The second time too, when it is there already; the jobs of a sweep say nothing of the kind."""
+    cell = (*QUIET, *CHEAP, "drafter=chain4", "limit=2")
+    for _ in range(2):
+        assert command(tmp_path, *cell) is None
+        *_, name, mal, speedup, outputs, files = capsys.readouterr().out.splitlines()
+        (row,) = load(tmp_path / "results", "default").runs.itertuples()
+        assert name.startswith("chain4 (n = 4) with the pair tiny, judged by target_sample at temperature 0, 2 conv")
+        assert mal.startswith(f"  MAL        {row.mal:.2f} [")
+        assert speedup.startswith(f"  speedup    {row.speedup:.2f} [")
+        assert outputs.endswith("outputs are identical to autoregressive decoding's, token for token.")
+        path = files.removeprefix("Files: ").partition(";")[0].replace("{runs,prompts,steps}", "runs")
+        assert (tmp_path / path).is_file()
+        assert files.endswith("`make report` shows them.")
+    assert command(tmp_path, *cell, "results_dir=other") is None
+    assert capsys.readouterr().out.endswith("`make report RESULTS=other` shows them.\n")
+    assert command(tmp_path, "-m", *cell) is None
+    assert "MAL" not in capsys.readouterr().out
+
+
 def test_keys_and_folders_that_do_not_fit(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"cannot be written to .*file.*set results_dir"):

@@ -2,75 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from matplotlib.axes import Axes
 
-from bench.artifacts import control, definitions, style, tables, ties
-from bench.artifacts.blocks import Block, blocks, measured_blocks
-from bench.artifacts.metric import EXPECTED, KEEPS_LAW, MAL, SPEEDS, SPEEDUP, Metric, cells, headers, legend
+from bench.artifacts import style
+from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.outputs import Output
 from bench.artifacts.run_figure import expected_actual
-from bench.artifacts.runs import Run
-from bench.artifacts.tables import Table
-from bench.artifacts.wording import draft_temperatures, scale, setting
-from bench.results.rows import AUTOREGRESSIVE
+from bench.artifacts.wording import setting
+from bench.papers.beyond.by_speedup import by_speedup
 from bench.results.store import Results
-from bench.statistics import metrics
 
-
-def _by_depth(depth: int, means: str = "") -> Metric:
-    return Metric(f"d={depth}", lambda run: metrics.acceptance_by_depth(run.steps).get(depth), means)
-
-
-COLUMNS = (
-    Metric("Drafter", lambda run: f"{run.drafter} [{run.block.mark}]" if run.block.mark else run.drafter),
-    Metric("n", lambda run: str(run.size or 0), f"the most {definitions.SIZE}"),
-    Metric("nodes", lambda run: run.mean_size, f"{definitions.SIZE}, mean over steps", 1),
-    replace(MAL, of=lambda run: run.mal if run.ok else run.status),
-    EXPECTED,
-    _by_depth(
-        1, "share of steps that accepted 1 drafted token or more, of those whose tree is so deep (d=2: 2 or more, ...)"
-    ),
-    *map(_by_depth, (2, 3, 4)),
-    Metric("forwards", lambda run: run.draft_forwards, "draft forwards per decoding step", 1),
-    *SPEEDS,
-    replace(SPEEDUP, means=definitions.CONTROLLED_SPEEDUP),
-    Metric("identical", lambda run: tables.percent(run.identical), definitions.IDENTICAL),
-    KEEPS_LAW,
-)
-EVEN = (
-    "MAL is marked among trees of the same n alone, where there are several: larger trees accept more, and what they "
-    "cost is in tokens/s and speedup, which are marked among all rows."
-)
 EXPECTED_ACTUAL = expected_actual("Expected against actual acceptance length, number of decoding steps")
 BARS = "Mean acceptance length by method"
 
 
 def smoke(name: str, results: Results) -> list[Output]:
-    """The table of all methods, MAL by method, and E(A) against A."""
+    """The table of all methods, its details, MAL by method, and E(A) against A."""
+    tables = by_speedup(name, "All tree methods", results)
     bars = mal_by_method(f"{name}_mal", results)
-    return [smoke_table(results), bars, *EXPECTED_ACTUAL(f"{name}_expected_actual", results)]
-
-
-def smoke_table(results: Results) -> Table:
-    """One row per drafter, autoregressive decoding first, then by method and size."""
-    found = blocks(results)
-    runs = [run for block in found for run in sorted(block.every, key=_order)]
-    rows = [cells(COLUMNS, run) for run in runs]
-    for metric in (*SPEEDS, SPEEDUP, MAL):
-        among = [(id(run.block), run.size if metric is MAL else None) for run in runs]
-        ties.mark(rows, {metric.header: [metric.entry(run) for run in runs]}, among)
-    frame = tables.frame(rows, headers(COLUMNS))
-    notes = [*map(scale, found), *draft_temperatures(run for block in found for run in block.ok), *control.notes(found)]
-    if marks := ties.note(frame):
-        notes += [*marks, EVEN]
-    title = f"All tree methods ({setting(found)})"
-    return Table("smoke", title, frame, tuple(notes), legend(COLUMNS), tuple(run.run_id for run in runs))
-
-
-def _order(run: Run) -> tuple[bool, str, int, str]:
-    return run.method != AUTOREGRESSIVE, run.method, run.size or 0, run.drafter
+    return [*tables, bars, *EXPECTED_ACTUAL(f"{name}_expected_actual", results)]
 
 
 @style.styled

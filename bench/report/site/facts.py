@@ -23,6 +23,8 @@ from bench.results.store import Store
 
 OURS = "bench"
 """The page of what no paper has."""
+YOURS = "yours"
+"""The page of experiments that are no artifact."""
 _TITLES = {
     "budget": "All drafters at equal budget: MAL and speedup against tree size",
     "draft_temperature": "What the draft's temperature does to each drafter",
@@ -63,20 +65,23 @@ class Entry:
     title: str = ""
     place: str = ""
     absent: str = ""
+    page: str = ""
 
     @property
     def paper(self) -> str:
         """The page on which it stands."""
-        return self.name.partition("/")[0] if "/" in self.name else OURS
+        return self.page or (self.name.partition("/")[0] if "/" in self.name else OURS)
 
     @property
     def anchor(self) -> str:
         """Its place on that page."""
-        return self.name.rpartition("/")[2]
+        return self.name.replace("/", "-") if self.page else self.name.rpartition("/")[2]
 
     @property
     def label(self) -> str:
         """`Table 1`, `Figure 5a`; of what has no number the name."""
+        if self.page:
+            return self.name
         kind, number = re.fullmatch(r"([a-z]*)_?(.*)", self.anchor).groups()  # type: ignore[union-attr]
         return f"{_KINDS[kind]} {number}" if kind in _KINDS and number else self.anchor
 

@@ -26,7 +26,7 @@ from bench.results import progress
 from bench.results.progress import Progress
 
 INDEX = "index.html"
-_OURS_TITLE = "Beyond the papers: our own runs"
+_OTHER_TITLES = {facts.OURS: "Beyond the papers: our own runs", facts.YOURS: "Your runs"}
 _SHORT = {"gsd": "GSD", "improving_mcsd": "Improving MCSD"}
 _SOURCE = " (arXiv:"
 
@@ -64,7 +64,7 @@ class Paper:
     @property
     def title(self) -> str:
         """The heading of the page: the paper's title without where it is found."""
-        return TITLES.get(self.key, _OURS_TITLE).partition(_SOURCE)[0]
+        return {**TITLES, **_OTHER_TITLES}[self.key].partition(_SOURCE)[0]
 
     @property
     def source(self) -> str:
@@ -138,15 +138,17 @@ def _templates() -> jinja2.Environment:
 
 def site(report: Report) -> Site:
     """All pages; tables and figures are written into a folder per paper on the way."""
-    entries = facts.entries(artifacts.ARTIFACTS)
+    yours = [Entry(name, page=facts.YOURS) for name in artifacts.yours(report.results)]
+    entries = [*facts.entries(artifacts.ARTIFACTS), *yours]
     sections = [section(report, entry) for entry in tqdm(entries, desc="report", unit="artifact", disable=None)]
-    papers = [Paper(key, tuple(one for one in sections if one.entry.paper == key)) for key in facts.papers()]
+    keys = [*facts.papers(), *[facts.YOURS] * bool(yours)]
+    papers = [Paper(key, tuple(one for one in sections if one.entry.paper == key)) for key in keys]
     return Site(tuple(papers), facts.together(one.provenance for one in sections), report.pair)
 
 
 def section(report: Report, entry: Entry) -> Section:
     """One artifact, built and written as far as it can be."""
-    registered = entry.name in artifacts.ARTIFACTS
+    registered = entry.name in artifacts.ARTIFACTS or entry.page == facts.YOURS
     built = attempt(report, entry.name) if registered else Built(missing=entry.absent)
     found, built = _progress(report, entry.name, built)
     outputs = [output for output, _ in built.written]
@@ -178,8 +180,9 @@ def attempt(report: Report, name: str, wanted: tuple[type, ...] = (object,)) -> 
 
 
 def pairs(results: Path, pair: str | None = None) -> tuple[str, ...]:
-    """The pairs of which any artifact has rows, or the one that is asked for if any has."""
-    return facts.together(facts.provenance(results, name, pair) for name in artifacts.ARTIFACTS).pairs
+    """The pairs of which anything has rows, or the one that is asked for if anything has."""
+    names = (*artifacts.ARTIFACTS, *artifacts.yours(results))
+    return facts.together(facts.provenance(results, name, pair) for name in names).pairs
 
 
 def _progress(report: Report, name: str, built: Built) -> tuple[Progress, Built]:

@@ -73,7 +73,7 @@ def _table(table: Table, *, drawn: bool) -> View:
         "warning": table.warning,
         "headers": shown,
         "rows": [[_cell(header, str(text)) for header, text in zip(shown, row, strict=True)] for row in rows],
-        "notes": [*[f"In all rows: {constant}."] * bool(same), *table.notes],
+        "notes": [*table.findings, *[f"In all rows: {constant}."] * bool(same), *table.notes],
         "legend": [(header["text"], header["meaning"]) for header in headers if header["meaning"]],
         "folded": f"{words} ({count})" if words else "",
     }

@@ -15,7 +15,7 @@ from bench.artifacts.outputs import NoResultsError, Output, write_all
 from bench.artifacts.style import Figure
 from bench.artifacts.sweep import series
 from bench.artifacts.tables import ABSENT, Table
-from bench.papers.beyond import smoke
+from bench.papers.beyond.by_speedup import by_speedup
 from bench.papers.registry import ARTIFACTS
 
 
@@ -145,9 +145,8 @@ def test_no_interval_is_no_crash(cells, tmp_path: Path) -> None:
 def test_smoke_table_numbers(cells) -> None:
     fill_smoke(cells)
     results = cells.load()
-    made = smoke.smoke_table(results)
+    _, made = by_speedup("smoke", "All", results)
     frame = made.frame.set_index("Drafter")
-    assert frame.index.tolist()[0] == "autoregressive"
     run_id = made.runs[made.frame["Drafter"].tolist().index("opt_tree")]
     steps = results.steps[results.steps["run_id"] == run_id]
     assert frame.loc["opt_tree", "E(A)"] == f"{steps['expected_acceptance'].mean():.2f}"
@@ -157,12 +156,6 @@ def test_smoke_table_numbers(cells) -> None:
     assert frame.loc["autoregressive", "d=1"] == "–"
     assert frame.loc["broken", "MAL"] == "failed"
     assert frame.loc["opt_tree", ["identical", "lossless"]].tolist() == ["100%", "yes"]
-
-
-def test_smoke_rows_of_several_settings_are_told_apart(cells) -> None:
-    for seed in (0, 1):
-        opt_tree(cells, dataset="mini", seed=seed)
-    assert smoke.smoke_table(cells.load()).frame["Drafter"].tolist() == ["opt_tree [seed 0]", "opt_tree [seed 1]"]
 
 
 def test_sequoias_sizes_are_a_line_beside_opt_trees(cells) -> None:

@@ -1,0 +1,86 @@
+"""Runs by their speedup: a table that fits a terminal, and another with all columns. For `make smoke` and any runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bench.artifacts import control, definitions, tables, ties
+from bench.artifacts.blocks import Block, blocks
+from bench.artifacts.findings import BUSY, findings
+from bench.artifacts.metric import EXPECTED, KEEPS_LAW, MAL, SPEEDS, SPEEDUP, Metric, cells, legend
+from bench.artifacts.outputs import Output
+from bench.artifacts.runs import Run, run_ids
+from bench.artifacts.tables import SETTING, Table
+from bench.artifacts.wording import draft_temperatures, scale, setting
+from bench.results.store import Results
+from bench.statistics import metrics
+
+
+def _by_depth(depth: int, means: str = "") -> Metric:
+    return Metric(f"d={depth}", lambda run: metrics.acceptance_by_depth(run.steps).get(depth), means)
+
+
+SIZES = (
+    Metric("n", lambda run: str(run.size or 0), f"the most {definitions.SIZE}"),
+    Metric("nodes", lambda run: run.mean_size, f"{definitions.SIZE}, mean over steps", 1),
+    replace(MAL, of=lambda run: run.mal if run.ok else run.status),
+    EXPECTED,
+)
+DEPTHS = (
+    _by_depth(
+        1, "share of steps that accepted 1 drafted token or more, of those whose tree is so deep (d=2: 2 or more, ...)"
+    ),
+    *map(_by_depth, (2, 3, 4)),
+)
+FORWARDS = Metric("forwards", lambda run: run.draft_forwards, "draft forwards per decoding step", 1)
+CONTROLLED = replace(SPEEDUP, means=definitions.CONTROLLED_SPEEDUP)
+SAME = Metric("identical", lambda run: tables.percent(run.identical), definitions.IDENTICAL)
+SHORT = (*SIZES, FORWARDS, CONTROLLED, SAME)
+FULL = (*SIZES, *DEPTHS, FORWARDS, *SPEEDS, CONTROLLED, SAME, KEEPS_LAW)
+EVEN = (
+    "MAL is marked among trees of the same n alone, where there are several: larger trees accept more. What they cost "
+    "is in the times, which are marked among all rows."
+)
+
+
+def by_speedup(name: str, title: str, results: Results) -> list[Output]:
+    """A row per run, the fastest of each setting first: in few columns with what they show, and in all."""
+    found = blocks(results)
+    runs = [run for block in found for run in sorted(block.every, key=lambda run: -run.rank)]
+    words = f"{title} ({setting(found)})"
+    details = _table(f"{name}_details", f"{words}, details", FULL, found, runs)
+    short = replace(_table(name, words, SHORT, found, runs), headers={"MAL": "MAL"}, findings=findings(found))
+    notes = [*map(scale, found), *draft_temperatures(run for block in found for run in block.ok), *control.notes(found)]
+    short = replace(short, notes=(*notes, *short.notes, f"All columns are in {details.name}."))
+    return [_unmarked(short), details]
+
+
+def _table(name: str, title: str, columns: Sequence[Metric], found: Sequence[Block], runs: Sequence[Run]) -> Table:
+    """These columns, the best marked."""
+    rows = [_who(run, found) | cells(columns, run) for run in runs]
+    for metric in columns:
+        among = [(id(run.block), run.size if metric.header == MAL.header else None) for run in runs]
+        ties.mark(rows, {metric.header: [metric.entry(run) for run in runs]}, among)
+    frame = tables.frame(rows, rows[0] if rows else ())
+    marks = ties.note(frame)
+    return Table(name, title, frame, (*marks, *[EVEN] * bool(marks)), legend(columns), run_ids(runs))
+
+
+def _unmarked(table: Table) -> Table:
+    """The table without the marks of times that are too noisy to rank, and with a warning in their place."""
+    frame = table.frame.apply(lambda column: column.str.removesuffix(ties.UNRANKED))
+    busy = not frame.equals(table.frame)
+    notes = tuple(note for note in table.notes if note != ties.BUSY_NOTE)
+    return replace(table, frame=frame, notes=notes, warning=BUSY * busy)
+
+
+def _who(run: Run, found: Sequence[Block]) -> dict[str, str]:
+    """The setting where there are several, and the drafter, with what tells it from others of its config."""
+    alike = [one for one in run.block.every if one.drafter == run.drafter]
+    own = {**run.params, "judged by": run["verifier"]}
+    every = [{**one.params, "judged by": one["verifier"]} for one in alike]
+    differ = [key for key, value in own.items() if any(one.get(key) != value for one in every)]
+    told = ", ".join(f"{key} {own[key]}" for key in differ if not isinstance(own[key], dict | list))
+    drafter = f"{run.drafter} ({told})" if told else run.drafter
+    return ({SETTING: run.block.name} if len(found) > 1 else {}) | {"Drafter": drafter}

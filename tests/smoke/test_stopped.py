@@ -1,0 +1,42 @@
+"""Ctrl-C ends any command in one sentence, and errors are told as ever."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from cells import _hear_ctrl_c
+
+import bench
+
+
+def test_a_command_that_is_stopped_says_so():
+    command = [sys.executable, "-u", "-m", "bench.search"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, preexec_fn=_hear_ctrl_c, **streams)
+    assert process.stdout.readline().startswith("search")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert said == "stopped by Ctrl-C\n"
+    assert process.returncode == -signal.SIGINT, "as shells expect it of what Ctrl-C ended"
+
+
+def test_an_error_that_ctrl_c_led_to_is_no_traceback(capsys):
+    error = AssertionError()
+    error.__context__ = KeyboardInterrupt()
+    bench._stopped(AssertionError, error, None)
+    assert capsys.readouterr().err == "stopped by Ctrl-C\n"
+
+
+def test_other_errors_keep_their_traceback(capsys):
+    with pytest.raises(ValueError, match="nothing") as raised:
+        raise ValueError("nothing to do with it")
+    bench._stopped(raised.type, raised.value, raised.tb)
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback")
+    assert said.endswith("ValueError: nothing to do with it\n")
+
+
+def test_who_imports_the_package_keeps_their_own_hook():
+    code = "import sys, bench; sys.exit(sys.excepthook is not sys.__excepthook__)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,80 @@
+"""Experiments that are no artifact, such as `default` of cells run alone: a table, and a page of them."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.papers.registry import build, command, yours
+from bench.report.__main__ import main
+
+
+@pytest.fixture
+def own(cells):
+    """A run under no name and two under a name of the user's, beside one of an artifact."""
+    cells.add("binary")
+    for cells.experiment, drafter in (("default", "chain4"), ("mine/first", "eagle25"), ("mine/first", "opt_tree")):
+        cells.add(drafter, dataset="mini")
+    return cells
+
+
+def written(own, tmp_path: Path, capsys, *arguments: str) -> str:
+    assert main([*arguments, "--results", str(own.root), "--out", str(tmp_path / "out")]) == 0
+    return capsys.readouterr().out
+
+
+def test_experiments_with_runs_that_are_no_artifact(own) -> None:
+    (own.root / "calibration" / "latency").mkdir(parents=True)
+    (own.root / ".hidden" / "runs").mkdir(parents=True)
+    (own.root / ".hidden" / "runs" / "run_id=1.parquet").touch()
+    assert yours(own.root) == ["default", "mine/first"]
+    assert yours(own.root / "nowhere") == []
+
+
+def test_a_row_for_each_run_and_what_they_show(own) -> None:
+    short, details = build("mine/first", own.root)
+    assert (short.name, details.name) == ("first", "first_details")
+    assert set(short.frame["Drafter"]) == {"eagle25", "opt_tree"}
+    assert short.findings[0].startswith("Fastest: ")
+    (alone, _) = build("default", own.root)
+    assert alone.frame["Drafter"].tolist() == ["chain4"]
+
+
+def test_one_by_name_in_a_terminal(own, tmp_path: Path, capsys) -> None:
+    said = written(own, tmp_path, capsys, "default")
+    assert "chain4" in said
+    assert " ".join(said.split()).endswith(f": default.md, default_details.md; rows in {own.root / 'default'}.")
+    assert (tmp_path / "out" / "default.md").is_file()
+
+
+def test_a_name_without_runs_is_still_unknown(own, capsys) -> None:
+    assert main(["defualt", "--results", str(own.root)]) == 2
+    assert "there is no artifact 'defualt'" in capsys.readouterr().err
+
+
+def test_a_pair_that_a_run_of_yours_is_not_of(own, capsys) -> None:
+    assert main(["default", "--results", str(own.root), "--pair", "other"]) == 2
+    assert command("default", "other") in capsys.readouterr().err
+
+
+def test_a_page_of_their_own_that_the_index_links(own, tmp_path: Path, capsys) -> None:
+    said = written(own, tmp_path, capsys)
+    assert str(tmp_path / "out" / "yours.html") in said.splitlines()
+    index = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert {'href="yours.html#default"', 'href="yours.html#mine-first"'} <= {
+        f'href="{piece.partition(chr(34))[0]}"' for piece in index.split('href="')
+    }
+    page = (tmp_path / "out" / "yours.html").read_text(encoding="utf-8")
+    assert "<h1>Your runs</h1>" in page
+    assert all(f">{drafter}</th>" in page for drafter in ("chain4", "eagle25", "opt_tree"))
+    assert 'id="mine-first"' in page
+
+
+def test_no_such_page_where_there_are_none(cells, tmp_path: Path, capsys) -> None:
+    cells.add("binary")
+    written(cells, tmp_path, capsys)
+    assert not (tmp_path / "out" / "yours.html").exists()
+
+
+def test_a_pair_of_your_runs_alone_is_known(own, tmp_path: Path, capsys) -> None:
+    own.add("chain4", dataset="mini", pair="another")
+    assert "yours.html" in written(own, tmp_path, capsys, "--pair", "another")
