@@ -32,7 +32,8 @@ UNPRINTED = "unprinted"
 
 def register() -> None:
     """Make them known to OmegaConf, once or again."""
-    for resolver in (when_sampling, with_root, rule_for, rule_by_root, draws_for_rule, drawn, own_model, printed_tree):
+    of_rules = (rule_for, rule_by_root, draws_for_rule, drawn)
+    for resolver in (when_sampling, with_root, *of_rules, own_model, unless_stand_in, printed_tree):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
@@ -75,6 +76,11 @@ def drawn(*, _root_: DictConfig) -> str:
 def own_model(value: Any, *, _root_: DictConfig) -> Any:
     """`${own_model:x}`: x for a draft that is a model of its own, null for one that reads the target's weights."""
     return value if _root_.pair.draft.get("kind", "causal_lm") == "causal_lm" else None
+
+
+def unless_stand_in(value: Any, other: Any, *, _root_: DictConfig) -> Any:
+    """`${unless_stand_in:a,b}`: a, or b for a pair that stands in for a paper's models."""
+    return other if (_root_.pair.get("published") or {}).get("stand_in", False) else value
 
 
 def printed_tree(what: str, *, _root_: DictConfig) -> int | str:
