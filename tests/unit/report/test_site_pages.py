@@ -73,14 +73,14 @@ def statuses(out: Path) -> dict[str, str]:
     """Artifact by its link in the index, and what is said between it and the next one."""
     text = (out / "index.html").read_text(encoding="utf-8")
     items = text.partition('id="all"')[2].split('class="name" href="')[1:]
-    return {item.partition('"')[0]: item for item in items}
+    return {item.partition('"')[0]: item.partition("</li>")[0] for item in items}
 
 
 def test_an_empty_folder_gives_all_pages_and_lists_every_artifact(tmp_path: Path, capsys) -> None:
     out, said, err = report(tmp_path, capsys)
     listed = published.artifacts()
     papers = {f"{paper}.html" for paper in (*TITLES, "bench")}
-    assert {path.name for path in out.iterdir()} == {"index.html", *papers}
+    assert {path.name for path in out.iterdir()} == {"index.html", "how_to_read.html", *papers}
     found = statuses(out)
     expected = {f"{row.paper}.html#{row.artifact}" for row in listed.itertuples()}
     expected |= {f"{name.partition('/')[0]}.html#{name.partition('/')[2]}" for name in ARTIFACTS if "/" in name}
