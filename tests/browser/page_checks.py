@@ -27,8 +27,8 @@ _TABLES = """() => [...document.querySelectorAll('table')].filter(table => {
 _FRAMES = """() => [...document.querySelectorAll('iframe')].map(frame => frame.title)"""
 _LINKS = "() => [...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href'))"
 _UNSEEN = """() => [...document.querySelectorAll('td .verdict')].filter(verdict => {
-    const box = verdict.getBoundingClientRect();
-    return box.width && box.right > innerWidth;
+    const box = verdict.getBoundingClientRect(), frame = verdict.closest('.scroll');
+    return box.width && box.right > Math.min(innerWidth, frame ? frame.getBoundingClientRect().right : innerWidth);
 }).map(verdict => verdict.textContent)"""
 _WIDER = "() => [document.scrollingElement.scrollWidth, innerWidth]"
 

@@ -75,18 +75,18 @@ def _table(table: Table, *, drawn: bool, judged_below: bool) -> View:
     names = _in_order([str(name) for name in table.frame][len(same) :])
     headers = [
         {"text": table.header(name), "meaning": table.legend.get(name, ""), "numeric": _is_numeric(table.frame[name])}
-        for name in [*same, *names]
+        for name in names
     ]
-    shown, rows = headers[len(same) :], [dict(row) for _, row in table.frame.iterrows()]
+    rows = [dict(row) for _, row in table.frame.iterrows()]
     return {
         "kind": "table",
         "title": table.title,
         "warning": table.warning,
         "judged": judged,
-        "headers": shown,
-        "rows": [[_cell(name, header, row) for name, header in zip(names, shown, strict=True)] for row in rows],
+        "headers": headers,
+        "rows": [[_cell(name, header, row) for name, header in zip(names, headers, strict=True)] for row in rows],
         "notes": [*[f"In all rows: {constant}."] * bool(same), *table.notes],
-        "legend": [(header["text"], header["meaning"]) for header in headers if header["meaning"]],
+        "legend": [(table.header(name), table.legend[name]) for name in table.frame if table.legend.get(name)],
         "folded": f"{words} ({count})" if words else "",
     }
 
