@@ -26,7 +26,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 METHODS: Mapping[str, tuple[int, str, str]] = {  # colour, marker, line
     "chain": (6, "X", "-."),
-    "binary": (6, "<", "--"),
+    "binary": (4, "<", "--"),
     "mcsd": (5, "P", "--"),
     "branching": (5, "P", "--"),  # the same tree by another name
     "k_sequences": (3, ">", "--"),

@@ -234,7 +234,7 @@ def _plain(run: Run) -> bool:
 def _both_alphas(axes: Axes, panel: Panel) -> None:
     """Over the most levels and over those that were drafted, the second one dashed with open markers."""
     for line, own in zip(panel.lines, panel.looks, strict=True):
-        for metric, look in ((ALPHA_MAX, own), (ALPHA_DRAFTED, own | OPEN)):
+        for metric, look in ((ALPHA_MAX, own | {"linestyle": "-"}), (ALPHA_DRAFTED, own | OPEN)):
             band(axes, line, metric, label=f"{metric.header}, {line.label}", **look)
     axes.set_ylabel("alpha (95% interval)")
 

@@ -18,8 +18,12 @@ def test_a_large_tree_is_not_the_best_by_what_it_accepts(cells) -> None:
     opt_tree(cells, "small", 25, 2.0, speedup=1.5)
     opt_tree(cells, "small_better", 25, 4.0, speedup=1.5)
     opt_tree(cells, "large", 127, 6.0, speedup=0.5)
-    assert marks(cells, "MAL") == {"small": "", "small_better": BEST, "large": ""}
-    assert BEST not in {marks(cells, column)["large"] for column in ("tokens/s", "speedup")}
+    assert marks(cells, "MAL") == {
+        "OPT-Tree, n = 25 (small)": "",
+        "OPT-Tree, n = 25 (small_better)": BEST,
+        "OPT-Tree, n = 127": "",
+    }
+    assert BEST not in {marks(cells, column)["OPT-Tree, n = 127"] for column in ("tokens/s", "speedup")}
     table = smoke.smoke_table(cells.load())
     assert {ties.NOTE, smoke.EVEN} <= set(table.notes)
 
@@ -28,7 +32,7 @@ def test_times_are_marked_among_all_sizes(cells) -> None:
     for size, speedup in ((4, 3.0), (25, 1.0), (127, 0.3)):
         opt_tree(cells, f"n{size}", size, 3.0, speedup=speedup)
     assert set(marks(cells, "MAL").values()) == {""}
-    assert [drafter for drafter, mark in marks(cells, "speedup").items() if mark == BEST] == ["n4"]
+    assert [drafter for drafter, mark in marks(cells, "speedup").items() if mark == BEST] == ["OPT-Tree, n = 4"]
 
 
 def test_a_table_without_marks_does_not_explain_them(cells) -> None:
