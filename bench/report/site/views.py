@@ -86,7 +86,9 @@ def _table(table: Table, *, drawn: bool, judged_below: bool) -> View:
         "headers": headers,
         "rows": [[_cell(name, header, row) for name, header in zip(names, headers, strict=True)] for row in rows],
         "notes": [*[f"In all rows: {constant}."] * bool(same), *table.notes],
-        "legend": [(table.header(name), table.legend[name]) for name in table.frame if table.legend.get(name)],
+        "legend": [
+            (table.header(name), table.legend[name]) for name in map(str, table.frame) if table.legend.get(name)
+        ],
         "folded": f"{words} ({count})" if words else "",
     }
 

@@ -151,7 +151,7 @@ def test_trees_are_drawn_as_their_parents_say(cells) -> None:
     fill_sizes(cells)
     *_, trees = ARTIFACTS["sequoia/fig1"].build("fig1", cells.load())
     assert [axes.get_title().split("\n")[1] for axes in trees.canvas.axes] == [
-        f"F(T) = {GROWTH[structure][31]:.2f}" for structure in COLOUR
+        f"F(T) = {GROWTH[structure][31]:.2f}" for structure in METHOD
     ]
     for axes in trees.canvas.axes:
         assert len(axes.lines) == 31
