@@ -98,7 +98,7 @@ def _note(block: Block) -> str:
 
 def _shared(block: Block) -> str:
     """Which runs have no baseline of their own (`runtime.baseline=shared`)."""
-    lent = {run.drafter: str(run["baseline_of"]) for run in block.ok if not _own(run)}
+    lent = {run.name: str(run["baseline_of"]) for run in block.ok if not _own(run)}
     if not lent:
         return ""
     return (

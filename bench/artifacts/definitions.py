@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 MAL = (
     "mean acceptance length (MAL): new tokens / decoding steps, pooled over prompts, bonus token counted, the "
@@ -97,25 +98,31 @@ DRAFT_NODES = "nodes that the draft adds to a tree, mean over steps"
 VERIFIED_ROWS = "tokens in the target's forward, mean over steps: the tree, and the last token where it is the root"
 
 _LABELS = {
-    "autoregressive": "None (autoregressive)",
-    "binary": "Binary",
-    "chain": "Chain",
+    "branching": "MCSD",
+    "dynamic_mcsd": "dynamic MCSD",
     "dyspec": "DySpec",
+    "dyspec_heap": "DySpec, node by node",
     "dyspec_threshold": "DySpec, threshold",
-    "eagle_tree": "EAGLE tree",
+    "eagle_tree": "EAGLE's tree",
     "eagle2": "EAGLE-2",
     "gsd": "GSD",
+    "gsd_code": "GSD, pruned as its code does",
+    "gsd_leaves": "GSD, pruned nodes as leaves",
+    "k_ary": "k-ary tree",
+    "mcsd": "MCSD",
     "opt_tree": "OPT-Tree",
-    "k_sequences": "K sequences",
-    "prompt_lookup": "Prompt lookup",
-    "prompt_lookup_tree": "Prompt lookup, tree",
+    "prompt_lookup_tree": "prompt lookup, tree",
+    "sd": "speculative decoding",
     "sequoia": "Sequoia",
     "sequoia_hardware": "Sequoia, hardware-aware",
     "sequoia_printed": "Sequoia, printed tree",
+    "sixteen_sequences": "16 sequences",
     "spec_infer": "SpecInfer",
     "ssd": "SSD",
+    "ssd_adaptive": "SSD, adaptive exit",
     "ssd_iid": "SSD, drawn",
     "ssd_noexit": "SSD, no exit",
+    "target_init_mcsd": "target-initialised MCSD",
     "tsd": "TSD",
     "tsd_sib": "TSD, sibling pruning",
 }
@@ -152,5 +159,28 @@ def headers(paper: str, columns: Iterable[str]) -> dict[str, str]:
 
 
 def method_label(method: str) -> str:
-    """The method as the papers print it; a name they do not know stands as it is."""
-    return _LABELS.get(method, method)
+    """The method as its field writes it; a name that is not known here stands in words."""
+    return _LABELS.get(method, method.replace("_", " "))
+
+
+def drafter_label(method: str, params: Mapping[str, Any]) -> str:
+    """The method and the size or shape of its trees: `OPT-Tree, n = 50`, `chain of 4`, `MCSD 4-2-2-1`."""
+    shape = params.get("shape")
+    match shape if isinstance(shape, dict) else params:
+        case {"widths": [*widths]}:
+            more = f" {'-'.join(map(str, widths))}"
+        case {"num_sequences": sequences, "depth": depth}:
+            more = f", {sequences} sequences of {depth}"
+        case {"branching": _, "depth": depth}:
+            more = f", depth {depth}"
+        case {"n": int(n)} | {"size": int(n)}:
+            more = f", n = {n}"
+        case {"total": int(total)}:
+            more = f", n = {total - 1}"  # the root is counted
+        case {"width": width}:
+            more = f", W = {width}"
+        case {"_target_": _, "depth": depth}:
+            more = f" of {depth}"
+        case _:
+            more = ""
+    return method_label(method) + more

@@ -26,7 +26,7 @@ def findings(found: Sequence[Block]) -> tuple[str, ...]:
     every = [run for block in found for run in block.every]
     ranked = [(block, _ranked(block)) for block in found]
     lines = [f"{block.name}: {words}" if len(found) > 1 else words for block, words in ranked if words]
-    lost = [f"{run.drafter} ({run.status})" for run in every if not run.ok]
+    lost = [f"{run.name} ({run.status})" for run in every if not run.ok]
     failed = f"{len(lost)} of {len(every)} runs did not end well: {', '.join(lost)}."
     return (*lines, _identical([run for run in every if run.ok]), *[failed] * bool(lost))
 
@@ -35,7 +35,7 @@ def facts(run: Run) -> Iterator[str]:
     """A run in a few lines: what it is, MAL, speedup, and whether its outputs were identical."""
     of = f"{run['num_conversations']} conversation{'s' * (run['num_conversations'] != 1)} of {run['dataset']}"
     rule = f"judged by {run['verifier']} at temperature {run['temperature']:g}"
-    yield f"{run.drafter} (n = {run.size or 0}) with the pair {run['pair']}, {rule}, {of}:"
+    yield f"{run.name} with the pair {run['pair']}, {rule}, {of}:"
     yield f"  MAL        {_written(run.mal)} new tokens per decoding step"
     yield f"  speedup    {_written(run.speedup)} times autoregressive decoding"
     yield f"  outputs    {_identical([run])}"
@@ -50,7 +50,7 @@ def _ranked(block: Block) -> str:
 
 
 def _first(word: str, metric: Metric, runs: Sequence[Run]) -> str:
-    """`Fastest: eagle25, speedup 1.20 [1.10, 1.34], tied with 2 others.`"""
+    """`Fastest: EAGLE's tree, speedup 1.20 [1.10, 1.34], tied with 2 others.`"""
     entries = [metric.entry(run) for run in runs]
     known = [(entry.value.value, place) for place, entry in enumerate(entries) if entry.value]
     if not known:
@@ -58,11 +58,11 @@ def _first(word: str, metric: Metric, runs: Sequence[Run]) -> str:
     place, signs = max(known)[1], ties.marks(entries)
     best, value = runs[place], f"{metric.header} {_written(entries[place].value)}"
     if signs[place] == ties.UNRANKED:
-        return f"{word}: not told, since this machine was too busy ({best.drafter} has {value})."
+        return f"{word}: not told, since this machine was too busy ({best.name} has {value})."
     tied = [sign for run, sign in zip(runs, signs, strict=True) if run.lossless == best.lossless].count(ties.TIED)
     others = f", tied with {tied} other{'s' * (tied > 1)}" if tied else ""
     law = "" if best.lossless else " (not lossless)"
-    return f"{word}: {best.drafter}{law}, {value}{others}."
+    return f"{word}: {best.name}{law}, {value}{others}."
 
 
 def _identical(runs: Sequence[Run]) -> str:
@@ -73,7 +73,7 @@ def _identical(runs: Sequence[Run]) -> str:
         return "Outputs are compared with autoregressive decoding's in greedy decoding alone; none here was."
     if same == total:
         return f"All {total} outputs are identical to autoregressive decoding's, token for token."
-    differ = ", ".join(f"{run.drafter} {tables.percent(run.identical)}" for run, audit in audits if not audit.all())
+    differ = ", ".join(f"{run.name} {tables.percent(run.identical)}" for run, audit in audits if not audit.all())
     return f"{same} of {total} outputs are identical to autoregressive decoding's; not all of: {differ}."
 
 

@@ -47,8 +47,8 @@ def _panel(axes: Axes, pair: str, rows: pd.DataFrame, flat: tuple[float, float] 
         axes.plot(points["num_tokens"], points["median"], label=label, **look)
         reach = (points["num_tokens"], points["low"], points["high"])
         axes.fill_between(*reach, color=look["color"], alpha=0.2, linewidth=0)
-    axes.set(title=pair, xlabel="input length (tokens)", ylabel="time of one forward (ms)")
-    axes.set(xlim=(0, rows["num_tokens"].max() * 1.03), ylim=(0, None))
+    axes.set(title=pair, xlabel="input length (tokens)", ylabel="time of one forward (ms)", ylim=(0, None))
+    style.powers_of_two(axes, rows["num_tokens"])
     if flat:
         words = f"paper: flat from {flat[0]:g} to {flat[1]:g}"
         axes.axvspan(*flat, color=style.GREY, alpha=0.1, linewidth=0, label=words)

@@ -79,7 +79,7 @@ NODES = Metric("N", lambda run: run.nodes, definitions.NODES, 0)
 LEVELS = Metric("levels", lambda run: run.levels, definitions.LEVELS, 0)
 PREDICTED_SPEEDUP = Metric("speedup predicted", lambda run: run.predicted("speedup"), definitions.PREDICTED_SPEEDUP)
 PREDICTED_MAL = Metric("MAL predicted", lambda run: run.predicted("mal"), definitions.PREDICTED_MAL)
-DRAFTER = Metric("Drafter", lambda run: run.drafter)
+DRAFTER = Metric("Drafter", lambda run: run.name)
 METHOD = Metric("Method", lambda run: method_label(run.method))
 
 

@@ -61,9 +61,7 @@ class RunFigure:
         if not self.whole:
             found = list(dict.fromkeys(run.block for run in runs))
         panels = [(run, draw) for run in runs for draw in self.draws]
-        rows = [
-            ({"Pair": run.block.name, "Drafter": run.drafter, **row}, run) for run in runs for row in self.rows(run)
-        ]
+        rows = [({"Pair": run.block.name, "Drafter": run.name, **row}, run) for run in runs for row in self.rows(run)]
         figure = style.drawn(
             name,
             self.title,
@@ -108,7 +106,7 @@ def time_by_phase(
         labels = [f"{one}: {times[one] * 1000:.2f} ms ({shares[one]:.1%}{beside(run, one)})" for one in groups]
         colors, edge = [style.COLOURS[index] for index in colours], {"edgecolor": "white", "linewidth": 1}
         wedges = axes.pie(shares, colors=colors, startangle=90, counterclock=False, wedgeprops=edge)[0]
-        axes.set(title=f"{run.block.name}, {run.drafter}: {times.sum() * 1000:.1f} ms a step")
+        axes.set(title=f"{run.block.name}, {run.name}: {times.sum() * 1000:.1f} ms a step")
         axes.set(xlim=(-1.05, 1.05), ylim=(-1.05, 1.05))
         axes.legend(wedges, labels, loc="upper center", bbox_to_anchor=(0.5, 0.0))
 
@@ -158,7 +156,7 @@ def _drafts(run: Run) -> bool:
 
 def _left_out(found: Sequence[Block]) -> Iterator[str]:
     runs = [run for block in found for run in block.ok if _drafts(run)]
-    if absent := [run.drafter for run in runs if math.isnan(run.expected.value)]:
+    if absent := [run.name for run in runs if math.isnan(run.expected.value)]:
         yield without_expected(absent)
 
 
@@ -168,13 +166,12 @@ def _count_map(axes: Axes, run: Run) -> None:
     shown = np.ma.masked_equal(counts.to_numpy(), 0)
     mesh = axes.pcolormesh(x, y, shown, cmap="Blues", norm=LogNorm(0.7, max(shown.max(), 2)), rasterized=True)
     longest = max(x[-1], y[-1])
-    axes.plot([0.5, longest], [0.5, longest], color=style.COLOURS[1], linestyle="--", linewidth=1)
+    axes.axline((0.5, 0.5), slope=1, color=style.COLOURS[1], linestyle="--", linewidth=1)
     axes.set(xlim=(0.5, longest), ylim=(0.5, longest), aspect="equal", xlabel="E(A), rounded", ylabel="A")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     fit = metrics.calibration(run.steps)
     words = f"E(A) - MAL = {fit.gap:+.2f}, r = {tables.number(fit.correlation)}"
-    axes.set_title(f"{run.block.name}, {run.drafter}\n{words}")
-    ticks = [tick for tick in _TICKS if tick <= shown.max()]
-    bar = axes.figure.colorbar(mesh, ax=axes, label="decoding steps", shrink=0.85, ticks=ticks, format="%d")
+    axes.set_title(f"{run.block.name}, {run.name}\n{words}")
+    bar = axes.figure.colorbar(mesh, ax=axes, label="decoding steps", shrink=0.85, ticks=_TICKS, format="%d")
     bar.minorticks_off()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pandas as pd
 
+from bench.artifacts.definitions import drafter_label
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.statistics import intervals, metrics, samples
 from bench.statistics.intervals import Interval
@@ -57,6 +58,13 @@ class Run:
     def method(self) -> str:
         """The method that the drafter is one of."""
         return str(self.row["method"])
+
+    @cached_property
+    def name(self) -> str:
+        """Its drafter as tables and figures print it, with the config's name where another of its block is alike."""
+        own = self._label
+        alike = {run.drafter for run in self.block.every if run._label == own}
+        return own if alike <= {self.drafter} else f"{own} ({self.drafter})"
 
     @property
     def lossless(self) -> bool:
@@ -185,6 +193,10 @@ class Run:
     @cached_property
     def _largest(self) -> int | None:
         return None if self.steps.empty else int(self.steps["num_drafted"].max())
+
+    @cached_property
+    def _label(self) -> str:
+        return drafter_label(self.method, self.params)
 
     @cached_property
     def _made(self) -> dict[Callable[[Run], Any], Any]:

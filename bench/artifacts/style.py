@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -21,6 +24,28 @@ from bench.statistics.intervals import Interval
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette: told apart with every common colour vision."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+METHODS: Mapping[str, tuple[int, str, str]] = {  # colour, marker, line
+    "chain": (6, "X", "-."),
+    "binary": (4, "<", "--"),
+    "mcsd": (5, "P", "--"),
+    "branching": (5, "P", "--"),  # the same tree by another name
+    "k_sequences": (3, ">", "--"),
+    "spec_infer": (3, ">", ":"),
+    "sixteen_sequences": (2, "h", "-."),
+    "k_ary": (5, "H", "-"),
+    "sequoia": (1, "s", "-"),
+    "eagle_tree": (6, "d", "-"),
+    "opt_tree": (0, "o", "-"),
+    "eagle2": (3, "D", "-"),
+    "dyspec": (2, "^", "-"),
+    "ssd": (2, "8", "--"),
+    "tsd": (5, "v", "-."),
+    "gsd": (4, "p", "-"),
+    "prompt_lookup_tree": (2, "*", ":"),
+}
+"""What methods look like in every figure, from fixed trees to grown ones; no two share colour and line."""
+_OTHERS = (("x", "-."), ("+", (0, (1, 1))), ("1", (0, (5, 1))), ("2", (0, (3, 1, 1, 1))))
+"""Markers and lines of the methods that are not among them, and of a method's second line."""
 GREY = "#666666"
 _PANEL = (5.4, 3.7)
 _DPI = 150
@@ -103,12 +128,61 @@ def drawn(
     canvas, axes = panels(title, setting + aside, len(every), **look)
     for axis, one in zip(axes, every, strict=True):
         draw(axis, *one)
+    same_scale(canvas)
     return Figure(name, f"{title} ({setting})", canvas, tuple(runs))
 
 
 def look(index: int) -> dict[str, Any]:
     """The colour and the marker of an index."""
     return {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
+
+
+def of_method(method: str) -> dict[str, Any]:
+    """The colour, the marker and the line of a method; of one that is not known here by its name, so that they stay."""
+    place = crc32(method.encode())
+    colour, marker, line = METHODS.get(method) or (place % len(COLOURS), *_OTHERS[place % len(_OTHERS)])
+    return {"color": COLOURS[colour], "marker": marker, "linestyle": line}
+
+
+def of_methods(methods: Sequence[str]) -> list[dict[str, Any]]:
+    """The looks of lines by their methods: its own for the first of a method, others for those that follow."""
+    own = {method: of_method(method) for method in methods}
+    taken = {look["color"] for look in own.values()}
+    rest = cycle(product(_OTHERS, [colour for colour in COLOURS if colour not in taken] or COLOURS))
+    return [
+        own[method]
+        if method not in methods[:place]
+        else dict(zip(("marker", "linestyle", "color"), (*(more := next(rest))[0], more[1]), strict=True))
+        for place, method in enumerate(methods)
+    ]
+
+
+def same_scale(canvas: Canvas) -> None:
+    """One scale for each quantity: the panels of a figure whose axes have the same label have the same limits."""
+    for side in ("x", "y"):
+        shared: dict[tuple[str, str], list[Axes]] = {}
+        for axes in canvas.axes:
+            axis = axes.xaxis if side == "x" else axes.yaxis
+            if axes.get_label() != "<colorbar>" and axis.get_label_text():
+                shared.setdefault((axis.get_label_text(), axis.get_scale()), []).append(axes)
+        for group in shared.values():
+            one_scale(group, side)
+    shades: dict[str, list[QuadMesh]] = {}
+    for mesh in (one for axes in canvas.axes for one in axes.collections if isinstance(one, QuadMesh) and one.colorbar):
+        bar: Any = mesh.colorbar
+        shades.setdefault(bar.ax.get_ylabel(), []).append(mesh)
+    for meshes in shades.values():
+        low, high = (pick(mesh.get_clim()[end] for mesh in meshes) for end, pick in enumerate((min, max)))
+        for mesh in meshes:
+            mesh.set_clim(low, high)
+
+
+def one_scale(panels: Sequence[Axes], side: str) -> None:
+    """The widest limits of these axes for all of them; axes that run downwards are left as they are."""
+    lows, highs = zip(*(getattr(axes, f"get_{side}lim")() for axes in panels), strict=True)
+    if all(low < high for low, high in zip(lows, highs, strict=True)):
+        for axes in panels:
+            getattr(axes, f"set_{side}lim")(min(lows), max(highs))
 
 
 def band(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int, **line: Any) -> None:
@@ -123,7 +197,7 @@ def band(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int,
 def points(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int, **marker: Any) -> None:
     """Markers with their 95% intervals and no line, in the colour and marker of their index."""
     every, style = list(values), look(index) | marker
-    axes.plot(x, [value.value for value in every], linestyle="none", **style)
+    axes.plot(x, [value.value for value in every], **style | {"linestyle": "none"})
     axes.vlines(x, [value.low for value in every], [value.high for value in every], color=style["color"], linewidth=1)
 
 

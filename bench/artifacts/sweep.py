@@ -91,6 +91,11 @@ class Panel:
         return [run for line in self.lines for run in line.runs]
 
     @property
+    def looks(self) -> list[dict[str, Any]]:
+        """How the lines are drawn."""
+        return style.of_methods([line.runs[0].method for line in self.lines])
+
+    @property
     def x(self) -> list[float]:
         """Where they stand."""
         return [x for line in self.lines for x in line.x]
@@ -129,8 +134,8 @@ def curve(metric: Metric) -> Draw:
     """Lines of a metric with their intervals."""
 
     def draw(axes: Axes, panel: Panel) -> None:
-        for index, line in enumerate(panel.lines):
-            band(axes, line, metric, index, label=line.label)
+        for line, look in zip(panel.lines, panel.looks, strict=True):
+            band(axes, line, metric, label=line.label, **look)
         axes.set_ylabel(f"{metric.header} (95% interval)")
 
     return draw
@@ -140,8 +145,8 @@ def bare(metric: Metric) -> Draw:
     """Lines of values alone, dashed with open markers; one entry in the legend for all."""
 
     def draw(axes: Axes, panel: Panel) -> None:
-        for index, line in enumerate(panel.lines):
-            axes.plot(line.x, [metric.of(run) for run in line.runs], **style.look(index) | OPEN)
+        for line, look in zip(panel.lines, panel.looks, strict=True):
+            axes.plot(line.x, [metric.of(run) for run in line.runs], **look | OPEN)
         axes.plot([], [], color=style.GREY, marker="o", label=metric.header, **OPEN)
 
     return draw
@@ -154,12 +159,12 @@ def twin(left: Metric, right: Metric, *, log: bool = False) -> Draw:
         other = axes.twinx()
         other.grid(visible=False)
         other.spines["right"].set_visible(True)
-        for index, line in enumerate(panel.lines):
+        for line, own in zip(panel.lines, panel.looks, strict=True):
             for place, (side, metric) in enumerate(((axes, left), (other, right))):
-                look = {"color": style.COLOURS[place]} | (OPEN if place else {})
-                band(side, line, metric, index, **look)
+                look = own | {"color": style.COLOURS[place], "linestyle": "-"} | (OPEN if place else {})
+                band(side, line, metric, **look)
                 words = f"{metric.header} ({'right' if place else 'left'}), {line.label}"
-                axes.plot([], [], label=words, **style.look(index) | look)
+                axes.plot([], [], label=words, **look)
         axes.set_ylabel(f"{left.header} (95% interval)", color=style.COLOURS[0])
         other.set_ylabel(f"{right.header}{', log' * log} (95% interval)", color=style.COLOURS[1])
         if log:
@@ -255,8 +260,8 @@ def _joined(panels: Sequence[Panel]) -> Panel:
     return Panel(panels[0].block, [Series(label, line.x, line.runs) for label, line in named])
 
 
-def band(axes: Axes, line: Series, metric: Metric, index: int, **look: Any) -> None:
-    """A line with its intervals over the runs that have a value; nothing where none has."""
+def band(axes: Axes, line: Series, metric: Metric, **look: Any) -> None:
+    """A line in its look with its intervals over the runs that have a value; nothing where none has."""
     found = [(x, value) for x, run in line.points if isinstance(value := metric.of(run), Interval)]
     if found:
-        style.band(axes, [x for x, _ in found], [value for _, value in found], index, **look)
+        style.band(axes, [x for x, _ in found], [value for _, value in found], 0, **look)

@@ -157,9 +157,9 @@ def _ends(metric: str, block: Block) -> tuple[bool, float, str] | None:
 
 
 def _name(run: Run, block: Block) -> str:
-    """The method; its config's name, and its rule, where others of the setting are like it."""
+    """The method; its size, and its rule, where others of the setting are like it."""
     others = [one for one in block.ok if one["run_id"] != run["run_id"] and one["method"] == run.method]
     if not others:
         return method_label(run.method)
-    alike = any(one["drafter"] == run["drafter"] for one in others)
-    return f"{run.drafter} judged by {run['verifier']}" if alike else run.drafter
+    alike = any(one.name == run.name for one in others)
+    return f"{run.name} judged by {run['verifier']}" if alike else run.name

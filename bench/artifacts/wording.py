@@ -89,7 +89,7 @@ def other_runs(results: Results, shown: Collection[str], arguments: Callable[[Ru
         if run.method != AUTOREGRESSIVE and run.run_id not in shown:
             top_p = "" if run["top_p"] == 1 else f", top-p {run['top_p']:g}"
             decoding = f"temperature {run['temperature']:g}{top_p}"
-            words = f"{run.drafter}{arguments(run)} by {run['verifier']} at {decoding}"
+            words = f"{run.name}{arguments(run)} by {run['verifier']} at {decoding}"
             groups.setdefault(words, []).append(run.run_id)
     return "; ".join(
         f"{words} ({'run' if len(ids) == 1 else 'runs'} {', '.join(ids)})" for words, ids in groups.items()
@@ -141,7 +141,7 @@ def repetition(block: Block) -> str:
     arms = {"the method outputs'": METHOD, "the autoregressive": AUTOREGRESSIVE}
     shares = {words: metrics.repeated_4grams(prompts, arm) for words, arm in arms.items()}
     said = ", ".join(f"{share:.0%} of {words}" for words, share in shares.items() if share == share)
-    by_run = {run.drafter: metrics.repeated_4grams(run.prompts, METHOD) for run in block.ok}
+    by_run = {run.name: metrics.repeated_4grams(run.prompts, METHOD) for run in block.ok}
     loops = [drafter for drafter, share in by_run.items() if share >= LOOPS]
     which = "every run" if len(loops) == len(by_run) else ", ".join(loops)
     marked = f"; loops ({LOOPS:.0%} or more): {which}" if loops else ""

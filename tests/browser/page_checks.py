@@ -17,7 +17,7 @@ SWITCHES = (
     *("--no-sandbox", "--disable-gpu", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
-WIDTHS = (1280, 360)
+WIDTHS = (1400, 390)
 _IMAGES = "() => [...document.images].filter(i => !i.complete || !i.naturalWidth).map(i => i.alt || i.src)"
 _TABLES = """() => [...document.querySelectorAll('table')].filter(table => {
     const rows = [...table.querySelectorAll('tbody tr')];
@@ -26,6 +26,10 @@ _TABLES = """() => [...document.querySelectorAll('table')].filter(table => {
 }).map(table => (table.caption || table).textContent.trim() || 'without a caption')"""
 _FRAMES = """() => [...document.querySelectorAll('iframe')].map(frame => frame.title)"""
 _LINKS = "() => [...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href'))"
+_UNSEEN = """() => [...document.querySelectorAll('td .verdict')].filter(verdict => {
+    const box = verdict.getBoundingClientRect(), frame = verdict.closest('.scroll');
+    return box.width && box.right > Math.min(innerWidth, frame ? frame.getBoundingClientRect().right : innerWidth);
+}).map(verdict => verdict.textContent)"""
 _WIDER = "() => [document.scrollingElement.scrollWidth, innerWidth]"
 
 
@@ -67,6 +71,7 @@ class Visit:
         found += [f"broken image: {name[:200]}" for name in self.page.evaluate(_IMAGES)]
         found += [f"empty table: {name[:200]}" for name in self.page.evaluate(_TABLES)]
         found += [f"dead link: {href}" for href in self.page.evaluate(_LINKS) if not self._leads_somewhere(href)]
+        found += [f"verdict out of sight: {words}" for words in self.page.evaluate(_UNSEEN)]
         found += self._frames()
         scrolled, width = self.page.evaluate(_WIDER)
         return found + [f"{scrolled} px wide in a window of {width}"] * (scrolled > width)

@@ -14,7 +14,7 @@ from bench.papers.registry import TITLES
 from bench.report.__main__ import main
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
-PAGES = ("index", *TITLES, "bench")
+PAGES = ("index", "how_to_read", *TITLES, "bench")
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one transparent pixel
 SOUND = f'<img src="{PIXEL}" alt="pixel"><table><tbody><tr><td>1</td><td></td></tr></tbody></table>'
 BROKEN = {
@@ -28,6 +28,8 @@ BROKEN = {
     "request: https://example.invalid": '<img src="https://example.invalid/a.png" alt="away">',
     "console: wrong": "<script>console.error('wrong')</script>",
     "error: ": "<script>nowhere()</script>",
+    "verdict out of sight: differs": '<div style="overflow: auto"><table style="width: 700px"><tbody><tr><td>1</td>'
+    '<td style="text-align: right"><span class="verdict">differs</span></td></tr></tbody></table></div>',
     "px wide in a window of 360": '<div style="width: 700px">wide</div>',
     "empty frame: hollow": '<iframe srcdoc="" title="hollow"></iframe>',
 }
@@ -47,7 +49,7 @@ def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("width", [WIDTHS[0], *(pytest.param(width, marks=pytest.mark.long) for width in WIDTHS[1:])])
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_is_whole(page: str, width: int, site: Path, browser: Browser) -> None:
     assert visit(browser, site / f"{page}.html", width) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -43,22 +42,6 @@ LEFT_OUT = (
     "DySpec's threshold, Sequoia's hardware-aware tree, SSD), and target-initialised trees, which with one first token "
     "are accepted as MCSD's below it are, and with several are not lossless."
 )
-LOOKS: Mapping[str, tuple[int, str, Any]] = {  # colour, marker, line
-    "chain": (6, "X", ":"),
-    "binary": (6, "<", "--"),
-    "mcsd": (5, "P", "--"),
-    "spec_infer": (3, ">", ":"),
-    "sequoia": (1, "s", "-"),
-    "opt_tree": (0, "o", "-"),
-    "eagle2": (3, "D", "-"),
-    "dyspec": (2, "^", "-"),
-    "tsd": (4, "v", "--"),
-    "gsd": (4, "p", "-"),
-    "prompt_lookup_tree": (2, "*", ":"),
-}
-"""Methods from fixed trees to grown ones; no two share colour and line, nor the marker."""
-_OTHERS = (("h", "-."), ("8", (0, (1, 1))), ("d", (0, (5, 1))), ("H", (0, (3, 1, 1, 1))))
-_LABELS = {"mcsd": "MCSD"}
 _SIZES = ("n", "total", "verify_cap", "shape", "acceptance")
 """Parameters that say how large a drafter's trees are, or what shape they have at that size."""
 ACROSS = 4
@@ -94,7 +77,7 @@ def labelled(block: Block) -> list[Labelled]:
     """The lossless runs of a setting, the autoregressive first, then by method, variant and budget."""
     runs = [run for run in block.every if run.lossless]
     found = [(_label(run, [other for other in runs if other.method == run.method]), run) for run in runs]
-    order = [AUTOREGRESSIVE, *LOOKS]
+    order = [AUTOREGRESSIVE, *style.METHODS]
 
     def place(one: Labelled) -> tuple[int, str, str, int]:
         label, run = one
@@ -107,7 +90,7 @@ def _label(run: Run, alike: Sequence[Run]) -> str:
     """The method, and in what but its size it is not like its other runs of the setting."""
     differ = [key for key in run.params if key not in _SIZES]
     differ = [key for key in differ if any(other.params.get(key) != run.params[key] for other in alike)]
-    name = _LABELS.get(run.method) or method_label(run.method)
+    name = method_label(run.method)
     return ", ".join([name, *(f"{key}={run.params[key]}" for key in sorted(differ))])
 
 
@@ -197,6 +180,10 @@ def _figure(name: str, words: str, found: Found) -> style.Figure:
             spare.remove()
         above[0].set_ylabel("MAL (95% interval)")
         below[0].set_ylabel("speedup (95% interval)")
+    for kind in range(len(METRICS)):
+        same = [one for place, one in enumerate(axes) if place // columns % len(METRICS) == kind and one.figure]
+        style.one_scale(same, "y")
+    style.one_scale([one for one in axes if one.figure], "x")
     _legend(canvas, looks, any(map(control.itself, _blocks(found))))
     runs = tuple(run.run_id for lines in found for _, run in lines if run.ok)
     return style.Figure(name, f"{TITLE} ({words})", canvas, runs)
@@ -230,16 +217,7 @@ def _control(axes: Axes, block: Block) -> None:
 def _looks(found: Found) -> Looks:
     """Colour, marker and line of every label: the method's own for the first of its labels."""
     methods = {label: run.method for lines in found for label, run in lines if run.method != AUTOREGRESSIVE}
-    rest = product(_OTHERS, range(len(style.COLOURS)))
-    taken, looks = set[str](), dict[str, dict[str, Any]]()
-    for label, method in methods.items():
-        if method in LOOKS and method not in taken:
-            colour, marker, line = LOOKS[method]
-        else:
-            (marker, line), colour = next(rest, (_OTHERS[0], 0))
-        taken.add(method)
-        looks[label] = {"color": style.COLOURS[colour], "marker": marker, "linestyle": line}
-    return looks
+    return dict(zip(methods, style.of_methods(list(methods.values())), strict=True))
 
 
 def _legend(canvas: Canvas, looks: Looks, controlled: bool) -> None:

@@ -82,5 +82,5 @@ def _who(run: Run, found: Sequence[Block]) -> dict[str, str]:
     every = [{**one.params, "judged by": one["verifier"]} for one in alike]
     differ = [key for key, value in own.items() if any(one.get(key) != value for one in every)]
     told = ", ".join(f"{key} {own[key]}" for key in differ if not isinstance(own[key], dict | list))
-    drafter = f"{run.drafter} ({told})" if told else run.drafter
+    drafter = f"{run.name} ({told})" if told else run.name
     return ({SETTING: run.block.name} if len(found) > 1 else {}) | {"Drafter": drafter}

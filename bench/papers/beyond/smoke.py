@@ -25,7 +25,7 @@ def smoke(name: str, results: Results) -> list[Output]:
 
 @style.styled
 def mal_by_method(name: str, results: Results) -> style.Figure:
-    """One panel per block; methods in ascending order of MAL, each with its tree size n."""
+    """One panel per block; methods in ascending order of MAL."""
     found = measured_blocks(results)
     words, most = setting(found), max(len(block.runs) for block in found)
     canvas, axes = style.panels(BARS, words, len(found), panel=(7.0, 1.2 + 0.32 * most))
@@ -46,7 +46,7 @@ def _bars(axes: Axes, block: Block, most: int) -> None:
         axes.annotate(f"{value:.2f}", (0, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8)
     words, expected = "E(A), where edges are probabilities", [run.expected.value for _, run in bars]
     axes.plot(expected, places, linestyle="none", marker="D", color=style.COLOURS[1], label=words)
-    axes.set_yticks(places, [f"{run.drafter} ({run.size or 0})" for _, run in bars])
+    axes.set_yticks(places, [run.name for _, run in bars])
     axes.set(title=block.mark, xlabel="new tokens per decoding step")
     axes.set(xlim=(0, None), ylim=(-0.6, most - 0.4))
     axes.grid(axis="y", visible=False)

@@ -67,7 +67,7 @@ def _bin(values: pd.Series) -> NDArray[np.int64]:
 
 
 def _name(run: Run) -> str:
-    return f"{run.block.name}, {run.drafter}"
+    return f"{run.block.name}, {run.name}"
 
 
 def _acceptance(axes: Axes, run: Run) -> None:
@@ -319,8 +319,7 @@ def tree_sizes(name: str, results: Results) -> list[Output]:
     runs = [run for block in measured_blocks(results) for run in block.ok if drafting(run)]
     steps = [(run, row) for run in runs for _, row in _shown(run).iterrows()]
     lines = [
-        {"Pair": run.block.name, "Drafter": run.drafter}
-        | {header: str(row[column]) for header, column in STEPS.items()}
+        {"Pair": run.block.name, "Drafter": run.name} | {header: str(row[column]) for header, column in STEPS.items()}
         for run, row in steps
     ]
     listed = replace(
@@ -357,7 +356,7 @@ def _panel(axes: Axes, run: Run) -> None:
     if (size := _published(run)) is not None:
         label = f"the paper's mean: {size:g} ({models(*(run.block.published_as or ('', '')))})"
         handles.append(axes.axhline(size, color="black", linestyle=":", linewidth=1.2, label=label))
-    axes.set(title=f"{run.block.name}, {run.drafter}, conversation {steps['prompt_id'].iloc[0]}", xlabel="step")
+    axes.set(title=f"{run.block.name}, {run.name}, conversation {steps['prompt_id'].iloc[0]}", xlabel="step")
     axes.set_ylabel("tree size n (drafted nodes)", color=blue)
     right.set_ylabel("accepted tokens A", color=orange)
     axes.set(xlim=(-0.7, steps["step"].max() + 0.7), ylim=(0, 1.05 * axes.get_ylim()[1]))

@@ -118,7 +118,7 @@ def tree_masks(name: str, results: Results, *, orders: Sequence[str], block: int
     rows = [
         {
             "Pair": run.block.name,
-            "Drafter": run.drafter,
+            "Drafter": run.name,
             "Order": ORDERS[order],
             "Nodes": str(len(mask.parents)),
             "Blocks filled": str(mask.filled),
@@ -188,7 +188,7 @@ def _by_prefix(axes: Axes, run: Run, masks: pd.DataFrame) -> None:
             words = f"paper, {'original order' if order == 'heap' else ORDERS[order]}: {paper:g}"
             axes.axhline(paper, color=look["color"], linestyle="--", linewidth=1, label=words)
     size = masks["block"].iloc[0]
-    axes.set_title(f"{run.block.name}, {run.drafter}, n = {run.params.get('n')}, blocks of {size} x {size}")
+    axes.set_title(f"{run.block.name}, {run.name}, blocks of {size} x {size}")
     axes.set(xlabel="prefix length (cached tokens)", ylabel="blocks, prefix included", ylim=(0, None))
     style.legend_below(axes, columns=1)
 
@@ -197,7 +197,7 @@ def _by_order(run: Run, order: str, masks: pd.DataFrame) -> dict[str, str]:
     rows, means = masks[masks["order"] == order], masks.groupby("order")["num_tree_blocks"].mean()
     return {
         "Pair": run.block.name,
-        "Drafter": run.drafter,
+        "Drafter": run.name,
         "n": str(run.params.get("n", tables.ABSENT)),
         "Order": ORDERS[order],
         "steps": str(len(rows)),

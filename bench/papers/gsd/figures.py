@@ -154,10 +154,11 @@ def _child_ranks(
 
 
 def _panel(axes: Axes, block: Block, drawn: Sequence[tuple[str, Run]]) -> None:
+    looks = style.of_methods([run.method for _, run in drawn])
     for index, (label, run) in enumerate(drawn):
         ranks = range(1, _ranks(run) + 1)
         shares = [_child(rank).of(run) for rank in ranks]
-        color = style.look(index)["color"]
+        color = looks[index]["color"]
         style.bars(axes, ranks, shares, index, len(drawn), width=0.8, color=color, label=label)
     axes.set(title=block.name, xlabel="rank of the child (1: the most probable)", ylim=(0, 1.03))
     axes.set_ylabel("share of i-th children accepted (95% interval)")

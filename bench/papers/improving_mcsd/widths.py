@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import definitions, style, tables
+from bench.artifacts import definitions, tables
 from bench.artifacts.blocks import Block, drafted_blocks
 from bench.artifacts.metric import FORWARDS, LOSSLESS, MAL, SPEEDS, TOKENS_PER_S, Metric, measured, or_status
 from bench.artifacts.runs import Run
@@ -139,13 +139,9 @@ def _published_alpha(run: Run) -> float | None:
 
 def _alphas(axes: Axes, panel: Panel) -> None:
     """Alpha with its intervals, and the paper's of these models as stars."""
-    for index, line in enumerate(panel.lines):
-        band(axes, line, mcsd.FINE_ALPHA, index, label=line.label)
-        look: dict[str, Any] = {
-            "color": style.COLOURS[index % len(style.COLOURS)],
-            "markeredgecolor": "black",
-            "markersize": 11,
-        }
+    for line, own in zip(panel.lines, panel.looks, strict=True):
+        band(axes, line, mcsd.FINE_ALPHA, label=line.label, **own)
+        look: dict[str, Any] = {"color": own["color"], "markeredgecolor": "black", "markersize": 11}
         for x, run in line.points:
             words = f"the paper's Table 4: {' + '.join(run.block.published_as or ())}"
             if (value := _published_alpha(run)) is not None:
@@ -237,9 +233,9 @@ def _plain(run: Run) -> bool:
 
 def _both_alphas(axes: Axes, panel: Panel) -> None:
     """Over the most levels and over those that were drafted, the second one dashed with open markers."""
-    for index, line in enumerate(panel.lines):
-        for metric, look in ((ALPHA_MAX, {}), (ALPHA_DRAFTED, OPEN)):
-            band(axes, line, metric, index, label=f"{metric.header}, {line.label}", **look)
+    for line, own in zip(panel.lines, panel.looks, strict=True):
+        for metric, look in ((ALPHA_MAX, own | {"linestyle": "-"}), (ALPHA_DRAFTED, own | OPEN)):
+            band(axes, line, metric, label=f"{metric.header}, {line.label}", **look)
     axes.set_ylabel("alpha (95% interval)")
 
 

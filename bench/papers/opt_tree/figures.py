@@ -102,7 +102,7 @@ def _frequency(axes: Axes, run: Run) -> None:
     axes.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", linewidth=1, label="frequency = probability")
     axes.vlines(x, bins["low"], bins["high"], color=style.COLOURS[0], linewidth=1.4)
     axes.plot(x, y, color=style.COLOURS[0], marker="o", label="accepted (95% interval)")
-    axes.set_title(f"{run.block.name}, {run.drafter}", pad=15)  # above the counts
+    axes.set_title(f"{run.block.name}, {run.name}", pad=15)  # above the counts
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="draft probability of the node", ylabel="acceptance frequency")
     style.legend_below(axes)
 

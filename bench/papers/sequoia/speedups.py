@@ -158,9 +158,16 @@ def _sizes(axes: Axes, block: Block) -> None:
     sized, chosen = (_by_size(block, method) for method in (_SIZED, _CHOSEN))
     if sized:
         label = "Sequoia, any depth (95% interval)"
-        style.band(axes, [nodes for nodes, *_ in sized], [speedup for _, speedup, _ in sized], 0, label=label)
+        style.band(
+            axes,
+            [nodes for nodes, *_ in sized],
+            [speedup for _, speedup, _ in sized],
+            0,
+            label=label,
+            **style.of_method(_SIZED),
+        )
     for place, (nodes, speedup, run) in enumerate(chosen):
-        _mark_chosen(axes, nodes, speedup, run, place + 1)
+        _mark_chosen(axes, nodes, speedup, run, place + 2)
     axes.set(title=block.name, xlabel="tree size N (root counted)", ylabel="speedup")
     style.powers_of_two(axes, [nodes for nodes, *_ in (*sized, *chosen)])
     style.legend_below(axes, columns=1)

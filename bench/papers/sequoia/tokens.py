@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -42,9 +43,9 @@ class Structure:
     any_k: bool = False  # whether its k is chosen anew for every size
 
     @property
-    def index(self) -> int:
-        """A number of its own, so that it has the same colour in every figure."""
-        return STRUCTURES.index(self)
+    def look(self) -> dict[str, Any]:
+        """The same in every figure."""
+        return style.of_method(self.method)
 
 
 SEQUOIA = Structure("sequoia", "Sequoia", "sequoia")
@@ -220,14 +221,14 @@ def _tokens_by_size(name: str, title: str, results: Results, *, gains: bool = Fa
 
 def _draw(axes: Axes, panel: Panel, structure: Structure) -> list[tuple[float, float]]:
     """The line and the markers of a structure; all of their (N, tokens per step)."""
-    grown, index, measured = panel.grown(structure), structure.index, panel.measured(structure)
+    grown, look, measured = panel.grown(structure), structure.look, panel.measured(structure)
     expected = [(float(size), float(row["expected_tokens"])) for size, row in grown.items()]
     sizes, values = [size for size, _ in measured], [mal for _, mal in measured]
     if expected:
-        axes.plot(*zip(*expected, strict=True), color=style.COLOURS[index])
-        style.points(axes, sizes, values, index)
+        axes.plot(*zip(*expected, strict=True), **look | {"marker": ""})
+        style.points(axes, sizes, values, 0, **look | {"linestyle": "none"})
     else:
-        style.band(axes, sizes, values, index)
+        style.band(axes, sizes, values, 0, **look)
     return [*expected, *((size, mal.value) for size, mal in measured)]
 
 
@@ -238,12 +239,12 @@ def _legend(axes: Axes, panel: Panel, structures: Sequence[Structure], highest: 
         if not (measured or panel.grown(structure)):
             continue
         value, k = panel.limit(structure)
-        colour, marker = style.COLOURS[structure.index], style.MARKERS[structure.index] if measured else ""
+        look = structure.look | ({} if measured else {"marker": ""})
         if value <= highest * _ROOM:
-            axes.axhline(value, color=colour, linestyle=":", linewidth=1)
+            axes.axhline(value, color=look["color"], linestyle=":", linewidth=1)
         best = f" at k={k}" if structure.any_k else ""
         words = f" (limit {value:.3g}{best})" if math.isfinite(value) else " (no limit)"
-        axes.plot([], [], color=colour, marker=marker, label=structure.label + ("" if math.isnan(value) else words))
+        axes.plot([], [], **look, label=structure.label + ("" if math.isnan(value) else words))
 
 
 def _draw_published(axes: Axes, panel: Panel) -> None:
@@ -288,7 +289,7 @@ def _measured(run: Run, grown: pd.Series | None) -> dict[str, str]:
     if value is None and row is not None:
         value = row["expected_tokens"]
     return known | {
-        "Drafter": run.drafter,
+        "Drafter": run.name,
         "levels": str(run.levels or known.get("levels", ABSENT)),
         "F(T)": tables.number(value),
         "MAL": tables.interval(run.mal) if run.ok else run.status,
@@ -332,7 +333,7 @@ def _trees(name: str, panel: Panel) -> list[Output]:
 
     def draw(axes: Axes, structure: Structure) -> None:
         row = trees[structure.name]
-        _tree(axes, list(row["parents"]), style.COLOURS[structure.index])
+        _tree(axes, list(row["parents"]), structure.look["color"])
         best = f", k = {row['num_branches']:g}" if structure.any_k else ""
         axes.set_title(f"{structure.label}{best}\nF(T) = {row['expected_tokens']:.2f}")
 

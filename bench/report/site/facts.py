@@ -39,6 +39,8 @@ _KINDS = {"table": "Table", "fig": "Figure", "figure": "Figure", "algorithm": "A
 MEASURED, PARTLY, RUNNING = "measured", "partly", "running"
 FAILED, NOT_RUN, NOTHING = "failed", "not run", "nothing to measure"
 STATES = (MEASURED, PARTLY, RUNNING, FAILED, NOT_RUN, NOTHING)
+UNRUN = (NOT_RUN, NOTHING)
+"""What is folded away."""
 VERDICTS = (
     *(verdict.MATCHES, verdict.ORDER_HOLDS, verdict.DIFFERS, verdict.NOT_RESOLVED),
     *(verdict.not_comparable("").partition(":")[0], verdict.NOT_RUN),

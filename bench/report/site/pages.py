@@ -5,6 +5,7 @@ One artifact that cannot be built does not stop the others.
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from collections import Counter
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
+from markupsafe import Markup, escape
 from tqdm import tqdm
 
 from bench.artifacts.outputs import NoResultsError, write_all
@@ -25,7 +27,8 @@ from bench.report.site.views import Link, View
 from bench.results import progress
 from bench.results.progress import Progress
 
-INDEX = "index.html"
+INDEX, GUIDE = "index.html", "how_to_read.html"
+_GUIDE = Path(__file__).parents[3] / "docs" / "how_to_read.md"
 _OTHER_TITLES = {facts.OURS: "Beyond the papers: our own runs", facts.YOURS: "Your runs"}
 _SHORT = {"gsd": "GSD", "improving_mcsd": "Improving MCSD"}
 _SOURCE = " (arXiv:"
@@ -88,6 +91,21 @@ class Paper:
         return Counter(section.state for section in self.sections)
 
     @property
+    def ran(self) -> list[Section]:
+        """What there is something of, in the paper's order."""
+        return [section for section in self.sections if section.state not in facts.UNRUN]
+
+    @property
+    def unrun(self) -> list[Section]:
+        """The others."""
+        return [section for section in self.sections if section.state in facts.UNRUN]
+
+    @property
+    def left(self) -> str:
+        """How many those are: `10 not run, 3 nothing to measure`."""
+        return ", ".join(f"{self.states[state]} {state}" for state in facts.UNRUN if self.states[state])
+
+    @property
     def verdicts(self) -> Counter[str]:
         """The verdicts of all its tables."""
         return _sums(section.verdicts for section in self.sections)
@@ -107,6 +125,11 @@ class Site:
         return _sums(paper.states for paper in self.papers)
 
     @property
+    def judged(self) -> list[str]:
+        """The verdicts that any table has."""
+        return [word for word in facts.VERDICTS if any(paper.verdicts[word] for paper in self.papers)]
+
+    @property
     def verdicts(self) -> Counter[str]:
         """The verdicts of all papers' tables; ours judge the same rows again."""
         return _sums(paper.verdicts for paper in self.papers if paper.key != facts.OURS)
@@ -119,9 +142,28 @@ def write(report: Report) -> tuple[Site, list[Path]]:
     texts = {INDEX: templates.get_template("index.html").render(site=found)}
     for paper in found.papers:
         texts[paper.href] = templates.get_template("paper.html").render(site=found, paper=paper)
+    texts[GUIDE] = templates.get_template("guide.html").render(site=found, guide=html_of(_GUIDE.read_text("utf-8")))
     for name, text in texts.items():
         (report.out / name).write_text(text, encoding="utf-8")
     return found, [report.out / name for name in texts]
+
+
+def html_of(markdown: str) -> Markup:
+    """Headings, paragraphs, lists, code and bold words: what the guide is written in."""
+    text = str(escape(markdown))
+    for mark, tag in (("`", "code"), (re.escape("**"), "b")):
+        text = re.sub(rf"{mark}(.+?){mark}", rf"<{tag}>\1</{tag}>", text, flags=re.DOTALL)
+    parts = []
+    for block in text.strip().split("\n\n"):
+        marks, _, words = block.partition(" ")
+        if marks.strip("#"):
+            items = block.removeprefix("- ").split("\n- ")
+            parts.append(
+                "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>" if marks == "-" else f"<p>{block}</p>"
+            )
+        else:
+            parts.append(f"<h{len(marks)}>{words}</h{len(marks)}>")
+    return Markup("\n".join(parts))
 
 
 def _templates() -> jinja2.Environment:
@@ -132,7 +174,7 @@ def _templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"STATES": facts.STATES, "VERDICTS": facts.VERDICTS, "TONES": facts.TONES}
+    environment.globals |= {"STATES": facts.STATES, "VERDICTS": facts.VERDICTS, "GUIDE": GUIDE, "TONES": facts.TONES}
     return environment
 
 
@@ -159,7 +201,9 @@ def section(report: Report, entry: Entry) -> Section:
         state=state,
         detail=detail,
         command=artifacts.command(entry.name, report.pair, report.results) if registered else "",
-        views=[views.of(output, files, report.out, outputs) for output, files in shown],
+        views=sorted(
+            (views.of(one, files, report.out, outputs) for one, files in shown), key=lambda one: one["folded"] > ""
+        ),
         verdicts=facts.count_verdicts(output for output in outputs if isinstance(output, Table)),
         provenance=facts.provenance(report.results, entry.name, report.pair),
         rows=views.folders(report.results / entry.name, report.out),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,8 @@ def of(output: Output, files: Sequence[Path], out: Path, beside: Sequence[Output
     """What pages in `out` show of an output that wrote these files, among the outputs `beside` it."""
     same = [type(other) for other in beside if other.name == output.name and other is not output]
     if isinstance(output, Table):
-        view = _table(output, drawn=Figure in same)
+        details = [other for other in beside if isinstance(other, Table) and other.name == output.name + DETAILS]
+        view = _table(output, drawn=Figure in same, judged_below=any(map(_judged, details)))
     elif isinstance(output, Figure):
         view = _figure(output, next(path for path in files if path.suffix == ".png"), told=Html in same)
     elif isinstance(output, Html):
@@ -55,35 +56,61 @@ def is_empty(output: Output) -> bool:
     return isinstance(output, Figure) and empty(output)
 
 
-def _table(table: Table, *, drawn: bool) -> View:
-    """Details are folded away, and so is what a figure shows; what is the same in all rows is a note."""
+def _judged(table: Table) -> bool:
+    """Whether it has verdicts."""
+    return any(facts.is_verdict(str(name)) for name in table.frame)
+
+
+def _table(table: Table, *, drawn: bool, judged_below: bool) -> View:
+    """Of a table that is printed twice the judged one is shown, the other folded away; so is what a figure shows.
+
+    What is the same in all rows is a note. What is judged stands behind the method, with its verdict in its cell.
+    """
     count = f"{len(table.frame)} row{'s' * (len(table.frame) != 1)}"
-    words = "Details" if table.name.endswith(DETAILS) else "The numbers" if drawn else ""
-    names = [str(name) for name in table.frame]
+    judged = _judged(table)
+    words = "As the paper prints it" * judged_below or "Details" * (table.name.endswith(DETAILS) and not judged)
+    words = words or "The numbers" * drawn
+    same = leading_constants(table.frame)
+    constant = ", ".join(f"{table.header(name)} {value}" for name, value in same.items())
+    names = _in_order([str(name) for name in table.frame][len(same) :])
     headers = [
         {"text": table.header(name), "meaning": table.legend.get(name, ""), "numeric": _is_numeric(table.frame[name])}
         for name in names
     ]
-    same = leading_constants(table.frame)
-    constant = ", ".join(f"{table.header(name)} {value}" for name, value in same.items())
-    shown, rows = headers[len(same) :], table.frame.iloc[:, len(same) :].itertuples(index=False, name=None)
+    rows = [dict(row) for _, row in table.frame.iterrows()]
     return {
         "kind": "table",
         "title": table.title,
         "warning": table.warning,
-        "headers": shown,
-        "rows": [[_cell(header, str(text)) for header, text in zip(shown, row, strict=True)] for row in rows],
+        "judged": judged,
+        "headers": headers,
+        "rows": [[_cell(name, header, row) for name, header in zip(names, headers, strict=True)] for row in rows],
         "notes": [*table.findings, *[f"In all rows: {constant}."] * bool(same), *table.notes],
-        "legend": [(header["text"], header["meaning"]) for header in headers if header["meaning"]],
+        "legend": [
+            (table.header(name), table.legend[name]) for name in map(str, table.frame) if table.legend.get(name)
+        ],
         "folded": f"{words} ({count})" if words else "",
     }
 
 
-def _cell(header: View, text: str) -> View:
-    """The words, the interval and the mark behind them, and the tone of a verdict (part of its CSS class)."""
-    cell = {"text": text, "interval": "", "mark": "", "tone": ""}
-    if facts.is_verdict(header["text"]):
-        return cell | {"tone": facts.TONES.get(facts.word(text), "none")}
+def _in_order(names: Sequence[str]) -> list[str]:
+    """The columns with what is judged behind the method; verdict and published number stand in the cell of ours."""
+    own = [name for name in names if f"verdict {name}" in names]
+    within = {words for name in own for words in (f"verdict {name}", f"{name} published")}
+    own += [name for name in names if facts.is_verdict(name) and name not in within]
+    rest = [name for name in names if name not in {*own, *within}]
+    first = rest.index("Method") + 1 if "Method" in rest else 1
+    return [*rest[:first], *own, *rest[first:]]
+
+
+def _cell(name: str, header: View, row: Mapping[str, str]) -> View:
+    """The words, the interval and the mark behind them, the published number, the verdict and its tone (CSS)."""
+    text, own = str(row[name]), facts.is_verdict(name)
+    verdict = text if own else str(row.get(f"verdict {name}", ""))
+    cell = {"text": "" if own else text, "interval": "", "mark": "", "verdict": verdict, "published": ""}
+    cell["tone"] = facts.TONES.get(facts.word(verdict), "none")
+    if verdict and not own and (published := str(row.get(f"{name} published", ABSENT))) != ABSENT:
+        cell["published"] = published
     parts = _INTERVAL.fullmatch(text) if header["numeric"] else None
     return cell | dict(zip(("text", "interval", "mark"), parts.groups(), strict=True)) if parts else cell
 

@@ -56,7 +56,7 @@ def test_both_acceptance_rates_and_the_decision_models_share(cells) -> None:
         assert row["alpha_max"].startswith(f"{highest:.3f} [")
         assert row["alpha_drafted"].startswith(f"{drafted:.3f} [")
         assert row["draft levels"] == f"{levels.mean():.2f}"
-        look = {"color": style.COLOURS[kinds.index(kind)]}
+        look = {"color": style.of_methods(["dynamic_mcsd"] * 3)[kinds.index(kind)]["color"]}
         drawn = [dict(line) for line in (lines(axes[0], linestyle=dash, **look)[0] for dash in ("-", "--"))]
         assert [line[width] for line in drawn] == [pytest.approx(highest), pytest.approx(drafted)]
         if kind == "none":

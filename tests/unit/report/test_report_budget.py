@@ -112,8 +112,8 @@ def test_equal_runs_are_tied_and_a_clear_winner_stands_alone(cells) -> None:
         add(cells, method, 8, mal=mal, spread=False, speedup=2.0 if method == "chain" else 1.0)
     marks = built(cells)[1].frame.set_index("Method")
     assert {marks.loc[name, "MAL"].split()[-1] for name in ("OPT-Tree", "EAGLE-2")} == {"*", "="}
-    assert marks.loc["Chain", "MAL"].endswith("]")
-    assert marks["speedup"].str.contains("[*=]").to_dict() == {"Chain": True, "OPT-Tree": False, "EAGLE-2": False}
+    assert marks.loc["chain", "MAL"].endswith("]")
+    assert marks["speedup"].str.contains("[*=]").to_dict() == {"chain": True, "OPT-Tree": False, "EAGLE-2": False}
 
 
 def test_the_notes_count_wins_by_budget(cells) -> None:
@@ -142,7 +142,7 @@ def test_what_failed_is_named_and_what_is_lossy_is_not_there(cells) -> None:
     figure, table = built(cells)
     assert set(table.runs) == set(kept)
     assert figure.runs == (kept[0],)
-    row = table.frame.set_index("Method").loc["Chain"]
+    row = table.frame.set_index("Method").loc["chain"]
     assert (row["MAL"], row["Budget"], row["nodes"], row["conversations"]) == ("oom", "8", ABSENT, "0")
     assert not table.frame["MAL"].str.contains("[*]").any(), "one run alone is set against none"
 

@@ -147,15 +147,15 @@ def test_smoke_table_numbers(cells) -> None:
     results = cells.load()
     _, made = by_speedup("smoke", "All", results)
     frame = made.frame.set_index("Drafter")
-    run_id = made.runs[made.frame["Drafter"].tolist().index("opt_tree")]
+    run_id = made.runs[made.frame["Drafter"].tolist().index("OPT-Tree, n = 25")]
     steps = results.steps[results.steps["run_id"] == run_id]
-    assert frame.loc["opt_tree", "E(A)"] == f"{steps['expected_acceptance'].mean():.2f}"
+    assert frame.loc["OPT-Tree, n = 25", "E(A)"] == f"{steps['expected_acceptance'].mean():.2f}"
     for depth in range(1, 5):
-        assert frame.loc["opt_tree", f"d={depth}"] == f"{(steps['num_accepted'] >= depth).mean():.2f}"
-    assert frame.loc["opt_tree", "forwards"] == "8.0"
+        assert frame.loc["OPT-Tree, n = 25", f"d={depth}"] == f"{(steps['num_accepted'] >= depth).mean():.2f}"
+    assert frame.loc["OPT-Tree, n = 25", "forwards"] == "8.0"
     assert frame.loc["autoregressive", "d=1"] == "–"
     assert frame.loc["broken", "MAL"] == "failed"
-    assert frame.loc["opt_tree", ["identical", "lossless"]].tolist() == ["100%", "yes"]
+    assert frame.loc["OPT-Tree, n = 25", ["identical", "lossless"]].tolist() == ["100%", "yes"]
 
 
 def test_sequoias_sizes_are_a_line_beside_opt_trees(cells) -> None:
@@ -232,7 +232,7 @@ def test_mal_against_the_drafts_temperature_is_a_line_per_drafter(cells) -> None
     figure, made = build("bench/draft_temperature", cells)
     assert isinstance(made, Table)
     (axes,) = figure.canvas.axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["OPT-Tree", "EAGLE tree", "E(A)"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["OPT-Tree", "EAGLE's tree", "E(A)"]
     frame = made.frame.set_index(["Line", "draft_temperature"])
     best = made.frame[made.frame["MAL"].str.endswith(" *")]
     assert best["draft_temperature"].tolist() == ["0.5", "0.8", "1"], "the best of every temperature is marked"
@@ -241,7 +241,7 @@ def test_mal_against_the_drafts_temperature_is_a_line_per_drafter(cells) -> None
     own = cells.load()
     for _, run in own.runs.iterrows():
         steps = own.steps[own.steps["run_id"] == run["run_id"]]
-        found = frame.loc[({"opt_tree": "OPT-Tree", "eagle_tree": "EAGLE tree"}[run["method"]], temperature_of(run))]
+        found = frame.loc[({"opt_tree": "OPT-Tree", "eagle_tree": "EAGLE's tree"}[run["method"]], temperature_of(run))]
         assert found["MAL"].split(" ")[0] == f"{steps['acceptance_length'].mean():.2f}"
         assert found["E(A)"] == f"{steps['expected_acceptance'].mean():.2f}"
 

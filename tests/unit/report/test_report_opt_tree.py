@@ -62,7 +62,7 @@ def test_table_1_counts_as_published_too(table1_cells) -> None:
         turns = steps.groupby(["prompt_id", "turn"])["acceptance_length"].agg(["sum", "count"])
         counts = turns.assign(count=turns["count"] - 1).groupby("prompt_id").sum().to_numpy()
         counted = bootstrap(counts, lambda tokens, count: tokens / count)
-        plainly = row["Method"] == "None (autoregressive)"  # 1 by definition, whatever is divided by
+        plainly = row["Method"] == "autoregressive"  # 1 by definition, whatever is divided by
         assert row["MAL as published"].rstrip(" *=") == ("–" if plainly else counted)
         timed = prompts.assign(s=prompts["prefill_s"] + prompts["decode_s"]).groupby("arm")
         arms = timed[["s", "num_decoded_tokens"]].sum()
@@ -107,7 +107,7 @@ def test_the_published_mal_is_judged_as_its_script_counts(cells) -> None:
 
 def test_table_1_has_the_papers_rows_and_marks_the_best_size(table1_cells) -> None:
     frame = table("table1", table1_cells.load()).frame
-    assert frame["Method"].tolist() == ["None (autoregressive)", "Binary", "EAGLE tree", *["OPT-Tree"] * 3]
+    assert frame["Method"].tolist() == ["autoregressive", "binary", "EAGLE's tree", *["OPT-Tree"] * 3]
     assert frame["Tree size n"].tolist() == ["0", "30", "25", "25", "50 (best)", "60"]
     assert frame["MAL published"].tolist() == ["1.00", "2.12", "2.47", "–", "2.58", "–"]
     assert frame["speedup published"].tolist() == ["1.00", "1.32", "1.49", "–", "1.69", "–"]
@@ -118,8 +118,8 @@ def test_a_stand_in_is_judged_by_order(table1_cells) -> None:
     made = table("table1", table1_cells.load())
     best = made.frame["MAL published"] != "–"
     for metric in ("MAL", "tokens/s", "speedup"):
-        own = made.frame["Method"] == "None (autoregressive)" if metric != "tokens/s" else ~best
-        unlike = (made.frame["Method"] == "Binary") & (metric == "MAL")  # of 30 nodes; the paper's has 25, 50 or 60
+        own = made.frame["Method"] == "autoregressive" if metric != "tokens/s" else ~best
+        unlike = (made.frame["Method"] == "binary") & (metric == "MAL")  # of 30 nodes; the paper's has 25, 50 or 60
         assert set(made.frame.loc[best & ~own & ~unlike, f"verdict {metric}"]) == {"order holds"}
         assert (made.frame.loc[unlike, f"verdict {metric}"] == "not comparable: other tree").all()
         assert unlike.any() == (metric == "MAL")
@@ -141,8 +141,8 @@ def test_the_title_and_notes_say_what_was_run(table1_cells) -> None:
 def test_methods_without_a_run_are_rows_not_run(cells) -> None:
     cells.add("opt_tree", params={"n": 25})
     frame = table("table1", cells.load()).frame.set_index("Method")
-    assert frame.loc["Binary", ["MAL", "MAL published"]].tolist() == ["–", "2.12"]
-    assert set(frame.loc[["Binary", "EAGLE tree", "None (autoregressive)"], "verdict MAL"]) == {"not run"}
+    assert frame.loc["binary", ["MAL", "MAL published"]].tolist() == ["–", "2.12"]
+    assert set(frame.loc[["binary", "EAGLE's tree", "autoregressive"], "verdict MAL"]) == {"not run"}
     assert frame.loc["OPT-Tree", "verdict speedup"] == "not comparable: other models"  # nothing to set it against
     assert frame.loc["OPT-Tree", "verdict MAL"] == "not comparable: other tree"  # the paper's n may be 50 or 60
 
@@ -179,7 +179,7 @@ def test_a_real_pair_is_judged_by_value_and_time_by_device(cells) -> None:
         "matches",
         "differs",
     ]
-    assert frame.loc["None (autoregressive)", "verdict MAL"] == "not comparable: 1 by definition"
+    assert frame.loc["autoregressive", "verdict MAL"] == "not comparable: 1 by definition"
     assert (frame["Target"] == "llama2_7b").all()
 
 
@@ -225,8 +225,8 @@ def test_a_pair_of_no_paper(cells) -> None:
 def test_one_conversation_has_no_interval(cells) -> None:
     cells.add("eagle25", "eagle_tree", conversations=1)
     frame = table("table1", cells.load()).frame.set_index("Method")
-    assert frame.loc["EAGLE tree", "verdict MAL"] == "not comparable: no interval"
-    assert frame.loc["EAGLE tree", "MAL"].endswith("[–, –]")
+    assert frame.loc["EAGLE's tree", "verdict MAL"] == "not comparable: no interval"
+    assert frame.loc["EAGLE's tree", "MAL"].endswith("[–, –]")
 
 
 def mal_verdicts(cells) -> dict[str, str]:
@@ -241,10 +241,10 @@ def test_mal_is_judged_where_every_size_the_paper_may_have_chosen_gives_the_same
     for n, mal in ((25, 3.6), (50, 4.0)):
         cells.add("opt_tree", params={"n": n}, mal=mal, speedup=2 - n / 100)
     assert mal_verdicts(cells)["OPT-Tree"] == "not comparable: other tree"  # 60 was not run
-    assert mal_verdicts(cells)["EAGLE tree"] == "not comparable: other models"  # nothing to set it against
+    assert mal_verdicts(cells)["EAGLE's tree"] == "not comparable: other models"  # nothing to set it against
     cells.add("opt_tree", params={"n": 60}, mal=4.4)
     found = mal_verdicts(cells)
-    assert (found["OPT-Tree"], found["EAGLE tree"]) == ("order holds", "order holds")
+    assert (found["OPT-Tree"], found["EAGLE's tree"]) == ("order holds", "order holds")
 
 
 def test_sizes_that_disagree_leave_mal_without_a_verdict(cells) -> None:
@@ -252,7 +252,7 @@ def test_sizes_that_disagree_leave_mal_without_a_verdict(cells) -> None:
     for n, mal in ((25, 2.2), (50, 3.6), (60, 4.4)):
         cells.add("opt_tree", params={"n": n}, mal=mal, speedup=1 + n / 100)
     found = mal_verdicts(cells)
-    assert (found["OPT-Tree"], found["EAGLE tree"]) == ("not comparable: other tree", "not comparable: other tree")
+    assert (found["OPT-Tree"], found["EAGLE's tree"]) == ("not comparable: other tree", "not comparable: other tree")
     cells.add("opt_tree", params={"n": 90}, mal=4.6, speedup=3.0)
     assert mal_verdicts(cells)["OPT-Tree"] == "not comparable: other tree"  # the fastest is none of the paper's
 

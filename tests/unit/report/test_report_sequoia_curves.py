@@ -130,10 +130,11 @@ def test_speedup_by_size_and_the_chosen_tree(cells) -> None:
     sizes = [speedup_of(cells, run_id) for run_id in runs.loc[runs["method"] == "sequoia", "run_id"]]
     chosen = runs.loc[runs["method"] == "sequoia_hardware", "run_id"].item()
     own = speedup_of(cells, chosen)
-    assert lines(axes, color=style.COLOURS[0]) == [list(zip([8, 64, 512], map(pytest.approx, sizes), strict=True))]
-    orange = lines(axes, color=style.COLOURS[1])
-    assert [(64, pytest.approx(own))] in orange
-    assert [y for _, y in lines(axes, color=style.COLOURS[1], linestyle="-")[0]] == pytest.approx([own, own])
+    assert lines(axes, color=style.of_method("sequoia")["color"]) == [
+        list(zip([8, 64, 512], map(pytest.approx, sizes), strict=True))
+    ]
+    assert [(64, pytest.approx(own))] in lines(axes, color=style.COLOURS[2])
+    assert [y for _, y in lines(axes, color=style.COLOURS[2], linestyle="-")[0]] == pytest.approx([own, own])
     assert [y for _, y in lines(axes, linestyle="--")[0]] == [2.25, 2.25]
     assert labels(axes)[1:] == [f"hardware-aware, N = 64, 6 levels: {own:.2f}x", "predicted for it: 2.25x"]
     assert row_of(table, chosen)[["N", "levels", "speedup predicted", "MAL predicted"]].tolist() == [

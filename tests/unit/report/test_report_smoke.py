@@ -30,8 +30,12 @@ def test_a_large_tree_is_not_the_best_by_what_it_accepts(cells) -> None:
     opt_tree(cells, "small", 25, 2.0, speedup=1.5)
     opt_tree(cells, "small_better", 25, 4.0, speedup=1.5)
     opt_tree(cells, "large", 127, 6.0, speedup=0.5)
-    assert marks(cells, "MAL") == {"small": "", "small_better": BEST, "large": ""}
-    assert BEST not in {marks(cells, column)["large"] for column in ("tokens/s", "speedup")}
+    assert marks(cells, "MAL") == {
+        "OPT-Tree, n = 25 (small)": "",
+        "OPT-Tree, n = 25 (small_better)": BEST,
+        "OPT-Tree, n = 127": "",
+    }
+    assert BEST not in {marks(cells, column)["OPT-Tree, n = 127"] for column in ("tokens/s", "speedup")}
     for table in smoke(cells):
         assert {ties.NOTE, EVEN} <= set(table.notes)
 
@@ -40,7 +44,7 @@ def test_times_are_marked_among_all_sizes(cells) -> None:
     for size, speedup in ((4, 3.0), (25, 1.0), (127, 0.3)):
         opt_tree(cells, f"n{size}", size, 3.0, speedup=speedup)
     assert set(marks(cells, "MAL").values()) == {""}
-    assert [drafter for drafter, mark in marks(cells, "speedup").items() if mark == BEST] == ["n4"]
+    assert [drafter for drafter, mark in marks(cells, "speedup").items() if mark == BEST] == ["OPT-Tree, n = 4"]
 
 
 def test_a_table_without_marks_does_not_explain_them(cells) -> None:
@@ -66,8 +70,9 @@ def test_the_fastest_stands_first_and_what_failed_last(cells) -> None:
     for name, speedup in (("slow", 0.5), ("fast", 2.0), ("middle", 1.2)):
         opt_tree(cells, name, 25, 3.0, speedup=speedup)
     for table in smoke(cells):
-        assert table.frame["Drafter"].tolist() == ["fast", "middle", "slow", "broken"]
-    assert smoke(cells)[0].findings[-1] == "1 of 4 runs did not end well: broken (failed)."
+        named = [f"OPT-Tree, n = 25 ({name})" for name in ("fast", "middle", "slow")]
+        assert table.frame["Drafter"].tolist() == [*named, "EAGLE-2"]
+    assert smoke(cells)[0].findings[-1] == "1 of 4 runs did not end well: EAGLE-2 (failed)."
 
 
 def test_a_terminal_shows_rows_and_sentences_in_120_columns(cells) -> None:
@@ -79,7 +84,8 @@ def test_a_terminal_shows_rows_and_sentences_in_120_columns(cells) -> None:
     assert ties.NOTE not in text
     told = short.findings[0]
     assert re.fullmatch(
-        r"Fastest: a_drafter\w+, speedup 1\d\.\d\d \[.+, .+\]\. Longest: longer, MAL \d\.\d\d \[.+, .+\]\.", told
+        r"Fastest: OPT-Tree, n = 25, speedup 1\d\.\d\d \[.+, .+\]\. Longest: OPT-Tree, n = 127, MAL \d\.\d\d \[.+, .+\]\.",
+        told,
     ), told
 
 
@@ -95,7 +101,9 @@ def test_one_conversation_has_no_interval(cells) -> None:
     for name, speedup in (("fast", 2.0), ("slow", 1.0)):
         cells.add(name, "opt_tree", params={"n": 25}, dataset="mini", conversations=1, speedup=speedup)
     told = smoke(cells)[0].findings[0]
-    assert re.match(r"Fastest: fast, speedup \d\.\d\d \(no interval: 1 conversation\)\. Longest", told), told
+    assert re.match(
+        r"Fastest: OPT-Tree, n = 25 \(fast\), speedup \d\.\d\d \(no interval: 1 conversation\)\. Longest", told
+    ), told
 
 
 def test_outputs_that_differ_are_counted_and_their_methods_named(cells) -> None:
@@ -111,7 +119,7 @@ def test_outputs_that_differ_are_counted_and_their_methods_named(cells) -> None:
     short, _ = by_speedup("smoke", "All tree methods", results)
     share = f"{100 * (1 - 1 / len(own)):.1f}%"
     assert short.findings[1].startswith(f"{total - 1} of {total} outputs are identical")
-    assert short.findings[1].endswith(f"not all of: differing {share}.")
+    assert short.findings[1].endswith(f"not all of: OPT-Tree, n = 50 {share}.")
 
 
 def test_sampled_outputs_are_not_called_identical(cells) -> None:
@@ -127,8 +135,10 @@ def test_a_busy_machine_is_a_warning_in_place_of_marks(cells) -> None:
     assert ties.BUSY_NOTE not in short.notes
     assert not short.frame["speedup"].str.endswith(ties.UNRANKED).any()
     assert details.frame["speedup"].str.endswith(ties.UNRANKED).all()
-    assert short.findings[0].startswith("Fastest: not told, since this machine was too busy (drafter2 has speedup ")
-    assert "Longest: drafter" in short.findings[0]
+    assert short.findings[0].startswith(
+        "Fastest: not told, since this machine was too busy (OPT-Tree, n = 25 (drafter2) has speedup "
+    )
+    assert "Longest: OPT-Tree" in short.findings[0]
     assert ties.warn(cells.load(), short).warning.startswith(findings.BUSY)
 
 
@@ -143,7 +153,7 @@ def test_runs_of_one_config_are_told_apart_by_what_differs(given, cells) -> None
     for changes in ({}, given):
         cells.add("opt_tree", "opt_tree", dataset="mini", **{"params": {"n": 25, "delta": 0.2}} | changes)
     told = {"delta 0.2", "delta 0.4"} if "params" in given else {"judged by greedy", "judged by target_sample"}
-    assert set(smoke(cells)[0].frame["Drafter"]) == {f"opt_tree ({words})" for words in told}
+    assert set(smoke(cells)[0].frame["Drafter"]) == {f"OPT-Tree, n = 25 ({words})" for words in told}
 
 
 def test_several_settings_are_a_column_and_a_table_for_each_in_a_terminal(cells) -> None:
@@ -167,7 +177,7 @@ def test_a_single_run_in_lines(cells) -> None:
     short, _ = smoke(cells)
     (run,) = every_run(cells.load())
     first, mal, speedup, outputs = findings.facts(run)
-    assert first == "alone (n = 25) with the pair tiny, judged by greedy at temperature 0, 8 conversations of mini:"
+    assert first == "OPT-Tree, n = 25 with the pair tiny, judged by greedy at temperature 0, 8 conversations of mini:"
     assert short.frame["MAL"].item() in mal
     assert short.frame["speedup"].item() in speedup
     assert outputs.endswith(short.findings[0])

@@ -33,7 +33,7 @@ def test_experiments_with_runs_that_are_no_artifact(own) -> None:
 def test_a_row_for_each_run_and_what_they_show(own) -> None:
     short, details = build("mine/first", own.root)
     assert (short.name, details.name) == ("first", "first_details")
-    assert set(short.frame["Drafter"]) == {"eagle25", "opt_tree"}
+    assert set(short.frame["Drafter"]) == {"eagle25", "OPT-Tree"}
     assert short.findings[0].startswith("Fastest: ")
     (alone, _) = build("default", own.root)
     assert alone.frame["Drafter"].tolist() == ["chain4"]
@@ -65,7 +65,7 @@ def test_a_page_of_their_own_that_the_index_links(own, tmp_path: Path, capsys) -
     }
     page = (tmp_path / "out" / "yours.html").read_text(encoding="utf-8")
     assert "<h1>Your runs</h1>" in page
-    assert all(f">{drafter}</th>" in page for drafter in ("chain4", "eagle25", "opt_tree"))
+    assert all(f">{drafter}</th>" in page for drafter in ("chain4", "eagle25", "OPT-Tree"))
     assert 'id="mine-first"' in page
 
 

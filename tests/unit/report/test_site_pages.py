@@ -73,14 +73,14 @@ def statuses(out: Path) -> dict[str, str]:
     """Artifact by its link in the index, and what is said between it and the next one."""
     text = (out / "index.html").read_text(encoding="utf-8")
     items = text.partition('id="all"')[2].split('class="name" href="')[1:]
-    return {item.partition('"')[0]: item for item in items}
+    return {item.partition('"')[0]: item.partition("</li>")[0] for item in items}
 
 
 def test_an_empty_folder_gives_all_pages_and_lists_every_artifact(tmp_path: Path, capsys) -> None:
     out, said, err = report(tmp_path, capsys)
     listed = published.artifacts()
     papers = {f"{paper}.html" for paper in (*TITLES, "bench")}
-    assert {path.name for path in out.iterdir()} == {"index.html", *papers}
+    assert {path.name for path in out.iterdir()} == {"index.html", "how_to_read.html", *papers}
     found = statuses(out)
     expected = {f"{row.paper}.html#{row.artifact}" for row in listed.itertuples()}
     expected |= {f"{name.partition('/')[0]}.html#{name.partition('/')[2]}" for name in ARTIFACTS if "/" in name}
@@ -149,7 +149,7 @@ def test_a_table_is_one_of_html_with_scopes_caption_and_meanings(registry, tmp_p
     add(registry, "opt_tree/table1", Table("table1", "Of MAL", frame, ("A note.",), {"MAL": "tokens a step"}))
     out, _, _ = report(tmp_path, capsys)
     page = Page(out / "opt_tree.html")
-    assert [attributes["scope"] for attributes in page.all("th")] == ["col", "col", "col", "row"]
+    assert [attributes["scope"] for attributes in page.all("th")] == ["col", "col", "row"]
     assert page.all("abbr") == [{"title": "tokens a step"}]
     assert len(page.all("caption")) == 1
     assert "2.58 [2.51, 2.66] *" in page.text
@@ -230,6 +230,40 @@ def test_what_is_the_same_in_all_rows_is_a_note_and_no_column(registry, tmp_path
     assert '<th scope="col">target</th>' not in first
     assert "the larger model" in first
     assert '<th scope="row">T&amp;T</th>' in second, "one row has nothing in common"
+
+
+def test_what_is_judged_stands_behind_the_method_with_its_verdict(registry, tmp_path: Path, capsys) -> None:
+    row = {"Method": "a", "N": "8", "MAL": "2.5 [2, 3]", "MAL published": "2.6", "verdict MAL": "differs"}
+    details = Table("table1_details", "D", pd.DataFrame([row, row | {"Method": "b", "N": "9"}]))
+    add(registry, "gsd/table1", Table("table1", "T", pd.DataFrame({"Method": ["a"], "MAL": ["2.5"]})), details)
+    out, _, _ = report(tmp_path, capsys)
+    text = (out / "gsd.html").read_text(encoding="utf-8")
+    assert text.index("<span>D</span>") < text.index("As the paper prints it (1 row)") < text.index("<span>T</span>")
+    page = Page(out / "gsd.html")
+    judged = page.text.partition(" D ")[2].partition(" How to read ")[0]
+    assert judged.startswith("Method MAL (new tokens/step, bonus counted) N a 2.5 [2, 3] paper: 2.6 differs 8 b ")
+
+
+def test_what_was_run_comes_first_and_the_rest_is_folded_away(registry, tmp_path: Path, capsys) -> None:
+    add(registry, "sequoia/table1", error=NoResultsError("none"))
+    add(registry, "sequoia/table4", Table("table4", "T", pd.DataFrame({"MAL": ["2.5"]})))
+    out, _, _ = report(tmp_path, capsys)
+    paper, index = ((out / f"{page}.html").read_text(encoding="utf-8") for page in ("sequoia", "index"))
+    for text, place in ((paper, 'id="{}"'), (index.partition('<h3><a href="sequoia.html">')[2], "#{}")):
+        shown, _, folded = text.partition('<details class="unrun">')
+        assert place.format("table4") in shown
+        assert place.format("table1") not in shown
+        assert place.format("table1") in folded
+
+
+def test_the_guide_is_a_page_that_all_others_lead_to(tmp_path: Path, capsys) -> None:
+    out, _, _ = report(tmp_path, capsys)
+    assert all('href="how_to_read.html"' in path.read_text(encoding="utf-8") for path in out.glob("*.html"))
+    text = (out / "how_to_read.html").read_text(encoding="utf-8")
+    assert "<h1>How to read a table</h1>" in text
+    assert "<li><b>differs</b>: " in text
+    assert "<code>MCSD 4-2-2-1</code>" in text
+    assert "**" not in text
 
 
 def test_the_verdicts_of_our_own_tables_are_left_out_of_the_total(registry, tmp_path: Path, capsys) -> None:
