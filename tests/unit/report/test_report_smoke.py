@@ -84,7 +84,8 @@ def test_a_terminal_shows_rows_and_sentences_in_120_columns(cells) -> None:
     assert ties.NOTE not in text
     told = short.findings[0]
     assert re.fullmatch(
-        r"Fastest: OPT-Tree, n = 25, speedup 1\d\.\d\d \[.+, .+\]\. Longest: OPT-Tree, n = 127, MAL \d\.\d\d \[.+, .+\]\.",
+        r"Fastest: OPT-Tree, n = 25, speedup 1\d\.\d\d \[.+, .+\]\. "
+        r"Longest: OPT-Tree, n = 127, MAL \d\.\d\d \[.+, .+\]\.",
         told,
     ), told
 
