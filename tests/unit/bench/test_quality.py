@@ -120,7 +120,7 @@ def test_log_likelihood_is_that_of_a_plain_forward(sampling):
 def test_rows_are_of_the_texts_that_were_decoded():
     pair, rows = word_pair(), Rows()
     talk = Conversation("talk", ("w3 w1 w4", "w1 w5"), reference="w3 w9")
-    made = cell("drafter=chain4", dataset={"adapter": "xsum"})
+    made = cell("drafter=chain4", "dataset=xsum")
     Measurement(made, pair, rows, Runtime(record_quality=True)).run(talk)
     decoded = {(row.turn, row.arm): pair.tokenizer.decode(row.output_ids) for row in rows.prompts}
     assert {(row.turn, row.arm) for row in rows.quality} == set(decoded)
@@ -180,7 +180,7 @@ def test_the_targets_conversation_is_its_own():
     """Its second answer follows its first, not the method's."""
     pair, rows = word_pair(), Rows()
     talk = Conversation("talk", ("w3 w1 w4", "w1 w5"), reference='["w1", "w2"]')
-    made = cell("drafter=chain4", temperature=0.8, dataset={"adapter": "mt_bench"})
+    made = cell("drafter=chain4", "dataset=mt_bench", temperature=0.8)
     measurement = Measurement(made, pair, rows, Runtime(record_answers=True))
     measurement.run(talk)
     answers = {(row.turn, row.arm): row for row in rows.answers}

@@ -59,8 +59,8 @@ def test_opt_tree(artifact: str) -> None:
 
 def test_smoke() -> None:
     files, found = tables("smoke")
-    assert shown(found["smoke"]) == run_ids("smoke")
-    for row, (run_id,) in rows(found["smoke"]):
+    assert shown(found["smoke"]) == shown(found["smoke_details"]) == run_ids("smoke")
+    for row, (run_id,) in rows(found["smoke_details"]):
         steps = files.steps(run_id)
         assert_printed(row["MAL"], recomputed.mal(steps), least=2)
         assert_printed(row["E(A)"], float(steps["expected_acceptance"].mean()), least=2)

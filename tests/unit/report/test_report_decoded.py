@@ -46,7 +46,7 @@ def test_the_scale_says_how_much_of_the_outputs_repeats_itself_and_which_runs_lo
     loops, plain = cells.add("opt_tree"), cells.add("binary")
     ids = {(loops, "method"): [1] * 23, (plain, "method"): list(range(23))}  # 19 of 20 4-grams, and none
     block = of(cells, output_ids=lambda row: ids.get((row.run_id, row.arm), [1, 2] * 6))  # 7 of 9
-    said = "Repeated 4-grams: 48% of the method outputs', 78% of the autoregressive; loops (50% or more): opt_tree."
+    said = "Repeated 4-grams: 48% of the method outputs', 78% of the autoregressive; loops (50% or more): OPT-Tree."
     assert LOOPS == 0.5
     assert repetition(block) == said
     assert scale(block).endswith(f"Test CPU. {said}")
