@@ -39,6 +39,7 @@ class Look:
 Run = tuple[str, Look]
 
 _BLUE = Look("accepted draft token", "#00507F", "#D6E9F5")
+_GAP = Look("", "#111111")
 _ORANGE = Look("token of the target", "#8A3D00", "#FBE0CC", "solid")
 LOOKS = {DRAFT: _BLUE, LISTED: _BLUE, MERGED: _BLUE, TARGET: _ORANGE}
 _STYLE = """
@@ -147,13 +148,16 @@ def _page(title: str, prompt: str, pieces: Sequence[Run], key: Sequence[Look], s
     above += _wrapped(prompt)
     below = [f"... and {cut} lines more in the HTML page", ""] if cut > 0 else [""]
     below += textwrap.wrap(summary, _WIDTH)
-    canvas, axes = _sheet(len(above) + len(answer) + len(below) + 3)
+    words = list(_key(key))
+    first = len(above) + len(words) + 1.5
+    canvas, axes = _sheet(len(above) + len(words) + len(answer) + len(below) + 2)
     axes.add_patch(Rectangle((-1, start - 0.5), _WIDTH + 2, len(above) - start, facecolor="#EEEEEE", linewidth=0))
     _plain(axes, 0, above)
-    _key(axes, len(above) + 1, key)
+    for offset, line in enumerate(words):
+        _coloured(axes, len(above) + 1 + offset, line)
     for offset, line in enumerate(answer):
-        _coloured(axes, len(above) + 2.5 + offset, line)
-    _plain(axes, len(above) + len(answer) + 3, below)
+        _coloured(axes, first + offset, line)
+    _plain(axes, first + len(answer) + 0.5, below)
     return canvas
 
 
@@ -212,14 +216,19 @@ def _plain(axes: Axes, line: float, texts: Iterable[str]) -> None:
         _write(axes, 0, line + offset, text, "#111111")
 
 
-def _key(axes: Axes, line: float, key: Iterable[Look]) -> None:
-    start = 0
+def _key(key: Iterable[Look]) -> Iterator[list[Run]]:
+    """The looks' words in lines of at most `_WIDTH`, two columns between them."""
+    line: list[Run] = []
     for look in key:
-        _coloured(axes, line, [(look.words, look)], start)
-        start += len(look.words) + 2
+        if line and sum(len(text) for text, _ in line) + 2 + len(look.words) > _WIDTH:
+            yield line
+            line = []
+        line += [*[("  ", _GAP)] * bool(line), (look.words, look)]
+    yield line
 
 
-def _coloured(axes: Axes, line: float, runs: Iterable[Run], start: int = 0) -> None:
+def _coloured(axes: Axes, line: float, runs: Iterable[Run]) -> None:
+    start = 0
     for text, look in runs:
         end = start + len(text)
         axes.add_patch(Rectangle((start, line - 0.5), len(text), 1, facecolor=look.paper, linewidth=0))

@@ -125,6 +125,8 @@ def test_colour_is_never_the_only_cue() -> None:
     assert ["underline" in styles[look.words] for look in merging.LOOKS.values()] == [0, 1, 1, 1]
     drawn = [line.get_linestyle() for line in figure.canvas.axes[0].lines]
     assert drawn == [":", "--", "-"] * 2  # in the key and in the answer
+    axes = figure.canvas.axes[0]
+    assert max(patch.get_x() + patch.get_width() for patch in axes.patches) <= axes.get_xlim()[1], "out of the canvas"
 
 
 def test_shares_of_a_story(folder: Path) -> None:
