@@ -21,7 +21,7 @@ from bench.artifacts.metric import MAL, Metric, cells, legend
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
-from bench.artifacts.wording import scale, setting, without_expected
+from bench.artifacts.wording import draft_temperatures, scale, setting, without_expected
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import metrics
@@ -73,7 +73,10 @@ class RunFigure:
             columns=self.across if len(panels) > 4 else min(self.across, 2),
             panel=self.panel,
         )
-        frame, notes = tables.frame([row for row, _ in rows], rows[0][0]), (*map(scale, found), *self.remarks(found))
+        frame, notes = (
+            tables.frame([row for row, _ in rows], rows[0][0]),
+            (*map(scale, found), *self.remarks(found), *draft_temperatures(runs)),
+        )
         return [figure, Table(name, figure.title, frame, notes, self.legend, figure.runs)]
 
 

@@ -347,7 +347,7 @@ def _panel(axes: Axes, run: Run) -> None:
     right.spines["right"].set_visible(True)
     axes.set_zorder(right.get_zorder() + 1)
     axes.patch.set_visible(False)
-    bars = right.bar(steps["step"], steps["acceptance_length"], color=orange, alpha=0.55, label="accepted tokens A")
+    bars = right.bar(steps["step"], steps["acceptance_length"], color=orange, alpha=0.55, label="new tokens A")
     (line,) = axes.plot(steps["step"], steps["num_drafted"], color=blue, marker="o", markersize=3, label="tree size n")
     handles = [line, bars]
     mean = _mean_size(run).value
@@ -358,7 +358,7 @@ def _panel(axes: Axes, run: Run) -> None:
         handles.append(axes.axhline(size, color="black", linestyle=":", linewidth=1.2, label=label))
     axes.set(title=f"{run.block.name}, {run.name}, conversation {steps['prompt_id'].iloc[0]}", xlabel="step")
     axes.set_ylabel("tree size n (drafted nodes)", color=blue)
-    right.set_ylabel("accepted tokens A", color=orange)
+    right.set_ylabel("new tokens A (bonus counted)", color=orange)
     axes.set(xlim=(-0.7, steps["step"].max() + 0.7), ylim=(0, 1.05 * axes.get_ylim()[1]))
     axes.grid(visible=False)
     for axis in (axes.xaxis, right.yaxis):

@@ -119,7 +119,8 @@ def _notes(every: Sequence[Cell]) -> Iterator[str]:
     yield methods.LOSSY_RULE
     judged = []
     for word, lossy in (("lossless", False), ("lossy", True)):
-        judged += list(_differences(word, [cell for cell in every if (cell.arm.rules == methods.LOSSY) == lossy]))
+        own = [cell for cell in every if (cell.arm.rules in (methods.LOSSY, methods.CODE)) == lossy]
+        judged += list(_differences(word, own))
     yield from judged
     if judged:
         yield (

@@ -45,7 +45,7 @@ DYNAMIC_BUDGETS = (
 OF_DYNAMIC = (
     "The paper's section 1 calls its framework, whose results are these, a combination with early stopping; its "
     "appendix does not say whether trees ended early here. Its numbers stand beside trees of all levels; ended by: a "
-    "decision model ends them, which reads the draft's features (hidden) or its largest probabilities (topk).",
+    "decision model may end them, which reads the draft's features (hidden) or its largest probabilities (topk).",
     "The paper's appendix, which has these numbers, leaves the loss of quality by W first tokens aside.",
     LOSSY_NOTE,
 )

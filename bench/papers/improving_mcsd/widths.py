@@ -308,9 +308,12 @@ def _counted(line: Series) -> str:
     if not total:
         return ": no width has an interval with it and without it."
     at = (f"{word} at {len(own)}" + (f" (W = {', '.join(own)})" if own else "") for word, own in words.items())
-    levels = pd.concat([_levels(run) for run in line.runs if run.ok])
-    ended = tables.percent(float((levels < mcsd.draft_levels(line.runs[0])).mean()))
-    return f" against none, at {total} widths: {'; '.join(at)}. In {ended} of its steps the tree ended early."
+    most = mcsd.draft_levels(line.runs[0])
+    shares = [(x, float((_levels(run) < most).mean())) for x, run in line.points if run.ok]
+    same = ", ".join(f"{x:g}" for x, share in shares if share == 0)
+    alike = f" It ended none at W = {same}: decoding is the same there, and ratios show the machine." if same else ""
+    ended = tables.percent(float((pd.concat([_levels(run) for run in line.runs if run.ok]) < most).mean()))
+    return f" against none, at {total} widths: {'; '.join(at)}. In {ended} of its steps the tree ended early.{alike}"
 
 
 FIG8 = Sweep(

@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import case_study, definitions, style, tables
+from bench.artifacts import case_study, definitions, style, tables, ties
 from bench.artifacts.blocks import Block
 from bench.artifacts.case_study import DRAFT, LISTED, MERGED, CaseStudy
 from bench.artifacts.definitions import method_label
@@ -188,8 +188,9 @@ def _deltas(panel: Panel) -> Iterator[Mark]:
 
 def _deltas_said(panels: Sequence[Panel], results: Results) -> Iterator[str]:
     for panel in panels:
-        best, _ = max(zip(panel.x, panel.runs, strict=True), key=lambda point: point[1].rank)
-        said = [f"largest speedup at delta = {best:g}."]
+        signs = ties.marks([TOKENS_PER_S.entry(run) for run in panel.runs])
+        first = [f"{x:g}" for x, sign in zip(panel.x, signs, strict=True) if sign in (ties.BEST, ties.TIED)]
+        said = [f"most tokens/s at delta = {', '.join(first)}{' (tied)' * (len(first) > 1)}."] if first else []
         if not math.isnan(mu := cost_ratio(panel.runs)):
             said.append(f"measured mu = {mu:.3f} (draft forward / autoregressive step of the target).")
         said += [f"{mark.words}." for mark in _deltas(panel) if mark.words.startswith("paper")]

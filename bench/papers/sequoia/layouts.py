@@ -41,7 +41,7 @@ def _tree(nodes: float | None, levels: float | None) -> str:
 def _two_trees(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     yield (
         "Sequoia's speedup is judged on the tree that its optimiser chose on this machine, as the paper's was on its "
-        "own; its tokens/step on the optimiser's tree of the size and depth that the paper prints "
+        "own; its tokens/step on the optimiser's tree of the printed size, at most as deep as the printed one "
         f"({_PRINTED.header}), and SpecInfer's are set against those of that tree."
     )
 

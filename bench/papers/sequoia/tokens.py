@@ -250,11 +250,14 @@ def _legend(axes: Axes, panel: Panel, structures: Sequence[Structure], highest: 
 def _draw_published(axes: Axes, panel: Panel) -> None:
     """A star where Sequoia's tree would be, were it as far above our sequences, 16 if run, as the paper says."""
     for value, size in panel.pinned():
-        every = [panel.best(structure, n) for structure in (SIXTEEN, K_SEQUENCES) for n in (size, size + 1)]
-        best = [run.mal.value for run in every if run and run.mal]
+        every = [
+            (structure, panel.best(structure, n)) for structure in (SIXTEEN, K_SEQUENCES) for n in (size, size + 1)
+        ]
+        best = [run.mal.value for _, run in every if run and run.mal]
+        whose = next((structure.label for structure, run in every if run and run.mal), K_SEQUENCES.label)
         ours = [*best, *(tokens for n in (size, size + 1) if (tokens := panel.expected(K_SEQUENCES, n)))]
         if ours:
-            words = f"paper: {value:g}% above k sequences at {size}"
+            words = f"paper: {value:g}% above {whose} at {size}"
             axes.plot(size, ours[0] * (1 + value / 100), "*", color="black", markersize=9, label=words)
 
 
