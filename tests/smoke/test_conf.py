@@ -30,7 +30,7 @@ MEASURED_AS_LOSSY = {"longest_subtree"}
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.relative_to(CONF).as_posix())
 def test_a_yaml_is_short_and_says_what_it_is(path):
     lines = path.read_text(encoding="utf-8").splitlines()
-    longest = {"config.yaml": 25, "variants.yaml": 85, "full.yaml": 24}  # a line for every key, for every choice
+    longest = {"config.yaml": 25, "variants.yaml": 120, "full.yaml": 24}  # a line for every key, for every choice
     assert len(lines) <= longest.get(path.name, 20)
     assert max(map(len, lines)) <= 130
     comment = lines[1] if lines[0].startswith("# @package") else lines[0]
