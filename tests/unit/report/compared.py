@@ -46,6 +46,16 @@ def copied(experiment: str, to: Path) -> Path:
     return to
 
 
+def alone(experiment: str, to: Path) -> Path:
+    """A copy of one that has a single conversation, its first."""
+    folder = copied(experiment, to)
+    first = pq.read_table(next((folder / "prompts").iterdir()))["prompt_id"][0]
+    for rows in ("prompts", "steps"):
+        for path in (folder / rows).iterdir():
+            pq.write_table(pq.read_table(path).filter(pc.field("prompt_id") == first), path)
+    return folder
+
+
 def run_of(folder: Path, drafter: str) -> str:
     """The run id of a drafter in an experiment's folder that has one run of it."""
     (run_id,) = (one for one in Files(folder).ids() if Files(folder).run(one)["drafter"] == drafter)
