@@ -32,7 +32,8 @@ def of_run(frame: pd.DataFrame, run_id: str) -> pd.DataFrame:
 
 
 def curve(axes: Axes, index: int) -> list[tuple[float, float]]:
-    (found,) = lines(axes, color=style.COLOURS[index], marker=style.MARKERS[index])
+    look = style.of_methods(["dyn_mcsd"] * 3)[index]
+    (found,) = lines(axes, color=look["color"], marker=look["marker"])
     return [(float(x), float(y)) for x, y in found]
 
 
@@ -108,7 +109,7 @@ def test_a_line_is_of_runs_that_differ_in_width_alone(cells) -> None:
     axes, table = build(cells)
     names = [f"hidden {HIDDEN['sha256']}", "hidden fedcba987654", "no decision model"]
     assert sorted(table.frame["Line"].unique()) == names
-    assert [len(line) for line in lines(axes[0], linestyle="-")] == [2, 2, 2]
+    assert [len(curve(axes[0], index)) for index in range(3)] == [2, 2, 2]
     assert sorted(labels(axes[0]))[:3] == [f"tiny, {name}" for name in names]
 
 
