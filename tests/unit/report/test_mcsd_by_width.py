@@ -32,7 +32,7 @@ def of_run(frame: pd.DataFrame, run_id: str) -> pd.DataFrame:
 
 
 def curve(axes: Axes, index: int) -> list[tuple[float, float]]:
-    look = style.of_methods(["dyn_mcsd"] * 3)[index]
+    look = style.of_methods(["dynamic_mcsd"] * 3)[index]
     (found,) = lines(axes, color=look["color"], marker=look["marker"])
     return [(float(x), float(y)) for x, y in found]
 
