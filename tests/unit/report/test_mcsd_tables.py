@@ -149,7 +149,7 @@ def test_runs_of_other_configurations_are_named_and_not_shown(cells) -> None:
     (note,) = [note for note in wide.notes if note.startswith("Not shown")]
     assert all(run_id in note for run_id in others)
     assert "MCSD 3-4-3-1-1 (widths 3x4x3x1x1) by independent_longest at temperature 0.7" in note
-    assert "mcsd42211 (widths 4x2x2x1x1) by multi_candidate" in note
+    assert "(widths 4x2x2x1x1) by multi_candidate" in note
 
 
 def test_trees_that_a_decision_model_ends_have_a_row_without_the_papers_numbers(cells) -> None:

@@ -201,7 +201,7 @@ def test_sizes_and_tokens_of_the_first_conversation(cells) -> None:
     assert row["n mean"].startswith(f"{steps['num_drafted'].mean():.2f} [")
     assert row[["threshold", "cap", "at cap", "n published"]].tolist() == ["0.001", "768", "100%", "551.79"]
     assert any(label.startswith("the paper's mean: 551.79 (llama2_70b") for label in labels(left))
-    assert "new tokens A (bonus counted)" in labels(left)
+    assert "new tokens A" in labels(left)
     assert set(table.runs) == {run_id}
 
 

@@ -31,7 +31,7 @@ def test_top_p_is_the_papers_sampling_alone(cells) -> None:
     both = [speedup(cells, runs["gsd", decoding]) for decoding in ("greedy", "top-p")]
     assert row(wide, "GSD")["Speedup"] == f"{sum(both) / 2:.2f}x"
     assert row(details, "GSD", Target="llama2_70b")["top-p"].startswith(f"{both[1]:.2f} [")
-    assert f"gsd by target_sample at temperature 1 (run {warm})" in left_out(wide)
+    assert f"GSD by target_sample at temperature 1 (run {warm})" in left_out(wide)
     assert not any("temperature 0 / 0.7 / 1:" in note for note in wide.notes)
 
 
@@ -40,7 +40,7 @@ def test_temperature_and_top_p_have_both_to_be_the_papers(top_p: float, cells) -
     run_id = add(cells, "gsd", **LARGE | SAMPLING | {"top_p": top_p})
     wide, _ = build("table2", cells)
     assert ("(not run)" in wide.title) == (top_p == 0.9)
-    words = f"gsd by target_sample at temperature 0.7, top-p 0.9 (run {run_id})"
+    words = f"GSD by target_sample at temperature 0.7, top-p 0.9 (run {run_id})"
     assert (words in left_out(wide)) == (top_p == 0.9)
 
 
@@ -71,7 +71,7 @@ def test_runs_with_other_parameters_stand_in_no_row(given: dict[str, Any], words
     wide, _ = build("table1", cells)
     assert right in wide.runs
     assert other not in " ".join(wide.runs)
-    assert f"gsd ({words}) by target_sample at temperature 0 (run {other})" in left_out(wide)
+    assert f"GSD ({words}) by target_sample at temperature 0 (run {other})" in left_out(wide)
 
 
 def test_every_method_is_bound_to_its_own_parameters(cells) -> None:
@@ -90,14 +90,14 @@ def test_every_method_is_bound_to_its_own_parameters(cells) -> None:
     assert after.frame.equals(before.frame)
     assert left_out(before) == ""
     assert left_out(after).count("(run ") == 5
-    assert "gsd (tau=null)" in left_out(after)
+    assert "GSD (tau=null)" in left_out(after)
 
 
 def test_the_small_models_have_their_own_class(cells) -> None:
     add(cells, "gsd", **GREEDY | SMALL | {"thresholds": {"tau": 2, "theta_prob": 0.2, "theta_sib": 0.3}})
     wide, _ = build("table8", cells)
     assert not any(wide.runs)
-    assert "gsd (tau=2, theta_prob=0.2, theta_sib=0.3)" in left_out(wide)
+    assert "GSD (tau=2, theta_prob=0.2, theta_sib=0.3)" in left_out(wide)
     mine = add(cells, "gsd", **GREEDY | SMALL)
     assert mine in build("table8", cells)[0].runs
 
@@ -116,8 +116,8 @@ def test_rules_and_repeated_runs_are_told(cells) -> None:
     first, second = (add(cells, "gsd", **GREEDY | LARGE | {"params": {"verify_cap": cap}}) for cap in (50, 100))
     wide, _ = build("table1", cells)
     assert second in " ".join(wide.runs)
-    assert f"gsd by gsd_nondeterministic at temperature 0.7, top-p 0.7 (run {lossy})" in left_out(wide)
-    assert f"gsd by target_sample at temperature 0 (run {first})" in left_out(wide)
+    assert f"GSD by gsd_nondeterministic at temperature 0.7, top-p 0.7 (run {lossy})" in left_out(wide)
+    assert f"GSD by target_sample at temperature 0 (run {first})" in left_out(wide)
     assert "or another run of the same is shown" in left_out(wide)
 
 
