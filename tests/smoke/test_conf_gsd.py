@@ -111,6 +111,6 @@ def test_gsds_datasets_are_the_others_with_512_tokens_before_and_after():
         ours, usual = (plain(composed(f"dataset={chosen}"))["dataset"] for chosen in (f"gsd/{name}", name))
         frame = ours.pop("frame", None)
         assert (frame is None) == (name in ("xsum", "wmt14"))
-        assert "frame" not in usual, "it would be another cell"
+        assert usual.pop("frame") is None
         lengths = {"max_prompt_tokens": 512, "max_new_tokens": 512, "max_total_tokens": None}
         assert ours == usual | lengths | ({"limit": 320} if name == "alpaca" else {})

@@ -123,7 +123,7 @@ def test_the_notes_count_wins_by_budget(cells) -> None:
         add(cells, "chain", 8, mal=1.2, temperature=temperature, speedup=2.0)
     notes = built(cells)[1].notes
     assert "Budget 8, MAL: best or tied, in how many of 2 settings: OPT-Tree 2." in notes
-    assert "Budget 8, speedup: best or tied, in how many of 2 settings: Chain 2." in notes
+    assert "Budget 8, speedup: best or tied, in how many of 2 settings: chain 2." in notes
 
 
 def test_one_conversation_marks_nothing(cells) -> None:
