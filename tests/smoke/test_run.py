@@ -325,7 +325,7 @@ def test_a_cell_run_alone_ends_with_what_it_found_and_where_it_is(tmp_path, caps
         assert command(tmp_path, *cell) is None
         *_, name, mal, speedup, outputs, files = capsys.readouterr().out.splitlines()
         (row,) = load(tmp_path / "results", "default").runs.itertuples()
-        assert name.startswith("chain4 (n = 4) with the pair tiny, judged by target_sample at temperature 0, 2 conv")
+        assert name.startswith("chain of 4 with the pair tiny, judged by target_sample at temperature 0, 2 conv")
         assert mal.startswith(f"  MAL        {row.mal:.2f} [")
         assert speedup.startswith(f"  speedup    {row.speedup:.2f} [")
         assert outputs.endswith("outputs are identical to autoregressive decoding's, token for token.")
