@@ -180,8 +180,9 @@ def _single(name: str, given: Mapping[str, str], root: Path) -> list[str]:
 
 
 def _artifacts(names: Sequence[str]) -> list[str]:
-    """The artifacts of these names, or all."""
-    return [one for name in names or ("",) for one in ARTIFACTS if one == name or one.startswith(name and f"{name}/")]
+    """The artifacts of these names, each its own or that of a paper; all without names."""
+    every = list(ARTIFACTS)
+    return [one for name in names for one in every if name in (one, one.partition("/")[0])] if names else every
 
 
 def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> list[str]:

@@ -73,10 +73,8 @@ class RunFigure:
             columns=self.across if len(panels) > 4 else min(self.across, 2),
             panel=self.panel,
         )
-        frame, notes = (
-            tables.frame([row for row, _ in rows], rows[0][0]),
-            (*map(scale, found), *self.remarks(found), *draft_temperatures(runs)),
-        )
+        frame = tables.frame([row for row, _ in rows], rows[0][0])
+        notes = (*map(scale, found), *self.remarks(found), *draft_temperatures(runs))
         return [figure, Table(name, figure.title, frame, notes, self.legend, figure.runs)]
 
 

@@ -66,17 +66,15 @@ def _series(rest: dict[str, object], line: list[tuple[float, Run]], differ: list
     line.sort(key=lambda point: point[0])
     words = [
         method_label(str(rest["method"])),
-        *(_argument(key, rest[key]) for key in differ if rest.get(key) is not None),
+        *(_argument(key, rest[key]) for key in differ if rest.get(key) not in (None, False)),
     ]
     return Series(", ".join(words), [value for value, _ in line], [run for _, run in line])
 
 
 def _argument(name: str, value: object) -> str:
-    """A parameter as a label can hold it: a switch by its name, of a list, such as an acceptance vector, the first
-    numbers.
-    """
-    if isinstance(value, bool):
-        return f"{'' if value else 'not '}{name.replace('_', ' ')}"
+    """A parameter as a label can hold it: a switch by its name, of a list, such as an acceptance vector, its start."""
+    if value is True:
+        return name.replace("_", " ")
     if not isinstance(value, list):
         return f"{name}={value}"
     return f"{name}=[{', '.join(f'{item:.3g}' for item in value[:3])}{', …' if len(value) > 3 else ''}]"

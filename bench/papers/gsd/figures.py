@@ -26,7 +26,7 @@ from bench.statistics.samples import Sample
 
 _SWEPT = {
     "k": "most children of a node",
-    "tau": "tokens of the n-gram, or of its context, at whose recurrence nodes are merged",
+    "tau": "tokens of the recurring n-gram, or of its context",
     "theta_prob": "draft probability below which a node is a leaf",
     "theta_sib": "share of the best sibling's probability below which a node is pruned",
 }

@@ -19,6 +19,7 @@ from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids
 from bench.artifacts.wording import setting
+from bench.papers.sequoia.tokens import gains_said
 from bench.papers.sequoia.vectors import rule_index, rule_label
 from bench.published import params_of
 from bench.results.store import Results
@@ -136,7 +137,7 @@ def _lead_notes(runs: Sequence[Run]) -> Iterator[str]:
 
 def speedup_by_size(name: str, results: Results) -> list[Output]:
     """One panel per block: a line over trees of any depth, and the chosen tree, measured and predicted."""
-    found = drafted_blocks(results, [_SIZED, _CHOSEN])
+    found = [block.standing_in(gains_said()) for block in drafted_blocks(results, [_SIZED, _CHOSEN])]
     drawn = [block for block in found if _by_size(block, _SIZED) or _by_size(block, _CHOSEN)]
     if not drawn:
         raise NoResultsError(_NO_SPEEDUP)

@@ -51,6 +51,8 @@ class Structure:
 SEQUOIA = Structure("sequoia", "Sequoia", "sequoia")
 K_SEQUENCES = Structure("k_sequences", "k sequences", "k_sequences", any_k=True)
 SIXTEEN = Structure("sixteen_sequences", "16 sequences", "sixteen_sequences")
+SMALLEST = 16
+"""A tree of 16 sequences has more nodes, its root counted."""
 _OTHERS = (K_SEQUENCES, SIXTEEN)
 """What the gain of Sequoia's tree is told over."""
 STRUCTURES = (
@@ -107,9 +109,10 @@ class Panel:
         return {int(row["n"]) + 1: row for _, row in rows.iterrows()}
 
     def runs(self, structure: Structure) -> list[Run]:
-        """The runs of a structure by size, those that failed too."""
-        every = self.block.every if self.block else ()
-        return sorted((run for run in every if run.method == structure.method), key=lambda run: run.nodes or 0)
+        """The runs of a structure by size, those that failed too; so few nodes as 16 and a root are no 16 sequences."""
+        every = [run for run in (self.block.every if self.block else ()) if run.method == structure.method]
+        fits = (run for run in every if structure is not SIXTEEN or run.nodes is None or run.nodes > SMALLEST)
+        return sorted(fits, key=lambda run: run.nodes or 0)
 
     def measured(self, structure: Structure) -> list[tuple[int, Interval]]:
         """Size N and tokens per step of the runs that ended well."""
@@ -131,7 +134,7 @@ class Panel:
 
     def facts(self) -> pd.DataFrame:
         """What the paper's text says of Sequoia's gain with these models, prompts and temperature."""
-        facts = published.find("sequoia", "fig_text", metric="tokens_per_step_gain")
+        facts = gains_said()
         models = self.block.standing_in(facts).published_as if self.block else None
         first = self.block.first if self.block else self.growth.iloc[0]
         given = (*(models or ("", "")), first["dataset"], first["temperature"])
@@ -141,6 +144,11 @@ class Panel:
         """Gains in percent that the paper states for one size, with it."""
         facts = [(fact.value, params_of(fact.params)) for fact in tables.named_rows(self.facts())]
         return [(value, int(params["size"])) for value, params in facts if "size" in params]
+
+
+def gains_said() -> pd.DataFrame:
+    """What the paper's text says of Figure 5a, with the pair that Figures 5a and 5c have."""
+    return published.find("sequoia", "fig_text", metric="tokens_per_step_gain")
 
 
 def panels(results: Results, structures: Sequence[Structure]) -> list[Panel]:
@@ -154,7 +162,8 @@ def panels(results: Results, structures: Sequence[Structure]) -> list[Panel]:
         raise NoResultsError(f"no run of {', '.join(methods)} ended well and no acceptance vector was measured")
     measured = vectors.vectors(results) if len(results.acceptance) else []
     known = {vector.run_id: vector for vector in measured}
-    found = [_of_block(block, rows, known) for block in blocks(results, runs)]
+    said = gains_said() if SIXTEEN in structures else gains_said().iloc[:0]  # Figure 5a alone states its pair
+    found = [_of_block(block.standing_in(said), rows, known) for block in blocks(results, runs)]
     taken = {run_id for panel in found for run_id in panel.growth["run_id"]}
     others = rows[~rows["run_id"].isin(list(taken))].groupby("run_id", sort=False)
     return [*found, *(Panel(None, group, known.get(str(run_id))) for run_id, group in others)]
@@ -227,6 +236,8 @@ def _draw(axes: Axes, panel: Panel, structure: Structure) -> list[tuple[float, f
     if expected:
         axes.plot(*zip(*expected, strict=True), **look | {"marker": ""})
         style.points(axes, sizes, values, 0, **look | {"linestyle": "none"})
+    elif len(panel.growth):
+        style.points(axes, sizes, values, 0, **look)  # lines are of F(T), which is not known of this structure
     else:
         style.band(axes, sizes, values, 0, **look)
     return [*expected, *((size, mal.value) for size, mal in measured)]

@@ -5,7 +5,6 @@ One artifact that cannot be built does not stop the others.
 
 from __future__ import annotations
 
-import re
 import sys
 import traceback
 from collections import Counter
@@ -14,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup, escape
+from markdown import markdown
+from markupsafe import Markup
 from tqdm import tqdm
 
 from bench.artifacts.outputs import NoResultsError, write_all
@@ -142,28 +142,11 @@ def write(report: Report) -> tuple[Site, list[Path]]:
     texts = {INDEX: templates.get_template("index.html").render(site=found)}
     for paper in found.papers:
         texts[paper.href] = templates.get_template("paper.html").render(site=found, paper=paper)
-    texts[GUIDE] = templates.get_template("guide.html").render(site=found, guide=html_of(_GUIDE.read_text("utf-8")))
+    guide = Markup(markdown(_GUIDE.read_text("utf-8")))
+    texts[GUIDE] = templates.get_template("guide.html").render(site=found, guide=guide)
     for name, text in texts.items():
         (report.out / name).write_text(text, encoding="utf-8")
     return found, [report.out / name for name in texts]
-
-
-def html_of(markdown: str) -> Markup:
-    """Headings, paragraphs, lists, code and bold words: what the guide is written in."""
-    text = str(escape(markdown))
-    for mark, tag in (("`", "code"), (re.escape("**"), "b")):
-        text = re.sub(rf"{mark}(.+?){mark}", rf"<{tag}>\1</{tag}>", text, flags=re.DOTALL)
-    parts = []
-    for block in text.strip().split("\n\n"):
-        marks, _, words = block.partition(" ")
-        if marks.strip("#"):
-            items = block.removeprefix("- ").split("\n- ")
-            parts.append(
-                "<ul>" + "".join(f"<li>{item}</li>" for item in items) + "</ul>" if marks == "-" else f"<p>{block}</p>"
-            )
-        else:
-            parts.append(f"<h{len(marks)}>{words}</h{len(marks)}>")
-    return Markup("\n".join(parts))
 
 
 def _templates() -> jinja2.Environment:

@@ -26,7 +26,9 @@ def test_opt_tree() -> None:
     Of plain decoding MAL and speedup are 1 by definition.
     """
     files, table = details("opt_tree/table1")
-    for found in groups(table, ["Target"]):
+    pairs = list(groups(table, ["Target"]))
+    assert len(pairs) == 2
+    for found in pairs:
         _assert_pair(files, found)
 
 

@@ -261,7 +261,7 @@ def test_the_guide_is_a_page_that_all_others_lead_to(tmp_path: Path, capsys) -> 
     assert all('href="how_to_read.html"' in path.read_text(encoding="utf-8") for path in out.glob("*.html"))
     text = (out / "how_to_read.html").read_text(encoding="utf-8")
     assert "<h1>How to read a table</h1>" in text
-    assert "<li><b>differs</b>: " in text
+    assert "<li><strong>differs</strong>: " in text
     assert "<code>MCSD 4-2-2-1</code>" in text
     assert "**" not in text
 
