@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import control, definitions, grid, style, tables
+from bench.artifacts import control, definitions, grid, style, tables, ties
 from bench.artifacts.arms import Arm
 from bench.artifacts.blocks import Block, drafted, side_by_side
 from bench.artifacts.grid import Column, Setting
@@ -301,7 +301,7 @@ def _text(name: str, layout: Layout) -> Iterator[str]:
 def _draw(axes: Axes, panel: Panel, layout: Layout, datasets: Sequence[str]) -> None:
     """A group of bars per dataset; a method has its colour in every panel; what is lossy is hatched."""
     shown = [one for one in layout.methods if any(_ok(panel, dataset, one) for dataset in datasets)]
-    others = [one for one in layout.methods if one is not layout.ours]
+    others, rest = [one for one in layout.methods if one is not layout.ours], (0, 1, 2, 4, 5, 6)
     for index, method in enumerate(shown):
         place = others.index(method) if method in others else 0
         found = {
@@ -309,7 +309,7 @@ def _draw(axes: Axes, panel: Panel, layout: Layout, datasets: Sequence[str]) -> 
             for at, dataset in enumerate(datasets)
             if (run := _ok(panel, dataset, method)) and run.speedup
         }
-        own = 3 if method is layout.ours else (0, 1, 2, 4, 5)[place]  # the paper's has one colour in both figures
+        own = 3 if method is layout.ours else rest[place % len(rest)]  # the paper's has one colour in both figures
         look = {"color": style.look(own)["color"], "hatch": "///" if method.header.endswith(mcsd.LOSSY) else ""}
         look |= {"label": method.header, "edgecolor": "white", "linewidth": 0}
         x = style.bars(axes, found, found.values(), index, len(shown), width=_WIDTH, **look)
@@ -339,16 +339,23 @@ def _gains(name: str, layout: Layout, words: str, panels: Sequence[Panel], datas
             if both and other is not layout.ours:
                 row = {"Pair": _name(panel), "Method": layout.ours.header}
                 row |= {"over": f"{other.header} {mcsd.configuration(other)}"}
-                row |= {one: tables.ratio(_gain([both[one]]) if one in both else None) for one in datasets}
-                row |= {ALL: tables.ratio(_gain(list(both.values())))}
+                row |= {one: _written([both[one]] if one in both else []) for one in datasets}
+                row |= {ALL: _written(list(both.values()))}
                 rows.append(row | {_CLAIMED: tables.number(_claim(layout.ours, other, panel), 3)})
                 runs.append(" ".join(run.run_id for pair in both.values() for run in pair))
     claimed = any(row[_CLAIMED] != tables.ABSENT for row in rows)
     columns = ["Pair", "Method", "over", *datasets, ALL, *[_CLAIMED] * claimed]
     scales = (scale(block) for panel in panels for block in panel.values())
     title = f"{layout.title}, gain over other methods ({words})"
-    notes = (*scales, _OWN, *[_CLAIM] * claimed)
-    return Table(f"{name}_gains", title, tables.frame(rows, columns), notes, {ALL: _GAIN}, tuple(runs))
+    frame = tables.frame(rows, columns)
+    notes = (*scales, _OWN, *[_CLAIM] * claimed, *ties.note(frame))
+    return Table(f"{name}_gains", title, frame, notes, {ALL: _GAIN}, tuple(runs))
+
+
+def _written(pairs: Sequence[tuple[Run, Run]]) -> str:
+    """The gain, marked where the times of any two runs are too noisy to set against each other."""
+    both = [list(filter(None, (run.sample("speedup") for run in pair))) for pair in pairs]
+    return tables.ratio(_gain(pairs) if pairs else None) + ties.UNRANKED * any(map(samples.too_busy, both))
 
 
 def _gain(pairs: Sequence[tuple[Run, Run]]) -> Interval:

@@ -115,7 +115,7 @@ NODES = Metric(
 def gain(first: Run, other: Run) -> Interval:
     """The first run's speedup over the other's, over the conversations that both decoded; nan where there is none.
 
-    Every run has its own autoregressive arm, so that what the machine did meanwhile cancels.
+    Every run has its own autoregressive arm, so that what the machine did meanwhile cancels in part.
     """
     return samples.paired_ratio(first.sample("speedup"), other.sample("speedup"))
 

@@ -12,6 +12,7 @@ from mcsd_table_fills import AT_ONE, FIGURES, VICUNA, fill_dynamic, fill_static,
 from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import ABSENT, Table
+from bench.artifacts.ties import BUSY_NOTE, UNRANKED
 from bench.papers.registry import ARTIFACTS
 from bench.results.rows import PromptRow
 from bench.statistics import samples
@@ -192,3 +193,13 @@ def test_the_gain_counts_the_tokens_of_every_arm_and_the_conversations_of_both_r
     assert expected < 1.2, "twice the tokens in the same time"
     (line,) = build("fig3", cells)[2].frame.itertuples(index=False)
     assert line.mt_bench.startswith(f"{expected / other:.3f} [")
+
+
+def test_gains_over_a_run_of_another_minute_are_marked_as_too_noisy(cells) -> None:
+    run(cells, "ti", base_step_s=0.002)
+    run(cells, "mcsd4221", base_step_s=0.002)
+    run(cells, "sd4", base_step_s=0.008)
+    *_, gains = build("fig3", cells)
+    marked = {row["over"].split()[0]: row["mt_bench"].endswith(UNRANKED) for _, row in gains.frame.iterrows()}
+    assert marked == {"SD": True, "MCSD": False}
+    assert BUSY_NOTE in gains.notes
