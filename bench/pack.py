@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for experiment in sorted({path.parents[1] for path in root.rglob("*.parquet") if path.parent.name in TABLES}):
         try:
             count = Store(experiment.parent, experiment.name).pack()
-            print(f"{experiment}: {count} files packed")
+            if count:
+                print(f"{experiment}: {count} files packed")
         except (StoreError, PackError) as error:
             print(f"{experiment}: {error}", file=sys.stderr)
             code = 2

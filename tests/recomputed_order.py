@@ -140,7 +140,7 @@ def verdict(line: Line, others: Sequence[Line]) -> str:
     judged = [other for other in others if other.published is not None and other.known]
     if not judged:
         return ALONE
-    if _busy([line, *judged]):
+    if _busy([line, *(other for other in others if other.known)]):
         return "not comparable: times too noisy"
     found = [_agrees(line, other) for other in judged]
     if False in [one for one, *_ in found]:

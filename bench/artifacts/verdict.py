@@ -22,8 +22,8 @@ or `not run`. n counts conversations. For one metric of one row:
    Two published values that differ by less than 5% of the larger one are a tie of the paper. The same sign agrees with
    it, and so does an interval of our ratio wholly within [0.95, 1 / 0.95]. The opposite sign contradicts it where that
    interval lies wholly outside; all else is not resolved.
-   Where the autoregressive arms of most pairs of its runs, which do the same work, may lie more than 20% apart, times
-   of a block rank nothing: `not comparable: times too noisy`.
+   Where the autoregressive arms of most pairs of a block's runs, which do the same work, may lie more than 20% apart,
+   its times rank nothing, as in the marks: `not comparable: times too noisy`.
    For speedups autoregressive decoding, which is 1 by definition, is always one of the other methods.
    Without common conversations, or for a metric that is no ratio of sums over conversations, two separate intervals
    that do not overlap take the place of one that excludes 0. Rows that keep the target's distribution and rows that do
@@ -128,7 +128,7 @@ def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str) -> st
     row, others = block[method], [other for name, other in block.items() if name != method and _complete(other)]
     if not others:
         return not_comparable(otherwise)
-    if samples.too_busy([one.sample for one in (row, *others) if one.sample]):
+    if samples.too_busy([one.sample for one in block.values() if one.ours and one.sample]):
         return not_comparable("times too noisy")
     against = [_against(row, other) for other in others]
     if any(agrees is False for agrees, _, _ in against):

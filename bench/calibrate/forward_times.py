@@ -1,6 +1,7 @@
 """How long one forward takes against its number of tokens: the premise of every tree method (OPT-Tree, Figure 3)."""
 
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,19 @@ def _told(spec: ModelSpec | None) -> dict[str, Any] | None:
 
 
 def rows(run_id: str, spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> list[LatencyRow]:
-    """Times of forwards of target and draft over the grid; sizes beyond a model's positions are left out."""
+    """Times of forwards of target and draft over the grid; sizes beyond a model's positions are left out.
+
+    Sizes are timed upwards, then downwards, half the repeats each way: a machine that drifts widens the quartiles.
+    """
     found, origin = [], _origin(pair, runtime)
+    half = replace(grid, repeats=-(-grid.repeats // 2))
     for role, model, model_spec in (("target", pair.target, spec.target), ("draft", pair.draft, spec.draft)):
         if model is None or model_spec is None:
             continue
         sizes = [tokens for tokens in grid.num_tokens if _fits(model, grid.num_prefix + tokens)]
-        for tokens in tqdm(sizes, desc=f"{spec.name} {role}", unit="size", disable=not runtime.progress):
-            for repeat, seconds in enumerate(forward_times(model, tokens, grid)):
+        both_ways, counts = [*sizes, *reversed(sizes)], Counter[int]()
+        for tokens in tqdm(both_ways, desc=f"{spec.name} {role}", unit="size", disable=not runtime.progress):
+            for seconds in forward_times(model, tokens, half):
                 row = LatencyRow(
                     run_id=run_id,
                     pair=spec.name,
@@ -56,9 +62,10 @@ def rows(run_id: str, spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Ru
                     **origin,
                     num_tokens=tokens,
                     num_prefix=grid.num_prefix,
-                    repeat=repeat,
+                    repeat=counts[tokens],
                     forward_s=seconds,
                 )
+                counts[tokens] += 1
                 found.append(row)
     return found
 

@@ -184,7 +184,7 @@ _SAMPLES = (
 )
 _CALLS = (
     "The paper runs its draft once for every node (Algorithm 1), and times that: a call per node. DySpec here reads a "
-    "layer per forward; it draws from the same distribution over trees."
+    "layer per forward; it draws from the same distribution over trees. Both rows are judged by the paper's number."
 )
 _OTHERS = (
     "Where ours is another than the paper's, the paper's numbers and the verdicts are left out; where those of two "

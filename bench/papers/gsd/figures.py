@@ -38,6 +38,8 @@ ACCEPTED = per_sample(
 )
 
 
+CUT = 0.05
+"""Share of cut trees from which a point is marked."""
 _PRUNING = "TSD prunes no siblings, and (ii) does not count those that GSD prunes; Table 1 has TSD with pruning too."
 
 
@@ -61,12 +63,14 @@ def _ablation(letter: str, swept: str) -> Sweep:
         for k, tokens in _drafts(swept):
             yield f"Its text: at k = {k:g} TSD's tree has more than {tokens:g} tokens."
             yield _PRUNING
+        if any(_capped(run) for panel in panels for run in panel.runs):
+            yield f"Ringed: our cap of verified nodes cut more than {CUT:.0%} of the trees; the paper states no cap."
 
     return Sweep(
         f"GSD Figure 5{letter}: acceptance rate and drafted tokens against {swept}",
         swept,
         f"{swept}: {_SWEPT[swept]}",
-        [[twin(RATE, DRAFTED, log=True), _ticks]],
+        [[twin(RATE, DRAFTED, log=True), _ring, _ticks]],
         (RATE, ACCEPTED, DRAFTED, MERGES, replace(VERIFIED, header="verified"), CAPPED, MAL),
         means=_SWEPT[swept],
         only=lambda run: bool(run.steps["num_live"].notna().any()),
@@ -77,6 +81,18 @@ def _ablation(letter: str, swept: str) -> Sweep:
         timed=False,
         whose="run of a token graph",
     )
+
+
+def _capped(run: Run) -> bool:
+    return (CAPPED.of(run) or 0.0) > CUT
+
+
+def _ring(axes: Axes, panel: Panel) -> None:
+    """A ring around the acceptance rates of trees that the cap cut."""
+    cut = [(x, RATE.of(run)) for line in panel.lines for x, run in line.points if _capped(run)]
+    if points := [(x, rate.value) for x, rate in cut if rate]:
+        words = f"the cap of verified nodes cut more than {CUT:.0%} of the trees"
+        axes.plot(*zip(*points, strict=True), "o", color="black", fillstyle="none", markersize=11, label=words)
 
 
 def _ticks(axes: Axes, panel: Panel) -> None:

@@ -250,14 +250,23 @@ def said(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
 
 
 def not_shown(results: Results, arms: Sequence[Arm], settings: Iterable[Setting]) -> Iterator[str]:
-    """The draft's temperatures of the runs of a table, and which others it leaves out."""
+    """The draft's temperatures of the runs of a table, where nothing was merged, and which others it leaves out."""
     ids = {run.run_id for one in settings for cell in one.cells for run in cell.runs if run}
-    yield from draft_temperatures(run for run in every_run(results) if run.run_id in ids)
+    shown = [run for run in every_run(results) if run.run_id in ids]
+    yield from draft_temperatures(shown)
+    yield from _unmerged([run for run in shown if run.ok and run.params.get("tau") is not None])
     if listed := other_runs(results, ids, lambda run: _arguments(run, arms)):
         yield (
             f"Not in this table: {listed}: other methods, rules, parameters or sampling settings than the "
             "paper's, or another run of the same is shown."
         )
+
+
+def _unmerged(graphs: Sequence[Run]) -> Iterator[str]:
+    """Whether runs of other tau could be alike, since nothing was merged in them."""
+    alike = [run for run in graphs if not run.steps["num_alias"].any()]
+    if len({run.params["tau"] for run in alike}) > 1:
+        yield f"No candidate was merged in {len(alike)} of {len(graphs)} runs of GSD: there tau changes nothing."
 
 
 def _arguments(run: Run, arms: Sequence[Arm]) -> str:

@@ -184,7 +184,7 @@ def _draw(axes: Axes, title: str, lines: Sequence[Vector]) -> None:
     axes.set(title=title, xlabel="children k", ylabel="rejection rate r_k", yscale="log")
     drawn = pd.concat([_curve(vector) for vector in lines])
     style.powers_of_two(axes, drawn["k"])
-    floor = drawn["rejection"].min() / 4
+    floor = drawn["rejection"].min() / 20
     axes.set_ylim(0.8 * drawn["rejection_low"].fillna(drawn["rejection"]).clip(lower=floor).min(), 1.1)
     style.legend_below(axes, columns=2 if len({vector.first["verifier"] for vector in lines}) == len(lines) else 1)
 

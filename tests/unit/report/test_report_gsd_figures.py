@@ -147,6 +147,16 @@ def test_ablations_have_a_linear_and_a_logarithmic_axis(cells) -> None:
     assert "20000" in words[4]
 
 
+@pytest.mark.parametrize(("shares", "ringed"), [((0.0, 0.0), 0), ((0.0, 1.0), 1)])
+def test_points_whose_trees_the_cap_cut_are_ringed(shares: tuple[float, ...], ringed: int, cells) -> None:
+    for k, share in zip((2, 4), shares, strict=True):
+        add(cells, "tsd", capped=share, params={"k": k, "verify_cap": 100})
+    (left, _), table = build("fig5a", cells)
+    rings = [line for line in left.lines if line.get_fillstyle() == "none"]
+    assert [list(line.get_xdata()) for line in rings] == [[4.0]] * ringed
+    assert sum("Ringed: our cap of verified nodes" in note for note in table.notes) == ringed
+
+
 @pytest.mark.parametrize(("name", "swept"), [("fig5b", "tau"), ("fig5c", "theta_prob"), ("fig5d", "theta_sib")])
 def test_ablations_read_what_is_swept(name: str, swept: str, cells) -> None:
     FILLS[f"gsd/{name}"](cells)

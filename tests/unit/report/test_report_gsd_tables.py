@@ -140,6 +140,14 @@ def test_rouge_is_a_mean_over_first_turns_with_plain_decoding_beside(cells) -> N
     assert row(details, "GSD (tau=1) (lossy)")["lossless"] == "no"
 
 
+@pytest.mark.parametrize(("merges", "said"), [((0, 0), True), ((0, 2), False)])
+def test_a_note_says_where_tau_changes_nothing(merges: tuple[int, int], said: bool, cells) -> None:
+    for tau, alias in zip((1, 2), merges, strict=True):
+        add(cells, "gsd", **SAMPLING | SMALL | {"dataset": "xsum", "params": {"tau": tau}, "alias": alias})
+    notes = " ".join(build("table10", cells)[0].notes)
+    assert ("No candidate was merged in 2 of 2 runs of GSD: there tau changes nothing." in notes) == said
+
+
 def test_notes_say_whether_rouge_is_kept(cells) -> None:
     given = {"dataset": "xsum", "conversations": 12}
     add(cells, "ssd", **SAMPLING | SMALL | given | {"rouge": 0.25})

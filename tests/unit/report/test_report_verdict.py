@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.artifacts import verdict
+from bench.artifacts import ties, verdict
 from bench.artifacts.verdict import DIFFERS, MATCHES, NOT_RESOLVED, NOT_RUN, ORDER_HOLDS, Pairing, judge, not_comparable
 from bench.statistics import intervals, samples
 from bench.statistics.intervals import Interval
@@ -205,6 +205,20 @@ def test_rule_4_times_that_the_machine_moves_as_far_are_not_resolved() -> None:
         assert judge("a", timed, stand_in=True).startswith(expected)
         far = judge("a", {**timed, "a": replace(timed["a"], published=3.0)}, stand_in=True)
         assert far.startswith(DIFFERS if expected.startswith(NOT_RESOLVED) else expected)  # whatever the machine did
+
+
+def test_rule_4_noise_is_of_the_block_as_in_the_marks() -> None:
+    """A third row, which the paper does not have, stood beside a machine half as fast: as in the marks, none ranks."""
+    plain = {"a": 50.0, "b": 50.0, "c": 25.0, "d": 12.0}
+    timed = {
+        name: replace(sample([speed] * 6, [1.0] * 6), controls=(sample([plain[name]] * 6, [1.0] * 6),))
+        for name, speed in (("a", 110.0), ("b", 100.0), ("c", 50.0), ("d", 20.0))
+    }
+    papers = {"a": 1.3, "b": 1.0, "c": None, "d": None}
+    rows = {name: Pairing(samples.interval(one), papers[name], one) for name, one in timed.items()}
+    assert judge("a", {name: rows[name] for name in "ab"}, stand_in=True) == ORDER_HOLDS
+    assert judge("a", rows, stand_in=True) == "not comparable: times too noisy"
+    assert set(ties.marks([ties.Entry(rows[name].ours, one) for name, one in timed.items()])) == {ties.UNRANKED}
 
 
 def test_rule_1_fewer_than_six_conversations_decide_nothing() -> None:
