@@ -162,8 +162,7 @@ def panels(results: Results, structures: Sequence[Structure]) -> list[Panel]:
         raise NoResultsError(f"no run of {', '.join(methods)} ended well and no acceptance vector was measured")
     measured = vectors.vectors(results) if len(results.acceptance) else []
     known = {vector.run_id: vector for vector in measured}
-    said = gains_said() if SIXTEEN in structures else gains_said().iloc[:0]  # Figure 5a alone states its pair
-    found = [_of_block(block.standing_in(said), rows, known) for block in blocks(results, runs)]
+    found = [_of_block(block.standing_in(gains_said()), rows, known) for block in blocks(results, runs)]
     taken = {run_id for panel in found for run_id in panel.growth["run_id"]}
     others = rows[~rows["run_id"].isin(list(taken))].groupby("run_id", sort=False)
     return [*found, *(Panel(None, group, known.get(str(run_id))) for run_id, group in others)]
