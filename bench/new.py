@@ -43,7 +43,7 @@ def new_pair(
     kind = kind or ("eagle" if "eagle" in _last(draft).lower() else TARGET)
     if kind not in DRAFTS:
         raise ValueError(unknown("kind of draft", kind, DRAFTS))
-    template = templates.get(template or _template_of(target)).name
+    template = templates.check(template or _template_of(target))
     models = _model("TARGET", target), _model("DRAFT", draft, kind)
     compared = _check_models(*models)
     name = name or _slug(f"{_last(models[0].id)}_{_last(models[1].id)}")
@@ -113,12 +113,14 @@ def _check_models(target: ModelSpec, draft: ModelSpec) -> str:
 
 
 def _template_of(target: str) -> str:
-    """The template of a pair with a target of this name; plain for any other."""
+    """The template of a pair with a target of this name; of another folder its tokenizer's own, or plain."""
     for path in sorted((CONF / "pair").glob("*.yaml")):
         loaded = OmegaConf.load(path)
         if _last(str(OmegaConf.select(loaded, "target.id"))) == _last(target) and "template" in loaded:
             return str(OmegaConf.select(loaded, "template"))
-    return "plain"
+    folder = Path(target).expanduser()
+    own = folder.is_dir() and fetch(AutoTokenizer.from_pretrained, ModelSpec(id=str(folder))).chat_template
+    return templates.OWN if own else "plain"
 
 
 def _write(group: str, name: str, text: str) -> Path:
@@ -157,7 +159,7 @@ def main(arguments: Sequence[str]) -> None:
     pair = groups.add_parser("pair")
     pair.add_argument("--target", required=True, help="a folder or hub id")
     pair.add_argument("--draft", required=True, help="a folder or hub id")
-    pair.add_argument("--template", help=f"of {', '.join(templates.TEMPLATES)}; else that of a pair with this target")
+    pair.add_argument("--template", help=f"of {', '.join(templates.NAMES)}; else that of a pair with this target")
     pair.add_argument("--kind", help=f"of {', '.join(DRAFTS)}; else eagle where the draft's name says so")
     dataset = groups.add_parser("dataset")
     dataset.add_argument("file", help="a JSONL file of conversations")

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from bench.calibrate import drafters
 from bench.calibrate.kept import Setting
 from bench.configs import resolvers, stand_ins, variants
-from bench.configs.options import check_values
+from bench.configs.options import CONF, check_values
 from bench.measure.cell import (
     AcceptancePlan,
     CalibrationPlan,
@@ -206,9 +206,16 @@ def pair_of(cfg: DictConfig) -> PairSpec:
 
 
 def _model_of(config: Mapping[str, Any]) -> ModelSpec:
-    """A model by hub id or folder; `tiny/...` are the embedded weights."""
+    """A model by hub id or folder; `tiny/...` are the embedded weights, `models/x` is what `make x` makes.
+
+    ValueError where that is not made yet.
+    """
     skipped = {name: tuple(value) for name, value in config.items() if name.startswith("skipped_")}
     spec = ModelSpec(**{**config, **skipped})
+    if spec.folder and not (made := CONF.parent / spec.folder).is_dir():
+        raise ValueError(f"{spec.id} is not in {made} yet: run `make {made.name}`")
+    if spec.folder:
+        return replace(spec, folder=str(CONF.parent / spec.folder))
     return replace(spec, folder=str(TINY.parent / spec.id)) if spec.id.startswith("tiny/") else spec
 
 

@@ -13,8 +13,10 @@ from typing import Any
 from bench.names import unknown
 from specdec_core.errors import PromptError
 
-Tokenizer = Callable[[str], Mapping[str, Any]]
+Tokenizer = Callable[..., Mapping[str, Any]]
 """A transformers tokenizer: text -> {"input_ids": [int, ...]}."""
+OWN = "tokenizer"
+"""The name of the chat template that a model's tokenizer has."""
 
 MAX_INSTRUCTION_CHARS = 200
 """A last paragraph up to this length is kept as an instruction when the text before it is cut."""
@@ -66,15 +68,29 @@ TEMPLATES = {
 }
 
 
+NAMES = (*TEMPLATES, OWN)
+
+
+def check(name: str) -> str:
+    """The name itself. ValueError suggests the nearest names."""
+    if name not in NAMES:
+        raise ValueError(unknown("template", name, NAMES))
+    return name
+
+
 def get(name: str) -> Template:
-    """The template of that name. ValueError suggests the nearest names."""
-    if name not in TEMPLATES:
-        raise ValueError(unknown("template", name, TEMPLATES))
+    """The template of that name, which is written here. ValueError suggests the nearest names."""
+    check(name)
     return TEMPLATES[name]
 
 
 def sha256(name: str) -> str:
-    """A hash of everything the template adds to a conversation; part of a cell's identity."""
+    """A hash of everything the template adds to a conversation; part of a cell's identity.
+
+    A tokenizer's own is known by the files or the revision of its model, which are part of it, too.
+    """
+    if check(name) == OWN:
+        return hashlib.sha256(name.encode()).hexdigest()
     return hashlib.sha256("\0".join(astuple(get(name))).encode()).hexdigest()
 
 
@@ -130,6 +146,8 @@ def _chat_ids(
 ) -> list[int]:
     def encode(last: str) -> list[int]:
         framed = [frame.replace("{text}", turn) for turn in (*turns[:-1], last)]
+        if template == OWN:
+            return _encode(tokenizer, _own(tokenizer, framed, answers), add_special_tokens=False)
         return _encode(tokenizer, render(template, framed, answers))
 
     ids = encode(turns[-1])
@@ -143,11 +161,21 @@ def _chat_ids(
     return encode(body[:size] + instruction)
 
 
+def _own(tokenizer: Any, turns: Sequence[str], answers: Sequence[str]) -> str:
+    """The conversation as the tokenizer's chat template has it, special tokens among the text."""
+    if not getattr(tokenizer, "chat_template", None):
+        raise PromptError(f"the tokenizer has no chat template; template is one of {', '.join(TEMPLATES)}")
+    messages = [{"role": "user", "content": turns[0]}]
+    for answer, turn in zip(answers, turns[1:], strict=True):
+        messages += [{"role": "assistant", "content": answer.strip()}, {"role": "user", "content": turn}]
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+
 def _split(text: str) -> tuple[str, str]:
     """What may be cut, and the short last paragraph that may not (empty if there is none)."""
     body, gap, last = text.rpartition("\n\n")
     return (body, gap + last) if body.strip() and len(last) <= MAX_INSTRUCTION_CHARS else (text, "")
 
 
-def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    return list(tokenizer(text)["input_ids"])
+def _encode(tokenizer: Tokenizer, text: str, **options: bool) -> list[int]:
+    return list(tokenizer(text, **options)["input_ids"])

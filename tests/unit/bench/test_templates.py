@@ -1,7 +1,9 @@
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoTokenizer
 
-from bench.prompts.templates import TEMPLATES, prompt_ids, render, sha256
+from bench.prompts.embedded import TINY
+from bench.prompts.templates import NAMES, prompt_ids, render, sha256
 from specdec_core.errors import PromptError
 
 LLAMA2 = (
@@ -38,12 +40,29 @@ def test_another_system_prompt_or_none():
 
 
 def test_hashes_and_refusals():
-    assert len({sha256(name) for name in TEMPLATES}) == len(TEMPLATES)
-    assert all(len(sha256(name)) == 64 for name in TEMPLATES)
+    assert len({sha256(name) for name in NAMES}) == len(NAMES)
+    assert all(len(sha256(name)) == 64 for name in NAMES)
     with pytest.raises(ValueError, match='unknown template "llama2"; did you mean "llama2_chat"'):
         render("llama2", ["Hi"])
     with pytest.raises(ValueError, match="2 turns need 1 answers before the last; got 0"):
         render("plain", ["Hi", "Ho"])
+
+
+def test_a_tokenizers_own_template_is_rendered_by_itself_and_adds_its_special_tokens_alone():
+    own = AutoTokenizer.from_pretrained(TINY / "target")
+    with pytest.raises(PromptError, match="the tokenizer has no chat template; template is one of llama2_chat, vicuna"):
+        prompt_ids(own, "tokenizer", ["Hi"])
+    own.chat_template = (
+        "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    ids = prompt_ids(own, "tokenizer", ["Hi", "Bye"], [" Hello.\n"], frame="({text})")
+    expected = f"{own.bos_token}<user>(Hi)<assistant>Hello.<user>(Bye)<assistant>"
+    assert own.decode(ids) == expected
+    assert ids == own(expected, add_special_tokens=False)["input_ids"]
+    cut = prompt_ids(own, "tokenizer", ["a" * 200], max_prompt_tokens=40)
+    assert len(cut) <= 40
+    assert own.decode(cut).endswith("a<assistant>")
 
 
 @pytest.fixture(scope="module")

