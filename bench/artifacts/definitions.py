@@ -35,7 +35,10 @@ EXPECTED_TREE = (
     "expected tokens per step F(T) = sum over nodes of the product of p_position on their path, root counted"
 )
 PREDICTED_MAL = "F(T) of the run's static tree at the measured acceptance vector"
-PREDICTED_SPEEDUP = "G(n, d) / (t(n + 1) + d c) from the measured vector and forward times (Sequoia, Equation 1)"
+PREDICTED_SPEEDUP = (
+    "G(n, d) / (t(n + 1) + d c) from the measured vector and forward times (Sequoia, Equation 1), which leaves out "
+    "what a step takes outside forwards"
+)
 RATIO = (
     "{} over {}, paired over the conversations that both decoded; in parentheses which is ahead: neither where 1 lies "
     "within the 95% interval in brackets (bootstrap over conversations) or, of times, the runs' autoregressive arms "

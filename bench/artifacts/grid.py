@@ -190,11 +190,18 @@ class Column:
         return Entry(self.value(cell), self.sample(cell), lossless)
 
     def judge(self, cell: Cell, pairings: Mapping[Cell, Pairing]) -> str:
-        """The verdict among the pairings of a setting; the same run and other trees than the paper's are left out."""
+        """The verdict among the pairings of a setting; the same run is left out.
+
+        Other trees than the paper's, and rows of the same published number, say how noisy the block is, no more.
+        """
         if pairings[cell].ours and (why := self._why_not(cell)):
             return verdict.not_comparable(why)
-        others = [one for one in pairings if one.runs != cell.runs and not (self.of_tree and one.other_tree)]
-        against = {one.arm.header: pairings[one] for one in (*others, cell)}
+        against = {cell.arm.header: pairings[cell]}
+        for one in pairings:
+            if one.runs != cell.runs:
+                twin = (one.arm.paper, one.arm.params) == (cell.arm.paper, cell.arm.params)
+                alone = twin or (self.of_tree and one.other_tree)
+                against[one.arm.header] = replace(pairings[one], published=None) if alone else pairings[one]
         block, same = cell.setting.block, not self.timed or cell.setting.same_device
         stand_in, speedup = block is not None and block.stand_in, self.paper == "speedup"
         return verdict.judge(cell.arm.header, against, stand_in=stand_in, same_device=same, speedup=speedup)

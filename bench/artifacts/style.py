@@ -38,12 +38,14 @@ METHODS: Mapping[str, tuple[int, str, str]] = {  # colour, marker, line
     "opt_tree": (0, "o", "-"),
     "eagle2": (3, "D", "-"),
     "dyspec": (2, "^", "-"),
+    "k_seq": (0, "v", ":"),
+    "target_sample": (6, "o", "--"),
     "ssd": (2, "8", "--"),
     "tsd": (5, "v", "-."),
     "gsd": (4, "p", "-"),
     "prompt_lookup_tree": (2, "*", ":"),
 }
-"""What methods look like in every figure, from fixed trees to grown ones; no two share colour and line."""
+"""What methods, and rules where these are compared, look like in every figure; no two share colour and line."""
 _OTHERS = (("x", "-."), ("+", (0, (1, 1))), ("1", (0, (5, 1))), ("2", (0, (3, 1, 1, 1))))
 """Markers and lines of the methods that are not among them, and of a method's second line."""
 GREY = "#666666"

@@ -96,11 +96,13 @@ def judge(
 ) -> str:
     """The verdict on `method`, one of the rows of `block`; `same_device` is True for metrics that know no time.
 
-    `speedup` says that the metric is one: autoregressive decoding, by definition 1, joins the block if it is not there.
+    `speedup` says that the metric is one: autoregressive decoding, by definition 1, joins the block unless it has both.
     """
     row = block[method]
-    if speedup and row.ours:
-        block = {AUTOREGRESSIVE: Pairing(Interval(1.0, 1.0, 1.0, row.ours.n), 1.0), **block}
+    own = block.get(AUTOREGRESSIVE)
+    if speedup and row.ours and not (own and _complete(own)):
+        block = {**block, AUTOREGRESSIVE: Pairing(Interval(1.0, 1.0, 1.0, row.ours.n), 1.0)}
+        block = {**block, method: row}
     if row.ours is None:
         return NOT_RUN
     if row.published is None:

@@ -175,7 +175,9 @@ def _sizes_said(panels: Sequence[Panel], results: Results) -> Iterator[str]:
         prompts = " / ".join(str(count) for count in sorted(set(rows["num_prompts"])))
         yield f"Sequoia's trees are made for {dataset} (prompts: {prompts}); the paper's: for 200 samples of C4."
     facts = (fact for panel in panels for fact in _facts(panel, "section4_3"))
-    yield from dict.fromkeys(f"The paper on {one.target} + {one.draft}, {one.method}: {one.notes}." for one in facts)
+    for one in facts:
+        methods = " and ".join(map(method_label, one.method.split("|")))
+        yield f"The paper on {one.target} + {one.draft}, {methods}: {one.notes}."
 
 
 def _deltas(panel: Panel) -> Iterator[Mark]:
@@ -188,9 +190,9 @@ def _deltas(panel: Panel) -> Iterator[Mark]:
 
 def _deltas_said(panels: Sequence[Panel], results: Results) -> Iterator[str]:
     for panel in panels:
-        signs = ties.marks([TOKENS_PER_S.entry(run) for run in panel.runs])
+        signs = ties.marks([SPEEDUP.entry(run) for run in panel.runs])
         first = [f"{x:g}" for x, sign in zip(panel.x, signs, strict=True) if sign in (ties.BEST, ties.TIED)]
-        said = [f"most tokens/s at delta = {', '.join(first)}{' (tied)' * (len(first) > 1)}."] if first else []
+        said = [f"largest speedup at delta = {', '.join(first)}{' (tied)' * (len(first) > 1)}."] if first else []
         if not math.isnan(mu := cost_ratio(panel.runs)):
             said.append(f"measured mu = {mu:.3f} (draft forward / autoregressive step of the target).")
         said += [f"{mark.words}." for mark in _deltas(panel) if mark.words.startswith("paper")]

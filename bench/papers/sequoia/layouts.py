@@ -41,8 +41,8 @@ def _tree(nodes: float | None, levels: float | None) -> str:
 def _two_trees(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     yield (
         "Sequoia's speedup is judged on the tree that its optimiser chose on this machine, as the paper's was on its "
-        "own; its tokens/step on the optimiser's tree of the printed size, at most as deep as the printed one "
-        f"({_PRINTED.header}), and SpecInfer's are set against those of that tree."
+        f"own. Its tokens/step are judged on the optimiser's tree of the printed size ({_PRINTED.header}) where that "
+        "is as deep as the printed one, and SpecInfer's are set against them; the details have the levels of both."
     )
 
 
@@ -56,11 +56,11 @@ def _offloaded(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[st
             f"Offloaded without a tree, {block.name}: {own} s/token; "
             f"the paper's text: {plain['value'].iloc[0]:g} s/token (Llama-2-70B, L40)."
         )
-        if block.stand_in:
-            yield (
-                f"{block.name} stands in: its few weights cost hardly any time to stream, so that large trees are not "
-                "nearly free, as they are with the paper's target."
-            )
+    for pair in dict.fromkeys(row.block.pair for row in rows if row.block and row.block.stand_in):
+        yield (
+            f"{pair} stands in: its few weights cost hardly any time to stream, so that large trees are not nearly "
+            "free, as they are with the paper's target."
+        )
 
 
 _LEGEND = {"Tree": definitions.TREE, "s/token": definitions.SECONDS_PER_TOKEN} | dict.fromkeys(
@@ -76,7 +76,7 @@ def _layout(title: str, *arms: Arm, **given: Any) -> Layout:
 
 
 _CHOSEN = Arm("Sequoia", ("sequoia_hardware", "sequoia"), "sequoia", chosen_tree=True)
-_PRINTED = Arm("Sequoia, printed tree", ("sequoia_printed",), "sequoia", printed_tree=True)
+_PRINTED = Arm("Sequoia, printed size", ("sequoia_printed",), "sequoia", printed_tree=True)
 _SPEC_INFER = {
     shape: Arm(f"SpecInfer {shape}", (f"spec_infer_{shape}",), "specinfer", {"shape": shape})
     for shape in ("5x8", "8x8", "16x48")

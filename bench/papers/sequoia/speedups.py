@@ -20,7 +20,7 @@ from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids
 from bench.artifacts.wording import setting
 from bench.papers.sequoia.tokens import gains_said
-from bench.papers.sequoia.vectors import rule_index, rule_label
+from bench.papers.sequoia.vectors import rule_index, rule_label, rule_look
 from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import samples
@@ -45,6 +45,12 @@ def lead(run: Run) -> Interval | None:
     found = [one for one in same if one["verifier"] == _SEQUOIA and _tree(one) == _tree(run)]
     ratio = samples.paired_ratio(found[0].sample("speedup"), run.sample("speedup")) if found else samples.NOTHING
     return None if math.isnan(ratio.value) else ratio
+
+
+def noisy(run: Run) -> bool:
+    """Whether times at its temperature rank nothing."""
+    same = (one for one in run.block.ok if one["temperature"] == run["temperature"])
+    return samples.too_busy([sample for one in same if (sample := one.sample("speedup"))])
 
 
 def _printed(run: Run) -> float | None:
@@ -91,7 +97,17 @@ def speedup_by_temperature(name: str, results: Results) -> list[Output]:
     said = [note for _, runs in drawn for note in _lead_notes(runs)]
     rows = [({"Setting": block.name}, run) for block in found for run in _by_rule(block)]
     title, columns = f"{BY_TEMPERATURE} ({words})", (*COLUMNS, *LEADS)
-    table = run_table(name, title, rows, columns, said=said, draft_temperature=False)
+    table = run_table(
+        name,
+        title,
+        rows,
+        columns,
+        ranked=[metric.SPEEDUP],
+        among=lambda row: (id(row[1].block), row[1]["temperature"], _tree(row[1])),
+        said=said,
+        marks="Marked among the rules at one temperature.",
+        draft_temperature=False,
+    )
     return [
         style.drawn(name, BY_TEMPERATURE, words, _rules, drawn, run_ids(run for _, runs in drawn for run in runs)),
         table,
@@ -114,7 +130,8 @@ def _rules(axes: Axes, block: Block, runs: Sequence[Run]) -> None:
             label = rule_label(rule) + (f" ({tree})" if len(trees) > 1 else "")
             x, values = [run["temperature"] for run in line], [run.speedup for run in line if run.speedup]
             if line:
-                style.band(axes, x, values, rule_index(rule), label=label, linestyle=("-", "--", ":", "-.")[place % 4])
+                look = rule_look(rule) | ({"linestyle": (0, (1, place))} if place else {})
+                style.band(axes, x, values, 0, **look | {"label": label})
     axes.set(title=block.name if len(trees) > 1 else f"{block.name}: {trees[0]}", xlabel="temperature")
     axes.set(ylabel="speedup (95% interval)", ylim=(0, None))
     style.legend_below(axes, columns=3 if len(trees) == 1 else 2)
@@ -123,7 +140,10 @@ def _rules(axes: Axes, block: Block, runs: Sequence[Run]) -> None:
 def _lead_notes(runs: Sequence[Run]) -> Iterator[str]:
     """Our largest lead over each rule, and the paper's."""
     for rule in dict.fromkeys(run["verifier"] for run in runs):
-        found = [(value, run) for run in runs if run["verifier"] == rule and (value := lead(run))]
+        every = [(value, run) for run in runs if run["verifier"] == rule and (value := lead(run))]
+        found = [(value, run) for value, run in every if not noisy(run)]
+        if every and not found:
+            yield f"{every[0][1].block.name}: times are too noisy to tell a lead over {rule_label(rule)}."
         if not found:
             continue
         value, run = max(found, key=lambda pair: pair[0].value)
@@ -133,6 +153,8 @@ def _lead_notes(runs: Sequence[Run]) -> Iterator[str]:
             f"{run.block.name}: Sequoia's largest lead over {rule_label(rule)} is {tables.ratio(value)}, the largest "
             f"of {len(found)}, at temperature {run['temperature']:g}{paper}."
         )
+        if left := len(every) - len(found):
+            yield f"{run.block.name}: {left} temperatures are left out, where times are too noisy (!)."
 
 
 def speedup_by_size(name: str, results: Results) -> list[Output]:
@@ -144,8 +166,26 @@ def speedup_by_size(name: str, results: Results) -> list[Output]:
     words = setting(drawn)
     rows = [({"Setting": block.name}, run) for block in found for run in block.every]
     shown, runs = ((block,) for block in drawn), run_ids(run for block in drawn for run in block.ok)
-    table = run_table(name, f"{BY_SIZE} ({words})", rows, COLUMNS, draft_temperature=False)
+    said = [note for block in drawn for note in _chosen_said(block)]
+    table = run_table(name, f"{BY_SIZE} ({words})", rows, COLUMNS, said=said, draft_temperature=False)
     return [style.drawn(name, BY_SIZE, words, _sizes, shown, runs), table]
+
+
+def _chosen_said(block: Block) -> Iterator[str]:
+    """How the chosen tree stands to the fastest of any depth, which the paper's figure has below it."""
+    sized, chosen = (max(_by_size(block, method), key=_speed, default=None) for method in (_SIZED, _CHOSEN))
+    one, other = (point and point[2].sample("speedup") for point in (chosen, sized))
+    if sized and chosen and one and other:
+        compared = samples.compare(one, other)
+        words = {1: "faster", -1: "slower"}.get(compared.ahead or 0, "not told apart")
+        yield (
+            f"{block.name}: the hardware-aware tree (N = {chosen[0]}) has {tables.ratio(compared.ratio)} of the "
+            f"speedup of the fastest tree of any depth (N = {sized[0]}): {words}. The paper has it ahead of them all."
+        )
+
+
+def _speed(point: tuple[int, Interval, Run]) -> float:
+    return point[1].value
 
 
 def _by_size(block: Block, method: str) -> list[tuple[int, Interval, Run]]:

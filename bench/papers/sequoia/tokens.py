@@ -118,6 +118,11 @@ class Panel:
         """Size N and tokens per step of the runs that ended well."""
         return [(run.nodes, run.mal) for run in self.runs(structure) if run.nodes and run.mal]
 
+    def promised(self, structure: Structure) -> list[tuple[float, float]]:
+        """Size N and F(T) of the runs' own trees."""
+        found = ((run.nodes, run.predicted("mal")) for run in self.runs(structure))
+        return [(float(nodes), value) for nodes, value in found if nodes and value is not None]
+
     def best(self, structure: Structure, nodes: int) -> Run | None:
         """Of the runs of a structure at one size the one of most MAL; None where none ended well."""
         found = {run.mal.value: run for run in self.runs(structure) if run.mal and run.nodes == nodes}
@@ -230,13 +235,15 @@ def _tokens_by_size(name: str, title: str, results: Results, *, gains: bool = Fa
 def _draw(axes: Axes, panel: Panel, structure: Structure) -> list[tuple[float, float]]:
     """The line and the markers of a structure; all of their (N, tokens per step)."""
     grown, look, measured = panel.grown(structure), structure.look, panel.measured(structure)
-    expected = [(float(size), float(row["expected_tokens"])) for size, row in grown.items()]
+    expected = [(float(size), float(row["expected_tokens"])) for size, row in grown.items()] or panel.promised(
+        structure
+    )
     sizes, values = [size for size, _ in measured], [mal for _, mal in measured]
     if expected:
         axes.plot(*zip(*expected, strict=True), **look | {"marker": ""})
         style.points(axes, sizes, values, 0, **look | {"linestyle": "none"})
     elif len(panel.growth):
-        style.points(axes, sizes, values, 0, **look)  # lines are of F(T), which is not known of this structure
+        style.points(axes, sizes, values, 0, **look | {"linestyle": "none"})  # lines are of F(T), which is not known
     else:
         style.band(axes, sizes, values, 0, **look)
     return [*expected, *((size, mal.value) for size, mal in measured)]
@@ -267,7 +274,7 @@ def _draw_published(axes: Axes, panel: Panel) -> None:
         whose = next((structure.label for structure, run in every if run and run.mal), K_SEQUENCES.label)
         ours = [*best, *(tokens for n in (size, size + 1) if (tokens := panel.expected(K_SEQUENCES, n)))]
         if ours:
-            words = f"paper: {value:g}% above {whose} at {size}"
+            words = f"{1 + value / 100:.2f} x our {whose} (paper)"
             axes.plot(size, ours[0] * (1 + value / 100), "*", color="black", markersize=9, label=words)
 
 
@@ -326,7 +333,10 @@ def _notes(panel: Panel, gains: bool) -> Iterator[str]:
     if panel.block:
         yield scale(panel.block)
     if panel.vector:
-        yield f"Acceptance vector: {vectors.scale(panel.vector)}"
+        yield (
+            f"Acceptance vector: {vectors.scale(panel.vector)} F(T) and the limits rest on it, and have its error "
+            "(Table 1 has intervals): a measured point may lie above its limit."
+        )
     for fact in tables.named_rows(panel.facts()) if gains else ():
         baseline = params_of(fact.params)["baseline"].replace("_", " ")
         yield (

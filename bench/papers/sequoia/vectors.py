@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -90,6 +91,11 @@ def rule_index(verifier: str) -> int:
     return list(_RULES).index(verifier) if verifier in _RULES else len(_RULES)
 
 
+def rule_look(verifier: str) -> dict[str, Any]:
+    """How it is drawn in all figures: as the method whose rule it is."""
+    return style.of_method({"without_replacement": "sequoia"}.get(verifier, verifier))
+
+
 def words(rows: pd.DataFrame, columns: Sequence[str] = ("pair", "dataset", "temperature", "device_name")) -> str:
     """The words of a title: what the rows have in each column."""
     return ", ".join(_several(column, rows[column]) for column in columns)
@@ -142,6 +148,10 @@ TITLE = "Sequoia Figure 3: rejection rate against the number of children"
 _PANEL = ["pair", "dataset", "temperature", "top_p", "device_name"]
 _ROUNDING = 1e-12  # a smaller rate is none
 _APART = ("draws", "estimator", "draft_temperature", "draft_top_p", "width", "num_prompts")
+_FLOOR = (
+    "With one child the rules that draw are the same, 1 - sum of min(p, q): how far their r_1 lie apart is what the "
+    "drawn children add. The exponent b tells how fast a rate falls, not how high it begins."
+)
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 LEGEND = {
     "r_1": "r_k: probability that k children of an accepted node are all rejected; in brackets the 95% interval "
@@ -167,7 +177,7 @@ def rejection_rates(name: str, results: Results) -> list[Output]:
     figure = style.drawn(name, TITLE, words(rows), _draw, shown, drawn, aside=aside, columns=3)
     widths = [k for k in WIDTHS if any(k <= len(vector.rows) for vector in found)]
     columns = ("b", *(f"r_{k}" for k in widths))
-    return [figure, table_of(name, TITLE, found, lambda vector: [_rates(vector, widths)], columns, LEGEND)]
+    return [figure, table_of(name, TITLE, found, lambda vector: [_rates(vector, widths)], columns, LEGEND, (_FLOOR,))]
 
 
 def _curve(vector: Vector) -> pd.DataFrame:
@@ -179,8 +189,9 @@ def _draw(axes: Axes, title: str, lines: Sequence[Vector]) -> None:
     for vector in lines:
         same = [other for other in lines if other.first["verifier"] == vector.first["verifier"]]
         k = list(_curve(vector)["k"])
-        look = {"label": _label(vector, same), "linestyle": "-" if vector is same[0] else "--", "markersize": 3}
-        style.band(axes, k, map(vector.rejection, k), rule_index(vector.first["verifier"]), **look)
+        look = rule_look(vector.first["verifier"]) | {"label": _label(vector, same), "markersize": 3}
+        look |= {} if vector is same[0] else style.of_method(str(vector.setting))
+        style.band(axes, k, map(vector.rejection, k), 0, **look)
     axes.set(title=title, xlabel="children k", ylabel="rejection rate r_k", yscale="log")
     drawn = pd.concat([_curve(vector) for vector in lines])
     style.powers_of_two(axes, drawn["k"])

@@ -173,14 +173,14 @@ def test_tokens_per_step_are_judged_on_the_printed_tree_and_speedup_on_the_chose
         cells.add(f"spec_infer_{shape}", "spec_infer", mal=mal, speedup=speedup, **options)
     assert verdicts(cells, "table4") == {
         "Sequoia": ("not comparable: other tree", "order holds"),
-        "Sequoia, printed tree": ("not run", "not run"),
+        "Sequoia, printed size": ("not run", "not run"),
         "SpecInfer 5x8": ("order holds", "order holds"),  # set against each other alone
         "SpecInfer 8x8": ("order holds", "order holds"),
     }
     cells.add("sequoia_printed", params={"n": 127, "depth": 9}, depth=9, mal=2.4, speedup=1.0, **options)
     assert {method: mal for method, (mal, _) in verdicts(cells, "table4").items()} == {
         "Sequoia": "not comparable: other tree",
-        "Sequoia, printed tree": "differs",  # of fewer tokens than SpecInfer's trees, not of more
+        "Sequoia, printed size": "differs",  # of fewer tokens than SpecInfer's trees, not of more
         "SpecInfer 5x8": "differs",
         "SpecInfer 8x8": "differs",
     }
@@ -191,10 +191,10 @@ def test_the_printed_tree_of_the_papers_pair_is_judged_by_value(cells) -> None:
     cells.add("sequoia_printed", params={"n": 127, "depth": 9}, depth=9, mal=5.08, speedup=1.0, **EXACT)
     found = verdicts(cells, "table4")
     assert found["Sequoia"] == ("not comparable: other tree", "matches")
-    assert found["Sequoia, printed tree"] == ("matches", "not comparable: no published value")
+    assert found["Sequoia, printed size"] == ("matches", "not comparable: no published value")
     wide, details = build("table4", cells)
-    assert wide.frame["Sequoia, printed tree published"].tolist() == ["– (5.08)"]
-    assert details.frame.set_index("Method").loc["Sequoia, printed tree", ["N", "levels"]].tolist() == ["128", "10"]
+    assert wide.frame["Sequoia, printed size published"].tolist() == ["– (5.08)"]
+    assert details.frame.set_index("Method").loc["Sequoia, printed size", ["N", "levels"]].tolist() == ["128", "10"]
 
 
 @pytest.mark.parametrize(("depth", "verdict"), [(9, "matches"), (8, "not comparable: other tree")])
@@ -202,7 +202,7 @@ def test_an_optimiser_that_finds_the_printed_tree_is_judged_on_it(depth: int, ve
     run_id = cells.add("sequoia_hardware", params={"n": 127}, depth=depth, mal=5.08, **EXACT)
     found = verdicts(cells, "table4")
     assert found["Sequoia"][0] == verdict
-    assert found["Sequoia, printed tree"][0] == (verdict if depth == 9 else "not run")
+    assert found["Sequoia, printed size"][0] == (verdict if depth == 9 else "not run")
     wide, details = build("table4", cells)
     assert wide.runs == (run_id,)
     assert not details.frame[["MAL", "speedup"]].stack().str.contains("=").any(), "a run does not tie with itself"

@@ -207,6 +207,12 @@ def test_rule_4_times_that_the_machine_moves_as_far_are_not_resolved() -> None:
         assert far.startswith(DIFFERS if expected.startswith(NOT_RESOLVED) else expected)  # whatever the machine did
 
 
+def test_autoregressive_decoding_is_1_where_the_paper_prints_no_such_row() -> None:
+    rows = {"autoregressive": Pairing(measured(1.0), None), "a": Pairing(measured(0.67, 0.05), 1.71)}
+    assert judge("a", rows, stand_in=True, speedup=True) == DIFFERS
+    assert judge("a", rows, stand_in=True) == not_comparable("other models")  # of a MAL nothing is known
+
+
 def test_rule_4_noise_is_of_the_block_as_in_the_marks() -> None:
     """A third row, which the paper does not have, stood beside a machine half as fast: as in the marks, none ranks."""
     plain = {"a": 50.0, "b": 50.0, "c": 25.0, "d": 12.0}
