@@ -201,6 +201,9 @@ def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> list[s
 @warned_once()
 def main(arguments: Sequence[str]) -> int:
     """Exit status: that of the report, or 1 if something planned is not done."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return 0
     names, overrides = ([text for text in arguments if ("=" in text) is pair] for pair in (False, True))
     given = dict(override.partition("=")[::2] for override in overrides)
     root = Path(given.get("results_dir", "results"))

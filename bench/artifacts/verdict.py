@@ -40,8 +40,8 @@ both rows, it was paired, and since neither knows what a machine does between tw
 what times can tell apart. On 2026-11-22, after an outside audit and before anything was judged again, `not resolved`
 came in for all rules: until then a wide interval matched anything, and a tie that was not resolved counted as
 `differs`. On the same day speedups came to be set against autoregressive decoding in all tables, since a method that is
-slower than it could keep the order of the others. Verdicts before and after are counted in
-`results/reference/README.md`.
+slower than it could keep the order of the others. On 2026-11-23 noise came to be that of the whole block, as in the
+marks, and rows that share one published number came to be no order of each other.
 """
 
 from __future__ import annotations

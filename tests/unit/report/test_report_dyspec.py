@@ -108,6 +108,18 @@ def test_the_papers_own_defeats_are_listed(cells) -> None:
     assert "by speedup, DySpec is behind Sequoia in no setting." in notes
 
 
+def test_rows_of_one_published_number_are_no_order_of_each_other(cells) -> None:
+    """Layers and a call per node draw the same trees: how they lie apart says nothing of the paper."""
+    options = {"dataset": "c4", "temperature": 0.0, "conversations": 8, "size": 64, **SMALL}
+    options["published"] = SMALL["published"] | {"stand_in": True}
+    for drafter, method, mal_of_it in (("dyspec", "dyspec", 4.0), ("dyspec_heap", "dyspec_heap", 5.0)):
+        cells.add(drafter, method, params={"n": 64}, mal=mal_of_it, **options)
+    cells.add("sized_sequoia", "sequoia", params={"n": 64, "acceptance": P}, mal=2.0, **options)
+    frame = build("table1", cells)[1].frame.set_index("Method")
+    verdicts = frame["verdict MAL"]
+    assert verdicts[["DySpec", "DySpec, a call per node"]].tolist() == ["order holds", "order holds"]
+
+
 def test_table_2_prints_one_speedup_twice_and_that_is_no_defeat(cells) -> None:
     fill_small(
         cells,
