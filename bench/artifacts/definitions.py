@@ -115,7 +115,7 @@ _LABELS = {
     "mcsd": "MCSD",
     "opt_tree": "OPT-Tree",
     "prompt_lookup_tree": "prompt lookup, tree",
-    "sd": "speculative decoding",
+    "sd": "SD",
     "sequoia": "Sequoia",
     "sequoia_hardware": "Sequoia, hardware-aware",
     "sequoia_printed": "Sequoia, printed tree",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pandas as pd
 
 from bench import published
-from bench.artifacts import control, definitions, grid, metric, tables
+from bench.artifacts import control, definitions, grid, metric, tables, ties
 from bench.artifacts.arms import LENGTH, Arm
 from bench.artifacts.blocks import NO_DRAFT, Block, blocks, drafted
 from bench.artifacts.grid import Cells, Column, Setting, beside, in_one
@@ -97,7 +97,8 @@ def _wide(name: str, title: str, layout: Layout, rows: Sequence[Setting], notes:
     headers = {name: f"{name}: {layout.cell.header} ({length})" for name in shown}
     mal = definitions.MAL.partition("; in brackets")[0]
     legend = {name: f"{layout.means.format(length)}; {length}: {mal}" for name in shown[:1]} | dict(layout.legend)
-    return Table(name, title, tables.frame(lines, columns), notes, legend, tuple(row.run_ids for row in rows), headers)
+    frame, runs = tables.frame(lines, columns), tuple(row.run_ids for row in rows)
+    return Table(name, title, frame, (*notes, *ties.note(frame)), legend, runs, headers)
 
 
 def _by_method(row: Setting, column: Column) -> Cells:

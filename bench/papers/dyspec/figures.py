@@ -22,6 +22,7 @@ from bench.artifacts.run_figure import RunFigure, drafting, time_by_phase
 from bench.artifacts.runs import Run, run_ids
 from bench.artifacts.tables import ABSENT, Table
 from bench.artifacts.wording import models
+from bench.papers.dyspec import threshold
 from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import intervals
@@ -263,11 +264,6 @@ def _mean_size(run: Run) -> Interval:
     return intervals.ratio_of_sums(run.steps, "num_drafted")
 
 
-def _at_cap(run: Run) -> str:
-    cap = run.params.get("n")
-    return tables.percent((run.steps["num_drafted"] >= cap).mean() if cap else None)
-
-
 def _correlation(run: Run) -> float | None:
     sizes, lengths = run.steps["num_drafted"], run.steps["acceptance_length"]
     return None if min(sizes.nunique(), lengths.nunique()) < 2 else float(sizes.corr(lengths))
@@ -289,12 +285,8 @@ COLUMNS = (
     ),
     Metric("n smallest", lambda run: run.steps["num_drafted"].min(), digits=0),
     Metric("n largest", lambda run: run.steps["num_drafted"].max(), digits=0),
-    Metric(
-        "at cap",
-        _at_cap,
-        "share of the steps whose tree has as many nodes as it may: further layers are left out there",
-    ),
-    Metric("depth mean", lambda run: run.steps["depth"].mean(), "of the deepest node, on average over steps", 1),
+    threshold.AT_CAP,
+    threshold.DEPTH,
     metric.MAL,
     Metric("correlation", _correlation, "Pearson's, of n and A over steps"),
 )
@@ -351,7 +343,7 @@ def _panel(axes: Axes, run: Run) -> None:
     (line,) = axes.plot(steps["step"], steps["num_drafted"], color=blue, marker="o", markersize=3, label="tree size n")
     handles = [line, bars]
     mean = _mean_size(run).value
-    label = f"mean n of all conversations: {mean:.1f}"
+    label = f"mean n of all conversations: {mean:.1f}{', the cap in every step' * bool(threshold.always([run]))}"
     handles.append(axes.axhline(mean, color=blue, linestyle="--", linewidth=1, label=label))
     if (size := _published(run)) is not None:
         label = f"the paper's mean: {size:g} ({models(*(run.block.published_as or ('', '')))})"
@@ -367,11 +359,19 @@ def _panel(axes: Axes, run: Run) -> None:
     style.legend_below(axes, handles=handles)
 
 
+def _ended(found: Sequence[Block]) -> Iterator[str]:
+    """The runs whose threshold ends no tree, with the paper's mean where it has one."""
+    for run in threshold.always([run for block in found for run in block.ok if drafting(run)]):
+        paper = f"; the paper's mean is {size:g}" if (size := _published(run)) is not None else ""
+        yield f"{_name(run)}: in every step the tree {threshold.ENDED}{paper}."
+
+
 _SIZES = RunFigure(
     "DySpec Figure 5: tree size and accepted tokens of every decoding step",
     [_panel],
     lambda run: [metric.cells(COLUMNS, run)],
     metric.legend(COLUMNS),
+    remarks=_ended,
     panel=(8.4, 3.7),
     across=1,
     as_block=lambda block: block.standing_in(_sizes_said()),

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bench import published
-from bench.artifacts import definitions, tables
+from bench.artifacts import definitions, tables, ties
 from bench.artifacts.arms import SECONDS, Arm
 from bench.artifacts.grid import Cell, Cells, Column, Setting, beside
 from bench.artifacts.metric import PREDICTED_MAL, Metric
 from bench.artifacts.runs import Run, seconds_per_token
 from bench.artifacts.speedups import KEEPS_LAW, MAL, SPEEDUP, TREE, Layout, seconds
+from bench.papers.dyspec import threshold
 from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import metrics, samples
 from bench.statistics.intervals import Interval
@@ -44,11 +45,16 @@ def ahead(value: Comparison | float | None, names: Names) -> str | None:
     return None if sign is None else (NEITHER, *names)[sign]
 
 
-def _words(value: Comparison | float | None, names: Names, *, even: bool = True) -> str:
-    """`1.053 [0.981, 1.127] (neither)`: the ratio, ours with its interval, and who is ahead if budgets are `even`."""
+def _words(value: Comparison | float | None, names: Names, *, even: bool = True, noisy: bool = False) -> str:
+    """`1.053 [0.981, 1.127] (neither)`: the ratio, ours with its interval, and who is ahead if budgets are `even`.
+
+    Of times that are too noisy the mark `!` takes the place of who is ahead.
+    """
     if value is None:
         return tables.ABSENT
     text = tables.ratio(value.ratio) if isinstance(value, Comparison) else tables.number(value, 3)
+    if even and noisy:
+        return f"{text}{ties.UNRANKED}"
     return f"{text} ({(ahead(value, names) or 'no interval') if even else UNEVEN})"
 
 
@@ -61,6 +67,11 @@ def _even(first: Cell, other: Cell) -> bool:
     return len({cell.run.budget for cell in (first, other) if cell.run} - {None}) < 2
 
 
+def _noisy(name: str, row: Setting) -> bool:
+    """Whether it is by times that are too noisy to rank the methods of a setting, as the marks in the details say."""
+    return name == "speedup" and ties.UNRANKED in ties.marks([SPEEDUP.entry(cell) for cell in row.cells])
+
+
 def _published(name: str, first: Cell, other: Cell) -> tuple[float, float] | None:
     """The paper's numbers of the first method and another; None where it does not print both."""
     one, two = map(LEADS[name].number, (first, other))
@@ -69,7 +80,8 @@ def _published(name: str, first: Cell, other: Cell) -> tuple[float, float] | Non
 
 def _ours(name: str, first: Cell, other: Cell) -> str:
     """The lead of the first method over another in our runs."""
-    return _words(lead(name, first.run, other.run), _names(first, other), even=_even(first, other))
+    even, noisy = _even(first, other), _noisy(name, first.setting)
+    return _words(lead(name, first.run, other.run), _names(first, other), even=even, noisy=noisy)
 
 
 def _theirs(name: str, first: Cell, other: Cell) -> str:
@@ -102,24 +114,29 @@ def _compared(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str
     names, headers = _names(*every[0].cells[:2]), {name: column.header for name, column in LEADS.items()}
     even = [(first, second) for first, second, *_ in (row.cells for row in rows) if _even(first, second)]
     for name, header in headers.items():
-        leads = [lead(name, first.run, second.run) for first, second in even]
-        counts = Counter(who for one in leads if (who := ahead(one, names)))
-        if counts:
+        both = [(lead(name, first.run, second.run), first.setting) for first, second in even]
+        known = [(who, _noisy(name, row)) for one, row in both if (who := ahead(one, names))]
+        counts = Counter(who for who, noisy in known if not noisy)
+        total, left = counts.total(), len(known) - counts.total()
+        out = f" Left out, since times are too noisy (!): {left}." if left else ""
+        if total:
             yield (
-                f"Here, by {header}, {names[0]} is ahead of {names[1]} in {counts[names[0]]} of {counts.total()} "
-                f"settings and behind in {counts[names[1]]}; in {counts[NEITHER]} they are tied."
+                f"Here, by {header}, {names[0]} is ahead of {names[1]} in {counts[names[0]]} of {total} settings and "
+                f"behind in {counts[names[1]]}; in {counts[NEITHER]} they are tied.{out}"
             )
+        elif left:
+            yield f"Here, by {header}, {names[0]} is set against {names[1]} in no setting.{out}"
     if rows and (left := len(rows) - len(even)):
         yield f"Settings in which the budgets of {names[0]} and {names[1]} differ are not counted: {left}."
     for name, header in headers.items():
-        both = [(row.who, *found) for row in every if (found := _published(name, *row.cells[:2]))]
+        printed = [(row.who, *found) for row in every if (found := _published(name, *row.cells[:2]))]
         lost = [
             f"{who['Dataset']} at temperature {who['temperature']} ({one:.2f} < {two:.2f})"
-            for who, one, two in both
+            for who, one, two in printed
             if one < two
         ]
-        if both:
-            where = f"{len(lost)} of {len(both)} settings: {'; '.join(lost)}" if lost else "no setting"
+        if printed:
+            where = f"{len(lost)} of {len(printed)} settings: {'; '.join(lost)}" if lost else "no setting"
             yield f"In the paper's own table, by {header}, {names[0]} is behind {names[1]} in {where}."
 
 
@@ -159,10 +176,8 @@ _ACCEPTED_ALONE = Metric(
     lambda run: metrics.accepted_per_step(run.steps) if run.ok else None,
     "accepted drafted tokens a step, without the token that the target adds",
 )
-_BEFORE_SECONDS = (
-    *(Column(_BUDGET), *TREE, Column(_SIZE), SPEEDUP, MAL),
-    *(Column(PREDICTED_MAL), Column(_ACCEPTED_ALONE)),
-)
+_SIZES = (Column(_BUDGET), *TREE, Column(_SIZE))
+_LENGTHS = (SPEEDUP, MAL, Column(PREDICTED_MAL), Column(_ACCEPTED_ALONE))
 _FROM_LEADS = (
     _ratio("MAL ratio", "mal", _ours, definitions.RATIO.format("the first method's MAL", "this one's")),
     _ratio(beside("MAL ratio"), "mal", _theirs),
@@ -179,8 +194,9 @@ _ACCEPTED = (
     "so that they stand beside MAL; MAL - 1 is in the details."
 )
 _SAMPLES = (
-    "The paper decodes up to 1,000 examples of each dataset from their first 128 tokens. So do Tables 1 and 2 here, as "
-    "far as there are as many (of MT-Bench 40 of 80, since the others calibrate Sequoia); offloaded targets decode 100."
+    "The paper decodes up to 1,000 examples of each dataset from their first 128 tokens, 128 new ones of each. So does "
+    "the experiment by default, but 100 where the target is offloaded, and 40 of MT-Bench's 80, since the others "
+    "calibrate Sequoia; LIMIT and MAX_NEW_TOKENS change that."
 )
 _CALLS = (
     "The paper runs its draft once for every node (Algorithm 1), and times that: a call per node. DySpec here reads a "
@@ -196,7 +212,7 @@ def _small(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     """Tables 1 to 3."""
     yield from _budgets(rows, every)
     yield "The paper does not say whether its 64 count the root; the blocks of its Figure 9 fit trees that do."
-    yield _SAMPLES
+    yield _decoded(rows)
     yield _CALLS
     yield _ACCEPTED
     yield "The paper's caption says latency; what it prints are speedups. Seconds per token are in the details."
@@ -210,11 +226,8 @@ def _small(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
 def _large(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     """Table 4."""
     yield from _budgets(rows, every)
-    yield _SAMPLES
-    yield (
-        "DySpec grows layer by layer down to a threshold here, as in the paper, and may leave part of its budget "
-        "unused: n mean is in the details."
-    )
+    yield _decoded(rows)
+    yield from _grown(_runs(rows, "DySpec"))
     if limits := {_limits(run) for run in _runs(rows, "DySpec")}:
         yield f"DySpec's threshold and cap here: {'; '.join(sorted(limits))}. The paper's text: 0.001 and 768."
     yield _ACCEPTED
@@ -225,6 +238,27 @@ def _large(rows: Sequence[Setting], every: Sequence[Setting]) -> Iterator[str]:
     )
     yield from _temperatures(rows, every)
     yield from _compared(rows, every)
+
+
+def _decoded(rows: Sequence[Setting]) -> str:
+    """How many examples the paper decodes, and how many were decoded here."""
+    runs = [cell.run for row in rows for cell in row.cells if cell.run and cell.run.ok]
+    columns = ("num_conversations", "max_new_tokens")
+    counts, tokens = (" / ".join(map(str, sorted({run[column] for run in runs}))) for column in columns)
+    return f"{_SAMPLES} Here: {counts} conversations of each, at most {tokens} new tokens." if runs else _SAMPLES
+
+
+def _grown(runs: Sequence[Run]) -> Iterator[str]:
+    """What ends the trees of DySpec's runs."""
+    grows, where = "DySpec grows layer by layer down to a threshold here, as in the paper", "are in the details"
+    ended, capped = [run for run in runs if threshold.at_cap(run) is not None], threshold.always(runs)
+    if capped:
+        yield (
+            f"{grows}. In every step of {len(capped)} of {len(ended)} settings the tree {threshold.ENDED}; at cap and "
+            f"depth mean {where}."
+        )
+    if len(capped) < len(ended) or not ended:
+        yield f"{grows}, and may leave part of its budget unused: n mean and at cap {where}."
 
 
 def _runs(rows: Sequence[Setting], header: str) -> list[Run]:
@@ -295,7 +329,7 @@ def _small_table(title: str) -> Layout:
         title,
         (*_arms(64, "dyspec", "8x8"), _PER_NODE),
         wide=lambda row, methods: methods | _against(row),
-        details=(*_BEFORE_SECONDS, Column(seconds(_DIGITS)), *_FROM_LEADS),
+        details=(*_SIZES, *_LENGTHS, Column(seconds(_DIGITS)), *_FROM_LEADS),
         below=_below,
         legend=_LEGEND,
         remarks=_small,
@@ -313,7 +347,7 @@ LAYOUTS: Mapping[str, Layout] = {
         cell=replace(_SECONDS, ended=True),
         means="seconds of decoding / decoded token, prefill excluded, in parentheses {}",
         wide=lambda row, methods: methods | _plain_cells(row) | _against(row),
-        details=(*_BEFORE_SECONDS, _SECONDS, *_FROM_LEADS),
+        details=(*_SIZES, Column(threshold.AT_CAP), Column(threshold.DEPTH), *_LENGTHS, _SECONDS, *_FROM_LEADS),
         below=_below,
         legend=_LEGEND,
         remarks=_large,

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from bench.artifacts.outputs import Artifact
-from bench.papers.improving_mcsd import comparison, heat_map, quality, scores, widths
+from bench.papers.improving_mcsd import comparison, decisions, heat_map, quality, scores, widths
 
 TITLE = "Improving Multi-candidate Speculative Decoding (arXiv:2409.10644)"
 ARTIFACTS: Mapping[str, Artifact] = {
     "table1": Artifact(quality.answers_table),
     "fig4": Artifact(heat_map.heat_map),
     "fig6": Artifact(widths.FIG6),
-    "fig7": Artifact(scores.scores),
-    "fig8": Artifact(widths.FIG8),
+    "fig7": Artifact(scores.scores, decisions.read_beside("fig8")),
+    "fig8": Artifact(widths.FIG8, decisions.read_beside("fig7")),
     **{name: Artifact(comparison.speedup_bars) for name in comparison.FIGURES},
     **{name: Artifact(comparison.acceptance_table) for name in comparison.TABLES},
 }

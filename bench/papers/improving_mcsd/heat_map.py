@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from bench import published
-from bench.artifacts import style, tables
+from bench.artifacts import style, tables, ties
 from bench.artifacts.blocks import Block, drafted_blocks
 from bench.artifacts.metric import (
     AUTOREGRESSIVE_TOKENS_PER_S,
@@ -73,18 +73,28 @@ class Grid:
         """That of its runs."""
         return next(iter(self.runs.values())).block
 
+    @property
+    def noisy(self) -> bool:
+        """Whether times are too noisy to rank its trees."""
+        return mcsd.noisy(self.block)
+
     @cached_property
     def best(self) -> Run | None:
-        """The run with the largest speedup; None where none has any."""
-        ran = [run for run in self.runs.values() if run.speedup]
+        """The run with the largest speedup; None where none has any, or times are too noisy."""
+        ran = [run for run in self.runs.values() if run.speedup and not self.noisy]
         return max(ran, key=lambda run: run.rank, default=None)
 
     @cached_property
     def standings(self) -> dict[str, str | None]:
-        """How every run stands against the best one, by its id: by the ratio of speedups, with its interval."""
+        """How every run stands against the best one, by its id: by the ratio of speedups, with its interval.
+
+        `!` in place of it where times are too noisy.
+        """
         return {run.run_id: self._standing(run) for run in self.runs.values()}
 
     def _standing(self, run: Run) -> str | None:
+        if self.noisy and run.speedup:
+            return tables.ABSENT + ties.UNRANKED
         if self.best is None or run is self.best:
             return BEST if self.best else None
         return mcsd.ahead(mcsd.gain(run, self.best), AHEAD, BEHIND, LEVEL)
@@ -156,6 +166,7 @@ def _draw(axes: Axes, grid: Grid, metric: Metric, label: str, below: Callable[[R
     colours = np.ones((*values.shape, 4))
     if np.isfinite(values).any():
         mesh = axes.pcolormesh(np.ma.masked_invalid(values), cmap=_MAP, edgecolors="white", linewidth=1)
+        label += "; times too noisy to rank" * (grid.noisy and metric is mcsd.SPEEDUP)
         axes.figure.colorbar(mesh, ax=axes, label=label)
         colours = np.asarray(mesh.cmap(mesh.norm(values)))
     for (row, column), value in np.ndenumerate(values):
@@ -206,7 +217,9 @@ def _said(found: Sequence[Grid]) -> Iterator[str]:
     yield mcsd.NOT_LOSSLESS
     for grid in found:
         counts = Counter(grid.standings.values())
-        if grid.best:
+        if grid.noisy:
+            yield f"{grid.name}: times are too noisy to rank the trees (!)."
+        elif grid.best:
             _, a, b, *_ = _widths(grid.best)
             yield (
                 f"{grid.name}: largest speedup at a = {a}, b = {b}: {tables.interval(grid.best.speedup)}. Of "
@@ -223,8 +236,10 @@ def _place(grid: Grid) -> str:
     run = _papers(grid)
     if run is None or not run.ok:
         return f"has no number ({run.status})" if run else "was not run"
-    if run.speedup is None or grid.best is None:
+    if run.speedup is None:
         return "has no speedup"
+    if grid.best is None:
+        return f"has a speedup of {tables.interval(run.speedup)}; its place is not told"
     every = [one.rank for one in grid.runs.values() if one.speedup]
     words = f"takes place {1 + sum(value > run.rank for value in every)} of {len(every)} by speedup"
     standing = grid.standings[run.run_id]

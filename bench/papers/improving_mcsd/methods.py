@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.artifacts import definitions, wording
+from bench.artifacts import definitions, ties, wording
 from bench.artifacts.arms import Arm
 from bench.artifacts.blocks import Block, blocks, every_run
 from bench.artifacts.metric import Metric, measured
@@ -110,6 +110,20 @@ NODES = Metric(
     "nodes that the target verifies, first tokens counted; mean over steps",
     1,
 )
+
+
+def unranked(runs: Iterable[Run | None]) -> bool:
+    """Whether times of these runs of one block are too noisy to rank any, as the marks in tables say."""
+    return ties.UNRANKED in ties.marks([SPEEDUP.entry(run) for run in runs])
+
+
+def noisy(block: Block) -> bool:
+    """The same of all runs of a block, found once."""
+    return block.every[0].once(_of_block)
+
+
+def _of_block(run: Run) -> bool:
+    return unranked(run.block.ok)
 
 
 def gain(first: Run, other: Run) -> Interval:

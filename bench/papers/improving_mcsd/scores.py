@@ -15,6 +15,7 @@ from bench.artifacts import style, tables
 from bench.artifacts.metric import Metric, cells, headers, legend
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.tables import Table
+from bench.papers.improving_mcsd import decisions
 from bench.papers.improving_mcsd.methods import PAPER
 from bench.results.store import Results
 from bench.statistics import intervals
@@ -104,7 +105,17 @@ def scores(name: str, results: Results) -> list[Output]:
     ids, panels = (_column(one, "run_id") for one in found), [(one, _name(one, found)) for one in found]
     figure = style.drawn(name, TITLE, words, _draw, panels, ids)
     frame = tables.frame([cells(COLUMNS, one) for one in found], headers(COLUMNS))
-    return [figure, Table(name, figure.title, frame, tuple(_notes(found)), legend(COLUMNS), figure.runs)]
+    return [
+        figure,
+        Table(
+            name,
+            figure.title,
+            frame,
+            (*_notes(found), *decisions.not_those_of("Figure 8", results)),
+            legend(COLUMNS),
+            figure.runs,
+        ),
+    ]
 
 
 def _several(values: Iterable[object]) -> str:

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import definitions, tables
+from bench.artifacts import definitions, tables, ties
 from bench.artifacts.blocks import Block, drafted_blocks
 from bench.artifacts.metric import FORWARDS, LOSSLESS, MAL, SPEEDS, TOKENS_PER_S, Metric, measured, or_status
 from bench.artifacts.runs import Run
 from bench.artifacts.sweep import OPEN, Draw, Mark, Panel, Series, Sweep, band, curve
+from bench.papers.improving_mcsd import decisions
 from bench.papers.improving_mcsd import methods as mcsd
 from bench.results.store import Results
 from bench.statistics import metrics
@@ -78,9 +78,7 @@ def _label(rest: dict[str, Any], every: Sequence[dict[str, Any]]) -> str:
 
 def _kind(decision: Any) -> str:
     """`no decision model`, or the kind of the one that may end trees early."""
-    if not decision:
-        return NO_DECISION
-    return str(decision["kind"]) if isinstance(decision, dict) else str(decision)
+    return decisions.kind(decision) or NO_DECISION
 
 
 def _widths(axes: Axes, panel: Panel) -> None:
@@ -160,20 +158,20 @@ def _said(panels: Sequence[Panel], results: Results) -> Iterator[str]:
         for line in panel.lines:
             name = ", ".join(filter(None, (panel.block.name, line.label)))
             for what, metric in (("alpha", mcsd.FINE_ALPHA), ("the speedup", mcsd.SPEEDUP)):
-                if words := _level(line, metric):
-                    yield f"{name}: {what} is largest at {words}."
+                yield from (f"{name}: {words}." for words in _best(line, what, metric))
     yield from mcsd.not_shown(results, [run.run_id for panel in panels for run in panel.runs])
 
 
-def _level(line: Series, metric: Metric) -> str:
-    """`W = 12 (0.74); other intervals meet it at W = 8, 10`; nothing without two intervals."""
-    every = [(x, value) for x, run in line.points if (value := metric.of(run)) and value.low == value.low]
-    if len(every) < 2:
-        return ""
-    best, most = max(every, key=lambda point: point[1].value)
-    level = [f"{width:g}" for width, value in every if width != best and value.high >= most.low]
-    met = f"meet it at W = {', '.join(level)}" if level else "meet it nowhere else"
-    return f"W = {best:g} ({tables.interval(most)}); other intervals {met}"
+def _best(line: Series, what: str, metric: Metric) -> Iterator[str]:
+    """`alpha is best at W = 12 (0.74), tied with W = 8, 10`, by the marks in the table; nothing where it has none."""
+    signs = ties.marks([metric.entry(run) for run in line.runs])
+    if ties.UNRANKED in signs:
+        yield f"times are too noisy to say where {what} is best (!)"
+    marked = [(f"{x:g}", run, sign) for (x, run), sign in zip(line.points, signs, strict=True)]
+    for width, best, _ in (one for one in marked if one[2] == ties.BEST):
+        tied = [x for x, run, sign in marked if sign == ties.TIED and run.lossless == best.lossless]
+        others = f"tied with W = {', '.join(tied)}" if tied else "tied with no other"
+        yield f"{what} is best at W = {width} ({tables.interval(metric.of(best))}), {others}"
 
 
 FIG6 = Sweep(
@@ -239,10 +237,6 @@ def _both_alphas(axes: Axes, panel: Panel) -> None:
     axes.set_ylabel("alpha (95% interval)")
 
 
-def _levels(run: Run) -> pd.Series:
-    return metrics.drafted_levels(run.steps, virtual=mcsd.virtual(run))
-
-
 def _calls(run: Run) -> float | None:
     """Of the decision model, a step; None without one."""
     calls = run.steps["decision_calls"].dropna().astype(float)
@@ -271,13 +265,17 @@ def _alike(run: Run) -> dict[str, Any]:
 
 
 def _word(run: Run) -> str | None:
-    return mcsd.ahead(_with_without(run), FASTER, SLOWER, LEVEL)
+    """None also where times are too noisy."""
+    return None if mcsd.noisy(run.block) else mcsd.ahead(_with_without(run), FASTER, SLOWER, LEVEL)
 
 
-def _compared(ratio: Interval | None, digits: int) -> str:
+def _compared(run: Run) -> str | None:
+    """`1.152 [1.092, 1.223] (faster)`; with `!` in place of the word where times are too noisy."""
+    ratio = _with_without(run)
     if ratio is None or ratio.value != ratio.value:
-        return tables.ABSENT
-    return f"{tables.interval(ratio, digits)} ({mcsd.ahead(ratio, FASTER, SLOWER, LEVEL) or 'no interval'})"
+        return None
+    noisy = mcsd.noisy(run.block)
+    return tables.ratio(ratio) + (ties.UNRANKED if noisy else f" ({_word(run) or 'no interval'})")
 
 
 def _found(panels: Sequence[Panel], results: Results) -> Iterator[str]:
@@ -295,25 +293,29 @@ def _found(panels: Sequence[Panel], results: Results) -> Iterator[str]:
         for line in panel.lines:
             if not _plain(line.runs[0]):
                 yield f"{panel.block.name}, {line.label}{_counted(line)}"
+                yield from decisions.about(results, line.runs)
+    yield from decisions.not_those_of("Figure 7", results)
     yield from mcsd.not_shown(results, [run.run_id for panel in panels for run in panel.runs])
 
 
 def _counted(line: Series) -> str:
-    """What was found of a decision model, counted over widths, and how often it ended a tree early."""
+    """What was found of a decision model, counted over widths, and at which it ended no tree early."""
     words: dict[str, list[str]] = {FASTER: [], SLOWER: [], LEVEL: []}
     for x, run in line.points:
         if word := _word(run):
             words[word].append(f"{x:g}")
     total = sum(map(len, words.values()))
+    runs = [(x, run) for x, run in line.points if run.ok]
+    same = [f"{x:g}" for x, run in runs if not decisions.early(run).any()]
+    alike = (
+        f" It ended no tree at W = {', '.join(same)}: decoding is the same there, but for asking it." if same else ""
+    )
+    if any(_with_without(run) and mcsd.noisy(run.block) for _, run in runs):
+        return f" against none: times are too noisy to call it faster or slower (!).{alike}"
     if not total:
         return ": no width has an interval with it and without it."
     at = (f"{word} at {len(own)}" + (f" (W = {', '.join(own)})" if own else "") for word, own in words.items())
-    most = mcsd.draft_levels(line.runs[0])
-    shares = [(x, float((_levels(run) < most).mean())) for x, run in line.points if run.ok]
-    same = ", ".join(f"{x:g}" for x, share in shares if share == 0)
-    alike = f" It ended none at W = {same}: decoding is the same there, and ratios show the machine." if same else ""
-    ended = tables.percent(float((pd.concat([_levels(run) for run in line.runs if run.ok]) < most).mean()))
-    return f" against none, at {total} widths: {'; '.join(at)}. In {ended} of its steps the tree ended early.{alike}"
+    return f" against none, at {total} widths: {'; '.join(at)}.{alike}"
 
 
 FIG8 = Sweep(
@@ -329,7 +331,7 @@ FIG8 = Sweep(
         mcsd.NODES,
         Metric(
             "draft levels",
-            lambda run: float(_levels(run).mean()),
+            lambda run: float(decisions.levels(run).mean()),
             "drafted a step, mean over steps; without a decision model always the most",
         ),
         or_status(ALPHA_MAX),
@@ -338,11 +340,9 @@ FIG8 = Sweep(
         mcsd.SPEEDUP,
         Metric(
             "with / without",
-            _with_without,
+            _compared,
             f"speedup with the decision model / without it at the same width, paired over conversations: {FASTER} or "
             f"{SLOWER} where 1 lies outside the 95% interval",
-            3,
-            text=_compared,
         ),
         Metric("calls", _calls, "of the decision model, per decoding step"),
         Metric(
@@ -360,6 +360,7 @@ FIG8 = Sweep(
     line_means="the model that may end a tree early, by what it reads of the draft: its hidden state, or its 10 "
     "largest probabilities and the entropy (topk)",
     panels=_plain_first,
+    along=True,
     remarks=_found,
     look={"columns": 3, "panel": (4.6, 4.8)},
     legend_columns=1,

@@ -65,6 +65,14 @@ def fill_sizes(cells, **given: Any) -> str:
     return cells.add("dyspec_threshold", **options | given)
 
 
+def resize(cells, run_id: str, size: int) -> None:
+    """Give the tree of the run's first step another size."""
+    names = [field.name for field in fields(StepRow)]
+    rows = cells.store.read("steps", [run_id]).to_dict("records")
+    rows[0]["num_drafted"] = size
+    cells.store.write("steps", run_id, [StepRow(**{name: row[name] for name in names}) for row in rows])
+
+
 FILLS = {
     **{f"dyspec/table{number}": fill_small for number in (1, 2, 3)},
     "dyspec/table4": fill_large,

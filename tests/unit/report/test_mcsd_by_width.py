@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,9 @@ from mcsd_figure_fills import AT_ONE, FORK, HIDDEN, LARGE, LLAMA, WIDTHS, fill_f
 from bench.artifacts import style
 from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.tables import ABSENT, Table
+from bench.artifacts.ties import BEST, TIED
 from bench.papers.registry import ARTIFACTS
+from bench.results.rows import StepRow
 
 pytestmark = pytest.mark.long
 
@@ -142,13 +146,41 @@ def test_the_axis_says_which_widths_are_lossy(cells) -> None:
 
 def test_the_notes_say_where_curves_are_flat(cells) -> None:
     for width, chance, speedup in ((2, 0.2, 1.9), (8, 0.9, 1.5), (16, 0.9, 1.0)):
-        fork(cells, width, chance=chance, speedup=speedup, steps=60, spread=False)
+        fork(cells, width, chance=chance, speedup=speedup, steps=12, spread=False)
     _, table = build(cells)
-    said = [note for note in table.notes if "is largest at" in note]
-    best = next(width for width in (8, 16) if f"alpha is largest at W = {width} (" in said[0])
-    assert said[0].endswith(f"meet it at W = {24 - best}.")
-    assert "the speedup is largest at W = 2 (1.9" in said[1]
-    assert said[1].endswith("meet it nowhere else.")
+    said = [note for note in table.notes if "is best at" in note]
+    best = next(width for width in (8, 16) if f"alpha is best at W = {width} (" in said[0])
+    assert said[0].endswith(f", tied with W = {24 - best}.")
+    assert "the speedup is best at W = 2 (1.9" in said[1]
+    assert said[1].endswith(", tied with no other.")
+
+
+def test_the_notes_name_the_widths_that_the_table_marks(cells) -> None:
+    """Conversations differ by more than widths do: intervals overlap where the paired comparison tells them apart."""
+    for width, more in ((1, 4), (2, 0), (4, 1), (8, 1)):
+        run_id = fork(cells, width, chance=0.5, conversations=4)
+        rows = cells.store.read("steps", [run_id])[[field.name for field in fields(StepRow)]].to_dict("records")
+        accepted = [int(row["prompt_id"][1:]) // (1 + (more == 4)) + more * (row["step"] % 2) for row in rows]
+        changed = [StepRow(**row | {"num_accepted": 1 + own}) for row, own in zip(rows, accepted, strict=True)]
+        cells.store.write("steps", run_id, changed)
+    _, table = build(cells)
+    frame = table.frame.set_index("W")["alpha"]
+    ends = {width: [float(end) for end in re.findall(r"[0-9.]+", text)] for width, text in frame.items()}
+    assert ends["2"][2] > ends["4"][1], "the two intervals overlap"
+    (best,), (tied,) = frame.index[frame.str.endswith(BEST)], frame.index[frame.str.endswith(TIED)]
+    assert {best, tied} == {"4", "8"}
+    (note,) = [note for note in table.notes if "alpha is best at" in note]
+    assert note.startswith(f"tiny: alpha is best at W = {best} (")
+    assert note.endswith(f", tied with W = {tied}.")
+
+
+def test_times_that_are_too_noisy_have_no_best_width(cells) -> None:
+    for place, width in enumerate((2, 4, 8)):
+        fork(cells, width, chance=0.5, base_step_s=0.002 * 3**place)
+    _, table = build(cells)
+    assert "tiny: times are too noisy to say where the speedup is best (!)." in table.notes
+    assert not any("the speedup is best at" in note for note in table.notes)
+    assert any("alpha is best at" in note for note in table.notes), "alpha knows no time"
 
 
 def test_failed_widths_are_in_the_table_alone(cells, tmp_path: Path) -> None:

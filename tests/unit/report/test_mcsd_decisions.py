@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import Cells
 from drawn import labels, lines, row_of
 from matplotlib.axes import Axes
-from mcsd_figure_fills import HIDDEN, LARGE, LLAMA, TOPK, fill_fig8, fork
+from mcsd_figure_fills import HIDDEN, LARGE, LLAMA, TOPK, decision_rows, fill_fig7, fill_fig8, fork
 
 from bench.artifacts import style
 from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.tables import ABSENT, Table
+from bench.artifacts.ties import BUSY_NOTE, UNRANKED
+from bench.papers import registry
 from bench.papers.improving_mcsd.methods import ahead
 from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
@@ -112,8 +115,56 @@ def test_the_effect_is_counted_over_widths(cells) -> None:
         "tiny, topk against none, at 3 widths: faster at 0; slower at 0; within the interval at 3 (W = 1, 4, 12)."
     )
     of_hidden = [run for run, word in zip(table.runs, table.frame["Decision"], strict=True) if word == "hidden"]
-    early = (steps[steps["run_id"].isin(of_hidden)]["depth"] < 6).mean()
-    assert hidden.endswith(f"In {early * 100:.1f}% of its steps the tree ended early.")
+    early = steps[steps["run_id"].isin(of_hidden)]["depth"] < 6
+    words = f"trees ended early in {early.sum()} of {len(early)} steps ({early.mean() * 100:.1f}%)."
+    assert f"tiny, decision model hidden: {words}" in table.notes
+
+
+def test_times_that_are_too_noisy_are_neither_faster_nor_slower(cells) -> None:
+    for kind, base in ((None, 0.002), (HIDDEN, 0.008)):
+        for width in (1, 4):
+            fork(cells, width, chance=0.5, speedup=2.0 if kind else 1.0, base_step_s=base, params={"decision": kind})
+    _, table = build(cells)
+    (plain, words) = (set(rows) for _, rows in table.frame.groupby("Decision", sort=False)["with / without"])
+    assert plain == {ABSENT}
+    assert all(text.endswith(f"]{UNRANKED}") for text in words)
+    (note,) = [note for note in table.notes if "against none" in note]
+    assert note.startswith("tiny, hidden against none: times are too noisy to call it faster or slower (!).")
+    assert BUSY_NOTE in table.notes
+
+
+def test_a_model_that_ended_no_tree_is_said_to_have_ended_none(cells) -> None:
+    for decision in (None, TOPK):
+        fork(cells, 4, chance=0.5, params={"decision": decision})
+    cells.store.write("decisions", "a" * 12, decision_rows("a" * 12, "topk", apart=0.1, dataset="alpaca"))
+    cells.store.write("decisions", "b" * 12, decision_rows("b" * 12, "hidden", apart=0.1, num_prompts=9))
+    _, table = build(cells)
+    steps = len(cells.load().steps) // 2
+    trained = "tiny, decision model topk, trained on 40 prompts of alpaca: "
+    assert (
+        f"{trained}trees ended early in 0 of {steps} steps (0.0%): they are the trees without a model." in table.notes
+    )
+
+
+@pytest.mark.parametrize(("other", "same"), [("a", True), ("c", False)])
+def test_figures_7_and_8_say_where_their_models_are_not_the_same(other: str, same: bool, tmp_path: Path) -> None:
+    folders = {name: Cells(tmp_path, f"improving_mcsd/{name}") for name in ("fig7", "fig8")}
+    fork(folders["fig8"], 4, chance=0.5)
+    for name, model, prompts in (("fig7", "a", 140), ("fig8", other, 7)):
+        rows = decision_rows(model * 12, "topk", apart=0.1, num_prompts=prompts)
+        folders[name].store.write("decisions", model * 12, rows)
+    for name, figure, words in (("fig7", "8", (140, 7)), ("fig8", "7", (7, 140))):
+        (table,) = [one for one in registry.build(f"improving_mcsd/{name}", tmp_path) if isinstance(one, Table)]
+        note = f"trained on {words[0]} prompts, are not those of Figure {figure}, trained on {words[1]}."
+        assert any(one.endswith(note) for one in table.notes) != same
+
+
+def test_a_figure_alone_has_no_models_to_differ_from(cells) -> None:
+    mine = Cells(cells.root, "improving_mcsd/fig7")
+    fill_fig7(mine)
+    _, table = registry.build("improving_mcsd/fig7", cells.root)
+    assert isinstance(table, Table)
+    assert not any("are not those of" in note for note in table.notes)
 
 
 def test_a_ratio_is_a_word_by_its_interval() -> None:

@@ -17,6 +17,7 @@ from mcsd_figure_fills import DRAWN, SETTING, add, fill_fig4
 from bench.artifacts import style
 from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.tables import ABSENT, Table
+from bench.artifacts.ties import BUSY_NOTE, UNRANKED
 from bench.papers.improving_mcsd.heat_map import readable
 from bench.papers.registry import ARTIFACTS
 from bench.results.store import Results
@@ -77,7 +78,7 @@ def test_a_cell_has_the_numbers_of_its_run(cells, tmp_path: Path) -> None:
         assert row["tokens/s"].startswith(f"{tokens:.1f} [")
         assert (row["nodes"], row["lossless"]) == (f"{2 + 2 * a + 6 * a * b}.0", "no")
         assert texts(alpha)[str(a), str(b)] == f"{rate:.2f}\nn = {2 + 2 * a + 6 * a * b}"
-        assert texts(speed)[str(a), str(b)] == f"{tokens:.1f}\n{row['speedup'].split()[0]}x"
+        assert texts(speed)[str(a), str(b)] == f"{row['speedup'].split()[0]}\n{tokens:.0f} tokens/s"
     assert texts(speed)["4", "1"] == texts(alpha)["4", "1"] == "not run"
     assert all("(2, a, b, 1, 1) (lossy)" in axes.get_title() for axes in (speed, alpha))
     assert all(
@@ -111,6 +112,22 @@ def test_trees_that_are_as_fast_are_level(cells) -> None:
     _, table = build(cells)
     assert sorted(row_of(table, run)["against the best"] for run in fast) == ["best", "level", "level"]
     assert row_of(table, slow)["against the best"] == "behind"
+
+
+def test_times_that_are_too_noisy_give_no_standings(cells) -> None:
+    for place, key in enumerate(((4, 3), (1, 1), (2, 2))):
+        tree(cells, (2, *key, 1, 1), speedup=1.2 + place, steps=40, base_step_s=0.002 * 3**place)
+    (speed, alpha), table = build(cells)
+    assert set(table.frame["against the best"]) == {f"{ABSENT}{UNRANKED}"}
+    notes = " ".join(table.notes)
+    assert "(2, a, b, 1, 1) (lossy): times are too noisy to rank the trees (!)." in notes
+    assert BUSY_NOTE in table.notes
+    assert not any(word in notes for word in ("largest speedup", "level with", "takes place", "behind"))
+    value = table.frame.set_index("Tree").loc["2-4-3-1-1", "speedup"]
+    assert f"the paper's tree, 2-4-3-1-1, has a speedup of {value}; its place is not told." in notes
+    for panel in (speed, alpha):
+        assert frames(panel, style.COLOURS[1]) == set()
+        assert frames(panel, "black") == {(2, 2)}
 
 
 def test_what_drafts_otherwise_or_failed_takes_no_cell(cells) -> None:

@@ -8,8 +8,10 @@ import pytest
 from mcsd_figure_fills import LARGE, LLAMA
 from mcsd_table_fills import AT_ONE, FILLS, OWN_RULE, SUBTREES, VICUNA, fill_dynamic, fill_static, fill_table4, run
 
+from bench.artifacts.definitions import method_label
 from bench.artifacts.outputs import write_all
 from bench.artifacts.tables import ABSENT, Table
+from bench.papers.improving_mcsd import methods
 from bench.papers.registry import ARTIFACTS
 from bench.statistics import metrics
 
@@ -161,6 +163,14 @@ def test_trees_that_a_decision_model_ends_have_a_row_without_the_papers_numbers(
     assert ended["llama2_7b_chat"] == f"{metrics.alpha(steps(cells, run_id), 5, virtual=True):.2f}"
     assert ended["llama2_7b_chat published"] == ABSENT
     assert "Dynamic MCSD, ended by topk (lossy)" not in set(wide.frame["Method"])
+    own = steps(cells, run_id)
+    early = own["depth"] - 1 < 5
+    words = f"decision model hidden: trees ended early in {early.sum()} of {len(own)} steps"
+    assert any(f"{LLAMA['pair']}, {words}" in note for note in wide.notes)
+
+
+def test_a_method_has_one_name_in_rows_and_in_sentences() -> None:
+    assert method_label("sd") == methods.sd(4).header
 
 
 def test_table_4_has_a_row_per_draft_and_temperature(cells) -> None:

@@ -3,11 +3,12 @@
 import math
 
 import pytest
-from dyspec_fills import P, fill_large, fill_small
+from dyspec_fills import P, fill_large, fill_small, resize
 
 from bench import published
 from bench.artifacts.outputs import write_all
 from bench.artifacts.tables import Table
+from bench.artifacts.ties import BUSY_NOTE, UNRANKED
 from bench.papers.dyspec.layouts import ahead, lead
 from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
@@ -165,6 +166,62 @@ def test_table_4_is_in_seconds_with_plain_decoding_beside(cells) -> None:
     notes = " ".join(wide.notes)
     assert "threshold and cap here: 0.001 and 768." in notes
     assert notes.count("behind Sequoia in 3 of 6 settings: c4 at temperature 0.6 (") == 2
+
+
+def test_of_times_that_are_too_noisy_none_is_ahead_and_none_counts(cells) -> None:
+    """The autoregressive arm of one run of c4 took four times as long; those of cnn_dm took as long as each other."""
+    for dataset, slow in (("c4", 0.016), ("cnn_dm", 0.004)):
+        options = {"dataset": dataset, "temperature": 0.6}
+        cells.add("dyspec", params={"n": 64}, mal=4.0, speedup=2.0, **options)
+        cells.add("sized_sequoia", "sequoia", params={"n": 64}, mal=2.0, base_step_s=slow, **options)
+    wide, details = build("table1", cells)
+    noisy, quiet = (wide.frame[wide.frame["Dataset"] == name].iloc[0] for name in ("c4", "cnn_dm"))
+    assert noisy[RATIOS[2]].endswith(f"]{UNRANKED}")
+    assert quiet[RATIOS[2]].endswith("] (DySpec)")
+    assert noisy[RATIOS[0]].endswith("] (DySpec)"), "MAL knows no time"
+    of_sequoia = details.frame[details.frame["Method"] == "Sequoia"].set_index("Dataset")
+    assert of_sequoia["speedup ratio"].str.endswith(UNRANKED).to_dict() == {"c4": True, "cnn_dm": False}
+    assert of_sequoia["speedup"].str.endswith(UNRANKED).to_dict() == {"c4": True, "cnn_dm": False}
+    counted = "DySpec is ahead of Sequoia in {0} of {0} settings and behind in 0; in 0 they are tied."
+    assert f"Here, by MAL, {counted.format(2)}" in wide.notes
+    assert f"Here, by speedup, {counted.format(1)} Left out, since times are too noisy (!): 1." in wide.notes
+    assert [note for note in wide.notes if note == BUSY_NOTE] == [BUSY_NOTE]
+
+
+def test_where_all_times_are_too_noisy_nothing_is_counted(cells) -> None:
+    cells.add("dyspec", params={"n": 64}, speedup=2.0)
+    cells.add("sized_sequoia", "sequoia", params={"n": 64}, base_step_s=0.016)
+    notes = build("table1", cells)[0].notes
+    out = "Left out, since times are too noisy (!): 1."
+    assert f"Here, by speedup, DySpec is set against Sequoia in no setting. {out}" in notes
+
+
+def test_table_4_says_what_ends_the_trees(cells) -> None:
+    runs = fill_large(cells)
+    other = fill_large(cells, dataset="c4")["dyspec"]
+    wide, details = build("table4", cells)
+    frame = details.frame.set_index(["Dataset", "Method"])
+    assert frame.loc["cnn_dm", "at cap"].tolist() == ["100%", "–", "–", "–"]
+    assert frame.loc[("cnn_dm", "DySpec"), "depth mean"] == "8.0"
+    notes = " ".join(wide.notes)
+    assert "In every step of 2 of 2 settings the tree has as many nodes as the cap" in notes
+    assert "unused" not in notes
+    resize(cells, runs["dyspec"], 767)
+    wide, details = build("table4", cells)
+    frame, notes = details.frame.set_index(["Dataset", "Method"]), " ".join(wide.notes)
+    steps = len(cells.store.read("steps", [other]))
+    assert frame.loc[("cnn_dm", "DySpec"), "at cap"] == f"{100 * (steps - 1) / steps:.1f}%"
+    assert "In every step of 1 of 2 settings" in notes
+    assert "may leave part of its budget unused" in notes
+    resize(cells, other, 767)
+    assert "the threshold never does" not in " ".join(build("table4", cells)[0].notes)
+
+
+def test_the_notes_say_how_much_was_decoded_here(cells) -> None:
+    fill_small(cells)
+    fill_small(cells, dataset="c4", conversations=3)
+    notes = build("table1", cells)[0].notes
+    assert any(note.endswith("Here: 3 / 6 conversations of each, at most 64 new tokens.") for note in notes)
 
 
 def test_specinfers_numbers_in_table_4_are_sequoias() -> None:

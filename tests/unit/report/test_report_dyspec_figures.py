@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from drawn import labels, lines
-from dyspec_fills import Q_AND_P, SAMPLING, fill_nodes, fill_sizes, fill_steps, node
+from dyspec_fills import Q_AND_P, SAMPLING, fill_nodes, fill_sizes, fill_steps, node, resize
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
@@ -203,6 +203,18 @@ def test_sizes_and_tokens_of_the_first_conversation(cells) -> None:
     assert any(label.startswith("the paper's mean: 551.79 (llama2_70b") for label in labels(left))
     assert "new tokens A" in labels(left)
     assert set(table.runs) == {run_id}
+
+
+def test_where_the_cap_ends_every_tree_figure_5_says_so(cells) -> None:
+    run_id = fill_sizes(cells)
+    (left, _), table = first("fig5", cells)
+    words = "the cap ends it level by level, the threshold never does; the paper's mean is 551.79."
+    assert any(note.endswith(words) for note in table.notes)
+    assert any(label.endswith("the cap in every step") for label in labels(left))
+    resize(cells, run_id, 600)
+    (left, _), table = first("fig5", cells)
+    assert not any("threshold never" in note for note in table.notes)
+    assert not any("in every step" in label for label in labels(left))
 
 
 @pytest.mark.parametrize(
