@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -40,51 +41,61 @@ def _stated(artifact: str, metric: str) -> float:
 RECURRENCE = "GSD Figure 3: share of tokens that are part of n-grams that recur within a drafted tree"
 _RECURRENCE_LEGEND = {
     "n": "length of the n-gram that ends at a node: its token and those of its nearest ancestors, the root counted",
-    "graphs": "drafted trees or graphs, one a decoding step, that have a path of n tokens",
+    "graphs": "drafted trees or graphs, one a decoding step, that have a path of n tokens: all means are over these",
     "tokens": "of all nodes, those that are part of an n-gram that recurs, at any place, as the paper's caption says; "
     "mean over graphs, in brackets the 95% interval (bootstrap over conversations)",
+    "tokens, full depth": "the same over the graphs that were drafted to the full depth, as the paper's trees were",
     "n-grams": "of the nodes whose path has n tokens, those whose n-gram recurs: it ends at another node too, which is "
     "neither above nor below",
 }
-_SHARES = {"tokens": "in_recurring", "n-grams": "recurring"}
 
 
-def by_length(run: Run) -> dict[str, dict[int, tuple[Interval, int]]]:
-    """By share and n: its mean over graphs, and how many of these have it."""
-    return {
-        name: {
-            int(str(n)): (intervals.ratio_of_sums(graphs, "share"), len(graphs))
-            for n, graphs in graph_metrics.recurrences(run.steps, column).groupby("n")
-        }
-        for name, column in _SHARES.items()
-    }
+@dataclass(frozen=True, slots=True)
+class Recurring:
+    """Means over the graphs that have a path of n tokens, and how many these are; `deep` over those of full depth."""
+
+    graphs: int
+    tokens: Interval
+    n_grams: Interval
+    deep_graphs: int
+    deep: Interval | None
+
+
+def by_length(run: Run) -> dict[int, Recurring]:
+    """What recurs in its graphs, by n."""
+    every = graph_metrics.recurrences(run.steps)
+    return {int(str(n)): _recurring(graphs, run.params.get("max_steps")) for n, graphs in every.groupby("n")}
+
+
+def _recurring(graphs: pd.DataFrame, levels: int | None) -> Recurring:
+    deep = graphs[graphs["draft_forwards"] >= (levels or math.inf)]
+    tokens, ends = (intervals.ratio_of_sums(graphs, column) for column in ("in_recurring", "recurring"))
+    own = None if deep.empty else intervals.ratio_of_sums(deep, "in_recurring")
+    return Recurring(len(graphs), tokens, ends, len(deep), own)
 
 
 def recurrence(name: str, results: Results) -> list[Output]:
     """One panel per block, one line per run that drafted graphs or trees with their records."""
     every = map(of_main_pair, measured_blocks(results))
     found = {
-        block: lines
-        for block in every
-        if (lines := [line for line in labelled(block) if any(line[1].once(by_length).values())])
+        block: lines for block in every if (lines := [line for line in labelled(block) if line[1].once(by_length)])
     }
     if not found:
         raise NoResultsError("no run has a drafted graph")
     runs = [run for lines in found.values() for _, run in lines]
-    rows = [(run, n, shares) for run in runs for n, shares in _side_by_side(run).items()]
+    rows = [(run, n, found) for run in runs for n, found in run.once(by_length).items()]
     cells = [
-        {"Pair": run.block.name, "Drafter": DRAFTER.cell(run), "n": str(n)}
-        | {"graphs": str(max(graphs for _, graphs in shares.values()))}
-        | {"tokens": tables.interval(shares["tokens"][0]) if "tokens" in shares else tables.ABSENT}
-        | {"tokens published": tables.number(_tokens() if n == 1 else None)}
-        | {"n-grams": tables.interval(shares["n-grams"][0]) if "n-grams" in shares else tables.ABSENT}
-        for run, n, shares in rows
+        {"Pair": run.block.name, "Drafter": DRAFTER.cell(run), "n": str(n), "graphs": str(found.graphs)}
+        | {"tokens": tables.interval(found.tokens), "tokens, full depth": written(found.deep, 2)}
+        | {"tokens published": tables.number(_tokens() if n == 1 else None), "n-grams": tables.interval(found.n_grams)}
+        for run, n, found in rows
     ]
     notes = (
         *map(scale, found),
         f"The paper: {_stated('section5_1', 'setting_runs'):g} trees of TSD with sibling pruning, of depth 10 and "
         "width 4; it states neither models nor data, and prints no number but that for single tokens. Here: the trees "
         "of all decoding steps.",
+        *(_full_depth(run) for run in runs if "max_steps" in run.params),
         *draft_temperatures(runs),
     )
     ids = run_ids(run for run, *_ in rows)
@@ -92,20 +103,28 @@ def recurrence(name: str, results: Results) -> list[Output]:
     return [figure, Table(name, figure.title, pd.DataFrame(cells, dtype=str), notes, _RECURRENCE_LEGEND, figure.runs)]
 
 
-def _side_by_side(run: Run) -> dict[int, dict[str, tuple[Interval, int]]]:
-    """The shares that a run has, by n."""
-    every = run.once(by_length)
-    lengths = sorted({n for found in every.values() for n in found})
-    return {n: {name: found[n] for name, found in every.items() if n in found} for n in lengths}
+def _full_depth(run: Run) -> str:
+    """How many graphs are as deep as the paper's, and how much of these recurs."""
+    every = run.once(by_length)[1]
+    share = f"Of the tokens of full-depth graphs {tables.interval(every.deep)} recur (n = 1). " if every.deep else ""
+    return (
+        f"{run.block.name}, {run.name}: {every.deep_graphs} of {every.graphs} graphs have the full depth of "
+        f"{run.params['max_steps']}; drafting of the others ended before, where no token was probable enough. {share}"
+        f"The paper: about {tables.number(_tokens())} of a tree of depth 10 and width 4."
+    )
 
 
 def _recurrences(axes: Axes, block: Block, lines: Sequence[tuple[str, Run]]) -> None:
-    shown = [
-        (f"{label}, {name}", found) for label, run in lines for name, found in run.once(by_length).items() if found
-    ]
-    for index, (label, found) in enumerate(shown):
-        words = f"{label}, {next(iter(found.values()))[1]} graphs (95% interval)"
-        style.band(axes, list(found), [share for share, _ in found.values()], index, label=words)
+    for index, (label, run) in enumerate(lines):
+        found = run.once(by_length)
+        last = max(found)
+        words = f"{label}, {{}} (95% interval), {found[1].graphs} graphs at n = 1, {found[last].graphs} at n = {last}"
+        for place, name in enumerate(("tokens", "n-grams")):
+            shares = [one.n_grams if place else one.tokens for one in found.values()]
+            style.band(axes, list(found), shares, 2 * index + place, label=words.format(name))
+        if found[1].deep:
+            words = f"{label}, tokens, {found[1].deep_graphs} graphs of full depth"
+            style.points(axes, [1], [found[1].deep], 2 * index, markerfacecolor="white", markersize=7, label=words)
     words = f"paper's text: about {_tokens():.0%} at n = 1"
     axes.plot(1, _tokens(), "*", color="black", markersize=10, label=words)
     axes.set(title=block.name, xlabel="n of the n-gram (tokens)", ylabel="share that recurs", ylim=(0, 1))
