@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -166,7 +166,7 @@ def story(name: str, study: CaseStudy) -> list[Output]:
     summary = (
         f"{speed(study)}; {accepted} of {every} pieces are accepted draft tokens, "
         f"{share(study.count(LISTED, MERGED), accepted)} of them merged as the paper's code counts "
-        f"({share(study.count(MERGED), accepted)} behind a merge edge). The paper: {paper}."
+        f"({share(study.count(MERGED), accepted)} behind a merge edge). The paper: {paper} of the accepted."
     )
     rows = [
         {
@@ -174,12 +174,15 @@ def story(name: str, study: CaseStudy) -> list[Output]:
             "pieces": str(study.count(who)),
             "share of the answer": share(study.count(who), every),
             "share of the accepted": tables.ABSENT if who == TARGET else share(study.count(who), accepted),
-            "published": f"{paper} of both" if who == MERGED else tables.ABSENT,
+            "published": paper if who == MERGED else tables.ABSENT,
         }
         for who, look in LOOKS.items()
     ]
-    notes, ids = ("The paper does not say whose answer it shows.",), (study.run_id,) * len(rows)
-    table = Table(name, study.title, pd.DataFrame(rows, dtype=str), notes, _STORY_LEGEND, ids)
+    notes = (
+        f'The paper: {paper} of the accepted drafted tokens "are derived from the subtrees associated with merged '
+        'nodes". Its code colours the tokens of the last two rows alike. It does not say whose answer it shows.',
+    )
+    table = Table(name, study.title, pd.DataFrame(rows, dtype=str), notes, _STORY_LEGEND, (study.run_id,) * len(rows))
     return [*pages(name, study, LOOKS, summary), table]
 
 
@@ -190,12 +193,15 @@ UNLIMITED = 32
 """The k that stands for the paper's unlimited one: no node has so many children that pass the thresholds."""
 _KL = "KL(law on the redundant node's own path || law at the node it is merged into), the draft's, in nats"
 _LAW = "the printed values look like a mean over the vocabulary's elements, which is our inference"
+_PAPERS_DRAFT = "meta-llama/Llama-2-7b-hf"
+"""The draft of the paper's main pair, whose vocabulary its values are taken to be divided by."""
 _NOTES = (
     "The paper: means of {examples:g} examples; it states neither models nor data, direction nor unit, nor what it "
     "divides by.",
     "Its tau = 0 can only count tokens of context (by its text a single token is tau = 1), and so do the columns "
     "here: they are the text's tau 1, 2, 3, ...",
 )
+_STAND_IN = "{} stands in for the paper's models, which it does not name: absolute values are not comparable."
 
 
 def _place(run: Run) -> tuple[int, int]:
@@ -243,6 +249,12 @@ def _printed() -> Mapping[tuple[int, int], float]:
     return {(int(at["k"].replace("inf", str(UNLIMITED))), int(at["tau"])): float(value) for at, value in rows}
 
 
+def _printed_nats(place: tuple[int, int]) -> float | None:
+    """The paper's value times the vocabulary."""
+    value, size = _printed().get(place), vocabulary(_PAPERS_DRAFT)
+    return value * size if value and size else None
+
+
 def _k(k: int) -> str:
     return f"unlimited ({k})" if k == UNLIMITED else str(k)
 
@@ -270,7 +282,12 @@ DETAILS = (
     replace(KL, of=lambda run: KL.of(run) if run.ok else run.status),
     Metric("V", _vocabulary, "size of the draft's vocabulary", 0),
     Metric("KL / V", _per_element, f"the mean divided by V: {_LAW}", text=_scientific),
-    Metric("KL published", lambda run: _printed().get(_place(run)), text=_scientific),
+    Metric(
+        "KL published",
+        lambda run: _printed().get(_place(run)),
+        "as the paper prints it, beside KL / V",
+        text=_scientific,
+    ),
 )
 
 
@@ -283,8 +300,29 @@ def merge_kl(name: str, results: Results) -> list[Output]:
     title = f"{DIVERGENCE} ({setting(found)})"
     rows = [({"Pair": block.name}, run) for block, runs in found.items() for run in runs]
     notes = [text.format(examples=_stated("table5", "setting_examples")) for text in _NOTES]
+    notes += [_STAND_IN.format(pair) for pair in dict.fromkeys(block.pair for block in found if block.stand_in)]
+    notes += [text for block, runs in found.items() for text in _same(block, runs)]
     details = run_table(f"{name}_details", f"{title}, details", rows, DETAILS, said=notes, timed=False)
     return [_by_tau(name, title, found, details.notes), details]
+
+
+def _same(block: Block, runs: Sequence[Run]) -> Iterator[str]:
+    """Why runs of several k have one KL: no more children of a node go on than the threshold leaves."""
+    known = [run for run in runs if KL.of(run) and run.params.get("theta_prob")]
+    least = min((float(run.params["theta_prob"]) for run in known), default=1.0)
+    most = math.floor(1 / least + 1e-9)
+    by_tau: dict[int, list[Run]] = {}
+    for run in known:
+        if _place(run)[0] >= most:
+            by_tau.setdefault(_place(run)[1], []).append(run)
+    several = [every for every in by_tau.values() if len(every) > 1]
+    if alike := [every for every in several if len(set(map(KL.cell, every))) == 1]:
+        names = " and ".join(_k(k) for k in sorted({_place(run)[0] for every in alike for run in every}))
+        yield (
+            f"{block.name}: k = {names} have one KL at {len(alike)} of {len(several)} tau. With theta_prob = {least:g} "
+            f"at most {most} children of a node go on, and only these are merged: what a larger k adds are leaves, "
+            "which change later steps if one is accepted."
+        )
 
 
 def _probes(block: Block) -> list[Run]:
@@ -301,19 +339,21 @@ def _by_tau(name: str, title: str, found: Mapping[Block, Sequence[Run]], notes: 
             row = {"Pair": block.name, "k": _k(k)}
             for tau in taus:
                 here = [run for run in runs if _place(run) == (k, tau)]
-                row[f"tau {tau}"] = " / ".join(map(_both, here)) or "not run"
-                row[f"tau {tau} published"] = _scientific(_printed().get((k, tau)))
+                row[f"tau {tau}"] = " / ".join(map(_nats, here)) or "not run"
+                row[f"tau {tau} published x V"] = tables.number(_printed_nats((k, tau)), KL.digits)
             rows.append(row)
             ids.append(" ".join(run.run_id for run in runs if _place(run)[0] == k))
-    meaning = (
-        f"mean of {_KL} over merge edges, divided by the size V of the vocabulary ({_LAW}); in parentheses not "
-        "divided. tau counts the tokens of context that are alike beside the redundant token itself"
-    )
-    return Table(name, title, pd.DataFrame(rows, dtype=str), notes, {"tau 0": meaning}, tuple(ids))
+    legend = {
+        "tau 0": f"mean of {_KL}, over merge edges. tau counts the tokens of context that are alike beside the "
+        "redundant token itself",
+        "tau 0 published x V": f"the paper's value times V = {vocabulary(_PAPERS_DRAFT)}, the vocabulary of its main "
+        f"pair's draft: {_LAW}, and so is V. As printed it stands in the details",
+    }
+    return Table(name, title, pd.DataFrame(rows, dtype=str), notes, legend, tuple(ids))
 
 
-def _both(run: Run) -> str:
-    """The divergence by element of the vocabulary, and not divided."""
+def _nats(run: Run) -> str:
+    """The divergence, or how the run ended."""
     if not run.ok:
         return run.status
-    return f"{_scientific(_per_element(run))} ({written(KL.of(run).value, 3)})" if KL.of(run) else tables.ABSENT
+    return tables.number(KL.of(run).value, KL.digits) if KL.of(run) else tables.ABSENT
