@@ -25,10 +25,7 @@ from bench.statistics.samples import Sample
 
 _WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order")
 """What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
-NONE = (
-    "A/A: one run of each decoding has nothing to be compared with, which takes two: which differences are resolved "
-    "here is not known."
-)
+NONE = "A/A compares two runs of one decoding, and there is one of each: which differences are resolved is not known."
 """What is said of a block without a control."""
 TOO_FEW = "A/A: one conversation has no interval: which differences are resolved here is not known."
 """What is said of a block whose controls were run over a single conversation."""
