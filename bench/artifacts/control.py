@@ -25,7 +25,7 @@ from bench.statistics.samples import Sample
 
 _WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order")
 """What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
-NONE = "A/A: no autoregressive run, and no two runs of one setting: which differences are resolved here is not known."
+NONE = "A/A compares two runs of one decoding, and there is one of each: which differences are resolved is not known."
 """What is said of a block without a control."""
 TOO_FEW = "A/A: one conversation has no interval: which differences are resolved here is not known."
 """What is said of a block whose controls were run over a single conversation."""
@@ -59,10 +59,28 @@ def itself(block: Block) -> Interval | None:
     return max((one for one in found if one and _known(one)), key=samples.resolution, default=None)
 
 
-def arms(block: Block) -> Arms | None:
-    """The baselines of the block's runs in pairs, over the conversations of both; None where no two can be compared."""
+def arms(block: Block) -> dict[str, Arms]:
+    """The baselines of the block's runs in pairs, over the conversations of both, by decoding, as times are ranked.
+
+    A decoding of which no two can be compared is left out.
+    """
+    every = [(words, _arms([run for run in block.ok if _decoding(run) == words])) for words in _decodings(block)]
+    return {words: found for words, found in every if found}
+
+
+def _decodings(block: Block) -> list[str]:
+    return list(dict.fromkeys(map(_decoding, block.ok)))
+
+
+def _decoding(run: Run) -> str:
+    if run["temperature"] == 0:
+        return "of greedy decoding"
+    return f"at temperature {run['temperature']:g}" + (f", top-p {run['top_p']:g}" if run["top_p"] != 1 else "")
+
+
+def _arms(every: Iterable[Run]) -> Arms | None:
     groups: dict[tuple[object, ...], list[Sample]] = {}
-    for run in block.ok:
+    for run in every:
         sample = run.sample("autoregressive_tokens_per_s")
         if sample and len(sample.sums) and _own(run):
             groups.setdefault(_work(run), []).append(sample)
@@ -74,16 +92,16 @@ def arms(block: Block) -> Arms | None:
 
 
 def _note(block: Block) -> str:
-    own, others = itself(block), arms(block)
-    sentences = []
+    own, sentences, several = itself(block), [], len(_decodings(block)) > 1
     if own is not None:
         sentences.append(
             f"A/A (autoregressive against itself in one run): speedup {tables.interval(own)} in {own.n} conversations: "
             f"a speedup within {_percent(own)} of 1 is not told from 1; between runs the machine may change by more."
         )
-    if others is not None:
+    for words, others in arms(block).items():
+        of = f" {words}" if several else ""
         sentences.append(
-            f"A/A (the autoregressive arms of {others.runs} runs against each other): up to "
+            f"A/A (the autoregressive arms of {others.runs} runs{of} against each other): up to "
             f"{tables.interval(others.widest)} times as fast in {others.widest.n} conversations: between "
             f"some of them tokens/s that differ by less than {_percent(others.widest)} are not resolved."
         )

@@ -105,7 +105,10 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a paper says of a curve, or what was measured: a star at (x, y), else a line across at x or at y."""
+    """What a paper says of a curve, or what was measured: a star at (x, y), else a line across at x or at y.
+
+    `look` may have another marker.
+    """
 
     words: str
     x: float | None = None
@@ -116,10 +119,10 @@ class Mark:
     def draw(self, axes: Axes) -> None:
         """Put it on the axes; what belongs to the right one stands in the legend of the left one."""
         if self.x is not None and self.y is not None:
-            star: dict[str, Any] = {"color": "black", "markersize": 9} | dict(self.look)
+            star: dict[str, Any] = {"color": "black", "marker": "*", "markersize": 9, "linestyle": ""} | dict(self.look)
             twins = [one for one in axes.figure.axes if one is not axes and one.bbox.bounds == axes.bbox.bounds]
-            (twins[0] if self.right else axes).plot(self.x, self.y, "*", **star)
-            axes.plot([], [], "*", label=self.words, **star)
+            (twins[0] if self.right else axes).plot(self.x, self.y, **star)
+            axes.plot([], [], label=self.words, **star)
             return
         line: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "linewidth": 1, "label": self.words}
         line |= self.look

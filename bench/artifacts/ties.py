@@ -108,36 +108,48 @@ def warn(results: Results, table: Table) -> Table:
     """The table with a sentence more per metric whose intervals do not tell its best method from its worst.
 
     It compares the drafting runs behind the table's rows, in pairs, within each setting; sizes of a method are methods.
+    Of times that are too noisy, as `marks` has it, it says that alone.
     """
     keep = results.runs["run_id"].isin(list(table.run_ids)) & (results.runs["status"] == "ok")
     runs = results.runs[keep & (results.runs["method"] != AUTOREGRESSIVE)]
     shown = " ".join([*map(str, table.frame), *table.headers.values()])
     found = blocks(results, runs) if len(runs) > 1 else []
     asked = [metric for metric in _METRICS if metric in shown or _ALSO.get(metric, metric) in shown]
-    sentences = [text for metric in asked for text in _sentence(metric, found)]
+    sentences = [text for metric in asked for text in _sentence(metric, found, _rows(table))]
     return replace(table, warning=" ".join(filter(None, (table.warning, *sentences))))
 
 
-def _sentence(metric: str, found: list[Block]) -> Iterator[str]:
-    ends = [(block, one) for block in found if (one := _ends(metric, block))]
-    blurred = [(needed, block, words) for block, (told, needed, words) in ends if not told]
-    if len(ends) == 1 and blurred:
-        yield f"{metric} does not tell the best method from the worst here: not {blurred[0][-1]}."
-    elif blurred:
-        _, block, words = max(blurred, key=lambda one: one[0])
-        yield (
-            f"{metric} does not tell the best method from the worst in {len(blurred)} of {len(ends)} settings; "
-            f"the least in {block.name}: not {words}."
-        )
+def _rows(table: Table) -> dict[str, str]:
+    """What the table calls the method of each run, if it says so."""
+    methods = table.frame.get("Method", pd.Series(dtype=str))
+    return {run_id: str(method) for method, runs in zip(methods, table.runs, strict=False) for run_id in runs.split()}
 
 
-def _ends(metric: str, block: Block) -> tuple[bool, float, str] | None:
+def _sentence(metric: str, found: list[Block], rows: Mapping[str, str]) -> Iterator[str]:
+    ends = [(block, one) for block in found if (one := _ends(metric, block, rows))]
+    noisy = [block for block, _ in ends if samples.too_busy([sample for _, sample in _known_runs(metric, block)])]
+    blurred = [(needed, block, words) for block, (told, needed, words) in ends if not told and block not in noisy]
+    words, several = f"{metric} does not tell the best method from the worst", len(ends) > 1
+    if noisy:
+        yield f"{words} {f'in {len(noisy)} of {len(ends)} settings' if several else 'here'}: times are too noisy."
+    if blurred:
+        _, block, least = max(blurred, key=lambda one: one[0])
+        where = f"in {len(blurred)} of {len(ends)} settings; the least in {block.name}" if several else "here"
+        yield f"{words} {where}: not {least}."
+
+
+def _known_runs(metric: str, block: Block) -> list[tuple[Run, Sample]]:
+    """The runs with an interval, and the sums behind it."""
+    return [(run, sample) for run in block.ok if (sample := run.sample(_METRICS[metric])) and len(sample.sums) > 1]
+
+
+def _ends(metric: str, block: Block, rows: Mapping[str, str]) -> tuple[bool, float, str] | None:
     """Whether the best method of a setting is told from the worst, the conversations that it needs, and words for both.
 
     Told is what an interval shows that is wide enough for having been picked among all pairs (Bonferroni). None where
     fewer than two runs have an interval.
     """
-    every = [(run, sample) for run in block.ok if (sample := run.sample(_METRICS[metric])) and len(sample.sums) > 1]
+    every = _known_runs(metric, block)
     values = [(samples.interval(sample).value, place) for place, (_, sample) in enumerate(every)]
     if len(values) < 2:
         return None
@@ -151,15 +163,33 @@ def _ends(metric: str, block: Block) -> tuple[bool, float, str] | None:
     if difference.value > 0:
         again = compared.needed if compared.ahead == 0 else 0.0
         needed = max(again, difference.n * (reach / difference.value) ** 2)
-    words = f"{_name(best, block)} from {_name(worst, block)} over {difference.n} conversations"
+    words = f"{_name(best, block, rows)} from {_name(worst, block, rows)} over {difference.n} conversations"
     told = compared.ahead == 1 and difference.value > reach
     return told, needed, f"{words} ({needed_words(difference.n, needed)})"
 
 
-def _name(run: Run, block: Block) -> str:
-    """The method; its size, and its rule, where others of the setting are like it."""
-    others = [one for one in block.ok if one["run_id"] != run["run_id"] and one["method"] == run.method]
+def _name(run: Run, block: Block, rows: Mapping[str, str]) -> str:
+    """The method as its row has it, if no other row of the setting has; else with what it differs in from those alike.
+
+    That is its size, its rule, and its parameters.
+    """
+    others = [one for one in block.ok if one.run_id != run.run_id]
+    if (own := rows.get(run.run_id)) and all(rows.get(one.run_id) != own for one in others):
+        return own
+    others = [one for one in others if one.method == run.method]
     if not others:
         return method_label(run.method)
-    alike = any(one.name == run.name for one in others)
-    return f"{run.name} judged by {run['verifier']}" if alike else run.name
+    alike = [one for one in others if one.name == run.name]
+    same = [one for one in alike if one["verifier"] == run["verifier"]]
+    rule = f" judged by {run['verifier']}" if len(same) < len(alike) else ""
+    differ = (key for key, value in run.params.items() if any(one.params.get(key) != value for one in same))
+    return "".join([run.name, rule, *(_argument(key, run.params[key]) for key in differ)])
+
+
+def _argument(name: str, value: object) -> str:
+    """`, tau = 2`; a switch by its name, and nothing of what is off or too long to be said."""
+    if isinstance(value, list | dict) or value is None or value is False:
+        return ""
+    if value is True:
+        return f", {name.replace('_', ' ')}"
+    return f", {name} = {f'{value:g}' if isinstance(value, float) else value}"

@@ -59,33 +59,33 @@ def accepted_children(steps: pd.DataFrame) -> pd.DataFrame:
     return found.assign(child=found["accepted_ranks"].astype(int) + 1).drop(columns="accepted_ranks")
 
 
-def visited_children(steps: pd.DataFrame) -> pd.DataFrame:
-    """One row per child of a visited node: `prompt_id`, `turn`, `child` (its rank from 1) and `accepted`, 0 or 1.
+def visited_nodes(steps: pd.DataFrame) -> pd.DataFrame:
+    """One row per visited node: `prompt_id`, `turn`, `children` and `accepted`, the rank from 1 of the accepted child.
 
-    The root and every accepted token are visited. The share of accepted ones by `child` is GSD's Figures 7 and 8.
+    The root and every accepted token are visited; `accepted` is 0 where no child was. The share of nodes by `accepted`
+    is GSD's Figures 7 and 8.
     """
     columns = ["visited_children", "accepted_ranks"]
     known = steps.reindex(columns=[*SAMPLE, *columns]).dropna(subset=columns)
     rows = [
-        (prompt_id, turn, child + 1, float(child == taken))
+        (prompt_id, turn, count, taken + 1)
         for prompt_id, turn, counts, ranks in zip(*(known[name] for name in known), strict=True)
-        for count, taken in zip_longest(counts, ranks)
-        for child in range(count)
+        for count, taken in zip_longest(counts, ranks, fillvalue=-1)
     ]
-    return pd.DataFrame(rows, columns=[*SAMPLE, "child", "accepted"])
+    return pd.DataFrame(rows, columns=[*SAMPLE, "children", "accepted"])
 
 
-def recurrences(steps: pd.DataFrame, column: str = "recurring") -> pd.DataFrame:
-    """One row per graph and length n: `prompt_id`, `turn`, `n` and a `share` (Figure 3).
+def recurrences(steps: pd.DataFrame) -> pd.DataFrame:
+    """One row per graph and length n of which it has a path: `prompt_id`, `turn`, `n` and two shares (Figure 3).
 
-    Of `recurring` it is the share of its n-grams that recur, of `in_recurring` that of its tokens which are part of
-    one. A graph without a path of n tokens has no row for it.
+    `recurring` is the share of its n-grams that recur, `in_recurring` that of its tokens which are part of one;
+    `draft_forwards` are the levels that were drafted.
     """
-    if column not in steps:
-        return pd.DataFrame(columns=[*SAMPLE, "share", "n"])
-    found = steps.loc[steps[column].notna(), [*SAMPLE, column]].explode(column)
+    shares = ["recurring", "in_recurring"]
+    known = steps.reindex(columns=[*SAMPLE, "draft_forwards", *shares]).dropna(subset=shares)
+    found = known.explode(shares)
     found["n"] = found.groupby(level=0).cumcount() + 1
-    return found.rename(columns={column: "share"}).astype({"share": float}).dropna()
+    return found.astype(dict.fromkeys(shares, float)).dropna(subset="recurring")
 
 
 def merge_divergences(steps: pd.DataFrame) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.markers import CARETUPBASE
 
 from bench import published
 from bench.artifacts import style
@@ -15,13 +16,13 @@ from bench.artifacts.metric import MAL, Metric, measured
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, per_row, run_ids
-from bench.artifacts.sweep import Mark, Panel, Sweep, series, twin
+from bench.artifacts.sweep import Mark, Panel, Series, Sweep, series, twin
 from bench.artifacts.tables import named_rows
 from bench.artifacts.wording import setting
 from bench.papers.gsd.methods import CAPPED, DRAFTED, MERGES, RATE, VERIFIED, labelled, of_main_pair, per_sample
 from bench.published import params_of
 from bench.results.store import Results
-from bench.statistics import graph_metrics
+from bench.statistics import graph_metrics, samples
 from bench.statistics.samples import Sample
 
 _SWEPT = {
@@ -51,12 +52,12 @@ def _drafts(swept: str) -> list[tuple[float, float]]:
 
 def _ablation(letter: str, swept: str) -> Sweep:
     """A panel of Figure 5."""
-    star = {"color": style.COLOURS[1], "markeredgecolor": "black", "markersize": 11}
+    at_least = {"marker": CARETUPBASE, "markerfacecolor": "none", "markeredgewidth": 1.3, "markersize": 11}
 
     def marks(panel: Panel) -> Iterator[Mark]:
         for k, tokens in _drafts(swept):
             words = f"paper's text: TSD drafts more than {tokens:g} (right) at k = {k:g}"
-            yield Mark(words, k, tokens, look=star, right=True)
+            yield Mark(words, k, tokens, look=at_least, right=True)
 
     def remarks(panels: Sequence[Panel], results: Results) -> Iterator[str]:
         yield "The paper states neither models nor data of this figure, and prints its values in the figure alone."
@@ -116,41 +117,60 @@ def _share(header: str, those: Callable[[pd.Series], pd.Series], means: str) -> 
 
 
 def visited(run: Run) -> pd.DataFrame:
-    """A row per child of a node that was visited: its rank, and whether it was accepted."""
-    return graph_metrics.visited_children(run.steps)
+    """A row per visited node: how many children it has, and which of them was accepted."""
+    return graph_metrics.visited_nodes(run.steps)
 
 
 def _child(rank: int) -> Metric:
-    """The share of i-th children accepted, over the nodes that have one: the bars."""
+    """The share of visited nodes whose i-th child is accepted: the bars."""
+    means = (
+        "share of all visited nodes (the root and accepted ones) whose i-th most probable child is accepted: a node "
+        "without an i-th child counts as one whose i-th is not; in brackets the 95% interval (bootstrap over "
+        "conversations)"
+    )
+    return _of_visited(f"child {rank}", rank, 0, means)
+
+
+def _where_drafted(rank: int) -> Metric:
+    means = "the same over the visited nodes that have at least i children in the verified tree"
+    return _of_visited(f"child {rank} if drafted", rank, rank, means)
+
+
+def _of_visited(header: str, rank: int, fewest: int, means: str) -> Metric:
+    """The share whose child of this rank is accepted, of the visited nodes with so many children."""
 
     def sums(run: Run) -> Sample | None:
-        found = run.once(visited)
-        return per_row(found[found["child"] == rank], "accepted")
+        nodes = run.once(visited)
+        nodes = nodes[nodes["children"] >= fewest]
+        return per_row(nodes.assign(accepted=(nodes["accepted"] == rank).astype(float)), "accepted")
 
-    means = (
-        "of the visited nodes (the root and accepted ones) with at least i children in the verified tree, the share "
-        "whose i-th most probable child is accepted; in brackets the 95% interval (bootstrap over conversations)"
-    )
-    return measured(f"child {rank}", sums, means * (rank == 1))
+    return _where_there_are(rank, measured(header, sums, means * (rank == 1)))
 
 
 def _of_accepted(rank: int) -> Metric:
     means = "share of the accepted drafted tokens that are the i-th most probable child of their parent"
-    share = _share(f"{rank} of accepted", lambda child: child == rank, means * (rank == 1))
-    return replace(share, of=lambda run: share.of(run) if rank <= _ranks(run) else None)
+    return _where_there_are(rank, _share(f"{rank} of accepted", lambda child: child == rank, means * (rank == 1)))
+
+
+def _where_there_are(rank: int, metric: Metric) -> Metric:
+    """Nothing of runs that never draft so many children."""
+    return replace(metric, of=lambda run: metric.of(run) if rank <= _ranks(run) else None)
 
 
 TOKENS = Metric("accepted tokens", lambda run: len(run.once(accepted)), "accepted drafted tokens of all steps", 0)
-LATER = _share("child > 1", lambda child: child > 1, "share of them that are no first children")
+LATER = _share("> 1 of accepted", lambda child: child > 1, "share of them that are no first children")
 
 
 def _ranks(run: Run) -> int:
     """As many as a node has children, or as were accepted."""
-    return int(max(run.params.get("k", 1), run.once(visited)["child"].max()))
+    return int(max(run.params.get("k", 1), run.once(visited)["children"].max()))
 
 
 def _child_ranks(
-    title: str, header: str, bars: Callable[[Block], Iterable[tuple[str, Run]]], remarks: Callable[[], Iterable[str]]
+    title: str,
+    header: str,
+    bars: Callable[[Block], Iterable[tuple[str, Run]]],
+    remarks: Callable[[Iterable[Block]], Iterable[str]],
 ) -> Callable[[str, Results], list[Output]]:
     """Figure 7 or 8: a group of bars by rank, of which each run of `bars` has one, with its label under `header`."""
 
@@ -163,8 +183,8 @@ def _child_ranks(
         rows = [({"Pair": run.block.name, header: label}, run) for drawn in found.values() for label, run in drawn]
         figure = style.drawn(name, title, setting(found), _panel, found.items(), run_ids(run for _, run in rows))
         most = max(_ranks(run) for _, run in rows)
-        columns = (*map(_child, range(1, most + 1)), TOKENS, *map(_of_accepted, range(1, most + 1)), LATER)
-        return [figure, run_table(name, figure.title, rows, columns, said=remarks(), timed=False)]
+        shares = [metric(rank) for metric in (_child, _where_drafted, _of_accepted) for rank in range(1, most + 1)]
+        return [figure, run_table(name, figure.title, rows, (*shares, LATER, TOKENS), said=remarks(found), timed=False)]
 
     return build
 
@@ -176,8 +196,9 @@ def _panel(axes: Axes, block: Block, drawn: Sequence[tuple[str, Run]]) -> None:
         shares = [_child(rank).of(run) for rank in ranks]
         color = looks[index]["color"]
         style.bars(axes, ranks, shares, index, len(drawn), width=0.8, color=color, label=label)
-    axes.set(title=block.name, xlabel="rank of the child (1: the most probable)", ylim=(0, 1.03))
-    axes.set_ylabel("share of i-th children accepted (95% interval)")
+    axes.set(title=block.name, xlabel="rank of the accepted child (1: the most probable)")
+    axes.set_ylabel("share of visited nodes (95% interval)")
+    axes.set_ylim(bottom=0)
     axes.set_xticks(range(1, max(_ranks(run) for _, run in drawn) + 1))
     axes.grid(axis="x", visible=False)
     style.legend_below(axes, columns=2 if len(drawn) > 3 else len(drawn))
@@ -190,7 +211,7 @@ def _by_threshold(block: Block) -> Iterator[tuple[str, Run]]:
         yield from ((f"{of}theta_sib = {x:g}", run) for x, run in line.points)
 
 
-def _methods_said() -> Iterator[str]:
+def _methods_said(found: Iterable[Block]) -> Iterator[str]:
     fact = published.find("gsd", "fig7", metric="accepted_child_gt1_share").iloc[0]
     yield (
         f"The paper's text: about {fact['value']:g}% of the accepted tokens of TSD and GSD are children with a rank "
@@ -198,10 +219,37 @@ def _methods_said() -> Iterator[str]:
     )
 
 
-def _thresholds_said() -> Iterator[str]:
+def _thresholds_said(found: Iterable[Block]) -> Iterator[str]:
     facts = published.find("gsd", "fig8").set_index("metric")["value"]
     stated = ", ".join(f"{name} = {facts[f'setting_{name}']:g}" for name in ("k", "tau", "theta_prob"))
-    yield f"The paper: {stated}; its text: the higher theta_sib, the fewer later children; its bars have no numbers."
+    yield (
+        f'The paper: {stated}. Its text: "a clear negative correlation between the increase of theta_sib and the '
+        'acceptance rate for tokens at latter positions"; its bars have no numbers.'
+    )
+    lines = [(block, line) for block in found for line in series(block, "theta_sib") if len(line.runs) > 1]
+    for block, line in lines:
+        yield f"{block.name}, {line.label}, theta_sib {line.x[0]:g} to {line.x[-1]:g}: {_trend(line, _child)} here."
+        yield f"Over the nodes with such a child, the caption's other reading: {_trend(line, _where_drafted)}."
+
+
+def _trend(line: Series, share: Callable[[int], Metric]) -> str:
+    """Whether later children are accepted less often at the highest theta_sib than at the lowest, in pairs."""
+    ends = line.runs[0], line.runs[-1]
+    every = [share(rank) for rank in range(2, max(map(_ranks, ends)) + 1)]
+    signs = [_ahead(metric, *ends) for metric in every]
+    told = {-1: "less often", 1: "more often", 0: "not told apart"}
+    words = [
+        f"{metric.header} {' to '.join(map(metric.cell, ends))} ({told[sign]})"
+        for metric, sign in zip(every, signs, strict=True)
+    ]
+    seen = signs.count(-1)
+    return f"{', '.join(words)}: the trend is seen at {seen} of {len(signs)} ranks"
+
+
+def _ahead(metric: Metric, first: Run, last: Run) -> int:
+    """1 where the last has surely more, -1 where it has less, else 0."""
+    own, other = (metric.entry(run).sample for run in (last, first))
+    return (samples.compare(own, other).ahead if own and other else None) or 0
 
 
 FIG7 = _child_ranks("GSD Figure 7: how often the i-th child is accepted", "Method", labelled, _methods_said)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -40,51 +41,61 @@ def _stated(artifact: str, metric: str) -> float:
 RECURRENCE = "GSD Figure 3: share of tokens that are part of n-grams that recur within a drafted tree"
 _RECURRENCE_LEGEND = {
     "n": "length of the n-gram that ends at a node: its token and those of its nearest ancestors, the root counted",
-    "graphs": "drafted trees or graphs, one a decoding step, that have a path of n tokens",
+    "graphs": "drafted trees or graphs, one a decoding step, that have a path of n tokens: all means are over these",
     "tokens": "of all nodes, those that are part of an n-gram that recurs, at any place, as the paper's caption says; "
     "mean over graphs, in brackets the 95% interval (bootstrap over conversations)",
+    "tokens, full depth": "the same over the graphs that were drafted to the full depth, as the paper's trees were",
     "n-grams": "of the nodes whose path has n tokens, those whose n-gram recurs: it ends at another node too, which is "
     "neither above nor below",
 }
-_SHARES = {"tokens": "in_recurring", "n-grams": "recurring"}
 
 
-def by_length(run: Run) -> dict[str, dict[int, tuple[Interval, int]]]:
-    """By share and n: its mean over graphs, and how many of these have it."""
-    return {
-        name: {
-            int(str(n)): (intervals.ratio_of_sums(graphs, "share"), len(graphs))
-            for n, graphs in graph_metrics.recurrences(run.steps, column).groupby("n")
-        }
-        for name, column in _SHARES.items()
-    }
+@dataclass(frozen=True, slots=True)
+class Recurring:
+    """Means over the graphs that have a path of n tokens, and how many these are; `deep` over those of full depth."""
+
+    graphs: int
+    tokens: Interval
+    n_grams: Interval
+    deep_graphs: int
+    deep: Interval | None
+
+
+def by_length(run: Run) -> dict[int, Recurring]:
+    """What recurs in its graphs, by n."""
+    every = graph_metrics.recurrences(run.steps)
+    return {int(str(n)): _recurring(graphs, run.params.get("max_steps")) for n, graphs in every.groupby("n")}
+
+
+def _recurring(graphs: pd.DataFrame, levels: int | None) -> Recurring:
+    deep = graphs[graphs["draft_forwards"] >= (levels or math.inf)]
+    tokens, ends = (intervals.ratio_of_sums(graphs, column) for column in ("in_recurring", "recurring"))
+    own = None if deep.empty else intervals.ratio_of_sums(deep, "in_recurring")
+    return Recurring(len(graphs), tokens, ends, len(deep), own)
 
 
 def recurrence(name: str, results: Results) -> list[Output]:
     """One panel per block, one line per run that drafted graphs or trees with their records."""
     every = map(of_main_pair, measured_blocks(results))
     found = {
-        block: lines
-        for block in every
-        if (lines := [line for line in labelled(block) if any(line[1].once(by_length).values())])
+        block: lines for block in every if (lines := [line for line in labelled(block) if line[1].once(by_length)])
     }
     if not found:
         raise NoResultsError("no run has a drafted graph")
     runs = [run for lines in found.values() for _, run in lines]
-    rows = [(run, n, shares) for run in runs for n, shares in _side_by_side(run).items()]
+    rows = [(run, n, found) for run in runs for n, found in run.once(by_length).items()]
     cells = [
-        {"Pair": run.block.name, "Drafter": DRAFTER.cell(run), "n": str(n)}
-        | {"graphs": str(max(graphs for _, graphs in shares.values()))}
-        | {"tokens": tables.interval(shares["tokens"][0]) if "tokens" in shares else tables.ABSENT}
-        | {"tokens published": tables.number(_tokens() if n == 1 else None)}
-        | {"n-grams": tables.interval(shares["n-grams"][0]) if "n-grams" in shares else tables.ABSENT}
-        for run, n, shares in rows
+        {"Pair": run.block.name, "Drafter": DRAFTER.cell(run), "n": str(n), "graphs": str(found.graphs)}
+        | {"tokens": tables.interval(found.tokens), "tokens, full depth": written(found.deep, 2)}
+        | {"tokens published": tables.number(_tokens() if n == 1 else None), "n-grams": tables.interval(found.n_grams)}
+        for run, n, found in rows
     ]
     notes = (
         *map(scale, found),
         f"The paper: {_stated('section5_1', 'setting_runs'):g} trees of TSD with sibling pruning, of depth 10 and "
         "width 4; it states neither models nor data, and prints no number but that for single tokens. Here: the trees "
         "of all decoding steps.",
+        *(_full_depth(run) for run in runs if "max_steps" in run.params),
         *draft_temperatures(runs),
     )
     ids = run_ids(run for run, *_ in rows)
@@ -92,20 +103,28 @@ def recurrence(name: str, results: Results) -> list[Output]:
     return [figure, Table(name, figure.title, pd.DataFrame(cells, dtype=str), notes, _RECURRENCE_LEGEND, figure.runs)]
 
 
-def _side_by_side(run: Run) -> dict[int, dict[str, tuple[Interval, int]]]:
-    """The shares that a run has, by n."""
-    every = run.once(by_length)
-    lengths = sorted({n for found in every.values() for n in found})
-    return {n: {name: found[n] for name, found in every.items() if n in found} for n in lengths}
+def _full_depth(run: Run) -> str:
+    """How many graphs are as deep as the paper's, and how much of these recurs."""
+    every = run.once(by_length)[1]
+    share = f"Of the tokens of full-depth graphs {tables.interval(every.deep)} recur (n = 1). " if every.deep else ""
+    return (
+        f"{run.block.name}, {run.name}: {every.deep_graphs} of {every.graphs} graphs have the full depth of "
+        f"{run.params['max_steps']}; drafting of the others ended before, where no token was probable enough. {share}"
+        f"The paper: about {tables.number(_tokens())} of a tree of depth 10 and width 4."
+    )
 
 
 def _recurrences(axes: Axes, block: Block, lines: Sequence[tuple[str, Run]]) -> None:
-    shown = [
-        (f"{label}, {name}", found) for label, run in lines for name, found in run.once(by_length).items() if found
-    ]
-    for index, (label, found) in enumerate(shown):
-        words = f"{label}, {next(iter(found.values()))[1]} graphs (95% interval)"
-        style.band(axes, list(found), [share for share, _ in found.values()], index, label=words)
+    for index, (label, run) in enumerate(lines):
+        found = run.once(by_length)
+        last = max(found)
+        words = f"{label}, {{}} (95% interval), {found[1].graphs} graphs at n = 1, {found[last].graphs} at n = {last}"
+        for place, name in enumerate(("tokens", "n-grams")):
+            shares = [one.n_grams if place else one.tokens for one in found.values()]
+            style.band(axes, list(found), shares, 2 * index + place, label=words.format(name))
+        if found[1].deep:
+            words = f"{label}, tokens, {found[1].deep_graphs} graphs of full depth"
+            style.points(axes, [1], [found[1].deep], 2 * index, markerfacecolor="white", markersize=7, label=words)
     words = f"paper's text: about {_tokens():.0%} at n = 1"
     axes.plot(1, _tokens(), "*", color="black", markersize=10, label=words)
     axes.set(title=block.name, xlabel="n of the n-gram (tokens)", ylabel="share that recurs", ylim=(0, 1))
@@ -147,7 +166,7 @@ def story(name: str, study: CaseStudy) -> list[Output]:
     summary = (
         f"{speed(study)}; {accepted} of {every} pieces are accepted draft tokens, "
         f"{share(study.count(LISTED, MERGED), accepted)} of them merged as the paper's code counts "
-        f"({share(study.count(MERGED), accepted)} behind a merge edge). The paper: {paper}."
+        f"({share(study.count(MERGED), accepted)} behind a merge edge). The paper: {paper} of the accepted."
     )
     rows = [
         {
@@ -155,12 +174,15 @@ def story(name: str, study: CaseStudy) -> list[Output]:
             "pieces": str(study.count(who)),
             "share of the answer": share(study.count(who), every),
             "share of the accepted": tables.ABSENT if who == TARGET else share(study.count(who), accepted),
-            "published": f"{paper} of both" if who == MERGED else tables.ABSENT,
+            "published": paper if who == MERGED else tables.ABSENT,
         }
         for who, look in LOOKS.items()
     ]
-    notes, ids = ("The paper does not say whose answer it shows.",), (study.run_id,) * len(rows)
-    table = Table(name, study.title, pd.DataFrame(rows, dtype=str), notes, _STORY_LEGEND, ids)
+    notes = (
+        f'The paper: {paper} of the accepted drafted tokens "are derived from the subtrees associated with merged '
+        'nodes". Its code colours the tokens of the last two rows alike. It does not say whose answer it shows.',
+    )
+    table = Table(name, study.title, pd.DataFrame(rows, dtype=str), notes, _STORY_LEGEND, (study.run_id,) * len(rows))
     return [*pages(name, study, LOOKS, summary), table]
 
 
@@ -171,12 +193,15 @@ UNLIMITED = 32
 """The k that stands for the paper's unlimited one: no node has so many children that pass the thresholds."""
 _KL = "KL(law on the redundant node's own path || law at the node it is merged into), the draft's, in nats"
 _LAW = "the printed values look like a mean over the vocabulary's elements, which is our inference"
+_PAPERS_DRAFT = "meta-llama/Llama-2-7b-hf"
+"""The draft of the paper's main pair, whose vocabulary its values are taken to be divided by."""
 _NOTES = (
     "The paper: means of {examples:g} examples; it states neither models nor data, direction nor unit, nor what it "
     "divides by.",
     "Its tau = 0 can only count tokens of context (by its text a single token is tau = 1), and so do the columns "
     "here: they are the text's tau 1, 2, 3, ...",
 )
+_STAND_IN = "{} stands in for the paper's models, which it does not name: absolute values are not comparable."
 
 
 def _place(run: Run) -> tuple[int, int]:
@@ -224,6 +249,12 @@ def _printed() -> Mapping[tuple[int, int], float]:
     return {(int(at["k"].replace("inf", str(UNLIMITED))), int(at["tau"])): float(value) for at, value in rows}
 
 
+def _printed_nats(place: tuple[int, int]) -> float | None:
+    """The paper's value times the vocabulary."""
+    value, size = _printed().get(place), vocabulary(_PAPERS_DRAFT)
+    return value * size if value and size else None
+
+
 def _k(k: int) -> str:
     return f"unlimited ({k})" if k == UNLIMITED else str(k)
 
@@ -251,7 +282,12 @@ DETAILS = (
     replace(KL, of=lambda run: KL.of(run) if run.ok else run.status),
     Metric("V", _vocabulary, "size of the draft's vocabulary", 0),
     Metric("KL / V", _per_element, f"the mean divided by V: {_LAW}", text=_scientific),
-    Metric("KL published", lambda run: _printed().get(_place(run)), text=_scientific),
+    Metric(
+        "KL published",
+        lambda run: _printed().get(_place(run)),
+        "as the paper prints it, beside KL / V",
+        text=_scientific,
+    ),
 )
 
 
@@ -264,8 +300,29 @@ def merge_kl(name: str, results: Results) -> list[Output]:
     title = f"{DIVERGENCE} ({setting(found)})"
     rows = [({"Pair": block.name}, run) for block, runs in found.items() for run in runs]
     notes = [text.format(examples=_stated("table5", "setting_examples")) for text in _NOTES]
+    notes += [_STAND_IN.format(pair) for pair in dict.fromkeys(block.pair for block in found if block.stand_in)]
+    notes += [text for block, runs in found.items() for text in _same(block, runs)]
     details = run_table(f"{name}_details", f"{title}, details", rows, DETAILS, said=notes, timed=False)
     return [_by_tau(name, title, found, details.notes), details]
+
+
+def _same(block: Block, runs: Sequence[Run]) -> Iterator[str]:
+    """Why runs of several k have one KL: no more children of a node go on than the threshold leaves."""
+    known = [run for run in runs if KL.of(run) and run.params.get("theta_prob")]
+    least = min((float(run.params["theta_prob"]) for run in known), default=1.0)
+    most = math.floor(1 / least + 1e-9)
+    by_tau: dict[int, list[Run]] = {}
+    for run in known:
+        if _place(run)[0] >= most:
+            by_tau.setdefault(_place(run)[1], []).append(run)
+    several = [every for every in by_tau.values() if len(every) > 1]
+    if alike := [every for every in several if len(set(map(KL.cell, every))) == 1]:
+        names = " and ".join(_k(k) for k in sorted({_place(run)[0] for every in alike for run in every}))
+        yield (
+            f"{block.name}: k = {names} have one KL at {len(alike)} of {len(several)} tau. With theta_prob = {least:g} "
+            f"at most {most} children of a node go on, and only these are merged: what a larger k adds are leaves, "
+            "which change later steps if one is accepted."
+        )
 
 
 def _probes(block: Block) -> list[Run]:
@@ -282,19 +339,21 @@ def _by_tau(name: str, title: str, found: Mapping[Block, Sequence[Run]], notes: 
             row = {"Pair": block.name, "k": _k(k)}
             for tau in taus:
                 here = [run for run in runs if _place(run) == (k, tau)]
-                row[f"tau {tau}"] = " / ".join(map(_both, here)) or "not run"
-                row[f"tau {tau} published"] = _scientific(_printed().get((k, tau)))
+                row[f"tau {tau}"] = " / ".join(map(_nats, here)) or "not run"
+                row[f"tau {tau} published x V"] = tables.number(_printed_nats((k, tau)), KL.digits)
             rows.append(row)
             ids.append(" ".join(run.run_id for run in runs if _place(run)[0] == k))
-    meaning = (
-        f"mean of {_KL} over merge edges, divided by the size V of the vocabulary ({_LAW}); in parentheses not "
-        "divided. tau counts the tokens of context that are alike beside the redundant token itself"
-    )
-    return Table(name, title, pd.DataFrame(rows, dtype=str), notes, {"tau 0": meaning}, tuple(ids))
+    legend = {
+        "tau 0": f"mean of {_KL}, over merge edges. tau counts the tokens of context that are alike beside the "
+        "redundant token itself",
+        "tau 0 published x V": f"the paper's value times V = {vocabulary(_PAPERS_DRAFT)}, the vocabulary of its main "
+        f"pair's draft: {_LAW}, and so is V. As printed it stands in the details",
+    }
+    return Table(name, title, pd.DataFrame(rows, dtype=str), notes, legend, tuple(ids))
 
 
-def _both(run: Run) -> str:
-    """The divergence by element of the vocabulary, and not divided."""
+def _nats(run: Run) -> str:
+    """The divergence, or how the run ended."""
     if not run.ok:
         return run.status
-    return f"{_scientific(_per_element(run))} ({written(KL.of(run).value, 3)})" if KL.of(run) else tables.ABSENT
+    return tables.number(KL.of(run).value, KL.digits) if KL.of(run) else tables.ABSENT

@@ -31,13 +31,13 @@ def _of_k(name: str, k: int) -> Arm:
 ARMS = (bound(SSD, LARGE), *(_of_k(name, k) for k in (2, 4) for name in ("TSD", "GSD")))
 
 
-def _milliseconds(operation: str, paper: str, means: str) -> Column:
+def _milliseconds(operation: str, paper: str, means: str, digits: int = 1) -> Column:
     def sums(run: Run) -> Sample | None:
         seconds = run.steps[list(graph_metrics.OPERATIONS[operation])].sum(axis=1)
         return per_row(run.steps.assign(ms=seconds * 1000), "ms")
 
-    metric = measured(f"{operation.capitalize()} ms", sums, means, 1)
-    return Column(metric, paper=paper, ended=operation == "draft", timed=True)
+    metric = measured(f"{operation.capitalize()} ms", sums, means, digits)
+    return Column(metric, paper=paper, digits=1, ended=operation == "draft", timed=True)
 
 
 def _a_step(header: str, column: str, means: str) -> Metric:
@@ -58,7 +58,7 @@ DRAFT = _milliseconds(
 PRINTED = (
     DRAFT,
     _milliseconds("verification", "verify_ms", "the target's forward over the tree, and judging"),
-    _milliseconds("others", "other_ms", "the rest, mostly keeping the accepted path in the caches of both models"),
+    _milliseconds("others", "other_ms", "the rest, mostly keeping the accepted path in the caches of both models", 3),
 )
 PLAIN = "a step of plain decoding in the same run: where it differs, the machine was another between the runs"
 MORE = (

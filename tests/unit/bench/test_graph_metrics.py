@@ -106,24 +106,24 @@ def test_every_accepted_token_has_a_rank() -> None:
     assert graph_metrics.accepted_children(frame)["child"].tolist() == [1, 1, 4, 2]
 
 
-def test_every_child_of_a_visited_node_is_accepted_or_not() -> None:
+def test_every_visited_node_has_an_accepted_child_or_none() -> None:
     """A root of three children, whose second was accepted, which had one, which was not; and a root without any."""
     frame = steps({"visited_children": [3, 1], "accepted_ranks": [1]}, {"visited_children": [0], "accepted_ranks": []})
-    found = graph_metrics.visited_children(frame)
-    assert list(zip(found["child"], found["accepted"], strict=True)) == [(1, 0), (2, 1), (3, 0), (1, 0)]
-    assert found.groupby("child")["accepted"].mean().to_dict() == {1: 0, 2: 1, 3: 0}
-    assert graph_metrics.visited_children(frame.drop(columns="visited_children")).empty
+    found = graph_metrics.visited_nodes(frame)
+    assert list(zip(found["children"], found["accepted"], strict=True)) == [(3, 2), (1, 0), (0, 0)]
+    assert graph_metrics.visited_nodes(frame.drop(columns="visited_children")).empty
 
 
 def test_recurrences_are_one_per_graph_and_length() -> None:
-    """A graph without paths of two tokens has no share for n = 2."""
-    frame = steps({"recurring": [0.8, 0.4]}, {"recurring": [0.4, math.nan]}, {})
-    assert list(graph_metrics.recurrences(frame)[["n", "share"]].itertuples(index=False, name=None)) == [
-        (1, 0.8),
-        (2, 0.4),
-        (1, 0.4),
-    ]
-    assert graph_metrics.recurrences(frame, "in_recurring").empty
+    """A graph without paths of two tokens has no share for n = 2, of either kind."""
+    frame = steps(
+        {"recurring": [0.8, 0.4], "in_recurring": [0.8, 0.5]},
+        {"recurring": [0.4, math.nan], "in_recurring": [0.4, 0.0], "draft_forwards": 1},
+        {},
+    )
+    found = graph_metrics.recurrences(frame)[["n", "recurring", "in_recurring", "draft_forwards"]]
+    assert list(found.itertuples(index=False, name=None)) == [(1, 0.8, 0.8, 4), (2, 0.4, 0.5, 4), (1, 0.4, 0.4, 1)]
+    assert graph_metrics.recurrences(frame.drop(columns="in_recurring")).empty
 
 
 def test_divergences_are_one_per_merge() -> None:

@@ -24,15 +24,16 @@ def rewritten(cells, run_id: str, column: str, values) -> None:
 
 
 def fill_fig3(cells, **given: Any) -> str:
-    """Shares that differ from graph to graph; no path of some has 5 tokens."""
+    """Shares that differ from graph to graph; no path of some has 5 tokens, and some are 10 levels deep."""
     run_id = add(cells, "tsd_sib", **given)
-    for column in ("recurring", "in_recurring"):
+    for column, none in (("recurring", math.nan), ("in_recurring", 0.0)):  # a graph has tokens, though no such path
         rewritten(
             cells,
             run_id,
             column,
-            lambda rng: [*sorted(rng.uniform(size=4), reverse=True), rng.choice([math.nan, 0.1, 0.3])],
+            lambda rng, none=none: [*sorted(rng.uniform(size=4), reverse=True), rng.choice([none, 0.1, 0.3])],
         )
+    rewritten(cells, run_id, "draft_forwards", lambda rng: int(rng.choice([9, 10])))
     return run_id
 
 

@@ -111,7 +111,7 @@ def test_gsds_story_tells_merged_tokens_from_others(folder: Path, tmp_path: Path
     assert {looks["draft"].paper, looks["merged"].paper, looks["target"].ink} <= colours(paths[1])
     for text in (paths[0].read_text(encoding="utf-8"), outputs[0].text):
         assert "3 of 5 pieces are accepted draft tokens, 33.3% of them merged as the paper" in text
-        assert "The paper: about 30%." in text
+        assert "The paper: about 30% of the accepted." in text
 
 
 def test_colour_is_never_the_only_cue() -> None:
@@ -135,8 +135,9 @@ def test_shares_of_a_story(folder: Path) -> None:
         ["token of the target", "2", "40.0%", "–", "–"],
         ["accepted draft token", "2", "40.0%", "66.7%", "–"],
         ["accepted, merged or listed behind a copy", "0", "0.0%", "0.0%", "–"],
-        ["accepted behind a merge edge", "1", "20.0%", "33.3%", "about 30% of both"],
+        ["accepted behind a merge edge", "1", "20.0%", "33.3%", "about 30%"],
     ]
+    assert '30% of the accepted drafted tokens "are derived from the subtrees' in table.notes[0]
 
 
 def test_a_story_in_which_nothing_was_accepted() -> None:

@@ -43,7 +43,7 @@ def test_the_baselines_that_lie_furthest_apart(cells) -> None:
     for pair in itertools.permutations(runs, 2):
         sums = np.hstack([times(cells, run_id, "autoregressive") for run_id in pair])
         expected.append(drawn(sums, lambda own_s, own, other_s, other: (own / own_s) / (other / other_s)))
-    found = control.arms(cells.block())
+    (found,) = control.arms(cells.block()).values()
     assert (found.widest.value, found.widest.low, found.widest.high) == pytest.approx(
         max((one for one in expected if one[0] >= 1), key=lambda one: max(one[2], 1 / one[1]))
     )
@@ -55,10 +55,13 @@ def test_only_baselines_of_the_same_work_are_set_against_each_other(cells) -> No
     cells.add("opt_tree", temperature=0.0)
     cells.add("opt_tree", temperature=1.0)
     (block,) = blocks(cells.load(), across=["temperature"])
-    assert control.arms(block) is None
+    assert control.arms(block) == {}
+    assert list(control.notes([block])) == [control.NONE]
     cells.add("binary", temperature=1.0)
     (block,) = blocks(cells.load(), across=["temperature"])
-    assert control.arms(block).runs == 2
+    assert {words: found.runs for words, found in control.arms(block).items()} == {"at temperature 1": 2}
+    (note,) = control.notes([block])
+    assert "of 2 runs at temperature 1 against each other" in note
 
 
 def test_the_note_says_what_is_not_resolved(cells) -> None:
@@ -66,7 +69,8 @@ def test_the_note_says_what_is_not_resolved(cells) -> None:
     cells.add("opt_tree")
     block = cells.block()
     (note,) = control.notes([block])
-    itself, arms = control.itself(block), control.arms(block).widest
+    (found,) = control.arms(block).values()
+    itself, arms = control.itself(block), found.widest
     percents = [float(text) for text in re.findall(r"(?:less than|within) ([\d.]+)%", note)]
     for percent, ratio in zip(percents, (itself, arms), strict=True):
         reach = 100 * (max(ratio.high, 1 / ratio.low) - 1)
@@ -100,13 +104,28 @@ def test_several_blocks_are_named_and_a_table_says_it(cells) -> None:
     assert set(notes) <= set(table.notes)
 
 
-def slowed(cells, run_id: str, factor: float) -> Block:
+def slowed(cells, run_id: str, factor: float, *, across: tuple[str, ...] = ()) -> Block:
     """The block, with every second of one run so many times as long."""
     results = cells.load()
     prompts = results.prompts.copy()
     prompts.loc[prompts["run_id"] == run_id, "decode_s"] *= factor
-    (block,) = blocks(replace(results, prompts=prompts))
+    (block,) = blocks(replace(results, prompts=prompts), across=across)
     return block
+
+
+def test_noise_is_told_of_the_decoding_that_has_it_as_marks_are(cells) -> None:
+    """Two greedy runs lie far apart, three that sample do not: over all pairs most would not."""
+    greedy = [cells.add(drafter) for drafter in ("opt_tree", "binary")]
+    for drafter in ("opt_tree", "binary", "eagle25"):
+        cells.add(drafter, temperature=0.7)
+    block = slowed(cells, greedy[0], 1.6, across=("temperature",))
+    busy = {words: found.too_noisy for words, found in control.arms(block).items()}
+    assert busy == {"of greedy decoding": True, "at temperature 0.7": False}
+    (note,) = control.notes([block])
+    first, other = note.split("A/A ")[1:]
+    assert first.startswith("(the autoregressive arms of 2 runs of greedy decoding against each other)")
+    assert other.startswith("(the autoregressive arms of 3 runs at temperature 0.7 against each other)")
+    assert ["too noisy" in part for part in (first, other)] == [True, False]
 
 
 def test_a_block_of_a_busy_machine_says_that_its_times_rank_nothing(cells) -> None:
@@ -116,7 +135,7 @@ def test_a_block_of_a_busy_machine_says_that_its_times_rank_nothing(cells) -> No
         block = slowed(cells, run_id, factor)
         (note,) = control.notes([block])
         assert (words in note) == busy
-        assert control.arms(block).too_noisy == busy
+        assert [found.too_noisy for found in control.arms(block).values()] == [busy]
         entries = [metric.entry(run) for metric in (SPEEDUP, MAL) for run in block.ok]
         assert (ties.marks(entries[:2]) == [ties.UNRANKED] * 2) == busy  # paired in one run, but between two
         assert ties.UNRANKED not in ties.marks(entries[2:])
@@ -128,11 +147,10 @@ def test_a_baseline_that_was_lent_is_no_control_and_is_told(cells) -> None:
     for drafter in ("binary", "eagle25"):
         cells.add(drafter)
     runs = cells.block().runs.copy()
-    alone = control.arms(cells.block())
-    assert alone is not None
+    (alone,) = control.arms(cells.block()).values()
     assert alone.runs == 3
     runs["baseline_of"] = [None if run_id == lender else lender for run_id in runs["run_id"]]
     block = replace(cells.block(), runs=runs)
-    assert control.arms(block) is None
+    assert control.arms(block) == {}
     (note,) = control.notes([block])
     assert f"One autoregressive arm (run {lender}) is shared by binary, eagle25" in note

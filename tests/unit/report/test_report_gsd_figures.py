@@ -14,6 +14,7 @@ from gsd_figure_fills import FILLS, fill_fig3, fill_fig5a, fill_fig7, fill_fig8
 from gsd_fills import OPTIONS, add
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
+from matplotlib.markers import CARETUPBASE
 
 from bench.artifacts import style
 from bench.artifacts.outputs import NoResultsError, write_all
@@ -90,23 +91,44 @@ def test_recurrence_is_the_mean_over_graphs(cells) -> None:
     run_id = fill_fig3(cells)
     (axes,), table = build("fig3", cells)
     steps = steps_of(cells, run_id)
+    rows = {n: steps[[not np.isnan(row[n - 1]) for row in steps["recurring"]]] for n in range(1, 6)}
+    deep = {n: found[found["draft_forwards"] == 10] for n, found in rows.items()}
     expected = {}
-    for column, name in (("in_recurring", "tokens"), ("recurring", "n-grams")):
-        rows = {
-            n: steps.assign(share=[row[n - 1] for row in steps[column]]).dropna(subset="share") for n in range(1, 6)
-        }
-        means = [interval(by_conversation(found, lambda group: list(group["share"]))) for found in rows.values()]
+    for column, name, graphs in (
+        ("in_recurring", "tokens", rows),
+        ("recurring", "n-grams", rows),
+        ("in_recurring", "tokens, full depth", deep),
+    ):
+
+        def shares(group: pd.DataFrame, column: str, n: int) -> list[float]:
+            return [row[n - 1] for row in group[column]]
+
+        means = [
+            interval(by_conversation(found, lambda group, column=column, n=n: shares(group, column, n)))
+            for n, found in graphs.items()
+        ]
         assert table.frame[name].tolist() == means
         expected[name] = dict(enumerate(means, start=1))
-    assert len(rows[5]) < len(rows[1]) == len(steps)
+    full = expected.pop("tokens, full depth")
+    assert 0 < len(rows[5]) < len(rows[1]) == len(steps)
+    assert 0 < len(deep[1]) < len(steps)
+    (note,) = [
+        note for note in table.notes if f"{len(deep[1])} of {len(steps)} graphs have the full depth of 10" in note
+    ]
+    assert f"Of the tokens of full-depth graphs {full[1]} recur (n = 1). The paper: about 0.70" in note
     assert table.frame["graphs"].tolist() == [str(len(found)) for found in rows.values()]
     assert table.frame["tokens published"].tolist() == ["0.70", *[ABSENT] * 4]
-    *drawn, star = lines(axes)
-    for line, means in zip(drawn, expected.values(), strict=True):
+    *drawn, deepest, star = lines(axes)
+    for line, means in zip([*drawn, deepest], [*expected.values(), {1: full[1]}], strict=True):
         assert [f"{y:.2f}" for _, y in line] == [text.split(" ")[0] for text in means.values()]
     assert star == [(1, 0.7)]
-    assert reaches(axes) == [(n, text.partition(" ")[2]) for means in expected.values() for n, text in means.items()]
-    assert labels(axes)[0] == f"TSD, sibling pruning, tokens, {len(steps)} graphs (95% interval)"
+    every = [(n, text) for means in [*expected.values(), {1: full[1]}] for n, text in means.items()]
+    assert reaches(axes) == [(n, text.partition(" ")[2]) for n, text in every]
+    counts = f"{len(steps)} graphs at n = 1, {len(rows[5])} at n = 5"
+    assert labels(axes)[:3] == [
+        *(f"TSD, sibling pruning, {name} (95% interval), {counts}" for name in ("tokens", "n-grams")),
+        f"TSD, sibling pruning, tokens, {len(deep[1])} graphs of full depth",
+    ]
     assert axes.get_xlabel().startswith("n of the n-gram")
 
 
@@ -139,12 +161,12 @@ def test_ablations_have_a_linear_and_a_logarithmic_axis(cells) -> None:
         drawn = [f"{y:.{digits}f}" for line in lines(axes, linestyle=look) for _, y in line]
         assert drawn == [cell.split(" ")[0] for cell in table.frame[column]]
         assert len(reaches(axes)) == len(table.frame)
-    assert lines(right, marker="*") == [[(4, 20000)]]
+    assert lines(right, marker=CARETUPBASE) == [[(4, 20000)]]  # "more than": what is drawn there is not hidden
     words = labels(left)
     assert words[:4] == [
         f"{what}, {m}" for m in ("TSD", "GSD") for what in ("acceptance rate (left)", "drafted tokens (right)")
     ]
-    assert "20000" in words[4]
+    assert "20000" in words[-1]
 
 
 @pytest.mark.parametrize(("shares", "ringed"), [((0.0, 0.0), 0), ((0.0, 1.0), 1)])
@@ -166,7 +188,7 @@ def test_ablations_read_what_is_swept(name: str, swept: str, cells) -> None:
         [x for x, _ in lines(left)[0]] == [x for x, _ in lines(right)[0]] == table.frame[swept].astype(float).tolist()
     )
     assert left.get_xticks().tolist() == table.frame[swept].astype(float).tolist()
-    assert not lines(right, marker="*")
+    assert not lines(right, marker=CARETUPBASE)
 
 
 def test_a_sweep_of_something_else_is_no_ablation(cells) -> None:
@@ -180,13 +202,13 @@ def counted(steps: pd.DataFrame) -> int:
     return max(count for counts in steps["visited_children"] for count in counts)
 
 
-def tried(steps: pd.DataFrame, rank: int) -> list[float]:
-    """Of every visited node with so many children, whether that child was accepted."""
+def tried(steps: pd.DataFrame, rank: int, fewest: int = 0) -> list[float]:
+    """Of every visited node with so many children, whether the child of this rank was accepted."""
     return [
         float(at < len(ranks) and ranks[at] == rank - 1)
         for ranks, counts in zip(steps["accepted_ranks"], steps["visited_children"], strict=True)
         for at, count in enumerate(counts)
-        if count >= rank
+        if count >= fewest
     ]
 
 
@@ -204,10 +226,11 @@ def test_child_ranks_are_shares_of_visited_nodes_and_of_accepted_tokens(cells) -
                 lambda group, rank=rank: [float(r == rank - 1) for ranks in group["accepted_ranks"] for r in ranks],
             )
             assert row[f"{rank} of accepted"] == (ABSENT if rank > counted(steps) else interval(values))
-            nodes = by_conversation(steps, lambda group, rank=rank: tried(group, rank))
-            assert row[f"child {rank}"] == interval(nodes)
+            for header, fewest in ((f"child {rank}", 0), (f"child {rank} if drafted", rank)):
+                nodes = by_conversation(steps, lambda group, rank=rank, fewest=fewest: tried(group, rank, fewest))
+                assert row[header] == (ABSENT if rank > counted(steps) else interval(nodes))
         later = 1 - counts[0] / counts.total()
-        assert row["child > 1"].startswith(f"{later:.2f} ")
+        assert row["> 1 of accepted"].startswith(f"{later:.2f} ")
     assert table.frame.loc[1, "child 4"] == "0.00 [0.00, 0.00]"  # some have four children, though none was accepted
     assert "about 50% of the accepted tokens" in " ".join(table.notes)
     bars = [cell for _, row in table.frame.iterrows() for cell in row[[f"child {i}" for i in range(1, 5)]]]
@@ -226,6 +249,22 @@ def test_bars_of_figure_8_stand_in_the_order_of_theta_sib(cells) -> None:
     places = [patch.get_x() for patch in axes.patches]
     assert places[0] < places[4] < places[8] < places[1]  # bars of a rank side by side, run by run
     assert "theta_prob = 0.4" in " ".join(table.notes)
+
+
+@pytest.mark.parametrize(("last", "words"), [((6, 1, 1, 1), "more often"), ((9, 0, 0, 0), "less often")])
+def test_whether_later_children_are_accepted_less_often_is_said_from_the_rows(
+    last: tuple[int, ...], words: str, cells
+) -> None:
+    """Of the highest theta_sib all first children are accepted, or as many later ones as the lowest has not."""
+    ends = ((9, 0, 0, 0), last) if words == "more often" else ((6, 1, 1, 1), last)
+    for theta, ranks in zip((0.1, 0.4), ends, strict=True):
+        add(cells, "gsd", params={"theta_sib": theta}, ranks=ranks, conversations=20)
+    _, table = build("fig8", cells)
+    (note,) = [note for note in table.notes if "theta_sib 0.1 to 0.4" in note]
+    assert note.count(f"({words})") == 3
+    assert f"the trend is seen at {3 * (words == 'less often')} of 3 ranks here" in note
+    cells_of = [table.frame.loc[row, "child 2"] for row in (0, 1)]
+    assert f"child 2 {' to '.join(cells_of)} ({words})" in note
 
 
 def test_runs_of_one_method_are_told_apart(cells) -> None:

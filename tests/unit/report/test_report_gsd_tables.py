@@ -109,8 +109,9 @@ def test_operations_are_milliseconds_a_step_by_k(cells) -> None:
     for header, name in (("SSD", "ssd"), ("TSD (k=2)", "tsd_k2"), ("GSD (k=4)", "gsd")):
         found = graph_metrics.operation_times(steps(cells, runs[name])) * 1000
         mine = [row(wide, header)[f"{column} ms"] for column in ("Draft", "Verification", "Others")]
-        assert mine == [f"{value:.1f}" for value in found]
+        assert mine == [f"{value:.{digits}f}" for value, digits in zip(found, (1, 1, 3), strict=True)]
     assert wide.frame["Draft ms published"].tolist() == ["224.9", "257.0", "225.9", "323.9", "209.0"]
+    assert wide.frame["Others ms published"].tolist() == ["45.8", "46.9", "45.5", "49.8", "50.2"]
     assert row(details, "GSD (k=4)")["Draft ms"].startswith(row(wide, "GSD (k=4)")["Draft ms"] + " [")
     notes = " ".join(wide.notes)
     assert "drafting takes GSD (k=4) " in notes

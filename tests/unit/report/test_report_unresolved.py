@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from compared import REFERENCE
 
@@ -56,6 +57,44 @@ def test_methods_that_are_told_apart_have_no_sentence(cells) -> None:
     cells.add("autoregressive", mal=1.0, speedup=1.0)
     assert warned(cells).warning == ""
     assert "**" not in to_markdown(warned(cells)).splitlines()[2]
+
+
+def headline(cells, *methods: str) -> str:
+    """The sentence above a table of all runs, which calls them by these methods, if any are given."""
+    results = cells.load()
+    shown = {"Method": list(methods)} if methods else {}
+    frame = pd.DataFrame(shown | {"MAL": "", "speedup": ""}, index=range(len(results.runs)))
+    return warn(results, Table("t", "t", frame, runs=tuple(results.runs["run_id"]))).warning
+
+
+SWEPT = ({"tau": 2, "tau_as_context": False, "n": 8}, {"tau": 0, "tau_as_context": True, "n": 8})
+
+
+def compared(text: str) -> set[str]:
+    """The two methods that a sentence on MAL names."""
+    return set(re.match(r"MAL does not tell .* here: not (.+?) from (.+?) over 4", text).groups())
+
+
+def test_runs_of_one_method_are_named_by_their_rows_or_by_what_they_differ_in(cells) -> None:
+    for params, mal in zip(SWEPT, (2.55, 2.5), strict=True):
+        cells.add("opt_tree", mal=mal, conversations=4, params=params)
+    words = {"OPT-Tree, n = 8, tau = 2", "OPT-Tree, n = 8, tau = 0, tau as context"}
+    assert compared(headline(cells)) == words
+    assert compared(headline(cells, "A", "B (lossy)")) == {"A", "B (lossy)"}
+    assert compared(headline(cells, "A", "A")) == words  # rows alike tell nothing
+
+
+@pytest.mark.parametrize(("step", "noisy"), [(0.002, False), (0.008, True)])
+def test_of_times_that_are_too_noisy_nothing_else_is_said(step: float, noisy: bool, cells) -> None:
+    """Also where one is far ahead of the other: its speedup is of another minute."""
+    for dataset, speedup in (("gsm8k", 1.0), ("mt_bench", 4.0)):
+        for method, own, base_step_s in (("opt_tree", speedup, 0.002), ("binary", 1.0, step)):
+            cells.add(method, dataset=dataset, speedup=own, base_step_s=base_step_s, mal=3.0)
+    (text,) = re.findall(r"speedup does.*", headline(cells))
+    assert (
+        text == "speedup does not tell the best method from the worst in 2 of 2 settings: times are too noisy."
+    ) == noisy
+    assert ("conversations" in text) != noisy
 
 
 def test_one_method_is_set_against_none(cells) -> None:
