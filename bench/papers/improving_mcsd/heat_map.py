@@ -45,7 +45,7 @@ _PANELS: tuple[tuple[Metric, str, Callable[[Run], str]], ...] = (
     (
         mcsd.SPEEDUP,
         "speedup, below it tokens/s",
-        lambda run: f"{found.value:.0f} tokens/s" if (found := TOKENS_PER_S.of(run)) else "",
+        lambda run: f"{found.value:.0f}" if (found := TOKENS_PER_S.of(run)) else "",
     ),
     (
         mcsd.ALPHA,
