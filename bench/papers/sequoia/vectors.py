@@ -190,7 +190,7 @@ def _draw(axes: Axes, title: str, lines: Sequence[Vector]) -> None:
         same = [other for other in lines if other.first["verifier"] == vector.first["verifier"]]
         k = list(_curve(vector)["k"])
         look = rule_look(vector.first["verifier"]) | {"label": _label(vector, same), "markersize": 3}
-        look |= {} if vector is same[0] else style.of_method(str(vector.setting))
+        look |= {} if vector is same[0] else {"linestyle": "--", "markerfacecolor": "white"}
         style.band(axes, k, map(vector.rejection, k), 0, **look)
     axes.set(title=title, xlabel="children k", ylabel="rejection rate r_k", yscale="log")
     drawn = pd.concat([_curve(vector) for vector in lines])
