@@ -236,12 +236,15 @@ def test_forward_times_are_positive_and_leave_the_prefix(pair):
 
 
 def test_latency_rows_of_both_models(tiny, tmp_path):
-    """Sizes beyond a model's positions are left out."""
+    """Sizes beyond a model's positions are left out; others are timed upwards, then downwards."""
     grid = LatencyGrid(num_tokens=[1, 4, tiny.target.max_positions], num_prefix=8, warmup=1, repeats=3)
     spec, runtime = pair_of(config()), Runtime(device="cpu", dtype="float32", progress=False)
     rows = pd.DataFrame(map(asdict, forward_times.rows("times", spec, tiny, grid, runtime)))
     keys = list(zip(rows["role"], rows["num_tokens"], rows["repeat"], strict=True))
-    assert keys == [(role, size, repeat) for role in ("target", "draft") for size in (1, 4) for repeat in range(3)]
+    both_ways = [
+        (size, repeat) for sizes, first in (((1, 4), 0), ((4, 1), 2)) for size in sizes for repeat in (first, first + 1)
+    ]
+    assert keys == [(role, *one) for role in ("target", "draft") for one in both_ways]
     assert (rows["forward_s"] > 0).all()
     assert set(rows["num_prefix"]) == {8}
     alone = forward_times.rows("times", spec, replace(tiny, draft=None), grid, runtime)

@@ -104,12 +104,13 @@ def test_the_same_cell_of_several_experiments_is_joined_by_experiment(cells, tmp
 
 def test_two_runs_are_compared_as_they_are() -> None:
     """Of other drafters: the row names both, the notes what differs in their configs."""
-    ids = [run_of(REFERENCE / "smoke", name) for name in ("opt_tree", "opt_tree_n50")]
+    folder = REFERENCE / "bench" / "mt_bench"
+    ids = [run_of(folder, name) for name in ("opt_tree", "opt_tree_n50")]
     table = compared(*ids, results=REFERENCE)
     assert table.frame["Drafter"].tolist() == ["opt_tree -> opt_tree_n50"]
     assert table.runs == (" ".join(ids),)
     assert "drafter.n: 25 in A, 50 in B." in table.notes
-    steps = [Files(REFERENCE / "smoke").steps(run_id) for run_id in ids]
+    steps = [Files(folder).steps(run_id) for run_id in ids]
     recomputed.assert_printed(table.frame["MAL B/A"][0], recomputed.mal_ratio(steps[1], steps[0]), least=3)
 
 
