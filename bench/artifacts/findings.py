@@ -16,8 +16,9 @@ from bench.statistics import samples
 from bench.statistics.intervals import Interval
 
 BUSY = (
-    "This machine was too busy to tell methods apart by speed: times of the same autoregressive work mostly cannot be "
-    f"told to lie within {samples.TOO_BUSY:.0%} of each other (see A/A)."
+    "Times are too noisy to tell methods apart by speed (a busy machine, or short runs): times of the same "
+    "autoregressive work mostly cannot be told to lie within "
+    f"{samples.TOO_BUSY:.0%} of each other (see A/A)."
 )
 
 
@@ -58,7 +59,7 @@ def _first(word: str, metric: Metric, runs: Sequence[Run]) -> str:
     place, signs = max(known)[1], ties.marks(entries)
     best, value = runs[place], f"{metric.header} {_written(entries[place].value)}"
     if signs[place] == ties.UNRANKED:
-        return f"{word}: not told, since this machine was too busy ({best.name} has {value})."
+        return f"{word}: not told, since times are too noisy ({best.name} has {value})."
     tied = [sign for run, sign in zip(runs, signs, strict=True) if run.lossless == best.lossless].count(ties.TIED)
     others = f", tied with {tied} other{'s' * (tied > 1)}" if tied else ""
     law = "" if best.lossless else " (not lossless)"

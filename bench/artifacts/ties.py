@@ -99,6 +99,7 @@ def _known(one: Entry) -> bool:
 
 # a table's best method from its worst, by setting, in a sentence above it
 
+NOISY = "times are too noisy."
 _METRICS = {"MAL": "mal", "speedup": "speedup"}
 _ALSO = {"MAL": "tokens/step"}
 """What papers call a metric."""
@@ -116,6 +117,7 @@ def warn(results: Results, table: Table) -> Table:
     found = blocks(results, runs) if len(runs) > 1 else []
     asked = [metric for metric in _METRICS if metric in shown or _ALSO.get(metric, metric) in shown]
     sentences = [text for metric in asked for text in _sentence(metric, found, _rows(table))]
+    sentences = [text for text in sentences if not (table.warning and text.endswith(NOISY))]  # it says so itself
     return replace(table, warning=" ".join(filter(None, (table.warning, *sentences))))
 
 
@@ -131,7 +133,7 @@ def _sentence(metric: str, found: list[Block], rows: Mapping[str, str]) -> Itera
     blurred = [(needed, block, words) for block, (told, needed, words) in ends if not told and block not in noisy]
     words, several = f"{metric} does not tell the best method from the worst", len(ends) > 1
     if noisy:
-        yield f"{words} {f'in {len(noisy)} of {len(ends)} settings' if several else 'here'}: times are too noisy."
+        yield f"{words} {f'in {len(noisy)} of {len(ends)} settings' if several else 'here'}: {NOISY}"
     if blurred:
         _, block, least = max(blurred, key=lambda one: one[0])
         where = f"in {len(blurred)} of {len(ends)} settings; the least in {block.name}" if several else "here"

@@ -137,7 +137,7 @@ def test_a_busy_machine_is_a_warning_in_place_of_marks(cells) -> None:
     assert not short.frame["speedup"].str.endswith(ties.UNRANKED).any()
     assert details.frame["speedup"].str.endswith(ties.UNRANKED).all()
     assert short.findings[0].startswith(
-        "Fastest: not told, since this machine was too busy (OPT-Tree, n = 25 (drafter2) has speedup "
+        "Fastest: not told, since times are too noisy (OPT-Tree, n = 25 (drafter2) has speedup "
     )
     assert "Longest: OPT-Tree" in short.findings[0]
     assert ties.warn(cells.load(), short).warning.startswith(findings.BUSY)
