@@ -136,4 +136,4 @@ def test_dyspec() -> None:
             even = [place for place, row in enumerate(rows) if header != "MAL" or row["N"] == rows[0]["N"]]
             assert_marks([rows[place] for place in even], header, [lines[place] for place in even])
             assert not any(mark_of(row[header]) for place, row in enumerate(rows) if place not in even)
-            assert_verdicts(rows, f"verdict {header}", lines)
+            assert_verdicts(rows, f"verdict {header}", lines, whose=methods)
