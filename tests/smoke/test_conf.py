@@ -13,7 +13,7 @@ from bench.configs.values import parameters
 from bench.plan.composing import composer
 from bench.prompts.datasets import BUNDLED, DatasetSpec
 from bench.prompts.hub import ADAPTERS
-from bench.prompts.templates import TEMPLATES
+from bench.prompts.templates import NAMES
 from bench.results.rows import RECORDED
 from bench.run import CONF
 from specdec_core.models.kinds import KINDS
@@ -174,14 +174,15 @@ def test_pairs_are_complete(name):
     assert set(pair) == keys | ({"planted"} if planted else set()) | ({"published"} if of_a_paper else set())
     assert set(pair.get("planted", {})) == ({"private", "spread", "noise", "seed"} if planted else set())
     assert not planted or pair["published"]["stand_in"]
-    assert set(pair["target"]) == {"id", "revision", "gated", "offload", "resident_layers", "bits"}
+    made = {"folder"} & set(pair["target"])  # what `make` puts into models/
+    assert set(pair["target"]) == {"id", "revision", "gated", "offload", "resident_layers", "bits"} | made
     kept = [pair["target"][key] for key in ("offload", "resident_layers", "bits")]
     assert kept == [name.endswith("_offload"), 0, None]
-    skipped = set(pair["draft"]) - {"id", "revision", "gated", "kind"}
+    skipped = set(pair["draft"]) - {"id", "revision", "gated", "kind"} - made
     assert bool(skipped) == (pair["draft"]["kind"] == "layer_skip")
     assert skipped <= {"skipped_layers", "skipped_attention", "skipped_mlp"}
     assert pair["draft"]["kind"] in KINDS
-    assert pair["template"] in TEMPLATES
+    assert pair["template"] in NAMES
     printed = {(row.target, row.draft) for paper in published.papers() for row in published.load(paper).itertuples()}
     assert not of_a_paper or (pair["published"]["target"], pair["published"]["draft"]) in printed
 
