@@ -34,7 +34,7 @@ def test_lines_are_the_growth_rows_and_markers_the_runs(name: str, cells) -> Non
         measured = sorted(mal_of(cells, run_id) for run_id in ids)
         markers = [y for line in lines(axes, color=look["color"], linestyle="None") for _, y in line]
         assert sorted(markers) == pytest.approx(measured)
-    ours = [label for label in labels(axes) if not label.startswith("paper: ")]
+    ours = [label for label in labels(axes) if not label.endswith("(paper)")]
     assert len(ours) == len(shown)
 
 
@@ -124,7 +124,7 @@ def test_the_papers_gain_stands_beside_ours_in_its_setting(cells) -> None:
     (((size, height),),) = lines(axes, marker="*")
     assert size == 512
     assert min(abs(height / 1.33 - baseline) for baseline in baselines) < 1e-9
-    assert any("33% above k sequences at 512" in label for label in labels(axes))
+    assert any(label == "1.33 x our k sequences (paper)" for label in labels(axes))
     assert sum("The paper's text on llama2_13b + jf68m: 33%" in note for note in table.notes) == 2
 
 
