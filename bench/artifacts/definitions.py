@@ -118,7 +118,7 @@ _LABELS = {
     "sd": "SD",
     "sequoia": "Sequoia",
     "sequoia_hardware": "Sequoia, hardware-aware",
-    "sequoia_printed": "Sequoia, printed tree",
+    "sequoia_printed": "Sequoia, printed size",
     "sixteen_sequences": "16 sequences",
     "spec_infer": "SpecInfer",
     "ssd": "SSD",

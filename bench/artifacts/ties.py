@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from statistics import NormalDist
@@ -62,6 +62,11 @@ def marks(entries: Sequence[Entry]) -> list[str]:
     return found
 
 
+def unranked(entries: Iterable[Entry]) -> bool:
+    """Whether these are times that are too noisy to rank any."""
+    return UNRANKED in marks(list(entries))
+
+
 def _shared(every: Sequence[Sample]) -> pd.Index:
     """The conversations that all of them have."""
     found = [sample.sums.index for sample in every]
@@ -99,7 +104,6 @@ def _known(one: Entry) -> bool:
 
 # a table's best method from its worst, by setting, in a sentence above it
 
-NOISY = "times are too noisy."
 _METRICS = {"MAL": "mal", "speedup": "speedup"}
 _ALSO = {"MAL": "tokens/step"}
 """What papers call a metric."""
@@ -116,8 +120,8 @@ def warn(results: Results, table: Table) -> Table:
     shown = " ".join([*map(str, table.frame), *table.headers.values()])
     found = blocks(results, runs) if len(runs) > 1 else []
     asked = [metric for metric in _METRICS if metric in shown or _ALSO.get(metric, metric) in shown]
-    sentences = [text for metric in asked for text in _sentence(metric, found, _rows(table))]
-    sentences = [text for text in sentences if not (table.warning and text.endswith(NOISY))]  # it says so itself
+    told, names = bool(table.warning), _rows(table)  # a table with a warning of its own says that times are noisy
+    sentences = [text for metric in asked for text in _sentence(metric, found, names, told=told)]
     return replace(table, warning=" ".join(filter(None, (table.warning, *sentences))))
 
 
@@ -127,13 +131,13 @@ def _rows(table: Table) -> dict[str, str]:
     return {run_id: str(method) for method, runs in zip(methods, table.runs, strict=False) for run_id in runs.split()}
 
 
-def _sentence(metric: str, found: list[Block], rows: Mapping[str, str]) -> Iterator[str]:
+def _sentence(metric: str, found: list[Block], rows: Mapping[str, str], *, told: bool) -> Iterator[str]:
     ends = [(block, one) for block in found if (one := _ends(metric, block, rows))]
     noisy = [block for block, _ in ends if samples.too_busy([sample for _, sample in _known_runs(metric, block)])]
     blurred = [(needed, block, words) for block, (told, needed, words) in ends if not told and block not in noisy]
     words, several = f"{metric} does not tell the best method from the worst", len(ends) > 1
-    if noisy:
-        yield f"{words} {f'in {len(noisy)} of {len(ends)} settings' if several else 'here'}: {NOISY}"
+    if noisy and not told:
+        yield f"{words} {f'in {len(noisy)} of {len(ends)} settings' if several else 'here'}: times are too noisy."
     if blurred:
         _, block, least = max(blurred, key=lambda one: one[0])
         where = f"in {len(blurred)} of {len(ends)} settings; the least in {block.name}" if several else "here"

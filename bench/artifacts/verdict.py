@@ -41,7 +41,8 @@ what times can tell apart. On 2026-11-22, after an outside audit and before anyt
 came in for all rules: until then a wide interval matched anything, and a tie that was not resolved counted as
 `differs`. On the same day speedups came to be set against autoregressive decoding in all tables, since a method that is
 slower than it could keep the order of the others. On 2026-11-23 noise came to be that of the whole block, as in the
-marks, and rows that share one published number came to be no order of each other.
+marks, and rows that share one published number came to be no order of each other. Since then, too, a measured
+autoregressive row that the paper does not print no longer takes the place of the 1.
 """
 
 from __future__ import annotations
@@ -102,7 +103,6 @@ def judge(
     own = block.get(AUTOREGRESSIVE)
     if speedup and row.ours and not (own and _complete(own)):
         block = {**block, AUTOREGRESSIVE: Pairing(Interval(1.0, 1.0, 1.0, row.ours.n), 1.0)}
-        block = {**block, method: row}
     if row.ours is None:
         return NOT_RUN
     if row.published is None:

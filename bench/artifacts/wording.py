@@ -59,6 +59,7 @@ def scale(block: Block) -> str:
 
 
 EMBEDDED = " It was chosen so that E(A) meets A in greedy decoding."
+"""What is said of the embedded target's drafts (`bench/tiny/README.md`)."""
 
 
 def draft_temperatures(runs: Iterable[Run]) -> Iterator[str]:
@@ -66,17 +67,18 @@ def draft_temperatures(runs: Iterable[Run]) -> Iterator[str]:
 
     What is drawn at random has a temperature of its method's.
     """
-    found: dict[str, set[float]] = {}
+    found: dict[tuple[str, bool], set[float]] = {}
     for run in runs:
         value = run.params.get("draft_temperature", 1)
         if value != 1 and run["draws"] == "topk":
-            found.setdefault(str(run["pair"]), set()).add(float(value))
-    for pair, values in found.items():
+            whose = str(run["pair"]), str(run["target_id"]).startswith("tiny/")
+            found.setdefault(whose, set()).add(float(value))
+    for (pair, embedded), values in found.items():
         words = " and ".join(f"{value:g}" for value in sorted(values))
         yield (
             f"Draft temperature {words} for {pair} (the papers: 1; DySpec: 0.6): path probabilities and thresholds are "
             "of q at this temperature, which grown trees depend on and trees of fixed shape do not; "
-            f"bench/draft_temperature shows what it does.{EMBEDDED * pair.startswith('tiny')}"
+            f"bench/draft_temperature shows what it does.{EMBEDDED * embedded}"
         )
 
 

@@ -212,10 +212,12 @@ def _model_of(config: Mapping[str, Any]) -> ModelSpec:
     """
     skipped = {name: tuple(value) for name, value in config.items() if name.startswith("skipped_")}
     spec = ModelSpec(**{**config, **skipped})
-    if spec.folder and not (made := CONF.parent / spec.folder).is_dir():
-        raise ValueError(f"{spec.id} is not in {made} yet: run `make {made.name}`")
     if spec.folder:
-        return replace(spec, folder=str(CONF.parent / spec.folder))
+        folder = CONF.parent / spec.folder
+        if not folder.is_dir():
+            how = f" yet: run `make {folder.name}`" if folder.parent == CONF.parent / "models" else ""
+            raise ValueError(f"{spec.id} is not in {folder}{how}")
+        return replace(spec, folder=str(folder))
     return replace(spec, folder=str(TINY.parent / spec.id)) if spec.id.startswith("tiny/") else spec
 
 

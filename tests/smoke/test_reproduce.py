@@ -34,6 +34,11 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=_hear_ctrl_c, process_group=0, **streams)
 
 
+def test_help_says_what_it_takes(capsys):
+    assert reproduce.main(["--help"]) == 0
+    assert "opt_tree/table1" in capsys.readouterr().out
+
+
 def test_two_artifacts_are_run_reported_and_not_run_again(tmp_path, monkeypatch, capsys):
     names = ("opt_tree/fig7", "opt_tree/fig10")
     (tmp_path / "mt_bench.jsonl").write_text(TEXT)

@@ -69,7 +69,7 @@ def _even(first: Cell, other: Cell) -> bool:
 
 def _noisy(name: str, row: Setting) -> bool:
     """Whether it is by times that are too noisy to rank the methods of a setting, as the marks in the details say."""
-    return name == "speedup" and ties.UNRANKED in ties.marks([SPEEDUP.entry(cell) for cell in row.cells])
+    return name == "speedup" and ties.unranked(map(SPEEDUP.entry, row.cells))
 
 
 def _published(name: str, first: Cell, other: Cell) -> tuple[float, float] | None:

@@ -114,7 +114,7 @@ NODES = Metric(
 
 def unranked(runs: Iterable[Run | None]) -> bool:
     """Whether times of these runs of one block are too noisy to rank any, as the marks in tables say."""
-    return ties.UNRANKED in ties.marks([SPEEDUP.entry(run) for run in runs])
+    return ties.unranked(map(SPEEDUP.entry, runs))
 
 
 def noisy(block: Block) -> bool:

@@ -175,9 +175,8 @@ def _sizes_said(panels: Sequence[Panel], results: Results) -> Iterator[str]:
         prompts = " / ".join(str(count) for count in sorted(set(rows["num_prompts"])))
         yield f"Sequoia's trees are made for {dataset} (prompts: {prompts}); the paper's: for 200 samples of C4."
     facts = (fact for panel in panels for fact in _facts(panel, "section4_3"))
-    for one in facts:
-        methods = " and ".join(map(method_label, one.method.split("|")))
-        yield f"The paper on {one.target} + {one.draft}, {methods}: {one.notes}."
+    named = ((one, " and ".join(map(method_label, one.method.split("|")))) for one in facts)
+    yield from dict.fromkeys(f"The paper on {one.target} + {one.draft}, {who}: {one.notes}." for one, who in named)
 
 
 def _deltas(panel: Panel) -> Iterator[Mark]:

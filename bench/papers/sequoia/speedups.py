@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import metric, style, tables
+from bench.artifacts import metric, style, tables, ties
 from bench.artifacts.blocks import Block, drafted_blocks
 from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import Metric
@@ -48,9 +48,9 @@ def lead(run: Run) -> Interval | None:
 
 
 def noisy(run: Run) -> bool:
-    """Whether times at its temperature rank nothing."""
-    same = (one for one in run.block.ok if one["temperature"] == run["temperature"])
-    return samples.too_busy([sample for one in same if (sample := one.sample("speedup"))])
+    """Whether times at its temperature, on its tree, rank nothing, as the marks say."""
+    alike = (one for one in run.block.every if one["temperature"] == run["temperature"] and _tree(one) == _tree(run))
+    return ties.unranked(map(metric.SPEEDUP.entry, alike))
 
 
 def _printed(run: Run) -> float | None:

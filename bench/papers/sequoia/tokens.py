@@ -235,9 +235,8 @@ def _tokens_by_size(name: str, title: str, results: Results, *, gains: bool = Fa
 def _draw(axes: Axes, panel: Panel, structure: Structure) -> list[tuple[float, float]]:
     """The line and the markers of a structure; all of their (N, tokens per step)."""
     grown, look, measured = panel.grown(structure), structure.look, panel.measured(structure)
-    expected = [(float(size), float(row["expected_tokens"])) for size, row in grown.items()] or panel.promised(
-        structure
-    )
+    computed = [(float(size), float(row["expected_tokens"])) for size, row in grown.items()]
+    expected = computed or panel.promised(structure)
     sizes, values = [size for size, _ in measured], [mal for _, mal in measured]
     if expected:
         axes.plot(*zip(*expected, strict=True), **look | {"marker": ""})

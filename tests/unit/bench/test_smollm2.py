@@ -8,6 +8,7 @@ import pytest
 from cells import config
 
 from bench import lossless
+from bench.configs import cells
 from bench.configs.cells import cell_of, pair_of, runtime_of
 from bench.measure import pairs
 from bench.prompts.templates import prompt_ids
@@ -35,14 +36,14 @@ def folder(tmp_path_factory) -> Path:
 def test_greedy_answers_are_those_of_generate(folder: Path) -> None:
     where = (f"pair.{role}.folder={folder}" for role in ("target", "draft"))
     overrides = (*PAIR, *where)
-    cells = {name: cell_of(config(f"drafter={name}", *overrides)) for name in DRAFTERS}
+    every = {name: cell_of(config(f"drafter={name}", *overrides)) for name in DRAFTERS}
     cfg = config(*overrides)
     pair = pairs.loaded(pair_of(cfg), runtime_of(cfg))
     answers = []
     for question in QUESTIONS:
         prompt = prompt_ids(pair.tokenizer, "tokenizer", [question])
         expected = lossless.reference(pair, prompt, 16)
-        for name, cell in cells.items():
+        for name, cell in every.items():
             drafter = cell.build_drafter(pair.draft)
             rule = lossless.rule(drafter)
             found = generate(
@@ -54,10 +55,14 @@ def test_greedy_answers_are_those_of_generate(folder: Path) -> None:
     pairs.release()
 
 
-def test_a_pair_without_its_folder_names_the_command(tmp_path: Path) -> None:
-    where = (f"pair.{role}.folder={tmp_path / 'smollm2'}" for role in ("target", "draft"))
-    with pytest.raises(ValueError, match=r"SmolLM2-135M-Instruct, .* is not in .*smollm2 yet: run `make smollm2`"):
-        cell_of(config(*PAIR, *where))
+def test_a_pair_without_its_folder_names_the_command(tmp_path: Path, monkeypatch) -> None:
+    """Of a folder of one's own there is no command."""
+    own = (f"pair.{role}.folder={tmp_path / 'weights'}" for role in ("target", "draft"))
+    with pytest.raises(ValueError, match=r"SmolLM2-135M-Instruct, .* is not in .*weights$"):
+        cell_of(config(*PAIR, *own))
+    monkeypatch.setattr(cells, "CONF", tmp_path / "conf")
+    with pytest.raises(ValueError, match=r"SmolLM2-135M-Instruct, .* is not in .*smollm2 yet: run `make smollm2`$"):
+        pair_of(config(*PAIR))
 
 
 def test_without_an_index_it_says_so_and_leaves_nothing(tmp_path: Path, monkeypatch, capfd) -> None:
