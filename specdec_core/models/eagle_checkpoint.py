@@ -1,7 +1,7 @@
 """Published EAGLE-1 heads: config.json beside pytorch_model.bin or model.safetensors (yuhuili/EAGLE-*)."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,13 +57,13 @@ def read_eagle(spec: ModelSpec, target_config: Any) -> EagleCheckpoint:
     return EagleCheckpoint(config, tensors)
 
 
-def read_tensors(spec: ModelSpec) -> dict[str, Tensor]:
+def read_tensors(spec: ModelSpec, files: Sequence[str] = FILES) -> dict[str, Tensor]:
     """All tensors of the checkpoint on the host. Nothing but tensors is unpickled: LoadError for a file with code."""
     options = {"_raise_exceptions_for_missing_entries": False}
-    paths = (fetch(cached_file, spec, filename=name, **options) for name in FILES)
+    paths = (fetch(cached_file, spec, filename=name, **options) for name in files)
     path = next(filter(None, paths), None)
     if path is None:
-        raise LoadError(f"{spec.source} has neither {FILES[0]} nor {FILES[1]}; an EAGLE head is one file of tensors")
+        raise LoadError(f"{spec.source} lacks {' or '.join(files)}, a file of tensors")
     try:
         found = load_file(path) if path.endswith(".safetensors") else torch.load(path, "cpu", weights_only=True)
     except MemoryError:
@@ -74,7 +74,7 @@ def read_tensors(spec: ModelSpec) -> dict[str, Tensor]:
             "other objects, which are never unpickled; fetch it again"
         ) from error
     if not isinstance(found, dict) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
-        raise LoadError(f"{path} is not a dictionary of tensors, as an EAGLE head is; fetch it again")
+        raise LoadError(f"{path} is not a dictionary of tensors; fetch it again")
     return found
 
 

@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from specdec_core.errors import LoadError
 from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.draft_vocabulary import FILE as MAP
+from specdec_core.models.draft_vocabulary import ReducedLM, check_map
 from specdec_core.models.eagle import EagleHead
-from specdec_core.models.eagle_checkpoint import EagleCheckpoint, read_eagle
-from specdec_core.models.fetch import fetch_weights, quantisation
+from specdec_core.models.eagle_checkpoint import EagleCheckpoint, read_eagle, read_tensors
+from specdec_core.models.fetch import fetch_config, fetch_weights, quantisation
 from specdec_core.models.layer_skip import LayerSkip, kept_bytes
 from specdec_core.models.memory import eagle_bytes, quantised_bytes, weight_bytes
 from specdec_core.models.placement import Placement, head_device, hook_again, resolve_dtype, with_embedding
@@ -66,6 +69,21 @@ class _Whole(Kind):
         return quantised_bytes(config, dtype, spec.bits) if spec.bits else weight_bytes(config, dtype)
 
 
+class _Reduced(Kind):
+    """A causal language model over some of the target's tokens, with a map of ids and no tokenizer."""
+
+    def read(self, spec: ModelSpec, target_config: Any) -> Tensor:
+        found, own = read_tensors(spec, (MAP,)), fetch_config(spec)
+        return check_map(spec.id, found.get("d2t"), own.vocab_size, target_config.vocab_size)
+
+    def load(self, spec: ModelSpec, read: Tensor, target: CausalLM, where: Placement, **options: Any) -> ReducedLM:
+        device = where.draft or target.device
+        return ReducedLM(fetch_weights(spec, **options, device_map={"": device}), read.to(device), target.vocab_size)
+
+    def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        return weight_bytes(config, dtype)
+
+
 class _Head(Kind):
     """A head that reads the target's features and its output matrix (EAGLE-1)."""
 
@@ -115,7 +133,12 @@ def precision(spec: ModelSpec, dtype: torch.dtype) -> torch.dtype:
 
 TARGET = "causal_lm"
 """The kind of every target."""
-KINDS: Mapping[str, Kind] = {TARGET: _Whole(), "eagle": _Head(), "layer_skip": _LayerSkip()}
+KINDS: Mapping[str, Kind] = {
+    TARGET: _Whole(),
+    "reduced_lm": _Reduced(),
+    "eagle": _Head(),
+    "layer_skip": _LayerSkip(),
+}
 
 
 def kind_of(spec: ModelSpec) -> Kind:

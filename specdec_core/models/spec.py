@@ -17,7 +17,8 @@ class ModelSpec:
     revision: str | None = None
     gated: bool = False
     kind: str = "causal_lm"
-    """causal_lm | eagle (a head that reads the target's features) | layer_skip (the target without some layers)"""
+    """causal_lm | reduced_lm (one that knows some of the target's tokens) | eagle (a head that reads the target's
+    features) | layer_skip (the target without some layers)"""
     folder: str | None = None
     """Where the files are, if not in the hub's cache or in a folder of that name."""
     offload: bool = False

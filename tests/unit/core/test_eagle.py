@@ -334,7 +334,7 @@ def test_files_that_are_no_tensors_are_never_unpickled(broken, tmp_path, monkeyp
     torch.save(torch.ones(3), file)
     assert "not a dictionary of tensors" in sentence(broken)
     file.unlink()
-    assert "has neither model.safetensors nor pytorch_model.bin" in sentence(broken)
+    assert "lacks model.safetensors or pytorch_model.bin" in sentence(broken)
 
 
 def test_heads_for_other_targets_are_named(tmp_path):

@@ -184,7 +184,7 @@ def test_reserved_tokens_may_be_renamed(tmp_path):
 
 def test_drafts_of_a_kind_that_is_not_there(whole):
     said = sentence(whole, ModelSpec(id="org/heads", kind="medusa"))
-    assert said == "org/heads: a draft is of kind causal_lm, eagle or layer_skip, not 'medusa'"
+    assert said == "org/heads: a draft is of kind causal_lm, reduced_lm, eagle or layer_skip, not 'medusa'"
     assert "a target is of kind causal_lm, not 'eagle'" in sentence(ModelSpec(id="org/head", kind="eagle"))
 
 

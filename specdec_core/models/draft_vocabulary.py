@@ -1,0 +1,50 @@
+"""Drafts that know the target's most frequent tokens alone; ids are mapped on the way in and out (EAGLE-3's `d2t`)."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from specdec_core.errors import LoadError
+from specdec_core.layout import Layout
+from specdec_core.models.causal_lm import CausalLM, ModelOutput
+
+FILE = "d2t.safetensors"
+"""Beside the weights: offsets `d2t`, so that the draft's token i is the target's i + d2t[i]."""
+
+
+class ReducedLM(CausalLM):
+    """A causal language model that reads and predicts the target's ids; tokens it does not know have probability 0.
+
+    Unknown tokens are read as its token 0.
+    """
+
+    def __init__(self, model: Any, d2t: Int[Tensor, " draft_vocab"], vocab_size: int) -> None:
+        """`vocab_size` is the target's."""
+        super().__init__(model)
+        self._ids = ids = d2t + torch.arange(d2t.shape[0], device=d2t.device)
+        self._own = ids.new_zeros(vocab_size)
+        self._own[ids] = torch.arange(ids.shape[0], device=ids.device)
+        self.vocab_size = vocab_size
+
+    @torch.inference_mode()
+    def _run(self, tokens: Tensor, layout: Layout | None, **options: Any) -> ModelOutput:
+        found = super()._run(self._own[tokens], layout, **options)
+        logits = found.logits.new_full((found.logits.shape[0], self.vocab_size), -torch.inf)
+        logits[:, self._ids] = found.logits
+        return replace(found, logits=logits)
+
+
+def check_map(name: str, d2t: Tensor | None, draft_vocab: int, vocab_size: int) -> Tensor:
+    """The offsets; LoadError unless they give each of the draft's tokens an id of its own among the target's."""
+    if d2t is None or d2t.shape != (draft_vocab,):
+        raise LoadError(f"{FILE} of {name} must hold d2t, one offset for each of its {draft_vocab} tokens")
+    ids = d2t + torch.arange(draft_vocab)
+    if ids.min() < 0 or ids.max() >= vocab_size or ids.unique().shape != ids.shape:
+        raise LoadError(
+            f"d2t of {name} does not map its tokens to different ids below {vocab_size}, the target's vocabulary: "
+            "it was made for another target"
+        )
+    return d2t
