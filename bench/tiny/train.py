@@ -8,6 +8,7 @@ import argparse
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from tokenizers import ByteLevelBPETokenizer
@@ -20,6 +21,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from bench.tiny.corpus import Document, documents
 
 HERE = Path(__file__).parent
+Batch = TypeVar("Batch")
 BOS, EOS = "<s>", "</s>"
 VOCAB, POSITIONS = 512, 2048
 TARGET = {
@@ -68,8 +70,23 @@ def new_model(shape: dict[str, int], seed: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
+def windows(stream: Tensor, batch: int, length: int) -> Callable[[torch.Generator], Tensor]:
+    """Draws a batch of windows that start anywhere in a stream. Shape [batch, length]."""
+
+    def draw(rng: torch.Generator) -> Tensor:
+        starts = torch.randint(0, len(stream) - length, (batch,), generator=rng)
+        return torch.stack([stream[start : start + length] for start in starts.tolist()])
+
+    return draw
+
+
 def train(
-    model: nn.Module, loss_of: Callable[[Tensor], Tensor], stream: Tensor, args: argparse.Namespace, steps: int
+    model: nn.Module,
+    loss_of: Callable[[Batch], Tensor],
+    draw: Callable[[torch.Generator], Batch],
+    *,
+    steps: int,
+    seed: int,
 ) -> None:
     """Muon on the matrices inside the layers, AdamW on the rest; warm-up, then a linear decay to zero."""
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -83,11 +100,10 @@ def train(
         torch.optim.lr_scheduler.LambdaLR(opt, lambda step: min(1.0, (step + 1) / 50) * (1 - step / steps))
         for opt in optimizers
     ]
-    rng = torch.Generator().manual_seed(args.seed)
+    rng = torch.Generator().manual_seed(seed)
     with tqdm(range(steps), mininterval=10) as bar:
         for _ in bar:
-            starts = torch.randint(0, len(stream) - args.length, (args.batch,), generator=rng)
-            loss = loss_of(torch.stack([stream[start : start + args.length] for start in starts.tolist()]))
+            loss = loss_of(draw(rng))
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer, rate in zip(optimizers, rates, strict=True):
@@ -173,9 +189,10 @@ def main() -> None:
     )
 
     target, draft = new_model(TARGET, args.seed), new_model(DRAFT, args.seed + 1)
-    train(target, next_token_loss(target), stream, args, args.target_steps)
+    draw = windows(stream, args.batch, args.length)
+    train(target, next_token_loss(target), draw, steps=args.target_steps, seed=args.seed)
     save(target, tokenizer, args.out / "target")
-    train(draft, distillation_loss(draft, target), stream, args, args.draft_steps)
+    train(draft, distillation_loss(draft, target), draw, steps=args.draft_steps, seed=args.seed)
     save(draft, tokenizer, args.out / "draft")
     for name, value in evaluate(target, draft, held_out[:200_000], args.length).items():
         print(f"{name:16} {value:.4f}" if math.modf(value)[0] else f"{name:16} {value:,.0f}")

@@ -5,7 +5,7 @@ noise on the features that are read. The target and its embedding stay as they a
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from bench.tiny.corpus import documents
-from bench.tiny.train import HERE, token_stream, train
+from bench.tiny.train import HERE, Batch, token_stream, train, windows
 from specdec_core.models.eagle import EagleModel
 
 NOISE = 0.1
@@ -33,53 +33,73 @@ def new_head(target: LlamaForCausalLM, seed: int) -> EagleModel:
 
 
 def head_loss(
-    head: EagleModel, target: LlamaForCausalLM, regression: float, passes: int, noise: float
-) -> Callable[[Tensor], Tensor]:
+    head: EagleModel,
+    read: Callable[[Batch], tuple[Tensor, Tensor]],
+    output: Callable[[Tensor], Tensor],
+    *,
+    regression: float,
+    passes: int,
+    noise: float,
+    bfloat16: bool = True,
+) -> Callable[[Batch], Tensor]:
     """KL(target || head) + `regression` x smooth L1 of the features, averaged over positions.
 
-    With several `passes` the head also reads its own predictions, as it will in a tree; each pass counts alike.
+    `read` gives a batch's tokens and the target's features, `output` is the target's output matrix. With several
+    `passes` the head also reads its own predictions, as it will in a tree; each pass counts alike.
     """
 
-    def loss(batch: Tensor) -> Tensor:
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            features = target.model(batch).last_hidden_state
-            log_p = target.lm_head(features).float().log_softmax(-1)
-        read, total = features.float(), torch.zeros(())
+    def loss(batch: Batch) -> Tensor:
+        arithmetic = torch.autocast("cpu", torch.bfloat16, enabled=bfloat16)
+        with torch.no_grad(), arithmetic:
+            tokens, features = read(batch)
+            log_p = output(features).float().log_softmax(-1)
+        seen, total = features.float(), torch.zeros(())
         for _ in range(passes):
-            noisy = read + noise * (2 * torch.rand_like(read) - 1)
-            with torch.autocast("cpu", torch.bfloat16):
-                predicted = head.predict(batch[:, 1:], noisy[:, :-1])
-                log_q = target.lm_head(predicted).float().log_softmax(-1)
+            noisy = seen + noise * (2 * torch.rand_like(seen) - 1)
+            with arithmetic:
+                predicted = head.predict(tokens[:, 1:], noisy[:, :-1])
+                log_q = output(predicted).float().log_softmax(-1)
             goal, predicted = features[:, 1:].float(), predicted.float()
             agreement = F.kl_div(
                 log_q.flatten(0, 1), log_p[:, 1:].flatten(0, 1), reduction="batchmean", log_target=True
             )
             total = total + agreement + regression * F.smooth_l1_loss(predicted, goal)
-            read = torch.cat((features[:, :1].float(), predicted), 1)
+            seen = torch.cat((features[:, :1].float(), predicted), 1)
         return total / passes
 
     return loss
 
 
+def reader(target: LlamaForCausalLM) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """Tokens as they are, with the target's features behind them."""
+    return lambda batch: (batch, target.model(batch).last_hidden_state)
+
+
 @torch.inference_mode()
-def evaluate(head: EagleModel, target: LlamaForCausalLM, stream: Tensor, length: int) -> dict[str, float]:
+def evaluate(
+    head: EagleModel,
+    read: Callable[[Batch], tuple[Tensor, Tensor]],
+    output: Callable[[Tensor], Tensor],
+    batches: Iterable[Batch],
+) -> dict[str, float]:
     """On held-out text in float32, with true features: agreement of arg maxima, overlap of the laws, feature error."""
-    sums, windows = dict.fromkeys(("same_argmax", "overlap", "smooth_l1"), 0.0), stream.unfold(0, length, length)
-    for batch in windows.split(16):
-        features = target.model(batch).last_hidden_state
-        predicted, goal = head.predict(batch[:, 1:], features[:, :-1]), features[:, 1:]
-        q, p = (target.lm_head(x).softmax(-1) for x in (predicted, goal))
+    sums, positions = dict.fromkeys(("same_argmax", "overlap", "smooth_l1"), 0.0), 0
+    for batch in batches:
+        tokens, features = read(batch)
+        predicted, goal = head.predict(tokens[:, 1:], features[:, :-1]), features[:, 1:]
+        q, p = (output(x).softmax(-1) for x in (predicted, goal))
         sums["same_argmax"] += (q.argmax(-1) == p.argmax(-1)).float().sum().item()
         sums["overlap"] += torch.minimum(p, q).sum().item()
         sums["smooth_l1"] += F.smooth_l1_loss(predicted, goal, reduction="none").mean(-1).sum().item()
-    return {name: total / (windows.shape[0] * (length - 1)) for name, total in sums.items()}
+        positions += goal.shape[:2].numel()
+    return {name: total / positions for name, total in sums.items()}
 
 
-def save(head: EagleModel, folder: Path) -> None:
+def save(head: EagleModel, folder: Path, left_out: tuple[str, ...] = ()) -> None:
     """In the format of the published heads: config.json and tensors, as float16 safetensors."""
     folder.mkdir(parents=True, exist_ok=True)
     head.config.save_pretrained(folder)
-    tensors = {name: tensor.half().contiguous() for name, tensor in head.state_dict().items()}
+    tensors = {name: tensor.half().contiguous() for name, tensor in head.state_dict().items() if name not in left_out}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -102,9 +122,12 @@ def main() -> None:
         for part in (False, True)
     )
     head = new_head(target, args.seed)
-    train(head, head_loss(head, target, args.regression, args.passes, NOISE), stream, args, args.steps)
+    read, draw = reader(target), windows(stream, args.batch, args.length)
+    loss = head_loss(head, read, target.lm_head, regression=args.regression, passes=args.passes, noise=NOISE)
+    train(head, loss, draw, steps=args.steps, seed=args.seed)
     save(head, args.out)
-    for name, value in evaluate(head, target, held_out[:200_000], args.length).items():
+    parts = held_out[:200_000].unfold(0, args.length, args.length).split(16)
+    for name, value in evaluate(head, read, target.lm_head, parts).items():
         print(f"{name:16} {value:.4f}")
 
 
