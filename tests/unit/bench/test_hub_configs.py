@@ -33,6 +33,8 @@ PUBLISHED = {
     "facebook/opt-350m": 0.331,
     "bigscience/bloom-7b1": 7.07,
     "bigscience/bloom-560m": 0.559,
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct": 1.711,
+    "HuggingFaceTB/SmolLM2-135M-Instruct": 0.1345,
 }
 HEADS = {"llama2-chat-7B": 0.24, "llama2-chat-13B": 0.37, "llama2-chat-70B": 0.99, "Vicuna-33B-v1.3": 0.56}
 
