@@ -14,6 +14,7 @@ from bench.artifacts import definitions, ties, wording
 from bench.artifacts.outputs import Artifact, Output
 from bench.artifacts.tables import Table
 from bench.papers import beyond
+from bench.papers.beyond import claims
 from bench.papers.opt_tree.comparison import dataset_table
 from bench.results import progress
 from bench.results.store import Results
@@ -39,6 +40,8 @@ ARTIFACTS: dict[str, Artifact] = {
     **{f"bench/{name}": Artifact(dataset_table) for name in DATASETS},
     **beyond.ARTIFACTS,
 }
+SUMMARIES: dict[str, Artifact] = {"claims": Artifact(claims.claims, claims.read)}
+"""What is made of several artifacts' results, without an experiment of its own."""
 
 
 def yours(root: Path) -> list[str]:
@@ -53,11 +56,12 @@ def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
 
     Raises KeyError with a sentence for an unknown name, NoResultsError where nothing was run.
     """
-    if name not in ARTIFACTS and name not in yours(root):
+    known = ARTIFACTS | SUMMARIES
+    if name not in known and name not in yours(root):
         same = [known for known in ARTIFACTS if known.endswith(f"/{name}")]
-        near = same or difflib.get_close_matches(name, ARTIFACTS, n=3, cutoff=0.3) or sorted(ARTIFACTS)
+        near = same or difflib.get_close_matches(name, known, n=3, cutoff=0.3) or sorted(known)
         raise KeyError(f"there is no artifact {name!r}; the nearest are {', '.join(near)}")
-    artifact = ARTIFACTS.get(name, beyond.YOURS)
+    artifact = known.get(name, beyond.YOURS)
     found = artifact.read(root / name, pair)
     return [_headed(name, found, output) for output in artifact.build(Path(name).name, found)]
 
@@ -85,6 +89,8 @@ def command(name: str, pair: str | None = None, root: Path | None = None) -> str
         others = [override for override in plan.overrides if not override.startswith("pair=")]
         overrides = plan.overrides if pair is None else (*others, f"pair={pair}")
         return shlex.join(["python", "-m", "bench.reproduce", name, *overrides])
+    if name in SUMMARIES:
+        return f"make report{f' PAIR={pair}' if pair else ''}"
     if name not in ARTIFACTS:
         return f"python -m bench.run name={name} pair={pair or 'tiny'}"
     if name == "smoke":

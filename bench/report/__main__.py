@@ -15,7 +15,7 @@ from bench.artifacts import ties
 from bench.artifacts.outputs import Html, NoResultsError, write_all
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table, to_markdown, to_text, wrapped
-from bench.papers.registry import ARTIFACTS, build, command, yours
+from bench.papers.registry import ARTIFACTS, SUMMARIES, build, command, yours
 from bench.report.site import pages
 from bench.report.site.facts import STATES
 from bench.report.site.pages import Report
@@ -72,7 +72,7 @@ def _files(options: argparse.Namespace) -> int:
     """The figures or the tables of all artifacts that have results, without a page."""
     options.out.mkdir(parents=True, exist_ok=True)
     missing, written = True, 0
-    for name in (*ARTIFACTS, *yours(options.results)):
+    for name in (*ARTIFACTS, *SUMMARIES, *yours(options.results)):
         built = pages.attempt(_report(options), name, ONLY[options.only])
         missing &= bool(built.missing)
         written += _listed(path for _, paths in built.written for path in paths)
@@ -113,7 +113,7 @@ def _report(options: argparse.Namespace) -> Report:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
     parser.add_argument(
-        "artifact", nargs="?", help=f"one of {', '.join(ARTIFACTS)} (default: all, and the HTML report)"
+        "artifact", nargs="?", help=f"one of {', '.join((*ARTIFACTS, *SUMMARIES))} (default: all, and the HTML report)"
     )
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of the results (default: %(default)s)"

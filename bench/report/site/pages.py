@@ -164,7 +164,7 @@ def _templates() -> jinja2.Environment:
 def site(report: Report) -> Site:
     """All pages; tables and figures are written into a folder per paper on the way."""
     yours = [Entry(name, page=facts.YOURS) for name in artifacts.yours(report.results)]
-    entries = [*facts.entries(artifacts.ARTIFACTS), *yours]
+    entries = [*facts.entries((*artifacts.ARTIFACTS, *artifacts.SUMMARIES)), *yours]
     sections = [section(report, entry) for entry in tqdm(entries, desc="report", unit="artifact", disable=None)]
     keys = [*facts.papers(), *[facts.YOURS] * bool(yours)]
     papers = [Paper(key, tuple(one for one in sections if one.entry.paper == key)) for key in keys]
@@ -173,7 +173,7 @@ def site(report: Report) -> Site:
 
 def section(report: Report, entry: Entry) -> Section:
     """One artifact, built and written as far as it can be."""
-    registered = entry.name in artifacts.ARTIFACTS or entry.page == facts.YOURS
+    registered = entry.name in artifacts.ARTIFACTS | artifacts.SUMMARIES or entry.page == facts.YOURS
     built = attempt(report, entry.name) if registered else Built(missing=entry.absent)
     found, built = _progress(report, entry.name, built)
     outputs = [output for output, _ in built.written]

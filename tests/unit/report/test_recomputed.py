@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -236,3 +237,57 @@ def _identical(files: Files, run_id: str) -> float:
 
 def _correlation(steps: pd.DataFrame) -> float:
     return float(steps["expected_acceptance"].corr(steps["acceptance_length"]))
+
+
+def test_claims() -> None:
+    """Means over datasets of both methods, their ratio, and its interval over the conversations that both decoded."""
+    (table,) = (output for output in build("claims", REFERENCE) if isinstance(output, Table))
+    groups = {"embedded pair": "tiny", "real model": "smollm2"}
+    for row, runs in zip(table.frame.to_dict("records"), table.runs, strict=True):
+        files, ids = Files(REFERENCE / row["Table"]), runs.split()
+        pairs = [(first, other) for first, other in zip(ids[::2], ids[1::2], strict=True)]
+        for group, start in groups.items():
+            own = [both for both in pairs if files.run(both[0])["pair"].startswith(start)]
+            if not own:
+                assert row[group] == row[f"verdict {group}"] == ABSENT
+                continue
+            sums = [[_counted(row["measure"], files, run_id) for run_id in both] for both in own]
+            found = _ratio_of_means(sums)
+            assert_printed(row[group], found, least=3)
+            assert row[f"{group} n"] == str(
+                sum(len(first.join(other.add_suffix("_"), how="inner")) for first, other in sums)
+            )
+
+
+def _counted(measure: str, files: Files, run_id: str) -> pd.DataFrame:
+    """By conversation what is above and below the line of a measure."""
+    steps = files.steps(run_id)
+    if measure == "acceptance rate":
+        samples = recomputed.gsd_samples(files, run_id)
+        by = samples.groupby("prompt_id")["rate"]
+    elif measure == "alpha":
+        params = json.loads(files.run(run_id)["drafter_params"])
+        shape = params.get("shape", {})
+        widths = params.get("widths") or shape.get("widths") or [1] * shape["depth"]
+        by = ((steps["num_accepted"] - ("widths" in params)) / (len(widths) - ("widths" in params))).groupby(
+            steps["prompt_id"]
+        )
+    else:
+        assert measure == "MAL"
+        by = steps.groupby("prompt_id")["acceptance_length"]
+    return pd.DataFrame({"above": by.sum(), "below": by.size()})
+
+
+def _ratio_of_means(sums: list[list[pd.DataFrame]]) -> recomputed.Numbers:
+    """Of pairs of sums, a pair per dataset; the mean of the first ones / the mean of the others."""
+    joined = []
+    for place, (first, other) in enumerate(sums):
+        both = first.join(other.add_suffix("_"), how="inner").add_suffix(f"/{place}")
+        joined.append(both.set_axis([f"{place}/{name}" for name in both.index]))
+    every = pd.concat(joined).fillna(0.0)
+
+    def mean(total: pd.DataFrame, end: str) -> pd.Series:
+        shares = [total[f"above{end}/{place}"] / total[f"below{end}/{place}"] for place in range(len(sums))]
+        return sum(shares) / len(shares)
+
+    return recomputed.interval(every, lambda total: mean(total, "") / mean(total, "_"))

@@ -50,6 +50,7 @@ def registry(monkeypatch) -> dict[str, Artifact]:
     """A registry to fill, in place of the real one."""
     found: dict[str, Artifact] = {}
     monkeypatch.setattr(artifacts, "ARTIFACTS", found)
+    monkeypatch.setattr(artifacts, "SUMMARIES", {})
     return found
 
 
@@ -84,7 +85,7 @@ def test_an_empty_folder_gives_all_pages_and_lists_every_artifact(tmp_path: Path
     found = statuses(out)
     expected = {f"{row.paper}.html#{row.artifact}" for row in listed.itertuples()}
     expected |= {f"{name.partition('/')[0]}.html#{name.partition('/')[2]}" for name in ARTIFACTS if "/" in name}
-    assert set(found) == expected | {"bench.html#smoke"}
+    assert set(found) == expected | {"bench.html#smoke", "bench.html#claims"}
     for row in listed.itertuples():
         item = found[f"{row.paper}.html#{row.artifact}"]
         assert ("nothing to measure" in item) == bool(row.absent)
