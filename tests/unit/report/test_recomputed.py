@@ -239,55 +239,79 @@ def _correlation(steps: pd.DataFrame) -> float:
     return float(steps["expected_acceptance"].corr(steps["acceptance_length"]))
 
 
+FIRST = {"OPT-Tree": {"opt_tree"}, "Sequoia": {"sequoia", "sequoia_hardware", "sequoia_printed", "sized_sequoia"}}
+FIRST |= {"DySpec": {"dyspec"}, "GSD": {"gsd"}, "TSD": {"tsd", "tsd_sib"}, "TI-MCSD (lossy)": {"ti_mcsd"}}
+FIRST |= {"SSD": {"ssd"}, "SD": {"sd"}, "MCSD": {"mcsd", "mcsd_matched"}, "binary": {"binary_n25"}}
+FIRST |= {
+    "EAGLE's tree": {"eagle25"},
+    "SpecInfer": {"spec_infer_5x8", "spec_infer_8x8", "sequoia"},
+    "top-k": {"sequoia"},
+}
+
+
 def test_claims() -> None:
-    """Means over datasets of both methods, their ratio, and its interval over the conversations that both decoded."""
+    """Ratios of means over datasets, with intervals over the conversations that both decoded; whose runs they are."""
     (table,) = (output for output in build("claims", REFERENCE) if isinstance(output, Table))
-    groups = {"embedded pair": "tiny", "real model": "smollm2"}
+    assert len(table.frame) > 40
     for row, runs in zip(table.frame.to_dict("records"), table.runs, strict=True):
         files, ids = Files(REFERENCE / row["Table"]), runs.split()
-        pairs = [(first, other) for first, other in zip(ids[::2], ids[1::2], strict=True)]
-        for group, start in groups.items():
-            own = [both for both in pairs if files.run(both[0])["pair"].startswith(start)]
-            if not own:
-                assert row[group] == row[f"verdict {group}"] == ABSENT
-                continue
-            sums = [[_counted(row["measure"], files, run_id) for run_id in both] for both in own]
-            found = _ratio_of_means(sums)
-            assert_printed(row[group], found, least=3)
-            assert row[f"{group} n"] == str(
-                sum(len(first.join(other.add_suffix("_"), how="inner")) for first, other in sums)
-            )
+        each = 2 if row["Table"] == "gsd/table1" else 1  # greedy and sampled
+        sides = [tuple(ids[place : place + each]) for place in range(0, len(ids), each)]
+        names = [re.split(r", | \d", name)[0] for name in row["Claim"].split(" > ")]
+        for place, side in enumerate(sides):
+            known = FIRST[names[place % 2]] | ({"sequoia"} if row["Table"] == "sequoia/table6" else set())
+            assert {files.run(run_id)["drafter"] for run_id in side} <= known, row["Claim"]
+        pairs = [*zip(sides[::2], sides[1::2], strict=True)]
+        assert row["Pair"].startswith(f"{files.run(ids[0])['pair']} (")
+        measure = row["measure"] if each == 1 or row["measure"] != "speedup" else "mean speedup"
+        sums = [tuple(_counted(measure, files, side) for side in both) for both in pairs]
+        assert_printed(row["ours"], _ratio_of_means(measure, sums), least=3)
+        assert row["n"] == str(sum(len(_joined(*both)) for both in sums))
 
 
-def _counted(measure: str, files: Files, run_id: str) -> pd.DataFrame:
-    """By conversation what is above and below the line of a measure."""
+def _counted(measure: str, files: Files, side: tuple[str, ...]) -> pd.DataFrame:
+    """By conversation the sums of a measure, of one run or, for GSD's speedups, of two."""
+    run_id = side[0]
+    if "speedup" in measure:
+        sums = [files.speedup_sums(run_id, prefill="prefill" in measure) for run_id in side]
+        return recomputed.of_two(*sums) if measure == "mean speedup" else sums[0]
     steps = files.steps(run_id)
-    if measure == "acceptance rate":
-        samples = recomputed.gsd_samples(files, run_id)
-        by = samples.groupby("prompt_id")["rate"]
+    by = steps.groupby("prompt_id")["acceptance_length"]
+    turns = 0
+    if measure in ("acceptance rate", "drafted"):
+        by = recomputed.gsd_samples(files, run_id).groupby("prompt_id")[measure.removeprefix("acceptance ")]
     elif measure == "alpha":
         params = json.loads(files.run(run_id)["drafter_params"])
-        shape = params.get("shape", {})
-        widths = params.get("widths") or shape.get("widths") or [1] * shape["depth"]
-        by = ((steps["num_accepted"] - ("widths" in params)) / (len(widths) - ("widths" in params))).groupby(
-            steps["prompt_id"]
-        )
+        widths = params.get("widths") or params["shape"].get("widths") or [1] * params["shape"]["depth"]
+        first = "widths" in params
+        by = ((steps["num_accepted"] - first) / (len(widths) - first)).groupby(steps["prompt_id"])
+    elif measure == "mal as published":
+        turns = steps.groupby("prompt_id")["turn"].nunique()
     else:
         assert measure == "MAL"
-        by = steps.groupby("prompt_id")["acceptance_length"]
-    return pd.DataFrame({"above": by.sum(), "below": by.size()})
+    return pd.DataFrame({"above": by.sum(), "below": by.size() - turns})
 
 
-def _ratio_of_means(sums: list[list[pd.DataFrame]]) -> recomputed.Numbers:
-    """Of pairs of sums, a pair per dataset; the mean of the first ones / the mean of the others."""
+def _joined(first: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    return first.add_prefix("first ").join(other.add_prefix("other "), how="inner")
+
+
+def _ratio_of_means(measure: str, sums: list[tuple[pd.DataFrame, ...]]) -> recomputed.Numbers:
+    """Of the sums of two sides per dataset: the mean of the first side's values / the mean of the other's."""
     joined = []
-    for place, (first, other) in enumerate(sums):
-        both = first.join(other.add_suffix("_"), how="inner").add_suffix(f"/{place}")
-        joined.append(both.set_axis([f"{place}/{name}" for name in both.index]))
+    for place, both in enumerate(sums):
+        own = _joined(*both).add_suffix(f"/{place}")
+        joined.append(own.set_axis([f"{place}/{name}" for name in own.index]))
     every = pd.concat(joined).fillna(0.0)
 
-    def mean(total: pd.DataFrame, end: str) -> pd.Series:
-        shares = [total[f"above{end}/{place}"] / total[f"below{end}/{place}"] for place in range(len(sums))]
-        return sum(shares) / len(shares)
+    def value(total: pd.DataFrame, side: str, place: int) -> pd.Series:
+        part = {name: total[f"{side} {name}/{place}"] for name in sums[0][0].columns}
+        if "speedup" not in measure:
+            return part["above"] / part["below"]
+        gains = [recomputed.gain(part, end) for end in ("", "_")[: 1 + (measure == "mean speedup")]]
+        return sum(gains) / len(gains)
 
-    return recomputed.interval(every, lambda total: mean(total, "") / mean(total, "_"))
+    def mean(total: pd.DataFrame, side: str) -> pd.Series:
+        return sum(value(total, side, place) for place in range(len(sums))) / len(sums)
+
+    return recomputed.interval(every, lambda total: mean(total, "first") / mean(total, "other"))
