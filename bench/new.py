@@ -22,7 +22,6 @@ from bench.prompts.conversations import DatasetError, read_jsonl
 from bench.prompts.datasets import MAX_NEW_TOKENS
 from specdec_core.errors import SpecdecError
 from specdec_core.models import ModelSpec
-from specdec_core.models.eagle_checkpoint import read_eagle
 from specdec_core.models.fetch import fetch, fetch_config
 from specdec_core.models.kinds import KINDS, TARGET, kind_of
 from specdec_core.models.loading import check_vocabularies
@@ -106,8 +105,8 @@ def _check_models(target: ModelSpec, draft: ModelSpec) -> str:
     if len(local) < 2:
         return "hub ids are checked when they are loaded"
     if not kind_of(draft).whole:
-        read_eagle(draft, configs[0])
-        return "the head fits the target"
+        kind_of(draft).read(draft, configs[0])
+        return "the draft fits the target"
     check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
     return "their tokenizers agree"
 

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+_tree_slots: WeakIdKeyDictionary = WeakIdKeyDictionary()
+"""Of masks that are still alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,19 @@ class Layout:
     None for a single token that sees everything: attention without a mask copies no keys and values."""
     positions: Int[Tensor, "1 new"]
     """Position ids."""
+
+
+def tree_slots(mask: Float[Tensor, "1 1 new slots"]) -> int | None:
+    """How many of a layout's last slots are the tree's; all before them are seen by every token. None: not known."""
+    found: int | None = _tree_slots.get(mask)
+    return found
+
+
+def masked(mask: Float[Tensor, "new slots"], positions: Int[Tensor, " new"], slots: int) -> Layout:
+    """A layout whose tree begins `slots` before the mask's end."""
+    whole = mask[None, None]
+    _tree_slots[whole] = slots
+    return Layout(whole, positions[None])
 
 
 def tree_layout(
@@ -40,7 +57,7 @@ def tree_layout(
         return Layout(None, positions[None])
     mask = torch.zeros(new, prefix + drafted, dtype=dtype, device=visible.device)
     mask[:, prefix:].masked_fill_(~visible, -torch.inf)
-    return Layout(mask[None, None], positions[None])
+    return masked(mask, positions, drafted)
 
 
 def causal_layout(

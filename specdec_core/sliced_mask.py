@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from specdec_core.layout import Layout
+from specdec_core.layout import Layout, masked
 
 LEAD = 1
 """Tokens before the root that may be read together with it."""
@@ -74,7 +74,7 @@ class SlicedMask:
             return Layout(None, positions[None])
         made, columns = self._room(root, device, dtype)
         rows = made[first + LEAD : first + LEAD + count, columns - root : columns + first + count]
-        return Layout(rows[None, None], positions[None])
+        return masked(rows, positions, first + count)
 
     def _there(self, device: torch.device) -> tuple[Bool[Tensor, "nodes nodes"], Int[Tensor, " rows"]]:
         """Who sees whom, and depths, on a device."""

@@ -75,7 +75,7 @@ def drawn(*, _root_: DictConfig) -> str:
 
 def own_model(value: Any, *, _root_: DictConfig) -> Any:
     """`${own_model:x}`: x for a draft that is a model of its own, null for one that reads the target's weights."""
-    return value if _root_.pair.draft.get("kind", "causal_lm") == "causal_lm" else None
+    return value if _root_.pair.draft.get("kind", "causal_lm") in ("causal_lm", "reduced_lm") else None
 
 
 def unless_stand_in(value: Any, other: Any, *, _root_: DictConfig) -> Any:

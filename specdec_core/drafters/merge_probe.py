@@ -40,7 +40,8 @@ class MergeProbe(TokenGraph):
     def _divergence(
         self, logits: Float[Tensor, "read vocab"], own: Int[ndarray, " merges"], first: Int[ndarray, " merges"]
     ) -> Float[ndarray, " merges"]:
-        """KL(own || first) in nats, of laws at the draft's temperature."""
+        """KL(own || first) in nats, of distributions at the draft's temperature; a probability of 0 adds nothing."""
         logs = (logits.double() / self.draft_temperature).log_softmax(-1)
         own_logs, first_logs = (logs[torch.from_numpy(rows)] for rows in (own, first))
-        return (own_logs.exp() * (own_logs - first_logs)).sum(-1).cpu().numpy()
+        gaps = torch.where(own_logs.isfinite(), own_logs - first_logs, 0.0)
+        return (own_logs.exp() * gaps).sum(-1).cpu().numpy()

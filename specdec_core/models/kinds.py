@@ -25,6 +25,8 @@ class Kind(ABC):
 
     whole = False
     """Whether it is a language model of its own, with a tokenizer and weights that may be quantised."""
+    own_dtype = False
+    """Whether it may compute in another dtype than the target."""
     own_weights = True
     """Whether it has files and a cache of its own, or is the target under another name."""
     needs_hidden = False
@@ -56,7 +58,7 @@ class Kind(ABC):
 class _Whole(Kind):
     """A causal language model."""
 
-    whole = True
+    whole = own_dtype = True
 
     def load(self, spec: ModelSpec, read: Any, target: CausalLM, where: Placement, **options: Any) -> CausalLM:
         device = where.draft or target.device
@@ -72,16 +74,19 @@ class _Whole(Kind):
 class _Reduced(Kind):
     """A causal language model over some of the target's tokens, with a map of ids and no tokenizer."""
 
+    own_dtype = True
+
     def read(self, spec: ModelSpec, target_config: Any) -> Tensor:
         found, own = read_tensors(spec, (MAP,)), fetch_config(spec)
         return check_map(spec.id, found.get("d2t"), own.vocab_size, target_config.vocab_size)
 
     def load(self, spec: ModelSpec, read: Tensor, target: CausalLM, where: Placement, **options: Any) -> ReducedLM:
         device = where.draft or target.device
+        options["dtype"] = precision(spec, options["dtype"])
         return ReducedLM(fetch_weights(spec, **options, device_map={"": device}), read.to(device), target.vocab_size)
 
     def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
-        return weight_bytes(config, dtype)
+        return weight_bytes(config, precision(spec, dtype))
 
 
 class _Head(Kind):

@@ -101,7 +101,7 @@ def _check_placement(where: Placement, target: ModelSpec, draft: ModelSpec | Non
         raise LoadError(f"{target.id}: bits={target.bits} goes with device_map, not with offload or tensor_parallel")
     if target.dtype:
         raise LoadError(f"{target.id}: dtype is for drafts that differ; the target's is the dtype of the run")
-    if draft and draft.dtype and not kind_of(draft).whole:
+    if draft and draft.dtype and not kind_of(draft).own_dtype:
         raise LoadError(f"{draft.id}: dtype is for drafts of their own; one of kind {draft.kind} has the target's")
     for spec in filter(None, (target, draft)):
         _check_bits(spec)

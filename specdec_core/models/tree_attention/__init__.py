@@ -1,7 +1,18 @@
-"""Attention of a forward over a tree: only the blocks of the mask in which something is seen are read."""
+"""Attention of a forward over a tree: by the blocks of its mask, or the cached prefix and the tree apart."""
 
 from specdec_core.models.tree_attention.blocks import BLOCKS, BlockMask, block_mask
 from specdec_core.models.tree_attention.dense import dense_attention
-from specdec_core.models.tree_attention.interface import DENSE, TRITON, check_attention
+from specdec_core.models.tree_attention.interface import DENSE, SPLIT, TRITON, check_attention
+from specdec_core.models.tree_attention.split import split_attention
 
-__all__ = ["BLOCKS", "DENSE", "TRITON", "BlockMask", "block_mask", "check_attention", "dense_attention"]
+__all__ = [
+    "BLOCKS",
+    "DENSE",
+    "SPLIT",
+    "TRITON",
+    "BlockMask",
+    "block_mask",
+    "check_attention",
+    "dense_attention",
+    "split_attention",
+]

@@ -1,4 +1,4 @@
-"""Attention over a tree's blocks by name, `runtime.attention=tree_triton`, for models with transformers' interface."""
+"""Attention over a tree by name, such as `runtime.attention=tree_split`, for models with transformers' interface."""
 
 import importlib.util
 from collections.abc import Iterable
@@ -11,11 +11,13 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from specdec_core.errors import LoadError
+from specdec_core.layout import tree_slots
 from specdec_core.models.tree_attention.blocks import block_mask
 from specdec_core.models.tree_attention.dense import dense_attention
+from specdec_core.models.tree_attention.split import split_attention
 
-TRITON, DENSE = "tree_triton", "tree_dense"
-"""The kernel, and the same in plain tensor operations."""
+TRITON, DENSE, SPLIT = "tree_triton", "tree_dense", "tree_split"
+"""The kernel, the same in plain tensor operations, and prefix and tree apart."""
 LARGEST_HEAD = 128
 """Dimensions of a head for which the tiles fit onto a multiprocessor of any GPU, in any dtype."""
 
@@ -45,12 +47,24 @@ def tree_dense(
     return mixed.transpose(1, 2).contiguous(), None
 
 
+def tree_split(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """The cached prefix without a mask, then the tree; SDPA where it is not known which slots are the tree's."""
+    own = None if attention_mask is None else tree_slots(attention_mask)
+    if attention_mask is None or own in (None, key.shape[2]) or not _known(query, key, value, attention_mask, options):
+        return _sdpa(module, query, key, value, attention_mask, **options)
+    scale, prefix = _scale(query, options), key.shape[2] - own
+    mixed = split_attention(query, key, value, attention_mask, scale, prefix=prefix)
+    return mixed.transpose(1, 2).contiguous(), None
+
+
 def check_attention(name: str, devices: Iterable[torch.device], configs: Iterable[Any]) -> None:
     """LoadError in a sentence where models of these configs cannot run the attention of that name on these devices.
 
     Other names than ours are left to transformers.
     """
-    if name not in (TRITON, DENSE):
+    if name not in (TRITON, DENSE, SPLIT):
         return
     for config in configs:
         if not _has_interface(config):
@@ -63,7 +77,7 @@ def check_attention(name: str, devices: Iterable[torch.device], configs: Iterabl
                 f"runtime.attention={name} is for heads of at most {LARGEST_HEAD} dimensions, and those of "
                 f"{config.model_type} have {wide}; use runtime.attention=sdpa"
             )
-    if name == DENSE:
+    if name != TRITON:
         return
     if importlib.util.find_spec("triton") is None:
         raise LoadError(f"runtime.attention={name} needs Triton: pip install triton, or use runtime.attention=sdpa")
@@ -109,6 +123,6 @@ def _scale(query: Tensor, options: dict[str, Any]) -> float:
     return query.shape[-1] ** -0.5 if scaling is None else scaling
 
 
-for _name, _function in ((TRITON, tree_triton), (DENSE, tree_dense)):
+for _name, _function in ((TRITON, tree_triton), (DENSE, tree_dense), (SPLIT, tree_split)):
     AttentionInterface.register(_name, _function)
     AttentionMaskInterface.register(_name, sdpa_mask)

@@ -8,7 +8,7 @@ from checkpoints import WORDS, checkpoint
 from discovered import NAMES, built, parameters, rule_for
 from safetensors.torch import save_file
 
-from specdec_core import generate
+from specdec_core import Sampling, TokenTree, generate
 from specdec_core.drafters import Autoregressive
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec, Pair, load_pair
@@ -47,6 +47,21 @@ def test_logits_are_the_stock_models_at_the_ids_it_knows(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_every_drafter_drafts_known_tokens_with_finite_probabilities(name: str, pair: Pair) -> None:
+    """Sampled text keeps the target's distribution with such a draft: `test_declared_draws.py`."""
+
+    def watch(tree: TokenTree, *_: object) -> None:
+        assert tree.edge_probs is None or tree.edge_probs.isfinite().all()
+        if pair.draft in vars(drafter).values():
+            assert set(tree.tokens[1:].tolist()) <= set(KNOWN.tolist())
+
+    drafter = built(parameters(name, decoding="t1", largest=6), pair.draft)
+    rng, sampling = torch.Generator().manual_seed(0), Sampling(1.0)
+    options = {"max_new_tokens": 24, "sampling": sampling, "rng": rng, "watch": watch}
+    assert len(generate(pair.target, drafter, rule_for(drafter), PROMPT, **options).tokens) == 24
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_greedy_answers_are_the_targets_under_every_drafter(name: str, pair: Pair) -> None:
     expected = generate(pair.target, Autoregressive(), Greedy(), PROMPT, max_new_tokens=24).tokens
     drafter = built(parameters(name, decoding="greedy", largest=6), pair.draft)
@@ -56,12 +71,13 @@ def test_greedy_answers_are_the_targets_under_every_drafter(name: str, pair: Pai
 @pytest.mark.parametrize(
     ("tensors", "said"),
     [
-        ({"t2d": KNOWN}, "must hold d2t, one offset for each of its 7 tokens"),
-        ({"d2t": KNOWN[:5]}, "must hold d2t, one offset for each of its 7 tokens"),
+        ({"t2d": KNOWN}, "must hold d2t, a whole offset for each of its 7 tokens"),
+        ({"d2t": KNOWN.float()}, "must hold d2t, a whole offset for each of its 7 tokens"),
+        ({"d2t": KNOWN[:5]}, "must hold d2t, a whole offset for each of its 7 tokens"),
         ({"d2t": KNOWN}, "different ids below 20, the target's vocabulary"),
         ({"d2t": -torch.arange(7)}, "different ids below 20, the target's vocabulary"),
     ],
-    ids=["no_map", "short", "ids_in_place_of_offsets", "one_id_for_all"],
+    ids=["no_map", "no_numbers", "short", "ids_in_place_of_offsets", "one_id_for_all"],
 )
 def test_a_wrong_map_is_a_sentence(tensors: dict[str, torch.Tensor], said: str, tmp_path: Path) -> None:
     draft = reduced(tmp_path / "draft", **tensors)

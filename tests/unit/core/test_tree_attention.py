@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,16 @@ from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec, loading
 from specdec_core.models.planted import pair as planted
 from specdec_core.models.planted.law import Planting
-from specdec_core.models.tree_attention import DENSE, TRITON, block_mask, blocks, check_attention, dense_attention
+from specdec_core.models.tree_attention import (
+    DENSE,
+    SPLIT,
+    TRITON,
+    block_mask,
+    blocks,
+    check_attention,
+    dense_attention,
+    split_attention,
+)
 from specdec_core.node_order import block_count
 from specdec_core.verifiers import Greedy
 
@@ -96,28 +106,41 @@ def test_the_dense_reference_is_attention_by_its_definition(prefix, dtype, rng):
         assert (ours.double() - by_definition(query, key, value, mask, 0.25)).abs().max() <= TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("case", [case for case in MASKS if case.prefix], ids=str)
+def test_prefix_and_tree_apart_are_attention_by_its_definition(case, dtype, rng):
+    case = replace(case, heads=6, kv_heads=2, dtype=dtype)
+    mask, (query, key, value) = mask_of(case, rng), inputs(case, rng)
+    exact, dense = by_definition(query, key, value, mask, 0.25), dense_attention(query, key, value, mask, 0.25)
+    for given, prefix in ((mask, case.prefix), (mask == 0, case.prefix), (mask, 1)):
+        ours = split_attention(query, key, value, given, 0.25, prefix=prefix)
+        assert (ours.double() - exact).abs().max() <= TOLERANCE[dtype]
+        assert dtype != torch.float32 or (ours - dense).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize("attention", [DENSE, SPLIT])
 @pytest.mark.parametrize("name", ["llama-2-70b", "opt", "gpt2", "mistral"])
-def test_a_model_under_the_dense_reference_scores_trees(name, rng):
+def test_a_model_under_our_attention_scores_trees(name, attention, rng):
     own, model = both(name)
-    model.model.set_attn_implementation(DENSE)
+    model.model.set_attn_implementation(attention)
     model.reset(8)
     prefix = [5, 9, 11, 3]
     model.prefill(torch.tensor(prefix))
     tree = random_tree(17, VOCAB, rng)
-    assert model.attention == DENSE
+    assert model.attention == attention
     assert close(by_tree(model, tree).logits, by_paths(own, prefix, tree))
 
 
 def test_greedy_decoding_is_sdpas():
     answers = []
-    for attention in ("sdpa", DENSE):
+    for attention in ("sdpa", DENSE, SPLIT):
         pair = load_pair(str(TINY / "target"), str(TINY / "draft"), device="cpu", attention=attention)
         prompt = pair.tokenizer("Once upon a time")["input_ids"]
         result = generate(pair.target, OptTree(draft=pair.draft, n=25), Greedy(), prompt, max_new_tokens=32)
         answers.append(result.tokens)
         assert isinstance(pair.draft, CausalLM)
         assert (pair.target.attention, pair.draft.attention) == (attention, attention)
-    assert answers[0] == answers[1]
+    assert answers[0] == answers[1] == answers[2]
 
 
 def refusal(monkeypatch: pytest.MonkeyPatch, attention: str) -> str:
