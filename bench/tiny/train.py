@@ -87,16 +87,17 @@ def train(
     *,
     steps: int,
     seed: int,
+    rate: float = 8e-3,
 ) -> None:
     """Muon on the matrices inside the layers, AdamW on the rest; warm-up, then a linear decay to zero."""
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     inner = {name: p for name, p in trained.items() if p.ndim == 2 and "embed" not in name}
     outer = [p for name, p in trained.items() if name not in inner]
     optimizers = [
-        torch.optim.Muon(inner.values(), lr=8e-3, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.Muon(inner.values(), lr=rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
         torch.optim.AdamW(outer, lr=3e-3, weight_decay=0.0),
     ]
-    rates = [
+    schedules = [
         torch.optim.lr_scheduler.LambdaLR(opt, lambda step: min(1.0, (step + 1) / 50) * (1 - step / steps))
         for opt in optimizers
     ]
@@ -106,10 +107,10 @@ def train(
             loss = loss_of(draw(rng))
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for optimizer, rate in zip(optimizers, rates, strict=True):
+            for optimizer, schedule in zip(optimizers, schedules, strict=True):
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
-                rate.step()
+                schedule.step()
             bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
 
 

@@ -81,7 +81,8 @@ def test_what_is_no_dataset_is_refused_and_nothing_is_written(conf, quiz, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("draft", "kind", "agreed"), [("draft", "causal_lm", "their tokenizers agree"), ("eagle", "eagle", "the draft fits")]
+    ("draft", "kind", "agreed"),
+    [("draft", "causal_lm", "their tokenizers agree"), ("eagle", "eagle", "the draft fits")],
 )
 def test_a_pair_of_folders_is_compared_and_composes(draft, kind, agreed, conf):
     said = new.new_pair(str(TINY / "target"), str(TINY / draft))

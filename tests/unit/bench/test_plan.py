@@ -112,10 +112,10 @@ def test_cells_share_the_decision_models_that_are_trained_before_them():
     found = plan.make([*FORK, "drafter.decision=null,hidden,topk", "limit=null"])
     assert [len(found.of_kind(kind)) for kind in plan.KINDS] == [3, 0, 0, 0, 1]
     (job,) = found.of_kind("decision")
-    assert (job.tokens, job.nodes, job.depth, job.temperature) == (20 * 40, 20, 1, 1.0)  # half of 40 bundled prompts
+    assert (job.tokens, job.nodes, job.depth, job.temperature) == (20 * 32, 20, 1, 1.0)  # half of 40 bundled prompts
     assert "3 cells, 1 decision-model training for 1 pair" in "\n".join(plan.describe(found))
     few = plan.make([*FORK, "measure=decision", "limit=6", "calibration.decision.width=4"])
-    assert [(job.measure, job.tokens, job.nodes) for job in few.jobs] == [("decision", 6 * 40, 8)]
+    assert [(job.measure, job.tokens, job.nodes) for job in few.jobs] == [("decision", 6 * 32, 8)]
     assert "trees;" in printed(*FORK, "measure=decision")
 
 
