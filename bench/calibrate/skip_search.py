@@ -4,12 +4,15 @@ Zhang et al. (2023) search for the set with the least time per token by Bayesian
 without decoding: one forward along the target's own greedy answers says where the draft's arg max is the answer's.
 """
 
+import json
 import math
+import os
 import random
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from tqdm import tqdm
@@ -251,6 +254,9 @@ def _table(rows: Mapping[str, tuple[Judged, Mapping[str, tuple[int, ...]]]]) -> 
 
 def yaml_line(spec: ModelSpec, skipped: Mapping[str, tuple[int, ...]]) -> str:
     """The draft of a pair's yaml with this set."""
-    known = {"id": spec.id, "revision": spec.revision or "null", "gated": str(spec.gated).lower(), "kind": spec.kind}
+    known = {"id": json.dumps(spec.id) if "," in spec.id else spec.id}
+    if spec.folder and not spec.id.startswith("tiny/"):  # embedded models are found by their id
+        known["folder"] = os.path.relpath(spec.folder, Path(__file__).parents[2])
+    known |= {"revision": spec.revision or "null", "gated": str(spec.gated).lower(), "kind": spec.kind}
     lists = {name: list(numbers) for name, numbers in skipped.items() if numbers}
     return f"draft: {{{', '.join(f'{key}: {value}' for key, value in (known | lists).items())}}}"

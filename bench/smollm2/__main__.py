@@ -35,7 +35,7 @@ def main() -> int:
             return 2
     size = sum(path.stat().st_size for path in FOLDER.iterdir()) / 1e6
     print(f"SmolLM2-135M-Instruct (Apache-2.0), dequantised from Q4_1 to float32: {FOLDER}, {size:.0f} MB")
-    print("next: make bench-mtbench PAIR=smollm2_135m_self DATA_DIR=folder LIMIT=8 MAX_NEW_TOKENS=64")
+    print("next: make bench-mtbench PAIR=smollm2_135m_eagle DATA_DIR=folder LIMIT=8 MAX_NEW_TOKENS=64")
     return 0
 
 
