@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bench.artifacts.tables import Table, to_markdown
-from bench.papers.registry import ARTIFACTS, build
+from bench.papers.registry import ARTIFACTS, SUMMARIES, build
 from bench.report.site import facts
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"
-MEASURED = [name for name in ARTIFACTS if (REFERENCE / name).is_dir()]
+MEASURED = [*(name for name in ARTIFACTS if (REFERENCE / name).is_dir()), *SUMMARIES]
 
 
 def committed(name: str) -> dict[str, str]:
