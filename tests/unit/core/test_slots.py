@@ -35,29 +35,20 @@ def draft() -> CausalLM:
     return CausalLM(model)
 
 
-class Recorded:
-    """A drafter that keeps where each tree was grown and which it was."""
-
-    def __init__(self, drafter) -> None:
-        self.drafter, self.steps = drafter, []
-
-    def __getattr__(self, name):
-        return getattr(self.drafter, name)
-
-    def grow(self, context: Context) -> TokenTree:
-        state = context.rng.get_state()
-        before = replace(context, tokens=list(context.tokens))
-        tree = self.drafter.grow(context)
-        self.steps.append((before, state, tree))
-        return tree
-
-
 def steps_of(drafter, sampling: Sampling) -> list[tuple[Context, torch.Tensor, TokenTree]]:
     """Every step of one text: the context, the state of its random stream, the tree."""
-    recorded = Recorded(drafter)
+    steps, grow = [], drafter.grow
+
+    def recorded(context: Context) -> TokenTree:
+        state = context.rng.get_state()
+        before = replace(context, tokens=list(context.tokens))
+        steps.append((before, state, grow(context)))
+        return steps[-1][-1]
+
+    drafter.grow = recorded
     rule = TargetSample() if sampling.greedy and not drafter.virtual_root else rule_for(drafter)
-    generate(TARGET, recorded, rule, PROMPT, max_new_tokens=30, sampling=sampling)
-    return recorded.steps
+    generate(TARGET, drafter, rule, PROMPT, max_new_tokens=30, sampling=sampling)
+    return steps
 
 
 def differences(steps, fresh) -> int:
