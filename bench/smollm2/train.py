@@ -38,6 +38,7 @@ DRAFT = {
     "tie_word_embeddings": True,
 }
 NOISE = 0.1
+RIDGE = 1e-3
 
 
 class Conversations(NamedTuple):
@@ -83,12 +84,20 @@ class Standardised(nn.Linear):
         return made
 
 
-def standardised(head: EagleModel, batch: Conversations) -> Standardised:
-    """The head's `fc`, with means and deviations of a batch; it begins by predicting the mean feature."""
+@torch.no_grad()
+def linear_start(head: EagleModel, batch: Conversations) -> Standardised:
+    """The head's `fc` by ridge regression on the next feature; its layer is silent at first."""
     tokens, features = read(batch)
-    inputs = torch.cat((head.embed_tokens(tokens), features), -1).flatten(0, 1)
+    inputs = torch.cat((head.embed_tokens(tokens[:, 1:]), features[:, :-1]), -1).flatten(0, 1)
+    goal = features[:, 1:].flatten(0, 1)
     found = Standardised(head.fc, inputs.mean(0), inputs.std(0))
-    found.bias.data.copy_(features.mean((0, 1)))
+    x = (inputs - found.mean) / found.deviation
+    gram = x.T @ x + RIDGE * len(x) * torch.eye(x.shape[1])
+    found.weight.copy_(torch.linalg.solve(gram, x.T @ (goal - goal.mean(0))).T)
+    found.bias.copy_(goal.mean(0))
+    layer = head.layers[0]
+    for last in (layer.self_attn.o_proj, layer.mlp.down_proj):
+        last.weight.zero_()
     return found
 
 
@@ -138,7 +147,7 @@ def main() -> None:
     rest = [Conversations(*pair) for pair in zip(tokens[:held].split(8), features[:held].split(8), strict=True)]
     if args.kind == "eagle":
         head = train_eagle.new_head(target, args.seed)
-        head.fc = standardised(head, Conversations(tokens[held::20], features[held::20]))
+        head.fc = linear_start(head, Conversations(tokens[held::20], features[held::20]))
         options = {"regression": args.regression, "passes": args.passes, "noise": NOISE}
         train(
             head,

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
+from transformers import LlamaConfig
 
 from bench.smollm2 import text, train
 from bench.smollm2.text import LOOP, QUESTION, Conversation, Frame, verdicts
 from specdec_core.models.draft_vocabulary import FILE, check_map
+from specdec_core.models.eagle import EagleModel
 
 HERE = Path(text.__file__).parent
 FRAME = Frame(start=[1], answer=[2, 10, 11], question=[2, 10, 12], end=2)
@@ -64,6 +66,23 @@ def test_words_of_prompts_are_found_under_any_key(tmp_path: Path) -> None:
 def test_the_vocabulary_is_of_the_most_frequent_tokens_and_begins_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "VOCABULARY", 3)
     assert train.frequent(torch.tensor([[7, 7, 9], [9, 4, 7]])).tolist() == [0, 7, 9]
+
+
+def test_a_head_begins_as_the_best_linear_predictor() -> None:
+    """Of features that follow linearly from the token and the feature before, the untrained head predicts all."""
+    rng = torch.Generator().manual_seed(0)
+    shape = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
+    head = EagleModel(LlamaConfig(vocab_size=30, **shape), bias=True)
+    tokens, features = torch.randint(30, (4, 200), generator=rng), torch.zeros(4, 200, 8)
+    matrix = torch.randn(16, 8, generator=rng) / 6
+    for place in range(1, 200):
+        inputs = torch.cat((head.embed_tokens(tokens[:, place]).detach() * 20, features[:, place - 1]), -1)
+        features[:, place] = 3 + inputs @ matrix
+    head.fc = train.linear_start(head, train.Conversations(tokens, features))
+    for fc in (head.fc, head.fc.folded()):
+        head.fc = fc
+        found = head.predict(tokens[:, 1:], features[:, :-1])
+        assert (found - features[:, 1:]).abs().max() < 0.03 * features.std()
 
 
 def test_the_committed_text_begins_as_the_template_does() -> None:
