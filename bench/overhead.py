@@ -100,8 +100,8 @@ def synthetic_tree(draws: str, rng: torch.Generator) -> tuple[TokenTree, ModelOu
     tokens, probs = ids[parents.clamp(min=0), ranks], edges[parents.clamp(min=0), ranks]
     tokens[0], probs[0] = 0, 1.0
     rows = torch.arange(shape.num_drafted + 1)
-    laws = (None, None) if draws == "topk" else (q, torch.where(rows < inner, rows, -1))
-    return TokenTree(tokens, parents, probs, *laws), ModelOutput(logits)
+    draft = (None, None) if draws == "topk" else (q, torch.where(rows < inner, rows, -1))
+    return TokenTree(tokens, parents, probs, *draft), ModelOutput(logits)
 
 
 def judge_times(draws: str, rule: Verifier, sampling: Sampling, trees: int, repeats: int) -> tuple[float, float]:

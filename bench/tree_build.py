@@ -1,9 +1,9 @@
 """What building a tree costs beside the draft's forwards: `python -m bench.tree_build` (make bench-tree-build).
 
-Draft laws are rows of a bank over 32,000 tokens (a power law of the rank, ranks shuffled), so that no model runs. Every
-drafter turns logits into laws, picks or draws children and chooses nodes. DySpec's choice, on the host, is measured
-too: in place, where softmax and race over the vocabulary have emptied the caches between its layers, and `alone`, the
-same draws chosen among once more, as where a GPU does the rest.
+Draft distributions are rows of a bank over 32,000 tokens (a power law of the rank, ranks shuffled), so that no model
+runs. Every drafter turns logits into distributions, picks or draws children and chooses nodes. DySpec's choice, on the
+host, is measured too: in place, where softmax and race over the vocabulary have emptied the caches between its layers,
+and `alone`, the same draws chosen among once more, as where a GPU does the rest.
 """
 
 import argparse
@@ -143,7 +143,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--repeats", type=int, default=15, help="trees per size")
-    parser.add_argument("--exponent", type=float, default=2.0, help="of the draft's law: q ~ rank^-exponent")
+    parser.add_argument("--exponent", type=float, default=2.0, help="of the draft's distribution: q ~ rank^-exponent")
     args = parser.parse_args()
     if min(*args.sizes, args.repeats) < 1:
         parser.error("--sizes and --repeats are whole numbers from 1 on")

@@ -4,7 +4,7 @@ Glossary
 --------
 target p, draft q     the model to be accelerated and the cheap model; `p` and `q` are their next-token distributions
 root                  node 0 of every tree: the last committed token, accepted by definition
-pending / virtual     a root whose keys and values the target has yet to compute / has already, with the law after it
+pending / virtual     a root whose keys and values the target has yet to compute / has already, with p after it
 tree size n, budget   number of drafted nodes, root excluded
 depth                 edges from the root; the root has depth 0
 path probability      product of draft probabilities from the root to a node; 1 at the root

@@ -12,21 +12,21 @@ from specdec_core.verifiers.rounds import ChildByChild
 
 
 def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, allow_lossy: bool = False) -> bool:
-    """Whether the output law is the target's for this pair; PairError if it is not and that was not asked for.
+    """Whether the output distribution is the target's for this pair; PairError if it is not and that was not asked for.
 
-    At temperature 0 a rule that keeps some law, or judges child by child, accepts the arg max alone, however the
-    children were picked; for any other rule that keeps none nothing vouches there either. A drafter that declares to
-    draw nothing leaves the target's own token to every rule.
+    At temperature 0 a rule that is lossless for some draws, or judges child by child, accepts the arg max alone,
+    however the children were picked; for any other rule nothing vouches there either. A drafter that declares to draw
+    nothing leaves the target's own token to every rule.
     """
     rule_starts_there = getattr(verifier, "virtual_root", False)
     if drafter.virtual_root and not rule_starts_there:
         raise PairError(
-            f"{type(drafter).__name__} starts from the target's law after the last token, which "
+            f"{type(drafter).__name__} starts from the target's distribution after the last token, which "
             f"{type(verifier).__name__} does not leave; use verifier=by_root (IndependentLongest or LongestSubtree)"
         )
     if rule_starts_there and not drafter.virtual_root:
         raise PairError(
-            f"{type(verifier).__name__} judges trees that start from the target's law, and those of "
+            f"{type(verifier).__name__} judges trees that start from the target's distribution, and those of "
             f"{type(drafter).__name__} start from a token; use verifier=by_root or by_draws, or draft with TargetInit"
         )
     several = drafter.draws.startswith("targets_")  # of which the second best may win, at temperature 0 too
@@ -37,14 +37,14 @@ def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, 
     )
     if not lossless and not allow_lossy:
         raise PairError(
-            f"{type(verifier).__name__} does not keep the target's law for {drafter.draws} children of "
+            f"{type(verifier).__name__} does not keep the target's distribution for {drafter.draws} children of "
             f"{type(drafter).__name__}; {_lossless_rule(drafter)}, or allow_lossy=true to measure it as lossy"
         )
     return lossless
 
 
 def _lossless_rule(drafter: Drafter) -> str:
-    """Advice on which rule keeps the law for a drafter's children."""
+    """Advice on which rule is lossless for a drafter's children."""
     if drafter.virtual_root:
         return "with one first token LongestSubtree keeps it"
     return "use verifier=target_sample, which keeps it for any children, or another rule"

@@ -77,7 +77,7 @@ class _Run:
     watch: Watch | None
 
     def prefill(self, new: int) -> tuple[int, ...]:
-        """Read the prompt, with room for `new` tokens behind it; the first of them, unless its law is left instead."""
+        """Read the prompt, with room for `new` tokens behind it; the first of them, unless its distribution is left."""
         target, drafter, context = self.target, self.drafter, self.context
         with context.clock.span("prefill"):
             room = len(context.tokens) + new

@@ -98,7 +98,7 @@ class Trace:
     def add(self, tree: TokenTree, verdict: Verdict, length: int, kept: int) -> None:
         """Remember a step of `length` new tokens, of which `kept` are in the output.
 
-        Roots are of one kind in all steps: where a law is left for the next, this step's root was virtual too.
+        Roots are of one kind in all steps: where a distribution is left for the next, this step's root was virtual too.
         """
         path = verdict.path[1 : 1 + min(len(verdict.tokens), length)].tolist()
         self._steps.append((tree.without_draft_probs(), path, length, kept, verdict.next_token is None))

@@ -82,7 +82,7 @@ def _earlier_siblings(
 def reordered(tree: TokenTree, order: Int[Tensor, " nodes"]) -> TokenTree:
     """The same tree, node `order[i]` at place i; siblings may no longer stand in draft order.
 
-    `order` is a permutation in which parents come first; the laws keep their rows.
+    `order` is a permutation in which parents come first; the distributions keep their rows.
     """
     place = order.argsort()
     parents = tree.parents[order]

@@ -30,7 +30,7 @@ class Virtual:
     """A root that the target has in its cache, with the distribution of the token after it."""
 
     probs: Float[Tensor, " vocab"]
-    """`Sampling.open_law`: sampling settings are applied, but for temperature 0."""
+    """`Sampling.open_probs`: sampling settings are applied, but for temperature 0."""
     hidden: Float[Tensor, " hidden"] | None = None
     """The target's features of the root, if it keeps them."""
     first: ClassVar[int] = 1
@@ -61,7 +61,7 @@ def after_prompt(scored: ModelOutput, sampling: Sampling, rng: Generator, *, vir
     """
     last, path = scored.logits[-1], torch.tensor([-1])
     if virtual and bool(last.max().isfinite()):
-        return Verdict(path, (), None, sampling.open_law(last))
+        return Verdict(path, (), None, sampling.open_probs(last))
     if virtual or (first := int(sampling.draw(last, rng))) < 0:
         raise NonFiniteLogitsError("prefill: the target returned NaN or infinite logits")
     return Verdict(path, (), first)

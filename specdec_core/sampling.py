@@ -53,13 +53,13 @@ class Sampling:
             scaled = _nucleus(scaled, self.top_p)
         return scaled.softmax(-1)
 
-    def open_law(self, logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
-        """The law that a virtual root keeps: P, or at temperature 0 the untempered one, which ranks all tokens."""
+    def open_probs(self, logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
+        """What a virtual root keeps: P, or at temperature 0 the untempered distribution, which ranks all tokens."""
         return logits.float().softmax(-1) if self.greedy else self.probs(logits)
 
-    def closed(self, law: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
-        """P of an `open_law`: one-hot at temperature 0."""
-        return self.probs(law) if self.greedy else law
+    def closed(self, probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
+        """P of an `open_probs`: one-hot at temperature 0."""
+        return self.probs(probs) if self.greedy else probs
 
     def draw(self, logits: Float[Tensor, "*rows vocab"], rng: Generator) -> Int[Tensor, "*rows"]:
         """One token per row; -1 where the row's logits are NaN or have no finite maximum."""
@@ -90,7 +90,7 @@ def draft_probs(logits: Float[Tensor, "*rows vocab"], temperature: float) -> Flo
 
 
 def draw_tokens(probs: Float[Tensor, "*rows vocab"], k: int, rng: Generator) -> Int[Tensor, "*rows k"]:
-    """Independent draws, `k` per row, by inversion of the cumulative law in float64. Never a token of probability 0."""
+    """Independent draws, `k` per row, by inversion of the CDF in float64. Never a token of probability 0."""
     cumulative = probs.double().cumsum(-1)
     uniform = torch.rand((*probs.shape[:-1], k), dtype=torch.float64, device=probs.device, generator=rng)
     # the largest uniform times the total must not round up to the total, behind which there is no token

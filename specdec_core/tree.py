@@ -128,8 +128,8 @@ class TokenTree:
         """Children of a node, in draft order."""
         return (self.parents == node).nonzero().flatten()
 
-    def law_after(self, node: int) -> Float[Tensor, " vocab"] | None:
-        """The draft's law q after an expanded node; None if the drafter keeps no laws."""
+    def q_after(self, node: int) -> Float[Tensor, " vocab"] | None:
+        """The draft's distribution q after an expanded node; None if the drafter keeps no distributions."""
         if self.draft_probs is None or self.draft_rows is None:
             return None
         return self.draft_probs[self.draft_rows[node]]
@@ -139,10 +139,10 @@ class TokenTree:
         if self.tokens.device == device:
             return self
         parts = self.tokens, self.parents, self.edge_probs, self.draft_probs, self.draft_rows
-        tokens, parents, edges, laws, rows = (None if part is None else part.to(device) for part in parts)
+        tokens, parents, edges, probs, rows = (None if part is None else part.to(device) for part in parts)
         assert tokens is not None
         assert parents is not None
-        return TokenTree(tokens, parents, edges, laws, rows, self.origin, self.sliced)
+        return TokenTree(tokens, parents, edges, probs, rows, self.origin, self.sliced)
 
     def without_draft_probs(self) -> "TokenTree":
         """The same tree without its largest field, to be kept for the record."""
@@ -160,7 +160,7 @@ class Verdict:
     next_token: int | None
     """Bonus or recovered token, the next pending root; None when the next root is virtual."""
     next_probs: Float[Tensor, " vocab"] | None = None
-    """Law of the next token (`Sampling.open_law`), for a drafter that draws its first level from it."""
+    """Distribution of the next token (`Sampling.open_probs`), for a drafter that draws its first level from it."""
 
     @property
     def new_tokens(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ ACCEPTANCE = [0.5, 0.2, 0.1]
 
 
 def parameters(name: str, *, decoding: str, largest: int) -> dict[str, Any]:
-    """What a yaml gives its drafter. Numbers above `largest` are that, and the target's law gives one first token."""
+    """What a yaml gives its drafter. Numbers above `largest` are that, and the target gives one first token."""
     found = small(plain(composed(f"drafter={name}", f"decoding={decoding}"))["drafter"], largest)
     if "widths" in found:
         found["widths"][0] = 1

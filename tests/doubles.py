@@ -1,4 +1,4 @@
-"""Random models, models whose law is known in closed form, and trees with known values."""
+"""Random models, models whose distribution is known in closed form, and trees with known values."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def random_llama(seed: int, *, vocab: int = 61, layers: int = 2, positions: int 
 
 
 class BigramLM(CausalLM):
-    """Logits depend on the token alone, so the law of a continuation is a product of table entries."""
+    """Logits depend on the token alone, so the distribution of a continuation is a product of table entries."""
 
     def __init__(self, table: Tensor) -> None:
         self.table = table
@@ -53,13 +53,13 @@ class BigramLM(CausalLM):
 
 
 class TableDraft:
-    """A draft model whose law at a node is any function of the tokens on its path below the root."""
+    """A draft model whose distribution at a node is any function of the tokens on its path below the root."""
 
     needs_hidden = False
 
-    def __init__(self, vocab: int, law: Any) -> None:
+    def __init__(self, vocab: int, probs: Any) -> None:
         self.vocab_size, self.max_positions, self.device = vocab, None, torch.device("cpu")
-        self.law, self.paths, self.expanded = law, [], []
+        self.probs, self.paths, self.expanded = probs, [], []
 
     def reset(self, prompt_ids: Tensor, target: ModelOutput) -> None:
         pass
@@ -85,17 +85,17 @@ class TableDraft:
         self.kept = [self.paths[slot] for slot in slots.tolist()]
 
     def _logits(self, paths: list[tuple[int, ...]]) -> ModelOutput:
-        return ModelOutput(torch.stack([self.law(path) for path in paths]).log())
+        return ModelOutput(torch.stack([self.probs(path) for path in paths]).log())
 
 
-def random_law(vocab: int, seed: int, sharpness: float = 2.0) -> Any:
-    """A draft law that differs from path to path."""
+def random_q(vocab: int, seed: int, sharpness: float = 2.0) -> Any:
+    """A draft distribution that differs from path to path."""
 
-    def law(path: tuple[int, ...]) -> Tensor:
+    def probs(path: tuple[int, ...]) -> Tensor:
         rng = torch.Generator().manual_seed(hash((seed, *path)) % 2**31)
         return (sharpness * torch.randn(vocab, generator=rng)).softmax(-1)
 
-    return law
+    return probs
 
 
 def paths_of(tree: TokenTree) -> list[tuple[int, ...]]:

@@ -41,7 +41,7 @@ def decode(target, drafter, *, sampling=T1, new=30, prompt=PROMPT, rule=None, **
 
 
 def table_tree(drafter, vocab):
-    """One tree of a table draft, below a uniform law where the root is virtual."""
+    """One tree of a table draft, below a uniform distribution where the root is virtual."""
     context = context_for()
     if drafter.virtual_root:
         context.root = Virtual(torch.full((vocab,), 1 / vocab))

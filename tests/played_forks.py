@@ -10,8 +10,8 @@ from itertools import permutations, product
 
 import pytest
 import torch
+from distributions import probs_of_tokens
 from doubles import TableDraft, context_for
-from laws import law_of_tokens
 
 from specdec_core import Sampling
 from specdec_core.drafters import static_tree, target_init
@@ -20,7 +20,7 @@ from specdec_core.roots import Pending, Virtual
 from specdec_core.verifiers import ChildByChild, rounds
 
 TOLERANCE = 1e-6
-"""Laws are in float32, and the sums in float64."""
+"""Distributions are in float32, and the sums in float64."""
 
 T1, GREEDY = Sampling(1.0), Sampling()
 
@@ -31,7 +31,7 @@ def table(seed, vocab, sharpness=1.5):
 
 
 def after(logits):
-    """A draft whose law depends on the last token alone, the root's on the root."""
+    """A draft whose distribution depends on the last token alone, the root's on the root."""
 
     class Rooted(TableDraft):
         def begin(self, context):
@@ -40,7 +40,7 @@ def after(logits):
 
     draft = Rooted(logits.shape[1], None)
     draft.root = 0
-    draft.law = lambda path: logits[path[-1] if path else draft.root].softmax(-1)
+    draft.probs = lambda path: logits[path[-1] if path else draft.root].softmax(-1)
     return draft
 
 
@@ -70,9 +70,9 @@ def chance_of(q, tokens):
     return chance
 
 
-def normed(law):
-    total = sum(law)
-    return [value / total for value in law]
+def normed(probs):
+    total = sum(probs)
+    return [value / total for value in probs]
 
 
 def mcsd(p, q, children):
@@ -119,7 +119,9 @@ class Played:
         for module in (target_init, static_tree):
             monkeypatch.setattr(module, "draw_children", self.draw)
         monkeypatch.setattr(ChildByChild, "choose", lambda rule, p, q, drawn, rng: self.choose(p, q, drawn))
-        monkeypatch.setattr(rounds, "draw_tokens", lambda law, k, rng: torch.tensor([self.pick(normed(law.tolist()))]))
+        monkeypatch.setattr(
+            rounds, "draw_tokens", lambda probs, k, rng: torch.tensor([self.pick(normed(probs.tolist()))])
+        )
 
     def draw(self, probs, k, how, rng):
         ids = []
@@ -138,12 +140,12 @@ class Played:
         choice = self.pick([*chances, left])
         return choice if choice < len(chances) else torch.tensor(rest)
 
-    def trees(self, token, law=None):
+    def trees(self, token, probs=None):
         """Every tree behind a token with its probability."""
 
         def run(pick):
             self.pick, context = pick, context_for(token)
-            context.root = Pending() if law is None else Virtual(torch.tensor(law))
+            context.root = Pending() if probs is None else Virtual(torch.tensor(probs))
             context.greedy = self.sampling.greedy
             return self.drafter.grow(context)
 
@@ -151,22 +153,22 @@ class Played:
             self.depths.add(int(tree.depths.max()))
             yield tree, chance
 
-    def scored(self, tree, law=None):
+    def scored(self, tree, probs=None):
         rows = self.target[tree.tokens]
-        if law is None:
+        if probs is None:
             return ModelOutput(rows)
-        root = torch.tensor(law)
+        root = torch.tensor(probs)
         return ModelOutput(torch.cat((root.log()[None], rows[1:])), None, root)
 
-    def step(self, token, law=None):
-        """Probability of the tokens, and the next law if one is left, of a step behind `token`."""
+    def step(self, token, probs=None):
+        """Probability of the tokens, and the next distribution if one is left, of a step behind `token`."""
         outcomes = Counter()
-        for tree, reached in self.trees(token, law):
+        for tree, reached in self.trees(token, probs):
 
             def run(pick, tree=tree):
                 self.pick = pick
-                verdict = self.rule.judge(tree, self.scored(tree, law), self.sampling, torch.Generator())
-                if law is None:
+                verdict = self.rule.judge(tree, self.scored(tree, probs), self.sampling, torch.Generator())
+                if probs is None:
                     assert verdict.next_probs is None
                     return (*verdict.tokens, verdict.next_token), None
                 assert verdict.next_token is None
@@ -177,14 +179,14 @@ class Played:
         assert sum(outcomes.values()) == pytest.approx(1, abs=1e-6)
         return outcomes
 
-    def law_of(self, count):
-        """The law of so many tokens behind token 0."""
+    def probs_of(self, count):
+        """The distribution of so many tokens behind token 0."""
         virtual = self.drafter.virtual_root
-        return law_of_tokens(self.step, 0, tuple(self.target[0].softmax(-1).tolist()) if virtual else None, count)
+        return probs_of_tokens(self.step, 0, tuple(self.target[0].softmax(-1).tolist()) if virtual else None, count)
 
     def error(self, count):
-        """Largest distance from the target's own law of so many tokens."""
-        p, found, worst = self.target.double().softmax(-1), self.law_of(count), 0.0
+        """Largest distance from the target's own distribution of so many tokens."""
+        p, found, worst = self.target.double().softmax(-1), self.probs_of(count), 0.0
         for tokens in product(range(len(p)), repeat=count):
             chance = 1.0
             for above, token in zip((0, *tokens), tokens, strict=False):

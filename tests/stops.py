@@ -24,7 +24,7 @@ def likes_token_1(drafted):
 
 
 def unsure(drafted):
-    """Content dependent the other way: whether some parent's law is flat."""
+    """Content dependent the other way: whether some parent's distribution is flat."""
     return bool((drafted.logits.softmax(-1).max(-1).values < 0.6).any())
 
 

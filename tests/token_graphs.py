@@ -62,8 +62,8 @@ class Graph:
         return [n for n, other in enumerate(self.records) if other.parent == source]
 
 
-def grown(law: Any, root: int, **changes: Any) -> Graph:
-    """Section 4 of GSD, one candidate after another; `law` is a function of the tokens below the root."""
+def grown(probs: Any, root: int, **changes: Any) -> Graph:
+    """Section 4 of GSD, one candidate after another; `probs` is a function of the tokens below the root."""
     options = {**DEFAULTS, **changes}
     graph = Graph([Record(root, -1, np.float32(1), Kind.LIVE, (0,))])
     frontier = [0]
@@ -71,7 +71,7 @@ def grown(law: Any, root: int, **changes: Any) -> Graph:
         graph.widths.append(len(frontier))
         first_new = len(graph.records)
         for node in frontier:
-            _candidates(graph, node, law, options)
+            _candidates(graph, node, probs, options)
         new = range(first_new, len(graph.records))
         frontier = [n for n in new if graph.records[n].kind == Kind.LIVE]
         if options["pruning"] == "code" and frontier:
@@ -79,9 +79,9 @@ def grown(law: Any, root: int, **changes: Any) -> Graph:
     return graph
 
 
-def _candidates(graph: Graph, node: int, law: Any, options: dict[str, Any]) -> None:
+def _candidates(graph: Graph, node: int, probs: Any, options: dict[str, Any]) -> None:
     path = graph.records[node].path
-    q = law(tuple(graph.records[record].token for record in path[1:])).log().softmax(-1).numpy()
+    q = probs(tuple(graph.records[record].token for record in path[1:])).log().softmax(-1).numpy()
     best = sorted(range(len(q)), key=lambda token: (-q[token], token))[: options["k"]]
     for token in best:
         if graph.full:
@@ -187,9 +187,9 @@ def recurring(tokens: list[int], parents: list[int], length: int) -> tuple[float
     return sum(hits) / len(hits) if hits else float("nan"), len(part) / every if every else float("nan")
 
 
-def drafted(law: Any, vocab: int, root: int = 0, *, cls: type = TokenGraph, **options: Any) -> tuple[TokenTree, Any]:
-    """What the drafter makes of a law, and the drafter."""
-    drafter = cls(draft=TableDraft(vocab, law), **options)
+def drafted(probs: Any, vocab: int, root: int = 0, *, cls: type = TokenGraph, **options: Any) -> tuple[TokenTree, Any]:
+    """What the drafter makes of a distribution, and the drafter."""
+    drafter = cls(draft=TableDraft(vocab, probs), **options)
     return drafter.grow(context_for(root)), drafter
 
 
@@ -202,17 +202,17 @@ def columns(graph: DraftGraph | Graph) -> tuple[list[Any], ...]:
     return tuple(map(list, zip(*rows, strict=True)))
 
 
-def coarse_law(vocab: int, seed: int, memory: int | None = None) -> Any:
-    """Laws of small whole weights, zeros among them, so that ties are frequent; of the last `memory` tokens alone."""
+def coarse_q(vocab: int, seed: int, memory: int | None = None) -> Any:
+    """Of small whole weights, zeros among them, so that ties are frequent; of the last `memory` tokens alone."""
     rng = torch.Generator().manual_seed(seed)
     weights = torch.randint(0, 5, (23, vocab), generator=rng).float()
     weights[:, int(torch.randint(vocab, (1,), generator=rng))] += 1
     rows = weights / weights.sum(-1, keepdim=True)
 
-    def law(path: tuple[int, ...]) -> Tensor:
+    def probs(path: tuple[int, ...]) -> Tensor:
         place = 0
         for token in path if memory is None else path[-memory:]:
             place = (31 * place + token + 1) % len(rows)
         return rows[place]
 
-    return law
+    return probs

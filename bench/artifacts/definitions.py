@@ -19,7 +19,7 @@ TOKENS_PER_S = "decoded tokens per second of decoding, prefill excluded"
 OWN_AUTOREGRESSIVE = "tokens/s of the autoregressive arm of the same run, on which its speedup rests"
 SPEEDUP = "decoding time per token, autoregressive / method, paired: same prompts, process and device"
 CONTROLLED_SPEEDUP = f"{SPEEDUP}; the autoregressive row is set against itself and shows what the machine can resolve"
-LOSSLESS = "whether the rule keeps the target's output law"
+LOSSLESS = "whether the rule keeps the target's output distribution"
 IDENTICAL = "share of outputs equal to the autoregressive output token for token (temperature 0)"
 VERDICT = (
     "by one written rule (bench/artifacts/verdict.py): matches, order holds, differs (the opposite order, or no lead "
@@ -82,9 +82,9 @@ MEAN_SPEEDUP = (
     "paper gives it"
 )
 VARIATION = (
-    "total variation between the law of a step's first token under the rule and the target's own law, exact for the "
-    "drafted tree, mean over steps, in brackets the 95% interval; not for lossless rules, which keep that law, nor for "
-    "drawn trees: over those only its mean is a law"
+    "total variation between the distribution of a step's first token under the rule and the target's own, exact for "
+    "the drafted tree, mean over steps, in brackets the 95% interval; not for lossless rules, which keep the target's, "
+    "nor for drawn trees, over which the rule's is a mean"
 )
 # of improved MCSD, from bench/statistics/metrics.py
 ALPHA = (

@@ -62,8 +62,8 @@ def _first(word: str, metric: Metric, runs: Sequence[Run]) -> str:
         return f"{word}: not told, since times are too noisy ({best.name} has {value})."
     tied = [sign for run, sign in zip(runs, signs, strict=True) if run.lossless == best.lossless].count(ties.TIED)
     others = f", tied with {tied} other{'s' * (tied > 1)}" if tied else ""
-    law = "" if best.lossless else " (not lossless)"
-    return f"{word}: {best.name}{law}, {value}{others}."
+    lossy = "" if best.lossless else " (not lossless)"
+    return f"{word}: {best.name}{lossy}, {value}{others}."
 
 
 def _identical(runs: Sequence[Run]) -> str:

@@ -74,7 +74,9 @@ SPEEDS = (TOKENS_PER_S, AUTOREGRESSIVE_TOKENS_PER_S)
 EXPECTED = Metric("E(A)", lambda run: run.expected.value, definitions.EXPECTED)
 FORWARDS = Metric("draft forwards", lambda run: run.draft_forwards, "per decoding step", 1)
 LOSSLESS = Metric("lossless", lossless_words, definitions.LOSSLESS)
-KEEPS_LAW = Metric("lossless", lambda run: ("yes" if run.lossless else "no") if run.ok else None, definitions.LOSSLESS)
+IS_LOSSLESS = Metric(
+    "lossless", lambda run: ("yes" if run.lossless else "no") if run.ok else None, definitions.LOSSLESS
+)
 NODES = Metric("N", lambda run: run.nodes, definitions.NODES, 0)
 LEVELS = Metric("levels", lambda run: run.levels, definitions.LEVELS, 0)
 PREDICTED_SPEEDUP = Metric("speedup predicted", lambda run: run.predicted("speedup"), definitions.PREDICTED_SPEEDUP)

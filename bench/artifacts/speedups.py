@@ -36,7 +36,7 @@ SPEEDUP = Column(_SPEEDUP, paper="speedup", ended=True, timed=True)
 MAL = Column(metric.MAL, paper=LENGTH, of_tree=True)
 MEASURED = (*TREE, SPEEDUP, Column(metric.PREDICTED_SPEEDUP), MAL, Column(metric.PREDICTED_MAL))
 SPEEDUPS = replace(SPEEDUP, plain=times)
-KEEPS_LAW = Column(metric.KEEPS_LAW)
+IS_LOSSLESS = Column(metric.IS_LOSSLESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Layout:
     means: str = f"speedup, in parentheses {{}}; speedup: {definitions.SPEEDUP}"  # what both of them are
     wide: Callable[[Setting, Cells], Cells] = lambda one, methods: methods
     """A row as the paper prints it, in the order of its columns; two of them are of each method."""
-    details: Sequence[Column] = (*MEASURED, KEEPS_LAW)
+    details: Sequence[Column] = (*MEASURED, IS_LOSSLESS)
     below: Callable[[Setting], Iterable[Cells]] = lambda one: ()  # rows of the details that are of no arm
     legend: Mapping[str, str] = field(default_factory=dict)  # of what the functions add
     remarks: Callable[[Sequence[Setting], Sequence[Setting]], Iterable[str]] = lambda rows, every: ()

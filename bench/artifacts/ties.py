@@ -23,7 +23,8 @@ from bench.statistics.samples import Sample
 BEST, TIED, UNRANKED = " *", " =", " !"
 NOTE = (
     "* best of its block, = tied with it (the paired 95% interval of their difference holds 0, or, of times, the two "
-    "runs' autoregressive arms lie as far apart); rows that do not keep the target's law are ranked among themselves."
+    "runs' autoregressive arms lie as far apart); rows that do not keep the target's distribution are ranked among "
+    "themselves."
 )
 KEY = "* best, = tied with it; MAL is marked among trees of the same n alone."
 """The same in few words, for a terminal."""

@@ -1,12 +1,12 @@
 """Acceptance vectors: how probable it is that child k of a node is the accepted one (Sequoia, section 3.1).
 
-`analytic` follows text sampled from the target alone, whose law is that of every lossless method, and averages at each
-new token the probabilities that the rule gives to drawn children. `text` follows the dataset's own text in its place,
-as Sequoia's tools do: that is another law, but an offloaded target is read once a prompt. `counts` decodes with a star
-of children and counts.
-They differ in noise (`analytic` has less) and in where they look: a decoding step never starts at the token behind an
-accepted child, and the first token belongs to no step. Where acceptance does not depend on what was accepted before,
-which is the positional acceptance assumption, both have the same expectation.
+`analytic` follows text sampled from the target alone, whose distribution is that of every lossless method, and averages
+at each new token the probabilities that the rule gives to drawn children. `text` follows the dataset's own text in its
+place, as Sequoia's tools do: that is another distribution, but an offloaded target is read once a prompt. `counts`
+decodes with a star of children and counts. They differ in noise (`analytic` has less) and in where they look: a
+decoding step never starts at the token behind an accepted child, and the first token belongs to no step. Where
+acceptance does not depend on what was accepted before, which is the positional acceptance assumption, both have the
+same expectation.
 """
 
 import logging

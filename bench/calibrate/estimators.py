@@ -1,4 +1,4 @@
-"""Which child of a node is accepted, prompt by prompt: computed from both laws, or counted while decoding."""
+"""Which child of a node is accepted, prompt by prompt: computed from both distributions, or counted while decoding."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -68,8 +68,8 @@ class Sums(NamedTuple):
 class Estimator:
     """Sums over the positions of one prompt at a time; the same random stream whatever was measured before.
 
-    PairError for a rule and draws that do not keep the target's law, and for a pair without a draft: `analytic` follows
-    the target's own text, which is the text of a lossless method only.
+    PairError for a rule and draws that do not keep the target's distribution, and for a pair without a draft:
+    `analytic` follows the target's own text, which is the text of a lossless method only.
     """
 
     def __init__(
@@ -183,7 +183,8 @@ def expected(
     """Sums over positions of P(child k is the accepted one) and P(k children are all rejected), float64.
 
     Means over the repeats; of an `Independent` rule exact, without the children. At temperature 0 every rule accepts
-    the target's arg max alone, as `TargetSample` does with that law. PairError for a rule that has no `rounds`.
+    the target's arg max alone, as `TargetSample` does with that distribution. PairError for a rule that has no
+    `rounds`.
     """
     if not isinstance(rule, ChildByChild) and not greedy:
         raise PairError(f"{type(rule).__name__} gives no acceptance probabilities when sampling; use another rule")
@@ -194,7 +195,7 @@ def expected(
         if isinstance(judge, Independent):
             some, none = _independent(judge, p[part], q[part], width)
         else:
-            wanted, drawn = (law[part, None].expand(-1, repeats, -1) for law in (p, q))
+            wanted, drawn = (probs[part, None].expand(-1, repeats, -1) for probs in (p, q))
             accept = judge.rounds(wanted, drawn, children[part]).accept
             left = (1 - accept).cumprod(-1)
             reach = torch.cat((torch.ones_like(left[..., :1]), left[..., :-1]), -1)

@@ -1,4 +1,4 @@
-"""The laws of a pair's models along a text that is known, each kind of draft reading what it reads while it drafts."""
+"""The distributions of a pair's models along a known text, each kind of draft reading what it reads while it drafts."""
 
 import torch
 from jaxtyping import Float

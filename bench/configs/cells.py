@@ -36,7 +36,7 @@ from specdec_core import TreeShape
 from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, EagleHead, ModelSpec
 from specdec_core.models.placement import resolve_device, resolve_dtype
-from specdec_core.models.planted.law import Planting
+from specdec_core.models.planted.bigrams import Planting
 from specdec_core.sampling import Sampling
 from specdec_core.search import best_tree
 

@@ -21,7 +21,7 @@ BY_ROOT = (
     {"name": "longest_subtree", "class": "LongestSubtree", "lossy": False},
     {"name": "independent_longest", "class": "IndependentLongest", "lossy": True},
 )
-"""Improved MCSD's rules for trees with none, one, or several first tokens from the target's law."""
+"""Improved MCSD's rules for trees with none, one, or several first tokens from the target's distribution."""
 DRAWS = {"target_sample": "topk", "greedy": "topk", "spec_infer": "iid", "k_seq": "iid", "multi_candidate_iid": "iid"}
 """The draws for which a rule was made; those without replacement for the others."""
 PRINTED_AS = {"n": "tree_size", "depth": "tree_depth"}

@@ -9,7 +9,7 @@ from bench.names import unknown
 from bench.prompts.datasets import DatasetSpec
 from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, EagleHead, ModelSpec
-from specdec_core.models.planted.law import Planting
+from specdec_core.models.planted.bigrams import Planting
 from specdec_core.models.ranks import world_size
 from specdec_core.node_order import NODE_ORDERS
 from specdec_core.sampling import Sampling

@@ -16,7 +16,7 @@ class NodeRecorder:
 
     def __init__(self, run_id: str, prompt_id: str, turn: int, sampling: Sampling) -> None:
         self._turn: dict[str, Any] = {"run_id": run_id, "prompt_id": prompt_id, "turn": turn}
-        self._law = Sampling(1.0) if sampling.greedy else sampling
+        self._sampling = Sampling(1.0) if sampling.greedy else sampling
         self.rows: list[NodeRow] = []
         self._step = 0
 
@@ -33,7 +33,7 @@ class NodeRecorder:
         above = tree.parents.clamp(min=0)
         accepted = torch.zeros(tree.num_nodes, dtype=torch.bool, device=above.device)
         accepted[verdict.path] = True
-        p = self._law.probs(target.logits)
+        p = self._sampling.probs(target.logits)
         if target.root_probs is not None:
             p[0] = target.root_probs  # sampling settings applied already
         return {

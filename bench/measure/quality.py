@@ -91,8 +91,8 @@ def log_likelihoods(
 ) -> dict[str, float | None]:
     """By arm the mean over its tokens of log p(token | all before it), in nats; None of an output without tokens.
 
-    p is the target's law at the temperature of `sampling` (untempered at 0), without top-p and top-k, so that every
-    token has one. One forward per output behind one of the prompt.
+    p is the target's distribution at the temperature of `sampling` (untempered at 0), without top-p and top-k, so that
+    every token has one. One forward per output behind one of the prompt.
     """
     temperature = 1.0 if sampling.greedy else sampling.temperature
     target.reset(len(prompt) + max(map(len, outputs.values()), default=0))
@@ -102,8 +102,8 @@ def log_likelihoods(
         target.cache.truncate(len(prompt))
         tokens = torch.tensor(list(output), dtype=torch.long, device=target.device)
         logits = first[-1:] if len(tokens) < 2 else torch.cat((first[-1:], target.extend(tokens[:-1]).logits))
-        laws = (logits.float() / temperature).log_softmax(-1)
-        found[arm] = float(laws.gather(-1, tokens[:, None]).double().mean()) if len(tokens) else None
+        log_probs = (logits.float() / temperature).log_softmax(-1)
+        found[arm] = float(log_probs.gather(-1, tokens[:, None]).double().mean()) if len(tokens) else None
     return found
 
 

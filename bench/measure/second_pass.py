@@ -8,7 +8,7 @@ from bench.measure.masks import MaskRecorder
 from bench.measure.nodes import NodeRecorder
 from bench.measure.quality import answer_rows, log_likelihoods, quality_rows
 from bench.measure.to_rows import Rows
-from bench.measure.variation import DrawnVariation, FirstTokenLaw, VariationRecorder, first_token_law
+from bench.measure.variation import DrawnVariation, FirstTokenProbs, VariationRecorder, first_token_probs
 from bench.prompts.datasets import Conversation
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from specdec_core.engine import Generation
@@ -27,11 +27,11 @@ class SecondPass:
         """The tables about one turn; `done` is what its arms decoded."""
         if self.runtime.record_quality:
             self._quality(turn, done)
-        law = first_token_law(self.cell.rule, self.decoding.drafter) if self.runtime.record_variation else None
+        probs_of = first_token_probs(self.cell.rule, self.decoding.drafter) if self.runtime.record_variation else None
         drawn = self.decoding.drafter.virtual_root and not self.cell.sampling.greedy
-        if law and drawn:
-            self._drawn_variation(turn, law)
-        self._watched(turn, None if drawn else law)
+        if probs_of and drawn:
+            self._drawn_variation(turn, probs_of)
+        self._watched(turn, None if drawn else probs_of)
 
     def answers(self, conversation: Conversation, answers: Sequence[str], own: Sequence[str]) -> None:
         """The method's answers as text, and those of the target alone, whose later turns see its own answers.
@@ -60,7 +60,7 @@ class SecondPass:
         return found
 
     def _quality(self, turn: Turn, done: Mapping[str, Generation]) -> None:
-        """Answers against the reference, the target's greedy answer to the same prompt, and the target's law."""
+        """Answers against the reference, the target's greedy answer to the same prompt, and its probabilities."""
         decoding, sampling = self.decoding, self.cell.sampling
         greedy = done.get(AUTOREGRESSIVE) if sampling.greedy else None
         greedy = greedy or decoding.decode(turn, AUTOREGRESSIVE, sampling=Sampling(0.0))
@@ -76,14 +76,14 @@ class SecondPass:
         )
         self.rows.quality.extend(rows)
 
-    def _drawn_variation(self, turn: Turn, law: FirstTokenLaw) -> None:
-        """The law of the first token over trees, each drawn anew for the same prompt, by a random stream of its own."""
-        drawn, rng = DrawnVariation(law, self.cell.sampling), self.decoding.generator(turn, "variation")
+    def _drawn_variation(self, turn: Turn, probs_of: FirstTokenProbs) -> None:
+        """The first token's distribution over trees drawn anew for the same prompt, by a random stream of their own."""
+        drawn, rng = DrawnVariation(probs_of, self.cell.sampling), self.decoding.generator(turn, "variation")
         while not drawn.done:
             self.decoding.decode(turn, METHOD, 1, drawn, rng=rng)
         self.rows.variation.append(drawn.row(self.cell.run_id, turn.conversation.id, turn.number))
 
-    def _watched(self, turn: Turn, law: FirstTokenLaw | None) -> None:
+    def _watched(self, turn: Turn, probs_of: FirstTokenProbs | None) -> None:
         """What is seen by watching the method decode with the same random numbers."""
         key = (self.cell.run_id, turn.conversation.id, turn.number)
         recorders: dict[str, Any] = {}
@@ -91,8 +91,8 @@ class SecondPass:
             recorders["nodes"] = NodeRecorder(*key, self.cell.sampling)
         if self.runtime.record_masks:
             recorders["masks"] = MaskRecorder(*key, len(turn.prompt))
-        if law:
-            recorders["variation"] = VariationRecorder(*key, law, self.cell.sampling)
+        if probs_of:
+            recorders["variation"] = VariationRecorder(*key, probs_of, self.cell.sampling)
         if not recorders:
             return
 

@@ -1,4 +1,4 @@
-"""How far a rule's output law is from the target's, step by step: for rules that do not keep it."""
+"""How far a rule's output distribution is from the target's, step by step: for rules that do not keep it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,59 +13,60 @@ from specdec_core.models import ModelOutput
 from specdec_core.sampling import NO_DRAWS, Sampling
 from specdec_core.tree import TokenTree, Verdict
 
-FirstTokenLaw = Callable[[TokenTree, ModelOutput, Sampling], Tensor]
-"""(drafted tree, target's output, sampling) -> the exact law of the step's first token, float64 [vocab]."""
+FirstTokenProbs = Callable[[TokenTree, ModelOutput, Sampling], Tensor]
+"""(drafted tree, target's output, sampling) -> the exact distribution of the step's first token, float64 [vocab]."""
 TREES, SIGNS = 64, 32
-"""Trees that are drawn for a law that is a mean over trees, and random signs for what chance would make of it."""
+"""Trees drawn for a distribution that is a mean over trees, and random signs for what chance would make of it."""
 
 
-def first_token_law(rule: object, drafter: Drafter) -> FirstTokenLaw | None:
-    """A rule's own account of its law, if it gives one; None for drawn trees that start from no law of the target's.
+def first_token_probs(rule: object, drafter: Drafter) -> FirstTokenProbs | None:
+    """A rule's own account of its distribution, if it gives one; None for drawn trees whose root is not virtual.
 
-    The law for one drawn tree is not the target's under a lossless rule either: only the mean over trees is
+    The distribution for one drawn tree is not the target's under a lossless rule either: only the mean over trees is
     (`DrawnVariation`, for trees from a virtual root).
     """
-    law: FirstTokenLaw | None = getattr(rule, "first_token_law", None)
-    return law if drafter.draws in ("topk", NO_DRAWS) or drafter.virtual_root else None
+    probs_of: FirstTokenProbs | None = getattr(rule, "first_token_probs", None)
+    return probs_of if drafter.draws in ("topk", NO_DRAWS) or drafter.virtual_root else None
 
 
-def target_law(target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
-    """The target's own law of a step's first token, float64 on the host."""
-    known = target.root_probs  # a virtual root's law, sampling settings applied already
+def target_probs(target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
+    """The target's own distribution of a step's first token, float64 on the host."""
+    known = target.root_probs  # a virtual root's distribution, sampling settings applied already
     return (sampling.probs(target.logits[0]) if known is None else sampling.closed(known)).double().cpu()
 
 
 class VariationRecorder:
     """A watch for `generate` that turns every judged tree into a row, where trees are not drawn."""
 
-    def __init__(self, run_id: str, prompt_id: str, turn: int, law: FirstTokenLaw, sampling: Sampling) -> None:
+    def __init__(self, run_id: str, prompt_id: str, turn: int, probs_of: FirstTokenProbs, sampling: Sampling) -> None:
         self._turn: dict[str, Any] = {"run_id": run_id, "prompt_id": prompt_id, "turn": turn}
-        self._law, self._sampling = law, sampling
+        self._probs_of, self._sampling = probs_of, sampling
         self.rows: list[VariationRow] = []
 
     def __call__(self, tree: TokenTree, target: ModelOutput, verdict: Verdict) -> None:
-        """Half the L1 distance between the rule's law after the root and p there."""
-        law = self._law(tree, target, self._sampling).double().cpu()
-        distance = float((law - target_law(target, self._sampling)).abs().sum() / 2)
+        """Half the L1 distance between the rule's distribution after the root and p there."""
+        probs = self._probs_of(tree, target, self._sampling).double().cpu()
+        distance = float((probs - target_probs(target, self._sampling)).abs().sum() / 2)
         exact: dict[str, Any] = {} if target.root_probs is None else {"num_trees": 1, "noise": 0.0}
         self.rows.append(VariationRow(**self._turn, step=len(self.rows), total_variation=distance, **exact))
 
 
 class DrawnVariation:
-    """A watch for many decodings of one prompt: the law of the first token is a mean over the trees of first steps.
+    """A watch for many decodings of one prompt: the first token's distribution is a mean over the trees of first steps.
 
-    The first of a tree's first tokens is a draw from the target's law p. Hence D(t) = law(t) - [t is that token] has
-    the mean law - p, exactly, without p's own share of the chance: half the L1 norm of the mean of D over trees
-    estimates the total variation, and is 0 wherever the first of the first tokens always wins.
+    The first of a tree's first tokens is a draw from the target's distribution p. Let r be the rule's for that tree:
+    then D(t) = r(t) - [t is that token] has the mean E(r) - p, exactly, without p's own share of the chance. Half the
+    L1 norm of the mean of D over trees estimates the total variation, and is 0 wherever the first of the first tokens
+    always wins.
     """
 
-    def __init__(self, law: FirstTokenLaw, sampling: Sampling) -> None:
-        self._law, self._sampling = law, sampling
+    def __init__(self, probs_of: FirstTokenProbs, sampling: Sampling) -> None:
+        self._probs_of, self._sampling = probs_of, sampling
         self._differences: list[Tensor] = []
 
     def __call__(self, tree: TokenTree, target: ModelOutput, verdict: Verdict) -> None:
         """One tree, drawn from a virtual root."""
-        difference = self._law(tree, target, self._sampling).double().cpu()
+        difference = self._probs_of(tree, target, self._sampling).double().cpu()
         difference[int(tree.tokens[1])] -= 1
         self._differences.append(difference)
         self._alone = int((tree.parents == 0).sum()) == 1

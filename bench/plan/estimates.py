@@ -84,7 +84,7 @@ def memory_of(pair: PairSpec, jobs: Iterable[Job], dtype: torch.dtype) -> Memory
     else:
         target, host = kind_of(pair.target).weight_bytes(pair.target, config, dtype), 0
     draft, drafts_cache, reads = _draft(pair.draft, dtype, max(contexts, default=0) + ROOM)
-    if pair.draft is not None:  # its laws of the nodes are of the same size
+    if pair.draft is not None:  # its distributions of the nodes are of the same size
         trees = [2 * size for size in trees]
     return Memory(
         target=target,

@@ -112,7 +112,7 @@ def _cells(experiment: str, config: Mapping[str, Any], datasets: Sequence[str]) 
     elif config["measure"] == "cells":
         gives = {STEPS, *(name for flag, name in FLAGS.items() if config[flag])}
         gives |= {"baseline"} if config["runtime"]["baseline"] else set()
-        gives |= {"laws"} if config["drafter"]["_target_"].endswith(".MergeProbe") else set()
+        gives |= {"distributions"} if config["drafter"]["_target_"].endswith(".MergeProbe") else set()
         run = _run(config)
         methods = _methods(experiment, run) | ({PLAIN: {}} if "baseline" in gives else {})
         methods |= {"tree_attention": {}} if "blocks" in gives else {}

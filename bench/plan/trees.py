@@ -45,7 +45,7 @@ def size(drafter: Mapping[str, Any], calibration: Mapping[str, Any]) -> tuple[in
 
 
 def _fork(drafter: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Of a tree that starts from the target's law, or of sequences side by side; None of other trees."""
+    """Of a tree that starts from the target's distribution, or of sequences side by side; None of other trees."""
     if "widths" in drafter:
         return sum(accumulate(drafter["widths"], mul)), len(drafter["widths"]) - 1
     if "init" in drafter:

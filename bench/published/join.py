@@ -32,7 +32,7 @@ _GIVEN_BY = {
     **dict.fromkeys(("attention_time", "attention_speedup"), "attention"),
     "flat_verify_length": "latency",
     "accepted_from_merged_share": "answer by token",
-    "kl": "laws",
+    "kl": "distributions",
 }
 """What a cell must record for a metric (`Cell.gives`); for others its decoding steps suffice."""
 STEPS = "steps"

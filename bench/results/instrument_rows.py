@@ -46,19 +46,19 @@ class MaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariationRow:
-    """One decoding step under a rule that does not keep the target's law (written on request): how far it is off.
+    """One decoding step under a rule that is not lossless (written on request): how far its distribution is off.
 
-    Where trees are drawn, the law is a mean over trees: there is one row per answer, of its first step, and `num_trees`
-    says over how many.
+    Where trees are drawn, the distribution is a mean over trees: there is one row per answer, of its first step, and
+    `num_trees` says over how many.
     """
 
     run_id: str
     prompt_id: str
     turn: int
     step: int
-    total_variation: float  # between the rule's law of the step's first token, for the drafted tree, and the target's
+    total_variation: float  # of the step's first token: the rule's distribution for the drafted tree, and p
     num_trees: int | None = None  # that were drawn for it
-    noise: float | None = None  # what so many trees would show if the law were the target's
+    noise: float | None = None  # what so many trees would show if the distribution were the target's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Trains the embedded target's EAGLE head: `python -m bench.tiny.train_eagle`, or `make tiny-eagle`.
 
-As EAGLE (section 4.2): regression of the target's next feature (smooth L1) and agreement of the two laws, with uniform
-noise on the features that are read. The target and its embedding stay as they are.
+As EAGLE (section 4.2): regression of the target's next feature (smooth L1) and agreement of the two distributions, with
+uniform noise on the features that are read. The target and its embedding stay as they are.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def evaluate(
     output: Callable[[Tensor], Tensor],
     batches: Iterable[Batch],
 ) -> dict[str, float]:
-    """On held-out text in float32, with true features: agreement of arg maxima, overlap of the laws, feature error."""
+    """On held-out text in float32, with true features: agreement of arg maxima, overlap of p and q, feature error."""
     sums, positions = dict.fromkeys(("same_argmax", "overlap", "smooth_l1"), 0.0), 0
     for batch in batches:
         tokens, features = read(batch)

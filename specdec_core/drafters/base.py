@@ -48,7 +48,7 @@ class Drafter(Protocol):
     """How children are picked: `topk`, `iid` or `without_replacement`; `none` if its trees are bare roots.
 
     It decides which rules are lossless (`checks.check_lossless`). Children that are found without a draft model are no
-    draws from a law: they are `topk`.
+    draws from a distribution: they are `topk`.
     """
     virtual_root: bool = False
     """Whether the first level of its trees is drawn from the target's own distribution (`Virtual.probs`)."""

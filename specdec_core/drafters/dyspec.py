@@ -51,31 +51,31 @@ class DySpec(TreeDrafter):
     def draft_tree(self, context: Context) -> Drafted:
         """Draft layer by layer, then take the best sites' nodes."""
         sites = self._sites(context.tokens[-1])
-        laws: list[Tensor] = []
+        probs: list[Tensor] = []
         logits = self.draft.begin(context).logits
         while True:
-            tokens, parent_slots = self._reveal(sites, logits, laws, context)
+            tokens, parent_slots = self._reveal(sites, logits, probs, context)
             if not len(tokens):
                 break
             new = torch.from_numpy(np.stack((tokens, parent_slots))).to(logits.device)
             logits = self.draft.expand(new[0], new[1]).logits
         with self._span(context, "choice"):
-            return self._tree(sites.chosen(), laws)
+            return self._tree(sites.chosen(), probs)
 
     def _sites(self, root: int) -> Sites:
         return Sites(root, self.n, max_depth=self.max_depth)
 
     def _reveal(
-        self, sites: Sites, logits: Float[Tensor, "layer vocab"], laws: list[Tensor], context: Context
+        self, sites: Sites, logits: Float[Tensor, "layer vocab"], probs: list[Tensor], context: Context
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draw at every node of a layer, as often as there may be sites to choose. One read from the device.
 
-        Where the first draws do not suffice more of the same race are looked at, which happens in flat laws.
+        Where the first draws do not suffice more of the same race are looked at, which happens in flat distributions.
         """
         with self._span(context, "sampling"):
             q = draft_probs(logits, self.draft_temperature)
             times, total = None if self.draws == "topk" else race(q, context.rng), _total(q)
-        laws.append(q)
+        probs.append(q)
         limit = min(self.n, q.shape[-1])
         width = limit if not sites.depth else min(limit, _FIRST_DRAWS)
         while True:
@@ -92,16 +92,16 @@ class DySpec(TreeDrafter):
     def _span(self, context: Context, name: str) -> AbstractContextManager[None]:
         return context.clock.span(name, device=self.draft.device) if self.record_parts else nullcontext()
 
-    def _tree(self, nodes: Chosen, laws: list[Tensor]) -> Drafted:
-        device = laws[0].device
+    def _tree(self, nodes: Chosen, probs: list[Tensor]) -> Drafted:
+        device = probs[0].device
         slots = torch.from_numpy(nodes.slots)
         rows = np.where(nodes.slots >= 0, nodes.slots + 1, -1)
-        rows[0] = 0  # the root's law is the first, those of other nodes follow in the order in which they were read
-        tokens, parents, law_rows = torch.from_numpy(np.stack((nodes.tokens, nodes.parents, rows))).to(device)
+        rows[0] = 0  # q at the root is the first, those of other nodes follow in the order in which they were read
+        tokens, parents, draft_rows = torch.from_numpy(np.stack((nodes.tokens, nodes.parents, rows))).to(device)
         tree = tokens, parents, torch.from_numpy(nodes.edges).to(device, torch.float32)
-        if self.draws == "topk":  # such children follow no law that a rule could compare with p
+        if self.draws == "topk":  # such children follow no distribution that a rule could compare with p
             return TokenTree(*tree), slots
-        return TokenTree(*tree, torch.cat(laws), law_rows), slots
+        return TokenTree(*tree, torch.cat(probs), draft_rows), slots
 
 
 class DySpecThreshold(DySpec):
@@ -141,9 +141,9 @@ class DySpecThreshold(DySpec):
 class DySpecHeap(DySpec):
     """DySpec's tree as the paper grows it, one draft forward for every node (Xiong et al., 2024, Algorithm 1).
 
-    The most valuable site is popped off a heap, one token is drawn from what is left of its node's law, and the draft
-    reads the new node alone. As printed it reads all of them, those that stay leaves too. Same races, same tree as
-    `DySpec`; nodes stand in the order of the heap.
+    The most valuable site is popped off a heap, one token is drawn from what is left of its node's distribution, and
+    the draft reads the new node alone. As printed it reads all of them, those that stay leaves too. Same races, same
+    tree as `DySpec`; nodes stand in the order of the heap.
     """
 
     def draft_tree(self, context: Context) -> Drafted:
@@ -160,20 +160,20 @@ class DySpecHeap(DySpec):
                 heap.add(site, token, edge)
                 site = heap.pop()
             logits = self.draft.expand(new[0], new[1]).logits
-        laws = [*(residual.q for residual in left), draft_probs(logits, self.draft_temperature)]
+        probs = [*(residual.q for residual in left), draft_probs(logits, self.draft_temperature)]
         with self._span(context, "choice"):
-            return self._tree(heap.chosen(), laws)
+            return self._tree(heap.chosen(), probs)
 
 
 class _Residual:
-    """R of Algorithm 1: a node's law without what was drawn, kept as a race without those that have arrived."""
+    """R of Algorithm 1: a node's q without what was drawn, kept as a race without those that have arrived."""
 
     def __init__(self, q: Float[Tensor, "1 vocab"], draws: str) -> None:
         self.q, self._draws = q, draws
         self._times: Float[Tensor, " vocab"] | None = None
 
     def draw(self, rng: Generator) -> tuple[int, float]:
-        """The next token and its probability in the whole law. One read from the device."""
+        """The next token and its probability in the whole distribution. One read from the device."""
         if self._times is None:
             self._times = (-self.q if self._draws == "topk" else race(self.q, rng))[0]
             self._total = _total(self.q)[0, 0]
@@ -185,7 +185,7 @@ class _Residual:
 
 
 def _total(q: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows 1"]:
-    """1 but for the rounding of float32, which is as large as 1 - S in the tails of sharp laws."""
+    """1 but for the rounding of float32, which is as large as 1 - S in the tails of sharp distributions."""
     return q.sum(-1, keepdim=True, dtype=torch.float64)
 
 

@@ -42,7 +42,9 @@ class EagleDraft(CachedDraft):
         """Read the committed tokens that the cache lacks, each with the target's feature of the position before it."""
         unread = self._unread(context, self.head.cache.length + 1)
         if not unread.shape[0]:
-            raise PairError("an EAGLE head has no law at the virtual root of a one-token prompt; use a longer prompt")
+            raise PairError(
+                "an EAGLE head has no distribution at the virtual root of a one-token prompt; use a longer prompt"
+            )
         read, known = self._true.split((unread.shape[0], self._true.shape[0] - unread.shape[0]))
         with context.clock.span("draft", tokens=unread.shape[0], device=self.device):
             output = self.head.extend(unread, read)

@@ -20,7 +20,8 @@ class Stop(Protocol):
 class EarlyStop:
     """Goes on while any token's score is above `beta` (Lu et al., 2024, section 3.3).
 
-    A score depends on the tokens drafted so far alone, so that ending a tree changes no law. One read from the device.
+    A score depends on the tokens drafted so far alone, so that ending a tree changes no distribution. One read from the
+    device.
     """
 
     def __init__(self, model: DecisionModel, beta: float = 0.4) -> None:

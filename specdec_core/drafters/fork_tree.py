@@ -23,9 +23,9 @@ def fork_tree(
 ) -> StaticTree:
     """`width` sequences of at most `depth` drafted levels.
 
-    `init=target`: below as many first tokens of the target's own law, which are a level of their own. `init=draft`:
-    below the root, the first tokens drawn from the draft. After every drafted level but the last possible one the
-    decision model scores its tokens, and drafting ends unless one is above `beta`; None: it never ends early.
+    `init=target`: below as many first tokens of the target's own distribution, which are a level of their own.
+    `init=draft`: below the root, the first tokens drawn from the draft. After every drafted level but the last possible
+    one the decision model scores its tokens, and drafting ends unless one is above `beta`; None: it never ends early.
     """
     if init not in INITS:
         raise ValueError(f"init must be {' or '.join(INITS)}, not {init!r}")

@@ -1,4 +1,4 @@
-"""An instrument for GSD's Table 5: what merging does to the draft's next law."""
+"""An instrument for GSD's Table 5: what merging does to the draft's next distribution."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ class MergeProbe(TokenGraph):
         firsts = graph.merged_into[aliases]
         unread = np.unique(firsts[slots[firsts] < 0])  # of the last layer
         extra = np.concatenate((aliases, unread))
-        rows = slots + 1  # the root's law comes first
+        rows = slots + 1  # the root's distribution comes first
         rows[extra] = slots.max() + 2 + np.arange(len(extra))
         further = [self._read(graph.tokens[extra], slots[graph.parents[extra]])] if len(extra) else []
         kl = self._divergence(torch.cat([*kept, *further]), rows[aliases], rows[firsts])

@@ -26,7 +26,7 @@ class PromptLookup(Drafter):
     author's code takes the earliest place, where more text follows. Here a continuation that comes to the end of the
     text goes on with itself, since what repeats may do so again.
 
-    Nodes are no draws from a law q: `draws` is `topk`, and trees have neither `edge_probs` nor `draft_probs`.
+    Nodes are no draws from a distribution q: `draws` is `topk`, and trees have neither `edge_probs` nor `draft_probs`.
     """
 
     draws = "topk"

@@ -30,7 +30,7 @@ class _Cut(NamedTuple):
     """The tree down to some depth, whose last level no draft has read."""
 
     parents: Int[Tensor, " nodes"]
-    rows: Int[Tensor, " nodes"]  # of the draft's laws; -1 where there is none
+    rows: Int[Tensor, " nodes"]  # of the draft's distributions; -1 where there is none
     slots: Int[Tensor, " nodes"]  # in the draft, on the host; -1 where it read none
 
 
@@ -39,9 +39,9 @@ class StaticTree(TreeDrafter):
 
     `draws` says how a node's children are picked: its best tokens (`topk`), independent draws from q (`iid`, siblings
     may repeat a token), or successive draws (`without_replacement`). Ranks beyond the vocabulary are dropped. q is the
-    draft's law at `draft_temperature` within its top `draft_top_p` of probability. Masks are views of those of the
-    whole tree, made before decoding. A `stop` may end the tree behind a level; what was drafted stays, so that no law
-    changes.
+    draft's distribution at `draft_temperature` within its top `draft_top_p` of probability. Masks are views of those of
+    the whole tree, made before decoding. A `stop` may end the tree behind a level; what was drafted stays, so that no
+    distribution changes.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class StaticTree(TreeDrafter):
         self, context: Context, drafted: ModelOutput, first: int, tokens: list[Tensor], edges: list[Tensor]
     ) -> Drafted:
         """Draft levels from depth `first` on below the nodes that there are; `drafted` is of those with children."""
-        laws = []
+        draft_probs = []
         for depth in range(first, self.shape.depth + 1):
             level = self._levels[depth - 1]
             q = self.draft_sampling.probs(drafted.logits)
-            laws.append(q)
+            draft_probs.append(q)
             probs, ids = draw_children(q, level.width, self.picks, context.rng)
             tokens.append(ids[level.rows, level.ranks])
             edges.append(probs[level.rows, level.ranks])
@@ -101,9 +101,9 @@ class StaticTree(TreeDrafter):
             drafted = self.draft.expand(tokens[-1][level.inner], level.parent_slots)
         cut = self._cuts[depth - 1]
         tree = torch.cat(tokens), cut.parents, torch.cat(edges)
-        if self.picks == "topk":  # such children follow no law that a rule could compare with p
+        if self.picks == "topk":  # such children follow no distribution that a rule could compare with p
             return TokenTree(*tree, sliced=self.sliced), cut.slots
-        return TokenTree(*tree, torch.cat(laws), cut.rows, sliced=self.sliced), cut.slots
+        return TokenTree(*tree, torch.cat(draft_probs), cut.rows, sliced=self.sliced), cut.slots
 
     def _stops(self, context: Context, drafted: ModelOutput) -> bool:
         if self.stop is None:

@@ -1,4 +1,4 @@
-"""Target-initialised trees: the first level is drawn from the target's own law (Lu et al., 2024)."""
+"""Target-initialised trees: the first level is drawn from the target's own distribution (Lu et al., 2024)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,13 +19,13 @@ from specdec_core.tree import TokenTree
 
 
 class TargetInit(StaticTree):
-    """`widths[0]` tokens from the target's law of the next one, and below each `widths[1]` children, and so on.
+    """`widths[0]` tokens from the target's next-token distribution, and below each `widths[1]` children, and so on.
 
-    The root is virtual: the target's law after it is known from the step before, so that no forward is wasted on a
-    bonus token. Levels from the second on are the draft's, picked as `draws` says; the first is drawn without
-    replacement, at temperature 0 it is the target's best tokens. Its nodes are not judged: rules for such
-    trees (`IndependentLongest`, `LongestSubtree`) choose one of them by what is accepted below. Where the law has fewer
-    tokens (top-p) the level is smaller. `edge_probs` of the first level are shares of what was drawn.
+    The root is virtual: the target's distribution after it is known from the step before, so that no forward is wasted
+    on a bonus token. Levels from the second on are the draft's, picked as `draws` says; the first is drawn without
+    replacement, at temperature 0 it is the target's best tokens. Its nodes are not judged: rules for such trees
+    (`IndependentLongest`, `LongestSubtree`) choose one of them by what is accepted below. Where the distribution has
+    fewer tokens (top-p) the level is smaller. `edge_probs` of the first level are shares of what was drawn.
     """
 
     virtual_root = True
@@ -47,18 +47,18 @@ class TargetInit(StaticTree):
         device = self.draft.device
         self._branch = torch.tensor([path[0] for path in self.shape.paths], device=device)
         self._width = len(self.shape.levels[1])
-        # the root's law is not the draft's
+        # the root's distribution is not the draft's
         self._cuts = [cut._replace(rows=torch.where(cut.rows > 0, cut.rows - 1, -1)) for cut in self._cuts]
 
     def draft_tree(self, context: Context) -> Drafted:
         """Draw the first level, then draft the others; the first draft forward reads what is unread and that level."""
         if not isinstance(context.root, Virtual):
             raise PairError(
-                "TargetInit starts from the target's law, which the rule left out; use a rule for such trees"
+                "TargetInit starts from the target's distribution, which the rule left out; use a rule for such trees"
             )
-        law = context.root.probs.to(self.draft.device)
+        p = context.root.probs.to(self.draft.device)
         picks = "topk" if context.greedy else "without_replacement"
-        probs, ids = draw_children(law[None], self._width, picks, context.rng)
+        probs, ids = draw_children(p[None], self._width, picks, context.rng)
         tokens = [torch.full_like(ids[0, :1], context.tokens[-1]), ids[0]]
         edges = [torch.ones_like(probs[0, :1]), probs[0] / probs[0].sum()]
         tree, slots = self._drafted(context, self.draft.begin_below(context, ids[0]), 2, tokens, edges)
@@ -70,7 +70,7 @@ class TargetInit(StaticTree):
     def _without_impossible(
         self, tree: TokenTree, slots: Int[Tensor, " nodes"], possible: Bool[Tensor, " first"]
     ) -> Drafted:
-        """Without the nodes below first tokens that the target's law does not have."""
+        """Without the nodes below first tokens that the target's distribution does not have."""
         if bool(possible.all()):
             return tree, slots
         kept = torch.cat((torch.ones_like(possible[:1]), possible[self._branch[: tree.num_drafted]]))

@@ -104,12 +104,12 @@ class TokenGraph(TreeDrafter):
         """What the target verifies; the draft keeps what it has read under the very ancestors of a path."""
         graph, slots, device = self._unmerged(growth), growth.slots, self.draft.device
         tokens, parents = torch.from_numpy(np.stack((graph.tokens[graph.nodes], graph.tree_parents))).to(device)
-        laws = rows = None
-        if self.draws == "iid":  # a sequence: the root's law comes first, then those of the nodes in their order
-            laws = draft_probs(torch.cat(kept), self.draft_temperature)
+        probs = rows = None
+        if self.draws == "iid":  # a sequence: q at the root comes first, then at the nodes in their order
+            probs = draft_probs(torch.cat(kept), self.draft_temperature)
             rows = torch.arange(len(tokens), device=device)
-            rows[len(laws) :] = -1
-        tree = TokenTree(tokens, parents, torch.from_numpy(graph.probs[graph.nodes]).to(device), laws, rows, graph)
+            rows[len(probs) :] = -1
+        tree = TokenTree(tokens, parents, torch.from_numpy(graph.probs[graph.nodes]).to(device), probs, rows, graph)
         return tree, torch.from_numpy(np.where(graph.behind_merge, -1, slots[graph.nodes]))
 
     def _unmerged(self, growth: GraphGrowth) -> DraftGraph:

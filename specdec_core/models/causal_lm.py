@@ -21,8 +21,8 @@ class ModelOutput:
     hidden: Float[Tensor, "tokens hidden"] | None = None
     """The features that the output matrix reads (after the final norm), of all new tokens; None unless asked for."""
     root_probs: Float[Tensor, " vocab"] | None = None
-    """Virtual root: its law, which stands in place of the first row of `logits`. Sampling settings are applied, but for
-    temperature 0, at which it is the untempered one (`Sampling.open_law`)."""
+    """Virtual root: its distribution, which stands in place of the first row of `logits`. Sampling settings are
+    applied, but for temperature 0, at which it is the untempered one (`Sampling.open_probs`)."""
 
 
 class CausalLM:

@@ -106,7 +106,7 @@ class DecisionModel(nn.Module):
 
 
 def top_and_entropy(logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows given"]:
-    """The 10 largest probabilities, descending, and the entropy in nats, of the untempered law."""
+    """The 10 largest probabilities, descending, and the entropy in nats, of the untempered distribution."""
     log_probs = logits.float().log_softmax(-1)
     probs = log_probs.exp()
     largest = probs.topk(min(TOP, probs.shape[-1]), dim=-1).values

@@ -20,14 +20,14 @@ class Verifier(Protocol):
     """A rule of acceptance."""
 
     lossless_for: frozenset[str]
-    """The draws for which the output law is exactly the target's."""
+    """The draws for which the output distribution is exactly the target's."""
 
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
         """Accept a path of the tree and add the target's token; `target` has a row per node."""
 
 
 def target_choices(target: ModelOutput, sampling: Sampling, rng: Generator) -> Int[Tensor, " nodes"]:
-    """The target's own token after every node, -1 where its logits are not finite; a virtual root's from its law."""
+    """The target's token after every node, -1 where its logits are not finite; a virtual root's from `root_probs`."""
     choices = sampling.draw(target.logits, rng)
     if target.root_probs is not None:
         choices[:1] = draw_tokens(sampling.closed(target.root_probs), 1, rng)

@@ -10,8 +10,8 @@ from specdec_core.verifiers.rounds import ChildByChild, State
 class Eagle1(ChildByChild):
     """Rounds against q without the siblings rejected before, renormalised; a sibling that q has not is passed over.
 
-    In law this is multi-candidate decoding without replacement: EAGLE draws its children so when it samples. Its fixed
-    tree with top-k children is lossy under this rule, and refused.
+    In distribution this is multi-candidate decoding without replacement: EAGLE draws its children so when it samples.
+    Its fixed tree with top-k children is lossy under this rule, and refused.
     """
 
     lossless_for = frozenset({"without_replacement"})

@@ -1,4 +1,4 @@
-"""GSD's rule for non-deterministic decoding, which does not keep the target's law."""
+"""GSD's rule for non-deterministic decoding, which does not keep the target's distribution."""
 
 import torch
 from jaxtyping import Float
@@ -8,7 +8,7 @@ from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling, draw_tokens
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import deepest
-from specdec_core.verifiers.rounds import target_law
+from specdec_core.verifiers.rounds import target_probs
 
 
 class GsdNondeterministic:
@@ -34,16 +34,16 @@ class GsdNondeterministic:
         chances = _chances(tree, target, sampling)
         uniform = torch.rand(tree.num_nodes, dtype=torch.float64, device=chances.device, generator=rng)
         path = deepest(tree, uniform < chances)
-        token = int(draw_tokens(self._last(target_law(target, int(path[-1]), sampling)), 1, rng))
+        token = int(draw_tokens(self._last(target_probs(target, int(path[-1]), sampling)), 1, rng))
         return Verdict(path, tuple(tree.tokens[path[1:].to(tree.tokens.device)].tolist()), token)
 
-    def first_token_law(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
-        """The law of the step's first token for this tree, summed exactly over all draws of the rule; float64.
+    def first_token_probs(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
+        """The distribution of the step's first token for this tree, summed exactly over all draws of the rule; float64.
 
         For instruments: a loop over nodes, on the host.
         """
         sampling = self._sampling(sampling)
-        law = self._last(target_law(target, 0, sampling)).double().cpu()
+        p = self._last(target_probs(target, 0, sampling)).double().cpu()
         chances, parents = _chances(tree, target, sampling).tolist(), tree.parents.tolist()
         below: list[list[int]] = [[] for _ in parents]
         # reach[node][l]: how probable it is that at most l nodes are accepted from this one downwards
@@ -53,7 +53,7 @@ class GsdNondeterministic:
             reach[node, 0], reach[node, 1:] = 1 - chances[node], 1 - chances[node] + chances[node] * longest[:-1]
             below[parents[node]].insert(0, node)
         exactly, children = reach.diff(dim=1), below[0]
-        won = law * reach[children, 0].prod()  # nothing was accepted
+        won = p * reach[children, 0].prod()  # nothing was accepted
         for place, child in enumerate(children):
             earlier, later = reach[children[:place], :-1].prod(0), reach[children[place + 1 :], 1:].prod(0)
             won[tree.tokens[child]] += (exactly[child] * earlier * later).sum()
@@ -62,9 +62,9 @@ class GsdNondeterministic:
     def _sampling(self, sampling: Sampling) -> Sampling:
         return Sampling(temperature=1.0) if self.untempered else sampling
 
-    def _last(self, law: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
+    def _last(self, probs: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
         """What the token after the path is drawn from."""
-        return Sampling().probs(law) if self.untempered else law
+        return Sampling().probs(probs) if self.untempered else probs
 
 
 def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " nodes"]:

@@ -38,7 +38,7 @@ class _Selection:
 
     def accept(self, child: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         """min(1, p(x) / (rho q(x))), whatever was rejected before."""
-        wanted, drawn = (law.gather(-1, child[..., None]) for law in (self._p, self._q))
+        wanted, drawn = (probs.gather(-1, child[..., None]) for probs in (self._p, self._q))
         return torch.where(drawn > 0, wanted / (self._rho * drawn), 0.0).clamp_(max=1)[..., 0]
 
     def reject(self, child: Int[Tensor, "*batch"]) -> None:
@@ -82,7 +82,7 @@ def solve_rho(p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"]
 
 
 def _upper_end(excess: Callable[[Any], Any], low: Any, high: Any, where: Callable[[Any, Any, Any], Any]) -> Any:
-    """Regula falsi (Illinois). Above the root the residual is not negative and the law exact, near to it or not."""
+    """Regula falsi (Illinois). Above the root the residual is not negative and the rule lossless, near to it or not."""
     at_low, at_high, before = excess(low), excess(high), None
     high, at_high = where(at_low >= 0, low, high), where(at_high > 0, at_high, 0 * at_high)
     at_low = where(at_low < 0, at_low, 0 * at_low)

@@ -1,7 +1,8 @@
 """Rules for target-initialised trees, whose first level is the target's own: the longest accepted path wins.
 
-They leave the law of the next token in place of a token, for the next tree to start from. With several first tokens
-none of them keeps the target's law: a first token is the more likely to win the better the draft goes on behind it.
+They leave the distribution of the next token in place of a token, for the next tree to start from. With several first
+tokens none of them keeps the target's distribution: a first token is the more likely to win the better the draft goes
+on behind it.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,16 +17,16 @@ from specdec_core.sampling import Sampling
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import deepest
 from specdec_core.verifiers.multi_candidate import MultiCandidate
-from specdec_core.verifiers.rounds import ChildByChild, family, no_q, target_law
+from specdec_core.verifiers.rounds import ChildByChild, family, no_q, target_probs
 from specdec_core.verifiers.target_sample import TargetSample
 
 
 class IndependentLongest:
     """Accept every drafted node on its own with min(1, p/q); the longest path wins (Lu et al., 2024, section 3).
 
-    q is the draft's law as it was before any sibling was drawn. The next law is p after a whole path and after a bare
-    first token, else norm(max(p - q, 0)) once, however many siblings were rejected. Lossy with one first token too:
-    siblings drawn without replacement are tested as if each were the only one.
+    q is the draft's distribution as it was before any sibling was drawn. The next distribution is p after a whole path
+    and after a bare first token, else norm(max(p - q, 0)) once, however many siblings were rejected. Lossy with one
+    first token too: siblings drawn without replacement are tested as if each were the only one.
     """
 
     lossless_for = frozenset[str]()
@@ -37,15 +38,15 @@ class IndependentLongest:
         chances = _chances(tree, target, sampling)
         uniform = torch.rand(tree.num_nodes, dtype=torch.float64, device=chances.device, generator=rng)
         path = deepest(tree, uniform < chances)
-        law = target_law(target, int(path[-1]), sampling)
+        probs = target_probs(target, int(path[-1]), sampling)
         if len(path) > 2 and bool((tree.parents == path[-1]).any()) and not sampling.greedy:
-            if (q := tree.law_after(int(path[-1]))) is None:
+            if (q := tree.q_after(int(path[-1]))) is None:
                 raise PairError(no_q(self))
-            law = _residual(law, q)
-        return _left(tree, path, law, target, sampling)
+            probs = _residual(probs, q)
+        return _left(tree, path, probs, target, sampling)
 
-    def first_token_law(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
-        """The law of the step's first token for this tree, summed exactly over the rule's own draws; float64, host."""
+    def first_token_probs(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
+        """Distribution of the step's first token for this tree, summed exactly over the rule's draws; float64, host."""
         _check(target)
         chances, (tokens, children) = _chances(tree, target, sampling).tolist(), family(tree)
 
@@ -79,11 +80,11 @@ class LongestSubtree:
         rule = TargetSample() if sampling.greedy else self.rule
         walks = [rule.walk(tree, target, sampling, rng, tokens, children, first) for first in children[0]]
         counts = (tree.required_edge_probs > 0).tolist()  # behind a stop token there is no answer
-        path, law = max(walks, key=lambda walk: sum(counts[node] for node in walk[0]))
-        return _left(tree, torch.tensor([0, *path]), law, target, sampling)
+        path, probs = max(walks, key=lambda walk: sum(counts[node] for node in walk[0]))
+        return _left(tree, torch.tensor([0, *path]), probs, target, sampling)
 
-    def first_token_law(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
-        """The law of the step's first token for this tree, summed exactly over the rule's own draws; float64, host."""
+    def first_token_probs(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
+        """Distribution of the step's first token for this tree, summed exactly over the rule's draws; float64, host."""
         _check(target)
         tokens, children = family(tree)
         rule, counts = TargetSample() if sampling.greedy else self.rule, (tree.required_edge_probs > 0).tolist()
@@ -93,9 +94,9 @@ class LongestSubtree:
             found, left = torch.zeros(int(tree.depths.max()), dtype=torch.float64), 1.0
             found[0] = 1
             if below := children.get(node, []):
-                law, q = target_law(target, node, sampling), tree.law_after(node)
-                drawn = torch.tensor([tokens[child] for child in below], device=law.device)
-                chances = rule.rounds(law, law if q is None else q, drawn).accept.tolist()
+                p, q = target_probs(target, node, sampling), tree.q_after(node)
+                drawn = torch.tensor([tokens[child] for child in below], device=p.device)
+                chances = rule.rounds(p, p if q is None else q, drawn).accept.tolist()
                 for child, chance in zip(below, chances, strict=True):
                     found[1:] += left * chance * (lengths(child)[:-1] if counts[child] else lengths(child)[1:])
                     left *= 1 - chance
@@ -117,23 +118,23 @@ def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[
 def _winner(
     tokens: Sequence[int], first: Sequence[int], lengths: Callable[[int], Tensor], target: ModelOutput
 ) -> Float[Tensor, " vocab"]:
-    """The law of the first token that wins: accepted below it is the longest path, the first of equals.
+    """The distribution of the first token that wins: accepted below it is the longest path, the first of equals.
 
     `lengths(node)` are the probabilities that at least 0, 1, ... nodes are accepted below; those of different first
     tokens are independent.
     """
     at_least = torch.stack([torch.cat((lengths(node), torch.zeros(1, dtype=torch.float64))) for node in first])
     exactly, at_most, less = -at_least.diff(dim=1), 1 - at_least[:, 1:], 1 - at_least[:, :-1]
-    law = torch.zeros(target.logits.shape[-1], dtype=torch.float64)
+    probs = torch.zeros(target.logits.shape[-1], dtype=torch.float64)
     for place, node in enumerate(first):
-        law[tokens[node]] += (exactly[place] * less[:place].prod(0) * at_most[place + 1 :].prod(0)).sum()
-    return law
+        probs[tokens[node]] += (exactly[place] * less[:place].prod(0) * at_most[place + 1 :].prod(0)).sum()
+    return probs
 
 
-def _left(tree: TokenTree, path: Tensor, law: Tensor, target: ModelOutput, sampling: Sampling) -> Verdict:
-    """A verdict that leaves a law; at temperature 0 one that ranks all tokens."""
-    law = sampling.open_law(target.logits[int(path[-1])]) if sampling.greedy else law.float()
-    return Verdict(path, tuple(tree.tokens[path[1:].to(tree.tokens.device)].tolist()), None, law)
+def _left(tree: TokenTree, path: Tensor, probs: Tensor, target: ModelOutput, sampling: Sampling) -> Verdict:
+    """A verdict that leaves a distribution; at temperature 0 one that ranks all tokens."""
+    probs = sampling.open_probs(target.logits[int(path[-1])]) if sampling.greedy else probs.float()
+    return Verdict(path, tuple(tree.tokens[path[1:].to(tree.tokens.device)].tolist()), None, probs)
 
 
 def _residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:
@@ -144,4 +145,4 @@ def _residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"]) -> Float[T
 
 def _check(target: ModelOutput) -> None:
     if target.root_probs is None:
-        raise PairError("this rule judges trees that start from the target's law; draft with TargetInit")
+        raise PairError("this rule judges trees that start from the target's distribution; draft with TargetInit")

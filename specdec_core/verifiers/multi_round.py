@@ -14,10 +14,10 @@ class MultiRound:
 
     R begins as p and D as q. `remove` takes a rejected token out of D, as successive draws without replacement do; once
     q's support is exhausted D is uniform over what was not drawn (`uniform_fallback`), or no later child is accepted.
-    min(R, D) + P(reject) norm(max(R - D, 0)) = R, so that the law is p whatever D is (Sequoia, Algorithm 1). A child of
-    D(x) = 0 is rejected and changes nothing. Where P(reject) < EPS a rejected child takes only itself out of R. Both
-    laws are kept in float64 and unnormalised; their sums are taken anew over what is left, never by subtraction, and R
-    is normalised before it underflows.
+    min(R, D) + P(reject) norm(max(R - D, 0)) = R, so that the output has distribution p whatever D is (Sequoia,
+    Algorithm 1). A child of D(x) = 0 is rejected and changes nothing. Where P(reject) < EPS a rejected child takes only
+    itself out of R. Both distributions are kept in float64 and unnormalised; their sums are taken anew over what is
+    left, never by subtraction, and R is normalised before it underflows.
     """
 
     def __init__(
@@ -29,13 +29,13 @@ class MultiRound:
         uniform_fallback: bool = False,
     ) -> None:
         self._wanted, self._drawn = p.double(), q.double().clone() if remove else q.double()
-        self._wanted_sum, self._drawn_sum = (law.sum(-1, keepdim=True) for law in (self._wanted, self._drawn))
+        self._wanted_sum, self._drawn_sum = (probs.sum(-1, keepdim=True) for probs in (self._wanted, self._drawn))
         self._remove = remove
         self._unseen = torch.ones_like(self._drawn) if remove and uniform_fallback else None
 
     def accept(self, child: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         """min(1, R(x) / D(x)); 0 where D(x) = 0."""
-        wanted, drawn = (law.gather(-1, child[..., None]) for law in (self._wanted, self._drawn))
+        wanted, drawn = (probs.gather(-1, child[..., None]) for probs in (self._wanted, self._drawn))
         ratio = (wanted * self._drawn_sum) / (drawn * self._wanted_sum)
         return torch.where(drawn > 0, ratio, 0.0).clamp_(max=1)[..., 0]
 

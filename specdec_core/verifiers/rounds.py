@@ -27,7 +27,7 @@ class Rounds:
     accept: Float[Tensor, "*batch children"]
     """Probability that child i is accepted, given that all before it were rejected; float64."""
     residual: Float[Tensor, "*batch vocab"]
-    """Law of the recovered token once all children were rejected; float64."""
+    """Distribution of the recovered token once all children were rejected; float64."""
 
 
 @runtime_checkable
@@ -41,7 +41,7 @@ class State(Protocol):
         """Go on without that child."""
 
     def residual(self) -> Float[Tensor, "*batch vocab"]:
-        """Law of the recovered token if there are no more children."""
+        """Distribution of the recovered token if there are no more children."""
 
 
 @runtime_checkable
@@ -88,7 +88,7 @@ class ChildByChild(ABC):
         children: Int[Tensor, " children"],
         rng: Generator,
     ) -> int | Float[Tensor, " vocab"]:
-        """Index of the accepted child, or the law of the recovered token if all are rejected.
+        """Index of the accepted child, or the distribution of the recovered token if all are rejected.
 
         A read costs nothing on a CPU, where the first accepted child ends the rounds; elsewhere there is one read for
         all children. For the same uniform numbers the outcome is the same.
@@ -114,8 +114,8 @@ class ChildByChild(ABC):
         if self.reads_q and tree.edge_probs is None:  # also where nothing was drafted: a run is refused as a whole
             raise PairError(no_q(self))
         tokens, children = family(tree)
-        path, law = self.walk(tree, target, sampling, rng, tokens, children)
-        token = int(draw_tokens(law, 1, rng))
+        path, probs = self.walk(tree, target, sampling, rng, tokens, children)
+        token = int(draw_tokens(probs, 1, rng))
         return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), token)
 
     def walk(
@@ -128,16 +128,16 @@ class ChildByChild(ABC):
         children: Mapping[int, list[int]],
         start: int = 0,
     ) -> tuple[list[int], Float[Tensor, " vocab"]]:
-        """The accepted path from a node on, and the law of the token after it. `tokens`, `children`: the `family`."""
-        path, law = [start], target_law(target, start, sampling)
+        """The accepted path from a node on, and the next token's distribution. `tokens`, `children`: the `family`."""
+        path, p = [start], target_probs(target, start, sampling)
         while below := children.get(path[-1]):
-            drawn = torch.tensor([tokens[node] for node in below], device=law.device)
-            chosen = self.choose(law, tree.law_after(path[-1]), drawn, rng)
+            drawn = torch.tensor([tokens[node] for node in below], device=p.device)
+            chosen = self.choose(p, tree.q_after(path[-1]), drawn, rng)
             if isinstance(chosen, Tensor):
                 return path, chosen
             path.append(below[chosen])
-            law = target_law(target, path[-1], sampling)
-        return path, law
+            p = target_probs(target, path[-1], sampling)
+        return path, p
 
 
 def no_q(rule: object) -> str:
@@ -158,7 +158,7 @@ def family(tree: TokenTree) -> tuple[list[int], dict[int, list[int]]]:
     return tokens, children
 
 
-def target_law(target: ModelOutput, node: int, sampling: Sampling) -> Float[Tensor, " vocab"]:
+def target_probs(target: ModelOutput, node: int, sampling: Sampling) -> Float[Tensor, " vocab"]:
     """P after a node, float32. NonFiniteLogitsError where the target returned nonsense."""
     if node == 0 and target.root_probs is not None:
         return sampling.closed(target.root_probs)

@@ -12,8 +12,8 @@ from specdec_core.verifiers.rounds import ChildByChild, State
 class TargetSample(ChildByChild):
     """Draw one token from p; accept the child that has it (OPT-Tree, section 4.1; "naive sampling").
 
-    The token is drawn without looking at the children, so the output law is p for any draft. At temperature 0 this is
-    greedy verification.
+    The token is drawn without looking at the children, so the output distribution is p for any draft. At temperature 0
+    this is greedy verification.
     """
 
     lossless_for = ALL_DRAWS
@@ -30,7 +30,7 @@ class TargetSample(ChildByChild):
         children: Int[Tensor, " children"],
         rng: Generator,
     ) -> int | Float[Tensor, " vocab"]:
-        """One draw from p: the first child that has it, else the token itself as a law."""
+        """One draw from p: the first child that has it, else the token itself as a one-hot distribution."""
         token = draw_tokens(p, 1, rng)
         found = (children == token).tolist()
         return found.index(True) if True in found else torch.zeros_like(p).index_fill_(0, token, 1.0)

@@ -225,12 +225,12 @@ def test_random_numbers_come_from_the_given_generator(name, prompt, pair):
     assert sampled(1) == first != sampled(2)
 
 
-def test_draws_on_the_device_follow_their_law():
-    law = torch.tensor([0.5, 0.25, 0.125, 0.125, 0.0], device=DEVICE)
+def test_draws_on_the_device_follow_their_distribution():
+    probs = torch.tensor([0.5, 0.25, 0.125, 0.125, 0.0], device=DEVICE)
     rng = torch.Generator(DEVICE).manual_seed(0)
-    drawn = Sampling(1.0).draw(law.log().expand(100_000, -1), rng)
+    drawn = Sampling(1.0).draw(probs.log().expand(100_000, -1), rng)
     shares = torch.bincount(drawn, minlength=5) / 100_000
-    assert torch.allclose(shares, law, atol=0.01)
+    assert torch.allclose(shares, probs, atol=0.01)
     assert shares[4] == 0
-    _, ids = draw_children(law.expand(1000, -1), 4, "without_replacement", rng)
+    _, ids = draw_children(probs.expand(1000, -1), 4, "without_replacement", rng)
     assert (ids.sort(-1).values == torch.arange(4, device=DEVICE)).all()

@@ -1,11 +1,11 @@
-"""Acceptance rules by exact enumeration of ordered draws: output law, optimal transport, cover, degenerate inputs."""
+"""Acceptance rules by exact enumeration of ordered draws: output distribution, optimal transport, cover, edge cases."""
 
 from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 import torch
-from laws import Law, declared_pairs, judges, name_of, ordered_draws, random_laws, refuted, tensor
+from distributions import Probs, declared_pairs, judges, name_of, ordered_draws, random_pq, refuted, tensor
 from torch import Tensor
 
 from specdec_core import Sampling
@@ -33,34 +33,34 @@ OPTIMAL: list[ChildByChild] = [
 """Those that accept one child as often as any rule can: not what every lossless rule does."""
 
 
-def output_law(rule: ChildByChild, p: Law, q: Law, k: int, draws: str) -> tuple[Tensor, float]:
-    """Law of the next token, and the probability that some child is accepted."""
-    law, accepted = torch.zeros(len(p), dtype=torch.float64), 0.0
+def output_probs(rule: ChildByChild, p: Probs, q: Probs, k: int, draws: str) -> tuple[Tensor, float]:
+    """Distribution of the next token, and the probability that some child is accepted."""
+    probs, accepted = torch.zeros(len(p), dtype=torch.float64), 0.0
     for children, chance in ordered_draws(q, k, draws):
         rounds, reach = rule.rounds(tensor(p), tensor(q), torch.tensor(children)), float(chance)
         for child, accept in zip(children, rounds.accept.tolist(), strict=True):
-            law[child] += reach * accept
+            probs[child] += reach * accept
             accepted += reach * accept
             reach *= 1 - accept
-        law += reach * rounds.residual
-    return law, accepted
+        probs += reach * rounds.residual
+    return probs, accepted
 
 
-def distance(p: Law, law: Tensor) -> float:
-    return float((tensor(p) - law).abs().sum() / 2)
+def distance(p: Probs, probs: Tensor) -> float:
+    return float((tensor(p) - probs).abs().sum() / 2)
 
 
 @pytest.mark.parametrize(("rule", "draws"), CELLS, ids=["-".join(map(name_of, cell)) for cell in CELLS])
 @pytest.mark.parametrize("vocab", [1, 2, 3, 4])
-def test_the_output_law_is_the_targets(rule, draws, vocab):
+def test_the_output_distribution_is_the_targets(rule, draws, vocab):
     for seed in range(12):
-        p, q = random_laws(vocab, seed)
+        p, q = random_pq(vocab, seed)
         for k in range(1, vocab + 1):
-            law, _ = output_law(rule, p, q, k, draws)
-            assert distance(p, law) < 1e-12, f"{refuted(rule, draws, distance(p, law))}: p={p}, q={q}, k={k}"
+            probs, _ = output_probs(rule, p, q, k, draws)
+            assert distance(p, probs) < 1e-12, f"{refuted(rule, draws, distance(p, probs))}: p={p}, q={q}, k={k}"
 
 
-def exact_rounds(p: Law, q: Law, children: tuple[int, ...], remove: bool, fallback: bool) -> tuple[Law, Law]:
+def exact_rounds(p: Probs, q: Probs, children: tuple[int, ...], remove: bool, fallback: bool) -> tuple[Probs, Probs]:
     """The loop of rounds in rational arithmetic."""
     residual, draft, accept = list(p), list(q), []
     for number, child in enumerate(children):
@@ -88,7 +88,7 @@ def exact_rounds(p: Law, q: Law, children: tuple[int, ...], remove: bool, fallba
 )
 def test_rounds_equal_rational_arithmetic(rule, remove, fallback):
     for seed in range(30):
-        p, q = random_laws(4, seed)
+        p, q = random_pq(4, seed)
         for children, _ in ordered_draws(q, 3, "without_replacement" if remove else "iid"):
             accept, residual = exact_rounds(p, q, children, remove, fallback)
             rounds = rule.rounds(tensor(p), tensor(q), torch.tensor(children))
@@ -102,40 +102,40 @@ def test_rounds_equal_rational_arithmetic(rule, remove, fallback):
 def test_rules_for_independent_draws_are_lossy_for_others(rule):
     draws = "without_replacement"
     assert draws not in rule.lossless_for
-    laws = [random_laws(3, seed) for seed in range(8)]
-    assert max(distance(p, output_law(rule, p, q, 2, draws)[0]) for p, q in laws) > 1e-3
+    pairs = [random_pq(3, seed) for seed in range(8)]
+    assert max(distance(p, output_probs(rule, p, q, 2, draws)[0]) for p, q in pairs) > 1e-3
 
 
 def test_best_children_under_a_ratio_rule_are_lossy():
     """Top-k children are no draws from q: the best token is accepted as if it were."""
     p, q = [Fraction(1, 2), Fraction(1, 2)], [Fraction(3, 5), Fraction(2, 5)]
     rounds = WithoutReplacement().rounds(tensor(p), tensor(q), torch.tensor([0]))
-    law = (1 - rounds.accept[0]) * rounds.residual
-    law[0] += rounds.accept[0]
-    assert distance(p, law) > 0.1
+    probs = (1 - rounds.accept[0]) * rounds.residual
+    probs[0] += rounds.accept[0]
+    assert distance(p, probs) > 0.1
 
 
 def test_the_order_of_verification_is_the_order_of_the_draws():
-    """Judging the children of draws without replacement by token id breaks the law."""
+    """Judging the children of draws without replacement by token id changes the distribution."""
     p, q = [Fraction(1, 10), Fraction(3, 10), Fraction(6, 10)], [Fraction(6, 10), Fraction(3, 10), Fraction(1, 10)]
-    law = torch.zeros(3, dtype=torch.float64)
+    probs = torch.zeros(3, dtype=torch.float64)
     for children, chance in ordered_draws(q, 2, "without_replacement"):
         rounds, reach = WithoutReplacement().rounds(tensor(p), tensor(q), torch.tensor(sorted(children))), float(chance)
         for child, accept in zip(sorted(children), rounds.accept.tolist(), strict=True):
-            law[child] += reach * accept
+            probs[child] += reach * accept
             reach *= 1 - accept
-        law += reach * rounds.residual
-    assert distance(p, law) > 1e-3
+        probs += reach * rounds.residual
+    assert distance(p, probs) > 1e-3
 
 
 @pytest.mark.parametrize("rule", OPTIMAL, ids=name_of)
 def test_one_child_is_an_optimal_transport(rule):
     """Sequoia, Theorem 3.7: acceptance is 1 - TV(p, q). Naive sampling has it not."""
     for seed in range(20):
-        p, q = random_laws(4, seed)
+        p, q = random_pq(4, seed)
         overlap = sum(min(a, b) for a, b in zip(p, q, strict=True))
         draws = next(iter(rule.lossless_for))
-        assert output_law(rule, p, q, 1, draws)[1] == pytest.approx(float(overlap), abs=1e-12)
+        assert output_probs(rule, p, q, 1, draws)[1] == pytest.approx(float(overlap), abs=1e-12)
     half = [Fraction(6, 10), Fraction(4, 10)]
     naive = TargetSample().rounds(tensor(half), tensor(half), torch.tensor([0]))
     assert naive.accept.tolist() == pytest.approx([0.6])
@@ -144,21 +144,21 @@ def test_one_child_is_an_optimal_transport(rule):
 def test_only_the_rule_with_fallback_covers():
     """As many children as q (or the vocabulary) has tokens are always enough for Sequoia's rule (Theorem 3.7)."""
     for seed in range(20):
-        p, q = random_laws(4, seed)
-        assert output_law(WithoutReplacement(), p, q, 4, "without_replacement")[1] == pytest.approx(1, abs=1e-12)
-        accepted = [output_law(WithoutReplacement(), p, q, k, "without_replacement")[1] for k in range(1, 5)]
+        p, q = random_pq(4, seed)
+        assert output_probs(WithoutReplacement(), p, q, 4, "without_replacement")[1] == pytest.approx(1, abs=1e-12)
+        accepted = [output_probs(WithoutReplacement(), p, q, k, "without_replacement")[1] for k in range(1, 5)]
         assert all(more >= less - 1e-12 for less, more in pairwise(accepted))
     p, q = [Fraction(1), Fraction(0)], [Fraction(1, 2)] * 2
-    assert output_law(SpecInfer(), p, q, 2, "iid")[1] == pytest.approx(0.75)
-    assert output_law(KSeq(), p, q, 2, "iid")[1] == pytest.approx(0.75)
-    assert output_law(WithoutReplacement(), p, q, 2, "without_replacement")[1] == pytest.approx(1)
+    assert output_probs(SpecInfer(), p, q, 2, "iid")[1] == pytest.approx(0.75)
+    assert output_probs(KSeq(), p, q, 2, "iid")[1] == pytest.approx(0.75)
+    assert output_probs(WithoutReplacement(), p, q, 2, "without_replacement")[1] == pytest.approx(1)
     one_hot = [Fraction(0), Fraction(1)]
-    assert output_law(MultiCandidate(), p, one_hot, 2, "without_replacement")[1] == 0  # no fallback, no cover
+    assert output_probs(MultiCandidate(), p, one_hot, 2, "without_replacement")[1] == 0  # no fallback, no cover
 
 
 def test_rules_agree_where_they_are_the_same():
     for seed in range(20):
-        p, q = (tensor(law) for law in random_laws(4, seed))
+        p, q = (tensor(probs) for probs in random_pq(4, seed))
         for child in range(4):
             one = [rule.rounds(p, q, torch.tensor([child])) for rule in OPTIMAL]
             assert all(torch.allclose(other.accept, one[0].accept, atol=1e-12) for other in one)
@@ -171,8 +171,8 @@ def test_rules_agree_where_they_are_the_same():
         Chain().rounds(p, q, torch.tensor([0, 1]))
 
 
-def hard_laws() -> dict[str, tuple[Tensor, Tensor]]:
-    """Laws at the edges, float32 as `Sampling.probs` makes them."""
+def hard_pairs() -> dict[str, tuple[Tensor, Tensor]]:
+    """Distributions at the edges, float32 as `Sampling.probs` makes them."""
     one_hot, flat = torch.eye(6)[2], torch.full((6,), 1 / 6)
     half = torch.randn(6, generator=torch.Generator().manual_seed(0)).half()
     half[[1, 3]] = -torch.inf
@@ -191,10 +191,10 @@ def hard_laws() -> dict[str, tuple[Tensor, Tensor]]:
     }
 
 
-@pytest.mark.parametrize("case", hard_laws())
+@pytest.mark.parametrize("case", hard_pairs())
 @pytest.mark.parametrize("rule", RULES, ids=name_of)
-def test_no_input_gives_a_law_that_is_none(rule, case):
-    p, q = hard_laws()[case]
+def test_no_input_gives_a_distribution_that_is_none(rule, case):
+    p, q = hard_pairs()[case]
     rng = torch.Generator().manual_seed(1)
     for draws in SAMPLED:
         for k in range(1, p.shape[0] + 1):
@@ -226,7 +226,9 @@ def test_many_rejections_that_are_hardly_possible_do_not_underflow(rule, rest):
 @pytest.mark.parametrize("rule", RULES, ids=name_of)
 def test_choices_have_the_probabilities_of_the_rounds(rule):
     rng, times = torch.Generator().manual_seed(2), 4000
-    p, q = (tensor(law) for law in ([Fraction(n, 20) for n in (2, 4, 5, 9)], [Fraction(n, 20) for n in (8, 6, 4, 2)]))
+    p, q = (
+        tensor(probs) for probs in ([Fraction(n, 20) for n in (2, 4, 5, 9)], [Fraction(n, 20) for n in (8, 6, 4, 2)])
+    )
     children = torch.tensor([0, 1, 3])
     rounds = rule.rounds(p, q, children)
     reach = torch.cumprod(torch.cat((torch.ones(1), 1 - rounds.accept)), 0)

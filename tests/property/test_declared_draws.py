@@ -1,9 +1,9 @@
-"""What every drafter of `conf/drafter` says of its draws: sampled text has the target's law under the rule for them.
+"""What every drafter of `conf/drafter` says of its draws: under the rule for them text has the target's distribution.
 
-One long text of a target whose law depends on the last token alone: after every token, and after every two, the next
-ones are independent draws from that law, whatever the tree was that they were accepted in. The rule for children that
-are no draws (`topk`) keeps the law whatever they are. So their trees are also compared between two random streams, on a
-text that is certain: trees that differ were drawn.
+One long text of a target whose distribution depends on the last token alone: after every token, and after every two,
+the next ones are independent draws from that distribution, whatever the tree was that they were accepted in. The rule
+for children that are no draws (`topk`) keeps the distribution whatever they are. So their trees are also compared
+between two random streams, on a text that is certain: trees that differ were drawn.
 """
 
 import json
@@ -56,7 +56,7 @@ def p_value_of_texts(drafter: Drafter, rule: Verifier, seeds: Iterable[int]) -> 
 
 
 def chi_square(counts: Counter) -> float:
-    """Of counts of (tokens before, token) against the law after the last of those before."""
+    """Of counts of (tokens before, token) against the distribution after the last of those before."""
     statistic, contexts = 0.0, {before for before, _ in counts}
     for before in contexts:
         observed = torch.tensor([counts[before, token] for token in range(4)], dtype=torch.float64)
@@ -101,9 +101,9 @@ def test_draws_are_what_the_drafter_says(name):
         assert {step.num_drafted for step in steps} == {0}, f"{name} says that it drafts nothing"
     if drafter.draws == "topk":
         assert not changes(lambda: built(found, DRAFT)), f"{name} says draws=topk, but its trees change with the seed"
-    law = f"{name} says draws={drafter.draws}, but with {type(rule).__name__} sampled text has another law"
-    assert p_value_of(json.dumps(found), DRAFT) > SMALLEST_P, law
-    assert p_value_of(json.dumps(found), FEW) > SMALLEST_P, f"{law} if the draft knows fewer tokens"
+    wrong = f"{name} says draws={drafter.draws}, but with {type(rule).__name__} sampled text has another distribution"
+    assert p_value_of(json.dumps(found), DRAFT) > SMALLEST_P, wrong
+    assert p_value_of(json.dumps(found), FEW) > SMALLEST_P, f"{wrong} if the draft knows fewer tokens"
 
 
 class DropsImprobable(StaticTree):
@@ -163,5 +163,7 @@ def test_a_lie_is_seen(name):
 
 
 def test_draws_that_are_said_to_be_topk_are_seen():
-    assert p_value(drawn_as_topk(), TargetSample()) > SMALLEST_P, "sampled text keeps the law, and does not show it"
+    assert p_value(drawn_as_topk(), TargetSample()) > SMALLEST_P, (
+        "sampled text keeps the distribution, and does not show it"
+    )
     assert changes(drawn_as_topk)

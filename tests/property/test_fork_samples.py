@@ -1,4 +1,4 @@
-"""Trees that end early, in the engine: the law of many samples."""
+"""Trees that end early, in the engine: the distribution of many samples."""
 
 from collections import Counter
 from itertools import pairwise
@@ -32,7 +32,7 @@ def pooled_pvalue(tokens, p):
 
 
 @pytest.mark.parametrize("stop", ["none", "always_off", "likes_1", "model"])
-def test_samples_of_the_engine_have_the_targets_law(stop):
+def test_samples_of_the_engine_have_the_targets_distribution(stop):
     p, q, depths = table(1, 4, 0.8), table(2, 4, 0.8), set()
     decision, beta = (STOPS[stop](), 0.4) if stop != "model" else (model_stop(), 0.0)
     if stop == "model":

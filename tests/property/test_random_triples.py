@@ -1,6 +1,6 @@
 """Two hundred random cells of drafter, rule and decoding: each is lossless and right, lossy and declared, or refused.
 
-Which pairs keep the target's law stands here once more, from the papers, so that neither `lossless_for` nor
+Which pairs keep the target's distribution stands here once more, from the papers, so that neither `lossless_for` nor
 `check_lossless` vouches for itself.
 """
 
@@ -26,7 +26,7 @@ from specdec_core.verifiers import Verifier
 
 TRIPLES, SEED, LARGEST, VOCAB = 200, 7, 4, 4
 TOKENS = 120
-"""Of a sampled text, which is set against the target's law after every token."""
+"""Of a sampled text, which is set against the target's distribution after every token."""
 SMALLEST_P = 1e-3 / TRIPLES
 ANY = {"none", "topk", "iid", "without_replacement"}
 EXACT: dict[str, set[str]] = {
@@ -40,7 +40,7 @@ EXACT: dict[str, set[str]] = {
     "IndependentLongest": set(),
     "LongestSubtree": {"target_without_replacement"},  # MCSD below the only first token
 }
-"""For which draws a rule's output law is the target's own when it samples."""
+"""For which draws a rule's output distribution is the target's own when it samples."""
 WITH_REPLACEMENT = {True: {"none", "iid"}, False: {"none", "without_replacement"}}
 """Multi-candidate decoding (Yang et al., 2024), by its option `replacement`."""
 CHILD_BY_CHILD = set(EXACT) - {"GsdNondeterministic", "IndependentLongest", "LongestSubtree"} | {"MultiCandidate"}
@@ -90,13 +90,13 @@ def triples() -> list[Triple]:
     return found
 
 
-def laws(seed: int) -> BigramLM:
-    """A model of four tokens whose law hangs on the last one."""
+def bigrams(seed: int) -> BigramLM:
+    """A model of four tokens whose distribution hangs on the last one."""
     return BigramLM(1.5 * torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(seed)))
 
 
 def follows(text: list[int], table: torch.Tensor, sampling: Sampling) -> bool:
-    """Chi-square of the tokens after every token that are expected often; what the law has not must not be there."""
+    """Chi-square of the tokens after every token that are expected often; what has probability 0 must not be there."""
     counts = torch.zeros(VOCAB, VOCAB, dtype=torch.float64)
     for before, token in pairwise(text):
         counts[before, token] += 1
@@ -135,7 +135,7 @@ def outcome(triple: Triple, target: BigramLM, draft: BigramLM) -> str:
 
 
 def test_every_triple_is_lossless_and_right_or_lossy_and_declared_or_refused():
-    target, draft = laws(0), laws(1)
+    target, draft = bigrams(0), bigrams(1)
     counts = Counter(outcome(triple, target, draft) for triple in triples())
     print(dict(counts))
     assert set(counts) == {"lossless", "lossy", "refused"}

@@ -40,7 +40,7 @@ def test_every_drafter_meets_every_budget_in_every_setting():
     assert len(swept) + len(once) <= 150, "the default sweep stays short"
 
 
-def test_rules_keep_the_targets_law():
+def test_rules_keep_the_targets_distribution():
     for config in configs():
         drafter, rule = config["drafter"], config["verifier"]
         made = hydra.utils.instantiate({"_target_": rule["_target_"]})

@@ -18,7 +18,7 @@ from bench.run import check_choices
 from specdec_core.errors import LoadError
 
 FROM_TARGET = {"ti_mcsd": False, "ti_mcsd_w1": True, "dyn_mcsd": False}
-"""Drafters whose trees start from the target's law, which have rules of their own, and whether these are lossless."""
+"""Drafters that start from the target's distribution, which have rules of their own, and whether these are lossless."""
 SAME = {"gsd_tau2", "sd", "mcsd", "eagle25_drawn", "sized_spec_infer"}
 """In greedy decoding, without an experiment's own sizes, cells of other drafters, such as gsd and chain4."""
 TRAINED = {"dyn_mcsd_hidden", "dyn_mcsd_topk"}
@@ -103,7 +103,7 @@ def test_a_lossy_run_without_a_draft_is_not_recorded_as_lossless(drafter, tmp_pa
     assert execute(tmp_path / "refused", *lossy, "verifier.allow_lossy=false") == "failed"
     assert execute(tmp_path / "asked", *lossy) == "failed"
     for folder, sentence in (
-        ("refused", "does not keep the target's law for topk"),
+        ("refused", "does not keep the target's distribution for topk"),
         ("asked", "this drafter has none"),
     ):
         run = load(tmp_path / folder, "default").runs.iloc[0]

@@ -38,9 +38,9 @@ MARKS = (
     "smaller trees leave of it is seen in the column nodes and on the figure's axis."
 )
 LEFT_OUT = (
-    "Only rules that keep the target's law are compared. Not here: drafters without a size to set (EAGLE's 25 nodes, "
-    "DySpec's threshold, Sequoia's hardware-aware tree, SSD), and target-initialised trees, which with one first token "
-    "are accepted as MCSD's below it are, and with several are not lossless."
+    "Only rules that keep the target's distribution are compared. Not here: drafters without a size to set (EAGLE's 25 "
+    "nodes, DySpec's threshold, Sequoia's hardware-aware tree, SSD), and target-initialised trees, which with one "
+    "first token are accepted as MCSD's below it are, and with several are not lossless."
 )
 _SIZES = ("n", "total", "verify_cap", "shape", "acceptance")
 """Parameters that say how large a drafter's trees are, or what shape they have at that size."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from bench.artifacts import control, definitions, tables, ties
 from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.findings import BUSY, findings
-from bench.artifacts.metric import EXPECTED, KEEPS_LAW, MAL, SPEEDS, SPEEDUP, Metric, cells, legend
+from bench.artifacts.metric import EXPECTED, IS_LOSSLESS, MAL, SPEEDS, SPEEDUP, Metric, cells, legend
 from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run, run_ids
 from bench.artifacts.tables import SETTING, Table
@@ -37,7 +37,7 @@ FORWARDS = Metric("forwards", lambda run: run.draft_forwards, "draft forwards pe
 CONTROLLED = replace(SPEEDUP, means=definitions.CONTROLLED_SPEEDUP)
 SAME = Metric("identical", lambda run: tables.percent(run.identical), definitions.IDENTICAL)
 SHORT = (*SIZES, FORWARDS, CONTROLLED, SAME)
-FULL = (*SIZES, *DEPTHS, FORWARDS, *SPEEDS, CONTROLLED, SAME, KEEPS_LAW)
+FULL = (*SIZES, *DEPTHS, FORWARDS, *SPEEDS, CONTROLLED, SAME, IS_LOSSLESS)
 EVEN = (
     "MAL is marked among trees of the same n alone, where there are several: larger trees accept more. What they cost "
     "is in the times, which are marked among all rows."

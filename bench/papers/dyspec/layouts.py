@@ -17,7 +17,7 @@ from bench.artifacts.arms import SECONDS, Arm
 from bench.artifacts.grid import Cell, Cells, Column, Setting, beside
 from bench.artifacts.metric import PREDICTED_MAL, Metric
 from bench.artifacts.runs import Run, seconds_per_token
-from bench.artifacts.speedups import KEEPS_LAW, MAL, SPEEDUP, TREE, Layout, seconds
+from bench.artifacts.speedups import IS_LOSSLESS, MAL, SPEEDUP, TREE, Layout, seconds
 from bench.papers.dyspec import threshold
 from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import metrics, samples
@@ -183,7 +183,7 @@ _FROM_LEADS = (
     _ratio(beside("MAL ratio"), "mal", _theirs),
     _ratio("speedup ratio", "speedup", _ours, "the same for the speedups"),
     _ratio(beside("speedup ratio"), "speedup", _theirs),
-    KEEPS_LAW,
+    IS_LOSSLESS,
 )
 _LEGEND = {
     PLAIN: "seconds per token of autoregressive decoding, of all runs of the row together",

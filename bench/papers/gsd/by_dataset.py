@@ -42,8 +42,8 @@ _SUCCESS, _CROSSED = (
 )
 _RULES = (
     methods.LOSSY_RULE,
-    "Lossless: the target's own sample decides (SSD, TSD, GSD), or min(1, p/q) and the residual law for a sequence "
-    "that was drawn from q (SSD, drawn).",
+    "Lossless: the target's own sample decides (SSD, TSD, GSD), or min(1, p/q) and the residual distribution for a "
+    "sequence that was drawn from q (SSD, drawn).",
 )
 _GREEDY = (
     "The paper states no decoding of this table: greedy here. Its caption's thresholds: k = 4, tau = 1, theta_prob = "

@@ -1,4 +1,4 @@
-"""GSD, Figures 3 and 6 and Table 5: what recurs and is merged, who said an answer, how far merging moves the law."""
+"""GSD, Figures 3 and 6 and Table 5: what recurs and is merged, who said an answer, how far merging moves q."""
 
 from __future__ import annotations
 
@@ -191,8 +191,8 @@ def story(name: str, study: CaseStudy) -> list[Output]:
 DIVERGENCE = "GSD Table 5: KL divergence of merging, by k and tau"
 UNLIMITED = 32
 """The k that stands for the paper's unlimited one: no node has so many children that pass the thresholds."""
-_KL = "KL(law on the redundant node's own path || law at the node it is merged into), the draft's, in nats"
-_LAW = "the printed values look like a mean over the vocabulary's elements, which is our inference"
+_KL = "KL(q on the redundant node's own path || q at the node it is merged into), q the draft's distribution, in nats"
+_INFERENCE = "the printed values look like a mean over the vocabulary's elements, which is our inference"
 _PAPERS_DRAFT = "meta-llama/Llama-2-7b-hf"
 """The draft of the paper's main pair, whose vocabulary its values are taken to be divided by."""
 _NOTES = (
@@ -210,13 +210,13 @@ def _place(run: Run) -> tuple[int, int]:
 
 
 def merges(run: Run) -> pd.DataFrame:
-    """A row per merge edge whose laws were compared."""
+    """A row per merge edge whose distributions were compared."""
     return graph_metrics.merge_divergences(run.steps)
 
 
 @cache
 def vocabulary(model_id: str) -> int | None:
-    """Elements of the model's law; None for a model whose config is not in the package, such as one in a folder.
+    """Elements of the model's distribution; None for a model whose config is not in the package, as one in a folder.
 
     The configs, published shapes and the embedded models' own, are read as data: what else reads them
     (`bench.measure.hub_configs`) needs transformers.
@@ -281,7 +281,7 @@ DETAILS = (
     Metric("merges", lambda run: len(run.once(merges)) if run.ok else None, "merge edges", 0),
     replace(KL, of=lambda run: KL.of(run) if run.ok else run.status),
     Metric("V", _vocabulary, "size of the draft's vocabulary", 0),
-    Metric("KL / V", _per_element, f"the mean divided by V: {_LAW}", text=_scientific),
+    Metric("KL / V", _per_element, f"the mean divided by V: {_INFERENCE}", text=_scientific),
     Metric(
         "KL published",
         lambda run: _printed().get(_place(run)),
@@ -296,7 +296,7 @@ def merge_kl(name: str, results: Results) -> list[Output]:
     every = {block: _probes(block) for block in map(of_main_pair, drafted_blocks(results))}
     found = {block: runs for block, runs in every.items() if any(run.ok for run in runs)}
     if not found:
-        raise NoResultsError("no run compared the draft's laws with and without merging")
+        raise NoResultsError("no run compared the draft's distributions with and without merging")
     title = f"{DIVERGENCE} ({setting(found)})"
     rows = [({"Pair": block.name}, run) for block, runs in found.items() for run in runs]
     notes = [text.format(examples=_stated("table5", "setting_examples")) for text in _NOTES]
@@ -347,7 +347,7 @@ def _by_tau(name: str, title: str, found: Mapping[Block, Sequence[Run]], notes: 
         "tau 0": f"mean of {_KL}, over merge edges. tau counts the tokens of context that are alike beside the "
         "redundant token itself",
         "tau 0 published x V": f"the paper's value times V = {vocabulary(_PAPERS_DRAFT)}, the vocabulary of its main "
-        f"pair's draft: {_LAW}, and so is V. As printed it stands in the details",
+        f"pair's draft: {_INFERENCE}, and so is V. As printed it stands in the details",
     }
     return Table(name, title, pd.DataFrame(rows, dtype=str), notes, legend, tuple(ids))
 

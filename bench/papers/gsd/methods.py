@@ -60,8 +60,8 @@ MEANS_TIED = (
 )
 LOSSY_RULE = (
     "(lossy): min(1, p/q) for every child alone and the longest path that is accepted, which does not keep the "
-    "target's law (variation). (code): the same as the paper's code runs it, p and q of temperature 1 and the arg max "
-    "after the path; the paper's numbers stand beside it. Its SSD may have been speculative sampling, which is "
+    "target's distribution (variation). (code): the same as the paper's code runs it, p and q of temperature 1 and the "
+    "arg max after the path; the paper's numbers stand beside it. Its SSD may have been speculative sampling, which is "
     "lossless: SSD, drawn."
 )
 

@@ -28,8 +28,8 @@ from bench.statistics import metrics, samples
 from bench.statistics.intervals import Interval
 
 CONTROL = (
-    "TI-MCSD, one first token (ours) is MCSD's own rule below a token drawn from the target's law: lossless, and alpha "
-    "has the law of MCSD's with the same k-configuration, 4x3x1x1."
+    "TI-MCSD, one first token (ours) is MCSD's own rule below a token drawn from the target's distribution: lossless, "
+    "and alpha has the distribution of MCSD's with the same k-configuration, 4x3x1x1."
 )
 
 

@@ -21,18 +21,20 @@ from bench.statistics.samples import Sample
 
 PAPER = "improving_mcsd"
 ONE_PATH, SUBTREES, LOSSY_RULE = "multi_candidate", "longest_subtree", "independent_longest"
-"""MCSD's rule; the same below every first token, which keeps the target's law where there is one; the paper's own."""
+"""MCSD's rule; the same below every first token, which with one keeps the target's distribution; the paper's own."""
 LOSSY = " (lossy)"
-"""What is said behind a method whose rule does not keep the target's law."""
+"""What is said behind a method whose rule does not keep the target's distribution."""
 _FREE = frozenset({"draws", "draft_temperature", "beta"})  # the first two are asked for by `_drawn`
 
 # What stands below tables and figures
 LOSSY_NOTE = (
-    "(lossy): the output law is not the target's. Of several first tokens the one below which more is accepted wins, "
-    "and the paper's rule tests every node alone (Table 1). Such rows are not to be set against lossless ones."
+    "(lossy): the output distribution is not the target's. Of several first tokens the one below which more is "
+    "accepted wins, and the paper's rule tests every node alone (Table 1). Such rows are not to be set against "
+    "lossless ones."
 )
 NOT_LOSSLESS = (
-    "Where lossless says no, the output law is not the target's: such rows are not to be set against lossless ones."
+    "Where lossless says no, the output distribution is not the target's: such rows are not to be set against lossless "
+    "ones."
 )
 BUDGETS = (
     "The paper sets 82 verified nodes (2 first tokens and 40 draft nodes below each) against MCSD's 44; MCSD, equal "
@@ -58,7 +60,7 @@ def virtual(run: Run) -> bool:
 
 
 def first_tokens(run: Run) -> int:
-    """W, the number of first tokens from the target's law; 0 where the tree starts from the last token."""
+    """W, the number of first tokens from the target's distribution; 0 where the tree starts from the last token."""
     params = run.params
     if "widths" in params:  # TargetInit; a shape's widths stand in the shape
         return int(params["widths"][0])

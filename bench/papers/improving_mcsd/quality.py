@@ -131,8 +131,8 @@ ROUGE = _mean(
 VARIATION = _variation(
     "variation",
     "total_variation",
-    "total variation between the law of a turn's first token and the target's own, estimated over drawn trees with p's "
-    "own share of the chance taken out, mean over turns",
+    "total variation between the distribution of a turn's first token and the target's own, estimated over drawn trees "
+    "with p's own share of the chance taken out, mean over turns",
 )
 NOISE = _variation("noise", "noise", "what the estimate of variation would come to if there were none")
 
@@ -348,7 +348,8 @@ def _off(every: Sequence[Cell]) -> Iterator[str]:
         listed = f": {'; '.join(off)}" if off else ""
         yield (
             f"Of {len(found)} log-likelihoods {len(off)} differ from the target's own by their 95% interval{listed}. "
-            "Where a rule keeps the law 1 in 20 does; a higher log-likelihood is no better text, but another law."
+            "Where a rule keeps the target's distribution, 1 in 20 does; a higher log-likelihood is no better text, "
+            "but another distribution."
         )
 
 

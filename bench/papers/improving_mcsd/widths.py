@@ -196,7 +196,8 @@ FIG6 = Sweep(
         LOSSLESS,
     ),
     header="W",
-    means="sequences of the tree, each below a first token from the target's law where the tree starts from it",
+    means="sequences of the tree, each below a first token from the target's distribution where the tree starts from "
+    "it",
     line_means="what tells it from others of this pair",
     panels=_forks,
     together=True,

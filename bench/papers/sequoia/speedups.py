@@ -69,7 +69,7 @@ COLUMNS = (
     Metric("temperature", lambda run: f"{run['temperature']:g}"),
     *(metric.NODES, metric.LEVELS),
     *(metric.or_status(metric.SPEEDUP), metric.PREDICTED_SPEEDUP),
-    *(metric.MAL, metric.PREDICTED_MAL, metric.KEEPS_LAW),
+    *(metric.MAL, metric.PREDICTED_MAL, metric.IS_LOSSLESS),
 )
 LEADS = (
     Metric(

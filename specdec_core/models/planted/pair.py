@@ -1,7 +1,8 @@
 """Planted pairs: random weights of any Llama's shape whose target and draft agree as often as one number says.
 
 A synthetic pair has the cost of a real one, since every matrix is read and multiplied, and an agreement that is real:
-both models read the same bigram law off their embeddings, and the target has a law of its own besides.
+both models read the same bigram distribution off their embeddings, and the target has a distribution of its own
+besides.
 """
 
 import copy
@@ -22,7 +23,7 @@ from specdec_core.models.kinds import kind_of
 from specdec_core.models.memory import streamed_layers
 from specdec_core.models.offload import Offload
 from specdec_core.models.placement import Placement
-from specdec_core.models.planted.law import Law, Planting, draw_law
+from specdec_core.models.planted.bigrams import Bigrams, Planting, draw_bigrams
 from specdec_core.models.planted.tokenizer import planted_tokenizer
 from specdec_core.models.spec import ModelSpec, Pair
 from specdec_core.models.tree_attention import check_attention
@@ -44,21 +45,21 @@ def plant_pair(
 ) -> Pair:
     """Target and, if there are two of each, draft of these shapes, made where they are to run, with their tokenizer.
 
-    Of the specs only `kind` (causal_lm | eagle) and the target's `offload` are followed; nothing is fetched. The law is
-    drawn on the host and is the same on every device. LoadError before anything is made where there is too little
-    memory or a shape is no Llama's, PairError where the vocabularies differ.
+    Of the specs only `kind` (causal_lm | eagle) and the target's `offload` are followed; nothing is fetched. The
+    bigrams are drawn on the host and are the same on every device. LoadError before anything is made where there is too
+    little memory or a shape is no Llama's, PairError where the vocabularies differ.
     """
     _check(specs, configs, device, dtype)
     check_attention(attention, [device], configs)
-    law = draw_law(planting, [config.hidden_size for config in configs], configs[0].vocab_size)
+    bigrams = draw_bigrams(planting, [config.hidden_size for config in configs], configs[0].vocab_size)
     options: dict[str, Any] = {"device": device, "dtype": dtype, "attention": attention}
-    target, offload = _target(specs[0], configs[0], law, **options)
+    target, offload = _target(specs[0], configs[0], bigrams, **options)
     tokenizer = planted_tokenizer(configs[0].vocab_size)
     draft: CausalLM | EagleHead | None = None
     if len(specs) == 2 and kind_of(specs[1]).needs_hidden:
-        draft = _head(configs[1], target, law, **options)
+        draft = _head(configs[1], target, bigrams, **options)
     elif len(specs) == 2:
-        draft = CausalLM(_draft(configs[1], law, **options))
+        draft = CausalLM(_draft(configs[1], bigrams, **options))
     return Pair(target, draft, tokenizer, offload)
 
 
@@ -76,30 +77,36 @@ def _check(
 
 
 def _target(
-    spec: ModelSpec, config: PreTrainedConfig, law: Law, *, device: torch.device, **options: Any
+    spec: ModelSpec, config: PreTrainedConfig, bigrams: Bigrams, *, device: torch.device, **options: Any
 ) -> tuple[CausalLM, Offload | None]:
     model = _outline(config, **options)
     for layer in streamed_layers(model, spec.resident_layers) if spec.offload else ():
         layer.to_empty(device="cpu")
-    _materialise(model, device, law, writes=law.target_writes(config.hidden_size))
-    hidden = law.target(config.hidden_size)
+    _materialise(model, device, bigrams, writes=bigrams.target_writes(config.hidden_size))
+    hidden = bigrams.target(config.hidden_size)
     _fill(model.get_input_embeddings(), hidden.embedding)
     _fill(model.get_output_embeddings(), hidden.output)
     offload = Offload(model, device, spec.resident_layers) if spec.offload else None
     return CausalLM(model), offload
 
 
-def _draft(config: PreTrainedConfig, law: Law, *, device: torch.device, **options: Any) -> Any:
-    """A model that knows the shared law alone."""
-    model, matrices = _outline(config, **options), law.draft(config.hidden_size)
-    _materialise(model, device, law, writes=law.draft_writes(config.hidden_size), stream=1)
+def _draft(config: PreTrainedConfig, bigrams: Bigrams, *, device: torch.device, **options: Any) -> Any:
+    """A model that knows the shared distribution alone."""
+    model, matrices = _outline(config, **options), bigrams.draft(config.hidden_size)
+    _materialise(model, device, bigrams, writes=bigrams.draft_writes(config.hidden_size), stream=1)
     _fill(model.get_input_embeddings(), matrices.embedding)
     _fill(model.get_output_embeddings(), matrices.output)
     return model
 
 
 def _head(
-    config: PreTrainedConfig, target: CausalLM, law: Law, *, device: torch.device, dtype: torch.dtype, attention: str
+    config: PreTrainedConfig,
+    target: CausalLM,
+    bigrams: Bigrams,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    attention: str,
 ) -> EagleHead:
     """A head whose `fc` keeps the shared part of the target's embedding, which the target's output matrix reads."""
     config, embedding = _plain(config), target.model.get_input_embeddings().weight
@@ -110,11 +117,11 @@ def _head(
     config._attn_implementation = attention
     with torch.device("meta"):
         model = EagleModel(config, bias=getattr(config, "bias", True)).to(dtype)
-    writes = law.target_writes(config.hidden_size)
-    _materialise(model, device, law, writes=writes, stream=1)
+    writes = bigrams.target_writes(config.hidden_size)
+    _materialise(model, device, bigrams, writes=writes, stream=1)
     _fill(model.embed_tokens, embedding)
     kept, features = model.fc.weight.detach().split(config.hidden_size, dim=1)
-    kept.copy_(law.projection(config.hidden_size))
+    kept.copy_(bigrams.projection(config.hidden_size))
     features.mul_(writes * 2**0.5)  # drawn for both halves together
     return EagleHead(model, target.model.get_output_embeddings())
 
@@ -134,7 +141,7 @@ def _outline(config: PreTrainedConfig, *, dtype: torch.dtype, attention: str) ->
 
 
 @torch.no_grad()
-def _materialise(model: Any, device: torch.device, law: Law, *, writes: float, stream: int = 0) -> None:
+def _materialise(model: Any, device: torch.device, bigrams: Bigrams, *, writes: float, stream: int = 0) -> None:
     """Draw all matrices where they stand, at their own dtype; what is on the meta device goes to `device` first.
 
     Outputs of every matrix have variance 1 for inputs of variance 1, but for those that write into the residual stream:
@@ -146,7 +153,7 @@ def _materialise(model: Any, device: torch.device, law: Law, *, writes: float, s
                 setattr(module, name, nn.Parameter(torch.empty_like(parameter, device=device), requires_grad=False))
     model.base_model.rotary_emb = LlamaRotaryEmbedding(model.config).to(device)
     places = {parameter.device for parameter in model.parameters()}
-    rngs = {place: Generator(place).manual_seed(2 * law.seed + stream) for place in places}
+    rngs = {place: Generator(place).manual_seed(2 * bigrams.seed + stream) for place in places}
     share = writes / (2 * model.config.num_hidden_layers) ** 0.5
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:

@@ -69,12 +69,12 @@ def pair():
 
 @pytest.fixture(scope="module")
 def memoryless():
-    """Laws that are the same everywhere, so that it does not matter where a step starts."""
+    """Distributions that are the same everywhere, so that it does not matter where a step starts."""
     logits = torch.randn(2, 6, generator=torch.Generator().manual_seed(5)) * 1.5
     return Pair(*(BigramLM(row.expand(6, 6).contiguous()) for row in logits), TOKENIZER)
 
 
-def laws(pair, prompt, new, temperature, draft_temperature=1.0):
+def p_and_q(pair, prompt, new, temperature, draft_temperature=1.0):
     """P and q at the new tokens of the first prompt's text, by a single forward of each model."""
     rng = torch.Generator().manual_seed(int(np.random.SeedSequence((0, 0)).generate_state(1, np.uint64)[0] >> 1))
     sampling = Sampling(temperature)
@@ -143,7 +143,7 @@ def test_equal_models_accept_the_first_child(verifier, estimator):
     assert found.reject == pytest.approx(0, abs=1e-4)
 
 
-def test_equal_laws_accept_the_first_child_exactly():
+def test_equal_distributions_accept_the_first_child_exactly():
     p = torch.rand(5, 7).softmax(-1)
     children = draw_children(p, 3, "without_replacement", torch.Generator().manual_seed(0))[1]
     accepted, rejected = expected(WithoutReplacement(), p, p, children[:, None])
@@ -158,7 +158,7 @@ def test_at_temperature_0_it_is_how_often_each_rank_is_the_arg_max(pair, verifie
     found = measure(pair, PROMPTS, verifier, asked, progress=False)
     frequency = np.zeros(61)
     for prompt in PROMPTS:
-        p, q = laws(pair, prompt, 16, 0.0)
+        p, q = p_and_q(pair, prompt, 16, 0.0)
         ranks = (q > q[p > 0][:, None]).sum(-1).tolist()  # how many tokens the draft likes better
         at = 1 if estimator == "counts" else 0  # a step starts behind the first token
         while at < len(ranks):
@@ -170,7 +170,7 @@ def test_at_temperature_0_it_is_how_often_each_rank_is_the_arg_max(pair, verifie
 
 def test_target_sample_with_the_best_children_takes_their_share_of_p(pair):
     found = measured(pair, request("target_sample", "topk", temperature=0.6, width=3), PROMPTS[:1])
-    p, q = laws(pair, PROMPTS[0], 16, 0.6)
+    p, q = p_and_q(pair, PROMPTS[0], 16, 0.6)
     best = q.topk(3).indices
     assert found.rejection[0] == pytest.approx(float(1 - p.gather(-1, q.argmax(-1, keepdim=True)).mean()), abs=1e-6)
     assert found.p == pytest.approx(p.gather(-1, best).mean(0).tolist(), abs=1e-6)
@@ -191,7 +191,7 @@ def test_spec_infer_is_its_closed_form():
 
 def test_k_seq_has_its_own_rho_for_every_number_of_children(pair):
     found = measured(pair, request("k_seq", "iid", width=5, temperature=0.6), PROMPTS[:1])
-    p, q = (law.double() for law in laws(pair, PROMPTS[0], 16, 0.6))
+    p, q = (probs.double() for probs in p_and_q(pair, PROMPTS[0], 16, 0.6))
     for k, rate in enumerate(found.rejection, 1):
         beta = torch.minimum(q, p / solve_rho(p, q, k)[:, None]).sum(-1)
         assert rate == pytest.approx(float(((1 - beta) ** k).mean()), abs=1e-6)
@@ -240,7 +240,7 @@ def test_positions_end_with_the_one_that_emits_eos(pair):
     assert found.num_positions == text.index(end) + 1
 
 
-def test_laws_along_a_text_are_those_of_a_plain_forward(pair):
+def test_distributions_along_a_text_are_those_of_a_plain_forward(pair):
     prompt, text = [3, 1, 4], [1, 5, 9, 2]
     with torch.inference_mode():
         plain = pair.target.model(torch.tensor([prompt + text])).logits[0]

@@ -1,4 +1,4 @@
-"""Laws along a known text are what each kind of draft says at a root."""
+"""Distributions along a known text are what each kind of draft says at a root."""
 
 import copy
 
@@ -42,7 +42,7 @@ def test_each_row_is_what_a_drafter_would_begin_with(kind):
             assert torch.allclose(model.begin(context_for(root, tuple(before))).logits[0], row, atol=1e-5)
 
 
-def test_what_has_no_law_is_said():
+def test_what_has_no_distribution_is_said():
     target = random_llama(0)
     head = head_for(target)
     with pytest.raises(PromptError, match="give a longer prompt"):

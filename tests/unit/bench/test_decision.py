@@ -82,15 +82,15 @@ def test_examples_are_what_plain_forwards_say(pair, monkeypatch, temperature):
     assert len(found) == len(seen) >= 4 * 6
     assert found.prompt_ids == ["a"] * len(seen)
     for row, (*before, token) in enumerate(seen):
-        laws = {}
+        outputs = {}
         for role, model in (("target", pair.target), ("draft", pair.draft)):
             model.reset(64)
             model.keep_hidden = True
-            laws[role] = model.prefill(torch.tensor(before))
-        p, q = (laws[role].logits[-1].double() for role in ("target", "draft"))
-        torch.testing.assert_close(found.features["hidden"][row], laws["draft"].hidden[-1], rtol=1e-3, atol=1e-4)
+            outputs[role] = model.prefill(torch.tensor(before))
+        p, q = (outputs[role].logits[-1].double() for role in ("target", "draft"))
+        torch.testing.assert_close(found.features["hidden"][row], outputs["draft"].hidden[-1], rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(
-            found.features["topk"][row], top_and_entropy(laws["draft"].logits)[-1], rtol=1e-3, atol=1e-5
+            found.features["topk"][row], top_and_entropy(outputs["draft"].logits)[-1], rtol=1e-3, atol=1e-5
         )
         if temperature:
             ratio = (p / temperature).softmax(-1)[token] / (q / temperature).softmax(-1)[token]

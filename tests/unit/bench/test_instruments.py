@@ -96,7 +96,7 @@ def test_the_last_step_may_accept_more_than_is_kept(pair):
 
 @pytest.mark.parametrize(("temperature", "used"), [(0.0, 1.0), (0.5, 0.5), (1.0, 1.0)])
 def test_node_probabilities_are_those_of_draft_and_target(temperature, used):
-    """Checked on a tree of two levels with laws that are known: p at the run's temperature, q as it was drawn."""
+    """Checked on a tree of two levels whose distributions are known: p at the run's temperature, q as it was drawn."""
     table = torch.tensor([[0.0, 1.0, 2.0], [2.0, 0.0, 1.0], [1.0, 2.0, 0.0]])
     target, draft = BigramLM(table), BigramLM(table.flip(1))
     recorder, trees = NodeRecorder("run", "prompt", 0, Sampling(temperature)), []
@@ -116,17 +116,17 @@ def test_node_probabilities_are_those_of_draft_and_target(temperature, used):
         assert row.edge_prob == pytest.approx(float(q[before, token]), rel=1e-5)
 
 
-def test_a_virtual_roots_law_is_tempered_once():
+def test_a_virtual_roots_distribution_is_tempered_once():
     """It comes with the sampling settings applied, unlike the rows below it."""
     table = torch.tensor([[0.0, 1.0, 2.0], [2.0, 0.0, 1.0], [1.0, 2.0, 0.0]])
     sampling = Sampling(0.5)
     tree = TokenTree(torch.tensor([0, 2, 1]), torch.tensor([-1, 0, 1]), torch.ones(3))
-    law = sampling.probs(table[0])
-    scored = ModelOutput(torch.cat((law.log()[None], table[[2, 1]])), None, law)
+    probs = sampling.probs(table[0])
+    scored = ModelOutput(torch.cat((probs.log()[None], table[[2, 1]])), None, probs)
     recorder = NodeRecorder("run", "prompt", 0, sampling)
     recorder(tree, scored, Verdict(torch.tensor([0, 1]), (2,), 1))
     assert [row.target_prob for row in recorder.rows] == pytest.approx(
-        [float(law[2]), float(sampling.probs(table[2])[1])]
+        [float(probs[2]), float(sampling.probs(table[2])[1])]
     )
     assert [(row.parent, row.rank, row.accepted, row.parent_accepted) for row in recorder.rows] == [
         (0, 0, True, True),

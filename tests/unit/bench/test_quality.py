@@ -163,8 +163,8 @@ def test_the_log_likelihood_and_the_greedy_answer_are_the_cells(monkeypatch):
         greedy = generate(pair.target, Autoregressive(), TargetSample(), prompt, max_new_tokens=12).tokens
         expected = rouge(pair.tokenizer.decode(greedy), pair.tokenizer.decode(own))
         assert row.greedy_rouge_l == pytest.approx(expected["rouge_l"])
-        law = log_likelihoods(pair.target, prompt, {"own": own}, Sampling(0.8))
-        assert row.log_likelihood == pytest.approx(law["own"], abs=1e-6)
+        likelihoods = log_likelihoods(pair.target, prompt, {"own": own}, Sampling(0.8))
+        assert row.log_likelihood == pytest.approx(likelihoods["own"], abs=1e-6)
 
 
 def test_a_dataset_without_references_has_the_other_columns(tmp_path):

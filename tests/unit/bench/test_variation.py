@@ -37,20 +37,20 @@ def measured(pair: Pair, *overrides: str, **options: Any) -> Rows:
 
 
 def enumerated(tree: TokenTree, p: torch.Tensor) -> torch.Tensor:
-    """The law of the first token over all sets of nodes that may be accepted, one after the other."""
+    """The distribution of the first token over all sets of nodes that may be accepted, one after the other."""
     parents, tokens = tree.parents.tolist(), tree.tokens.tolist()
     ratios = [min(1.0, float(p[parents[n], tokens[n]] / tree.edge_probs[n])) for n in range(1, tree.num_nodes)]
-    law = torch.zeros(p.shape[1], dtype=torch.float64)
+    probs = torch.zeros(p.shape[1], dtype=torch.float64)
     for accepted in product((False, True), repeat=len(ratios)):
         chance = 1.0
         for ratio, yes in zip(ratios, accepted, strict=True):
             chance *= ratio if yes else 1 - ratio
         path = max(_paths(0, parents, (True, *accepted)), key=len)  # of equally long ones the first
         if path:
-            law[tokens[path[0]]] += chance
+            probs[tokens[path[0]]] += chance
         else:
-            law += chance * p[0]
-    return law
+            probs += chance * p[0]
+    return probs
 
 
 def _paths(node: int, parents: list[int], accepted: tuple[bool, ...]) -> list[list[int]]:
@@ -63,9 +63,9 @@ def _paths(node: int, parents: list[int], accepted: tuple[bool, ...]) -> list[li
 
 
 @pytest.mark.parametrize("sampling", [Sampling(0.8), Sampling(0.7, 0.7), Sampling(0.0)])
-def test_rows_are_half_the_distance_of_the_enumerated_law(sampling, pair):
+def test_rows_are_half_the_distance_of_the_enumerated_distribution(sampling, pair):
     rule, expected = GsdNondeterministic(), []
-    recorder = VariationRecorder("run", "talk", 1, rule.first_token_law, sampling)
+    recorder = VariationRecorder("run", "talk", 1, rule.first_token_probs, sampling)
 
     def watch(tree: TokenTree, scored: ModelOutput, verdict: Verdict) -> None:
         recorder(tree, scored, verdict)
@@ -82,10 +82,10 @@ def test_rows_are_half_the_distance_of_the_enumerated_law(sampling, pair):
     assert all(0 <= value <= 1 for value in expected)
 
 
-def test_a_virtual_roots_law_is_the_targets():
+def test_a_virtual_roots_distribution_is_the_targets():
     """It comes with the sampling settings applied, and its row of logits is not looked at."""
-    law, known = torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.2, 0.3, 0.5])
-    recorder = VariationRecorder("run", "talk", 0, lambda *_: law, Sampling(0.5))
+    probs, known = torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.2, 0.3, 0.5])
+    recorder = VariationRecorder("run", "talk", 0, lambda *_: probs, Sampling(0.5))
     tree = TokenTree.root_only(0, torch.device("cpu"))
     recorder(tree, ModelOutput(torch.full((1, 3), torch.nan), None, known), Verdict(torch.tensor([0]), (), 1))
     assert recorder.rows[0].total_variation == pytest.approx(0.5)
@@ -116,7 +116,7 @@ def test_rules_that_give_no_account_cost_no_pass(pair, monkeypatch):
 
 
 def test_trees_that_are_drawn_have_none(pair):
-    """A lossless rule's law for one drawn tree is not the target's either."""
+    """A lossless rule's distribution for one drawn tree is not the target's either."""
     assert measured(pair, "drafter=ssd_iid", *LOSSY[1:], record_variation=True).variation == []
 
 
@@ -152,7 +152,7 @@ TARGET_INIT = ("drafter=ti_mcsd", "decoding=t07", "drafter.widths=[2,2,1]")
 
 
 @pytest.mark.parametrize("rule", ["independent_longest", "longest_subtree"])
-def test_trees_from_the_targets_law_are_drawn_many_times_for_the_first_step(pair, rule, monkeypatch):
+def test_trees_from_the_targets_distribution_are_drawn_many_times_for_the_first_step(pair, rule, monkeypatch):
     monkeypatch.setattr(variation, "TREES", 12)
     asked = (*TARGET_INIT, f"verifier={rule}")
     plain, rows = measured(pair, *asked), measured(pair, *asked, record_variation=True)
@@ -182,8 +182,8 @@ def test_at_temperature_0_trees_are_not_drawn_and_every_step_has_a_row(pair):
     assert max(ranks) > 0
 
 
-def test_the_noise_is_what_a_rule_that_keeps_the_law_would_show():
-    """A second draw that is as likely as the first: the law is the target's, and no tree tells so."""
+def test_the_noise_is_what_a_rule_that_keeps_the_distribution_would_show():
+    """A second draw that is as likely as the first: the distribution is the target's, and no tree tells so."""
     vocab, rng, found = 8, torch.Generator().manual_seed(0), []
     target = ModelOutput(torch.zeros(3, vocab), None, torch.full((vocab,), 1 / vocab))
 

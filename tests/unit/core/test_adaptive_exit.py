@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from doubles import TableDraft, context_for, random_law, random_llama
+from doubles import TableDraft, context_for, random_llama, random_q
 
 from specdec_core import Sampling, Verdict, generate
 from specdec_core.drafters import AdaptiveExit, Autoregressive, TokenGraph
@@ -31,7 +31,7 @@ def thresholds(steps, gamma, alpha, beta_1, beta_2, epsilon):
 
 
 def of_best(prob, vocab=4):
-    """A law whose best token has this probability, everywhere."""
+    """A distribution whose best token has this probability, everywhere."""
     return lambda path: torch.tensor([(1 - prob) / (vocab - 1)] * (vocab - 1) + [prob], dtype=torch.float64)
 
 
@@ -102,11 +102,11 @@ def test_a_threshold_below_zero_ends_no_draft():
 
 def test_without_steps_of_the_threshold_it_is_the_plain_sequence():
     for seed in range(20):
-        law = random_law(5, seed)
+        probs = random_q(5, seed)
         still = begun(theta_step=0.0, theta_prob=0.4)
-        still.draft = TableDraft(5, law)
+        still.draft = TableDraft(5, probs)
         plain = TokenGraph(
-            draft=TableDraft(5, law), k=1, tau=None, theta_prob=0.4, theta_sib=0, max_steps=12, unmerge_depth=None
+            draft=TableDraft(5, probs), k=1, tau=None, theta_prob=0.4, theta_sib=0, max_steps=12, unmerge_depth=None
         )
         for accepted in (0, 3, 12):
             accepting(still, accepted)
@@ -125,7 +125,7 @@ def test_greedy_outputs_are_the_targets(skips):
 
 
 def test_drawn_sequences_are_accepted_whole_where_the_draft_is_the_target():
-    """Speculative sampling accepts with min(1, p/q), 1 here; the law in general is tested in tests/property."""
+    """Speculative sampling accepts with min(1, p/q), 1 here; other q are tested in tests/property."""
     target = random_llama(0, layers=4)
     drafter = AdaptiveExit(draft=LayerSkip(target, []), draws="iid", theta_prob=0.05)
     found = generate(target, drafter, Chain(), [5, 9], max_new_tokens=40, sampling=Sampling(1.0))

@@ -108,7 +108,7 @@ def test_topk_features_are_the_largest_probabilities_and_the_entropy(vocab, dtyp
         assert row[:10] == sorted(row[:10], reverse=True)
 
 
-def test_topk_features_of_special_laws():
+def test_topk_features_of_special_distributions():
     """Uniform: ln V. Certain, and tokens of logit -inf: nothing is added, and nothing becomes nan."""
     uniform, certain = torch.zeros(1, 20), torch.full((1, 20), -torch.inf)
     certain[0, 7] = 3.0
@@ -123,7 +123,7 @@ def test_topk_features_of_special_laws():
 
 
 def test_topk_features_know_no_temperature_and_no_hidden_states():
-    """Of the untempered law, however drafting tempers it; hidden states beside it are not looked at."""
+    """Of the untempered distribution, however drafting tempers it; hidden states beside it are not looked at."""
     drafted = given("hidden")
     model = DecisionModel.of("topk")
     assert torch.equal(model.features(drafted), model.features(ModelOutput(drafted.logits)))
@@ -218,7 +218,7 @@ def test_a_file_that_is_no_model_is_refused_in_a_sentence(how, tmp_path):
 
 
 def test_a_separable_set_is_learnt():
-    """By plain steps of Adam: the layers can tell a certain law from a flat one."""
+    """By plain steps of Adam: the layers can tell a sharp distribution from a flat one."""
     torch.manual_seed(0)
     sharp, flat = (scale * torch.randn(60, 40) for scale in (6.0, 0.5))
     model, labels = DecisionModel.of("topk"), torch.cat((torch.ones(60), torch.zeros(60)))

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-from doubles import TableDraft, context_for, paths_of, random_law
+from doubles import TableDraft, context_for, paths_of, random_q
 
 from specdec_core import TokenTree, Verdict, shapes
 from specdec_core.drafters import CausalDraft, Eagle2, OptTree, StaticTree
@@ -14,29 +14,29 @@ from specdec_core.models import ModelOutput
 NO_TARGET = ModelOutput(torch.zeros(1, 1))
 
 
-def path_prob(law, path: tuple[int, ...]) -> float:
+def path_prob(probs, path: tuple[int, ...]) -> float:
     value = 1.0
     for depth, token in enumerate(path):
-        value *= float(law(path[:depth])[token])
+        value *= float(probs(path[:depth])[token])
     return value
 
 
-def best_sum(law, vocab: int, n: int, depth: int) -> float:
+def best_sum(probs, vocab: int, n: int, depth: int) -> float:
     """The largest sum of path probabilities over all n-node subtrees that contain the root, by exchange of nodes.
 
     Path probabilities never grow along a path, so the n largest of all nodes are such a subtree.
     """
-    values = [path_prob(law, path) for length in range(1, depth + 1) for path in product(range(vocab), repeat=length)]
+    values = [path_prob(probs, path) for length in range(1, depth + 1) for path in product(range(vocab), repeat=length)]
     return sum(sorted(values, reverse=True)[:n])
 
 
-def opt_tree(law, vocab: int = 3, **options) -> tuple[TokenTree, OptTree]:
-    drafter = OptTree(draft=TableDraft(vocab, law), **options)
+def opt_tree(probs, vocab: int = 3, **options) -> tuple[TokenTree, OptTree]:
+    drafter = OptTree(draft=TableDraft(vocab, probs), **options)
     return drafter.grow(context_for()), drafter
 
 
 def worked_example(path: tuple[int, ...]) -> torch.Tensor:
-    """OPT-Tree, Figure 4: the draft's law at every node that has children; what is left goes to tokens never best."""
+    """OPT-Tree, Figure 4: q at every node that has children; what is left goes to tokens never best."""
     table = {
         (): {0: 0.5, 1: 0.4},
         (0,): {0: 0.8, 1: 0.1},
@@ -44,11 +44,11 @@ def worked_example(path: tuple[int, ...]) -> torch.Tensor:
         (0, 0): {0: 0.5, 1: 0.2},
         (1, 0): {0: 0.5},
     }
-    law = torch.zeros(40)
+    probs = torch.zeros(40)
     for token, prob in table.get(path, {}).items():
-        law[token] = prob
-    law[2:] = (1 - law[:2].sum()) / 38
-    return law
+        probs[token] = prob
+    probs[2:] = (1 - probs[:2].sum()) / 38
+    return probs
 
 
 def test_the_papers_worked_example_gives_3_07():
@@ -59,8 +59,8 @@ def test_the_papers_worked_example_gives_3_07():
 
 def test_ties_go_to_the_shallower_node():
     """a, b and a's certain child all have .5: n = 2 takes a and b."""
-    law = {(): [0.5, 0.5, 0.0], (0,): [1.0, 0.0, 0.0]}
-    tree, _ = opt_tree(lambda path: torch.tensor(law.get(path, [0.0, 0.0, 1.0])), n=2, delta=0.0, max_depth=3)
+    probs = {(): [0.5, 0.5, 0.0], (0,): [1.0, 0.0, 0.0]}
+    tree, _ = opt_tree(lambda path: torch.tensor(probs.get(path, [0.0, 0.0, 1.0])), n=2, delta=0.0, max_depth=3)
     assert paths_of(tree) == [(), (0,), (1,)]
 
 
@@ -68,19 +68,19 @@ def test_ties_go_to_the_shallower_node():
 @pytest.mark.parametrize("n", [1, 2, 5, 9])
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_equals_the_brute_force_optimum(seed, n, depth):
-    law = random_law(3, seed)
-    tree, _ = opt_tree(law, n=n, delta=0.0, max_depth=depth)
-    total = sum(path_prob(law, path) for path in paths_of(tree)[1:])
+    probs = random_q(3, seed)
+    tree, _ = opt_tree(probs, n=n, delta=0.0, max_depth=depth)
+    total = sum(path_prob(probs, path) for path in paths_of(tree)[1:])
     drafted_depth = max(len(path) for path in paths_of(tree))
     assert tree.expected_acceptance.item() - 1 == pytest.approx(total)
-    assert total == pytest.approx(best_sum(law, 3, n, depth)) or drafted_depth < depth
-    assert total == pytest.approx(best_sum(law, 3, n, drafted_depth))
+    assert total == pytest.approx(best_sum(probs, 3, n, depth)) or drafted_depth < depth
+    assert total == pytest.approx(best_sum(probs, 3, n, drafted_depth))
 
 
 def spiky(path: tuple[int, ...]) -> torch.Tensor:
-    """Exact ones and zeros, and uniform laws: ties everywhere."""
-    laws = [[1.0, 0, 0], [0.5, 0.5, 0], [1 / 3] * 3, [0, 0, 1.0]]
-    return torch.tensor(laws[(sum(path) + len(path)) % 4])
+    """Exact ones and zeros, and uniform distributions: ties everywhere."""
+    tables = [[1.0, 0, 0], [0.5, 0.5, 0], [1 / 3] * 3, [0, 0, 1.0]]
+    return torch.tensor(tables[(sum(path) + len(path)) % 4])
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 20, 50])
@@ -97,28 +97,28 @@ def test_closed_under_parents_with_ties_ones_and_zeros(n):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_pruning_dead_nodes_changes_nothing_but_the_cost(seed, monkeypatch):
-    law, deepen = random_law(7, seed, sharpness=3), Growth.deepen
-    pruned, cheap = opt_tree(law, vocab=7, n=12, delta=0.0, max_depth=6)
+    probs, deepen = random_q(7, seed, sharpness=3), Growth.deepen
+    pruned, cheap = opt_tree(probs, vocab=7, n=12, delta=0.0, max_depth=6)
     monkeypatch.setattr(Growth, "deepen", lambda growth, alive: deepen(growth, 12))
-    full, dear = opt_tree(law, vocab=7, n=12, delta=0.0, max_depth=6)
+    full, dear = opt_tree(probs, vocab=7, n=12, delta=0.0, max_depth=6)
     assert paths_of(pruned) == paths_of(full)
     assert torch.equal(pruned.edge_probs, full.edge_probs)
     assert sum(cheap.draft.expanded) < sum(dear.draft.expanded)
 
 
 def test_expected_acceptance_never_falls_with_layers_or_budget():
-    law = random_law(5, 0)
-    by_depth = [opt_tree(law, vocab=5, n=10, delta=0.0, max_depth=depth)[0] for depth in range(1, 7)]
-    by_n = [opt_tree(law, vocab=5, n=n, delta=0.0, max_depth=4)[0] for n in range(1, 30)]
+    probs = random_q(5, 0)
+    by_depth = [opt_tree(probs, vocab=5, n=10, delta=0.0, max_depth=depth)[0] for depth in range(1, 7)]
+    by_n = [opt_tree(probs, vocab=5, n=n, delta=0.0, max_depth=4)[0] for n in range(1, 30)]
     for trees in (by_depth, by_n):
         values = [tree.expected_acceptance.item() for tree in trees]
         assert values == sorted(values)
 
 
 def test_threshold_stops_growth_and_every_layer_drafted_is_used():
-    law = random_law(5, 1)
-    assert opt_tree(law, vocab=5, n=10, delta=1.0)[1].draft.expanded == []
-    trees = {delta: opt_tree(law, vocab=5, n=10, delta=delta) for delta in (0.0, 0.1, 0.3, 0.6)}
+    probs = random_q(5, 1)
+    assert opt_tree(probs, vocab=5, n=10, delta=1.0)[1].draft.expanded == []
+    trees = {delta: opt_tree(probs, vocab=5, n=10, delta=delta) for delta in (0.0, 0.1, 0.3, 0.6)}
     forwards = [1 + len(drafter.draft.expanded) for _, drafter in trees.values()]
     assert forwards == sorted(forwards, reverse=True)
     assert forwards[0] > forwards[-1]
@@ -126,12 +126,12 @@ def test_threshold_stops_growth_and_every_layer_drafted_is_used():
 
 def test_one_layer_never_counts_more_than_1_although_its_probabilities_may_round_to_more():
     """Sums of float32 probabilities: delta = 1 must stop after one layer all the same."""
-    law = torch.randn(300, 32, generator=torch.Generator().manual_seed(0)).softmax(-1)
-    assert all(not opt_tree(lambda path, row=row: row, vocab=32, n=32, delta=1.0)[1].draft.expanded for row in law)
+    probs = torch.randn(300, 32, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    assert all(not opt_tree(lambda path, row=row: row, vocab=32, n=32, delta=1.0)[1].draft.expanded for row in probs)
 
 
 def test_budgets_beyond_the_vocabulary_and_a_vocabulary_of_one():
-    tree, _ = opt_tree(random_law(3, 0), n=12, delta=0.0, max_depth=1)
+    tree, _ = opt_tree(random_q(3, 0), n=12, delta=0.0, max_depth=1)
     assert tree.num_drafted == 3
     chain, _ = opt_tree(lambda path: torch.ones(1), vocab=1, n=4, delta=0.0)
     assert paths_of(chain) == [(), (0,), (0, 0), (0, 0, 0), (0, 0, 0, 0)]
@@ -147,57 +147,57 @@ def test_senseless_options_are_refused(options):
 
 @pytest.mark.parametrize("shape", [shapes.chain(4), shapes.kary(2, 4), shapes.eagle25(), shapes.k_sequences(3, 4)])
 def test_fixed_trees_hold_the_ranked_children_and_forward_inner_nodes_only(shape):
-    law = random_law(9, 3)
-    drafter = StaticTree(draft=TableDraft(9, law), shape=shape)
+    probs = random_q(9, 3)
+    drafter = StaticTree(draft=TableDraft(9, probs), shape=shape)
     tree = drafter.grow(context_for())
     ranked = {(): ()}
     for path in shape.paths:
-        best = law(ranked[path[:-1]]).sort(descending=True, stable=True).indices
+        best = probs(ranked[path[:-1]]).sort(descending=True, stable=True).indices
         ranked[path] = (*ranked[path[:-1]], int(best[path[-1]]))
     assert paths_of(tree) == [ranked[path] for path in ((), *shape.paths)]
     for node, path in enumerate(paths_of(tree)):
-        assert tree.path_probs[node].item() == pytest.approx(path_prob(law, path), rel=1e-5)
+        assert tree.path_probs[node].item() == pytest.approx(path_prob(probs, path), rel=1e-5)
     inner = [sum(1 for node in level if shape.num_children[node]) for level in shape.levels]
     assert drafter.draft.expanded == [count for count in inner[1:] if count]
 
 
 def test_eagles_tree_costs_five_forwards_of_4_4_1_1_nodes():
-    drafter = StaticTree(draft=TableDraft(9, random_law(9, 0)), shape=shapes.eagle25())
+    drafter = StaticTree(draft=TableDraft(9, random_q(9, 0)), shape=shapes.eagle25())
     drafter.grow(context_for())
     assert drafter.draft.expanded == [4, 4, 1, 1]
 
 
 @pytest.mark.parametrize("draws", ["iid", "without_replacement"])
-def test_sampled_children_keep_their_law(draws):
-    law = random_law(5, 2)
-    drafter = StaticTree(draft=TableDraft(5, law), shape=shapes.branching([3, 2]), draws=draws)
+def test_sampled_children_keep_their_distribution(draws):
+    probs = random_q(5, 2)
+    drafter = StaticTree(draft=TableDraft(5, probs), shape=shapes.branching([3, 2]), draws=draws)
     tree = drafter.grow(context_for())
     for node in range(tree.num_nodes):
         children = tree.children(node)
-        expected = law(paths_of(tree)[node]) if len(children) else torch.zeros(5)
+        expected = probs(paths_of(tree)[node]) if len(children) else torch.zeros(5)
         assert (tree.draft_rows[node] >= 0) == bool(len(children))
-        assert not len(children) or torch.allclose(tree.law_after(node), expected)
+        assert not len(children) or torch.allclose(tree.q_after(node), expected)
         assert torch.allclose(tree.edge_probs[children], expected[tree.tokens[children]])
         if draws == "without_replacement":
             assert len(set(tree.tokens[children].tolist())) == len(children)
 
 
 def test_draft_temperature_sharpens_the_probabilities_that_trees_believe():
-    law = random_law(5, 2)
-    flat, sharp = (opt_tree(law, vocab=5, n=2, delta=2.0, draft_temperature=t)[0] for t in (1.0, 0.5))
-    assert sharp.edge_probs[1].item() == pytest.approx(float((law(()) ** 2 / (law(()) ** 2).sum()).max()))
+    probs = random_q(5, 2)
+    flat, sharp = (opt_tree(probs, vocab=5, n=2, delta=2.0, draft_temperature=t)[0] for t in (1.0, 0.5))
+    assert sharp.edge_probs[1].item() == pytest.approx(float((probs(()) ** 2 / (probs(()) ** 2).sum()).max()))
     assert sharp.expected_acceptance > flat.expected_acceptance
 
 
-def eagle2_oracle(law, vocab: int, total: int, depth: int, k: int) -> list[tuple[int, ...]]:
+def eagle2_oracle(probs, vocab: int, total: int, depth: int, k: int) -> list[tuple[int, ...]]:
     """EAGLE-2 as lists: pool everything, expand the best k, keep the total - 1 best (ties: the earlier)."""
-    layer = sorted(((path_prob(law, (t,)), (t,)) for t in range(vocab)), key=lambda node: -node[0])[:k]
+    layer = sorted(((path_prob(probs, (t,)), (t,)) for t in range(vocab)), key=lambda node: -node[0])[:k]
     pool, beams = list(layer), layer
     for _ in range(depth):
         children = []
         for _, path in beams:
-            ranked = law(path).sort(descending=True, stable=True).indices[:k].tolist()
-            children += [(path_prob(law, (*path, token)), (*path, token)) for token in ranked]
+            ranked = probs(path).sort(descending=True, stable=True).indices[:k].tolist()
+            children += [(path_prob(probs, (*path, token)), (*path, token)) for token in ranked]
         children.sort(key=lambda node: -node[0])
         pool += children
         beams = children[:k]
@@ -207,10 +207,10 @@ def eagle2_oracle(law, vocab: int, total: int, depth: int, k: int) -> list[tuple
 
 @pytest.mark.parametrize("seed", range(5))
 def test_eagle2_equals_its_statement_as_lists(seed):
-    law = random_law(6, seed)
-    drafter = Eagle2(draft=TableDraft(6, law), total=15, depth=3, k=3)
+    probs = random_q(6, seed)
+    drafter = Eagle2(draft=TableDraft(6, probs), total=15, depth=3, k=3)
     tree = drafter.grow(context_for())
-    assert paths_of(tree)[1:] == eagle2_oracle(law, 6, 15, 3, 3)
+    assert paths_of(tree)[1:] == eagle2_oracle(probs, 6, 15, 3, 3)
     assert tree.num_drafted == 14
     assert drafter.draft.expanded == [3, 3, 3]
 

@@ -7,7 +7,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 import torch
-from doubles import TableDraft, context_for, paths_of, random_law
+from doubles import TableDraft, context_for, paths_of, random_q
 
 from bench.prompts.embedded import prompts, tiny_pair
 from specdec_core import Sampling, generate
@@ -19,7 +19,7 @@ from specdec_core.verifiers import MultiCandidate, WithoutReplacement
 
 
 def fixed_race(q, rng=None):
-    """A race that is a function of the law, so that every way of growing a tree meets the same draws."""
+    """A race that is a function of the distribution, so that every way of growing a tree meets the same draws."""
     seeds = [crc32(row.numpy().tobytes()) for row in q]
     return torch.cat([race(row[None], torch.Generator().manual_seed(seed)) for row, seed in zip(q, seeds, strict=True)])
 
@@ -29,18 +29,18 @@ def same_draws(monkeypatch):
     monkeypatch.setattr(dyspec, "race", fixed_race)
 
 
-def law_at(draft, path, temperature=0.6):
-    return (draft.law(path).log()[None] / temperature).softmax(-1)
+def q_at(draft, path, temperature=0.6):
+    return (draft.probs(path).log()[None] / temperature).softmax(-1)
 
 
-def exact_law_at(draft, path):
-    """Without the rounding of float32, in which a law does not sum to 1."""
-    q = law_at(draft, tuple(path))[0].double()
+def exact_q_at(draft, path):
+    """Without the rounding of float32, in which a distribution does not sum to 1."""
+    q = q_at(draft, tuple(path))[0].double()
     return q / q.sum()
 
 
 class Literal:
-    """Algorithm 1 as printed, with a residual law R per node: pop (R, v), draw y, v R[y] below, v (1 - R[y]) beside.
+    """Algorithm 1 as printed, with a residual R per node: pop (R, v), draw y, v R[y] below, v (1 - R[y]) beside.
 
     `opened` are the nodes that the draft has read: lazily when their first site is popped, or (eager) when created.
     """
@@ -71,10 +71,10 @@ class Literal:
 
     def open(self, path):
         self.opened.append(path)
-        q = law_at(self.draft, path)
+        q = q_at(self.draft, path)
         times = fixed_race(q)[0]
         order = [token for token in times.argsort().tolist() if times[token].isfinite()]
-        return order, exact_law_at(self.draft, path).numpy()
+        return order, exact_q_at(self.draft, path).numpy()
 
 
 def grown(draft, make=DySpec, **options):
@@ -82,8 +82,8 @@ def grown(draft, make=DySpec, **options):
 
 
 def known(tree):
-    """What a tree says of every node, by its path: probability, and the law of its children where it has any."""
-    rows = [tree.law_after(node).tolist() if len(tree.children(node)) else None for node in range(tree.num_nodes)]
+    """What a tree says of every node, by its path: probability, and q of its children where it has any."""
+    rows = [tree.q_after(node).tolist() if len(tree.children(node)) else None for node in range(tree.num_nodes)]
     return dict(zip(paths_of(tree), zip(tree.edge_probs.tolist(), rows, strict=True), strict=True))
 
 
@@ -98,7 +98,7 @@ CASES = [
 @pytest.mark.parametrize(("vocab", "n", "sharpness", "max_depth"), CASES)
 def test_reading_layers_grows_the_tree_of_the_heap(vocab, n, sharpness, max_depth):
     for seed in range(4):
-        draft = TableDraft(vocab, random_law(vocab, seed, sharpness))
+        draft = TableDraft(vocab, random_q(vocab, seed, sharpness))
         heap, tree = Literal(draft, n, max_depth=max_depth), grown(draft, n=n, max_depth=max_depth)
         assert sorted(paths_of(tree)[1:]) == sorted(heap.paths)
         layers = max(len(path) for path in heap.paths)
@@ -109,7 +109,7 @@ def test_reading_layers_grows_the_tree_of_the_heap(vocab, n, sharpness, max_dept
 @pytest.mark.parametrize(("vocab", "n", "sharpness", "max_depth"), CASES)
 def test_one_forward_a_node_grows_the_printed_tree_and_that_of_the_layers(vocab, n, sharpness, max_depth):
     for seed in range(4, 12):
-        draft = TableDraft(vocab, random_law(vocab, seed, sharpness))
+        draft = TableDraft(vocab, random_q(vocab, seed, sharpness))
         tree = grown(draft, DySpecHeap, n=n, max_depth=max_depth)
         assert draft.expanded == [1] * tree.num_drafted, "the root, and every node alone when it is made"
         assert draft.paths == paths_of(tree)[1:], "in the order of their slots"
@@ -119,7 +119,7 @@ def test_one_forward_a_node_grows_the_printed_tree_and_that_of_the_layers(vocab,
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_heap_takes_the_drafts_best_tokens_where_it_is_to(seed):
-    draft = TableDraft(30, random_law(30, seed))
+    draft = TableDraft(30, random_q(30, seed))
     heap, layers = (grown(draft, make, n=40, draws="topk") for make in (DySpecHeap, DySpec))
     assert heap.draft_probs is None
     assert dict(zip(paths_of(heap), heap.edge_probs.tolist(), strict=True)) == dict(
@@ -130,16 +130,16 @@ def test_the_heap_takes_the_drafts_best_tokens_where_it_is_to(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_values_fall_along_the_pops_and_need_no_residual(seed):
     """V(u, k) = f(u) (1 - S_{k-1}), with the draft's own probabilities (spec of section 4.1's sites)."""
-    draft = TableDraft(20, random_law(20, seed))
+    draft = TableDraft(20, random_q(20, seed))
     heap = Literal(draft, 60)
     values = dict(zip(heap.paths, heap.values, strict=True))
     assert all(a >= b for a, b in zip(heap.values, heap.values[1:], strict=False))
     for path, value in values.items():
         *above, last = path
-        f = np.prod([float(exact_law_at(draft, above[:i])[token]) for i, token in enumerate(above)])
-        q = law_at(draft, tuple(above))[0]
+        f = np.prod([float(exact_q_at(draft, above[:i])[token]) for i, token in enumerate(above)])
+        q = q_at(draft, tuple(above))[0]
         earlier = [token for token in fixed_race(q[None])[0].argsort().tolist() if (*above, token) in values]
-        drawn = sum(float(exact_law_at(draft, above)[token]) for token in earlier[: earlier.index(last)])
+        drawn = sum(float(exact_q_at(draft, above)[token]) for token in earlier[: earlier.index(last)])
         assert value == pytest.approx(f * (1 - drawn), abs=1e-9)
     sites = chosen_sites(draft, 60)
     assert np.sort(sites._values)[::-1][:60] == pytest.approx(heap.values, abs=1e-9)
@@ -155,7 +155,7 @@ def chosen_sites(draft, n, **options):
 
 
 def test_reading_a_node_when_it_is_made_or_when_it_is_needed_is_the_same_tree():
-    draft = TableDraft(30, random_law(30, 3))
+    draft = TableDraft(30, random_q(30, 3))
     lazy, eager = Literal(draft, 40), Literal(draft, 40, eager=True)
     assert lazy.paths == eager.paths
     assert len(eager.opened) == 40 + 1
@@ -166,11 +166,11 @@ def test_reading_a_node_when_it_is_made_or_when_it_is_needed_is_the_same_tree():
 def test_the_heap_equals_exhaustive_search(seed):
     """No valid tree of n sites has a larger sum of values: of those closed under parents and elder siblings."""
     vocab, n = 3, 5
-    draft = TableDraft(vocab, random_law(vocab, seed))
+    draft = TableDraft(vocab, random_q(vocab, seed))
     values, needs = {}, {}
 
     def open_node(path, f):
-        q = law_at(draft, path)[0]
+        q = q_at(draft, path)[0]
         drawn, elder = 0.0, path
         for token in fixed_race(q[None])[0].argsort().tolist():
             child = (*path, token)
@@ -196,14 +196,14 @@ def test_the_heap_equals_exhaustive_search(seed):
 @pytest.mark.parametrize("n", [1, 7, 40])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_heaps_last_value_as_threshold_gives_its_tree(n, seed):
-    draft = TableDraft(25, random_law(25, seed))
+    draft = TableDraft(25, random_q(25, seed))
     threshold = np.sort(chosen_sites(draft, n)._values)[-n]
     layered = DySpecThreshold(draft=draft, n=10 * n, threshold=float(threshold)).grow(context_for())
     assert sorted(paths_of(layered)) == sorted(paths_of(grown(draft, n=n)))
 
 
 def test_thresholds_at_both_ends():
-    draft = TableDraft(3, random_law(3, 0))
+    draft = TableDraft(3, random_q(3, 0))
     assert DySpecThreshold(draft=draft, n=8, threshold=1.1).grow(context_for()).num_drafted == 0
     everything = DySpecThreshold(draft=draft, n=1000, threshold=1e-11, max_depth=3).grow(context_for())
     assert everything.num_drafted == 3 + 9 + 27, "every token of three layers; the support is exhausted"
@@ -211,7 +211,7 @@ def test_thresholds_at_both_ends():
 
 
 def test_a_layer_that_exceeds_the_budget_ends_the_tree_with_its_best_sites():
-    draft = TableDraft(25, random_law(25, 1))
+    draft = TableDraft(25, random_q(25, 1))
     free = DySpecThreshold(draft=draft, n=1000, threshold=0.01).grow(context_for())
     widths = torch.bincount(free.depths).tolist()
     cap = widths[1] + widths[2] // 2
@@ -225,25 +225,25 @@ def test_a_layer_that_exceeds_the_budget_ends_the_tree_with_its_best_sites():
 
 
 @pytest.mark.parametrize("draws", ["without_replacement", "topk"])
-def test_a_tree_knows_its_laws(draws):
-    draft = TableDraft(30, random_law(30, 7))
+def test_a_tree_knows_its_distributions(draws):
+    draft = TableDraft(30, random_q(30, 7))
     tree = grown(draft, n=50, draws=draws)
     assert tree.num_drafted == 50
     for node, path in enumerate(paths_of(tree)):
         children = tree.children(node)
         if not len(children):
             continue
-        q, tokens = law_at(draft, path)[0], tree.tokens[children].tolist()
+        q, tokens = q_at(draft, path)[0], tree.tokens[children].tolist()
         wanted = (fixed_race(q[None])[0] if draws != "topk" else -q).argsort()[: len(tokens)].tolist()
         assert tokens == wanted, "siblings in draft order, without repeats"
         assert torch.allclose(tree.edge_probs[children], q[tokens])
-        assert draws == "topk" or torch.equal(tree.law_after(node), q)
+        assert draws == "topk" or torch.equal(tree.q_after(node), q)
     assert draws != "topk" or tree.draft_probs is None
 
 
 @pytest.mark.parametrize("make", [DySpec, DySpecHeap, DySpecThreshold])
-def test_every_law_of_every_step_is_the_drafts_after_its_path(make, tiny, tiny_draft, monkeypatch):
-    """What was accepted stays in the draft's cache: a draft that reads everything anew gives the same laws."""
+def test_every_distribution_of_every_step_is_the_drafts_after_its_path(make, tiny, tiny_draft, monkeypatch):
+    """What was accepted stays in the draft's cache: a draft that reads everything anew gives the same distributions."""
     monkeypatch.setattr(dyspec, "race", race)
     prompt, gaps = tiny.tokenizer(prompts(1)[0].turns[0])["input_ids"][:64], []
     committed = list(prompt)
@@ -255,7 +255,7 @@ def test_every_law_of_every_step_is_the_drafts_after_its_path(make, tiny, tiny_d
             text = torch.tensor([*committed, int(tree.tokens[0]), *path])
             tiny_draft.reset(len(text))
             q = draft_probs(tiny_draft.prefill(text).logits[-1:], 0.6)[0]
-            gaps.append(float((q - tree.law_after(node)).abs().max()))
+            gaps.append(float((q - tree.q_after(node)).abs().max()))
         committed.extend([int(tree.tokens[0]), *verdict.tokens])
 
     drafter = make(draft=tiny.draft, n=20)
@@ -291,19 +291,19 @@ def test_a_certain_draft_gives_a_chain(make):
 
 @pytest.mark.parametrize("make", [DySpec, DySpecHeap])
 def test_rounding_cannot_tear_a_tree_apart(make):
-    """Near-certain laws, which float32 sums to more or less than 1: no node without its parent or elder siblings."""
+    """Near-certain q, which float32 sums to more or less than 1: no node without its parent or elder siblings."""
     for seed in range(20):
-        draft = TableDraft(50, random_law(50, seed, sharpness=40.0))
+        draft = TableDraft(50, random_q(50, seed, sharpness=40.0))
         tree = grown(draft, make, n=80)
         for node, path in enumerate(paths_of(tree)):
-            q, children = law_at(draft, path)[0], tree.children(node)
+            q, children = q_at(draft, path)[0], tree.children(node)
             tokens = tree.tokens[children].tolist()
             assert tokens == fixed_race(q[None])[0].argsort()[: len(tokens)].tolist()
             assert torch.allclose(tree.edge_probs[children], q[tokens])
 
 
-def test_more_draws_of_a_flat_law_are_found_where_the_first_do_not_suffice(monkeypatch):
-    wide = TableDraft(300, random_law(300, 2, sharpness=0.1))
+def test_more_draws_of_a_flat_distribution_are_found_where_the_first_do_not_suffice(monkeypatch):
+    wide = TableDraft(300, random_q(300, 2, sharpness=0.1))
     expected = paths_of(grown(wide, n=300))
     monkeypatch.setattr(dyspec, "_FIRST_DRAWS", 1)
     assert paths_of(grown(wide, n=300)) == expected
@@ -331,7 +331,7 @@ def test_both_rules_without_replacement_judge_the_trees_alike(tiny):
 
 
 def test_nonsense_is_refused():
-    draft = TableDraft(5, random_law(5, 0))
+    draft = TableDraft(5, random_q(5, 0))
     for options in ({"n": 0}, {"n": 3, "max_depth": 0}, {"n": 3, "draws": "iid"}, {"n": 3, "draft_temperature": 0}):
         with pytest.raises(ValueError, match=r"must be"):
             DySpec(draft=draft, **options)

@@ -222,7 +222,7 @@ DRAFTERS = {
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("prompt", [[3], [3, 7], [3, 7, 11, 2, 9]], ids=len)
 def test_under_every_drafter_the_head_reads_true_features_and_outputs_are_the_targets(name, prompt, whole, monkeypatch):
-    """Before each step the head's law at the root is that of the equations, whatever was accepted before."""
+    """Before each step the head's distribution at the root is that of the equations, whatever was accepted before."""
     pair, oracle, steps = load(whole), Equations(whole, "bin_with_bias"), []
     begin = EagleDraft.begin
 
@@ -287,7 +287,7 @@ def test_features_that_are_not_kept_are_a_sentence(whole):
         draft.reset(torch.tensor([1, 2]), ModelOutput(torch.zeros(1, VOCAB)))
 
 
-def test_a_virtual_root_of_one_token_has_no_law(whole):
+def test_a_virtual_root_of_one_token_has_no_distribution(whole):
     draft = EagleDraft(load(whole).draft)
     draft.reset(torch.tensor([3]), ModelOutput(torch.zeros(1, VOCAB), torch.zeros(1, 48)))
     context = Context([3], torch.Generator(), Clock(torch.device("cpu")), root=Virtual(torch.ones(VOCAB) / VOCAB))

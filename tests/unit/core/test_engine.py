@@ -189,7 +189,7 @@ def test_two_wrappers_of_one_model_are_a_pair(toy_target):
 
 
 class FromTarget(Autoregressive):
-    """The smallest target-initialised drafter: the first level from the target's own law, then a draft chain."""
+    """The smallest target-initialised drafter: the first level from the target's distribution, then a draft chain."""
 
     virtual_root = True
 
@@ -206,8 +206,8 @@ class FromTarget(Autoregressive):
         return TokenTree(torch.tensor(tokens), nodes - 1, torch.ones(len(tokens)))
 
 
-class KeepLaw(TargetSample):
-    """Accepts the first level as given and leaves the law after the path to the next step (W = 1: lossless)."""
+class KeepProbs(TargetSample):
+    """Accepts the first level as given and leaves p after the path to the next step (W = 1: lossless)."""
 
     virtual_root = True
 
@@ -216,21 +216,21 @@ class KeepLaw(TargetSample):
         path = [0, 1]
         while path[-1] + 1 < tree.num_nodes and choices[path[-1]] == tree.tokens[path[-1] + 1]:
             path.append(path[-1] + 1)
-        law = torch.zeros(target.logits.shape[-1])
-        law[choices[path[-1]]] = 1
-        return Verdict(torch.tensor(path), tuple(tree.tokens[path[1:]].tolist()), None, law)
+        probs = torch.zeros(target.logits.shape[-1])
+        probs[choices[path[-1]]] = 1
+        return Verdict(torch.tensor(path), tuple(tree.tokens[path[1:]].tolist()), None, probs)
 
 
 def test_virtual_roots_give_the_same_tokens_and_waste_no_forward(toy_target):
     drafter = FromTarget(torch.randn(61, 61), depth=3)
-    result = generate(toy_target, drafter, KeepLaw(), PROMPT, max_new_tokens=30)
+    result = generate(toy_target, drafter, KeepProbs(), PROMPT, max_new_tokens=30)
     assert result.tokens == own_greedy(toy_target, PROMPT, 30)
     assert sum(step.kept for step in result.steps) == 30
     assert toy_target.cache.length == len(PROMPT) + sum(step.acceptance_length for step in result.steps)
 
 
 class FirstLevelFromTarget(StaticTree):
-    """A chain whose first token comes from the target's law and whose rest from a draft model."""
+    """A chain whose first token comes from the target's distribution and whose rest from a draft model."""
 
     virtual_root = True
 
@@ -246,19 +246,19 @@ class FirstLevelFromTarget(StaticTree):
 def test_virtual_roots_with_a_draft_model(toy_target, toy_draft):
     """The draft has read the root already when its last node was an inner one; it must not read nothing."""
     drafter = FirstLevelFromTarget(draft=toy_draft, shape=shapes.chain(2))
-    result = generate(toy_target, drafter, KeepLaw(), PROMPT, max_new_tokens=20)
+    result = generate(toy_target, drafter, KeepProbs(), PROMPT, max_new_tokens=20)
     assert result.tokens == own_greedy(toy_target, PROMPT, 20)
 
 
-class DrawAtTheRoot(KeepLaw):
-    """Judges the virtual root alone: the law it sees there must be the one that was left, not tempered again."""
+class DrawAtTheRoot(KeepProbs):
+    """Judges the virtual root alone: p there must be the one that was left, not tempered again."""
 
     def judge(self, tree, target, sampling, rng):
         self.drawn = int(target_choices(target, sampling, rng)[0])
         return super().judge(tree, target, sampling, rng)
 
 
-def test_the_law_at_a_virtual_root_is_tempered_once():
+def test_the_distribution_at_a_virtual_root_is_tempered_once():
     table = torch.tensor([[0.0, 1.0, 2.0]] * 3)
     sampling, rule, rng = Sampling(0.5), DrawAtTheRoot(), torch.Generator().manual_seed(0)
     counts = torch.zeros(3)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from doubles import BigramLM, random_llama
-from test_engine import PROMPT, FirstLevelFromTarget, FromTarget, KeepLaw, own_greedy
+from test_engine import PROMPT, FirstLevelFromTarget, FromTarget, KeepProbs, own_greedy
 
 from bench.prompts.embedded import TINY
 from specdec_core import Sampling, TokenTree, generate, load_pair, shapes
@@ -90,7 +90,7 @@ def test_rows_reach_the_rule_as_they_were_drafted(order):
 
 
 class Bushy(FromTarget):
-    """Below a virtual root, in an order that is not depth first: two branches that share their first token's law."""
+    """Below a virtual root, not depth first: two branches that share their first token's distribution."""
 
     def grow(self, context):
         chain = super().grow(context)
@@ -100,7 +100,7 @@ class Bushy(FromTarget):
         return TokenTree(torch.cat((chain.tokens[:1], tokens)), torch.cat((torch.tensor([-1]), parents)), torch.ones(7))
 
 
-class KeepLawOfBranch(KeepLaw):
+class KeepProbsOfBranch(KeepProbs):
     """The path goes down the first branch: nodes 1, 3, 5."""
 
     def judge(self, tree, target, sampling, rng):
@@ -114,8 +114,8 @@ class KeepLawOfBranch(KeepLaw):
 @pytest.mark.parametrize("order", NODE_ORDERS)
 def test_virtual_roots_in_every_order(order, toy_target, toy_draft):
     for drafter, rule in (
-        (FirstLevelFromTarget(draft=toy_draft, shape=shapes.chain(2)), KeepLaw()),
-        (Bushy(torch.randn(61, 61), depth=3), KeepLawOfBranch()),
+        (FirstLevelFromTarget(draft=toy_draft, shape=shapes.chain(2)), KeepProbs()),
+        (Bushy(torch.randn(61, 61), depth=3), KeepProbsOfBranch()),
     ):
         result = generate(toy_target, drafter, rule, PROMPT, max_new_tokens=30, node_order=order)
         assert result.tokens == own_greedy(toy_target, PROMPT, 30)

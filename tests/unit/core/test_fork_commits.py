@@ -1,4 +1,4 @@
-"""Trees that end early, in the engine: what is committed, what is unread, and the law that is left."""
+"""Trees that end early, in the engine: what is committed, what is unread, and the distribution that is left."""
 
 from itertools import pairwise
 
@@ -69,7 +69,7 @@ def test_below_a_pending_root_one_token_is_unread_before_every_step(forwards):
     assert {1, 2, 3} == {step.depth for step in found.steps}
 
 
-def test_the_law_that_is_left_is_a_fresh_forwards_where_a_tree_ended_early():
+def test_the_distribution_that_is_left_is_a_fresh_forwards_where_a_tree_ended_early():
     """P behind a whole path, also of a tree that was not drafted to its full depth, and behind a bare first token."""
     (target, draft), (fresh, _) = causal(), causal()
     drafter, whole, seen = fork_tree(draft=draft, width=2, depth=4, decision=Scripted()), [True], []
@@ -77,8 +77,8 @@ def test_the_law_that_is_left_is_a_fresh_forwards_where_a_tree_ended_early():
 
     def checked(context):
         fresh.reset(256)
-        law = T1.open_law(fresh.prefill(torch.tensor(context.tokens)).logits[-1])
-        assert torch.allclose(context.root.probs, law, atol=1e-4) == whole[-1]
+        probs = T1.open_probs(fresh.prefill(torch.tensor(context.tokens)).logits[-1])
+        assert torch.allclose(context.root.probs, probs, atol=1e-4) == whole[-1]
         return grow(context)
 
     def watch(tree, scored, verdict):

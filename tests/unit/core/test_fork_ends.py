@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from doubles import TableDraft, random_law, random_llama
+from doubles import TableDraft, random_llama, random_q
 from forks import Scripted, causal, decision, decode
 
 from specdec_core import Sampling, shapes
@@ -141,6 +141,6 @@ def test_a_model_for_another_draft_is_refused_in_a_sentence(toy_target, toy_draf
         PairError, match=r"hidden states of size 48, and this draft's have 32; train one for this draft"
     ):
         decode(toy_target, wrong, new=6)
-    none = fork_tree(draft=TableDraft(61, random_law(61, 0)), width=2, depth=2, decision=DecisionModel.of("hidden", 32))
+    none = fork_tree(draft=TableDraft(61, random_q(61, 0)), width=2, depth=2, decision=DecisionModel.of("hidden", 32))
     with pytest.raises(PairError, match="reads the draft's hidden states, and this draft keeps none"):
         decode(toy_target, none, new=6)

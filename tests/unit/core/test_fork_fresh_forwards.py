@@ -1,4 +1,4 @@
-"""Trees that end early, as the draft reads them: every law equals that of a fresh forward of the path."""
+"""Trees that end early, as the draft reads them: every distribution equals that of a fresh forward of the path."""
 
 import pytest
 import torch
@@ -80,9 +80,9 @@ class Anywhere:
         nodes = (tree.depths == depth).nonzero().flatten()
         node = int(nodes[int(torch.randint(len(nodes), (), generator=self.rng))])
         path = tree.ancestor_mask[node].nonzero().flatten()
-        law = sampling.open_law(target.logits[node])
+        probs = sampling.open_probs(target.logits[node])
         tokens = tuple(tree.tokens[path[1:]].tolist())
-        return Verdict(path, tokens, None, law) if first else Verdict(path, tokens, int(law.argmax()))
+        return Verdict(path, tokens, None, probs) if first else Verdict(path, tokens, int(probs.argmax()))
 
 
 KINDS = {"causal_lm": (causal, fresh_causal), "eagle": (eagle, fresh_eagle), "layer_skip": (skipping, fresh_skipping)}
@@ -104,7 +104,7 @@ GROWN = {
     ("causal_lm", "expanding_target"), ("causal_lm", "uneven"), ("eagle", "fork_target"), ("eagle", "fork_draft"),
     ("layer_skip", "fork_draft"), ("layer_skip", "expanding"),
 ])  # fmt: skip
-def test_every_law_and_all_that_a_stop_is_shown_equal_a_fresh_forward_of_the_path(kind, name):
+def test_every_distribution_and_all_that_a_stop_is_shown_equal_a_fresh_forward_of_the_path(kind, name):
     """Spec 9.8, after every kind of commit: nothing, part of a tree, the last level, of a tree that ended early too."""
     make, fresh = KINDS[kind]
     target, draft = make()
@@ -122,7 +122,7 @@ def test_every_law_and_all_that_a_stop_is_shown_equal_a_fresh_forward_of_the_pat
         expanded = [node for node in range(virtual, tree.num_nodes) if len(tree.children(node))]
         for node in expanded[:: 1 if kind == "causal_lm" else 2]:
             logits, _ = row(committed, paths[node])
-            assert torch.allclose(tree.law_after(node), logits.float().softmax(-1), atol=2e-4)
+            assert torch.allclose(tree.q_after(node), logits.float().softmax(-1), atol=2e-4)
             compared += 1
         full = tree.sliced is not None
         for number, drafted in enumerate(stop.shown if full else []):

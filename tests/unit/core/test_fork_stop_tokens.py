@@ -44,7 +44,7 @@ def test_what_is_drafted_behind_a_stop_token_does_not_count(sampling, rule):
 
         def watch(tree, scored, verdict, paths=paths, chances=chances, sampling=sampling):
             paths.append(verdict.tokens)
-            chances.append(rule.first_token_law(tree, scored, sampling))
+            chances.append(rule.first_token_probs(tree, scored, sampling))
 
         decode(
             target,

@@ -5,9 +5,9 @@ from itertools import product
 
 import pytest
 import torch
-from doubles import BigramLM, paths_of, random_law, random_tree
+from doubles import BigramLM, paths_of, random_q, random_tree
 from scipy import stats
-from token_graphs import coarse_law, drafted
+from token_graphs import coarse_q, drafted
 
 from specdec_core import Sampling, TokenTree, generate
 from specdec_core.checks import check_lossless
@@ -46,7 +46,7 @@ def chances(tree, logits, sampling):
     return ratios
 
 
-def law_of_ends(tree, logits, sampling):
+def probs_of_ends(tree, logits, sampling):
     """Probability that the accepted path ends at a node: over every pattern of acceptances."""
     ratios, ends = chances(tree, logits, sampling), Counter()
     for pattern in product((False, True), repeat=tree.num_drafted):
@@ -58,14 +58,14 @@ def law_of_ends(tree, logits, sampling):
     return ends
 
 
-def law_of_first_token(tree, logits, sampling):
-    law, paths = torch.zeros(logits.shape[1], dtype=torch.float64), paths_of(tree)
-    for end, chance in law_of_ends(tree, logits, sampling).items():
+def probs_of_first_token(tree, logits, sampling):
+    probs, paths = torch.zeros(logits.shape[1], dtype=torch.float64), paths_of(tree)
+    for end, chance in probs_of_ends(tree, logits, sampling).items():
         if end:
-            law[paths[end][0]] += chance
+            probs[paths[end][0]] += chance
         else:
-            law += chance * sampling.probs(logits[0]).double()
-    return law
+            probs += chance * sampling.probs(logits[0]).double()
+    return probs
 
 
 def case(seed, nodes=8, vocab=4):
@@ -75,31 +75,31 @@ def case(seed, nodes=8, vocab=4):
 
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=["t1", "t07_top_p07"])
-def test_the_law_of_the_first_token_equals_the_sum_over_all_outcomes(sampling):
+def test_the_distribution_of_the_first_token_equals_the_sum_over_all_outcomes(sampling):
     for seed in range(25):
         tree, logits = case(seed, nodes=2 + seed % 7)
-        law = RULE.first_token_law(tree, ModelOutput(logits), sampling)
-        assert law.dtype == torch.float64
-        assert torch.allclose(law, law_of_first_token(tree, logits, sampling), atol=1e-12, rtol=0), seed
-        assert float(law.sum()) == pytest.approx(1, abs=1e-6)
+        probs = RULE.first_token_probs(tree, ModelOutput(logits), sampling)
+        assert probs.dtype == torch.float64
+        assert torch.allclose(probs, probs_of_first_token(tree, logits, sampling), atol=1e-12, rtol=0), seed
+        assert float(probs.sum()) == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize("cap_order", ["breadth", "path_prob"])
-def test_the_law_on_trees_of_token_graphs(cap_order):
+def test_the_distribution_on_trees_of_token_graphs(cap_order):
     copies = 0
     for seed in range(8):
         options = {"k": 2, "tau": 1, "theta_prob": 0.1, "max_steps": 4, "verify_cap": 10}
-        law = random_law(3, seed)
-        tree, _ = drafted(law, 3, **options, cap_order=cap_order)
+        probs = random_q(3, seed)
+        tree, _ = drafted(probs, 3, **options, cap_order=cap_order)
         logits = torch.randn(tree.num_nodes, 3, generator=torch.Generator().manual_seed(seed))
-        found = RULE.first_token_law(tree, ModelOutput(logits), SETTINGS[0])
-        assert torch.allclose(found, law_of_first_token(tree, logits, SETTINGS[0]), atol=1e-12, rtol=0)
+        found = RULE.first_token_probs(tree, ModelOutput(logits), SETTINGS[0])
+        assert torch.allclose(found, probs_of_first_token(tree, logits, SETTINGS[0]), atol=1e-12, rtol=0)
         copies += int(tree.origin.behind_merge.sum())
     assert copies > 3
 
 
 @pytest.mark.parametrize("sampling", SETTINGS, ids=["t1", "t07_top_p07"])
-def test_judgements_have_the_law_of_all_outcomes(sampling):
+def test_judgements_have_the_distribution_of_all_outcomes(sampling):
     """Ends of the path, and the token behind them, by chi-square."""
     (tree, logits), samples = case(4, nodes=7), 1500
     rng = torch.Generator().manual_seed(1)
@@ -109,19 +109,19 @@ def test_judgements_have_the_law_of_all_outcomes(sampling):
         tokens = (*verdict.tokens, verdict.next_token)
         counts[int(verdict.path[-1]), verdict.next_token] += 1
         firsts[tokens[0]] += 1
-    ends, p = law_of_ends(tree, logits, sampling), sampling.probs(logits).double()
+    ends, p = probs_of_ends(tree, logits, sampling), sampling.probs(logits).double()
     wanted = {(end, token): chance * float(p[end, token]) for end, chance in ends.items() for token in range(4)}
     wanted = {outcome: chance for outcome, chance in wanted.items() if chance > 0}
     assert set(counts) <= set(wanted)
     assert p_value(counts, wanted, samples) > 1e-3
-    exact = RULE.first_token_law(tree, ModelOutput(logits), sampling).tolist()
+    exact = RULE.first_token_probs(tree, ModelOutput(logits), sampling).tolist()
     assert p_value(firsts, {token: chance for token, chance in enumerate(exact) if chance > 0}, samples) > 1e-3
 
 
-def p_value(counts, law, samples):
+def p_value(counts, probs, samples):
     """Chi-square, rare outcomes taken together."""
-    common = [outcome for outcome in law if samples * law[outcome] >= 5]
-    observed, expected = [counts[outcome] for outcome in common], [samples * law[outcome] for outcome in common]
+    common = [outcome for outcome in probs if samples * probs[outcome] >= 5]
+    observed, expected = [counts[outcome] for outcome in common], [samples * probs[outcome] for outcome in common]
     rest = max(samples - sum(expected), 1e-9)
     if rest >= 1:
         observed, expected = [*observed, samples - sum(observed)], [*expected, rest]
@@ -144,7 +144,7 @@ def test_certain_acceptances_are_followed_to_the_oracles_end(cap_order):
     rng, out_of_order = torch.Generator().manual_seed(3), 0
     for seed in range(60):
         options = {"k": 3, "tau": 1, "max_steps": 5, "theta_prob": 0, "theta_sib": 0, "verify_cap": 25}
-        tree, _ = drafted(coarse_law(4, seed), 4, cap_order=cap_order, **options)
+        tree, _ = drafted(coarse_q(4, seed), 4, cap_order=cap_order, **options)
         tree = TokenTree(tree.tokens, tree.parents, torch.full((tree.num_nodes,), 1e-4))
         logits = torch.zeros(tree.num_nodes, 4).masked_fill(
             torch.rand(tree.num_nodes, 4, generator=rng) < 0.4, -torch.inf
@@ -163,7 +163,7 @@ def test_certain_acceptances_are_followed_to_the_oracles_end(cap_order):
 
 def test_greedy_verification_at_temperature_0():
     for seed in range(40):
-        tree, _ = drafted(random_law(5, seed), 5, k=3, tau=1, max_steps=4, theta_prob=0.05, theta_sib=0)
+        tree, _ = drafted(random_q(5, seed), 5, k=3, tau=1, max_steps=4, theta_prob=0.05, theta_sib=0)
         logits = torch.randn(tree.num_nodes, 5, generator=torch.Generator().manual_seed(seed))
         logits[tree.parents[1:], tree.tokens[1:]] += 1
         found, wanted = (
@@ -174,16 +174,16 @@ def test_greedy_verification_at_temperature_0():
             wanted.tokens,
             wanted.next_token,
         )
-        first = RULE.first_token_law(tree, ModelOutput(logits), Sampling(0.0))
+        first = RULE.first_token_probs(tree, ModelOutput(logits), Sampling(0.0))
         assert first.tolist() == torch.zeros(5).index_fill(0, logits[0].argmax(), 1).tolist()
 
 
-def test_a_virtual_roots_law_is_the_one_that_is_known():
+def test_a_virtual_roots_distribution_is_the_one_that_is_known():
     tree, logits = case(2, nodes=5)
     known = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    given = RULE.first_token_law(tree, ModelOutput(logits, None, known), Sampling(1.0))
+    given = RULE.first_token_probs(tree, ModelOutput(logits, None, known), Sampling(1.0))
     logits[0] = known.log()
-    assert torch.allclose(given, RULE.first_token_law(tree, ModelOutput(logits), Sampling(1.0)), atol=1e-6)
+    assert torch.allclose(given, RULE.first_token_probs(tree, ModelOutput(logits), Sampling(1.0)), atol=1e-6)
 
 
 def test_children_of_probability_0_in_both_models_are_rejected():
@@ -191,8 +191,8 @@ def test_children_of_probability_0_in_both_models_are_rejected():
     tokens, parents = torch.tensor([0, 1, 2, 3]), torch.tensor([-1, 0, 0, 1])
     tree = TokenTree(tokens, parents, torch.tensor([1.0, 1.0, 0.0, 0.5]))
     logits = torch.tensor([[0.0, 1.0, -torch.inf, 0.0]] * 4)
-    law = RULE.first_token_law(tree, ModelOutput(logits), Sampling(1.0))
-    assert torch.allclose(law, law_of_first_token(tree, logits, Sampling(1.0)), atol=1e-12)
+    probs = RULE.first_token_probs(tree, ModelOutput(logits), Sampling(1.0))
+    assert torch.allclose(probs, probs_of_first_token(tree, logits, Sampling(1.0)), atol=1e-12)
     rng = torch.Generator().manual_seed(0)
     assert {2} & {
         token for _ in range(50) for token in RULE.judge(tree, ModelOutput(logits), Sampling(1.0), rng).tokens
@@ -207,10 +207,10 @@ def test_nonsense_of_the_target_is_named():
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_it_is_refused_unless_lossy_was_asked_for(temperature, toy_target, toy_draft):
-    """At temperature 0 too: the rule keeps no law, so that nothing vouches for it."""
+    """At temperature 0 too: the rule is lossless for no draws, so that nothing vouches for it."""
     sampling = Sampling(temperature)
     for drafter in (TokenGraph(draft=toy_draft), TokenGraph(draft=toy_draft, k=1, tau=None, draws="iid")):
-        with pytest.raises(PairError, match=r"does not keep the target's law.*allow_lossy=true"):
+        with pytest.raises(PairError, match=r"does not keep the target's distribution.*allow_lossy=true"):
             generate(toy_target, drafter, RULE, [1, 2], max_new_tokens=3, sampling=sampling)
         assert check_lossless(drafter, RULE, sampling, allow_lossy=True) is False
     static = StaticTree(draft=toy_draft, shape=chain(2))
@@ -224,11 +224,11 @@ def disagreeing():
     return BigramLM(p.log()), BigramLM(q.log())
 
 
-def test_it_changes_the_law_where_the_models_disagree():
+def test_it_changes_the_distribution_where_the_models_disagree():
     """Exactly on one tree, and by the tokens of a long answer; the lossless rule passes the same test."""
     target, draft = disagreeing()
     tree, _ = drafted(lambda path: draft.table[0].softmax(-1), 3, k=2, tau=1, theta_prob=0, theta_sib=0, max_steps=2)
-    exact = RULE.first_token_law(tree, ModelOutput(target.table[tree.tokens]), Sampling(1.0))
+    exact = RULE.first_token_probs(tree, ModelOutput(target.table[tree.tokens]), Sampling(1.0))
     p = target.table[0].softmax(-1).double()
     assert float((exact - p).abs().sum() / 2) > 0.05
     for rule, lossless in ((RULE, False), (TargetSample(), True)):
@@ -243,5 +243,5 @@ def test_a_table_draft_of_one_token_is_accepted_with_the_ratio():
     """By hand: one child of q = 0.8 and p = 0.2 is accepted once in four, else the token is a fresh one."""
     tree, _ = drafted(lambda path: torch.tensor([0.8, 0.2]), 2, k=1, tau=None, max_steps=1)
     logits = torch.tensor([0.2, 0.8]).log().expand(2, 2)
-    law = RULE.first_token_law(tree, ModelOutput(logits), Sampling(1.0))
-    assert law.tolist() == pytest.approx([0.25 + 0.75 * 0.2, 0.75 * 0.8], abs=1e-6)
+    probs = RULE.first_token_probs(tree, ModelOutput(logits), Sampling(1.0))
+    assert probs.tolist() == pytest.approx([0.25 + 0.75 * 0.2, 0.75 * 0.8], abs=1e-6)

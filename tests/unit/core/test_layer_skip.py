@@ -47,7 +47,7 @@ def test_outputs_are_the_targets_and_its_cache_is_untouched(name, shape):
         assert torch.allclose(ours.values[:, :, :length], theirs.values[:, :, :length], atol=1e-4)
 
 
-def test_the_law_is_that_of_the_kept_layers_on_the_targets_own_prefix():
+def test_the_distribution_is_that_of_the_kept_layers_on_the_targets_own_prefix():
     """Against transformers' own cache: the whole model reads the prefix, the rest of the layers the last token."""
     target, skipped = CausalLM(stock("llama")), {1, 3}
     draft = SelfDraft(LayerSkip(target, skipped))

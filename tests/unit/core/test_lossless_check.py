@@ -20,7 +20,7 @@ class Eager(SpecInfer):
         return super().begin(torch.ones_like(p), q, num_children)
 
 
-def test_a_rule_that_keeps_no_law_is_greedy_verification_at_temperature_0():
+def test_a_rule_that_is_lossless_for_no_draws_is_greedy_verification_at_temperature_0():
     """If it judges child by child; `GsdNondeterministic` does not, and nothing vouches for it."""
     target, draft = (BigramLM(torch.randn(9, 9, generator=torch.Generator().manual_seed(seed))) for seed in (0, 1))
     drafter = StaticTree(draft=draft, shape=shapes.kary(2, 3), draws="iid")
@@ -37,7 +37,7 @@ def test_a_rule_that_keeps_no_law_is_greedy_verification_at_temperature_0():
 def test_a_drafter_without_a_draft_model_is_no_bare_root(rule):
     """What it declares decides; only who declares to draw nothing is lossless under every rule."""
     drafter, sampling = PromptLookup(), Sampling(0.6)
-    with pytest.raises(PairError, match="does not keep the target's law for topk children of PromptLookup"):
+    with pytest.raises(PairError, match="does not keep the target's distribution for topk children of PromptLookup"):
         check_lossless(drafter, rule(), sampling)
     assert check_lossless(drafter, rule(), sampling, allow_lossy=True) is False
     assert check_lossless(drafter, TargetSample(), sampling) is True

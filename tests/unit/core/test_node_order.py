@@ -93,8 +93,8 @@ def test_orders_are_topological_and_keep_the_paths(tree):
         assert paths_of(moved) == [paths_of(tree)[node] for node in order.tolist()]
         assert torch.equal(moved.ancestor_mask, tree.ancestor_mask[order][:, order])
         assert torch.equal(moved.edge_probs, tree.edge_probs[order])
-        laws = [moved.law_after(node).tolist() for node in range(tree.num_nodes)]
-        assert laws == [tree.law_after(node).tolist() for node in order.tolist()]
+        rows_of_q = [moved.q_after(node).tolist() for node in range(tree.num_nodes)]
+        assert rows_of_q == [tree.q_after(node).tolist() for node in order.tolist()]
 
 
 @given(trees)

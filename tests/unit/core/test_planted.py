@@ -10,7 +10,7 @@ from specdec_core.drafters import Autoregressive, OptTree, StaticTree
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models import EagleHead, ModelSpec, Pair
 from specdec_core.models.memory import weight_bytes
-from specdec_core.models.planted.law import Planting, draw_law
+from specdec_core.models.planted.bigrams import Planting, draw_bigrams
 from specdec_core.models.planted.pair import plant_pair
 from specdec_core.models.planted.tokenizer import planted_tokenizer
 from specdec_core.shapes import chain
@@ -80,7 +80,7 @@ def test_mal_falls_as_the_target_knows_more_alone(eagle):
 
 
 @pytest.mark.parametrize("eagle", [False, True])
-def test_without_noise_and_a_law_of_its_own_the_target_says_what_the_draft_says(eagle):
+def test_without_noise_and_a_distribution_of_its_own_the_target_says_what_the_draft_says(eagle):
     pair = planted(0.0, eagle=eagle, noise=0.0)
     ids = torch.tensor(prompt(1, 9))
     pair.target.keep_hidden = True
@@ -102,8 +102,8 @@ def test_logits_are_spread_as_asked_for_whatever_is_private(private):
     pair = planted(private, spread=4.0)
     logits = pair.target.model(torch.tensor([prompt(2, 64)])).logits
     assert float(logits.std()) == pytest.approx(4.0, rel=0.1)
-    law = draw_law(Planting(private=private, spread=4.0), [96, 48], VOCAB)
-    target = law.target(96)
+    bigrams = draw_bigrams(Planting(private=private, spread=4.0), [96, 48], VOCAB)
+    target = bigrams.target(96)
     exact = torch.nn.functional.rms_norm(target.embedding, (96,)) @ target.output.T
     assert float(exact.std()) == pytest.approx(4.0, rel=0.1)
 

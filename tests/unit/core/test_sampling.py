@@ -47,7 +47,7 @@ def test_settings_that_make_no_sense_are_refused(settings):
 
 
 @pytest.mark.parametrize("k", [1, 4])
-def test_draws_follow_the_law_and_never_give_zeros(rng, k):
+def test_draws_follow_the_distribution_and_never_give_zeros(rng, k):
     p = torch.tensor([0.0, 0.5, 0.0, 0.3, 0.2, 0.0], dtype=torch.float64)
     draws = draw_tokens(p.float().expand(100_000 // k, 6), k, rng).flatten().bincount(minlength=6)
     assert draws[[0, 2, 5]].tolist() == [0, 0, 0]
@@ -64,7 +64,7 @@ def test_the_ends_of_the_uniform_give_tokens_of_the_support(monkeypatch, rng, un
 
 
 @pytest.mark.parametrize("draws", ["topk", "iid", "without_replacement"])
-def test_children_of_a_law_that_is_not_finite_are_tokens_of_the_vocabulary(rng, draws):
+def test_children_of_a_distribution_that_is_not_finite_are_tokens_of_the_vocabulary(rng, draws):
     """What is wrong is reported where it is judged; an index behind the vocabulary would kill a CUDA context first."""
     _, ids = draw_children(torch.full((2, 5), float("nan")), 3, draws, rng)
     assert ((ids >= 0) & (ids < 5)).all()
@@ -75,7 +75,7 @@ def test_a_word_that_is_no_way_of_drawing_is_refused(rng):
         draw_children(torch.full((2, 5), 0.2), 3, "idd", rng)
 
 
-def test_without_replacement_has_the_law_of_successive_draws(rng):
+def test_without_replacement_has_the_distribution_of_successive_draws(rng):
     q = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
     drawn = without_replacement(q.float().expand(100_000, 4), 2, rng)
     orders = list(permutations(range(4), 2))
@@ -120,7 +120,7 @@ def test_rank_keys_are_distinct_and_order_by_value_then_index(values, first):
 
 @pytest.mark.parametrize("spread", [0.0, 0.5, 4.0])
 def test_the_nucleus_of_a_large_vocabulary_is_that_of_a_full_sort(spread, rng):
-    """Flat laws reach beyond the most probable 1,024 tokens, sharp ones do not."""
+    """Flat distributions reach beyond the most probable 1,024 tokens, sharp ones do not."""
     logits = (spread * torch.randn(3, 3000, generator=rng)).round(decimals=1)  # with ties
     kept = Sampling(1.0, top_p=0.9).probs(logits) > 0
     for row, chosen in zip(logits.softmax(-1).double(), kept, strict=True):

@@ -90,7 +90,7 @@ def test_every_committed_token_is_in_the_targets_cache_and_no_forward_is_wasted(
 
 
 @pytest.mark.parametrize("sampling", [T07, Sampling(0.7, top_p=0.8), Sampling()])
-def test_the_law_that_is_left_is_a_fresh_forwards(sampling, tiny):
+def test_the_distribution_that_is_left_is_a_fresh_forwards(sampling, tiny):
     """Before the first step, and wherever the paper's rule leaves p: behind a bare first token and a whole path."""
     fresh = load_pair(str(TINY / "target"), str(TINY / "draft"), device="cpu").target
     prompt, whole = text_prompt(tiny), [True]
@@ -98,8 +98,8 @@ def test_the_law_that_is_left_is_a_fresh_forwards(sampling, tiny):
     def check(context):
         if whole[-1]:
             fresh.reset(256)
-            law = sampling.open_law(fresh.prefill(torch.tensor(context.tokens)).logits[-1])
-            assert torch.allclose(context.root.probs, law, atol=1e-4)
+            probs = sampling.open_probs(fresh.prefill(torch.tensor(context.tokens)).logits[-1])
+            assert torch.allclose(context.root.probs, probs, atol=1e-4)
             assert context.root.probs.sum() == pytest.approx(1, abs=1e-5)
 
     def watch(tree, scored, verdict):
@@ -140,7 +140,7 @@ def skipping(target):
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("pair", PAIRS)
 def test_at_temperature_0_one_first_token_gives_the_targets_own_tokens(pair, rule, draws):
-    """However the children are picked: the first token is the target's best, not a draw from its untempered law."""
+    """However the children are picked: the first token is the target's best, not a draw at temperature 1."""
     target, draft = PAIRS[pair]()
     drafter = TargetInit(draft=draft, widths=(1, 2, 2), draws=draws)
     found = generate(target, drafter, RULES[rule], PROMPT, max_new_tokens=24, allow_lossy=rule == "independent")
@@ -163,7 +163,7 @@ def test_at_temperature_0_the_second_best_first_token_may_win(rule):
         tokens.append(found.tokens)
     assert tokens[0] == plain(BigramLM(target), 2, [0]) == [1, 3]
     assert tokens[1] == [2, 3]
-    with pytest.raises(PairError, match="does not keep the target's law for targets_topk children"):
+    with pytest.raises(PairError, match="does not keep the target's distribution for targets_topk children"):
         generate(BigramLM(target), drafter, RULES[rule], [0], max_new_tokens=2)
 
 
@@ -209,8 +209,8 @@ def test_below_a_virtual_root_rows_and_slots_are_those_of_plain_text(name):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("sampling", [T07, Sampling(0.7, top_p=0.5)])
-def test_every_law_of_every_step_is_the_drafts_after_its_path(rule, sampling, tiny):
-    """Whatever was committed before, and where the law has fewer tokens than the level has places."""
+def test_every_distribution_of_every_step_is_the_drafts_after_its_path(rule, sampling, tiny):
+    """Whatever was committed before, and where the distribution has fewer tokens than the level has places."""
     fresh = load_pair(str(TINY / "target"), str(TINY / "draft"), device="cpu").draft
     committed, gaps, firsts, lengths = list(PROMPT), [], [], []
 
@@ -219,9 +219,9 @@ def test_every_law_of_every_step_is_the_drafts_after_its_path(rule, sampling, ti
         for node, path in list(enumerate(paths_of(tree)))[1:]:
             if len(tree.children(node)):
                 q = draft_probs(fresh_rows(fresh, [*committed, *path[:-1]], path[-1:]), 1.0)[0]
-                gaps.append(float((q - tree.law_after(node)).abs().max()))
+                gaps.append(float((q - tree.q_after(node)).abs().max()))
         children = torch.arange(1 + len(tree.children(0)), tree.num_nodes)
-        drawn = torch.stack([tree.law_after(int(tree.parents[n]))[tree.tokens[n]] for n in children])
+        drawn = torch.stack([tree.q_after(int(tree.parents[n]))[tree.tokens[n]] for n in children])
         assert torch.equal(drawn, tree.edge_probs[children])
         firsts.append(len(tree.children(0)))
         lengths.append(len(verdict.tokens))
@@ -281,7 +281,7 @@ def test_a_heads_first_level_has_the_true_features_after_any_commit(monkeypatch)
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("draws", ["without_replacement", "iid"])
-def test_where_the_law_has_fewer_tokens_the_first_level_is_smaller(rule, draws):
+def test_where_the_distribution_has_fewer_tokens_the_first_level_is_smaller(rule, draws):
     """Rows of one, two and all tokens; nothing without probability is ever committed."""
     table = torch.randn(6, 6, generator=torch.Generator().manual_seed(1))
     table[1, 4] = 60.0  # certain
@@ -313,7 +313,7 @@ def test_where_the_law_has_fewer_tokens_the_first_level_is_smaller(rule, draws):
     assert {1, 2} < set(sizes)
 
 
-def test_virtual_roots_need_a_rule_that_leaves_a_law():
+def test_virtual_roots_need_a_rule_that_leaves_a_distribution():
     drafter = TargetInit(draft=BigramLM(torch.zeros(4, 4)), widths=(1, 2))
     for rule in (TargetSample(), MultiCandidate(), WithoutReplacement(), Greedy(), Chain(), GsdNondeterministic()):
         for sampling in (T07, Sampling()):
@@ -330,7 +330,7 @@ def test_rules_for_virtual_roots_refuse_pending_ones(drafter, rule):
     model = BigramLM(torch.zeros(4, 4))
     own = Autoregressive() if drafter == "autoregressive" else StaticTree(draft=model, shape=shapes.chain(2))
     for sampling in (T07, Sampling()):
-        with pytest.raises(PairError, match="start from the target's law, and those of"):
+        with pytest.raises(PairError, match="start from the target's distribution, and those of"):
             generate(
                 BigramLM(torch.zeros(4, 4)), own, RULES[rule], [0], max_new_tokens=2, sampling=sampling,
                 allow_lossy=True,
@@ -347,7 +347,7 @@ def test_only_one_first_token_under_a_lossless_rule_is_lossless():
         for width, sampling in ((width, sampling) for width in (1, 2) for sampling in (T07, Sampling())):
             drafter = TargetInit(draft=draft, widths=(width, 2), draws=draws)
             assert check_lossless(drafter, LongestSubtree(rule=rule), sampling, allow_lossy=True) == (width == 1)
-            with pytest.raises(PairError, match="IndependentLongest does not keep the target's law"):
+            with pytest.raises(PairError, match="IndependentLongest does not keep the target's distribution"):
                 check_lossless(drafter, IndependentLongest(), sampling)
     wrong = LongestSubtree(rule=MultiCandidate(replacement=True))
     drafter = TargetInit(draft=draft, widths=(1, 2))
@@ -362,7 +362,7 @@ def test_widths_that_leave_nothing_to_draft_are_refused(widths):
         TargetInit(draft=BigramLM(torch.zeros(4, 4)), widths=widths)
 
 
-def test_a_law_is_needed():
+def test_a_distribution_is_needed():
     drafter = TargetInit(draft=BigramLM(torch.zeros(4, 4)), widths=(1, 2))
     with pytest.raises(PairError, match="which the rule left out"):
         drafter.grow(context_for(0))

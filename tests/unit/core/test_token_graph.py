@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from doubles import BigramLM, TableDraft, context_for, paths_of, random_law
-from token_graphs import DEFAULTS, coarse_law, columns, crosses, displaced, drafted, grown, recurring, shares, unmerged
+from doubles import BigramLM, TableDraft, context_for, paths_of, random_q
+from token_graphs import DEFAULTS, coarse_q, columns, crosses, displaced, drafted, grown, recurring, shares, unmerged
 
 from specdec_core import Sampling, generate, shapes
 from specdec_core.drafters import MergeProbe, StaticTree, TokenGraph
@@ -21,11 +21,11 @@ LIVE, PROB, SIB, ALIAS = Kind.LIVE, Kind.PROB_LEAF, Kind.SIB_LEAF, Kind.ALIAS
 
 
 def random_case(seed):
-    """A law with ties over few tokens, a root, and any options: merges, refusals and both limits are frequent."""
+    """A distribution with ties over few tokens, a root, any options: merges, refusals and both limits are frequent."""
     rng = random.Random(seed)
     vocab = rng.choice([1, 2, 2, 3, 3, 3, 4, 4, 5])
-    law = coarse_law(vocab, rng.randrange(10**6), rng.choice([None, None, 1, 2]))
-    some = law(()).log().softmax(-1).tolist()
+    probs = coarse_q(vocab, rng.randrange(10**6), rng.choice([None, None, 1, 2]))
+    some = probs(()).log().softmax(-1).tolist()
     in_context = rng.random() < 0.25
     tau = rng.choice([None, 1, 1, 1, 2, 2, 3])
     options = {
@@ -41,16 +41,16 @@ def random_case(seed):
         "pruning": rng.choice(["siblings", "paper", "code"]),
         "cap_order": rng.choice(["breadth", "path_prob"]),
     }
-    return law, vocab, rng.randrange(vocab), options
+    return probs, vocab, rng.randrange(vocab), options
 
 
 @pytest.mark.parametrize("batch", [0, *(pytest.param(batch, marks=pytest.mark.long) for batch in range(1, 5))])
 def test_equals_the_oracle_record_by_record_and_node_by_node(batch):
     seen = Counter()
     for seed in range(600 * batch, 600 * (batch + 1)):
-        law, vocab, root, options = random_case(seed)
-        tree, drafter = drafted(law, vocab, root, **options)
-        oracle = grown(law, root, **options)
+        probs, vocab, root, options = random_case(seed)
+        tree, drafter = drafted(probs, vocab, root, **options)
+        oracle = grown(probs, root, **options)
         walks, capped = unmerged(oracle, **options)
         graph, case = tree.origin, (seed, options)
         assert columns(graph) == columns(oracle), case
@@ -78,10 +78,10 @@ def test_equals_the_oracle_record_by_record_and_node_by_node(batch):
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_without_merging_and_pruning_it_is_the_full_tree(k):
     for seed in range(5):
-        law = random_law(7, seed)
-        tree, drafter = drafted(law, 7, k=k, tau=None, max_steps=4, **FREE)
+        probs = random_q(7, seed)
+        tree, drafter = drafted(probs, 7, k=k, tau=None, max_steps=4, **FREE)
         shape = shapes.chain(4) if k == 1 else shapes.kary(k, 4)
-        static = StaticTree(draft=TableDraft(7, law), shape=shape).grow(context_for())
+        static = StaticTree(draft=TableDraft(7, probs), shape=shape).grow(context_for())
         assert paths_of(tree) == paths_of(static)
         assert torch.equal(tree.edge_probs, static.edge_probs)
         assert tree.num_drafted == sum(k**depth for depth in range(1, 5))
@@ -91,17 +91,17 @@ def test_without_merging_and_pruning_it_is_the_full_tree(k):
 @pytest.mark.parametrize("pruning", ["siblings", "paper", "code"])
 def test_a_tau_longer_than_any_path_is_the_token_tree(pruning):
     for seed in range(20):
-        law, options = coarse_law(3, seed), {"max_steps": 5, "theta_sib": 0.5, "k": 3, "pruning": pruning}
-        merged = drafted(law, 3, tau=5 + 2, **options)[0]
-        tree = drafted(law, 3, tau=None, **options)[0]
+        probs, options = coarse_q(3, seed), {"max_steps": 5, "theta_sib": 0.5, "k": 3, "pruning": pruning}
+        merged = drafted(probs, 3, tau=5 + 2, **options)[0]
+        tree = drafted(probs, 3, tau=None, **options)[0]
         assert columns(merged.origin) == columns(tree.origin)
         assert torch.equal(merged.tokens, tree.tokens)
         assert not merged.origin.count(ALIAS)
 
 
-def exactly(*law):
-    """A law that float32's softmax gives back bit by bit."""
-    wanted = torch.tensor(law)
+def exactly(*probs):
+    """A distribution that float32's softmax gives back bit by bit."""
+    wanted = torch.tensor(probs)
     scaled = (wanted * (1 + step * 1e-6) for step in range(-2000, 2000))
     found = next(row for row in scaled if torch.equal(row.log().softmax(-1), wanted))
     return lambda path: found
@@ -113,9 +113,11 @@ def after(value):
 
 @pytest.mark.parametrize("theta", [0.2, 0.3, 0.1, 0.4])
 def test_a_probability_equal_to_the_threshold_is_live(theta):
-    law = exactly(0.4, 0.3, 0.2, 0.1)
+    probs = exactly(0.4, 0.3, 0.2, 0.1)
     options = {"k": 4, "tau": None, "max_steps": 1, "theta_sib": 0}
-    kinds = {at: drafted(law, 4, theta_prob=at, **options)[0].origin.kinds[1:].tolist() for at in (theta, after(theta))}
+    kinds = {
+        at: drafted(probs, 4, theta_prob=at, **options)[0].origin.kinds[1:].tolist() for at in (theta, after(theta))
+    }
     live = [0.4, 0.3, 0.2, 0.1].index(theta) + 1
     assert kinds[theta] == [LIVE] * live + [PROB] * (4 - live)
     assert kinds[after(theta)] == [LIVE] * (live - 1) + [PROB] * (5 - live)
@@ -123,8 +125,8 @@ def test_a_probability_equal_to_the_threshold_is_live(theta):
 
 @pytest.mark.parametrize(("theta", "live"), [(0.5, 3), (after(0.5), 2), (0.75, 2), (after(0.75), 1), (0.25, 4)])
 def test_a_probability_equal_to_its_share_of_the_best_one_is_live(theta, live):
-    law = exactly(0.4, 0.3, 0.2, 0.1)
-    tree, _ = drafted(law, 4, tau=None, max_steps=1, theta_prob=0, theta_sib=theta, pruning="paper")
+    probs = exactly(0.4, 0.3, 0.2, 0.1)
+    tree, _ = drafted(probs, 4, tau=None, max_steps=1, theta_prob=0, theta_sib=theta, pruning="paper")
     share = np.float32(theta) * np.float32([0.4])
     assert sum(np.float32([0.4, 0.3, 0.2, 0.1]) >= share) == live
     assert tree.origin.kinds[1:].tolist() == [LIVE] * live + [SIB] * (4 - live)
@@ -137,13 +139,13 @@ def test_only_ties_with_the_best_survive_a_theta_sib_of_one():
 
 @pytest.mark.parametrize("pruning", ["siblings", "paper", "code"])
 def test_a_threshold_above_one_costs_one_forward(pruning):
-    tree, drafter = drafted(random_law(9, 0), 9, theta_prob=1.01, theta_sib=0, pruning=pruning)
+    tree, drafter = drafted(random_q(9, 0), 9, theta_prob=1.01, theta_sib=0, pruning=pruning)
     assert tree.origin.kinds[1:].tolist() == [PROB] * 4
     assert drafter.draft.expanded == []
 
 
 def test_more_children_than_tokens_and_a_vocabulary_of_one():
-    tree, _ = drafted(random_law(3, 0), 3, k=32, tau=None, max_steps=2, **FREE)
+    tree, _ = drafted(random_q(3, 0), 3, k=32, tau=None, max_steps=2, **FREE)
     assert tree.num_drafted == 3 + 9
     chain, drafter = drafted(lambda path: torch.ones(1), 1, k=4, tau=1, max_steps=6)
     assert paths_of(chain) == [(0,) * depth for depth in range(7)], "nothing is merged into its own path"
@@ -156,21 +158,21 @@ def test_ties_go_to_the_lower_token():
 
 
 def follows(table, vocab=5):
-    """Laws by the last token (None: the root): its best followers in falling order."""
+    """Distributions by the last token (None: the root): its best followers in falling order."""
 
-    def law(path):
+    def probs(path):
         row = torch.full((vocab,), 1e-4)
         for rank, token in enumerate(table[path[-1] if path else None]):
             row[token] = 0.5 - 0.1 * rank
         return row / row.sum()
 
-    return law
+    return probs
 
 
 def test_1_2_3_and_3_1_stay_acyclic():
     """Below the root 1 and 3: 3's child 1 goes on as the first 1, so that the 3 at its end may not go on as the 3."""
-    law = follows({None: [1, 3], 1: [2], 2: [3], 3: [1]})
-    tree, drafter = drafted(law, 5, k=2, tau=1, theta_prob=0.3, theta_sib=0.5, max_steps=4)
+    probs = follows({None: [1, 3], 1: [2], 2: [3], 3: [1]})
+    tree, drafter = drafted(probs, 5, k=2, tau=1, theta_prob=0.3, theta_sib=0.5, max_steps=4)
     tokens, parents, _, kinds, into = (np.array(column) for column in columns(tree.origin))
     kept = kinds != SIB
     assert tokens[kept].tolist() == [0, 1, 3, 2, 1, 3, 1]
@@ -183,8 +185,8 @@ def test_1_2_3_and_3_1_stay_acyclic():
 
 def test_two_redundant_siblings_keep_an_edge_each():
     """4's children 1 and 2 are both met before, at 3 and at the root's own child."""
-    law = follows({None: [1, 2, 4], 1: [3], 2: [3], 4: [1, 2], 3: [0]})
-    tree, _ = drafted(law, 5, k=3, tau=1, theta_prob=0, theta_sib=0.5, max_steps=3)
+    probs = follows({None: [1, 2, 4], 1: [3], 2: [3], 4: [1, 2], 3: [0]})
+    tree, _ = drafted(probs, 5, k=3, tau=1, theta_prob=0, theta_sib=0.5, max_steps=3)
     graph, four = tree.origin, 3
     aliases = [record for record in np.flatnonzero(graph.kinds == ALIAS) if graph.parents[record] == four]
     assert graph.tokens[aliases].tolist() == [1, 2]
@@ -194,8 +196,8 @@ def test_two_redundant_siblings_keep_an_edge_each():
 
 def test_the_first_occurrence_wins():
     """3 stands below 1 (as a leaf of too little probability) and below 2 before it is found below 4."""
-    law = follows({None: [1, 2, 4], 1: [3], 2: [3], 4: [3], 3: [0], 0: [0]})
-    tree, _ = drafted(law, 5, k=3, tau=1, theta_prob=0, theta_sib=0.5, max_steps=3)
+    probs = follows({None: [1, 2, 4], 1: [3], 2: [3], 4: [3], 3: [0], 0: [0]})
+    tree, _ = drafted(probs, 5, k=3, tau=1, theta_prob=0, theta_sib=0.5, max_steps=3)
     graph = tree.origin
     threes = np.flatnonzero((graph.tokens == 3) & (graph.kinds != SIB))
     assert graph.kinds[threes].tolist() == [LIVE, ALIAS, ALIAS]
@@ -224,8 +226,8 @@ def test_no_gram_at_two_live_nodes_without_need(tau):
     """Only where one is above the other, or the edge would have closed a cycle; an alias comes behind its match."""
     needed = merges = 0
     for seed in range(40):
-        law = coarse_law(3, seed)
-        tree, drafter = drafted(law, 3, k=2, tau=tau, max_steps=6, theta_prob=0, theta_sib=0, draft_node_cap=60)
+        probs = coarse_q(3, seed)
+        tree, drafter = drafted(probs, 3, k=2, tau=tau, max_steps=6, theta_prob=0, theta_sib=0, draft_node_cap=60)
         graph, firsts = tree.origin, {}
         for record in range(1, len(graph.tokens)):
             if graph.kinds[record] == ALIAS:
@@ -255,8 +257,8 @@ def paths_of_records(graph):
 
 def test_shares_of_recurring_grams_equal_their_definition():
     for seed in range(250):
-        law, vocab, root, options = random_case(seed)
-        graph = drafted(law, vocab, root, **options)[0].origin
+        probs, vocab, root, options = random_case(seed)
+        graph = drafted(probs, vocab, root, **options)[0].origin
         wanted = [recurring(graph.tokens.tolist(), graph.parents.tolist(), length) for length in range(1, 6)]
         for found, those in zip(graph.recurring_shares(), wanted, strict=True):
             assert found == pytest.approx(those, abs=1e-12, nan_ok=True), seed
@@ -265,7 +267,7 @@ def test_shares_of_recurring_grams_equal_their_definition():
 @pytest.mark.parametrize("rule", [TargetSample(), GsdNondeterministic()], ids=["target_sample", "gsd"])
 @pytest.mark.parametrize("pruning", ["siblings", "paper", "code"])
 def test_facts_of_every_step(rule, pruning):
-    """Through the engine, with a pair of bigrams, whose laws the oracle knows."""
+    """Through the engine, with a pair of bigrams, whose distributions the oracle knows."""
     rng = torch.Generator().manual_seed(2)
     target = BigramLM(1.5 * torch.randn(6, 6, generator=rng))
     draft = BigramLM(target.table + torch.randn(6, 6, generator=rng))
@@ -310,10 +312,10 @@ def test_facts_of_every_step(rule, pruning):
 
 def test_siblings_that_are_pruned_are_leaves_only_where_it_is_asked():
     """theta_sib 0.3 prunes the last of four, 0.6 the last two."""
-    law = exactly(0.4, 0.3, 0.2, 0.1)
+    probs = exactly(0.4, 0.3, 0.2, 0.1)
     options = {"k": 4, "tau": None, "max_steps": 1, "theta_prob": 0.4}
     drawn = {
-        (pruning, theta): drafted(law, 4, theta_sib=theta, pruning=pruning, **options)[0].num_drafted
+        (pruning, theta): drafted(probs, 4, theta_sib=theta, pruning=pruning, **options)[0].num_drafted
         for pruning in ("siblings", "paper", "code")
         for theta in (0.0, 0.3, 0.6)
     }
@@ -323,17 +325,17 @@ def test_siblings_that_are_pruned_are_leaves_only_where_it_is_asked():
 
 @pytest.mark.parametrize("seed", range(60))
 def test_a_probe_changes_nothing_and_measures_what_merging_does(seed):
-    """The laws here know their whole path, so that KL is that of two plain laws."""
+    """The distributions here know their whole path, so that KL is that of two plain distributions."""
     vocab, options = 4, random_case(seed)[3]
-    law = random_law(vocab, seed)
-    (plain, _), (probed, _) = (drafted(law, vocab, cls=cls, **options) for cls in (TokenGraph, MergeProbe))
+    probs = random_q(vocab, seed)
+    (plain, _), (probed, _) = (drafted(probs, vocab, cls=cls, **options) for cls in (TokenGraph, MergeProbe))
     assert columns(plain.origin) == columns(probed.origin)
     for name in ("tokens", "parents", "edge_probs"):
         assert torch.equal(getattr(plain, name), getattr(probed, name))
     paths, graph = paths_of_records(probed.origin), probed.origin
     aliases = np.flatnonzero(graph.kinds == ALIAS)
-    laws = [[law(paths[r]).double() for r in (alias, graph.merged_into[alias])] for alias in aliases]
-    wanted = [float((p / p.sum() * (p / p.sum()).div(q / q.sum()).log()).sum()) for p, q in laws]
+    pairs = [[probs(paths[r]).double() for r in (alias, graph.merged_into[alias])] for alias in aliases]
+    wanted = [float((p / p.sum() * (p / p.sum()).div(q / q.sum()).log()).sum()) for p, q in pairs]
     assert graph.merge_kl.tolist() == pytest.approx(wanted, abs=1e-5)
     assert plain.origin.merge_kl is None
 
@@ -363,11 +365,11 @@ REFUSED = {
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
 def test_senseless_options_are_refused_in_a_sentence(name, value):
     with pytest.raises(ValueError, match=rf"{name}.*(must be|is for sequences)"):
-        TokenGraph(draft=TableDraft(3, random_law(3, 0)), **{name: value})
+        TokenGraph(draft=TableDraft(3, random_q(3, 0)), **{name: value})
 
 
 def test_a_tau_of_zero_needs_a_context_and_draws_a_sequence():
-    draft = TableDraft(3, random_law(3, 0))
+    draft = TableDraft(3, random_q(3, 0))
     with pytest.raises(ValueError, match="tau must be"):
         TokenGraph(draft=draft, tau=-1, tau_as_context=True)
     for options in ({"k": 2, "tau": None}, {"k": 1, "tau": 1}):

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from doubles import paths_of, random_law, random_tree
+from doubles import paths_of, random_q, random_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,11 +53,11 @@ def test_expected_acceptance_by_its_second_formula(tree):
 
 
 def drawn_tree(num_nodes: int, vocab: int, seed: int) -> TokenTree:
-    """Independent draws from laws that hang on the path alone: repeated siblings, and repeats below them."""
-    rng, law = torch.Generator().manual_seed(seed), random_law(vocab, seed)
+    """Independent draws from distributions that hang on the path alone: repeated siblings, and repeats below them."""
+    rng, probs = torch.Generator().manual_seed(seed), random_q(vocab, seed)
     tree = random_tree(num_nodes, vocab, rng)
     paths = paths_of(tree)
-    edges = [1.0] + [float(law(path[:-1])[path[-1]]) for path in paths[1:]]
+    edges = [1.0] + [float(probs(path[:-1])[path[-1]]) for path in paths[1:]]
     return replace(tree, edge_probs=torch.tensor(edges))
 
 

@@ -22,7 +22,7 @@ from specdec_core.drafters import OptTree
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec, loading
 from specdec_core.models.planted import pair as planted
-from specdec_core.models.planted.law import Planting
+from specdec_core.models.planted.bigrams import Planting
 from specdec_core.models.tree_attention import (
     DENSE,
     SPLIT,

@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from doubles import paths_of, random_law, random_llama
+from doubles import paths_of, random_llama, random_q
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from token_graphs import coarse_law, crosses, drafted, every_walk, grown
+from token_graphs import coarse_q, crosses, drafted, every_walk, grown
 
 from bench.prompts.embedded import prompts
 from specdec_core import Sampling, generate
@@ -35,9 +35,9 @@ def walks_of(tree):
 def test_equals_all_walks_of_small_graphs(depth, order):
     copies = 0
     for seed in range(30):
-        law, options = coarse_law(3, seed), SMALL | {"unmerge_depth": depth}
-        tree, _ = drafted(law, 3, verify_cap=100_000, cap_order=order, **options)
-        oracle = grown(law, 0, **options)
+        probs, options = coarse_q(3, seed), SMALL | {"unmerge_depth": depth}
+        tree, _ = drafted(probs, 3, verify_cap=100_000, cap_order=order, **options)
+        oracle = grown(probs, 0, **options)
         walks = every_walk(oracle, depth)
         copies += sum(crosses(oracle, walk) for walk in walks)
         assert sorted(walks_of(tree)) == sorted(walks)
@@ -52,10 +52,10 @@ def test_equals_all_walks_of_small_graphs(depth, order):
 @pytest.mark.parametrize("spare", [-7, -1, 0, 1])
 def test_the_cap_is_met_exactly_and_told_only_where_it_cut(order, spare):
     for seed in range(20):
-        law = random_law(4, seed)
-        everything, _ = drafted(law, 4, verify_cap=100_000, cap_order=order, **SMALL)
+        probs = random_q(4, seed)
+        everything, _ = drafted(probs, 4, verify_cap=100_000, cap_order=order, **SMALL)
         cap = everything.num_drafted + spare
-        tree, _ = drafted(law, 4, verify_cap=cap, cap_order=order, **SMALL)
+        tree, _ = drafted(probs, 4, verify_cap=cap, cap_order=order, **SMALL)
         assert tree.origin.capped == (spare < 0)
         assert tree.num_drafted == min(cap, everything.num_drafted)
         assert walks_of(tree) == walks_of(everything)[: cap + 1]
@@ -65,14 +65,14 @@ def test_the_cap_is_met_exactly_and_told_only_where_it_cut(order, spare):
 
 
 def test_the_depth_limit_is_not_the_cap():
-    tree, _ = drafted(random_law(4, 0), 4, unmerge_depth=2, **SMALL)
+    tree, _ = drafted(random_q(4, 0), 4, unmerge_depth=2, **SMALL)
     assert tree.depths.max() == 2
     assert not tree.origin.capped
 
 
 def test_a_graph_without_merges_is_its_own_tree():
     for pruning in ("siblings", "paper", "code"):
-        tree, _ = drafted(coarse_law(4, 3), 4, tau=None, k=3, max_steps=3, verify_cap=1000, pruning=pruning)
+        tree, _ = drafted(coarse_q(4, 3), 4, tau=None, k=3, max_steps=3, verify_cap=1000, pruning=pruning)
         assert tree.origin.nodes.tolist() == list(range(tree.num_nodes))
         assert tree.origin.tree_parents.tolist() == tree.origin.parents.tolist()
         assert not tree.origin.behind_merge.any()
@@ -81,11 +81,11 @@ def test_a_graph_without_merges_is_its_own_tree():
 @settings(max_examples=80, deadline=None, derandomize=True)
 @given(st.integers(2, 4), st.integers(0, 10_000), st.sampled_from([1, 2, 3]), st.sampled_from(PRUNING), st.booleans())
 def test_random_streams_give_acyclic_graphs_and_trees_that_end(vocab, seed, tau, pruning, deep):
-    law = random_law(vocab, seed, sharpness=1.0)
+    probs = random_q(vocab, seed, sharpness=1.0)
     options = {"pruning": pruning}
     options |= {"cap_order": "path_prob" if deep else "breadth", "unmerge_depth": None, "verify_cap": 3000}
     options |= {"k": 3, "tau": tau, "theta_prob": 0.1, "theta_sib": 0.2, "max_steps": 8, "draft_node_cap": 150}
-    tree, _ = drafted(law, vocab, **options)
+    tree, _ = drafted(probs, vocab, **options)
     graph = tree.origin
     edges = [(parent, record) for record, parent in enumerate(graph.parents.tolist()) if parent >= 0]
     edges += [(record, into) for record, into in enumerate(graph.merged_into.tolist()) if into >= 0]
@@ -172,7 +172,7 @@ MERGING = {"k": 4, "tau": 1, "theta_prob": 0.02, "theta_sib": 0.05, "max_steps":
 @pytest.mark.long
 @pytest.mark.parametrize("cls", [TokenGraph, MergeProbe])
 @pytest.mark.parametrize("options", [{}, {"pruning": "code"}, {"cap_order": "path_prob"}], ids=str)
-def test_laws_of_both_models_are_plain_forwards_also_behind_merges(pair, cls, options):
+def test_distributions_of_both_models_are_plain_forwards_also_behind_merges(pair, cls, options):
     """Target: every node of the unmerged tree. Draft: the records below the root, after every commit."""
     target, draft = pair
     committed, gaps, crossed, walked = [3, 1, 4], {"target": 0.0, "draft": 0.0}, [], []

@@ -1,4 +1,4 @@
-"""Synthetic results of GSD's artifacts: rows of token graphs, laws of first tokens, and quality of texts."""
+"""Synthetic results of GSD's artifacts: rows of token graphs, distributions of first tokens, and quality of texts."""
 
 from __future__ import annotations
 

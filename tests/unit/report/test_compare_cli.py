@@ -63,7 +63,7 @@ def test_a_run_that_fails_now_fails_the_check(capsys, changed: Path) -> None:
     ],
 )
 def test_what_no_metric_shows_fails_the_check_too(column: str, value: object, said: str, capsys, changed: Path) -> None:
-    """Turns that fail are in no metric, and an output of another law may be the faster one."""
+    """Turns that fail are in no metric, and an output of another distribution may be the faster one."""
     alter(changed, "runs", run_of(changed, "opt_tree"), **{column: lambda row: value})
     code, out, _ = run(capsys, SMOKE, changed)
     assert code == 1

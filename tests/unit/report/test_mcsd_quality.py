@@ -57,7 +57,7 @@ def test_scores_in_the_wrong_order_differ_from_the_paper(cells) -> None:
     assert row(details, 3, Draft="jf68m")["verdict"] == "differs"
 
 
-def test_the_rows_of_a_run_say_whether_it_keeps_the_law(cells) -> None:
+def test_the_rows_of_a_run_say_whether_it_keeps_the_distribution(cells) -> None:
     fill(cells)
     for table in build(cells):
         lossless = {
@@ -151,7 +151,7 @@ def test_of_several_judges_the_one_with_most_grades_is_shown(cells) -> None:
     assert "Not shown: grades by few (prompts 1)." in notes
 
 
-def test_notes_say_where_the_law_is_lost_and_what_the_paper_misprints(cells) -> None:
+def test_notes_say_where_the_distribution_is_lost_and_what_the_paper_misprints(cells) -> None:
     add(cells, 2, fall=0.4)
     add(cells, 1, RULES[1], fall=0.0)
     notes = " ".join(build(cells)[0].notes)

@@ -127,7 +127,7 @@ def test_nodes_are_those_of_the_draft_and_the_target_reads_a_root_that_is_not_vi
         ("w1", OWN_RULE, f"{ONE} (lossy)"),
     ],
 )
-def test_what_does_not_keep_the_targets_law_is_marked(name: str, rule: str, header: str, cells) -> None:
+def test_what_does_not_keep_the_targets_distribution_is_marked(name: str, rule: str, header: str, cells) -> None:
     run_id = run(cells, name, verifier=rule, lossless=header == ONE, **LLAMA)
     wide, details = build("table2", cells)
     (mine,) = [line for line, own in zip(wide.frame["Method"], wide.runs, strict=True) if own == run_id]

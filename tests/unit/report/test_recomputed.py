@@ -160,8 +160,8 @@ def test_gsd_by_dataset() -> None:
         assert_printed(row["drafted"], recomputed.mean(samples, samples["drafted"]))
         assert_printed(row["Graph Success"], percents(_success(steps)[0]))
         if row["variation"] != ABSENT:
-            law = files.rows("variation", run_id)
-            assert_printed(row["variation"], recomputed.mean(law, law["total_variation"]), least=3)
+            variation = files.rows("variation", run_id)
+            assert_printed(row["variation"], recomputed.mean(variation, variation["total_variation"]), least=3)
 
 
 @pytest.mark.parametrize("name", ["table2", "table3"])
@@ -199,12 +199,12 @@ def test_improving_mcsd_answers() -> None:
         both = files.rows("quality", run_id)
         own, plain = (both[both["arm"] == arm].reset_index() for arm in ("method", "autoregressive"))
         paired = own.merge(plain, on=TURN, suffixes=("", "_plain"))
-        law = files.rows("variation", run_id)
+        variation = files.rows("variation", run_id)
         difference = paired["log_likelihood"] - paired["log_likelihood_plain"]
         assert_printed(row["log-likelihood - alone"], recomputed.mean(paired, difference), least=3)
         assert_printed(row["ROUGE-L"], recomputed.mean(own, own["greedy_rouge_l"]), least=3)
         assert_printed(row["ROUGE-L alone"], recomputed.mean(plain, plain["greedy_rouge_l"]), least=3)
-        assert_printed(row["variation"], recomputed.mean(law, law["total_variation"]), least=3)
+        assert_printed(row["variation"], recomputed.mean(variation, variation["total_variation"]), least=3)
 
 
 def test_the_oracle_notices_a_wrong_digit() -> None:

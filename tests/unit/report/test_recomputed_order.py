@@ -98,7 +98,7 @@ def test_smoke() -> None:
 
 
 def test_improving_mcsd() -> None:
-    """What does not keep the target's law is ranked apart; the draft's levels are read off the configuration."""
+    """What is not lossless is ranked apart; the draft's levels are read off the configuration."""
     files, table = details("improving_mcsd/table2")
     headers = {"SD": "sd", "MCSD": "mcsd", "TI-MCSD (lossy)": "target_init_mcsd"}
     for found in groups(table, ["Target", "Draft", "Dataset", "Temp"]):

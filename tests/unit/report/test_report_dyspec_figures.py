@@ -102,7 +102,7 @@ def test_rules_that_foretell_by_p_over_q_are_drawn(rule: str, cells) -> None:
 
 
 def test_those_rules_and_no_others_are_configured_to_do_so() -> None:
-    """The first round of each rule gives min(1, p/q), checked on laws in which both sides of 1 occur."""
+    """The first round of each rule gives min(1, p/q), checked on distributions in which both sides of 1 occur."""
     p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.5, 0.3])
     names = [
         path.stem

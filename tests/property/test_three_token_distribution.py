@@ -1,11 +1,11 @@
-"""The law of the next three tokens, summed exactly over all ordered draws in a tree and in those that follow it."""
+"""Distribution of the next three tokens, summed exactly over all ordered draws in a tree and in those that follow."""
 
 from functools import lru_cache
 from itertools import product
 
 import pytest
 import torch
-from laws import declared_pairs, judges, name_of, ordered_draws, random_laws, refuted, rule_classes, tensor
+from distributions import declared_pairs, judges, name_of, ordered_draws, random_pq, refuted, rule_classes, tensor
 from torch import Tensor
 
 from specdec_core import shapes, verifiers
@@ -30,10 +30,10 @@ CELLS = [
 
 @lru_cache
 def tables(vocab: int, seed: int) -> tuple[Tensor, Tensor, list]:
-    """P and q after every two tokens, with zeros in both, as tensors of `vocab` cubed; and q's laws as fractions."""
-    laws = [random_laws(vocab, 1000 * seed + context) for context in range(vocab**2)]
-    p, q = (torch.stack([tensor(pair[which]) for pair in laws]).view(vocab, vocab, vocab) for which in (0, 1))
-    return p, q, [q_law for _, q_law in laws]
+    """P and q after every two tokens, with zeros in both, as tensors of `vocab` cubed; and all q as fractions."""
+    pairs = [random_pq(vocab, 1000 * seed + context) for context in range(vocab**2)]
+    p, q = (torch.stack([tensor(pair[which]) for pair in pairs]).view(vocab, vocab, vocab) for which in (0, 1))
+    return p, q, [fractions for _, fractions in pairs]
 
 
 @lru_cache
@@ -41,8 +41,8 @@ def all_draws(vocab: int, seed: int, k: int, draws: str) -> tuple[Tensor, Tensor
     """Ordered draws of k children in every context: the context's index, the children, the probability."""
     found = [
         (context, children, float(chance))
-        for context, law in enumerate(tables(vocab, seed)[2])
-        for children, chance in ordered_draws(law, k, draws)
+        for context, q in enumerate(tables(vocab, seed)[2])
+        for children, chance in ordered_draws(q, k, draws)
     ]
     contexts, children, chances = zip(*found, strict=True)
     return torch.tensor(contexts), torch.tensor(children), torch.tensor(chances, dtype=torch.float64)
@@ -62,7 +62,7 @@ def one_node(rule: ChildByChild, vocab: int, seed: int, k: int, draws: str) -> l
 
 
 def next_tokens(rule: ChildByChild, shape: TreeShape, vocab: int, seed: int, draws: str, count: int) -> Tensor:
-    """Law of the next `count` tokens, for a walk that stands at any node, after any two tokens.
+    """Distribution of the next `count` tokens, for a walk that stands at any node, after any two tokens.
 
     An accepted child leads on to its node. A recovered token, and the bonus token drawn from p at a leaf, become the
     root of a new tree, whose children are drawn anew.
@@ -75,32 +75,32 @@ def next_tokens(rule: ChildByChild, shape: TreeShape, vocab: int, seed: int, dra
     ]
     rest = torch.ones(len(below), vocab, vocab, 1, dtype=torch.float64)  # after: node, last two tokens; over: outcomes
     for _ in range(count):
-        laws = []
+        probs = []
         for children in below:
             steps = ways[len(children)] if children else [p]
             terms = zip(steps, [*children, 0], strict=True)
-            laws.append(sum(torch.einsum("uvx,vxr->uvxr", step, rest[node]) for step, node in terms).flatten(2))
-        rest = torch.stack(laws)
+            probs.append(sum(torch.einsum("uvx,vxr->uvxr", step, rest[node]) for step, node in terms).flatten(2))
+        rest = torch.stack(probs)
     return rest
 
 
 def exact(vocab: int, seed: int, count: int) -> Tensor:
     """p(a) p(b | a) p(c | a, b) after any two tokens."""
-    p, law = tables(vocab, seed)[0], torch.ones(vocab, vocab, 1, dtype=torch.float64)
+    p, probs = tables(vocab, seed)[0], torch.ones(vocab, vocab, 1, dtype=torch.float64)
     for _ in range(count):
-        law = torch.einsum("uvx,vxr->uvxr", p, law).flatten(2)
-    return law
+        probs = torch.einsum("uvx,vxr->uvxr", p, probs).flatten(2)
+    return probs
 
 
 def error(rule: ChildByChild, shape: TreeShape, vocab: int, seed: int, draws: str, count: int) -> float:
-    """Largest distance in total variation between the walk's law and the target's."""
-    law = next_tokens(rule, shape, vocab, seed, draws, count)
-    return float((law - exact(vocab, seed, count)).abs().sum(-1).max() / 2)
+    """Largest distance in total variation between the walk's distribution and the target's."""
+    probs = next_tokens(rule, shape, vocab, seed, draws, count)
+    return float((probs - exact(vocab, seed, count)).abs().sum(-1).max() / 2)
 
 
 @pytest.mark.parametrize(("rule", "draws", "shape"), CELLS, ids=["-".join(map(name_of, cell)) for cell in CELLS])
 @pytest.mark.parametrize("vocab", [2, 3, 4, 5])
-def test_the_next_three_tokens_have_the_targets_law(rule, draws, shape, vocab):
+def test_the_next_three_tokens_have_the_targets_distribution(rule, draws, shape, vocab):
     for seed in range(6 if vocab < 4 else 2):
         for count in (1, 3):
             distance = error(rule, SHAPES[shape], vocab, seed, draws, count)
@@ -111,7 +111,7 @@ def test_every_rule_is_tested_with_every_draw_that_it_declares():
     """A new rule is found without an edit here; one that does not judge child by child needs a test of its own."""
     keeping = {rule for rule in rule_classes() if getattr(rule, "lossless_for", True)}  # True: its settings decide
     whole = {rule for rule in keeping if not issubclass(rule, ChildByChild)}
-    assert whole == {Greedy, LongestSubtree}  # at temperature 0 alone; test_target_init_law.py
+    assert whole == {Greedy, LongestSubtree}  # at temperature 0 alone; test_target_init_distribution.py
     assert {rule for rule, _ in PAIRS} == {rule for rule, _, _ in CELLS}
     exported = {getattr(verifiers, name) for name in verifiers.__all__} & set(ChildByChild.__subclasses__())
     assert {type(rule) for rule, _ in PAIRS} == keeping - whole >= exported & keeping

@@ -1,4 +1,4 @@
-"""The law of a planted pair: two bigram laws of low rank, one that both models know and one of the target's own."""
+"""What a planted pair knows: two bigram distributions of low rank, one shared and one of the target's own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 RANK = 256
-"""Of each of the two laws, where the models are wide enough."""
+"""Of each of the two distributions, where the models are wide enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +27,13 @@ class Planting:
 
 @dataclass(frozen=True, slots=True)
 class Matrices:
-    """The two matrices of a model that hold its law."""
+    """The two matrices of a model that hold its bigrams."""
 
     embedding: Float[Tensor, "vocab hidden"]
     output: Float[Tensor, "vocab hidden"]
 
 
-class Law:
+class Bigrams:
     """logits(x | t) = spread * (<u_t, w_x> + private * <v_t, z_x>) / sqrt(1 + private^2) in units of 1 / sqrt(rank).
 
     u, v, w, z are random unit vectors, drawn on the host, for every token one of each. A model of width H has them in
@@ -57,7 +57,7 @@ class Law:
         return shared, private * shared
 
     def target(self, hidden: int) -> Matrices:
-        """Both laws, half of the embedding for each."""
+        """Both distributions, half of the embedding for each."""
         shared, private = self._subspaces(hidden, 2)
         length, weights = (hidden / 2) ** 0.5, [weight * (2 * self.rank / hidden) ** 0.5 for weight in self._weights]
         return Matrices(
@@ -66,7 +66,7 @@ class Law:
         )
 
     def draft(self, hidden: int) -> Matrices:
-        """The shared law alone."""
+        """The shared distribution alone."""
         (shared,) = self._subspaces(hidden, 1)
         weight = self._weights[0] * (self.rank / hidden) ** 0.5
         return Matrices(hidden**0.5 * self._shared_in @ shared, weight * self._shared_out @ shared)
@@ -91,6 +91,6 @@ class Law:
         return list(basis.T.split(self.rank))
 
 
-def draw_law(planting: Planting, hidden: Sequence[int], vocab: int) -> Law:
-    """The law for a target of width `hidden[0]` and, if there is one, a draft of width `hidden[1]`."""
-    return Law(planting, vocab=vocab, rank=min(RANK, hidden[0] // 2, *hidden[1:]))
+def draw_bigrams(planting: Planting, hidden: Sequence[int], vocab: int) -> Bigrams:
+    """The bigrams for a target of width `hidden[0]` and, if there is one, a draft of width `hidden[1]`."""
+    return Bigrams(planting, vocab=vocab, rank=min(RANK, hidden[0] // 2, *hidden[1:]))

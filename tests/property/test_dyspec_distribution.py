@@ -1,7 +1,7 @@
-"""DySpec's law, summed exactly: every outcome of every draw at every node that the draft reads.
+"""DySpec's distribution, summed exactly: every outcome of every draw at every node that the draft reads.
 
-A tree is a function of the orders in which its nodes draw their tokens. Each order has a probability, so that the law
-of the trees, and with a rule's exact chances that of the next three tokens, are finite sums.
+A tree is a function of the orders in which its nodes draw their tokens. Each order has a probability, so that the
+distribution of the trees, and with a rule's exact chances that of the next three tokens, are finite sums.
 """
 
 from collections import Counter, defaultdict
@@ -23,7 +23,7 @@ TOLERANCE = 1e-6
 
 
 def table(seed, vocab=VOCAB):
-    """Laws after each token."""
+    """Distributions after each token."""
     return (1.5 * torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(seed))).softmax(-1)
 
 
@@ -54,8 +54,8 @@ def every_tree(drafter, monkeypatch):
         def race(q, rng, tape=tape):
             nonlocal played, chance, short
             times = torch.zeros(q.shape, dtype=torch.float64)
-            for row, laws in enumerate(q.tolist()):
-                choices = orders(tuple(laws))
+            for row, probs in enumerate(q.tolist()):
+                choices = orders(tuple(probs))
                 short = short or played >= len(tape)
                 order, probability = choices[tape[played]] if played < len(tape) else choices[0]
                 played, chance = played + 1, chance * probability
@@ -71,11 +71,11 @@ def every_tree(drafter, monkeypatch):
 
 
 def draft_after(token):
-    """A draft whose law depends on the last token alone, beginning behind `token`."""
+    """A draft whose distribution depends on the last token alone, beginning behind `token`."""
     return TableDraft(VOCAB, lambda path: Q[path[-1] if path else token])
 
 
-def law_of_step(make, rule, monkeypatch, token):
+def probs_of_step(make, rule, monkeypatch, token):
     """Probability of each sequence of tokens that one step may commit behind `token`."""
     outcomes = defaultdict(float)
     for tree, chance in every_tree(make(draft_after(token)), monkeypatch):
@@ -90,7 +90,7 @@ def walk(tree, node, token, done, reach, rule, outcomes):
         for last in range(VOCAB):
             outcomes[(*done, last)] += reach * float(P[token, last])
         return
-    q = tree.law_after(node).double()
+    q = tree.q_after(node).double()
     rounds = rule.rounds(P[token], q, tree.tokens[children])
     for child, accept in zip(children.tolist(), rounds.accept.tolist(), strict=True):
         drawn = int(tree.tokens[child])
@@ -100,30 +100,30 @@ def walk(tree, node, token, done, reach, rule, outcomes):
         outcomes[(*done, last)] += reach * float(rounds.residual[last])
 
 
-def law_of_three(make, rule, monkeypatch):
-    """The law of three tokens behind token 0: what a step lacks is added by steps behind its last token."""
-    steps = [law_of_step(make, rule, monkeypatch, token) for token in range(VOCAB)]
+def probs_of_three(make, rule, monkeypatch):
+    """The distribution of three tokens behind token 0: what a step lacks is added by steps behind its last token."""
+    steps = [probs_of_step(make, rule, monkeypatch, token) for token in range(VOCAB)]
 
     @cache
-    def law(token, count):
+    def probs(token, count):
         found = Counter()
         for sequence, chance in steps[token].items():
             if len(sequence) >= count:
                 found[sequence[:count]] += chance
                 continue
-            for rest, more in law(sequence[-1], count - len(sequence)).items():
+            for rest, more in probs(sequence[-1], count - len(sequence)).items():
                 found[(*sequence, *rest)] += chance * more
         return found
 
-    return law(0, 3)
+    return probs(0, 3)
 
 
-def furthest(law):
-    """Largest distance to the target's own law of three tokens."""
+def furthest(probs):
+    """Largest distance to the target's own distribution of three tokens."""
     wanted = {
         (a, b, c): float(P[0, a] * P[a, b] * P[b, c]) for a in range(VOCAB) for b in range(VOCAB) for c in range(VOCAB)
     }
-    return max(abs(law[outcome] - chance) for outcome, chance in wanted.items())
+    return max(abs(probs[outcome] - chance) for outcome, chance in wanted.items())
 
 
 MAKES = {
@@ -140,8 +140,8 @@ CELLS += [(name, WithoutReplacement()) for name in ("heap_3", "threshold", "thre
 
 
 @pytest.mark.parametrize(("name", "rule"), CELLS, ids=[f"{name}-{type(rule).__name__}" for name, rule in CELLS])
-def test_the_next_three_tokens_have_the_targets_law(name, rule, monkeypatch):
-    assert furthest(law_of_three(MAKES[name], rule, monkeypatch)) < TOLERANCE
+def test_the_next_three_tokens_have_the_targets_distribution(name, rule, monkeypatch):
+    assert furthest(probs_of_three(MAKES[name], rule, monkeypatch)) < TOLERANCE
 
 
 class ByPath(Sites):
@@ -161,11 +161,11 @@ class Likely(Sites):
 @pytest.mark.parametrize("wrong", [ByPath, Likely])
 def test_a_choice_that_looks_at_the_drawn_token_is_found_out(wrong, monkeypatch):
     monkeypatch.setattr(dyspec, "Sites", wrong)
-    assert furthest(law_of_three(MAKES["heap_3"], MultiCandidate(), monkeypatch)) > 1e-3
+    assert furthest(probs_of_three(MAKES["heap_3"], MultiCandidate(), monkeypatch)) > 1e-3
 
 
 def literal_trees(n):
-    """Algorithm 1 as printed: the law of the trees, a token drawn whenever a site is popped."""
+    """Algorithm 1 as printed: the distribution of the trees, a token drawn whenever a site is popped."""
 
     def pop(sites, paths, chance):
         if len(paths) == n:
@@ -178,21 +178,21 @@ def literal_trees(n):
                 continue
             left = [0.0 if other == token else share for other, share in enumerate(residual)]
             beside = [(value * (1 - probability), path, [share / sum(left) for share in left])] if sum(left) else []
-            below = (value * probability, (*path, token), law(token))
+            below = (value * probability, (*path, token), probs(token))
             pop([*sites[:best], *beside, below, *sites[best + 1 :]], [*paths, (*path, token)], chance * probability)
 
-    def law(token):
+    def probs(token):
         row = draft_probs(Q[token].log()[None], TEMPERATURE)[0].double()
         return (row / row.sum()).tolist()
 
     found = defaultdict(float)
-    pop([(1.0, (), law(0))], [], 1.0)
+    pop([(1.0, (), probs(0))], [], 1.0)
     return found
 
 
 @pytest.mark.parametrize("make", [DySpec, DySpecHeap])
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
-def test_trees_have_the_law_of_the_printed_algorithm(n, make, monkeypatch):
+def test_trees_have_the_distribution_of_the_printed_algorithm(n, make, monkeypatch):
     found = defaultdict(float)
     for tree, chance in every_tree(make(draft=draft_after(0), n=n), monkeypatch):
         found[frozenset(paths_of(tree)[1:])] += chance

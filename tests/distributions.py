@@ -17,7 +17,7 @@ from specdec_core.errors import PairError
 from specdec_core.sampling import DRAWS
 from specdec_core.verifiers import ChildByChild
 
-Law = list[Fraction]
+Probs = list[Fraction]
 
 
 def rule_classes() -> list[type]:
@@ -46,9 +46,9 @@ def declared_pairs() -> list[tuple[ChildByChild, str]]:
 
 
 def refuted(rule: ChildByChild, draws: str, distance: float) -> str:
-    """What to say of a rule whose law is not the target's for draws that it declares."""
-    law = f"its output law is off by {distance:.2g} in total variation"
-    return f"{name_of(rule)} declares lossless_for {draws}, but {law}"
+    """What to say of a rule whose distribution is not the target's for draws that it declares."""
+    lossy = f"its output distribution is off by {distance:.2g} in total variation"
+    return f"{name_of(rule)} declares lossless_for {draws}, but {lossy}"
 
 
 def name_of(value: object) -> str:
@@ -60,30 +60,30 @@ def name_of(value: object) -> str:
 
 def judges(rule: ChildByChild, num_children: int) -> bool:
     """Whether the rule takes so many children of one node."""
-    law = torch.ones(1, dtype=torch.float64)
+    probs = torch.ones(1, dtype=torch.float64)
     try:
-        rule.begin(law, law, num_children)
+        rule.begin(probs, probs, num_children)
     except PairError:
         return False
     return True
 
 
-def tensor(law: Law) -> Tensor:
-    return torch.tensor([float(x) for x in law], dtype=torch.float64)
+def tensor(probs: Probs) -> Tensor:
+    return torch.tensor([float(x) for x in probs], dtype=torch.float64)
 
 
-def random_laws(vocab: int, seed: int) -> tuple[Law, Law]:
+def random_pq(vocab: int, seed: int) -> tuple[Probs, Probs]:
     """P and q with small integer weights, zeros among them."""
     rng = torch.Generator().manual_seed(seed)
-    laws = []
+    pair = []
     for _ in range(2):
         weights = torch.randint(0, 5, (vocab,), generator=rng)
         weights[int(torch.randint(vocab, (1,), generator=rng))] += 1
-        laws.append([Fraction(int(w), int(weights.sum())) for w in weights])
-    return laws[0], laws[1]
+        pair.append([Fraction(int(w), int(weights.sum())) for w in weights])
+    return pair[0], pair[1]
 
 
-def ordered_draws(q: Law, k: int, draws: str) -> Iterator[tuple[tuple[int, ...], Fraction]]:
+def ordered_draws(q: Probs, k: int, draws: str) -> Iterator[tuple[tuple[int, ...], Fraction]]:
     """Every sequence of k drawn tokens with its probability; behind q's support the draft is uniform."""
     tokens = range(len(q))
     if draws == "topk":
@@ -103,22 +103,22 @@ def ordered_draws(q: Law, k: int, draws: str) -> Iterator[tuple[tuple[int, ...],
             yield children, chance
 
 
-def law_of_tokens(step, token, law, count: int) -> Counter:
-    """The law of the next `count` tokens behind `token`, and behind the law that a step left there (None: a token).
+def probs_of_tokens(step, token, probs, count: int) -> Counter:
+    """Distribution of the next `count` tokens behind `token` and the `probs` that a step left there (None: a token).
 
-    `step(token, law)` gives the outcomes (tokens, law left) of one decoding step with their probabilities.
+    `step(token, probs)` gives the outcomes (tokens, probs left) of one decoding step with their probabilities.
     """
     one = cache(step)
 
     @cache
-    def law_from(token, law, count):
+    def probs_from(token, probs, count):
         found = Counter()
-        for (tokens, left), chance in one(token, law).items():
+        for (tokens, left), chance in one(token, probs).items():
             if len(tokens) >= count:
                 found[tokens[:count]] += chance
                 continue
-            for rest, more in law_from(tokens[-1], left, count - len(tokens)).items():
+            for rest, more in probs_from(tokens[-1], left, count - len(tokens)).items():
                 found[(*tokens, *rest)] += chance * more
         return found
 
-    return law_from(token, law, count)
+    return probs_from(token, probs, count)

@@ -1,4 +1,4 @@
-"""The law of the next tokens behind token graphs, summed exactly and by samples of the engine.
+"""The distribution of the next tokens behind token graphs, summed exactly and by samples of the engine.
 
 Graphs of best children hold nothing random; of a drawn sequence every draw is played. The tokens asked for are more
 than a path needs to cross a merge edge.
@@ -44,7 +44,7 @@ GRAPHS = {
 
 
 def draft_after(token):
-    """A draft whose law depends on the last token alone, beginning behind `token`."""
+    """A draft whose distribution depends on the last token alone, beginning behind `token`."""
     return TableDraft(VOCAB, lambda path: DRAFT.table[path[-1] if path else token].softmax(-1))
 
 
@@ -55,8 +55,8 @@ def walk(tree, node, token, done, reach, rule, outcomes):
         for last in range(VOCAB):
             outcomes[(*done, last)] += reach * float(P[token, last])
         return
-    law = tree.law_after(node)
-    q = P[token] if law is None else law.double()  # a rule that does not look at it
+    q = tree.q_after(node)
+    q = P[token] if q is None else q.double()  # a rule that does not look at it
     rounds = rule.rounds(P[token], q, tree.tokens[children])
     for child, accept in zip(children.tolist(), rounds.accept.tolist(), strict=True):
         drawn = int(tree.tokens[child])
@@ -67,7 +67,7 @@ def walk(tree, node, token, done, reach, rule, outcomes):
 
 
 def furthest(trees, rule, count):
-    """Largest distance to the target's own law of `count` tokens; `trees` are a token's, with their probabilities."""
+    """Largest distance to the target's distribution of `count` tokens; `trees`: a token's, with their probabilities."""
     steps = []
     for token in range(VOCAB):
         outcomes = defaultdict(float)
@@ -76,21 +76,21 @@ def furthest(trees, rule, count):
         steps.append(outcomes)
 
     @cache
-    def law(token, count):
+    def probs(token, count):
         found = Counter()
         for sequence, chance in steps[token].items():
             if len(sequence) >= count:
                 found[sequence[:count]] += chance
                 continue
-            for rest, more in law(sequence[-1], count - len(sequence)).items():
+            for rest, more in probs(sequence[-1], count - len(sequence)).items():
                 found[(*sequence, *rest)] += chance * more
         return found
 
-    return max(abs(law(0, count)[outcome] - chance) for outcome, chance in wanted(0, count).items())
+    return max(abs(probs(0, count)[outcome] - chance) for outcome, chance in wanted(0, count).items())
 
 
 def wanted(root, count):
-    """The target's law of the tokens behind the root."""
+    """The target's distribution of the tokens behind the root."""
     return {
         tokens: float(torch.stack([P[a, b] for a, b in zip((root, *tokens), tokens, strict=False)]).prod())
         for tokens in product(range(VOCAB), repeat=count)
@@ -98,7 +98,7 @@ def wanted(root, count):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_target_sample_keeps_the_law_behind_merges(name):
+def test_target_sample_keeps_the_distribution_behind_merges(name):
     crossing = 0
 
     def trees(token):
@@ -166,7 +166,7 @@ def furthest_of(cls, rule, options, monkeypatch, count=4):
 
 @pytest.mark.parametrize("name", SEQUENCES)
 @pytest.mark.parametrize("rule", [Chain(), SpecInfer(), TargetSample()], ids=lambda rule: type(rule).__name__)
-def test_drawn_sequences_keep_the_law(name, rule, monkeypatch):
+def test_drawn_sequences_keep_the_distribution(name, rule, monkeypatch):
     assert furthest_of(TokenGraph, rule, SEQUENCES[name], monkeypatch) < TOLERANCE
 
 
@@ -183,18 +183,18 @@ def test_every_sequence_is_played_and_ends_at_its_first_improbable_token(monkeyp
         assert tree.parents.tolist() == list(range(-1, len(edges)))
         assert all(edge >= 0.35 for edge in edges[:-1])
         assert edges[-1] < 0.35 or len(edges) == 3
-        assert tree.law_after(len(edges) - 1) is not None
+        assert tree.q_after(len(edges) - 1) is not None
         assert int(tree.draft_rows[-1]) == -1
 
 
 APART = (torch.tensor([[0.2, 0.4, 0.4]] * VOCAB), torch.tensor([[0.6, 0.2, 0.2]] * VOCAB))
-"""Laws after every token, of which the draft's second best is dropped by the wrong drafter."""
+"""Distributions after every token, of which the draft's second best is dropped by the wrong drafter."""
 
 
 @pytest.mark.parametrize("name", ["gsd", "exit", "dropping"])
 def test_samples_of_the_engine(name):
-    """One long answer of a bigram is many draws from its laws: chi-square; only the wrong drafter fails."""
-    target, draft = (TARGET, DRAFT) if name == "gsd" else (BigramLM(law.log()) for law in APART)
+    """One long answer of a bigram is many draws from its distributions: chi-square; only the wrong drafter fails."""
+    target, draft = (TARGET, DRAFT) if name == "gsd" else (BigramLM(probs.log()) for probs in APART)
     if name == "gsd":
         drafter, rule = TokenGraph(draft=draft, **GRAPHS[name]), TargetSample()
     else:
@@ -213,5 +213,5 @@ def test_samples_of_the_engine(name):
 def test_rules_for_drawn_children_are_refused_for_best_ones():
     for rule in (Chain(), SpecInfer(), MultiCandidate()):
         assert "topk" not in rule.lossless_for
-        with pytest.raises(PairError, match="does not keep the target's law for topk children"):
+        with pytest.raises(PairError, match="does not keep the target's distribution for topk children"):
             generate(TARGET, TokenGraph(draft=DRAFT), rule, [0], max_new_tokens=2, sampling=Sampling(1.0))

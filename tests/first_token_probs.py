@@ -1,4 +1,4 @@
-"""The law of the first token, given a tree: small trees, and the rules' draws summed from the papers' words."""
+"""Distribution of the first token, given a tree: small trees, and the rules' draws summed from the papers' words."""
 
 from collections import Counter, defaultdict
 from itertools import product
@@ -33,12 +33,12 @@ def fixed_tree(name, seed, vocab=6, holes=True):
         taken = {tokens[other] for other in range(1, node) if TREES[name][other] == parent}
         free = [token for token in range(vocab) if token not in taken]
         tokens.append(free[int(torch.randint(len(free), (), generator=rng))])
-    tokens, laws = torch.tensor(tokens), q.softmax(-1)
-    edges = laws[tokens[parents], tokens]
+    tokens, probs = torch.tensor(tokens), q.softmax(-1)
+    edges = probs[tokens[parents], tokens]
     edges[0] = 1
     inner = torch.bincount(parents[1:], minlength=len(parents)) > 0
     inner[0] = False
-    tree = TokenTree(tokens, parents, edges, laws[tokens], torch.where(inner, torch.arange(len(parents)), -1))
+    tree = TokenTree(tokens, parents, edges, probs[tokens], torch.where(inner, torch.arange(len(parents)), -1))
     root = p[5].softmax(-1)
     return tree, ModelOutput(torch.cat((root.log()[None], p[tokens[1:]])), None, root), p, q
 
@@ -64,9 +64,9 @@ def in_path_order(tree):
     return found
 
 
-def flagged_law(tree, accept):
+def flagged_probs(tree, accept):
     """Spec 3.4 word for word: all patterns of flags; the path of most leading flagged nodes, the first such."""
-    paths, law = in_path_order(tree), Counter()
+    paths, probs = in_path_order(tree), Counter()
     drafted = [node for node in range(1, tree.num_nodes) if int(tree.parents[node])]
     for pattern in product((True, False), repeat=len(drafted)):
         flags, chance = dict(zip(drafted, pattern, strict=True)), 1.0
@@ -75,25 +75,25 @@ def flagged_law(tree, accept):
         if not chance:
             continue
         lengths = [next((n for n, node in enumerate(path[1:]) if not flags[node]), len(path) - 1) for path in paths]
-        law[int(tree.tokens[paths[lengths.index(max(lengths))][0]])] += chance
-    return [law[token] for token in range(6)]
+        probs[int(tree.tokens[paths[lengths.index(max(lengths))][0]])] += chance
+    return [probs[token] for token in range(6)]
 
 
 def flag_chances(tree, p, q, *, greedy=False):
-    """u q < p with the law that q was before any sibling, nothing where q has none; greedy: the best token."""
+    """u q < p with the distribution that q was before any sibling, nothing where q has none; greedy: the best token."""
     tokens, accept = tree.tokens.tolist(), {}
     for node, parent in enumerate(tree.parents.tolist()):
-        wanted, drawn = (law.double().softmax(-1)[tokens[parent], tokens[node]].item() for law in (p, q))
+        wanted, drawn = (logits.double().softmax(-1)[tokens[parent], tokens[node]].item() for logits in (p, q))
         if greedy:
             wanted = float(int(p[tokens[parent]].argmax()) == tokens[node])
         accept[node] = min(1.0, wanted / drawn) if drawn > 0 else 0.0
     return accept
 
 
-def subtree_law(tree, p, q, *, greedy=False):
+def subtree_probs(tree, p, q, *, greedy=False):
     """Walks below every first token on their own, child by child; all combinations of their lengths."""
     below, tokens = children_of(tree), tree.tokens.tolist()
-    p, q = (law.double().softmax(-1).tolist() for law in (p, q))
+    p, q = (logits.double().softmax(-1).tolist() for logits in (p, q))
 
     def lengths(node):
         found, left = Counter(), 1.0
@@ -109,16 +109,16 @@ def subtree_law(tree, p, q, *, greedy=False):
         found[0] += left
         return found
 
-    law = Counter()
+    probs = Counter()
     for outcome in product(*(lengths(first).items() for first in below[0])):
         chance, longest = 1.0, [length for length, _ in outcome]
         for _, share in outcome:
             chance *= share
-        law[tokens[below[0][longest.index(max(longest))]]] += chance
-    return [law[token] for token in range(6)]
+        probs[tokens[below[0][longest.index(max(longest))]]] += chance
+    return [probs[token] for token in range(6)]
 
 
 ORACLES = {
-    "independent": (IndependentLongest(), lambda t, p, q, g: flagged_law(t, flag_chances(t, p, q, greedy=g))),
-    "subtree": (LongestSubtree(), lambda t, p, q, g: subtree_law(t, p, q, greedy=g)),
+    "independent": (IndependentLongest(), lambda t, p, q, g: flagged_probs(t, flag_chances(t, p, q, greedy=g))),
+    "subtree": (LongestSubtree(), lambda t, p, q, g: subtree_probs(t, p, q, greedy=g)),
 }

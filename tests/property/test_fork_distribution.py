@@ -1,4 +1,4 @@
-"""Trees that end early: laws of the next tokens, summed over every draw of drafter and rule."""
+"""Trees that end early: distributions of the next tokens, summed over every draw of drafter and rule."""
 
 from collections import Counter, defaultdict
 from itertools import permutations
@@ -23,7 +23,9 @@ from specdec_core.verifiers import ChildByChild, IndependentLongest, LongestSubt
         *((3, 2, 2, 3, stop) for stop in ("none", "always_off", "likes_1")),
     ],
 )
-def test_a_fork_from_the_root_has_the_targets_law_however_it_ends(vocab, width, depth, count, stop, monkeypatch):
+def test_a_fork_from_the_root_has_the_targets_distribution_however_it_ends(
+    vocab, width, depth, count, stop, monkeypatch
+):
     """Spec 9.1: the next tokens, summed over all draws, trees and judgements."""
     p, q = table(1, vocab), two_minded(vocab, 2)
     drafter = fork_tree(draft=after(q), width=width, depth=depth, init="draft", decision=STOPS[stop]())
@@ -35,7 +37,7 @@ def test_a_fork_from_the_root_has_the_targets_law_however_it_ends(vocab, width, 
 
 
 @pytest.mark.parametrize("kind", ["same", "disjoint", "few", "certain"])
-def test_special_laws_too(kind, monkeypatch):
+def test_special_distributions_too(kind, monkeypatch):
     """Q = p; q without p's tokens; fewer tokens than sequences; a certain p. The stop reads the content."""
     p, q = table(3, 3), two_minded(3, 4)
     if kind == "same":
@@ -127,7 +129,9 @@ def test_the_rules_rounds_are_those_of_this_file(seed):
 
 @pytest.mark.parametrize("stop", ["always_off", "likes_1", "unsure"])
 @pytest.mark.parametrize(("vocab", "depth", "count"), [(2, 3, 4), (3, 2, 2)])
-def test_below_one_first_token_the_law_is_the_targets_however_the_chain_ends(vocab, depth, count, stop, monkeypatch):
+def test_below_one_first_token_the_distribution_is_the_targets_however_the_chain_ends(
+    vocab, depth, count, stop, monkeypatch
+):
     """Spec 9.2 for a stop that reads the content: what a step leaves is the next step's first level."""
     drafter = fork_tree(draft=after(two_minded(vocab, 2)), width=1, depth=depth, decision=STOPS[stop]())
     played = Played(monkeypatch, table(1, vocab), drafter, LongestSubtree())
@@ -141,8 +145,8 @@ def test_the_papers_rule_is_not_exact_below_one_first_token_of_several_siblings(
     drafter = TargetInit(draft=after(two_minded(3, 2)), widths=(1, 2), stop=None)
     p, found = table(1, 3).softmax(-1), defaultdict(float)
     played = Played(monkeypatch, table(1, 3), drafter, IndependentLongest())
-    law = tuple(p[0].tolist())
-    for tree, chance in played.trees(0, law):
+    probs = tuple(p[0].tolist())
+    for tree, chance in played.trees(0, probs):
         flagged = [min(1.0, float(p[tree.tokens[1], tree.tokens[n]] / tree.edge_probs[n])) for n in (2, 3)]
         a, b = (int(tree.tokens[n]) for n in (2, 3))
         found[int(tree.tokens[1]), a] += chance * flagged[0]

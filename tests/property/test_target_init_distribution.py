@@ -1,4 +1,4 @@
-"""Target-initialised trees: laws summed over every draw of drafter and rule, and what is left to samples."""
+"""Target-initialised trees: distributions summed over every draw of drafter and rule, and what is left to samples."""
 
 from collections import Counter, defaultdict
 from functools import cache
@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 import torch
+from distributions import ordered_draws, probs_of_tokens
 from doubles import BigramLM, TableDraft, context_for
-from laws import law_of_tokens, ordered_draws
 from played_forks import every_run
 from scipy import stats
 
@@ -28,7 +28,7 @@ from specdec_core.verifiers import (
 )
 
 TOLERANCE = 1e-6
-"""Laws are in float32, and the sums in float64."""
+"""Distributions are in float32, and the sums in float64."""
 T1 = Sampling(1.0)
 
 
@@ -38,7 +38,7 @@ def table(seed, vocab, sharpness=1.5):
 
 
 def after(logits):
-    """A draft whose law depends on the last token alone."""
+    """A draft whose distribution depends on the last token alone."""
     return TableDraft(logits.shape[1], lambda path: logits[path[-1]].softmax(-1))
 
 
@@ -48,7 +48,7 @@ class Played:
     def __init__(self, monkeypatch, target, draft, rule, widths, *, draws="without_replacement", sampling=T1):
         self.target, self.rule, self.sampling = target, rule, sampling
         self.drafter = TargetInit(draft=after(draft), widths=widths, draws=draws)
-        self.orders = cache(lambda law, k, way: list(ordered_draws(law, k, way)))
+        self.orders = cache(lambda probs, k, way: list(ordered_draws(probs, k, way)))
         self.pick = None
         for module in (target_init, static_tree):
             monkeypatch.setattr(module, "draw_children", self.draw)
@@ -79,9 +79,9 @@ class Played:
         found = (children == token).tolist()
         return found.index(True) if True in found else torch.nn.functional.one_hot(torch.tensor(token), len(p)).float()
 
-    def step(self, token, law):
-        """Probability of the tokens and the next law that one step behind `token` leaves."""
-        root = torch.tensor(law)
+    def step(self, token, probs):
+        """Probability of the tokens and the next distribution that one step behind `token` leaves."""
+        root = torch.tensor(probs)
 
         def run(pick):
             self.pick, context = pick, context_for(token)
@@ -98,14 +98,14 @@ class Played:
         assert sum(outcomes.values()) == pytest.approx(1, abs=1e-6)
         return outcomes
 
-    def law_of(self, count):
-        """The law of so many tokens behind token 0."""
+    def probs_of(self, count):
+        """The distribution of so many tokens behind token 0."""
 
-        return law_of_tokens(self.step, 0, tuple(self.sampling.open_law(self.target[0]).tolist()), count)
+        return probs_of_tokens(self.step, 0, tuple(self.sampling.open_probs(self.target[0]).tolist()), count)
 
     def error(self, count):
-        """Largest distance from the target's own law of so many tokens."""
-        p, found = self.sampling.probs(self.target).double(), self.law_of(count)
+        """Largest distance from the target's own distribution of so many tokens."""
+        p, found = self.sampling.probs(self.target).double(), self.probs_of(count)
         p = p / p.sum(-1, keepdim=True)
         worst = 0.0
         for tokens in product(range(len(p)), repeat=count):
@@ -130,7 +130,7 @@ ALONE = {
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_with_one_first_token_the_next_three_have_the_targets_law(name, monkeypatch):
+def test_with_one_first_token_the_next_three_have_the_targets_distribution(name, monkeypatch):
     rule, draws, vocab, widths, sampling = ALONE[name]
     rule = LongestSubtree(rule=rule)
     played = Played(monkeypatch, table(1, vocab), table(2, vocab), rule, widths, draws=draws, sampling=sampling)
@@ -139,7 +139,7 @@ def test_with_one_first_token_the_next_three_have_the_targets_law(name, monkeypa
 
 
 @pytest.mark.parametrize("name", ["wor", "iid"])
-def test_laws_with_holes_keep_the_law_too(name, monkeypatch):
+def test_distributions_with_holes_keep_the_distribution_too(name, monkeypatch):
     """Tokens that q lacks, tokens that p lacks, and a certain p; children behind q's support are drawn all the same."""
     rule, draws, vocab, widths, _ = ALONE[name]
     p, q = table(3, vocab), table(4, vocab)
@@ -164,15 +164,15 @@ def unequal(vocab=3):
     return p, q
 
 
-def test_two_first_tokens_change_the_law(monkeypatch):
+def test_two_first_tokens_change_the_distribution(monkeypatch):
     p, q = unequal()
     rule = LongestSubtree(rule=MultiCandidate())
     played = Played(monkeypatch, p, q, rule, (2, 1))
-    first = played.law_of(1)
+    first = played.probs_of(1)
     # token 0 wins whenever it is one of the two, else the first of two equals
     assert [first[(token,)] for token in range(3)] == pytest.approx([2 / 3, 1 / 6, 1 / 6], abs=1e-6)
     assert Played(monkeypatch, p, q, rule, (1, 1)).error(1) < TOLERANCE
-    with pytest.raises(PairError, match="does not keep the target's law for targets_without_replacement"):
+    with pytest.raises(PairError, match="does not keep the target's distribution for targets_without_replacement"):
         check_lossless(played.drafter, rule, T1)
     assert not check_lossless(played.drafter, rule, T1, allow_lossy=True)
 
@@ -193,17 +193,17 @@ def test_samples_of_the_engine_tell_that_two_first_tokens_are_lossy(rule):
 
 @pytest.mark.parametrize("rule", [IndependentLongest(), LongestSubtree(rule=MultiCandidate())])
 def test_a_perfect_draft_has_all_accepted_and_the_first_path_wins(rule, monkeypatch):
-    """With q = p the paper's rule keeps the law of the first token: it is the first of the draws."""
+    """With q = p the paper's rule keeps the distribution of the first token: it is the first of the draws."""
     p = table(5, 3)
     played = Played(monkeypatch, p, p, rule, (2, 2))
-    law = tuple(p[0].softmax(-1).tolist())
-    outcomes = played.step(0, law)
+    probs = tuple(p[0].softmax(-1).tolist())
+    outcomes = played.step(0, probs)
     assert {len(tokens) for tokens, _ in outcomes} == {2}, "1 + (L - 1) tokens"
     first = Counter()
     for (tokens, left), chance in outcomes.items():
         first[tokens[0]] += chance
         assert left == pytest.approx(p[tokens[-1]].softmax(-1).tolist(), abs=1e-6), "p after a whole path"
-    assert [first[token] for token in range(3)] == pytest.approx(law, abs=1e-6)
+    assert [first[token] for token in range(3)] == pytest.approx(probs, abs=1e-6)
 
 
 TREE = [-1, 0, 0, 1, 1, 2, 2, 3, 4, 5, 6]
@@ -211,18 +211,18 @@ TREE = [-1, 0, 0, 1, 1, 2, 2, 3, 4, 5, 6]
 
 
 def judged_tree(seed, vocab=5):
-    """A tree of tokens from tables, its laws, and the target's rows."""
+    """A tree of tokens from tables, its distributions, and the target's rows."""
     rng = torch.Generator().manual_seed(seed)
     p, q = table(seed, vocab, 2.5), table(seed + 100, vocab, 2.5)
     tokens = torch.tensor([0, 1, 2, *(int(torch.randint(vocab, (1,), generator=rng)) for _ in range(8))])
     parents = torch.tensor(TREE)
-    laws = q.softmax(-1)
-    edges = laws[tokens[parents], tokens]
+    probs = q.softmax(-1)
+    edges = probs[tokens[parents], tokens]
     edges[0] = 1
     inner = torch.arange(11)
-    tree = TokenTree(tokens, parents, edges, laws[tokens], torch.where(inner < 7, inner, -1))
+    tree = TokenTree(tokens, parents, edges, probs[tokens], torch.where(inner < 7, inner, -1))
     root = p[0].softmax(-1)
-    return tree, ModelOutput(p[tokens], None, root), p.softmax(-1).double(), laws.double()
+    return tree, ModelOutput(p[tokens], None, root), p.softmax(-1).double(), probs.double()
 
 
 def winner(flags):
@@ -237,7 +237,7 @@ def winner(flags):
 
 
 @pytest.mark.parametrize("seed", [20, 27, 33])
-def test_independent_longest_has_the_law_of_all_patterns(seed):
+def test_independent_longest_has_the_distribution_of_all_patterns(seed):
     tree, scored, p, q = judged_tree(seed)
     tokens, samples, rule, rng = tree.tokens.tolist(), 1000, IndependentLongest(), torch.Generator().manual_seed(seed)
     accept = {node: min(1, float(p[tokens[TREE[node]], tokens[node]] / tree.edge_probs[node])) for node in range(3, 11)}
@@ -247,12 +247,12 @@ def test_independent_longest_has_the_law_of_all_patterns(seed):
         for node, flag in flags.items():
             chance *= accept[node] if flag else 1 - accept[node]
         wanted[winner(flags)] += chance
-    counts, laws = Counter(), {}
+    counts, next_probs = Counter(), {}
     for _ in range(samples):
         verdict = rule.judge(tree, scored, T1, rng)
         path = tuple(verdict.path[1:].tolist())
         counts[path] += 1
-        laws[path] = verdict.next_probs
+        next_probs[path] = verdict.next_probs
     assert all(wanted[path] > 0 for path in counts)
     common = [path for path in wanted if samples * wanted[path] >= 5]
     expected = torch.tensor([samples * wanted[path] for path in common], dtype=torch.float64)
@@ -261,13 +261,13 @@ def test_independent_longest_has_the_law_of_all_patterns(seed):
     if rest > 1e-6:
         expected, observed = torch.cat((expected, rest[None])), torch.cat((observed, (samples - observed.sum())[None]))
     assert stats.chisquare(observed, expected).pvalue > 1e-3
-    assert {len(path) for path in laws} == {1, 2, 3}
-    for path, law in laws.items():
+    assert {len(path) for path in next_probs} == {1, 2, 3}
+    for path, probs in next_probs.items():
         own = p[tokens[path[-1]]]
         if len(path) == 2:
             own = (own - q[tokens[path[-1]]]).clamp(min=0)
             own = own / own.sum()
-        assert torch.allclose(law.double(), own, atol=1e-6), "p, or max(p - q, 0) once between the ends"
+        assert torch.allclose(probs.double(), own, atol=1e-6), "p, or max(p - q, 0) once between the ends"
 
 
 def test_nothing_accepted_leaves_p_behind_the_first_token():
@@ -320,7 +320,7 @@ def test_on_the_same_random_stream_one_first_token_is_multi_candidate_decoding(r
     assert all(a.expected_acceptance == pytest.approx(b.expected_acceptance, rel=1e-5) for a, b in shared)
 
 
-def test_acceptance_lengths_have_the_law_of_multi_candidate_decoding():
+def test_acceptance_lengths_have_the_distribution_of_multi_candidate_decoding():
     """Two-sample test, each with draws of its own."""
     target, draft, counts = BigramLM(table(1, 9)), BigramLM(table(2, 9)), []
     own = StaticTree(draft=draft, shape=shapes.branching([3, 2, 1]), draws="without_replacement")

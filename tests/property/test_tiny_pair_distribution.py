@@ -1,10 +1,10 @@
-"""The law of the next token and of the next three on the embedded pair: chi-square of many samples for every rule.
+"""Distribution of the next token and the next three on the embedded pair: chi-square of many samples for every rule.
 
 All samples advance together, one token at a time: a sample that stands in a tree has children drawn at its node and
-judged, a recovered or bonus token begins a new tree. This is the engine's law, because the children of a node do not
-depend on what is accepted above it; the engine itself is tested in `test_sampling_law.py`. Children are drawn once per
-way of drawing, draft and context, and used by all rules. Where a context is expected less than five times under every
-setting, so are all outcomes that begin with it: they are pooled, and its samples go no further.
+judged, a recovered or bonus token begins a new tree. This is the engine's distribution, because the children of a node
+do not depend on what is accepted above it; the engine itself is tested in `test_sampling_distribution.py`. Children are
+drawn once per way of drawing, draft and context, and used by all rules. Where a context is expected less than five
+times under every setting, so are all outcomes that begin with it: they are pooled, and its samples go no further.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import pytest
 import torch
-from laws import declared_pairs, judges, name_of
+from distributions import declared_pairs, judges, name_of
 from scipy import stats
 from torch import Generator, Tensor
 
@@ -53,14 +53,14 @@ class Contexts:
     def __init__(self, pair: Pair, samples: int) -> None:
         self.pair, self.samples, one = pair, samples, torch.arange(VOCAB)[:, None]
         prompt = torch.tensor([pair.tokenizer(prompts()[11].turns[0]).input_ids[:PROMPT]])
-        laws = self._logits_of_target, self._logits_of_draft
-        self._first = [law(prompt, one) for law in laws]
+        models = self._logits_of_target, self._logits_of_draft
+        self._first = [logits_of(prompt, one) for logits_of in models]
         first, expected = self._first[0], torch.zeros(VOCAB, VOCAB, dtype=torch.float64)
         for sampling, _ in SETTINGS.values():
             p = sampling.probs(first).double()
             expected = expected.maximum(samples * p[0, :, None] * p[1:])
         two = (expected >= 5).nonzero()
-        after = [law(prompt, two)[1:] for law in laws]
+        after = [logits_of(prompt, two)[1:] for logits_of in models]
         self.target, self.draft = (torch.cat(both) for both in zip(self._first, after, strict=True))
         self.next = torch.full((len(self.target), VOCAB), -1)
         self.next[0] = torch.arange(1, VOCAB + 1)
@@ -72,7 +72,7 @@ class Contexts:
         return self._logits(self.pair.target.model, prompt, new)
 
     def _logits_of_draft(self, prompt: Tensor, new: Tensor) -> Tensor:
-        """A head's with the target's features: no rule may depend on how good the draft's law is."""
+        """A head's with the target's features: no rule may depend on how good the draft's distribution is."""
         if isinstance(self.pair.draft, CausalLM):
             return self._logits(self.pair.draft.model, prompt, new)
         texts, head, target = [prompt, *self._texts(prompt, new)], self.pair.draft.model, self.pair.target.model
@@ -217,7 +217,7 @@ def p_value(observed: Tensor, expected: Tensor, samples: int) -> float:
 
 
 def p_values(contexts: Contexts, tokens: Tensor, sampling: Sampling) -> tuple[float, float]:
-    """Of the next token and of the next three, against the products of the target's laws in float64."""
+    """Of the next token and of the next three, against the products of the target's distributions in float64."""
     p = contexts.p(sampling).double()
     p = p / p.sum(-1, keepdim=True)
     samples = contexts.samples
@@ -238,7 +238,7 @@ def contexts(tiny: Pair, long_form: bool) -> Contexts:
 
 @pytest.mark.parametrize(("rule", "draws"), PAIRS, ids=["-".join(map(name_of, pair)) for pair in PAIRS])
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_the_next_three_tokens_have_the_targets_law(contexts, rule, draws, settings):
+def test_the_next_three_tokens_have_the_targets_distribution(contexts, rule, draws, settings):
     rng = Generator().manual_seed(5)
     tokens = sampled(contexts, rule, draws, SETTINGS[settings], rng)
     found = p_values(contexts, tokens, SETTINGS[settings][0])
@@ -255,7 +255,7 @@ def contexts_of_the_head(long_form: bool) -> Contexts:
 
 @pytest.mark.parametrize(("rule", "draws"), EAGLE_PAIRS, ids=["-".join(map(name_of, pair)) for pair in EAGLE_PAIRS])
 @pytest.mark.parametrize("settings", ["t1", "t06_top_p"])
-def test_the_laws_with_an_eagle_head_are_the_targets_too(contexts_of_the_head, rule, draws, settings):
+def test_the_distributions_with_an_eagle_head_are_the_targets_too(contexts_of_the_head, rule, draws, settings):
     tokens = sampled(contexts_of_the_head, rule, draws, SETTINGS[settings], Generator().manual_seed(7))
     assert min(p_values(contexts_of_the_head, tokens, SETTINGS[settings][0])) > SMALLEST_P
 

@@ -1,4 +1,4 @@
-"""The law of three tokens equals the target's, in the engine: chi-square against exact enumeration.
+"""The distribution of three tokens equals the target's, in the engine: chi-square against exact enumeration.
 
 What every drafter of `conf/drafter` says of its draws is tested in `test_declared_draws.py`.
 """
@@ -37,7 +37,7 @@ from specdec_core.verifiers import (
     WithoutReplacement,
 )
 
-Law = Mapping[tuple[int, ...], float]
+Probs = Mapping[tuple[int, ...], float]
 VOCAB = 3
 TARGET = BigramLM(torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(8)))  # top-p leaves no trap
 DRAFT = BigramLM(2 * torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(4)))
@@ -64,18 +64,18 @@ CELLS += [(draws, rules[0], "k_sequences") for draws, rules in RULES.items()]
 CELLS += [(draws, Chain(), "chain") for draws in RULES]
 
 
-def law_after(token: int, sampling: Sampling) -> Law:
+def probs_after(token: int, sampling: Sampling) -> Probs:
     """Probability of every three tokens after a token, multiplied out of the table in float64."""
     p = sampling.probs(TARGET.table).double()
     p /= p.sum(-1, keepdim=True)
     return {(a, b, c): float(p[token, a] * p[a, b] * p[b, c]) for a, b, c in product(range(VOCAB), repeat=3)}
 
 
-def chi_square(counts: Counter, law: Law) -> tuple[float, int]:
+def chi_square(counts: Counter, probs: Probs) -> tuple[float, int]:
     """And its degrees of freedom; the outcomes that are expected fewer than five times are taken together."""
     total = counts.total()
-    common = [outcome for outcome in law if total * law[outcome] >= 5]
-    observed, expected = [counts[o] for o in common], [total * law[o] for o in common]
+    common = [outcome for outcome in probs if total * probs[outcome] >= 5]
+    observed, expected = [counts[o] for o in common], [total * probs[o] for o in common]
     rare = total - sum(expected)
     if rare > 1:
         observed.append(total - sum(observed))
@@ -84,14 +84,14 @@ def chi_square(counts: Counter, law: Law) -> tuple[float, int]:
     return sum((o - scale * e) ** 2 / (scale * e) for o, e in zip(observed, expected, strict=True)), len(observed) - 1
 
 
-def p_value(texts: Sequence[Sequence[int]], laws: Sequence[Law]) -> float:
-    """Of the three tokens after every third one, given the one before; the table's law looks no further back."""
-    triples: list[Counter] = [Counter() for _ in laws]
+def p_value(texts: Sequence[Sequence[int]], probs: Sequence[Probs]) -> float:
+    """Of the three tokens after every third one, given the one before; the table looks no further back."""
+    triples: list[Counter] = [Counter() for _ in probs]
     for text in texts:
         for start in range(0, len(text) - 3, 3):
             triples[text[start]][tuple(text[start + 1 : start + 4])] += 1
-    assert all(laws[token][triple] > 0 for token, counts in enumerate(triples) for triple in counts)
-    found, degrees = zip(*(chi_square(*both) for both in zip(triples, laws, strict=True) if both[0]), strict=True)
+    assert all(probs[token][triple] > 0 for token, counts in enumerate(triples) for triple in counts)
+    found, degrees = zip(*(chi_square(*both) for both in zip(triples, probs, strict=True) if both[0]), strict=True)
     return float(stats.chi2.sf(sum(found), sum(degrees)))
 
 
@@ -99,7 +99,7 @@ def sampled(drafter: Drafter, rule: Verifier, sampling: Sampling, *, seed: int, 
     """The p-value of one text of `count` times three tokens."""
     rng = torch.Generator().manual_seed(seed)
     text = generate(TARGET, drafter, rule, [0], max_new_tokens=3 * count, sampling=sampling, rng=rng).tokens
-    return p_value([(0, *text)], [law_after(token, sampling) for token in range(VOCAB)])
+    return p_value([(0, *text)], [probs_after(token, sampling) for token in range(VOCAB)])
 
 
 @pytest.fixture(scope="module")
@@ -110,26 +110,26 @@ def count(long_form: bool) -> int:
 
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_p=0.8)], ids=["t1", "t07_top_p08"])
-def test_three_tokens_have_the_targets_law(name, sampling, count):
+def test_three_tokens_have_the_targets_distribution(name, sampling, count):
     assert sampled(DRAFTERS[name], TargetSample(), sampling, seed=11, count=count) > 1e-3
 
 
 @pytest.mark.parametrize(
     ("draws", "rule", "shape"), CELLS, ids=[f"{draws}-{type(rule).__name__}-{shape}" for draws, rule, shape in CELLS]
 )
-def test_rules_that_compare_p_with_q_keep_the_targets_law(draws, rule, shape, count):
+def test_rules_that_compare_p_with_q_keep_the_targets_distribution(draws, rule, shape, count):
     """In the engine; the rules by themselves are summed exactly elsewhere, at more settings."""
     drafter = StaticTree(draft=DRAFT, shape=SHAPES[shape], draws=draws, draft_temperature=0.8, draft_top_p=0.9)
     assert sampled(drafter, rule, Sampling(0.7, top_p=0.8), seed=12, count=count) > 1e-3
 
 
 @pytest.mark.parametrize("name", DYNAMIC)
-def test_trees_that_depend_on_their_draws_keep_the_targets_law(name, count):
-    """In the engine, with fresh races in every step; one step is summed exactly in `test_dyspec_law.py`."""
+def test_trees_that_depend_on_their_draws_keep_the_targets_distribution(name, count):
+    """In the engine, with fresh races in every step; one step is summed exactly in `test_dyspec_distribution.py`."""
     assert sampled(DYNAMIC[name], MultiCandidate(), Sampling(0.7), seed=14, count=count) > 1e-3
 
 
-def test_the_first_token_has_the_targets_law(count):
+def test_the_first_token_has_the_targets_distribution(count):
     """It is drawn from the prompt's forward, without a tree."""
     sampling, rng, counts = Sampling(0.7), torch.Generator().manual_seed(15), [0] * VOCAB
     options = {"max_new_tokens": 1, "sampling": sampling, "rng": rng}
@@ -157,7 +157,7 @@ def eagle_pair() -> tuple[CausalLM, EagleHead]:
 
 
 @pytest.mark.parametrize(("draws", "rule"), [("topk", TargetSample()), ("without_replacement", Eagle1())])
-def test_an_eagle_head_in_the_engine_keeps_the_targets_law(draws, rule, count):
+def test_an_eagle_head_in_the_engine_keeps_the_targets_distribution(draws, rule, count):
     """With EAGLE's own stochastic mode; what the head predicts at a node depends on how the tree came there."""
     target, head = eagle_pair()
     sampling, rng = Sampling(0.8), torch.Generator().manual_seed(13)
@@ -166,7 +166,7 @@ def test_an_eagle_head_in_the_engine_keeps_the_targets_law(draws, rule, count):
     with torch.no_grad():
         p = sampling.probs(target.model(texts).logits.flatten(0, 1)).view(-1, 3, VOCAB).double()
     rows = dict(zip(product(range(VOCAB), repeat=2), p, strict=True))
-    law = {
+    probs = {
         (a, b, c): float(rows[a, b][0, a] * rows[a, b][1, b] * rows[a, b][2, c])
         for a, b, c in product(range(VOCAB), repeat=3)
     }
@@ -174,14 +174,14 @@ def test_an_eagle_head_in_the_engine_keeps_the_targets_law(draws, rule, count):
         (0, *generate(target, drafter, rule, [0], max_new_tokens=3, sampling=sampling, rng=rng).tokens)
         for _ in range(count)
     ]
-    assert p_value(texts, [law]) > 1e-3
+    assert p_value(texts, [probs]) > 1e-3
 
 
-def test_the_test_can_tell_a_wrong_law(count):
-    """Reusing a noise table three times keeps each token's law and breaks the joint one; this must be seen."""
+def test_the_test_can_tell_a_wrong_distribution(count):
+    """Reusing a noise table three times keeps each token's distribution and breaks the joint one; this must be seen."""
     state, text = torch.Generator().manual_seed(0), [0]
     for _ in range(count):
         noise = torch.empty(VOCAB).exponential_(generator=state)
         for _ in range(3):
             text.append(int((noise / TARGET.table[text[-1]].softmax(-1)).argmin()))
-    assert p_value([text], [law_after(token, Sampling(1.0)) for token in range(VOCAB)]) < 1e-6
+    assert p_value([text], [probs_after(token, Sampling(1.0)) for token in range(VOCAB)]) < 1e-6
