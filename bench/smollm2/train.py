@@ -165,6 +165,8 @@ def main() -> None:
     torch.manual_seed(args.seed)
     config = target.config.to_dict() | DRAFT | {"vocab_size": VOCABULARY}
     draft = LlamaForCausalLM(LlamaConfig(**config))
+    axes = torch.linalg.eigh(matrix.T @ matrix).eigenvectors[:, -DRAFT["hidden_size"] :]
+    draft.model.embed_tokens.weight.data.copy_(matrix @ axes)
     inward = torch.zeros(target.config.vocab_size, dtype=torch.long)
     inward[kept] = torch.arange(VOCABULARY)
     loss = distillation_loss(draft, output, inward)
