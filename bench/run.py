@@ -25,7 +25,7 @@ from bench.calibrate.decision import kept as kept_models
 from bench.configs import resolvers, variants
 from bench.configs.cells import cell_of, is_run, runtime_of, scientific_config, setting_of
 from bench.configs.options import CONF, check_names, check_values, sentence
-from bench.measure import pairs, runner
+from bench.measure import pairs, runner, threads
 from bench.measure.cell import Cell, Runtime
 from bench.names import unknown
 from bench.results.store import Store, one_run
@@ -73,6 +73,8 @@ def _execute(cfg: DictConfig, job: int | None) -> str:
     store = Store(Path(cfg.results_dir), cfg.name)
     if runtime.num_threads:
         torch.set_num_threads(runtime.num_threads)
+    else:
+        threads.choose()
     if cfg.measure == "cells":
         return _cell(cell_of(cfg), runtime, store, told=job is None)
     if cfg.measure == "attention":
