@@ -30,6 +30,7 @@ TAKES_plan := $(RUN) DATA_DIR EXPERIMENT
 $(foreach name,reproduce-all reference bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum, \
 	$(eval TAKES_$(name) := $(RUN) DATA_DIR))
 TAKES_lossless := PAIR DATA_DIR LIMIT MAX_NEW_TOKENS ARGS
+TAKES_bench-peers := $(TAKES_lossless) RESULTS
 TAKES_report := PAIR TABLE RESULTS
 TAKES_figures := PAIR TABLE RESULTS
 TAKES_status := RESULTS
@@ -50,7 +51,7 @@ $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN)
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev smoke plan status test test-all test-gpu lint docs format reproduce reproduce-all report figures \
 	notebooks lossless tiny tiny-eagle smollm2 judge clean compare pack reference new-pair new-dataset \
-	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
+	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -142,8 +143,12 @@ bench-cnndm: reproduce  ## the same on CNN/DailyMail
 bench-xsum: TABLE = bench/xsum
 bench-xsum: reproduce  ## the same on XSum
 
-bench-overhead: setup  ## shares of a step; spans against the wall clock; speed against transformers' generate, in pairs
+bench-overhead: setup  ## shares of a step; spans against the wall clock
 	$(BIN)/python -m bench.overhead $(ARGS)
+
+bench-peers: setup  ## our loop beside transformers' generate and assisted generation, and llama.cpp: PAIR=... LIMIT=...
+	$(BIN)/python -m bench.peers --pair $(PAIR) --out $(RESULTS)/peers $(if $(DATA_DIR),--data-dir $(DATA_DIR) --dataset mt_bench) \
+		$(if $(LIMIT),--limit $(LIMIT)) $(if $(MAX_NEW_TOKENS),--new $(MAX_NEW_TOKENS)) $(ARGS)
 
 bench-attention: setup  ## time of attention over random trees by kernel and node order: ARGS="attention.heads=4"
 	$(BIN)/python -m bench.attention results_dir=$(RESULTS) $(ARGS)

@@ -1,27 +1,25 @@
-"""What the loop itself costs: share of a step outside forwards, judging, and speed against transformers' own generate.
+"""What the loop itself costs: share of a step outside forwards, and judging, on the embedded pair.
 
     python -m bench.overhead            # or: make bench-overhead
 
-Both parts run the embedded pair on this machine. Every comparison alternates its arms prompt by prompt and reports the
-ratio of each pair of measurements, so that a machine whose speed drifts does not favour an arm.
+`bench.peers` has its speed beside other libraries'.
 """
 
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from bench.calibrate.forward_times import forward_times
 from bench.measure.cell import LatencyGrid
-from bench.measure.measurement import eos_token_ids
 from bench.prompts.datasets import Conversation
 from bench.prompts.embedded import prompts, tiny_pair
 from specdec_core import Sampling, TokenTree, generate, shapes
 from specdec_core.drafters import Autoregressive, Drafter, DySpec, Eagle2, OptTree, StaticTree
 from specdec_core.engine import Generation, Step
-from specdec_core.models import CausalLM, ModelOutput, Pair
+from specdec_core.models import ModelOutput, Pair
 from specdec_core.sampling import draw_children
 from specdec_core.verifiers import KSeq, MultiCandidate, SpecInfer, TargetSample, Verifier, WithoutReplacement
 
@@ -129,71 +127,11 @@ def print_judging(pair: Pair, trees: int = 5, repeats: int = 20) -> None:
             print(f"{type(rule).__name__:<20} {draws:<20} {top_p:>6} {ms:>7.2f} {nodes:>11.2f} {ms / nodes:>12.2f}")
 
 
-def compare(
-    ours: Callable[[list[int]], int], theirs: Callable[[list[int]], int], prompt_ids: list[list[int]], rounds: int
-) -> tuple[float, float, list[float]]:
-    """Tokens per second of both arms, and the ratio ours / theirs of every alternating pair of measurements."""
-    speeds: tuple[list[float], list[float]] = ([], [])
-    for number in range(rounds):
-        for at, ids in enumerate(prompt_ids):
-            order = (0, 1) if (number + at) % 2 == 0 else (1, 0)
-            for arm in order:
-                start = time.perf_counter()
-                tokens = (ours, theirs)[arm](ids)
-                speeds[arm].append(tokens / (time.perf_counter() - start))
-    return statistics.median(speeds[0]), statistics.median(speeds[1]), [a / b for a, b in zip(*speeds, strict=True)]
-
-
-def print_speeds(pair: Pair, prompt_ids: list[list[int]], new: int, rounds: int) -> None:
-    """Our autoregressive loop and our chain of 4 against generate and assisted generation, prefill included."""
-    assert isinstance(pair.draft, CausalLM)
-    model, assistant, eos = pair.target.model, pair.draft.model, eos_token_ids(pair)
-    assistant.generation_config.num_assistant_tokens = 4  # a constant draft of four tokens, as our chain
-    assistant.generation_config.num_assistant_tokens_schedule = "constant"
-    assistant.generation_config.assistant_confidence_threshold = 0.0
-
-    def engine(drafter: Drafter) -> Callable[[list[int]], int]:
-        def run(ids: list[int]) -> int:
-            done = generate(pair.target, drafter, TargetSample(), ids, max_new_tokens=new, eos_token_ids=eos)
-            return len(done.tokens)
-
-        return run
-
-    def stock(**options: object) -> Callable[[list[int]], int]:
-        def run(ids: list[int]) -> int:
-            out = model.generate(
-                torch.tensor([ids]),
-                attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-                max_new_tokens=new,
-                do_sample=False,
-                pad_token_id=pair.tokenizer.eos_token_id,
-                **options,
-            )
-            return out.shape[1] - len(ids)
-
-        return run
-
-    chain = StaticTree(draft=pair.draft, shape=shapes.chain(4))
-    arms = [
-        ("autoregressive / generate", engine(Autoregressive()), stock()),
-        ("chain of 4 / assisted generation", engine(chain), stock(assistant_model=assistant)),
-        ("chain of 4 / generate", engine(chain), stock()),
-    ]
-    print(f"\nTokens per second with prefill, greedy, {new} new tokens, medians of {rounds} x {len(prompt_ids)} pairs")
-    print(f"{'ours / transformers':<34} {'ours':>8} {'theirs':>8} {'ratio':>7} {'quartiles':>14}")
-    for name, ours, theirs in arms:
-        compare(ours, theirs, prompt_ids[:1], 1)  # warm-up
-        fast, slow, ratios = compare(ours, theirs, prompt_ids, rounds)
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        print(f"{name:<34} {fast:>8.0f} {slow:>8.0f} {middle:>7.2f} {f'{low:.2f} - {high:.2f}':>14}")
-
-
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--prompts", type=int, default=6)
     parser.add_argument("--new", type=int, default=128, help="new tokens per prompt")
-    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     pair = tiny_pair()
     conversations: list[Conversation] = prompts(args.prompts)
@@ -203,7 +141,6 @@ def main() -> None:
         print_shares(pair, prompt_ids, args.new, temperature)
     print_walls(pair, prompt_ids, args.new)
     print_judging(pair)
-    print_speeds(pair, prompt_ids, args.new, args.rounds)
 
 
 if __name__ == "__main__":
