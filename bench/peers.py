@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from bench.artifacts.definitions import drafter_label
-from bench.artifacts.tables import Table, frame, interval, number, percent, to_markdown
+from bench.artifacts.tables import ABSENT, Table, frame, interval, number, percent, to_markdown
 from bench.configs.cells import cell_of, dataset_of, runtime_of
 from bench.configs.options import CONF
 from bench.lossless import rule
 from bench.measure import pairs, provenance
+from bench.measure.bandwidth import bytes_per_token, read_bytes_per_s
 from bench.measure.measurement import eos_token_ids, first_prompts
 from bench.measure.runner import SENTENCES
 from bench.prompts import datasets
@@ -51,9 +52,11 @@ ASSISTED: Mapping[str, dict[str, object]] = {
     },
 }
 """Settings of the assistant's generation config; the second is the library's default."""
-COLUMNS = ("Arm", "tokens/s", "ratio", "MAL", "identical")
+COLUMNS = ("Arm", "tokens/s", "of the limit", "ratio", "MAL", "identical")
 LEGEND = {
     "tokens/s": "new tokens of all prompts and rounds over seconds of whole calls, prefill included",
+    "of the limit": "tokens/s over those of an autoregressive decoder that reads memory as fast as it can be read: "
+    "every weight once a token, keys and values of the mean context. Only several tokens a forward can be above 100%",
     "ratio": f"tokens/s over {BASE}'s on the same prompts and rounds, in brackets the 95% interval over prompts",
     "MAL": "new tokens per decoding step; not known of other libraries",
     "identical": f"share of outputs equal to {BASE}'s, token for token",
@@ -175,15 +178,17 @@ def ratio(arm: Arm, base: Arm) -> Interval:
     return of_sums(sums.astype(float), statistic)
 
 
-def table(arms: Sequence[Arm], title: str, notes: tuple[str, ...]) -> Table:
-    """A row for every arm."""
+def table(arms: Sequence[Arm], limit: float, title: str, notes: tuple[str, ...]) -> Table:
+    """A row for every arm; `limit` is in tokens/s."""
     base = next(arm for arm in arms if arm.name == BASE)
     rows = []
     for arm in arms:
         same = [mine == other for mine, other in zip(arm.outputs, base.outputs, strict=True)]
+        speed = float(np.sum(arm.tokens) / np.sum(arm.seconds))
         row = {
             "Arm": arm.name,
-            "tokens/s": number(np.sum(arm.tokens) / np.sum(arm.seconds), 1),
+            "tokens/s": number(speed, 1),
+            "of the limit": percent(speed / limit) if arm.same_arithmetic else ABSENT,
             "ratio": interval(ratio(arm, base)),
             "MAL": number(arm.decoded / arm.steps if arm.steps else None),
             "identical": percent(float(np.mean(same)) if arm.same_arithmetic else None),
@@ -212,15 +217,19 @@ def measured(args: argparse.Namespace) -> Table:
     if args.gguf and find_spec("llama_cpp"):
         arms.append(llama_cpp(args.gguf, args.new, torch.get_num_threads()))
     take_turns(arms, prompts, args.rounds)
+    base = next(arm for arm in arms if arm.name == BASE)
+    context = float(np.mean([len(ids) for ids in prompts]) + np.mean(base.tokens) / 2)
+    size, bandwidth = bytes_per_token(pair, round(context)), read_bytes_per_s(pair.target.device)
     origin = provenance.collect(str(pair.target.device), str(pair.target.dtype).removeprefix("torch."), "sdpa")
     title = f"{cell.pair.name}, {args.dataset}, greedy: our loop and others"
     notes = (
         f"{len(prompts)} prompts, {args.new} new tokens, {args.rounds} rounds; {origin['dtype']} on "
         f"{origin['device_name']}, {origin['num_threads']} threads, torch {origin['torch_version']}, transformers "
         f"{origin['transformers_version']}, revision {str(origin['git_revision'])[:12]}.",
+        f"A token reads {size / 1e9:.3g} GB, and memory was read at {bandwidth / 1e9:.3g} GB/s.",
         *["llama.cpp reads the GGUF's own quantised weights."] * (not arms[-1].same_arithmetic),
     )
-    return table(arms, title, notes)
+    return table(arms, bandwidth / size, title, notes)
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ from bench.gpu.cells import (
     spec_and_runtime,
 )
 from bench.measure import pairs
+from bench.measure.bandwidth import copy_bytes_per_s
 from bench.measure.provenance import collect
 from bench.results.parquet import hidden_name
 from bench.results.store import Store
@@ -108,7 +109,7 @@ class Session:
             device = torch.device(resolve_device(self.runtime.device))
             kind = str(resolve_dtype(self.runtime.dtype, device)).removeprefix("torch.")
             self.report["device"] = collect(str(device), kind, self.runtime.attention)
-            self.report["copy"] = {"bytes_per_s": checks.copy_bytes_per_s(device)}
+            self.report["copy"] = {"bytes_per_s": copy_bytes_per_s(device)}
         with self.part("pair"):
             self.pair = pairs.loaded(self.spec, self.runtime)
         if self.pair is not None:

@@ -1,8 +1,7 @@
-"""What `bench.gpu` learns of a device before it decodes there: do the GPU tests pass, and how fast is a copy."""
+"""What `bench.gpu` learns of a device before it decodes there: whether the GPU tests pass."""
 
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -12,13 +11,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import torch
-
 ROOT = Path(__file__).resolve().parents[2]
 SELECTION = ("-m", "gpu", "tests")
 GRACE_S = 15.0
 """How long interrupted tests may take to write down what they found."""
-COPY_BYTES = {"cuda": 1 << 32, "cpu": 1 << 26}
 
 
 def run_tests(limit_s: float, selection: Sequence[str] = SELECTION, folder: Path = ROOT) -> dict[str, Any]:
@@ -66,22 +62,3 @@ def _counts(report: Path) -> dict[str, Any]:
         "skipped": skipped,
         "failing": [f"{case.get('classname')}::{case.get('name')}" for case in failing],
     }
-
-
-def copy_bytes_per_s(device: torch.device, repeats: int = 20) -> float:
-    """Bytes read and written per second by copies from device memory to device memory: the median of `repeats`."""
-    source = torch.zeros(COPY_BYTES.get(device.type, 1 << 26), dtype=torch.uint8, device=device)
-    there = torch.empty_like(source)
-    seconds = []
-    for _ in range(repeats + 3):
-        _synchronise(device)
-        start = time.perf_counter()
-        there.copy_(source)
-        _synchronise(device)
-        seconds.append(time.perf_counter() - start)
-    return 2 * source.nbytes / statistics.median(seconds[3:])
-
-
-def _synchronise(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

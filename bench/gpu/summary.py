@@ -9,12 +9,12 @@ import pandas as pd
 from bench.artifacts import definitions, tables
 from bench.artifacts.metric import SPEEDS, headers, legend
 from bench.artifacts.tables import Table
+from bench.measure.bandwidth import bytes_per_token
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Store
 from bench.statistics import metrics, samples
 from bench.statistics.intervals import Interval
 from specdec_core.models import Pair
-from specdec_core.models.memory import kv_bytes
 
 COLUMNS = (
     *("Method", "temperature", "MAL", "E(A)", *headers(SPEEDS), "speedup", "identical"),
@@ -71,15 +71,6 @@ def autoregressive(store: Store, run_ids: Sequence[str], pair: Pair, copy: float
         "bytes_per_token": size,
         "share_of_copy_bandwidth": _number(size * speed / copy) if copy else None,
     }
-
-
-def bytes_per_token(pair: Pair, context: int) -> int:
-    """Bytes read for a token: every weight once, of the embedding one row, keys and values of `context` tokens."""
-    model = pair.target.model
-    embedding, output = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    weights = sum(parameter.nbytes for parameter in model.parameters())
-    unread = 0 if embedding is output else embedding.nbytes - embedding[0].nbytes
-    return weights - unread + kv_bytes(pair.target.config, pair.target.dtype, context)
 
 
 def table(report: Mapping[str, Any]) -> Table:

@@ -20,7 +20,7 @@ from bench.configs.cells import pair_of, runtime_of
 from bench.gpu import __main__ as gpu
 from bench.gpu import cells, checks, summary
 from bench.gpu.cells import METHODS, OutOfTimeError, limited
-from bench.measure import pairs
+from bench.measure import bandwidth, pairs
 from bench.results.store import load
 from bench.run import CONF
 
@@ -177,13 +177,14 @@ def test_bytes_of_a_token_are_those_of_weights_and_cache():
     hidden, inner, layers, vocab = 128, 344, 4, 2048
     layer = hidden * hidden * (1 + 1 / 2 + 1 / 2 + 1) + 3 * hidden * inner + 2 * hidden
     weights = 4 * (layers * layer + vocab * hidden + hidden + hidden)
-    assert summary.bytes_per_token(pair, 0) == weights
-    assert summary.bytes_per_token(pair, 10) - weights == 10 * layers * 2 * 64 * 4
+    assert bandwidth.bytes_per_token(pair, 0) == weights
+    assert bandwidth.bytes_per_token(pair, 10) - weights == 10 * layers * 2 * 64 * 4
 
 
 def test_copies_are_timed(monkeypatch):
-    monkeypatch.setitem(checks.COPY_BYTES, "cpu", 1 << 20)
-    assert checks.copy_bytes_per_s(torch.device("cpu"), repeats=3) > 1e6
+    monkeypatch.setitem(bandwidth.BYTES, "cpu", 1 << 20)
+    assert bandwidth.copy_bytes_per_s(torch.device("cpu"), repeats=3) > 1e6
+    assert bandwidth.read_bytes_per_s(torch.device("cpu"), repeats=3) > 1e6
 
 
 def test_a_config_of_the_command_measures_what_nothing_was_calibrated_on(tmp_path):

@@ -21,8 +21,8 @@ def test_all_arms_are_measured_and_ours_are_the_librarys_own_outputs(monkeypatch
     ]
     assert len(cells) == 9
     assert {row[-1] for row in cells.values()} == {"100%"}
-    assert cells[BASE][1] == "1.00 [1.00, 1.00]"
-    assert cells["ours, autoregressive"][2] == "1.00" < cells["ours, OPT-Tree, n = 25"][2]
+    assert cells[BASE][2] == "1.00 [1.00, 1.00]"
+    assert cells["ours, autoregressive"][3] == "1.00" < cells["ours, OPT-Tree, n = 25"][3]
     assert {path.name for path in (tmp_path / "peers").iterdir()} == {"peers.md", "peers.csv", "peers.tex"}
 
 
@@ -40,5 +40,6 @@ def test_arms_take_turns_and_a_ratio_is_of_totals():
     fast.seconds, base.seconds = [[1.0, 3.0], [2.0, 2.0]], [[2.0, 6.0], [4.0, 4.0]]
     found = ratio(fast, base)
     assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
+    assert table([fast, base], 1.0, "", ()).frame["of the limit"].tolist() == [percent(1.0), percent(0.5)]
     base.outputs[1] = [9]
-    assert table([fast, base], "", ()).frame["identical"].tolist() == [percent(0.5), percent(1.0)]
+    assert table([fast, base], 1.0, "", ()).frame["identical"].tolist() == [percent(0.5), percent(1.0)]
