@@ -1,12 +1,13 @@
 """Our loop beside transformers' generate and assisted generation, and llama.cpp, in one run: `make bench-peers`.
 
-Greedy decoding of the same prompts, prefill included. The arms take turns, in another order for each prompt and round,
-so that a machine whose speed drifts favours none. Ratios are to transformers' `generate` on the same prompts.
+Greedy decoding of the same prompts. Each prompt of a round meets the arms in a random order of its own, so that a
+machine whose speed drifts favours none. Ratios are to transformers' `generate` on the same prompts.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,8 +27,8 @@ from bench.artifacts.tables import ABSENT, Table, frame, interval, number, perce
 from bench.configs.cells import cell_of, dataset_of, runtime_of
 from bench.configs.options import CONF
 from bench.lossless import rule
-from bench.measure import pairs, provenance
-from bench.measure.bandwidth import bytes_per_token, read_bytes_per_s
+from bench.measure import pairs, provenance, threads
+from bench.measure.bandwidth import bytes_per_token, read_bytes_per_s, synchronise
 from bench.measure.measurement import eos_token_ids, first_prompts
 from bench.measure.runner import SENTENCES
 from bench.prompts import datasets
@@ -45,37 +46,43 @@ ASSISTED: Mapping[str, dict[str, object]] = {
         "num_assistant_tokens_schedule": "constant",
         "assistant_confidence_threshold": 0.0,
     },
-    "transformers assisted, dynamic": {
+    "transformers assisted, up to 20 tokens, confidence 0.4": {
         "num_assistant_tokens": 20,
         "num_assistant_tokens_schedule": "constant",
         "assistant_confidence_threshold": 0.4,
     },
 }
 """Settings of the assistant's generation config; the second is the library's default."""
-COLUMNS = ("Arm", "tokens/s", "of the limit", "ratio", "MAL", "identical")
+CACHED_BYTES = 200e6
+"""Weights of fewer bytes may stay in a cache, whose bandwidth is not the memory's."""
+COLUMNS = ("Arm", "tokens/s", "ratio", "of the limit", "MAL", "identical")
 LEGEND = {
-    "tokens/s": "new tokens of all prompts and rounds over seconds of whole calls, prefill included",
-    "of the limit": "tokens/s over those of an autoregressive decoder that reads memory as fast as it can be read: "
-    "every weight once a token, keys and values of the mean context. Only several tokens a forward can be above 100%",
-    "ratio": f"tokens/s over {BASE}'s on the same prompts and rounds, in brackets the 95% interval over prompts",
-    "MAL": "new tokens per decoding step; not known of other libraries",
-    "identical": f"share of outputs equal to {BASE}'s, token for token",
+    "tokens/s": "new tokens of all prompts and rounds divided by the seconds of whole calls, prefill included",
+    "ratio": f"tokens/s divided by {BASE}'s on the same prompts and rounds, in brackets the 95% interval over prompts; "
+    "of fewer than 20 prompts it is too narrow",
+    "of the limit": "tokens/s, prefill left out, times the bytes that an autoregressive decoder reads for a token, "
+    "divided by the memory's read bandwidth; above 100% only with several tokens a forward",
+    "MAL": "mean acceptance length: tokens accepted per decoding step, the target's own counted; of our loop alone",
+    "identical": f"share of the first round's outputs that are {BASE}'s, token for token; in 16 bits ties may differ",
 }
 
 
 @dataclass(slots=True)
 class Arm:
-    """One way to decode: prompt ids to new ids. `steps` counts decoding steps where they are known."""
+    """One way to decode: prompt ids to new ids."""
 
     name: str
     run: Callable[[list[int]], list[int]]
     same_arithmetic: bool = True
-    """Whether its outputs are to be compared."""
+    """Whether it reads the target's own weights, so that its outputs and the bytes that it reads are to be compared."""
     seconds: list[list[float]] = field(default_factory=list)
+    """By round and prompt; so are `tokens`."""
     tokens: list[list[int]] = field(default_factory=list)
     outputs: list[list[int]] = field(default_factory=list)
+    """Of the first round."""
     steps: int = 0
-    decoded: int = 0
+    """Decoding steps, where they are known, and the tokens accepted in them."""
+    accepted: int = 0
 
 
 def ours(name: str, pair: Pair, drafter: Drafter, new: int) -> Arm:
@@ -84,88 +91,125 @@ def ours(name: str, pair: Pair, drafter: Drafter, new: int) -> Arm:
     def run(ids: list[int]) -> list[int]:
         done = generate(pair.target, drafter, rule(drafter), ids, max_new_tokens=new, eos_token_ids=eos_token_ids(pair))
         arm.steps += len(done.steps)
-        arm.decoded += sum(step.acceptance_length for step in done.steps)
+        arm.accepted += sum(step.acceptance_length for step in done.steps)
         return done.tokens
 
     arm = Arm(f"ours, {name}", run)
     return arm
 
 
+def generating(pair: Pair, name: str, new: int, **options: object) -> Arm:
+    """Transformers' `generate`, greedy, with the stop tokens that ours has and no penalties."""
+
+    def run(ids: list[int]) -> list[int]:
+        pair.target.keep_hidden = False  # of an EAGLE head's run before
+        tokens = torch.tensor([ids], device=pair.target.device)
+        out = pair.target.model.generate(
+            tokens,
+            attention_mask=torch.ones_like(tokens),
+            max_new_tokens=new,
+            do_sample=False,
+            repetition_penalty=1.0,
+            no_repeat_ngram_size=0,
+            eos_token_id=[*eos_token_ids(pair)] or None,
+            pad_token_id=pair.tokenizer.eos_token_id,
+            **options,
+        )
+        return out[0, len(ids) :].tolist()
+
+    return Arm(name, run)
+
+
 def stock(pair: Pair, new: int) -> Iterator[Arm]:
-    """`generate` of transformers with its caches, and its assisted generation where the draft can assist."""
-
-    def arm(name: str, **options: object) -> Arm:
-        def run(ids: list[int]) -> list[int]:
-            tokens = torch.tensor([ids], device=pair.target.device)
-            out = pair.target.model.generate(
-                tokens,
-                attention_mask=torch.ones_like(tokens),
-                max_new_tokens=new,
-                do_sample=False,
-                pad_token_id=pair.tokenizer.eos_token_id,
-                **options,
-            )
-            return out[0, len(ids) :].tolist()
-
-        return Arm(name, run)
-
-    yield arm(BASE)
-    yield arm(f"{BASE}, static cache", cache_implementation="static")
-    yield arm("transformers prompt lookup, 10 tokens", prompt_lookup_num_tokens=10)
-    if isinstance(pair.draft, CausalLM) and pair.draft.vocab_size == pair.target.vocab_size:
-        assistant = pair.draft.model
+    """Transformers' caches, its prompt lookup, and its assisted generation where the draft can assist."""
+    yield generating(pair, BASE, new)
+    compiled = "" if pair.target.device.type == "cpu" else ", compiled"
+    yield generating(pair, f"{BASE}, static cache{compiled}", new, cache_implementation="static")
+    lookup = {"prompt_lookup_num_tokens": 10, "max_matching_ngram_size": 3}
+    yield generating(pair, "transformers prompt lookup, n = 10", new, **lookup)
+    if can_assist(pair):
+        assert isinstance(pair.draft, CausalLM)
         for name, settings in ASSISTED.items():
-            assisted = arm(name, assistant_model=assistant)
-            yield Arm(name, _with(assistant.generation_config, settings, assisted.run))
+            arm = generating(pair, name, new, assistant_model=pair.draft.model)
+            yield Arm(name, _with(pair.draft.model.generation_config, settings, arm.run))
+
+
+def can_assist(pair: Pair) -> bool:
+    """Whether the draft is a model of the target's own tokens, as assisted generation wants it."""
+    return isinstance(pair.draft, CausalLM) and pair.draft.vocab_size == pair.target.vocab_size
 
 
 def _with(
     config: object, settings: Mapping[str, object], run: Callable[[list[int]], list[int]]
 ) -> Callable[[list[int]], list[int]]:
     def configured(ids: list[int]) -> list[int]:
-        for key, value in settings.items():
-            setattr(config, key, value)
-        return run(ids)
+        before = {key: getattr(config, key) for key in settings}
+        try:
+            for key, value in settings.items():
+                setattr(config, key, value)
+            return run(ids)
+        finally:
+            for key, value in before.items():
+                setattr(config, key, value)
 
     return configured
 
 
-def llama_cpp(path: Path, new: int, threads: int) -> Arm:
-    """llama.cpp on a GGUF through its Python binding: another arithmetic, so its outputs are not compared."""
+def llama_cpp(path: Path, pair: Pair, longest: int, new: int) -> Arm:
+    """llama.cpp on a GGUF, through its Python binding; ValueError without the binding or with another vocabulary."""
+    if not find_spec("llama_cpp"):
+        raise ValueError("--gguf needs llama.cpp's Python binding: pip install llama-cpp-python")
+    layers, cores = -1 if pair.target.device.type == "cuda" else 0, torch.get_num_threads()
     model = import_module("llama_cpp").Llama(
-        str(path), n_ctx=4096, n_threads=threads, n_threads_batch=threads, verbose=False
+        str(path), n_ctx=longest + new, n_gpu_layers=layers, n_threads=cores, n_threads_batch=cores, verbose=False
     )
+    if model.n_vocab() != pair.target.vocab_size:
+        raise ValueError(f"{path} has {model.n_vocab()} tokens, the target {pair.target.vocab_size}")
 
     def run(ids: list[int]) -> list[int]:
         model.reset()
         found: list[int] = []
         for token in model.generate(ids, temp=0.0, repeat_penalty=1.0):
             found.append(token)
-            if len(found) == new or token == model.token_eos():
+            if len(found) == new or token in eos_token_ids(pair):
                 break
         return found
 
     return Arm(f"llama.cpp, {path.name}", run, same_arithmetic=False)
 
 
-def take_turns(arms: Sequence[Arm], prompts: Sequence[list[int]], rounds: int) -> None:
-    """Fill the arms' seconds and tokens, [rounds][prompts], after one prompt each that is not counted."""
+def timed(run: Callable[[list[int]], list[int]], ids: list[int], device: torch.device) -> tuple[float, list[int]]:
+    """Seconds of a call, and what it gave."""
+    synchronise(device)
+    start = time.perf_counter()
+    found = run(ids)
+    synchronise(device)
+    return time.perf_counter() - start, found
+
+
+def take_turns(arms: Sequence[Arm], prompts: Sequence[list[int]], rounds: int, device: torch.device) -> None:
+    """Fill the arms' seconds, tokens and outputs, after two calls on the longest prompt that are not counted."""
     for arm in arms:
-        arm.run(prompts[0])
-        arm.steps = arm.decoded = 0
-    for number_of in tqdm(range(rounds), desc="rounds"):
+        for _ in range(2):
+            arm.run(max(prompts, key=len))
+        arm.steps = arm.accepted = 0
+    for turn in tqdm(range(rounds), desc="rounds"):
         for arm in arms:
             arm.seconds.append([])
             arm.tokens.append([])
         for at, ids in enumerate(prompts):
-            first = (number_of + at) % len(arms)
-            for arm in (*arms[first:], *arms[:first]):
-                start = time.perf_counter()
-                found = arm.run(ids)
-                arm.seconds[-1].append(time.perf_counter() - start)
+            for arm in random.Random(f"{turn} {at}").sample(arms, len(arms)):
+                seconds, found = timed(arm.run, ids, device)
+                arm.seconds[-1].append(seconds)
                 arm.tokens[-1].append(len(found))
-                if not number_of:
+                if not turn:
                     arm.outputs.append(found)
+
+
+def prefills(pair: Pair, prompts: Sequence[list[int]]) -> list[float]:
+    """Seconds of `generate` for a single token, the least of three, by prompt."""
+    run = generating(pair, "", 1).run
+    return [min(timed(run, ids, pair.target.device)[0] for _ in range(3)) for ids in prompts]
 
 
 def ratio(arm: Arm, base: Arm) -> Interval:
@@ -178,19 +222,21 @@ def ratio(arm: Arm, base: Arm) -> Interval:
     return of_sums(sums.astype(float), statistic)
 
 
-def table(arms: Sequence[Arm], limit: float, title: str, notes: tuple[str, ...]) -> Table:
-    """A row for every arm; `limit` is in tokens/s."""
+def table(
+    arms: Sequence[Arm], prefill_s: Sequence[float], limit: float | None, title: str, notes: tuple[str, ...]
+) -> Table:
+    """A row for every arm; `limit`, in tokens/s, is of autoregressive decoding without prefill."""
     base = next(arm for arm in arms if arm.name == BASE)
     rows = []
     for arm in arms:
         same = [mine == other for mine, other in zip(arm.outputs, base.outputs, strict=True)]
-        speed = float(np.sum(arm.tokens) / np.sum(arm.seconds))
+        decoding = np.sum(np.array(arm.tokens) - 1) / np.sum(np.array(arm.seconds) - np.array(prefill_s))
         row = {
             "Arm": arm.name,
-            "tokens/s": number(speed, 1),
-            "of the limit": percent(speed / limit) if arm.same_arithmetic else ABSENT,
+            "tokens/s": number(float(np.sum(arm.tokens) / np.sum(arm.seconds)), 1),
             "ratio": interval(ratio(arm, base)),
-            "MAL": number(arm.decoded / arm.steps if arm.steps else None),
+            "of the limit": f"{decoding / limit:.0%}" if limit and arm.same_arithmetic else ABSENT,
+            "MAL": number(arm.accepted / arm.steps if arm.steps else None),
             "identical": percent(float(np.mean(same)) if arm.same_arithmetic else None),
         }
         rows.append(row)
@@ -199,37 +245,44 @@ def table(arms: Sequence[Arm], limit: float, title: str, notes: tuple[str, ...])
 
 def measured(args: argparse.Namespace) -> Table:
     """All arms on the prompts that were asked for."""
-    data = [f"dataset={args.dataset}"]
+    torch.set_num_threads(threads.choose())
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        cells = {
-            name: cell_of(cfg := compose("config", [f"pair={args.pair}", f"drafter={name}", *data]))
-            for name in args.drafters
-        }
-    cell = cells[args.drafters[0]]
-    pair = pairs.loaded(cell.pair, runtime_of(cfg))
-    conversations = datasets.load(dataset_of(cfg), data_dir=args.data_dir, limit=args.limit)
-    prompts = first_prompts(pair, cell.pair.template, dataset_of(cfg), conversations)
+        choices = [f"pair={args.pair}", f"dataset={args.dataset}"]
+        configs = {name: compose("config", [*choices, f"drafter={name}"]) for name in args.drafters}
+    cells = [cell_of(config) for config in configs.values()]
+    spec, config = cells[0].pair, configs[args.drafters[0]]
+    pair = pairs.loaded(spec, runtime_of(config))
+    device = torch.device(pair.target.device)
+    conversations = datasets.load(dataset_of(config), data_dir=args.data_dir, limit=args.limit)
+    prompts = first_prompts(pair, spec.template, dataset_of(config), conversations)
     arms = [
-        ours(drafter_label(one.method, one.drafter_params), pair, one.build_drafter(pair.draft), args.new)
-        for one in cells.values()
+        ours(drafter_label(cell.method, cell.drafter_params), pair, cell.build_drafter(pair.draft), args.new)
+        for cell in cells
     ]
     arms += stock(pair, args.new)
-    if args.gguf and find_spec("llama_cpp"):
-        arms.append(llama_cpp(args.gguf, args.new, torch.get_num_threads()))
-    take_turns(arms, prompts, args.rounds)
-    base = next(arm for arm in arms if arm.name == BASE)
-    context = float(np.mean([len(ids) for ids in prompts]) + np.mean(base.tokens) / 2)
-    size, bandwidth = bytes_per_token(pair, round(context)), read_bytes_per_s(pair.target.device)
-    origin = provenance.collect(str(pair.target.device), str(pair.target.dtype).removeprefix("torch."), "sdpa")
-    title = f"{cell.pair.name}, {args.dataset}, greedy: our loop and others"
+    if args.gguf:
+        arms.append(llama_cpp(args.gguf, pair, max(map(len, prompts)), args.new))
+    bandwidth, before = read_bytes_per_s(device), provenance.cpu_times()
+    take_turns(arms, prompts, args.rounds, device)
+    load, bandwidth = provenance.other_load(before, provenance.cpu_times()), max(bandwidth, read_bytes_per_s(device))
+    tokens = np.mean(next(arm for arm in arms if arm.name == BASE).tokens, axis=0)
+    context = round(float(np.sum(tokens * ([*map(len, prompts)] + tokens / 2)) / np.sum(tokens)))
+    size = bytes_per_token(pair, context)
+    known = size > CACHED_BYTES and not spec.target.offload
+    origin = provenance.collect(str(device), str(pair.target.dtype).removeprefix("torch."), pair.target.attention)
     notes = (
-        f"{len(prompts)} prompts, {args.new} new tokens, {args.rounds} rounds; {origin['dtype']} on "
-        f"{origin['device_name']}, {origin['num_threads']} threads, torch {origin['torch_version']}, transformers "
-        f"{origin['transformers_version']}, revision {str(origin['git_revision'])[:12]}.",
-        f"A token reads {size / 1e9:.3g} GB, and memory was read at {bandwidth / 1e9:.3g} GB/s.",
-        *["llama.cpp reads the GGUF's own quantised weights."] * (not arms[-1].same_arithmetic),
+        f"{len(prompts)} prompts, up to {args.new} new tokens, {args.rounds} rounds; {origin['dtype']} on "
+        f"{origin['device_name']}, {origin['num_threads']} threads ({origin['wait_policy'] or 'waiting by default'}), "
+        f"torch {origin['torch_version']}, transformers {origin['transformers_version']}, revision "
+        f"{str(origin['git_revision'])[:12]}. Other processes kept {number(load, 1)} cores busy.",
+        f"A token reads {size / 1e9:.3g} GB, and memory was read at {bandwidth / 1e9:.3g} GB/s with the same threads.",
+        *["Weights this small may stay in a cache: no limit is given."] * (size <= CACHED_BYTES),
+        *["The draft is no model of the target's tokens: assisted generation cannot use it."] * (not can_assist(pair)),
+        "Ours runs in torch's inference mode and keeps a record of every step; generate runs as its users call it.",
+        *["llama.cpp reads the GGUF's own quantised weights."] * bool(args.gguf),
     )
-    return table(arms, bandwidth / size, title, notes)
+    title = f"{spec.name}, {args.dataset}, greedy: our loop and others"
+    return table(arms, prefills(pair, prompts), bandwidth / size if known else None, title, notes)
 
 
 def main() -> None:
@@ -239,10 +292,10 @@ def main() -> None:
     parser.add_argument("--dataset", default="mini", help="of conf/dataset")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--drafters", nargs="+", default=DRAFTERS, help="of conf/drafter")
-    parser.add_argument("--limit", type=int, default=6, help="prompts")
+    parser.add_argument("--limit", type=int, default=20, help="prompts")
     parser.add_argument("--new", type=int, default=128, help="new tokens per prompt")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--gguf", type=Path, help="for llama.cpp, if llama-cpp-python is installed")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--gguf", type=Path, help="a GGUF of the target, for llama.cpp")
     parser.add_argument("--out", type=Path, help="a folder for peers.md, .csv and .tex")
     args = parser.parse_args()
     check_choices([f"pair={args.pair}", *(f"drafter={name}" for name in args.drafters)])

@@ -71,10 +71,7 @@ def _execute(cfg: DictConfig, job: int | None) -> str:
         return runner.SKIPPED
     runtime = _joined(cfg)
     store = Store(Path(cfg.results_dir), cfg.name)
-    if runtime.num_threads:
-        torch.set_num_threads(runtime.num_threads)
-    else:
-        threads.choose()
+    torch.set_num_threads(runtime.num_threads or threads.choose())
     if cfg.measure == "cells":
         return _cell(cell_of(cfg), runtime, store, told=job is None)
     if cfg.measure == "attention":

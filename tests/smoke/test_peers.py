@@ -3,9 +3,9 @@
 import sys
 
 import numpy as np
+import torch
 
 from bench import peers
-from bench.artifacts.tables import percent
 from bench.peers import BASE, Arm, ratio, table, take_turns
 
 
@@ -21,7 +21,7 @@ def test_all_arms_are_measured_and_ours_are_the_librarys_own_outputs(monkeypatch
     ]
     assert len(cells) == 9
     assert {row[-1] for row in cells.values()} == {"100%"}
-    assert cells[BASE][2] == "1.00 [1.00, 1.00]"
+    assert cells[BASE][1] == "1.00 [1.00, 1.00]"
     assert cells["ours, autoregressive"][3] == "1.00" < cells["ours, OPT-Tree, n = 25"][3]
     assert {path.name for path in (tmp_path / "peers").iterdir()} == {"peers.md", "peers.csv", "peers.tex"}
 
@@ -30,16 +30,28 @@ def test_arms_take_turns_and_a_ratio_is_of_totals():
     order: list[str] = []
 
     def arm(name: str, answer: list[int]) -> Arm:
-        return Arm(name, lambda ids: order.append(f"{name}{ids[0]}") or answer)
+        return Arm(name, lambda ids: order.append(f"{name} {len(ids)}") or answer)
 
     fast, base = arm("a", [1, 2]), arm(BASE, [1, 2])
-    take_turns([fast, base], [[0], [1]], rounds=2)
-    assert order == [f"a{0}", f"{BASE}0", "a0", f"{BASE}0", f"{BASE}1", "a1", f"{BASE}0", "a0", "a1", f"{BASE}1"]
-    assert np.shape(fast.seconds) == np.shape(fast.tokens) == (2, 2)
+    take_turns([fast, base], [[0], [0, 0]], 8, torch.device("cpu"))
+    warm, turns = order[:4], [order[at : at + 2] for at in range(4, len(order), 2)]
+    assert warm == ["a 2", "a 2", f"{BASE} 2", f"{BASE} 2"], "warmed on the longest"
+    assert [{text.rsplit(" ", 1)[0] for text in pair} for pair in turns] == [{"a", BASE}] * 16
+    assert [pair[0][-1] for pair in turns] == ["1", "2"] * 8
+    assert 3 < sum(pair[0].startswith("a") for pair in turns) < 13
+    assert np.shape(fast.seconds) == np.shape(fast.tokens) == (8, 2)
     assert fast.outputs == [[1, 2], [1, 2]]
-    fast.seconds, base.seconds = [[1.0, 3.0], [2.0, 2.0]], [[2.0, 6.0], [4.0, 4.0]]
+
+
+def test_a_row_has_ratio_and_share_of_the_limit():
+    fast, base, other = (Arm(name, list) for name in ("a", BASE, "quantised"))
+    for one, seconds in ((fast, 1.0), (base, 2.0), (other, 1.5)):
+        one.tokens, one.seconds, one.outputs = [[11, 21]] * 2, [[1.0 * seconds, 2.0 * seconds]] * 2, [[1], [2]]
+    other.same_arithmetic, base.outputs = False, [[1], [9]]
     found = ratio(fast, base)
     assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
-    assert table([fast, base], 1.0, "", ()).frame["of the limit"].tolist() == [percent(1.0), percent(0.5)]
-    base.outputs[1] = [9]
-    assert table([fast, base], 1.0, "", ()).frame["identical"].tolist() == [percent(0.5), percent(1.0)]
+    rows = table([fast, base, other], [0.5, 1.0], 8.0, "", ()).frame
+    assert rows["identical"].tolist() == ["50.0%", "100%", "–"]
+    # 60 tokens behind the first ones: in (1 - 0.5) + (2 - 1), and in (2 - 0.5) + (4 - 1), twice each
+    assert rows["of the limit"].tolist() == ["250%", "83%", "–"]
+    assert table([base], [0.5, 1.0], None, "", ()).frame["of the limit"].tolist() == ["–"]
