@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
@@ -66,10 +66,13 @@ class Standardised(nn.Linear):
     Features have dimensions of up to 50 and others near 0, and an embedding is thirty times smaller.
     """
 
-    def __init__(self, fc: nn.Linear, mean: Tensor, deviation: Tensor) -> None:
+    @torch.no_grad()
+    def __init__(self, fc: nn.Linear, inputs: Tensor) -> None:
+        """The same function as `fc`; `inputs` [positions, in] tell means and deviations."""
         super().__init__(fc.in_features, fc.out_features)
-        self.load_state_dict(fc.state_dict())
-        self.mean, self.deviation = mean, deviation
+        self.mean, self.deviation = inputs.mean(0), inputs.std(0)
+        self.weight.copy_(fc.weight * self.deviation)
+        self.bias.copy_(fc.bias + fc.weight @ self.mean)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """The same as `folded` on the inputs as they are."""
@@ -84,21 +87,25 @@ class Standardised(nn.Linear):
         return made
 
 
-@torch.no_grad()
-def linear_start(head: EagleModel, batch: Conversations) -> Standardised:
-    """The head's `fc` by ridge regression on the next feature; its layer is silent at first."""
+def example(head: EagleModel, batch: Conversations) -> tuple[Tensor, Tensor]:
+    """What the head's `fc` reads, [positions, 2 hidden], and what it is to predict, [positions, hidden]."""
     tokens, features = read(batch)
-    inputs = torch.cat((head.embed_tokens(tokens[:, 1:]), features[:, :-1]), -1).flatten(0, 1)
-    goal = features[:, 1:].flatten(0, 1)
-    found = Standardised(head.fc, inputs.mean(0), inputs.std(0))
-    x = (inputs - found.mean) / found.deviation
+    inputs = torch.cat((head.embed_tokens(tokens[:, 1:]), features[:, :-1]), -1)
+    return inputs.flatten(0, 1), features[:, 1:].flatten(0, 1)
+
+
+@torch.no_grad()
+def linear_start(head: EagleModel, inputs: Tensor, goal: Tensor) -> None:
+    """Make the head the best linear predictor of the next feature, by ridge regression; its layer is silent."""
+    fc = head.fc
+    assert isinstance(fc, Standardised)
+    x = (inputs - fc.mean) / fc.deviation
     gram = x.T @ x + RIDGE * len(x) * torch.eye(x.shape[1])
-    found.weight.copy_(torch.linalg.solve(gram, x.T @ (goal - goal.mean(0))).T)
-    found.bias.copy_(goal.mean(0))
+    fc.weight.copy_(torch.linalg.solve(gram, x.T @ (goal - goal.mean(0))).T)
+    fc.bias.copy_(goal.mean(0))
     layer = head.layers[0]
     for last in (layer.self_attn.o_proj, layer.mlp.down_proj):
         last.weight.zero_()
-    return found
 
 
 def distillation_loss(
@@ -126,6 +133,7 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=2, help="how often a head reads its own features in training")
     parser.add_argument("--regression", type=float, default=1.0, help="weight of the feature error")
     parser.add_argument("--rate", type=float, default=8e-3, help="of Muon")
+    parser.add_argument("--start", type=Path, help="folder of a head to go on from")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
@@ -147,7 +155,12 @@ def main() -> None:
     rest = [Conversations(*pair) for pair in zip(tokens[:held].split(8), features[:held].split(8), strict=True)]
     if args.kind == "eagle":
         head = train_eagle.new_head(target, args.seed)
-        head.fc = linear_start(head, Conversations(tokens[held::20], features[held::20]))
+        if args.start:
+            head.load_state_dict(load_file(args.start / "model.safetensors"), strict=False)
+        inputs, goal = example(head, Conversations(tokens[held::20], features[held::20]))
+        head.fc = Standardised(head.fc, inputs)
+        if not args.start:
+            linear_start(head, inputs, goal)
         options = {"regression": args.regression, "passes": args.passes, "noise": NOISE}
         train(
             head,

@@ -78,7 +78,11 @@ def test_a_head_begins_as_the_best_linear_predictor() -> None:
     for place in range(1, 200):
         inputs = torch.cat((head.embed_tokens(tokens[:, place]).detach() * 20, features[:, place - 1]), -1)
         features[:, place] = 3 + inputs @ matrix
-    head.fc = train.linear_start(head, train.Conversations(tokens, features))
+    inputs, goal = train.example(head, train.Conversations(tokens, features))
+    before, head.fc = head.fc, train.Standardised(head.fc, inputs)
+    assert torch.allclose(before(inputs), head.fc(inputs), atol=1e-4)
+    assert torch.allclose(before.weight, head.fc.folded().weight, atol=1e-6)
+    train.linear_start(head, inputs, goal)
     for fc in (head.fc, head.fc.folded()):
         head.fc = fc
         found = head.predict(tokens[:, 1:], features[:, :-1])
