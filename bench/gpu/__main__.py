@@ -8,13 +8,13 @@ is stopped leaves what it has found; parts that the time does not reach are name
 """
 
 import argparse
-import contextlib
 import faulthandler
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +76,12 @@ class Session:
         """Seconds that parts may still take."""
         return self.limit_s - RESERVE_S - (time.monotonic() - self.start)
 
-    @contextlib.contextmanager
-    def part(self, name: str) -> Iterator[None]:
+    def part(self, name: str, body: Callable[[], None]) -> None:
         """One part: timed, stopped when time is up, and if it fails, a line in the report and nothing more."""
         start, problem = time.monotonic(), ""
         try:
             with limited(self.left_s):
-                yield
+                body()
         except (Exception, OutOfTimeError) as error:
             problem = f"{type(error).__name__}: {error}"
             self.report["errors"].append({"part": name, "error": problem})
@@ -105,16 +104,26 @@ class Session:
 
     def prepare(self) -> None:
         """The device and its speed of copying, while its memory is empty; the pair and its forward times."""
-        with self.part("copy"):
-            device = torch.device(resolve_device(self.runtime.device))
-            kind = str(resolve_dtype(self.runtime.dtype, device)).removeprefix("torch.")
-            self.report["device"] = collect(str(device), kind, self.runtime.attention)
-            self.report["copy"] = {"bytes_per_s": copy_bytes_per_s(device)}
-        with self.part("pair"):
-            self.pair = pairs.loaded(self.spec, self.runtime)
+        self.part("copy", self._copy)
+        self.part("pair", self._load)
         if self.pair is not None:
-            with self.part("forward times"):
-                self.report["forward_ms"] = forward_medians(self.request)
+            self.part("forward times", self._forward_times)
+
+    def _copy(self) -> None:
+        device = torch.device(resolve_device(self.runtime.device))
+        kind = str(resolve_dtype(self.runtime.dtype, device)).removeprefix("torch.")
+        self.report["device"] = collect(str(device), kind, self.runtime.attention)
+        self.report["copy"] = {"bytes_per_s": copy_bytes_per_s(device)}
+
+    def _load(self) -> None:
+        self.pair = pairs.loaded(self.spec, self.runtime)
+
+    def _forward_times(self) -> None:
+        self.report["forward_ms"] = forward_medians(self.request)
+
+    def tests(self) -> None:
+        """The GPU tests, for a part of the time at most."""
+        self.report["tests"] = checks.run_tests(min(TESTS_SHARE * self.limit_s, self.left_s))
 
     def methods(self) -> None:
         """All methods, until the next one is likely to take longer than there is time."""
@@ -126,8 +135,7 @@ class Session:
                 self.report["left_out"].append({"what": name, "reason": reason})
                 continue
             start = time.monotonic()
-            with self.part(name):
-                self._method(drafter, decoding)
+            self.part(name, partial(self._method, drafter, decoding))
             longest = max(longest, time.monotonic() - start)
         self.write()
 
@@ -152,9 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     faulthandler.dump_traceback_later(session.limit_s + HANG_S, exit=True, file=sys.__stderr__ or 2)
     try:
         if options.tests:
-            with session.part("tests"):
-                limit = min(TESTS_SHARE * session.limit_s, session.left_s)
-                session.report["tests"] = checks.run_tests(limit)
+            session.part("tests", session.tests)
         session.prepare()
         session.methods()
     finally:

@@ -139,9 +139,10 @@ def test_a_planted_head_goes_through_every_part(tmp_path, monkeypatch):
     assert set(report["forward_ms"]) == {"target", "draft"}
 
 
-def test_when_time_is_up_the_rest_is_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize("minutes", ["0.08", "0"])
+def test_when_time_is_up_the_rest_is_named(minutes, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "RESERVE_S", 0.0)
-    report = run(tmp_path, "--minutes", "0.08")
+    report = run(tmp_path, "--minutes", minutes)
     assert report["complete"] is False
     assert report["left_out"] or report["errors"]
     assert report["seconds"]["total"] < 30
