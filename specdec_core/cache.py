@@ -1,6 +1,6 @@
 """Keys and values in preallocated buffers, behind transformers' Cache interface: append, commit a path, truncate."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +10,15 @@ ROOM_FOR_TREES = 1024
 """Slots beyond prompt and output, so that buffers do not grow while the clock runs."""
 _BLOCK = 256
 """Capacities are multiples of this many tokens."""
+
+
+class Window(NamedTuple):
+    """Where a forward inside a graph writes and how far it reads, in place of the cache's length."""
+
+    slots: Tensor
+    """Of its tokens."""
+    width: int
+    """Slots from the first on that its mask has a column for."""
 
 
 class KVCache(Cache):
@@ -24,7 +33,13 @@ class KVCache(Cache):
         super().__init__(layers=[_Layer(self) for _ in range(num_layers)])
         self.length = 0
         self.capacity = _rounded(capacity)
+        self.window: Window | None = None
         self._buffers: list[Tensor] = []
+
+    @property
+    def settled(self) -> bool:
+        """Whether its buffers are there: it has held tokens."""
+        return bool(self._buffers)
 
     def reserve(self, capacity: int) -> None:
         """Make room for at least `capacity` tokens; what is stored stays, an empty cache does not double."""
@@ -126,6 +141,10 @@ class _Layer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
             return key_states, value_states
+        if window := self.cache.window:
+            for buffer, states in ((self.keys, key_states), (self.values, value_states)):
+                buffer.index_copy_(2, window.slots, states)
+            return self.keys[:, :, : window.width], self.values[:, :, : window.width]
         start, end = self.cache.length, self.cache.length + key_states.shape[-2]
         keys, values = self.keys[:, :, :end], self.values[:, :, :end]
         keys[:, :, start:] = key_states
@@ -136,7 +155,7 @@ class _Layer(CacheLayerMixin):
         return self.cache.length + query_length, 0
 
     def get_seq_length(self) -> int:
-        return self.cache.length
+        return self.cache.length if self.cache.window is None else 0  # no constant of a graph; positions are given
 
     def get_max_length(self) -> int:
         return -1
@@ -146,9 +165,9 @@ class _Layer(CacheLayerMixin):
 
 
 def _empty(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """A buffer that may be written to inside and outside of inference mode."""
+    """A buffer that may be written to inside and outside of inference mode; finite where nothing was written yet."""
     with torch.inference_mode(False):
-        return torch.empty(shape, dtype=like.dtype, device=like.device)
+        return torch.zeros(shape, dtype=like.dtype, device=like.device)
 
 
 def _rounded(capacity: int) -> int:

@@ -17,12 +17,12 @@ from bench.results.store import Results
 
 _CELL = [
     *("pair", "dataset", "temperature", "top_p", "seed", "max_new_tokens", "ignore_eos"),
-    *("attention", "node_order"),
+    *("attention", "node_order", "graphs"),
 ]
 NO_DRAFT = "none"
 """The published draft of a target without one, or with heads or layers of its own."""
 _PLACE = ["prompts_sha256", "device_name", "dtype"]
-_ALIKE = ["seed", "max_new_tokens", "ignore_eos", "attention", "node_order"]
+_ALIKE = ["seed", "max_new_tokens", "ignore_eos", "attention", "node_order", "graphs"]
 """What blocks have in common that stand beside each other."""
 
 

@@ -23,7 +23,7 @@ from bench.statistics import samples
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
-_WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order")
+_WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order", "graphs")
 """What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
 NONE = "A/A compares two runs of one decoding, and there is one of each: which differences are resolved is not known."
 """What is said of a block without a control."""

@@ -27,6 +27,7 @@ def key(spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> str:
     files = [fingerprint_folder(folder) for folder in folders if folder.is_dir()]
     origin: dict[str, Any] = {**_origin(pair, runtime), "num_threads": torch.get_num_threads()}
     origin |= {"attention": pair.target.attention, "placement": runtime.placement}
+    origin |= {"graphs": runtime.graphs} if pair.graphs else {}
     models = {role: _told(model) for role, model in (("target", spec.target), ("draft", spec.draft))}
     return run_id({"latency": asdict(grid), "pair": asdict(spec) | models, "files": files, "runtime": origin})
 

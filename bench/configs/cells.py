@@ -69,8 +69,9 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
         config["runtime"]["placement"] = placement
     if not config["decoding"]["ignore_eos"]:
         del config["decoding"]["ignore_eos"]
-    if runtime["node_order"] != "creation":
-        config["runtime"]["node_order"] = runtime["node_order"]
+    for key, default in (("node_order", "creation"), ("graphs", "eager")):
+        if runtime[key] != default:
+            config["runtime"][key] = runtime[key]
     return config
 
 
@@ -147,7 +148,8 @@ def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
 def _calibration_identity(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
     """What acceptance depends on: models, dtype, and the prompts of the calibration part alone."""
     found = {axis: dict(identity(config)[axis]) for axis in ("pair", "dataset", "runtime")}
-    found["runtime"].pop("node_order", None)
+    for key in ("node_order", "graphs"):
+        found["runtime"].pop(key, None)
     part = calibration_dataset_of(cfg, "acceptance") or replace(dataset_of(cfg), part="calibration")
     own = _dataset_config(part, _data_dir(cfg))
     if part.name != found["dataset"]["name"]:

@@ -9,6 +9,7 @@ from bench.names import unknown
 from bench.prompts.datasets import DatasetSpec
 from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, EagleHead, ModelSpec
+from specdec_core.models.graphs import GRAPHS
 from specdec_core.models.planted.bigrams import Planting
 from specdec_core.models.ranks import world_size
 from specdec_core.node_order import NODE_ORDERS
@@ -66,7 +67,7 @@ class Cell:
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
     """How it is run. Of these dtype and attention are part of the cell's identity, and what is not at its default of
-    placement and node order.
+    placement, node order and graphs.
     """
 
     device: str = "auto"
@@ -76,6 +77,7 @@ class Runtime:
     device_map: str | Mapping[str, str | int] | None = None
     tensor_parallel: bool = False
     draft_device: str | None = None
+    graphs: str = "eager"
     num_threads: int | None = None
     warmup_conversations: int = 1
     baseline: bool | str = True
@@ -94,6 +96,8 @@ class Runtime:
     def __post_init__(self) -> None:
         if self.node_order not in NODE_ORDERS:
             raise ValueError(unknown("runtime.node_order", self.node_order, NODE_ORDERS))
+        if self.graphs not in GRAPHS:
+            raise ValueError(unknown("runtime.graphs", self.graphs, GRAPHS))
         if self.baseline not in (True, False, SHARED):
             raise ValueError(f"runtime.baseline is true, false or {SHARED}, not {self.baseline}")
         for name in ("num_threads", "warmup_conversations"):

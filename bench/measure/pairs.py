@@ -13,7 +13,7 @@ _loaded: dict[tuple[object, ...], Pair] = {}
 
 def loaded(spec: PairSpec, runtime: Runtime) -> Pair:
     """The pair on its device; that of another cell gives its memory back first."""
-    names = ("device", "dtype", "attention", "device_map", "tensor_parallel", "draft_device")
+    names = ("device", "dtype", "attention", "device_map", "tensor_parallel", "draft_device", "graphs")
     options = {name: getattr(runtime, name) for name in names}
     key = (spec.target, spec.draft, spec.planted, str(options))
     if key not in _loaded:
@@ -24,6 +24,8 @@ def loaded(spec: PairSpec, runtime: Runtime) -> Pair:
 
 def release() -> None:
     """Give the memory of the last pair back: caches refer to their layers and back, so a collection is needed."""
+    if any(pair.graphs for pair in _loaded.values()):
+        torch._dynamo.reset()  # its cache holds packed weights
     _loaded.clear()
     gc.collect()
     torch.cuda.empty_cache()

@@ -6,6 +6,7 @@ from bench.measure import hub_configs
 from bench.measure.cell import PairSpec, Runtime
 from specdec_core.errors import LoadError
 from specdec_core.models import Pair
+from specdec_core.models.graphs import usable
 from specdec_core.models.placement import resolve_device, resolve_dtype
 from specdec_core.models.planted.pair import plant_pair
 
@@ -18,7 +19,7 @@ def planted_pair(spec: PairSpec, runtime: Runtime) -> Pair:
         raise LoadError(f"{spec.name} is made on one device; leave out device_map, tensor_parallel and draft_device")
     device = torch.device(resolve_device(runtime.device))
     specs = [model for model in (spec.target, spec.draft) if model is not None]
-    return plant_pair(
+    pair = plant_pair(
         specs,
         [hub_configs.config_of(model.id) for model in specs],
         spec.planted,
@@ -26,3 +27,5 @@ def planted_pair(spec: PairSpec, runtime: Runtime) -> Pair:
         dtype=resolve_dtype(runtime.dtype, device),
         attention=runtime.attention,
     )
+    pair.compile(usable(runtime.graphs, runtime.attention, device, whole=not spec.target.offload))
+    return pair

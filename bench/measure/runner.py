@@ -23,6 +23,7 @@ from bench.results.rows import RECORDED, PromptRow
 from bench.results.store import Store, StoreError
 from specdec_core.checks import check_lossless
 from specdec_core.errors import PromptError, SpecdecError
+from specdec_core.models.graphs import EAGER
 from specdec_core.models.placement import resolve_device
 from specdec_core.models.ranks import agreed, world_size
 
@@ -148,7 +149,7 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     outcome.prompts_sha256 = datasets.fingerprint(conversations)
     pair = pairs.loaded(cell.pair, runtime)
     outcome.device, outcome.dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
-    outcome.attention = pair.target.attention
+    outcome.attention, outcome.graphs = pair.target.attention, runtime.graphs if pair.graphs else EAGER
     lent: Mapping[str, PromptRow] = {}
     if runtime.baseline == SHARED:
         outcome.baseline_of, lent = lent_baseline(store, cell.config, _same_machine(runtime))
@@ -158,8 +159,13 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
         getattr(model.config, "_commit_hash", None) if model else None for model in (pair.target, pair.draft)
     )
     outcome.lossless = check_lossless(measurement.drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy)
+    for graphs in pair.graphs:
+        graphs.sealed = False
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
+    for graphs in pair.graphs:
+        graphs.sealed = True
+        log.info("%s", graphs)
     before = provenance.cpu_times()
     with tqdm(conversations, desc=cell.label, unit="conversation", disable=not runtime.progress) as bar:
         for number, conversation in enumerate(bar):

@@ -18,6 +18,7 @@ from bench.results.instrument_rows import AnswerRow, MaskRow, NodeRow, QualityRo
 from bench.results.rows import AUTOREGRESSIVE, METHOD, SCHEMA_VERSION, PromptRow, RunRow, StepRow
 from bench.statistics import metrics, samples
 from specdec_core.engine import Generation
+from specdec_core.models.graphs import EAGER
 
 
 @dataclass(slots=True)
@@ -78,6 +79,7 @@ class Outcome:
     device: str | None = None
     dtype: str | None = None
     attention: str | None = None
+    graphs: str = EAGER
     target_revision: str | None = None
     draft_revision: str | None = None
     prompts_sha256: str = ""
@@ -173,6 +175,7 @@ def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRo
         config=json.dumps(cell.config, sort_keys=True),
         ignore_eos=cell.ignore_eos,
         node_order=runtime.node_order,
+        graphs=outcome.graphs,
         predicted_mal=cell.predicted_mal,
         predicted_speedup=cell.predicted_speedup,
         excerpt=outcome.excerpt,

@@ -24,7 +24,7 @@ from bench.results.rows import RECORDED, SCHEMA_VERSION, TABLES
 
 CELL = (
     *("pair", "target_id", "draft_id", "dataset", "drafter", "drafter_params", "verifier"),
-    *("temperature", "top_p", "max_new_tokens", "seed", "attention", "node_order", "ignore_eos"),
+    *("temperature", "top_p", "max_new_tokens", "seed", "attention", "node_order", "graphs", "ignore_eos"),
 )
 """Columns of `runs` that say which cell it is; of runs that differ elsewhere (prompts, device) a report takes one."""
 
@@ -153,7 +153,7 @@ def load(
         _where(store.read(table), pair=pair, dataset=dataset) for table in ("runs", "acceptance", "growth", "decisions")
     )
     runs = runs.sort_values("created_utc", kind="stable", ignore_index=True)
-    runs = runs.fillna({"node_order": "creation", "ignore_eos": False})
+    runs = runs.fillna({"node_order": "creation", "graphs": "eager", "ignore_eos": False})
     rank = 2 * (runs["status"] == "ok") + runs["run_id"].isin(list(first))
     ranked = runs.loc[rank.sort_values(kind="stable").index].drop_duplicates(list(CELL), keep="last")
     runs = ranked.sort_index().reset_index(drop=True)

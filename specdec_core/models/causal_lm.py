@@ -10,6 +10,7 @@ from torch import Tensor
 from specdec_core.cache import KVCache
 from specdec_core.layout import Layout, causal_layout
 from specdec_core.models.adapters import adapt
+from specdec_core.models.graphs import Graphs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class CausalLM:
         self.max_positions = _max_positions(self.config)
         self.keep_hidden = False
         self.cache = KVCache(self.config.num_hidden_layers, capacity=0)
+        self.graphs: Graphs | None = None  # in which forwards over trees run; None: eagerly
         self._hidden: Tensor | None = None
         model.get_decoder().register_forward_hook(self._remember_hidden)
         adapt(model)
@@ -83,9 +85,13 @@ class CausalLM:
     @torch.inference_mode()
     def _run(self, tokens: Tensor, layout: Layout | None, **options: Any) -> ModelOutput:
         self.cache.reserve(self.cache.length + tokens.shape[0])
-        if layout is not None:
-            options |= {"attention_mask": layout.mask, "position_ids": layout.positions}
-        logits = self.model(tokens[None], past_key_values=self.cache, use_cache=True, **options).logits[0]
+        graphs = self.graphs if layout is not None and self.cache.settled else None
+        if graphs and layout is not None and (size := graphs.size(tokens.shape[0])):
+            logits, self._hidden = graphs(tokens, layout, size)
+        else:
+            if layout is not None:
+                options |= {"attention_mask": layout.mask, "position_ids": layout.positions}
+            logits = self.model(tokens[None], past_key_values=self.cache, use_cache=True, **options).logits[0]
         self.cache.advance(tokens.shape[0])
         hidden, self._hidden = self._hidden, None
         return ModelOutput(logits, hidden)

@@ -9,6 +9,7 @@ from specdec_core.errors import LoadError, PairError
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.fetch import fetch, fetch_config, fetch_weights, quantisation
 from specdec_core.models.fitting import check_map, check_memory
+from specdec_core.models.graphs import usable
 from specdec_core.models.kinds import TARGET, kind_of
 from specdec_core.models.offload import Offload
 from specdec_core.models.placement import DeviceMap, Placement, placed, resolve_dtype
@@ -26,14 +27,15 @@ def load_pair(
     device_map: DeviceMap | None = None,
     tensor_parallel: bool = False,
     draft_device: str | None = None,
+    graphs: str = "eager",
 ) -> Pair:
     """Load target and draft onto one device; of an offloaded target, all but the layers that are to be streamed.
 
     `device` auto is a GPU if there is one; `dtype` auto is bfloat16 there and float32 on a CPU. `device_map` (auto, or
     module names to devices) spreads the target's layers over devices, `tensor_parallel` every layer over the processes
-    that torchrun started; the draft is whole, on `draft_device` or where token ids go in. LoadError where a model is
-    missing, gated, offline or too large, or placed as it cannot be, before any weights are read; PairError where the
-    tokenizers differ.
+    that torchrun started; the draft is whole, on `draft_device` or where token ids go in. `graphs` (eager, compile,
+    cuda) is how forwards over trees run, but for those of heads. LoadError where a model is missing, gated, offline or
+    too large, or placed as it cannot be, before any weights are read; PairError where the tokenizers differ.
     """
     where = placed(device, device_map=device_map, tensor_parallel=tensor_parallel, draft_device=draft_device)
     precision = resolve_dtype(dtype, where.device)
@@ -49,12 +51,16 @@ def load_pair(
     drafts = [(kind_of(spec), spec, kind_of(spec).read(spec, configs[0])) for spec in specs[1:]]
     check_map(where.device_map, configs[0])
     check_attention(attention, filter(None, (where.device, where.draft)), configs)
+    whole_here = where.ranks == 1 and where.device_map is None and not (specs[0].offload or specs[0].bits)
+    how = usable(graphs, attention, where.device, whole=whole_here)
     check_memory(specs_read, configs, where, precision)
     # sdpa is transformers' own default, which falls back to eager for models that have no other (BLOOM)
     options = {"dtype": precision, "attn_implementation": None if attention == "sdpa" else attention}
     model, offload = _target(specs[0], where, **options)
     loaded = [kind.load(spec, read, model, where, **options) for kind, spec, read in drafts]
-    return Pair(model, next(iter(loaded), None), tokenizers[0], offload)
+    pair = Pair(model, next(iter(loaded), None), tokenizers[0], offload)
+    pair.compile(how)
+    return pair
 
 
 def check_vocabularies(

@@ -6,6 +6,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.eagle import EagleHead
+from specdec_core.models.graphs import EAGER, Graphs
 from specdec_core.models.offload import Offload
 
 
@@ -58,3 +59,15 @@ class Pair:
     tokenizer: PreTrainedTokenizerBase
     offload: Offload | None = None
     """Streams the target's layers, where that was asked for."""
+
+    def compile(self, how: str) -> None:
+        """Run forwards over trees as graphs from now on, but for those of heads; `eager` changes nothing."""
+        for model in (self.target, self.draft):
+            if how != EAGER and isinstance(model, CausalLM):
+                model.graphs = Graphs(model, how)
+
+    @property
+    def graphs(self) -> list[Graphs]:
+        """Of both models, where they are compiled."""
+        models = (model for model in (self.target, self.draft) if isinstance(model, CausalLM))
+        return [model.graphs for model in models if model.graphs]

@@ -26,6 +26,7 @@ def cell(*overrides: str) -> str:
         "runtime.draft_device=cpu",
         "runtime.dtype=bfloat16",
         "runtime.node_order=dfs",
+        "runtime.graphs=compile",
         "pair.target.bits=8",
         "decoding.ignore_eos=true",
         "+dataset.frame='Q: {text}'",
@@ -53,7 +54,7 @@ def test_options_that_came_later_change_no_cell_at_their_default():
     assert run_id(identity(before)) == cell()
     assert set(before["runtime"]) == {"dtype", "attention"}
     assert set(before["decoding"]) == {"temperature", "top_p", "max_new_tokens"}
-    assert cell("runtime.node_order=creation") == cell()
+    assert cell("runtime.node_order=creation", "runtime.graphs=eager") == cell()
     assert cell("+pair.draft.dtype=null") == cell()
     assert cell("+pair.draft.dtype=float64") != cell()
 

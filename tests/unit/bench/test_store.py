@@ -224,7 +224,8 @@ def test_node_orders_and_attentions_are_cells_of_their_own(tmp_path):
     for name, order in (("a", None), ("b", "creation"), ("c", "dfs")):
         store.write("runs", name, [row(RunRow, run_id=name, created_utc=name, node_order=order, attention="sdpa")])
     store.write("runs", "d", [row(RunRow, run_id="d", created_utc="d", node_order="dfs", attention="tree_dense")])
-    assert load(tmp_path, "e").runs["run_id"].tolist() == ["b", "c", "d"], "what has no order is in that of creation"
+    store.write("runs", "e", [row(RunRow, run_id="e", created_utc="e", graphs="compile", attention="sdpa")])
+    assert load(tmp_path, "e").runs["run_id"].tolist() == ["b", "c", "d", "e"], "the defaults of before a choice"
 
 
 def test_runs_behind_eos_are_cells_of_their_own(tmp_path):

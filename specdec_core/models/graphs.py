@@ -1,0 +1,135 @@
+"""A model's forward over a tree as a compiled graph: one per number of tokens, however long the text has become."""
+
+import os
+import shutil
+import time
+import warnings
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from specdec_core.cache import Window
+from specdec_core.errors import LoadError
+from specdec_core.layout import Layout
+
+EAGER, COMPILE, CUDA = "eager", "compile", "cuda"
+"""Eager; compiled by inductor, on a GPU with CUDA graphs; CUDA graphs of the eager kernels."""
+GRAPHS = (EAGER, COMPILE, CUDA)
+_WIDTH = 256
+"""Masks are as wide as a multiple of this many slots: few widths, each of which is captured once on a GPU."""
+
+
+class Graphs:
+    """Compiled forwards of one model on its cache. The tokens of a tree are filled up to a power of two.
+
+    Lengths enter as tensors and shapes of their own, so that nothing is compiled again as the text grows. Once
+    `sealed`, a size that was not compiled is filled up to one that was; a tree larger than all of them runs eagerly.
+    """
+
+    def __init__(self, lm: Any, how: str) -> None:
+        """`lm` is the `CausalLM`; `how` is one of `GRAPHS` but `eager`."""
+        self.sealed = False
+        self.seconds = 0.0
+        """So long first forwards took, which compile."""
+        self._lm = lm
+        self._sizes: set[tuple[int, bool]] = set()
+        self._width_of_buffers = 0
+        torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
+        self._compiled = torch.compile(self._forward, fullgraph=True, dynamic=False, **_options(how, lm.device))
+
+    def __str__(self) -> str:
+        sizes = ", ".join(str(size) for size, _ in sorted(self._sizes))
+        return f"graphs of {sizes or 'no'} tokens, compiled in {self.seconds:.0f} s"
+
+    def size(self, count: int) -> int | None:
+        """Tokens of the graph that reads so many; None where there is none and none is to be made."""
+        if not self.sealed:
+            return 1 << (count - 1).bit_length()
+        hidden = self._lm.keep_hidden
+        return min((size for size, kept in self._sizes if size >= count and kept == hidden), default=None)
+
+    def __call__(
+        self, tokens: Int[Tensor, " new"], layout: Layout, size: int
+    ) -> tuple[Float[Tensor, "new vocab"], Float[Tensor, "new hidden"] | None]:
+        """Logits and, if they are kept, hidden states of the tokens, which are appended to the cache.
+
+        The cache has settled: a prompt was read. Rows that fill the graph up see the first slot alone, so that what
+        they leave behind the tree is finite.
+        """
+        cache, count, start = self._lm.cache, tokens.shape[0], self._lm.cache.length
+        width = -(-(start + size) // _WIDTH) * _WIDTH
+        cache.reserve(width)
+        self._mark(cache)
+        mask = torch.full((1, 1, size, width), -torch.inf, dtype=self._lm.dtype, device=tokens.device)
+        mask[..., 0] = 0
+        mask[..., :count, : start + count] = 0 if layout.mask is None else layout.mask
+        torch._dynamo.maybe_mark_dynamic(mask, 3)
+        slots = torch.arange(start, start + size, device=tokens.device)
+        ids, positions = (F.pad(part, (0, size - count)) for part in (tokens[None], layout.positions))
+        known, began = (size, self._lm.keep_hidden) in self._sizes, time.perf_counter()
+        logits, hidden = self._compiled(ids, positions, mask, slots)
+        if not known:
+            self._sizes.add((size, self._lm.keep_hidden))
+            self.seconds += time.perf_counter() - began
+        return logits[:count], None if hidden is None else hidden[:count]
+
+    def _forward(self, tokens: Tensor, positions: Tensor, mask: Tensor, slots: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What is compiled."""
+        lm = self._lm
+        lm.cache.window = Window(slots, mask.shape[-1])
+        found = lm.model(tokens, past_key_values=lm.cache, use_cache=True, attention_mask=mask, position_ids=positions)
+        lm.cache.window = None
+        return found.logits[0], lm._hidden
+
+    def _mark(self, cache: Any) -> None:
+        """Buffers that have grown are new tensors. Their capacity is none of a graph's constants."""
+        if cache.capacity == self._width_of_buffers:
+            return
+        self._width_of_buffers = cache.capacity
+        for layer in cache.layers:
+            for buffer in (layer.keys, layer.values):
+                if buffer.device.type == "cuda":
+                    torch._dynamo.mark_static_address(buffer)
+                else:
+                    torch._dynamo.maybe_mark_dynamic(buffer, 2)
+
+
+def usable(how: str, attention: str, device: torch.device, *, whole: bool) -> str:
+    """What runs where `how` is asked for: `eager`, with a warning, where a CPU has no C++ compiler.
+
+    `whole` says that the target is on one device, its weights as they are. LoadError for a word that is none of
+    `GRAPHS`, and for models and attentions that graphs cannot hold.
+    """
+    if how not in GRAPHS:
+        raise LoadError(f"runtime.graphs is {', '.join(GRAPHS[:-1])} or {GRAPHS[-1]}, not {how!r}")
+    if how == EAGER:
+        return EAGER
+    if attention not in ("sdpa", "eager"):
+        raise LoadError(f"runtime.graphs={how} goes with runtime.attention=sdpa or eager, not with {attention}")
+    if not whole:
+        raise LoadError(
+            f"runtime.graphs={how} is for a target that is whole on one device: leave out device_map, tensor_parallel, "
+            "offload and bits"
+        )
+    if device.type == "cuda":
+        return how
+    if how == CUDA:
+        raise LoadError(f"runtime.graphs={how} needs a GPU, and the pair would run on {device}; use compile")
+    if shutil.which(compiler := os.environ.get("CXX", "g++")) is None:
+        warnings.warn(
+            f"runtime.graphs={how} needs a C++ compiler, and there is no {compiler}; it runs eagerly", stacklevel=2
+        )
+        return EAGER
+    return how
+
+
+def _options(how: str, device: torch.device) -> dict[str, Any]:
+    """Of `torch.compile`. On a CPU weights are packed for every number of tokens, as constants of its graph."""
+    if how == CUDA:
+        return {"backend": "cudagraphs"}
+    if device.type == "cuda":
+        return {"mode": "reduce-overhead"}
+    return {"options": {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}}

@@ -1,0 +1,112 @@
+"""Forwards in graphs: the logits of every architecture, the same tokens, one graph however long the text becomes."""
+
+import shutil
+
+import pytest
+import torch
+from architectures import CONFIGS, VOCAB, both, by_paths, by_tree, close, commit_path
+from doubles import random_tree
+from jaxtyping import config as shape_checks
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from specdec_core import CausalLM, generate, load_pair
+from specdec_core.drafters import OptTree
+from specdec_core.errors import LoadError
+from specdec_core.models import ModelSpec, graphs
+from specdec_core.models.graphs import Graphs, usable
+from specdec_core.verifiers import Greedy
+
+CPU = torch.device("cpu")
+TARGET, DRAFT = "bench/tiny/target", "bench/tiny/draft"
+
+
+@pytest.fixture(autouse=True)
+def _unchecked():
+    """Checks of shapes are no part of a graph."""
+    shape_checks.update("jaxtyping_disable", True)
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def counted(monkeypatch) -> CompileCounterWithBackend:
+    """In place of inductor: graphs are counted and run as they were traced."""
+    counter = CompileCounterWithBackend("eager")
+    monkeypatch.setattr(graphs, "_options", lambda how, device: {"backend": counter})
+    return counter
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_architecture_scores_trees_as_path_by_path(name, rng, counted):
+    own, model = both(name)
+    model.graphs = Graphs(model, "compile")
+    prefix, model.keep_hidden = [5, 9, 11, 3], True
+    model.reset(8)
+    model.prefill(torch.tensor(prefix))
+    for size in (7, 5, 1, 8):
+        tree, start = random_tree(size, VOCAB, rng), model.cache.length
+        output = by_tree(model, tree)
+        assert close(output.logits, by_paths(own, prefix, tree))
+        with torch.inference_mode():
+            assert close(own.get_output_embeddings()(output.hidden), output.logits)
+        prefix += commit_path(model, tree, start, int(tree.depths.argmax()))
+    assert counted.frame_count == 2  # of 8 tokens and of 1
+
+
+def decoded(pair, drafter, new: int = 256) -> list[int]:
+    prompt = pair.tokenizer("def read_file(path):\n")["input_ids"]
+    return generate(pair.target, drafter(pair.draft), Greedy(), prompt, max_new_tokens=new).tokens
+
+
+def opt_tree(draft) -> OptTree:
+    return OptTree(draft=draft, n=25, delta=0.2)
+
+
+@pytest.mark.long
+def test_nothing_is_compiled_again_as_the_text_grows(counted):
+    eager, compiled = (load_pair(TARGET, DRAFT, graphs=how) for how in ("eager", "compile"))
+    assert not eager.graphs
+    expected = decoded(eager, opt_tree)
+    assert decoded(compiled, opt_tree) == expected
+    target, draft = compiled.graphs
+    made = counted.frame_count
+    assert [size for size, _ in target._sizes] == [32]  # 26 tokens, whatever the tree
+    assert made == 1 + len(draft._sizes)
+    assert decoded(compiled, opt_tree) == expected
+    assert counted.frame_count == made
+    target.sealed = True
+    assert (target.size(3), target.size(33)) == (32, None)
+    assert decoded(compiled, lambda draft: OptTree(draft=draft, n=40, delta=0.2)) == expected
+    assert counted.frame_count == made + 1  # the draft's alone; trees of 41 tokens are scored eagerly
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_compiled_logits_are_the_eager_ones(rng, monkeypatch):
+    plain = {"options": {"freezing": True}}  # without autotuning, which takes minutes
+    monkeypatch.setattr(graphs, "_options", lambda how, device: plain)
+    own, model = both("llama-3.2")
+    model.graphs = Graphs(model, "compile")
+    model.prefill(torch.tensor([5, 9, 11, 3]))
+    tree = random_tree(7, VOCAB, rng)
+    assert close(by_tree(model, tree).logits, by_paths(own, [5, 9, 11, 3], tree))
+    assert model.graphs.seconds > 0
+    assert str(model.graphs).startswith("graphs of 8 tokens, compiled in ")
+
+
+def test_what_graphs_cannot_hold_is_said_before_weights_are_read():
+    with pytest.raises(LoadError, match=r"runtime.graphs is eager, compile or cuda, not 'on'"):
+        load_pair(TARGET, graphs="on")
+    with pytest.raises(LoadError, match="needs a GPU, and the pair would run on cpu; use compile"):
+        load_pair(TARGET, graphs="cuda", device="cpu")
+    with pytest.raises(LoadError, match=r"goes with runtime.attention=sdpa or eager, not with tree_split"):
+        load_pair(TARGET, graphs="compile", attention="tree_split")
+    with pytest.raises(LoadError, match="is for a target that is whole on one device"):
+        load_pair(ModelSpec(id=TARGET, offload=True), graphs="compile")
+
+
+def test_without_a_compiler_it_is_eager_with_a_warning(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.warns(UserWarning, match="needs a C\\+\\+ compiler, and there is no no-such-compiler"):
+        assert usable("compile", "sdpa", CPU, whole=True) == "eager"
+    assert isinstance(load_pair(TARGET).target, CausalLM)
