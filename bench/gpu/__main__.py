@@ -25,6 +25,7 @@ from bench.gpu import checks, summary
 from bench.gpu.cells import (
     EXPERIMENT,
     METHODS,
+    VARIANTS,
     OutOfTimeError,
     Request,
     forward_medians,
@@ -128,21 +129,23 @@ class Session:
     def methods(self) -> None:
         """All methods, until the next one is likely to take longer than there is time."""
         longest = 0.0
-        for drafter, decoding in METHODS:
-            name = f"{drafter}, {decoding}"
+        on_gpu = resolve_device(self.runtime.device) != "cpu"
+        variants = [variant for variant in VARIANTS if on_gpu or "graphs" not in variant[-1]]
+        for drafter, decoding, how in [*((*method, "") for method in METHODS), *variants]:
+            name = ", ".join(filter(None, (drafter, decoding, how)))
             if self.pair is None or self.left_s < 1.1 * longest:
                 reason = "out of time" if self.pair else "there is no pair"
                 self.report["left_out"].append({"what": name, "reason": reason})
                 continue
             start = time.monotonic()
-            self.part(name, partial(self._method, drafter, decoding))
+            self.part(name, partial(self._method, drafter, decoding, how))
             longest = max(longest, time.monotonic() - start)
         self.write()
 
-    def _method(self, drafter: str, decoding: str) -> None:
-        run_id = run_method(self.request, drafter, decoding, self.store)
-        self.run_ids.append(run_id)
-        row = summary.method_row(self.store, run_id)
+    def _method(self, drafter: str, decoding: str, how: str) -> None:
+        run_id = run_method(self.request, drafter, decoding, how, self.store)
+        self.run_ids += [run_id] if not how else []
+        row = summary.method_row(self.store, run_id) | {"how": how}
         self.report["methods"].append(row)
         copy = (self.report.get("copy") or {}).get("bytes_per_s")
         assert self.pair is not None

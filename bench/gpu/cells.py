@@ -27,6 +27,8 @@ METHODS = (
     *(("chain8", "greedy"), ("branching_4_2_2_1", "greedy"), ("spec_infer_5x8", "t1"), ("gsd", "greedy")),
 )
 """Drafter and decoding, the most telling first: what comes last is left out where time is short."""
+VARIANTS = tuple(("opt_tree_n50", "greedy", how) for how in ("attention=tree_split", "graphs=compile", "graphs=cuda"))
+"""The first method again, computed otherwise; graphs on a GPU alone."""
 GRID = "1,2,4,8,16,32,64,128,256,512"
 
 log = logging.getLogger(__name__)
@@ -87,9 +89,9 @@ def spec_and_runtime(request: Request) -> tuple[PairSpec, Runtime]:
     return pair_of(cfg), runtime_of(cfg)
 
 
-def run_method(request: Request, drafter: str, decoding: str, store: Store) -> str:
-    """Run one cell and return its run id; how it ended stands in its row."""
-    cfg = config(request, f"drafter={drafter}", f"decoding={decoding}")
+def run_method(request: Request, drafter: str, decoding: str, how: str, store: Store) -> str:
+    """Run one cell and return its run id; how it ended stands in its row. `how` is an option of `runtime`, or none."""
+    cfg = config(request, f"drafter={drafter}", f"decoding={decoding}", *([f"runtime.{how}"] if how else []))
     cell = cell_of(cfg)
     store.forget(cell.run_id)  # else rows of an earlier run would stand where this one fails
     runner.run_cell(cell, runtime_of(cfg), store)

@@ -106,7 +106,8 @@ def _notes(report: Mapping[str, Any]) -> list[str]:
 
 
 def _row(method: Mapping[str, Any]) -> dict[str, str]:
-    row = {"Method": method["drafter"], "temperature": f"{method['temperature']:g}"}
+    name = ", ".join(filter(None, (method["drafter"], method["how"])))
+    row = {"Method": name, "temperature": f"{method['temperature']:g}"}
     if method["status"] != "ok":
         return row | {"MAL": method["status"]}
     row |= {"MAL": _cell(method["mal"]), "E(A)": tables.number(method["expected_acceptance"])}

@@ -72,8 +72,9 @@ def test_every_part_is_in_the_json(done):
     assert base["share_of_copy_bandwidth"] == pytest.approx(
         base["bytes_per_token"] * base["tokens_per_s"] / report["copy"]["bytes_per_s"]
     )
-    found = {(row["drafter"], row["temperature"]) for row in report["methods"]}
-    assert found == {(drafter, 1.0 if decoding == "t1" else 0.0) for drafter, decoding in METHODS}
+    found = {(row["drafter"], row["temperature"], row["how"]) for row in report["methods"]}
+    methods = {(drafter, 1.0 if decoding == "t1" else 0.0, "") for drafter, decoding in METHODS}
+    assert found == methods | {("opt_tree_n50", 0.0, "attention=tree_split")}
     for row in report["methods"]:
         assert (row["status"], row["error"]) == ("ok", None)
         assert row["mal"]["value"] >= 1
@@ -85,7 +86,7 @@ def test_every_part_is_in_the_json(done):
 def test_rows_are_the_usual_parquet_in_the_same_folder(done):
     out, process = done
     runs = pd.read_parquet(out / "gpu" / "runs")
-    assert len(runs) == len(METHODS)
+    assert len(runs) == len(METHODS) + 1
     assert set(runs["pair"]) == {"planted/small"}
     assert len(pd.read_parquet(out / "gpu" / "latency")) > 0
     table = (out / "gpu.md").read_text(encoding="utf-8")
@@ -108,6 +109,7 @@ def test_make_runs_it_on_the_7b_pair_unless_told_otherwise():
 def test_a_method_that_fails_is_a_row_with_its_error(tmp_path, monkeypatch):
     methods = (("autoregressive", "greedy"), ("opt_tree", "no_such_decoding"), ("chain4", "greedy"))
     monkeypatch.setattr(gpu, "METHODS", methods)
+    monkeypatch.setattr(gpu, "VARIANTS", ())
     report = run(tmp_path)
     assert [row["drafter"] for row in report["methods"]] == ["autoregressive", "chain4"]
     assert [error["part"] for error in report["errors"]] == ["opt_tree, no_such_decoding"]
@@ -128,10 +130,11 @@ def test_without_a_pair_there_is_a_report_all_the_same(tmp_path, monkeypatch):
     report = run(tmp_path)
     assert {error["part"] for error in report["errors"]} == {"pair"}
     assert {left["reason"] for left in report["left_out"]} == {"there is no pair"}
-    assert len(report["left_out"]) == len(METHODS)
+    assert len(report["left_out"]) == len(METHODS) + 1
 
 
 def test_a_planted_head_goes_through_every_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "VARIANTS", ())
     monkeypatch.setattr(gpu, "METHODS", (("opt_tree", "greedy"), ("sequoia", "greedy"), ("sequoia", "t1")))
     report = run(tmp_path, "--pair", "planted/small_eagle")
     assert report["complete"] is True, report["errors"]
