@@ -37,6 +37,7 @@ from bench.statistics.intervals import Interval, of_sums
 from specdec_core import generate
 from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, Pair
+from specdec_core.models.graphs import EAGER, GRAPHS, Graphs, usable
 
 DRAFTERS = ("autoregressive", "chain4", "opt_tree", "prompt_lookup")
 BASE = "transformers generate"
@@ -85,10 +86,13 @@ class Arm:
     accepted: int = 0
 
 
-def ours(name: str, pair: Pair, drafter: Drafter, new: int) -> Arm:
-    """A drafter in our loop."""
+def ours(name: str, pair: Pair, drafter: Drafter, new: int, graphs: Sequence[Graphs] = ()) -> Arm:
+    """A drafter in our loop; with `graphs`, forwards of their models over trees run in them."""
 
     def run(ids: list[int]) -> list[int]:
+        for model in (pair.target, pair.draft):
+            if isinstance(model, CausalLM):
+                model.graphs = next((one for one in graphs if one.lm is model), None)
         done = generate(pair.target, drafter, rule(drafter), ids, max_new_tokens=new, eos_token_ids=eos_token_ids(pair))
         arm.steps += len(done.steps)
         arm.accepted += sum(step.acceptance_length for step in done.steps)
@@ -96,6 +100,12 @@ def ours(name: str, pair: Pair, drafter: Drafter, new: int) -> Arm:
 
     arm = Arm(f"ours, {name}", run)
     return arm
+
+
+def in_graphs(pair: Pair, how: str) -> list[Graphs]:
+    """Graphs of both models; LoadError where they cannot run."""
+    pair.compile(usable(how, pair.target.attention, pair.target.device, whole=pair.offload is None))
+    return pair.graphs
 
 
 def generating(pair: Pair, name: str, new: int, **options: object) -> Arm:
@@ -187,12 +197,16 @@ def timed(run: Callable[[list[int]], list[int]], ids: list[int], device: torch.d
     return time.perf_counter() - start, found
 
 
-def take_turns(arms: Sequence[Arm], prompts: Sequence[list[int]], rounds: int, device: torch.device) -> None:
-    """Fill the arms' seconds, tokens and outputs, after two calls on the longest prompt that are not counted."""
+def warm_up(arms: Sequence[Arm], prompts: Sequence[list[int]]) -> None:
+    """Two calls of every arm on the longest prompt, which are not counted."""
     for arm in arms:
         for _ in range(2):
             arm.run(max(prompts, key=len))
         arm.steps = arm.accepted = 0
+
+
+def take_turns(arms: Sequence[Arm], prompts: Sequence[list[int]], rounds: int, device: torch.device) -> None:
+    """Fill the arms' seconds, tokens and outputs."""
     for turn in tqdm(range(rounds), desc="rounds"):
         for arm in arms:
             arm.seconds.append([])
@@ -259,9 +273,16 @@ def measured(args: argparse.Namespace) -> Table:
         ours(drafter_label(cell.method, cell.drafter_params), pair, cell.build_drafter(pair.draft), args.new)
         for cell in cells
     ]
+    graphs = [] if args.graphs == EAGER else in_graphs(pair, args.graphs)
+    for cell in cells if graphs else ():
+        name = f"{drafter_label(cell.method, cell.drafter_params)}, {args.graphs}"
+        arms.append(ours(name, pair, cell.build_drafter(pair.draft), args.new, graphs))
     arms += stock(pair, args.new)
     if args.gguf:
         arms.append(llama_cpp(args.gguf, pair, max(map(len, prompts)), args.new))
+    warm_up(arms, prompts)
+    for one in graphs:
+        one.sealed = True
     bandwidth, before = read_bytes_per_s(device), provenance.cpu_times()
     take_turns(arms, prompts, args.rounds, device)
     load, bandwidth = provenance.other_load(before, provenance.cpu_times()), max(bandwidth, read_bytes_per_s(device))
@@ -279,6 +300,7 @@ def measured(args: argparse.Namespace) -> Table:
         *["Weights this small may stay in a cache: no limit is given."] * (size <= CACHED_BYTES),
         *["The draft is no model of the target's tokens: assisted generation cannot use it."] * (not can_assist(pair)),
         "Ours runs in torch's inference mode and keeps a record of every step; generate runs as its users call it.",
+        *(f"{one.lm.model.name_or_path}: {one}." for one in graphs),
         *["llama.cpp reads the GGUF's own quantised weights."] * bool(args.gguf),
     )
     title = f"{spec.name}, {args.dataset}, greedy: our loop and others"
@@ -295,6 +317,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=20, help="prompts")
     parser.add_argument("--new", type=int, default=128, help="new tokens per prompt")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--graphs", choices=GRAPHS, default=EAGER, help="ours in graphs too, compiled before the clock")
     parser.add_argument("--gguf", type=Path, help="a GGUF of the target, for llama.cpp")
     parser.add_argument("--out", type=Path, help="a folder for peers.md, .csv and .tex")
     args = parser.parse_args()

@@ -34,7 +34,7 @@ class Graphs:
         self.sealed = False
         self.seconds = 0.0
         """So long first forwards took, which compile."""
-        self._lm = lm
+        self.lm = lm
         self._sizes: set[tuple[int, bool]] = set()
         self._width_of_buffers = 0
         torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
@@ -48,7 +48,7 @@ class Graphs:
         """Tokens of the graph that reads so many; None where there is none and none is to be made."""
         if not self.sealed:
             return 1 << (count - 1).bit_length()
-        hidden = self._lm.keep_hidden
+        hidden = self.lm.keep_hidden
         return min((size for size, kept in self._sizes if size >= count and kept == hidden), default=None)
 
     def __call__(
@@ -59,26 +59,26 @@ class Graphs:
         The cache has settled: a prompt was read. Rows that fill the graph up see the first slot alone, so that what
         they leave behind the tree is finite.
         """
-        cache, count, start = self._lm.cache, tokens.shape[0], self._lm.cache.length
+        cache, count, start = self.lm.cache, tokens.shape[0], self.lm.cache.length
         width = -(-(start + size) // _WIDTH) * _WIDTH
         cache.reserve(width)
         self._mark(cache)
-        mask = torch.full((1, 1, size, width), -torch.inf, dtype=self._lm.dtype, device=tokens.device)
+        mask = torch.full((1, 1, size, width), -torch.inf, dtype=self.lm.dtype, device=tokens.device)
         mask[..., 0] = 0
         mask[..., :count, : start + count] = 0 if layout.mask is None else layout.mask
         torch._dynamo.maybe_mark_dynamic(mask, 3)
         slots = torch.arange(start, start + size, device=tokens.device)
         ids, positions = (F.pad(part, (0, size - count)) for part in (tokens[None], layout.positions))
-        known, began = (size, self._lm.keep_hidden) in self._sizes, time.perf_counter()
+        known, began = (size, self.lm.keep_hidden) in self._sizes, time.perf_counter()
         logits, hidden = self._compiled(ids, positions, mask, slots)
         if not known:
-            self._sizes.add((size, self._lm.keep_hidden))
+            self._sizes.add((size, self.lm.keep_hidden))
             self.seconds += time.perf_counter() - began
         return logits[:count], None if hidden is None else hidden[:count]
 
     def _forward(self, tokens: Tensor, positions: Tensor, mask: Tensor, slots: Tensor) -> tuple[Tensor, Tensor | None]:
         """What is compiled."""
-        lm = self._lm
+        lm = self.lm
         lm.cache.window = Window(slots, mask.shape[-1])
         found = lm.model(tokens, past_key_values=lm.cache, use_cache=True, attention_mask=mask, position_ids=positions)
         lm.cache.window = None

@@ -3,10 +3,13 @@
 import sys
 
 import numpy as np
+import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from bench import peers
-from bench.peers import BASE, Arm, ratio, table, take_turns
+from bench.peers import BASE, Arm, ratio, table, take_turns, warm_up
+from specdec_core.models import graphs
 
 
 def test_all_arms_are_measured_and_ours_are_the_librarys_own_outputs(monkeypatch, capsys, tmp_path):
@@ -33,7 +36,9 @@ def test_arms_take_turns_and_a_ratio_is_of_totals():
         return Arm(name, lambda ids: order.append(f"{name} {len(ids)}") or answer)
 
     fast, base = arm("a", [1, 2]), arm(BASE, [1, 2])
-    take_turns([fast, base], [[0], [0, 0]], 8, torch.device("cpu"))
+    prompts = [[0], [0, 0]]
+    warm_up([fast, base], prompts)
+    take_turns([fast, base], prompts, 8, torch.device("cpu"))
     warm, turns = order[:4], [order[at : at + 2] for at in range(4, len(order), 2)]
     assert warm == ["a 2", "a 2", f"{BASE} 2", f"{BASE} 2"], "warmed on the longest"
     assert [{text.rsplit(" ", 1)[0] for text in pair} for pair in turns] == [{"a", BASE}] * 16
@@ -55,3 +60,19 @@ def test_a_row_has_ratio_and_share_of_the_limit():
     # 60 tokens behind the first ones: in (1 - 0.5) + (2 - 1), and in (2 - 0.5) + (4 - 1), twice each
     assert rows["of the limit"].tolist() == ["250%", "83%", "–"]
     assert table([base], [0.5, 1.0], None, "", ()).frame["of the limit"].tolist() == ["–"]
+
+
+@pytest.mark.long
+def test_arms_in_graphs_have_the_same_outputs_and_are_not_compiled_while_the_clock_runs(monkeypatch, capsys):
+    counter = CompileCounterWithBackend("eager")
+    monkeypatch.setattr(graphs, "_options", lambda how, device: {"backend": counter})
+    made = []
+    monkeypatch.setattr(peers, "take_turns", lambda *given: made.append(counter.frame_count) or take_turns(*given))
+    options = ("--limit", "2", "--new", "24", "--rounds", "1", "--graphs", "compile", "--drafters", "autoregressive")
+    monkeypatch.setattr(sys, "argv", ["peers", *options, "opt_tree"])
+    peers.main()
+    out = capsys.readouterr().out
+    rows = {cells[1].strip(): cells[-2].strip() for line in out.splitlines() if len(cells := line.split("|")) > 3}
+    assert rows["ours, autoregressive, compile"] == rows["ours, OPT-Tree, n = 25, compile"] == "100%"
+    assert made == [counter.frame_count]
+    assert "bench/tiny/target: graphs of 1, 32 tokens, compiled in " in out
