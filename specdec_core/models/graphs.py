@@ -74,7 +74,7 @@ class Graphs:
         if not known:
             self._sizes.add((size, self.lm.keep_hidden))
             self.seconds += time.perf_counter() - began
-        return logits[:count], None if hidden is None else hidden[:count]
+        return _kept(logits, count), None if hidden is None else _kept(hidden, count)
 
     def _forward(self, tokens: Tensor, positions: Tensor, mask: Tensor, slots: Tensor) -> tuple[Tensor, Tensor | None]:
         """What is compiled."""
@@ -95,6 +95,11 @@ class Graphs:
                     torch._dynamo.mark_static_address(buffer)
                 else:
                     torch._dynamo.maybe_mark_dynamic(buffer, 2)
+
+
+def _kept(rows: Tensor, count: int) -> Tensor:
+    """The first rows; those of a captured graph are copied, for its next replay writes to the same place."""
+    return rows[:count].clone() if rows.is_cuda else rows[:count]
 
 
 def usable(how: str, attention: str, device: torch.device, *, whole: bool) -> str:
