@@ -25,6 +25,7 @@ from bench.artifacts.outputs import NoResultsError, Output, read_results
 from bench.artifacts.speedups import SPEEDUP, of_block
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures
+from bench.papers.beyond.claims_figure import figure
 from bench.papers.dyspec.layouts import LAYOUTS as DYSPEC
 from bench.papers.gsd import methods as gsd
 from bench.papers.gsd import table1 as gsd_table1
@@ -34,6 +35,7 @@ from bench.papers.opt_tree.comparison import AS_PUBLISHED
 from bench.papers.sequoia.layouts import LAYOUTS as SEQUOIA
 from bench.results.store import Results
 from bench.statistics import samples
+from bench.statistics.intervals import Interval
 
 TITLE = "Which claims hold on a real model"
 LEGEND = {
@@ -164,13 +166,14 @@ def claims(name: str, found: Mapping[str, Results]) -> list[Output]:
     groups: dict[tuple[Claim, tuple[str, ...]], list[Setting]] = {}
     for claim, one in known:
         groups.setdefault((claim, _where(claim, one)), []).append(one)
-    rows = [_row(claim, where, every) for (claim, where), every in groups.items()]
+    judged = [_judged(claim, where, every) for (claim, where), every in groups.items()]
+    rows = [one.row() for one in judged]
     shown = [block for _, one in known for block in one.blocks if block]
     unlike = {(block.pair, *block.first[["dataset", "temperature", "max_new_tokens"]]): block for block in shown}
     notes = (*NOTES, *draft_temperatures(run for block in unlike.values() for run in block.ok))
     notes += tuple(_models(block) for block in {block.pair: block for block in unlike.values()}.values())
     runs = tuple(" ".join(one.run_ids for one in every) for every in groups.values())
-    return [Table(name, TITLE, tables.frame(rows, rows[0]), notes, LEGEND, runs)]
+    return [Table(name, TITLE, tables.frame(rows, rows[0]), notes, LEGEND, runs), figure(name, TITLE, judged, runs)]
 
 
 def _settings(claim: Claim, found: Mapping[str, Results]) -> Iterator[Setting]:
@@ -194,7 +197,39 @@ def _where(claim: Claim, one: Setting) -> tuple[str, ...]:
     return kind, one.block.pair, f"0 and {decoding}" if len(claim.column.of) > 1 else decoding
 
 
-def _row(claim: Claim, where: tuple[str, ...], every: Sequence[Setting]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """A claim on one pair in one decoding, over datasets."""
+
+    claim: Claim
+    kind: str
+    """embedded | real"""
+    pair: str
+    temperature: str
+    lead: float
+    """The paper's ratio of the two."""
+    ahead: str
+    ratio: Interval
+    verdicts: str
+
+    def row(self) -> dict[str, str]:
+        """As the table has it."""
+        tie = " (tie)" if abs(self.lead - 1) < verdict.TOLERANCE else ""
+        return {
+            "Table": self.claim.artifact,
+            "Claim": self.claim.words,
+            "measure": self.claim.measure,
+            "Pair": f"{self.pair} ({self.kind})",
+            "temperature": self.temperature,
+            "published": f"{tables.number(self.lead)}{tie}",
+            "published ahead": self.ahead,
+            "ours": tables.ratio(self.ratio),
+            "n": str(self.ratio.n),
+            "by dataset": self.verdicts,
+        }
+
+
+def _judged(claim: Claim, where: tuple[str, ...], every: Sequence[Setting]) -> Judged:
     column, (kind, pair, decoding) = claim.column, where
     both = [{cell: column.pairing(cell) for cell in one.cells} for one in every]
     numbers = [[pairing.published or 0.0 for pairing in one.values()] for one in both]
@@ -202,19 +237,9 @@ def _row(claim: Claim, where: tuple[str, ...], every: Sequence[Setting]) -> dict
     ratio = samples.compare(*(samples.mean_over(*side) for side in sums)).ratio
     lead = sum(first for first, _ in numbers) / sum(other for _, other in numbers)
     words = Counter(verdict.word(column.judge(next(iter(one)), one)) for one in both)
-    tie = " (tie)" if abs(lead - 1) < verdict.TOLERANCE else ""
-    return {
-        "Table": claim.artifact,
-        "Claim": claim.words,
-        "measure": claim.measure,
-        "Pair": f"{pair} ({kind})",
-        "temperature": decoding,
-        "published": f"{tables.number(lead)}{tie}",
-        "published ahead": f"{sum(first > other for first, other in numbers)} of {len(numbers)}",
-        "ours": tables.ratio(ratio),
-        "n": str(ratio.n),
-        "by dataset": ", ".join(f"{word} {count}" for word, count in sorted(words.items())),
-    }
+    ahead = f"{sum(first > other for first, other in numbers)} of {len(numbers)}"
+    verdicts = ", ".join(f"{word} {count}" for word, count in sorted(words.items()))
+    return Judged(claim, kind, pair, decoding, lead, ahead, ratio, verdicts)
 
 
 def _models(block: Block) -> str:

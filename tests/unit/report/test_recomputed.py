@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +13,7 @@ import pytest
 import recomputed
 from recomputed import TURN, Files, assert_printed, percents
 
+from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table
 from bench.papers.registry import build
 
@@ -267,6 +269,23 @@ def test_claims() -> None:
         sums = [tuple(_counted(measure, files, side) for side in both) for both in pairs]
         assert_printed(row["ours"], _ratio_of_means(measure, sums), least=3)
         assert row["n"] == str(sum(len(_joined(*both)) for both in sums))
+
+
+def test_the_picture_of_the_claims_has_the_tables_ratios() -> None:
+    table, figure = build("claims", REFERENCE)
+    assert isinstance(table, Table)
+    assert isinstance(figure, Figure)
+    rows = table.frame[table.frame["measure"] != "drafted"]
+    looks: dict[str, list[float]] = {}
+    for axes in figure.canvas.axes:
+        for line in axes.lines:
+            if len(line.get_xdata()) == 1:
+                looks.setdefault(line.get_marker(), []).append(float(line.get_xdata()[0]))
+    published = looks.pop("|")
+    ours = [f"{ratio:.3f}" for ratio in chain.from_iterable(looks.values())]
+    assert sorted(ours) == sorted(text.split()[0] for text in rows["ours"])
+    assert len(looks) == rows["Pair"].nunique()
+    assert sorted(f"{lead:.2f}" for lead in published) == sorted(text.split()[0] for text in rows["published"])
 
 
 def _counted(measure: str, files: Files, side: tuple[str, ...]) -> pd.DataFrame:
