@@ -102,9 +102,10 @@ def ours(name: str, pair: Pair, drafter: Drafter, new: int, graphs: Sequence[Gra
     return arm
 
 
-def in_graphs(pair: Pair, how: str) -> list[Graphs]:
+def in_graphs(pair: Pair, how: str, *, whole: bool) -> list[Graphs]:
     """Graphs of both models; LoadError where they cannot run."""
-    pair.compile(usable(how, pair.target.attention, pair.target.device, whole=pair.offload is None))
+    configs = [model.config for model in (pair.target, pair.draft) if isinstance(model, CausalLM)]
+    pair.compile(usable(how, pair.target.attention, pair.target.device, configs, whole=whole))
     return pair.graphs
 
 
@@ -273,7 +274,8 @@ def measured(args: argparse.Namespace) -> Table:
         ours(drafter_label(cell.method, cell.drafter_params), pair, cell.build_drafter(pair.draft), args.new)
         for cell in cells
     ]
-    graphs = [] if args.graphs == EAGER else in_graphs(pair, args.graphs)
+    whole = not any(model and (model.offload or model.bits) for model in (spec.target, spec.draft))
+    graphs = [] if args.graphs == EAGER else in_graphs(pair, args.graphs, whole=whole)
     for cell in cells if graphs else ():
         name = f"{drafter_label(cell.method, cell.drafter_params)}, {args.graphs}"
         arms.append(ours(name, pair, cell.build_drafter(pair.draft), args.new, graphs))

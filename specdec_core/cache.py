@@ -62,6 +62,11 @@ class KVCache(Cache):
         """Forget all tokens from `length` on."""
         self.length = min(self.length, length)
 
+    def wipe(self) -> None:
+        """Zeros everywhere: graphs read slots that they mask, and what is not finite there spoils the rest."""
+        for buffer in self._buffers:
+            buffer.zero_()
+
     def commit(self, start: int, kept: Tensor) -> None:
         """Of the tokens from slot `start` on keep those at offsets `kept` (ascending).
 

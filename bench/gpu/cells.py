@@ -27,7 +27,7 @@ METHODS = (
     *(("chain8", "greedy"), ("branching_4_2_2_1", "greedy"), ("spec_infer_5x8", "t1"), ("gsd", "greedy")),
 )
 """Drafter and decoding, the most telling first: what comes last is left out where time is short."""
-VARIANTS = tuple(("opt_tree_n50", "greedy", how) for how in ("attention=tree_split", "graphs=compile", "graphs=cuda"))
+VARIANTS = tuple(("opt_tree_n50", "greedy", how) for how in ("attention=tree_split", "graphs=compile"))
 """The first method again, computed otherwise; graphs on a GPU alone."""
 GRID = "1,2,4,8,16,32,64,128,256,512"
 

@@ -27,5 +27,6 @@ def planted_pair(spec: PairSpec, runtime: Runtime) -> Pair:
         dtype=resolve_dtype(runtime.dtype, device),
         attention=runtime.attention,
     )
-    pair.compile(usable(runtime.graphs, runtime.attention, device, whole=not spec.target.offload))
+    configs = [pair.target.config]
+    pair.compile(usable(runtime.graphs, runtime.attention, device, configs, whole=not spec.target.offload))
     return pair

@@ -23,7 +23,7 @@ from bench.results.rows import RECORDED, PromptRow
 from bench.results.store import Store, StoreError
 from specdec_core.checks import check_lossless
 from specdec_core.errors import PromptError, SpecdecError
-from specdec_core.models.graphs import EAGER
+from specdec_core.models.graphs import EAGER, MIXED
 from specdec_core.models.placement import resolve_device
 from specdec_core.models.ranks import agreed, world_size
 
@@ -159,15 +159,13 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
         getattr(model.config, "_commit_hash", None) if model else None for model in (pair.target, pair.draft)
     )
     outcome.lossless = check_lossless(measurement.drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy)
-    for graphs in pair.graphs:
-        graphs.sealed = False
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
     for graphs in pair.graphs:
-        graphs.sealed = True
         log.info("%s", graphs)
     before = provenance.cpu_times()
-    with tqdm(conversations, desc=cell.label, unit="conversation", disable=not runtime.progress) as bar:
+    progress = tqdm(conversations, desc=cell.label, unit="conversation", disable=not runtime.progress)
+    with pair.sealed(), progress as bar:
         for number, conversation in enumerate(bar):
             generations = measurement.run(conversation)
             bar.set_postfix_str(rows.running(), refresh=False)
@@ -175,6 +173,8 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
                 write_case_study(store.folder, cell, pair, conversation, generations[0])
     if world_size() == 1:  # to a rank the others are other processes
         outcome.other_load = provenance.other_load(before, provenance.cpu_times())
+    if any(graphs.missed for graphs in pair.graphs):
+        outcome.graphs = MIXED
     outcome.excerpt = measurement.excerpt()
     failures = [row.error for row in rows.prompts if row.error]
     if len(failures) == len(rows.prompts):

@@ -62,7 +62,7 @@ class RunRow:
     speedup_high: float | None
     ignore_eos: bool | None = None  # answers go on behind EOS; None in files of before there was a choice
     node_order: str | None = None  # of a tree in the target's forward; None in files of before there was a choice
-    graphs: str | None = None  # eager | compile | cuda; None in files of before there was a choice
+    graphs: str | None = None  # eager | compile | mixed; None in files of before there was a choice
     predicted_mal: float | None = None  # F(T) of a static tree for its measured acceptance vector
     predicted_speedup: float | None = None  # of the tree that was chosen by measured forward times
     excerpt: str | None = None  # the start of the first answer, the target's own where there is a baseline

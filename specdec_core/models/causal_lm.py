@@ -61,6 +61,9 @@ class CausalLM:
     def reset(self, capacity: int) -> None:
         """Empty the cache and make room for `capacity` tokens; it grows if that was too little."""
         self.cache.truncate(0)
+        if self.graphs:
+            self.cache.wipe()
+            capacity = 1 << (capacity - 1).bit_length()  # it grows seldom: a graph is captured again where it does
         self.cache.reserve(capacity)
 
     def prefill(self, tokens: Int[Tensor, " prompt"]) -> ModelOutput:

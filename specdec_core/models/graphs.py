@@ -4,9 +4,11 @@ import os
 import shutil
 import time
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch._inductor.config  # else there is none to patch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
@@ -15,11 +17,14 @@ from specdec_core.cache import Window
 from specdec_core.errors import LoadError
 from specdec_core.layout import Layout
 
-EAGER, COMPILE, CUDA = "eager", "compile", "cuda"
-"""Eager; compiled by inductor, on a GPU with CUDA graphs; CUDA graphs of the eager kernels."""
-GRAPHS = (EAGER, COMPILE, CUDA)
+EAGER, COMPILE, MIXED = "eager", "compile", "mixed"
+"""Eager; compiled by inductor, on a GPU with CUDA graphs; compiled but for trees larger than any that was compiled."""
+GRAPHS = (EAGER, COMPILE)
+"""What may be asked for."""
 _WIDTH = 256
-"""Masks are as wide as a multiple of this many slots: few widths, each of which is captured once on a GPU."""
+"""On a CPU masks are as wide as a multiple of so many slots; on a GPU as the cache: each size is captured once."""
+_CALLS = {"cuda": 3}
+"""Of a new size: one warms up, one is captured, one is replayed."""
 
 
 class Graphs:
@@ -29,16 +34,18 @@ class Graphs:
     `sealed`, a size that was not compiled is filled up to one that was; a tree larger than all of them runs eagerly.
     """
 
-    def __init__(self, lm: Any, how: str) -> None:
-        """`lm` is the `CausalLM`; `how` is one of `GRAPHS` but `eager`."""
+    def __init__(self, lm: Any) -> None:
+        """`lm` is the `CausalLM`."""
         self.sealed = False
+        self.missed = 0
+        """Forwards that ran eagerly since it was sealed."""
         self.seconds = 0.0
         """So long first forwards took, which compile."""
         self.lm = lm
         self._sizes: set[tuple[int, bool]] = set()
-        self._width_of_buffers = 0
+        self._capacity = 0
         torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
-        self._compiled = torch.compile(self._forward, fullgraph=True, dynamic=False, **_options(how, lm.device))
+        self._compiled = torch.compile(self._forward, fullgraph=True, dynamic=False, **_options(lm.device))
 
     def __str__(self) -> str:
         sizes = ", ".join(str(size) for size, _ in sorted(self._sizes))
@@ -49,19 +56,23 @@ class Graphs:
         if not self.sealed:
             return 1 << (count - 1).bit_length()
         hidden = self.lm.keep_hidden
-        return min((size for size, kept in self._sizes if size >= count and kept == hidden), default=None)
+        found = min((size for size, kept in self._sizes if size >= count and kept == hidden), default=None)
+        self.missed += found is None
+        return found
 
     def __call__(
         self, tokens: Int[Tensor, " new"], layout: Layout, size: int
     ) -> tuple[Float[Tensor, "new vocab"], Float[Tensor, "new hidden"] | None]:
         """Logits and, if they are kept, hidden states of the tokens, which are appended to the cache.
 
-        The cache has settled: a prompt was read. Rows that fill the graph up see the first slot alone, so that what
-        they leave behind the tree is finite.
+        The cache has settled: a prompt was read. Masked slots must be finite too. Rows that fill the graph up see the
+        first slot alone, so that what they leave behind the tree is.
         """
         cache, count, start = self.lm.cache, tokens.shape[0], self.lm.cache.length
         width = -(-(start + size) // _WIDTH) * _WIDTH
-        cache.reserve(width)
+        cache.reserve(width + 1)  # a graph of a mask as wide as the cache would be for such masks alone
+        if tokens.is_cuda:
+            width = cache.capacity
         self._mark(cache)
         mask = torch.full((1, 1, size, width), -torch.inf, dtype=self.lm.dtype, device=tokens.device)
         mask[..., 0] = 0
@@ -69,11 +80,14 @@ class Graphs:
         torch._dynamo.maybe_mark_dynamic(mask, 3)
         slots = torch.arange(start, start + size, device=tokens.device)
         ids, positions = (F.pad(part, (0, size - count)) for part in (tokens[None], layout.positions))
-        known, began = (size, self.lm.keep_hidden) in self._sizes, time.perf_counter()
-        logits, hidden = self._compiled(ids, positions, mask, slots)
-        if not known:
+        if (size, self.lm.keep_hidden) not in self._sizes:
+            began = time.perf_counter()
+            with torch._inductor.config.patch(freezing=not tokens.is_cuda):  # dynamo asks for it while it traces
+                for _ in range(_CALLS.get(tokens.device.type, 1)):
+                    self._compiled(ids, positions, mask, slots)
             self._sizes.add((size, self.lm.keep_hidden))
             self.seconds += time.perf_counter() - began
+        logits, hidden = self._compiled(ids, positions, mask, slots)
         return _kept(logits, count), None if hidden is None else _kept(hidden, count)
 
     def _forward(self, tokens: Tensor, positions: Tensor, mask: Tensor, slots: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -86,55 +100,51 @@ class Graphs:
 
     def _mark(self, cache: Any) -> None:
         """Buffers that have grown are new tensors. Their capacity is none of a graph's constants."""
-        if cache.capacity == self._width_of_buffers:
+        if cache.capacity == self._capacity:
             return
-        self._width_of_buffers = cache.capacity
+        self._capacity = cache.capacity
         for layer in cache.layers:
             for buffer in (layer.keys, layer.values):
-                if buffer.device.type == "cuda":
+                torch._dynamo.maybe_mark_dynamic(buffer, 2)
+                if buffer.is_cuda:
                     torch._dynamo.mark_static_address(buffer)
-                else:
-                    torch._dynamo.maybe_mark_dynamic(buffer, 2)
 
 
-def _kept(rows: Tensor, count: int) -> Tensor:
-    """The first rows; those of a captured graph are copied, for its next replay writes to the same place."""
-    return rows[:count].clone() if rows.is_cuda else rows[:count]
-
-
-def usable(how: str, attention: str, device: torch.device, *, whole: bool) -> str:
+def usable(how: str, attention: str, device: torch.device, configs: Iterable[Any], *, whole: bool) -> str:
     """What runs where `how` is asked for: `eager`, with a warning, where a CPU has no C++ compiler.
 
-    `whole` says that the target is on one device, its weights as they are. LoadError for a word that is none of
+    `whole` says that the models are on one device each, their weights as they are. LoadError for a word that is none of
     `GRAPHS`, and for models and attentions that graphs cannot hold.
     """
     if how not in GRAPHS:
-        raise LoadError(f"runtime.graphs is {', '.join(GRAPHS[:-1])} or {GRAPHS[-1]}, not {how!r}")
+        raise LoadError(f"runtime.graphs is {' or '.join(GRAPHS)}, not {how!r}")
     if how == EAGER:
         return EAGER
     if attention not in ("sdpa", "eager"):
         raise LoadError(f"runtime.graphs={how} goes with runtime.attention=sdpa or eager, not with {attention}")
     if not whole:
         raise LoadError(
-            f"runtime.graphs={how} is for a target that is whole on one device: leave out device_map, tensor_parallel, "
+            f"runtime.graphs={how} is for models that are whole on one device: leave out device_map, tensor_parallel, "
             "offload and bits"
         )
-    if device.type == "cuda":
-        return how
-    if how == CUDA:
-        raise LoadError(f"runtime.graphs={how} needs a GPU, and the pair would run on {device}; use compile")
-    if shutil.which(compiler := os.environ.get("CXX", "g++")) is None:
-        warnings.warn(
-            f"runtime.graphs={how} needs a C++ compiler, and there is no {compiler}; it runs eagerly", stacklevel=2
-        )
+    for config in configs:
+        rotary = str(getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None))
+        if "'dynamic'" in rotary or "'longrope'" in rotary:
+            raise LoadError(f"runtime.graphs={how}: positions of {config.model_type} depend on the length of the text")
+    if device.type == "cpu" and shutil.which(compiler := os.environ.get("CXX", "g++")) is None:
+        message = f"runtime.graphs={how} needs a C++ compiler, and there is no {compiler}; it runs eagerly"
+        warnings.warn(message, stacklevel=2)
         return EAGER
     return how
 
 
-def _options(how: str, device: torch.device) -> dict[str, Any]:
+def _options(device: torch.device) -> dict[str, Any]:
     """Of `torch.compile`. On a CPU weights are packed for every number of tokens, as constants of its graph."""
-    if how == CUDA:
-        return {"backend": "cudagraphs"}
     if device.type == "cuda":
         return {"mode": "reduce-overhead"}
     return {"options": {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}}
+
+
+def _kept(rows: Tensor, count: int) -> Tensor:
+    """The first rows; those of a captured graph are copied, for its next replay writes to the same place."""
+    return rows[:count].clone() if rows.is_cuda else rows[:count]

@@ -33,8 +33,8 @@ def load_pair(
 
     `device` auto is a GPU if there is one; `dtype` auto is bfloat16 there and float32 on a CPU. `device_map` (auto, or
     module names to devices) spreads the target's layers over devices, `tensor_parallel` every layer over the processes
-    that torchrun started; the draft is whole, on `draft_device` or where token ids go in. `graphs` (eager, compile,
-    cuda) is how forwards over trees run, but for those of heads. LoadError where a model is missing, gated, offline or
+    that torchrun started; the draft is whole, on `draft_device` or where token ids go in. `graphs` (eager or
+    compile) is how forwards over trees run, but for those of heads. LoadError where a model is missing, gated, offline,
     too large, or placed as it cannot be, before any weights are read; PairError where the tokenizers differ.
     """
     where = placed(device, device_map=device_map, tensor_parallel=tensor_parallel, draft_device=draft_device)
@@ -51,8 +51,8 @@ def load_pair(
     drafts = [(kind_of(spec), spec, kind_of(spec).read(spec, configs[0])) for spec in specs[1:]]
     check_map(where.device_map, configs[0])
     check_attention(attention, filter(None, (where.device, where.draft)), configs)
-    whole_here = where.ranks == 1 and where.device_map is None and not (specs[0].offload or specs[0].bits)
-    how = usable(graphs, attention, where.device, whole=whole_here)
+    on_one = where.ranks == 1 and where.device_map is None and not any(spec.offload or spec.bits for spec in specs)
+    how = usable(graphs, attention, where.device, configs, whole=on_one)
     check_memory(specs_read, configs, where, precision)
     # sdpa is transformers' own default, which falls back to eager for models that have no other (BLOOM)
     options = {"dtype": precision, "attn_implementation": None if attention == "sdpa" else attention}

@@ -1,5 +1,7 @@
 """Which weights, and the pair that they make."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
@@ -64,10 +66,21 @@ class Pair:
         """Run forwards over trees as graphs from now on, but for those of heads; `eager` changes nothing."""
         for model in (self.target, self.draft):
             if how != EAGER and isinstance(model, CausalLM):
-                model.graphs = Graphs(model, how)
+                model.graphs = Graphs(model)
 
     @property
     def graphs(self) -> list[Graphs]:
         """Of both models, where they are compiled."""
         models = (model for model in (self.target, self.draft) if isinstance(model, CausalLM))
         return [model.graphs for model in models if model.graphs]
+
+    @contextlib.contextmanager
+    def sealed(self) -> Iterator[None]:
+        """Nothing is compiled inside; what ran eagerly instead is counted anew."""
+        for one in self.graphs:
+            one.sealed, one.missed = True, 0
+        try:
+            yield
+        finally:
+            for one in self.graphs:
+                one.sealed = False

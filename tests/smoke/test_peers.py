@@ -65,7 +65,7 @@ def test_a_row_has_ratio_and_share_of_the_limit():
 @pytest.mark.long
 def test_arms_in_graphs_have_the_same_outputs_and_are_not_compiled_while_the_clock_runs(monkeypatch, capsys):
     counter = CompileCounterWithBackend("eager")
-    monkeypatch.setattr(graphs, "_options", lambda how, device: {"backend": counter})
+    monkeypatch.setattr(graphs, "_options", lambda device: {"backend": counter})
     made = []
     monkeypatch.setattr(peers, "take_turns", lambda *given: made.append(counter.frame_count) or take_turns(*given))
     options = ("--limit", "2", "--new", "24", "--rounds", "1", "--graphs", "compile", "--drafters", "autoregressive")
