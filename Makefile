@@ -31,6 +31,8 @@ $(foreach name,reproduce-all reference bench-mtbench bench-gsm8k bench-c4 bench-
 	$(eval TAKES_$(name) := $(RUN) DATA_DIR))
 TAKES_lossless := PAIR DATA_DIR LIMIT MAX_NEW_TOKENS ARGS
 TAKES_bench-peers := $(TAKES_lossless) RESULTS
+TAKES_bench-limit := $(TAKES_bench-peers)
+TAKES_test-busy := LIMIT
 TAKES_report := PAIR TABLE RESULTS
 TAKES_figures := PAIR TABLE RESULTS
 TAKES_status := RESULTS
@@ -49,9 +51,9 @@ LOST := $(filter-out $(TAKEN),$(GIVEN))
 $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN),none of $(OPTIONS))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev smoke plan status test test-all test-gpu lint docs format reproduce reproduce-all report figures \
+.PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu lint docs format reproduce reproduce-all report figures \
 	notebooks lossless tiny tiny-eagle smollm2 judge clean compare pack reference new-pair new-dataset \
-	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
+	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -146,8 +148,11 @@ bench-xsum: reproduce  ## the same on XSum
 bench-overhead: setup  ## shares of a step; spans against the wall clock
 	$(BIN)/python -m bench.overhead $(ARGS)
 
+bench-limit: ARMS := --drafters autoregressive
+bench-limit: bench-peers  ## memory bandwidth, what a token reads, and the share of it that we and transformers reach: PAIR=...
+
 bench-peers: setup  ## our loop beside transformers' generate and assisted generation, and llama.cpp: PAIR=... LIMIT=...
-	$(BIN)/python -m bench.peers --pair $(PAIR) --out $(RESULTS)/peers $(if $(DATA_DIR),--data-dir $(DATA_DIR) --dataset mt_bench) \
+	$(BIN)/python -m bench.peers --pair $(PAIR) --out $(RESULTS)/$(if $(ARMS),limit,peers) $(ARMS) $(if $(DATA_DIR),--data-dir $(DATA_DIR) --dataset mt_bench) \
 		$(if $(LIMIT),--limit $(LIMIT)) $(if $(MAX_NEW_TOKENS),--new $(MAX_NEW_TOKENS)) $(ARGS)
 
 bench-attention: setup  ## time of attention over random trees by kernel and node order: ARGS="attention.heads=4"
@@ -184,6 +189,9 @@ test: setup-dev  ## the tests that need no GPU, in their short forms
 
 test-all: LONG := --all
 test-all: test  ## the same in full: more draws, every case, shapes checked at every call; what CI runs
+
+test-busy: setup  ## how much slower make smoke is beside two busy loops; only on a quiet machine, some minutes: LIMIT=...
+	$(BIN)/python tests/busy.py $(if $(LIMIT),LIMIT=$(LIMIT))
 
 test-gpu: setup-dev  ## the tests that need a GPU (skipped without one)
 	$(BIN)/python -m pytest -m gpu $(PLAIN) $(ARGS)

@@ -28,7 +28,7 @@ from bench.configs.cells import cell_of, dataset_of, runtime_of
 from bench.configs.options import CONF
 from bench.lossless import rule
 from bench.measure import pairs, provenance, threads
-from bench.measure.bandwidth import bytes_per_token, read_bytes_per_s, synchronise
+from bench.measure.bandwidth import CACHED_BYTES, bytes_per_token, copy_bytes_per_s, read_bytes_per_s, synchronise
 from bench.measure.measurement import eos_token_ids, first_prompts
 from bench.measure.runner import SENTENCES
 from bench.prompts import datasets
@@ -54,8 +54,6 @@ ASSISTED: Mapping[str, dict[str, object]] = {
     },
 }
 """Settings of the assistant's generation config; the second is the library's default."""
-CACHED_BYTES = 200e6
-"""Weights of fewer bytes may stay in a cache, whose bandwidth is not the memory's."""
 COLUMNS = ("Arm", "tokens/s", "ratio", "of the limit", "MAL", "identical")
 LEGEND = {
     "tokens/s": "new tokens of all prompts and rounds divided by the seconds of whole calls, prefill included",
@@ -298,7 +296,8 @@ def measured(args: argparse.Namespace) -> Table:
         f"{origin['device_name']}, {origin['num_threads']} threads ({origin['wait_policy'] or 'waiting by default'}), "
         f"torch {origin['torch_version']}, transformers {origin['transformers_version']}, revision "
         f"{str(origin['git_revision'])[:12]}. Other processes kept {number(load, 1)} cores busy.",
-        f"A token reads {size / 1e9:.3g} GB, and memory was read at {bandwidth / 1e9:.3g} GB/s with the same threads.",
+        f"A token reads {size / 1e9:.3g} GB. With the same threads memory was read at {bandwidth / 1e9:.3g} GB/s, and "
+        f"copied at {copy_bytes_per_s(device) / 1e9:.3g} GB/s (bytes read and written).",
         *["Weights this small may stay in a cache: no limit is given."] * (size <= CACHED_BYTES),
         *["The draft is no model of the target's tokens: assisted generation cannot use it."] * (not can_assist(pair)),
         "Ours runs in torch's inference mode and keeps a record of every step; generate runs as its users call it.",

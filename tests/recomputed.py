@@ -79,13 +79,19 @@ def draws(conversations: int) -> np.ndarray:
 
 
 def interval(sums: pd.DataFrame, statistic: Callable[[Any], Any]) -> Numbers:
-    """Value, low and high of a function of the column totals; no interval of fewer than two conversations."""
+    """Value, low and high of a function of the column totals; no interval of fewer than two conversations.
+
+    Draws without a denominator have no value and are left out.
+    """
     sums = sums.astype(float).sort_index()
-    value = float(statistic(sums.sum()))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = float(statistic(sums.sum()))
     if len(sums) < 2:
         return value, math.nan, math.nan
     totals = pd.DataFrame(draws(len(sums)) @ sums.to_numpy(), columns=sums.columns)
-    return value, *map(float, np.percentile(statistic(totals), [2.5, 97.5]))
+    found = np.asarray(statistic(totals), dtype=float)
+    known = found[np.isfinite(found)]
+    return value, *(map(float, np.percentile(known, [2.5, 97.5])) if len(known) else (math.nan, math.nan))
 
 
 def ratio(above: pd.Series, below: pd.Series) -> Numbers:

@@ -30,6 +30,9 @@ NONE = "A/A compares two runs of one decoding, and there is one of each: which d
 TOO_FEW = "A/A: one conversation has no interval: which differences are resolved here is not known."
 """What is said of a block whose controls were run over a single conversation."""
 
+LIMIT = "Plain decoding runs at {:.0%} of what memory bandwidth allows: the nearer it comes, the smaller are speedups."
+"""Median over runs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Arms:
@@ -47,8 +50,9 @@ class Arms:
 
 
 def notes(found: Iterable[Block]) -> Iterator[str]:
-    """A sentence for every block with a control, or with a baseline that runs share; several blocks are named."""
-    every = [(block, text) for block in found if (text := " ".join(filter(None, (_note(block), _shared(block)))))]
+    """What controls, shared baselines and memory bandwidth say of every block; several blocks are named."""
+    parts = ((block, (_note(block), _shared(block), _limit(block))) for block in found)
+    every = [(block, text) for block, said in parts if (text := " ".join(filter(None, said)))]
     for block, text in every:
         yield f"{block.name}: {text}" if len(every) > 1 else text
 
@@ -123,6 +127,15 @@ def _shared(block: Block) -> str:
         f"One autoregressive arm (run {', '.join(dict.fromkeys(lent.values()))}) is shared by {', '.join(lent)}: their "
         "speedups rest on it, and no control between arms tells what the machine did meanwhile."
     )
+
+
+def _limit(block: Block) -> str:
+    """How near the baselines come to the fastest that memory allows."""
+    limits = {run: run.row.get("limit_tokens_per_s") for run in block.ok if _own(run)}
+    known = {run: limit for run, limit in limits.items() if pd.notna(limit)}
+    speeds = {run: run.interval("autoregressive_tokens_per_s") for run in known}
+    shares = [speed.value / known[run] for run, speed in speeds.items() if speed]
+    return LIMIT.format(statistics.median(shares)) if shares else ""
 
 
 def _alone(block: Block) -> bool:

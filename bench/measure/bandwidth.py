@@ -11,6 +11,8 @@ from specdec_core.models.memory import kv_bytes
 
 BYTES = {"cuda": 1 << 31, "cpu": 1 << 30}
 """Of what is read or copied: more than most caches hold."""
+CACHED_BYTES = 200e6
+"""Weights of fewer bytes may stay in a cache, whose bandwidth is not the memory's."""
 
 
 def copy_bytes_per_s(device: torch.device, repeats: int = 20) -> float:
@@ -36,6 +38,12 @@ def bytes_per_token(pair: Pair, context: int) -> int:
     weights = sum(parameter.nbytes for parameter in model.parameters())
     unread = 0 if embedding is output else embedding.nbytes - embedding[0].nbytes
     return weights - unread + kv_bytes(pair.target.config, pair.target.dtype, context)
+
+
+def limit_tokens_per_s(pair: Pair, context: int) -> float | None:
+    """Tokens/s of plain decoding that does nothing but read what it must; None where that may stay in a cache."""
+    size = bytes_per_token(pair, context)
+    return read_bytes_per_s(torch.device(pair.target.device)) / size if size > CACHED_BYTES else None
 
 
 def _memory(device: torch.device) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from bench.measure import pairs, provenance
+from bench.measure.bandwidth import limit_tokens_per_s
 from bench.measure.cell import SHARED, Cell, Runtime
 from bench.measure.measurement import Measurement
 from bench.measure.to_rows import Outcome, Rows, run_row
@@ -173,6 +174,8 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
                 write_case_study(store.folder, cell, pair, conversation, generations[0])
     if world_size() == 1:  # to a rank the others are other processes
         outcome.other_load = provenance.other_load(before, provenance.cpu_times())
+        if not (runtime.placement or cell.pair.target.offload):
+            outcome.limit_tokens_per_s = limit_tokens_per_s(pair, rows.context())
     if any(graphs.missed for graphs in pair.graphs):
         outcome.graphs = MIXED
     outcome.excerpt = measurement.excerpt()

@@ -33,6 +33,12 @@ class Rows:
     quality: list[QualityRow] = field(default_factory=list)
     answers: list[AnswerRow] = field(default_factory=list)
 
+    def context(self) -> int:
+        """Tokens that the cache held for a decoded token, mean."""
+        tokens = sum(row.num_new_tokens for row in self.prompts)
+        held = sum(row.num_new_tokens * (row.num_prompt_tokens + row.num_new_tokens / 2) for row in self.prompts)
+        return round(held / max(tokens, 1))
+
     def running(self) -> str:
         """MAL and speedup so far, for the progress bar."""
         length = sum(step.acceptance_length for step in self.steps)
@@ -87,6 +93,7 @@ class Outcome:
     lossless: bool = False
     excerpt: str | None = None
     other_load: float | None = None
+    limit_tokens_per_s: float | None = None
     baseline_of: str | None = None
 
 
@@ -180,6 +187,7 @@ def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRo
         predicted_speedup=cell.predicted_speedup,
         excerpt=outcome.excerpt,
         other_load=outcome.other_load,
+        limit_tokens_per_s=outcome.limit_tokens_per_s,
         baseline_of=outcome.baseline_of,
         **rows.aggregates(),
         **origin,

@@ -68,6 +68,7 @@ class RunRow:
     excerpt: str | None = None  # the start of the first answer, the target's own where there is a baseline
     baseline_of: str | None = None  # the run whose autoregressive arm this one shares, if it has not its own
     other_load: float | None = None  # cores kept busy by other processes while prompts were decoded, mean
+    limit_tokens_per_s: float | None = None  # of plain decoding, as fast as memory is read; None where a cache may do
     identical: float | None  # share of outputs equal to the autoregressive arm's, greedy decoding only
 
     package_version: str

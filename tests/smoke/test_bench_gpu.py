@@ -185,6 +185,15 @@ def test_bytes_of_a_token_are_those_of_weights_and_cache():
     assert bandwidth.bytes_per_token(pair, 10) - weights == 10 * layers * 2 * 64 * 4
 
 
+def test_of_what_a_cache_may_hold_no_limit_is_known(monkeypatch):
+    cfg = config("pair=planted/small")
+    pair = pairs.loaded(pair_of(cfg), runtime_of(cfg))
+    monkeypatch.setattr(bandwidth, "read_bytes_per_s", lambda device: 1e9)
+    assert bandwidth.limit_tokens_per_s(pair, 10) is None
+    monkeypatch.setattr(bandwidth, "CACHED_BYTES", 1e6)
+    assert bandwidth.limit_tokens_per_s(pair, 10) == 1e9 / bandwidth.bytes_per_token(pair, 10)
+
+
 def test_copies_are_timed(monkeypatch):
     monkeypatch.setitem(bandwidth.BYTES, "cpu", 1 << 20)
     assert bandwidth.copy_bytes_per_s(torch.device("cpu"), repeats=3) > 1e6

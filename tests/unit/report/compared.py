@@ -57,8 +57,9 @@ def alone(experiment: str, to: Path) -> Path:
 
 
 def run_of(folder: Path, drafter: str) -> str:
-    """The run id of a drafter in an experiment's folder that has one run of it."""
-    (run_id,) = (one for one in Files(folder).ids() if Files(folder).run(one)["drafter"] == drafter)
+    """The run id of a drafter on the embedded pair, in an experiment's folder that has one run of it."""
+    runs = {one: Files(folder).run(one) for one in Files(folder).ids()}
+    (run_id,) = (one for one, run in runs.items() if (run["pair"], run["drafter"]) == ("tiny", drafter))
     return run_id
 
 

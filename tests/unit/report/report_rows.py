@@ -77,6 +77,7 @@ def run_row(run_id: str, experiment: str, options: dict[str, Any]) -> RunRow:
         config=json.dumps(config),
         num_conversations=options["conversations"] if ok else 0,
         num_failed=0,
+        limit_tokens_per_s=options.get("limit"),
         identical=1.0 if ok and options["temperature"] == 0 else None,
         device_name=options["device"] if ok else "",
         dtype="float32" if ok else "",

@@ -27,7 +27,7 @@ def test_opt_tree() -> None:
     """
     files, table = details("opt_tree/table1")
     pairs = list(groups(table, ["Target"]))
-    assert len(pairs) == 2
+    assert len(pairs) == 4
     for found in pairs:
         _assert_pair(files, found)
 

@@ -51,6 +51,16 @@ def test_the_baselines_that_lie_furthest_apart(cells) -> None:
     assert found.runs == 3
 
 
+def test_baselines_are_set_against_the_limit_of_memory(cells) -> None:
+    bare = cells.add("autoregressive", mal=1.0, speedup=1.0)
+    assert "memory" not in " ".join(control.notes([cells.block()]))
+    runs = {cells.add("opt_tree", params={"n": size}, limit=limit): limit for size, limit in ((8, 900.0), (16, 300.0))}
+    shares = [np.divide(*times(cells, run_id, "autoregressive").sum(axis=0)[::-1]) / runs[run_id] for run_id in runs]
+    (said,) = control.notes([cells.block()])
+    assert bare not in runs  # a run without a limit is left out
+    assert said.endswith(control.LIMIT.format(sum(shares) / 2))
+
+
 def test_only_baselines_of_the_same_work_are_set_against_each_other(cells) -> None:
     cells.add("opt_tree", temperature=0.0)
     cells.add("opt_tree", temperature=1.0)

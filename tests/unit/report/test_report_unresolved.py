@@ -109,4 +109,4 @@ def test_reference_tables_know_their_settings(artifact: str) -> None:
     for table in build(artifact, REFERENCE):
         if isinstance(table, Table):
             for blurred, of in re.findall(r"in (\d+) of (\d+) settings", table.warning):
-                assert 0 < int(blurred) <= int(of) == 10
+                assert 0 < int(blurred) <= int(of) == 14
