@@ -29,6 +29,9 @@ class ModelOutput:
 class CausalLM:
     """A decoder from transformers with its own cache. No modeling file is forked: trees enter by mask and positions."""
 
+    graphs: Graphs | None = None
+    """In which forwards over trees run; None: eagerly."""
+
     def __init__(self, model: Any) -> None:
         self.model = model.eval()
         self.config = model.config
@@ -36,7 +39,6 @@ class CausalLM:
         self.max_positions = _max_positions(self.config)
         self.keep_hidden = False
         self.cache = KVCache(self.config.num_hidden_layers, capacity=0)
-        self.graphs: Graphs | None = None  # in which forwards over trees run; None: eagerly
         self._hidden: Tensor | None = None
         model.get_decoder().register_forward_hook(self._remember_hidden)
         adapt(model)
