@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -23,19 +24,41 @@ class Layer(NamedTuple):
     paths: Float[Tensor, " layer"]  # product from the root, float64
 
 
-def best_children(q: Float[Tensor, "rows vocab"], paths: Float[Tensor, " rows"], n: int, width: int) -> Layer:
+def best_children(
+    q: Float[Tensor, "rows vocab"],
+    paths: Float[Tensor, " rows"],
+    n: int,
+    width: int,
+    above: Float[Tensor, ""] | None = None,
+) -> Layer:
     """Of the `width` best children of every given node, the n best by path probability.
 
     Where no node's children are bounded below n and there are few of them, they are ranked in one go: a top-k of 60
-    rows costs several times the top-k of all their entries.
+    rows costs several times the top-k of all their entries. With `above` few are left: children of no larger path
+    probability may be left out. A GPU would be waited for.
     """
-    edges, ids = q, None
-    if width < min(n, q.shape[-1]) or q.numel() > INDEX_LIMIT:
-        edges, ids = top_k(q, min(width, q.shape[-1]))
-    products = (paths[:, None] * edges).flatten()
+    bounded, places, ids = width < min(n, q.shape[-1]), None, None
+    if above is not None and not bounded:
+        places = _exceeding(q, above / paths)
+    if places is None and (bounded or q.numel() > INDEX_LIMIT):
+        q, ids = top_k(q, min(width, q.shape[-1]))
+    edges, columns = q.flatten(), q.shape[-1]
+    if places is None:
+        products = (paths[:, None] * q).flatten()
+    else:
+        edges = edges[places]
+        products = paths[places // columns] * edges
     chosen = key_index(rank_keys(products).topk(min(n, products.shape[0])).values)
-    tokens = chosen % edges.shape[-1] if ids is None else ids.flatten()[chosen]
-    return Layer(tokens, chosen // edges.shape[-1], edges.flatten()[chosen], products[chosen])
+    found = chosen if places is None else places[chosen]
+    tokens = found % columns if ids is None else ids.flatten()[found]
+    return Layer(tokens, found // columns, edges[chosen], products[chosen])
+
+
+def _exceeding(q: Float[Tensor, "rows vocab"], least: Float[Tensor, " rows"]) -> Int[Tensor, " found"] | None:
+    """Where q, flattened, is larger than its row's `least`, or about as large; None where that is too often."""
+    marks = q >= (least * (1 - 1e-6)).to(q.dtype)[:, None]
+    found = np.flatnonzero(marks.numpy())
+    return torch.from_numpy(found) if found.shape[0] <= INDEX_LIMIT else None
 
 
 class Growth:
@@ -47,14 +70,24 @@ class Growth:
     """
 
     def __init__(
-        self, draft: DraftModel, context: Context, *, size: int, width: int, layer_size: int, temperature: float
+        self,
+        draft: DraftModel,
+        context: Context,
+        *,
+        size: int,
+        width: int,
+        layer_size: int,
+        temperature: float,
+        only_best: bool = False,
     ) -> None:
+        """With `only_best` layers may lack nodes that can no longer be among the best."""
         self.draft, self.size, self.width, self.layer_size = draft, size, width, layer_size
         self.temperature, self.depth, self._used = temperature, 0, 0
         if layer_size > MAX_LAYER or size > MAX_LAYER:
             raise ValueError(f"trees of more than {MAX_LAYER} nodes per layer are not supported, {size} were asked for")
         logits = draft.begin(context).logits
         device = logits.device
+        self._only_best = only_best and device.type == "cpu"
         self._best = torch.zeros(0, dtype=torch.long, device=device)
         self._paths = torch.ones(1, dtype=torch.float64, device=device)
         self._tokens = [torch.full((1,), context.tokens[-1], device=device)]
@@ -93,7 +126,9 @@ class Growth:
         return tree, torch.cat(self._slots)[chosen]
 
     def _add(self, logits: Float[Tensor, "rows vocab"], paths: Float[Tensor, " rows"], first_parent: int) -> None:
-        layer = best_children(draft_probs(logits, self.temperature), paths, self.layer_size, self.width)
+        full = self._only_best and self._best.shape[0] == self.size
+        above = self._paths[key_index(self._best[-1])] if full else None
+        layer = best_children(draft_probs(logits, self.temperature), paths, self.layer_size, self.width, above)
         self.layer, self._first, self.depth = layer, self._paths.shape[0], self.depth + 1
         keys = torch.cat((self._best, rank_keys(layer.paths, self._first)))
         self._best = keys.topk(min(self.size, keys.shape[0])).values

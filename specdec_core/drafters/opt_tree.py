@@ -34,7 +34,9 @@ class OptTree(TreeDrafter):
     def draft_tree(self, context: Context) -> Drafted:
         """Draft layers while E_sub(n) grows by more than delta, then take the n best nodes."""
         n = self.n
-        growth = Growth(self.draft, context, size=n, width=n, layer_size=n, temperature=self.draft_temperature)
+        growth = Growth(
+            self.draft, context, size=n, width=n, layer_size=n, temperature=self.draft_temperature, only_best=True
+        )
         before = 0.0
         while growth.depth < self.max_depth:
             expected, alive = growth.progress()

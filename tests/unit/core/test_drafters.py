@@ -8,7 +8,7 @@ from doubles import TableDraft, context_for, paths_of, random_q
 
 from specdec_core import TokenTree, Verdict, shapes
 from specdec_core.drafters import CausalDraft, Eagle2, OptTree, StaticTree
-from specdec_core.drafters.growth import Growth
+from specdec_core.drafters.growth import Growth, Layer, best_children
 from specdec_core.models import ModelOutput
 
 NO_TARGET = ModelOutput(torch.zeros(1, 1))
@@ -243,3 +243,20 @@ def test_draft_probabilities_equal_plain_forwards_also_after_commits(name, toy_d
         drafter.observe(Verdict(path, tokens, 7), NO_TARGET)
         context.advance(Verdict(path, tokens, 7))
         assert len(context.tokens) - 2 <= toy_draft.cache.length <= len(context.tokens) - 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_children_that_cannot_be_among_the_best_are_left_out_of_a_ranking_without_a_trace(seed):
+    rng = torch.Generator().manual_seed(seed)
+    q = (4 * torch.randn(6, 50, generator=rng)).softmax(-1)
+    q[0, :10] = q[1, :10] = 0.02  # ties
+    paths = torch.rand(6, dtype=torch.float64, generator=rng).sort(descending=True).values
+    paths[1], paths[-1] = paths[0], 0.0
+    for n in (1, 8, 300):
+        whole = best_children(q, paths, n, n)
+        for place in (0, n // 2, len(whole.paths) - 1):
+            above = whole.paths[place]
+            wanted = whole.paths > above
+            few = best_children(q, paths, n, n, above)
+            for name in Layer._fields:
+                assert torch.equal(getattr(few, name)[: wanted.sum()], getattr(whole, name)[wanted]), name
