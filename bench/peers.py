@@ -39,7 +39,9 @@ from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, Pair
 from specdec_core.models.graphs import EAGER, GRAPHS, Graphs, usable
 
-DRAFTERS = ("autoregressive", "chain4", "opt_tree", "prompt_lookup")
+SMALL = [f"opt_tree drafter.n={n} drafter.delta=0.2" for n in (3, 7)]
+"""Trees for CPUs: with the root as many tokens as a graph has."""
+DRAFTERS = ("autoregressive", "chain4", *SMALL, "opt_tree", "prompt_lookup")
 BASE = "transformers generate"
 ASSISTED: Mapping[str, dict[str, object]] = {
     "transformers assisted, 4 tokens": {
@@ -261,7 +263,7 @@ def measured(args: argparse.Namespace) -> Table:
     torch.set_num_threads(threads.choose())
     with initialize_config_dir(str(CONF), version_base="1.3"):
         choices = [f"pair={args.pair}", f"dataset={args.dataset}"]
-        configs = {name: compose("config", [*choices, f"drafter={name}"]) for name in args.drafters}
+        configs = {name: compose("config", [*choices, *f"drafter={name}".split()]) for name in args.drafters}
     cells = [cell_of(config) for config in configs.values()]
     spec, config = cells[0].pair, configs[args.drafters[0]]
     pair = pairs.loaded(spec, runtime_of(config))
@@ -314,7 +316,7 @@ def main() -> None:
     parser.add_argument("--pair", default="tiny", help="of conf/pair")
     parser.add_argument("--dataset", default="mini", help="of conf/dataset")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--drafters", nargs="+", default=DRAFTERS, help="of conf/drafter")
+    parser.add_argument("--drafters", nargs="+", default=DRAFTERS, help='of conf/drafter; "opt_tree drafter.n=7" too')
     parser.add_argument("--limit", type=int, default=20, help="prompts")
     parser.add_argument("--new", type=int, default=128, help="new tokens per prompt")
     parser.add_argument("--rounds", type=int, default=2)
@@ -322,7 +324,7 @@ def main() -> None:
     parser.add_argument("--gguf", type=Path, help="a GGUF of the target, for llama.cpp")
     parser.add_argument("--out", type=Path, help="a folder for peers.md, .csv and .tex")
     args = parser.parse_args()
-    check_choices([f"pair={args.pair}", *(f"drafter={name}" for name in args.drafters)])
+    check_choices([f"pair={args.pair}", *(word for name in args.drafters for word in f"drafter={name}".split())])
     found = measured(args)
     print(to_markdown(found))
     if args.out:

@@ -122,6 +122,11 @@ def distillation_loss(
     return loss
 
 
+def save_map(kept: Tensor, folder: Path) -> None:
+    """Which of the target's tokens a draft knows."""
+    save_file({"d2t": kept - torch.arange(VOCABULARY)}, folder / FILE)
+
+
 def main() -> None:
     """Train, report and write one draft."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -171,7 +176,9 @@ def main() -> None:
             rate=args.rate,
         )
         head.fc = head.fc.folded()
+        head.config.draft_vocab_size = VOCABULARY
         train_eagle.save(head, args.out / "eagle", left_out=(EMBEDDING,))
+        save_map(kept, args.out / "eagle")
         for name, value in train_eagle.evaluate(head, read, target.lm_head, rest).items():
             print(f"{name:16} {value:.4f}")
         return
@@ -185,7 +192,7 @@ def main() -> None:
     loss = distillation_loss(draft, output, inward)
     train(draft, loss, draw, steps=args.steps, seed=args.seed, rate=args.rate)
     draft.half().save_pretrained(args.out / "draft")
-    save_file({"d2t": kept - torch.arange(VOCABULARY)}, args.out / "draft" / FILE)
+    save_map(kept, args.out / "draft")
     draft.float()
     with torch.inference_mode():
         print(f"{'loss':16} {torch.stack([loss(batch) for batch in rest]).mean():.4f}")

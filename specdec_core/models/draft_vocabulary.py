@@ -1,11 +1,16 @@
-"""Drafts that know the target's most frequent tokens alone; ids are mapped on the way in and out (EAGLE-3's `d2t`)."""
+"""Drafts that know the target's most frequent tokens alone; ids are mapped on the way in and out (EAGLE-3's `d2t`).
+
+Models of their own read and predict only these, heads predict only these (FR-Spec, Zhao et al., 2025).
+"""
 
 from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn import functional as F
 
 from specdec_core.errors import LoadError
 from specdec_core.layout import Layout
@@ -32,12 +37,33 @@ class ReducedLM(CausalLM):
     @torch.inference_mode()
     def _run(self, tokens: Tensor, layout: Layout | None, **options: Any) -> ModelOutput:
         found = super()._run(self._own[tokens], layout, **options)
-        logits = found.logits.new_full((found.logits.shape[0], self.vocab_size), -torch.inf)
-        logits[:, self._ids] = found.logits
-        return replace(found, logits=logits)
+        return replace(found, logits=_widened(found.logits, self._ids, self.vocab_size))
 
 
-def check_map(name: str, d2t: Tensor | None, draft_vocab: int, vocab_size: int) -> Tensor:
+class ReducedOutput(nn.Module):
+    """The rows of an output matrix for some of its tokens; the logits of all others are -inf."""
+
+    _ids: Tensor
+
+    def __init__(self, output: Any, d2t: Int[Tensor, " draft_vocab"]) -> None:
+        super().__init__()
+        weight = output.weight.full_tensor() if isinstance(output.weight, DTensor) else output.weight
+        self._vocab_size = weight.shape[0]
+        self.register_buffer("_ids", (d2t + torch.arange(d2t.shape[0])).to(weight.device), persistent=False)
+        self._weight = nn.Parameter(weight.detach()[self._ids], requires_grad=False)
+
+    def forward(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
+        """Logits in the target's vocabulary."""
+        return _widened(F.linear(hidden, self._weight), self._ids, self._vocab_size)
+
+
+def _widened(logits: Tensor, ids: Tensor, vocab_size: int) -> Tensor:
+    wide = logits.new_full((*logits.shape[:-1], vocab_size), -torch.inf)
+    wide[..., ids] = logits
+    return wide
+
+
+def check_map(name: str, d2t: Tensor | None, draft_vocab: int, vocab_size: int) -> Int[Tensor, " draft_vocab"]:
     """The offsets; LoadError unless they give each of the draft's tokens an id of its own among the target's."""
     if d2t is None or d2t.shape != (draft_vocab,) or d2t.is_floating_point():
         raise LoadError(f"{FILE} of {name} must hold d2t, a whole offset for each of its {draft_vocab} tokens")

@@ -13,6 +13,8 @@ from transformers.utils import cached_file
 
 from specdec_core.errors import LoadError
 from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.draft_vocabulary import FILE as MAP
+from specdec_core.models.draft_vocabulary import ReducedOutput, check_map
 from specdec_core.models.eagle import EagleHead, EagleModel
 from specdec_core.models.fetch import fetch, fetch_config
 from specdec_core.models.spec import ModelSpec
@@ -31,30 +33,36 @@ class EagleCheckpoint:
 
     config: Any
     tensors: dict[str, Tensor]
+    d2t: Tensor | None = None
+    """Which tokens it predicts, if not all."""
 
     def head(self, target: CausalLM, *, device: torch.device, dtype: torch.dtype) -> EagleHead:
         """The head on its device, with the target's output matrix; without an embedding it takes the target's."""
+        output = target.model.get_output_embeddings()
         tensors = {EMBEDDING: target.model.get_input_embeddings().weight.detach()} | self.tensors
         config = copy.deepcopy(self.config)
         config._attn_implementation = target.config._attn_implementation
         model = _outline(config, tensors)
         model.load_state_dict({name: tensor.to(device, dtype) for name, tensor in tensors.items()}, assign=True)
         model.rotary_emb = LlamaRotaryEmbedding(config).to(device)
-        return EagleHead(model.requires_grad_(False), target.model.get_output_embeddings())
+        return EagleHead(model.requires_grad_(False), output if self.d2t is None else ReducedOutput(output, self.d2t))
 
 
 def read_eagle(spec: ModelSpec, target_config: Any) -> EagleCheckpoint:
     """Read a head for a target of this config. LoadError says which file, tensor or shape is wrong.
 
     Whether `fc` has a bias, the number of key/value heads and the intermediate size are read off the tensors: published
-    configs are silent or wrong about them.
+    configs are silent or wrong about them. Where the config has EAGLE-3's `draft_vocab_size`, a map of ids says which
+    tokens it predicts.
     """
-    config = fetch_config(spec)
+    config, d2t = fetch_config(spec), None
     _check_family(spec, config, target_config.hidden_size)
+    if size := getattr(config, "draft_vocab_size", None):
+        d2t = check_map(spec.id, read_tensors(spec, (MAP,)).get("d2t"), size, target_config.vocab_size)
     tensors = read_tensors(spec)
     config = _fitted(config, tensors, target_config.vocab_size)
     _check_tensors(spec, _outline(config, tensors).state_dict(), tensors)
-    return EagleCheckpoint(config, tensors)
+    return EagleCheckpoint(config, tensors, d2t)
 
 
 def read_tensors(spec: ModelSpec, files: Sequence[str] = FILES) -> dict[str, Tensor]:

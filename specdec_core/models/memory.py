@@ -23,12 +23,14 @@ def weight_bytes(config: Any, dtype: torch.dtype) -> int:
 
 
 def eagle_bytes(config: Any, dtype: torch.dtype) -> int:
-    """Bytes of an EAGLE-1 head with its own embedding; the output matrix is the target's, and not counted.
+    """Bytes of an EAGLE-1 head with its own embedding; of the target's output matrix its copy of some rows.
 
     `config.bias` says whether its fc has one; it has unless said, as in the published code.
     """
+    rows = getattr(config, "draft_vocab_size", None) or 0
     with torch.device("meta"):
-        return parameter_bytes(EagleModel(config, bias=getattr(config, "bias", True)).to(dtype))
+        own = parameter_bytes(EagleModel(config, bias=getattr(config, "bias", True)).to(dtype))
+    return own + rows * config.hidden_size * dtype.itemsize
 
 
 def quantised_bytes(config: Any, dtype: torch.dtype, bits: int) -> int:

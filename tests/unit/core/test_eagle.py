@@ -21,6 +21,7 @@ from specdec_core import CausalLM, TokenTree, generate, load_pair, shapes
 from specdec_core.drafters import Autoregressive, Context, Eagle2, EagleDraft, OptTree, StaticTree
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models import EagleHead, ModelOutput, ModelSpec, Pair
+from specdec_core.models.draft_vocabulary import FILE as MAP
 from specdec_core.roots import Virtual
 from specdec_core.timing import Clock
 from specdec_core.tree import Verdict
@@ -240,6 +241,43 @@ def test_under_every_drafter_the_head_reads_true_features_and_outputs_are_the_ta
     assert found.tokens == plain.tokens
     assert len(steps) == len(found.steps)
     assert max(steps) < 1e-5
+
+
+KNOWN = torch.tensor([0, 2, 3, 5, 8, 13, 30])
+OFFSETS = KNOWN - torch.arange(7)
+
+
+def with_map(folder: Path, d2t: Tensor = OFFSETS, size: int = 7) -> Path:
+    """The head of a folder predicts `KNOWN` alone from now on."""
+    config = folder / "head" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"draft_vocab_size": size}))
+    save_file({"d2t": d2t}, folder / "head" / MAP)
+    return folder
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_a_head_of_some_tokens_has_the_whole_heads_logits_for_them(name, whole, broken):
+    pair, stock = load(with_map(broken)), load(whole)
+    tokens, features = torch.tensor([7, 11, 2]), torch.randn(3, 48, generator=torch.Generator().manual_seed(0))
+    for head in (pair.draft, stock.draft):
+        head.reset(8)
+    found, expected = (head.extend(tokens, features).logits for head in (pair.draft, stock.draft))
+    assert torch.equal(found.isfinite()[0].nonzero().flatten(), KNOWN)
+    torch.testing.assert_close(found[:, KNOWN], expected[:, KNOWN])
+    assert pair.draft.vocab_size == found.shape[1] == VOCAB
+
+    def watch(tree: TokenTree, *_: object) -> None:
+        assert set(tree.tokens[1:].tolist()) <= set(KNOWN.tolist())
+
+    drafted = generate(pair.target, DRAFTERS[name](pair.draft), Greedy(), [3, 7], max_new_tokens=24, watch=watch)
+    assert drafted.tokens == generate(pair.target, Autoregressive(), Greedy(), [3, 7], max_new_tokens=24).tokens
+
+
+def test_a_wrong_map_of_a_head_is_a_sentence(broken):
+    assert "must hold d2t, a whole offset for each of its 8 tokens" in sentence(with_map(broken, size=8))
+    assert "does not map its tokens to different ids below 31" in sentence(with_map(broken, KNOWN))
+    (broken / "head" / MAP).unlink()
+    assert f"lacks {MAP}, a file of tensors" in sentence(broken)
 
 
 def test_a_head_that_knows_the_targets_next_feature_has_every_chain_accepted(whole):
