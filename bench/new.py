@@ -23,7 +23,7 @@ from bench.prompts.datasets import MAX_NEW_TOKENS
 from specdec_core.errors import SpecdecError
 from specdec_core.models import ModelSpec
 from specdec_core.models.fetch import fetch, fetch_config
-from specdec_core.models.kinds import KINDS, TARGET, kind_of
+from specdec_core.models.kinds import KINDS, TARGET, kind_of, likely_kind
 from specdec_core.models.loading import check_vocabularies
 
 HUB_ID = r"\w[\w.-]*(/[\w.-]+)?"
@@ -39,7 +39,7 @@ def new_pair(
     ValueError, LoadError or PairError for a folder without a model, or for tokenizers that differ. What is to come
     from the hub is not looked at.
     """
-    kind = kind or ("eagle" if "eagle" in _last(draft).lower() else TARGET)
+    kind = kind or likely_kind(_last(draft))
     if kind not in DRAFTS:
         raise ValueError(unknown("kind of draft", kind, DRAFTS))
     template = templates.check(template or _template_of(target))
@@ -100,26 +100,28 @@ def _model(role: str, given: str, kind: str = TARGET) -> ModelSpec:
 def _check_models(target: ModelSpec, draft: ModelSpec) -> str:
     """What is known of the two, in words; their own sentence where a folder holds no model or they do not fit."""
     local = [model for model in (target, draft) if Path(model.id).is_dir()]
-    configs = [fetch_config(model) for model in local]
+    configs = [fetch_config(model) for model in local if kind_of(model).whole]
     tokenizers = [fetch(AutoTokenizer.from_pretrained, model) for model in local if kind_of(model).whole]
     if len(local) < 2:
         return "hub ids are checked when they are loaded"
     if not kind_of(draft).whole:
-        kind_of(draft).read(draft, configs[0])
+        kind = kind_of(draft)
+        kind.read(draft, kind.config(draft, configs[0]), configs[0])
         return "the draft fits the target"
     check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
     return "their tokenizers agree"
 
 
 def _template_of(target: str) -> str:
-    """The template of a pair with a target of this name; of another folder its tokenizer's own, or plain."""
+    """The template of a pair with a target of this name, else its tokenizer's own; plain for a folder that has none."""
     for path in sorted((CONF / "pair").glob("*.yaml")):
         loaded = OmegaConf.load(path)
         if _last(str(OmegaConf.select(loaded, "target.id"))) == _last(target) and "template" in loaded:
             return str(OmegaConf.select(loaded, "template"))
     folder = Path(target).expanduser()
-    own = folder.is_dir() and fetch(AutoTokenizer.from_pretrained, ModelSpec(id=str(folder))).chat_template
-    return templates.OWN if own else "plain"
+    if not folder.is_dir():
+        return templates.OWN  # where it has none either, the first cell says so
+    return templates.OWN if fetch(AutoTokenizer.from_pretrained, ModelSpec(id=str(folder))).chat_template else "plain"
 
 
 def _write(group: str, name: str, text: str) -> Path:

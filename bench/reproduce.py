@@ -26,7 +26,7 @@ from tqdm import tqdm
 from bench.calibrate.drafters import HARDWARE, MEASURED
 from bench.configs.cells import is_run, pair_of, scientific_config
 from bench.configs.options import sentence
-from bench.measure import runner
+from bench.measure import preemption, runner
 from bench.names import unknown
 from bench.papers.registry import ARTIFACTS
 from bench.plan.composing import composer
@@ -45,6 +45,8 @@ TABLES = {"latency": "latency", "acceptance": "acceptance", "attention": "attent
 """The table that a measurement other than cells writes."""
 KINDS = 2
 """Decision models that are trained at a time."""
+LOOK_S = 0.5
+"""How often is looked whether the process was asked to end."""
 PATIENCE_S = 60
 """What a sweep has to write down what it was doing, once it is stopped."""
 
@@ -56,6 +58,8 @@ def planned(artifact: str, overrides: Sequence[str]) -> Planned:
     with composer() as compose:
         own, batch = sweep(arguments)
         pairs = own if given.get("pair", "own") == "own" else given["pair"].split(",")
+        along = compose(batch[0]).along
+        pairs = list(dict.fromkeys(name for pair in pairs for name in (pair, *along.get(pair, []))))
         every = (compose([*job, f"pair={pair}"]) for pair in pairs for job in batch)
         configs = [cfg for cfg in every if is_run(cfg)]
     cells = [{"pair": pair_of(cfg).name, "config": _cell(cfg)} for cfg in configs if cfg.measure == "cells"]
@@ -142,10 +146,19 @@ def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) ->
 
 
 def _run(command: Sequence[str]) -> int:
-    """Its exit status. Ctrl-C reaches the command too, which is given time to end, and says that it was stopped."""
+    """Its exit status. Ctrl-C reaches the command too, which is given time to end, and says that it was stopped.
+
+    SIGTERM is passed on, and raises Preempted when the command has ended.
+    """
     process = subprocess.Popen(command)
     try:
-        return process.wait()
+        with preemption.awaited() as stop:
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(LOOK_S)
+                if stop.asked:
+                    process.terminate()
+                    return process.wait()
     except KeyboardInterrupt:
         with contextlib.suppress(subprocess.TimeoutExpired):
             if process.wait(PATIENCE_S) in (STOPPED, -signal.SIGINT):
@@ -171,12 +184,12 @@ def _outcome(names: Sequence[str], given: Mapping[str, str], root: Path) -> int:
 
 
 def _single(name: str, given: Mapping[str, str], root: Path) -> list[str]:
-    """Where one pair was asked for, the report's option for it, by the name that its rows have."""
+    """Where one pair was asked for, the report's option for it and those run along, by the names that rows have."""
     pair = given.get("pair", "own")
     if pair == "own" or "," in pair:
         return []
     plan = progress.read_plan(root / name)
-    return ["--pair", plan.pairs[0] if plan and len(plan.pairs) == 1 else pair]
+    return ["--pair", ",".join(plan.pairs) if plan else pair]
 
 
 def _artifacts(names: Sequence[str]) -> list[str]:

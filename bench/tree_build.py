@@ -18,6 +18,7 @@ from torch import Tensor
 from specdec_core.drafters import Context, Drafter, DySpec, Eagle2, OptTree, Sequoia
 from specdec_core.drafters.sites import Sites
 from specdec_core.models import ModelOutput
+from specdec_core.models.causal_lm import Layers
 from specdec_core.timing import Clock
 from specdec_core.tree import Verdict
 
@@ -30,7 +31,8 @@ STEP_MS = 25.0
 class Bank:
     """A draft model without a model: each node's logits are the next row of a bank."""
 
-    needs_hidden = False
+    needs_hidden: Layers = ()
+    max_depth: int | None = None
     max_positions: int | None = None
     vocab_size = VOCABULARY
     device = torch.device("cpu")

@@ -53,6 +53,14 @@ class KVCache(Cache):
         for layer in self.layers:
             layer.bind()
 
+    def restart(self, capacity: int, *, in_graphs: bool) -> None:
+        """Forget all tokens, and make room for `capacity`. In graphs it grows seldom: they are captured again then."""
+        self.truncate(0)
+        if in_graphs:
+            self.wipe()
+            capacity = 1 << (capacity - 1).bit_length()
+        self.reserve(capacity)
+
     def advance(self, tokens: int) -> None:
         """Count the tokens of the last forward as stored."""
         self._settle([layer for layer in self.layers if layer.first is not None])

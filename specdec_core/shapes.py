@@ -85,6 +85,10 @@ class TreeShape:
         """The shape without ranks that a vocabulary of `max_children` tokens cannot fill."""
         return TreeShape(tuple(path for path in self.paths if max(path) < max_children))
 
+    def cut(self, depth: int) -> "TreeShape":
+        """The shape down to a depth."""
+        return TreeShape(tuple(path for path in self.paths if len(path) <= depth))
+
 
 def chain(depth: int) -> TreeShape:
     """A sequence of `depth` tokens (Leviathan et al.)."""

@@ -55,7 +55,7 @@ class BigramLM(CausalLM):
 class TableDraft:
     """A draft model whose distribution at a node is any function of the tokens on its path below the root."""
 
-    needs_hidden = False
+    needs_hidden, max_depth = (), None
 
     def __init__(self, vocab: int, probs: Any) -> None:
         self.vocab_size, self.max_positions, self.device = vocab, None, torch.device("cpu")

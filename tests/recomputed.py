@@ -60,11 +60,14 @@ class Files:
         return rows[(rows["status"] == "ok") & (rows["arm"] == arm)]
 
     def seconds(self, arm: str, run_id: str, *, prefill: bool = False) -> pd.DataFrame:
-        """Seconds and decoded tokens of the turns of an arm, with or without the seconds of the prefill."""
+        """Seconds and decoded tokens of the turns of an arm, with or without the seconds of the prefill.
+
+        Without, those that decoded something.
+        """
         turns = self.turns(arm, run_id).set_index(TURN)
         if prefill:
             return pd.DataFrame({"s": turns["prefill_s"] + turns["decode_s"], "t": turns["num_decoded_tokens"]})
-        return pd.DataFrame({"s": turns["decode_s"], "t": turns["num_decoded_tokens"]})
+        return pd.DataFrame({"s": turns["decode_s"], "t": turns["num_decoded_tokens"]}).query("t > 0")
 
     def speedup_sums(self, run_id: str, *, prefill: bool = False) -> pd.DataFrame:
         """Those of both arms by conversation, of turns that ended well in both."""

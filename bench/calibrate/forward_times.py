@@ -14,7 +14,7 @@ from bench.measure.fingerprints import fingerprint_folder
 from bench.measure.provenance import collect
 from bench.results.kept_rows import LatencyRow
 from bench.results.store import run_id
-from specdec_core.models import CausalLM, EagleHead, ModelOutput, ModelSpec, Pair
+from specdec_core.models import CausalLM, Head, ModelOutput, ModelSpec, Pair
 from specdec_core.models.ranks import agreed
 from specdec_core.timing import Clock
 
@@ -34,11 +34,10 @@ def key(spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> str:
 
 def _told(spec: ModelSpec | None) -> dict[str, Any] | None:
     """A model's options; those that came later make no other key where they are not used."""
-    found = asdict(spec) if spec else None
-    for name in ("skipped_attention", "skipped_mlp", "dtype"):
-        if found and not found[name]:
-            del found[name]
-    return found
+    if spec is None:
+        return None
+    later = ("skipped_attention", "skipped_mlp", "dtype", "feature_layers")
+    return {name: value for name, value in asdict(spec).items() if name != "licence" and (value or name not in later)}
 
 
 def rows(run_id: str, spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> list[LatencyRow]:
@@ -77,7 +76,7 @@ def _origin(pair: Pair, runtime: Runtime) -> dict[str, str]:
     return {"device_name": str(facts["device_name"]), "dtype": str(facts["dtype"])}
 
 
-def forward_times(model: CausalLM | EagleHead, num_tokens: int, grid: LatencyGrid) -> list[float]:
+def forward_times(model: CausalLM | Head, num_tokens: int, grid: LatencyGrid) -> list[float]:
     """Seconds of forwards over `num_tokens` tokens behind `grid.num_prefix` cached ones, after a warm-up.
 
     At most REPEATS_IF_SLOW of them where one takes more than SLOW_S.
@@ -106,13 +105,10 @@ def forward_times(model: CausalLM | EagleHead, num_tokens: int, grid: LatencyGri
     return times(min(grid.repeats, REPEATS_IF_SLOW) if slow else grid.repeats)
 
 
-def _forward(model: CausalLM | EagleHead, tokens: Tensor) -> ModelOutput:
+def _forward(model: CausalLM | Head, tokens: Tensor) -> ModelOutput:
     """Plain successive tokens; a head reads them with features of zero."""
-    if isinstance(model, CausalLM):
-        return model.extend(tokens)
-    features = torch.zeros(len(tokens), model.config.hidden_size, device=model.device, dtype=model.dtype)
-    return model(tokens, features, model.causal_layout(len(tokens)))
+    return model.blank(tokens) if isinstance(model, Head) else model.extend(tokens)
 
 
-def _fits(model: CausalLM | EagleHead, tokens: int) -> bool:
+def _fits(model: CausalLM | Head, tokens: int) -> bool:
     return model.max_positions is None or tokens <= model.max_positions

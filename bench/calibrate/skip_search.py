@@ -28,6 +28,7 @@ from specdec_core.drafters import Autoregressive
 from specdec_core.engine import generate
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import CausalLM, LayerSkip, ModelSpec, Pair
+from specdec_core.models.kinds import kind_of
 from specdec_core.models.memory import parameter_bytes
 from specdec_core.models.placement import hook_again
 from specdec_core.verifiers import Greedy
@@ -215,7 +216,7 @@ def summary(setting: Setting) -> str:
     PairError for another kind of draft.
     """
     name, spec, plan = setting.pair.name, setting.pair.draft, setting.plan.skips
-    if spec is None or spec.kind != "layer_skip":
+    if spec is None or kind_of(spec).own_weights:
         raise PairError(f"pair {name} does not draft for itself: its draft must be of kind layer_skip")
     pair, timed = pairs.loaded(setting.pair, setting.runtime), replace(setting.plan.latency, num_tokens=[1])
     answers = _answers(setting, pair)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from specdec_core.errors import NonFiniteLogitsError, PromptError
 from specdec_core.layout import tree_layout
-from specdec_core.models import CausalLM, EagleHead, LayerSkip
+from specdec_core.models import CausalLM, Head, LayerSkip
 
 
 def logits_along(model: CausalLM, prompt: list[int], text: list[int]) -> Float[Tensor, "new vocab"]:
@@ -19,30 +19,27 @@ def logits_along(model: CausalLM, prompt: list[int], text: list[int]) -> Float[T
 
 
 def draft_logits_along(
-    draft: CausalLM | EagleHead, target: CausalLM, prompt: list[int], text: list[int]
+    draft: CausalLM | Head, target: CausalLM, prompt: list[int], text: list[int]
 ) -> Float[Tensor, "new vocab"]:
     """The draft's logits before each token of `text`, as they are at a root."""
-    if isinstance(draft, EagleHead):
+    if isinstance(draft, Head):
         return _head_logits(draft, target, prompt, text)
     if isinstance(draft, LayerSkip):
         return _skipping_logits(draft, target, prompt, text)
     return logits_along(draft, prompt, text)
 
 
-def _head_logits(head: EagleHead, target: CausalLM, prompt: list[int], text: list[int]) -> Float[Tensor, "new vocab"]:
+def _head_logits(head: Head, target: CausalLM, prompt: list[int], text: list[int]) -> Float[Tensor, "new vocab"]:
     """With the target's own features. PromptError for a single token, which has no feature before it."""
     if len(prompt) < 2:
-        raise PromptError("an EAGLE head says nothing of the token after a prompt of one token; give a longer prompt")
+        raise PromptError("a head says nothing of the token after a prompt of one token; give a longer prompt")
     tokens = torch.tensor(prompt + text[:-1], device=target.device)
-    target.keep_hidden = True
+    target.keep_hidden = head.layers
     target.reset(tokens.shape[0])
     features = target.prefill(tokens).hidden
-    target.keep_hidden = False
+    target.keep_hidden = ()
     assert features is not None
-    head.reset(tokens.shape[0])
-    read = features[:-1].to(head.device, head.dtype)
-    output = head(tokens[1:].to(head.device), read, head.causal_layout(read.shape[0]))
-    return _finite(output.logits[len(prompt) - 2 :])
+    return _finite(head.along(tokens, features)[len(prompt) - 2 :])
 
 
 def _skipping_logits(

@@ -34,7 +34,7 @@ from bench.results.rows import RECORDED
 from bench.results.store import run_id
 from specdec_core import TreeShape
 from specdec_core.drafters import Drafter
-from specdec_core.models import CausalLM, EagleHead, ModelSpec
+from specdec_core.models import CausalLM, Head, ModelSpec
 from specdec_core.models.placement import resolve_device, resolve_dtype
 from specdec_core.models.planted.bigrams import Planting
 from specdec_core.sampling import Sampling
@@ -111,8 +111,11 @@ def cell_of(cfg: DictConfig) -> Cell:
 
 
 def is_run(cfg: DictConfig, pair: str | None = None) -> bool:
-    """Whether a job of a sweep is run for its pair, or for another: `only` may name the choices that are."""
-    chosen = cfg.only.get(pair or cfg.pair.name, {})
+    """Whether a job of a sweep is run for its pair, or for another: `only` may name the choices that are.
+
+    Its `others` are those of any pair that it does not name.
+    """
+    chosen = cfg.only.get(pair or cfg.pair.name, cfg.only.get("others", {}))
     return all(cfg[axis].name in names for axis, names in chosen.items())
 
 
@@ -212,8 +215,8 @@ def _model_of(config: Mapping[str, Any]) -> ModelSpec:
 
     ValueError where that is not made yet.
     """
-    skipped = {name: tuple(value) for name, value in config.items() if name.startswith("skipped_")}
-    spec = ModelSpec(**{**config, **skipped})
+    lists = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
+    spec = ModelSpec(**{**config, **lists})
     if spec.folder:
         folder = CONF.parent / spec.folder
         if not folder.is_dir():
@@ -234,11 +237,12 @@ def runtime_of(cfg: DictConfig) -> Runtime:
         retry_failed=cfg.retry == "failed",
         force=cfg.force,
         case_study=cfg.case_study,
+        allow_useless_draft=cfg.allow_useless_draft,
         **{f"record_{table}": cfg[f"record_{table}"] for table in RECORDED},
     )
 
 
-def drafter_builder(params: dict[str, Any], **objects: Any) -> Callable[[CausalLM | EagleHead | None], Drafter]:
+def drafter_builder(params: dict[str, Any], **objects: Any) -> Callable[[CausalLM | Head | None], Drafter]:
     """A constructor that still lacks the draft model; unknown parameters fail here, not after loading weights.
 
     A drafter that drafts with a model has the parameter `draft`; any other is built without. `objects` are parameters
@@ -249,7 +253,7 @@ def drafter_builder(params: dict[str, Any], **objects: Any) -> Callable[[CausalL
     takes_draft = "draft" in inspect.signature(partial.func).parameters
     inspect.signature(partial.func).bind(**({"draft": None} if takes_draft else {}), **partial.keywords, **objects)
 
-    def build(draft: CausalLM | EagleHead | None) -> Drafter:
+    def build(draft: CausalLM | Head | None) -> Drafter:
         if takes_draft and draft is None:
             raise ValueError(f"{partial.func.__name__} needs a draft model, and the pair has none")
         return partial(draft=draft, **objects) if takes_draft else partial(**objects)

@@ -29,7 +29,7 @@ GLOBAL = ("experiment", "paper")
 """Folders of `conf` whose yamls may hold any option: experiments, and what a paper's have in common."""
 TOP: dict[str, Any] = {
     **dict.fromkeys(("name", "measure", "results_dir"), str),
-    **dict.fromkeys(("force", "case_study", *(f"record_{table}" for table in RECORDED)), bool),
+    **dict.fromkeys(("force", "case_study", "allow_useless_draft", *(f"record_{table}" for table in RECORDED)), bool),
     **dict.fromkeys(("data_dir", "retry"), str | None),
     **dict.fromkeys(("seed", "size"), int),
     "limit": int | None,

@@ -7,6 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bench import published
 from bench.names import unknown
+from specdec_core.models.kinds import KINDS, TARGET
 from specdec_core.sampling import Sampling
 
 RULES = {
@@ -75,7 +76,7 @@ def drawn(*, _root_: DictConfig) -> str:
 
 def own_model(value: Any, *, _root_: DictConfig) -> Any:
     """`${own_model:x}`: x for a draft that is a model of its own, null for one that reads the target's weights."""
-    return value if _root_.pair.draft.get("kind", "causal_lm") in ("causal_lm", "reduced_lm") else None
+    return value if KINDS[_root_.pair.draft.get("kind", TARGET)].own_dtype else None
 
 
 def unless_stand_in(value: Any, other: Any, *, _root_: DictConfig) -> Any:

@@ -63,13 +63,13 @@ def _is(given: Mapping[str, Any], own: Mapping[str, Any] | None) -> bool:
 def _alike(folder: str, model_id: str, kind: str) -> bool:
     """Whether the config.json in a folder has the shape of a known model; False where either cannot be read."""
     try:
-        theirs = fetch_config(ModelSpec(id=folder))
         if hub_configs.known(model_id):
             ours = hub_configs.config_of(model_id)
         elif model_id.startswith(EMBEDDED):
             ours = fetch_config(ModelSpec(id=model_id, folder=str(TINY.parent / model_id)))
         else:
             return False
+        theirs = KINDS[kind].config(ModelSpec(id=folder, kind=kind), ours)  # heads leave to the target what is its own
     except LoadError:
         return False
     keys = [key for key in SHAPE if key not in KINDS[kind].off_tensors]

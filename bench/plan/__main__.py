@@ -57,10 +57,11 @@ def _models(plan: Plan) -> Iterator[str]:
     whole = [pair.spec for pair in plan.pairs if not pair.spec.planted]
     specs = {spec.id: spec for pair in whole for spec in (pair.target, pair.draft) if spec is not None}
     if specs:
-        yield f"\n{'model':<38} {'revision':<10} access"
+        yield f"\n{'model':<44} {'revision':<10} {'access':<6} licence"
     for name, spec in sorted(specs.items()):
         revision = "a folder" if Path(spec.source).is_dir() else spec.revision or "main"
-        yield f"{name:<38} {revision:<10} {'gated' if spec.gated else 'open'}"
+        licence = spec.licence or "see its page"
+        yield f"{name:<44} {revision:<10} {'gated' if spec.gated else 'open':<6} {licence}"
     if len(whole) < len(plan.pairs):
         yield "\nplanted pairs are synthetic: random weights, made where they run; nothing is fetched"
     if any(spec.gated for spec in specs.values()):

@@ -61,10 +61,16 @@ class Memory:
         return math.ceil(needed / size), size
 
 
-def shape_of(spec: ModelSpec) -> Any:
-    """The config of a model: from its folder, the published table, or the hub's cache on this machine."""
-    if not Path(spec.source).is_dir() and hub_configs.known(spec.id):
+def shape_of(spec: ModelSpec, target: Any = None) -> Any:
+    """The config of a model: from its folder, the published table, or the hub's cache on this machine.
+
+    `target` is the target's, of which heads have some sizes.
+    """
+    folder, kind = Path(spec.source).is_dir(), kind_of(spec)
+    if not folder and hub_configs.known(spec.id):
         return hub_configs.config_of(spec.id)
+    if folder and kind.needs_hidden:
+        return kind.config(spec, target)
     try:
         return AutoConfig.from_pretrained(spec.source, revision=spec.revision or "main", local_files_only=True)
     except (OSError, ValueError) as error:
@@ -83,7 +89,7 @@ def memory_of(pair: PairSpec, jobs: Iterable[Job], dtype: torch.dtype) -> Memory
         target, host = offloaded_bytes(config, dtype, pair.target.resident_layers)
     else:
         target, host = kind_of(pair.target).weight_bytes(pair.target, config, dtype), 0
-    draft, drafts_cache, reads = _draft(pair.draft, dtype, max(contexts, default=0) + ROOM)
+    draft, drafts_cache, reads = _draft(pair.draft, config, dtype, max(contexts, default=0) + ROOM)
     if pair.draft is not None:  # its distributions of the nodes are of the same size
         trees = [2 * size for size in trees]
     return Memory(
@@ -96,12 +102,11 @@ def memory_of(pair: PairSpec, jobs: Iterable[Job], dtype: torch.dtype) -> Memory
     )
 
 
-def _draft(spec: ModelSpec | None, dtype: torch.dtype, tokens: int) -> tuple[int, int, int]:
+def _draft(spec: ModelSpec | None, target: Any, dtype: torch.dtype, tokens: int) -> tuple[int, int, int]:
     """Bytes of a draft's weights beside the target's, of its cache, and of what a forward reads."""
     if spec is None:
         return 0, 0, 0
-    config = shape_of(spec)
-    kind = kind_of(spec)
+    config, kind = shape_of(spec, target), kind_of(spec)
     cache = kv_bytes(config, dtype, tokens) if kind.own_weights else 0
     return kind.weight_bytes(spec, config, dtype), cache, kind.forward_bytes(spec, config, dtype)
 

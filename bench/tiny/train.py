@@ -16,7 +16,7 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from bench.tiny.corpus import Document, documents
 
@@ -70,6 +70,17 @@ def new_model(shape: dict[str, int], seed: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
+def trained_target() -> tuple[LlamaForCausalLM, Tensor, Tensor]:
+    """The embedded target, which its heads learn to foresee, and token streams to train and to evaluate them on."""
+    target = LlamaForCausalLM.from_pretrained(HERE / "target", dtype=torch.float32).requires_grad_(False)
+    tokenizer, corpus = AutoTokenizer.from_pretrained(HERE / "target"), list(documents())
+    stream, held_out = (
+        token_stream(tokenizer, [document for document in corpus if document.held_out == part])
+        for part in (False, True)
+    )
+    return target, stream, held_out
+
+
 def windows(stream: Tensor, batch: int, length: int) -> Callable[[torch.Generator], Tensor]:
     """Draws a batch of windows that start anywhere in a stream. Shape [batch, length]."""
 
@@ -91,7 +102,9 @@ def train(
 ) -> None:
     """Muon on the matrices inside the layers, AdamW on the rest; warm-up, then a linear decay to zero."""
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    inner = {name: p for name, p in trained.items() if p.ndim == 2 and "embed" not in name}
+    inner = {
+        name: p for name, p in trained.items() if p.ndim == 2 and not {"embed_tokens", "lm_head"} & set(name.split("."))
+    }
     outer = [p for name, p in trained.items() if name not in inner]
     optimizers = [
         torch.optim.Muon(inner.values(), lr=rate, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),

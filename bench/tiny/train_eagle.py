@@ -12,10 +12,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from bench.tiny.corpus import documents
-from bench.tiny.train import HERE, Batch, token_stream, train, windows
+from bench.tiny.train import HERE, Batch, train, trained_target, windows
 from specdec_core.models.eagle import EagleModel
 
 NOISE = 0.1
@@ -115,12 +114,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=2)
     args = parser.parse_args()
 
-    target = LlamaForCausalLM.from_pretrained(HERE / "target", dtype=torch.float32).requires_grad_(False)
-    tokenizer, corpus = AutoTokenizer.from_pretrained(HERE / "target"), list(documents())
-    stream, held_out = (
-        token_stream(tokenizer, [document for document in corpus if document.held_out == part])
-        for part in (False, True)
-    )
+    target, stream, held_out = trained_target()
     head = new_head(target, args.seed)
     read, draw = reader(target), windows(stream, args.batch, args.length)
     loss = head_loss(head, read, target.lm_head, regression=args.regression, passes=args.passes, noise=NOISE)

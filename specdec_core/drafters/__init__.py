@@ -9,6 +9,7 @@ from specdec_core.drafters.eagle2 import Eagle2
 from specdec_core.drafters.eagle_draft import EagleDraft
 from specdec_core.drafters.early_stop import EarlyStop, Stop
 from specdec_core.drafters.fork_tree import fork_tree
+from specdec_core.drafters.medusa_draft import MedusaDraft
 from specdec_core.drafters.merge_probe import MergeProbe
 from specdec_core.drafters.opt_tree import OptTree
 from specdec_core.drafters.prompt_lookup import PromptLookup
@@ -32,6 +33,7 @@ __all__ = [
     "Eagle2",
     "EagleDraft",
     "EarlyStop",
+    "MedusaDraft",
     "MergeProbe",
     "OptTree",
     "PromptLookup",

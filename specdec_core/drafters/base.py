@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Generator, Tensor
 
-from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.models.causal_lm import Layers, ModelOutput
 from specdec_core.roots import Pending, Root, root_after
 from specdec_core.timing import Clock
 from specdec_core.tree import TokenTree, Verdict
@@ -54,9 +54,9 @@ class Drafter(Protocol):
     """Whether the first level of its trees is drawn from the target's own distribution (`Virtual.probs`)."""
 
     @property
-    def needs_hidden(self) -> bool:
-        """Whether it reads the target's hidden states: at `reset` of the prompt, at `observe` of the tree."""
-        return False
+    def needs_hidden(self) -> Layers:
+        """The target's layers whose features it reads: at `reset` those of the prompt, at `observe` of the tree."""
+        return ()
 
     @property
     def draft_model(self) -> "DraftModel | None":
@@ -89,8 +89,14 @@ class DraftModel(Protocol):
 
     vocab_size: int
     max_positions: int | None
-    needs_hidden: bool
-    """Whether it reads the target's hidden states, at `reset` those of the prompt, at `commit` those of the tree."""
+    needs_hidden: Layers
+    """The target's layers whose features it reads, at `reset` those of the prompt, at `commit` those of the tree."""
+    max_depth: int | None
+    """Levels below a pending root that it can propose; None: any number, each by a forward.
+
+    Where there is a number, the distributions of all depths come from one forward, in `begin` (Medusa). A node's row is
+    then that of its depth, whatever its path; `expand` costs no forward, and rows beyond the number are uniform.
+    """
 
     @property
     def device(self) -> torch.device:

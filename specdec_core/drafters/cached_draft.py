@@ -6,7 +6,7 @@ from torch import Tensor
 
 from specdec_core.drafters.base import Context
 from specdec_core.layout import Layout, tree_layout
-from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.causal_lm import CausalLM, Layers
 from specdec_core.models.eagle import EagleHead
 from specdec_core.sliced_mask import LEAD, SlicedMask
 from specdec_core.timing import Clock
@@ -18,7 +18,8 @@ ROOM = 2048
 class CachedDraft:
     """The nodes of the present tree in the draft's cache: which see which, and where they begin."""
 
-    needs_hidden = False
+    needs_hidden: Layers = ()
+    max_depth: int | None = None
 
     def __init__(self, model: CausalLM | EagleHead) -> None:
         self._model = model

@@ -7,7 +7,7 @@ from torch import Tensor
 from specdec_core.drafters.base import Context
 from specdec_core.drafters.cached_draft import ROOM, CachedDraft
 from specdec_core.layout import Layout, tree_layout
-from specdec_core.models.causal_lm import CausalLM, ModelOutput
+from specdec_core.models.causal_lm import FINAL, CausalLM, ModelOutput
 from specdec_core.tree import Verdict
 
 
@@ -23,7 +23,7 @@ class CausalDraft(CachedDraft):
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
         """Read the prompt into the draft's own cache."""
         self.model.reset(prompt_ids.shape[0] + ROOM)
-        self.model.keep_hidden = self.keeps_hidden
+        self.model.keep_hidden = FINAL if self.keeps_hidden else ()
         self.model.prefill(prompt_ids.to(self.device))
 
     def begin(self, context: Context) -> ModelOutput:

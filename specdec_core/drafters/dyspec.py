@@ -46,7 +46,7 @@ class DySpec(TreeDrafter):
         if max_depth < 1:
             raise ValueError(f"DySpec's max_depth must be at least 1, not {max_depth}")
         check_draws(draws, DRAWS)
-        self.n, self.max_depth, self.draws, self.record_parts = n, max_depth, draws, record_parts
+        self.n, self.max_depth, self.draws, self.record_parts = n, self.deepest(max_depth), draws, record_parts
 
     def draft_tree(self, context: Context) -> Drafted:
         """Draft layer by layer, then take the best sites' nodes."""

@@ -23,7 +23,7 @@ class Eagle2(TreeDrafter):
         super().__init__(draft, draft_temperature)
         if total < 2 or depth < 0 or k < 1:
             raise ValueError(f"Eagle2 needs total >= 2, depth >= 0 and k >= 1, not {total}, {depth} and {k}")
-        self.n, self.depth, self.k = total - 1, depth, k
+        self.n, self.depth, self.k = total - 1, self.deepest(depth + 1) - 1, k
 
     def draft_tree(self, context: Context) -> Drafted:
         """Draft `depth + 1` layers of k children for each of k beams, then re-rank."""

@@ -13,18 +13,16 @@ from specdec_core.tree import Verdict
 
 
 class EagleDraft(CachedDraft):
-    """Drafts with an `EagleHead` (EAGLE, section 4.1).
+    """Drafts with an `EagleHead` (EAGLE, section 4.1; EAGLE-3, section 3).
 
     The token at position i + 1 is read together with the feature at position i, under position id i: a node stands one
     position before its place in the target. Committed tokens are read with the target's own features, nodes of the
     tree with those that the head predicted at their parents; what was predicted is forgotten after every step.
     """
 
-    needs_hidden = True
-
     def __init__(self, head: EagleHead) -> None:
         super().__init__(head)
-        self.head = head
+        self.head, self.needs_hidden = head, head.layers
         empty = torch.zeros(0, 0)
         self._true = empty  # features of committed positions whose pairs are still unread
         self._parents = empty  # row 0: the feature at the root; row i + 1: that at slot i
@@ -74,8 +72,8 @@ class EagleDraft(CachedDraft):
         self._true = self._features_of(target, verdict.path)
 
     def _features_of(self, target: ModelOutput, path: Tensor | None = None) -> Tensor:
-        """The target's features, all or those of a path, moved to the head once."""
+        """The target's features, all or those of a path, moved to the head and joined once."""
         if target.hidden is None:
             raise PairError("an EAGLE head reads the target's hidden states; set target.keep_hidden before the prefill")
         hidden = target.hidden if path is None else target.hidden[path.to(target.hidden.device)]
-        return hidden.to(self.device, self.head.dtype)
+        return self.head.inward(hidden)

@@ -29,7 +29,7 @@ class OptTree(TreeDrafter):
         if max_depth is not None and max_depth < 1:
             raise ValueError(f"OPT-Tree's max_depth must be at least 1 (or null for n), not {max_depth}")
         self.n, self.delta = n, delta
-        self.max_depth = n if max_depth is None else max_depth
+        self.max_depth = self.deepest(n if max_depth is None else max_depth)
 
     def draft_tree(self, context: Context) -> Drafted:
         """Draft layers while E_sub(n) grows by more than delta, then take the n best nodes."""

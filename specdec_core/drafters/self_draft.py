@@ -6,7 +6,7 @@ from torch import Tensor
 from specdec_core.drafters.base import Context
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.errors import PairError
-from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.models.causal_lm import FINAL, ModelOutput
 from specdec_core.roots import Virtual
 from specdec_core.tree import Verdict
 
@@ -20,7 +20,7 @@ class SelfDraft(CausalDraft):
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
         """Nothing is read: the target has read the prompt."""
-        self.model.keep_hidden = self.keeps_hidden
+        self.model.keep_hidden = FINAL if self.keeps_hidden else ()
 
     def begin(self, context: Context) -> ModelOutput:
         """Read the root. PairError for a virtual root: its keys and values are the target's and must stay."""

@@ -38,10 +38,10 @@ class StaticTree(TreeDrafter):
     """A tree of given shape; only its inner nodes are read by the draft, one forward per depth that has some.
 
     `draws` says how a node's children are picked: its best tokens (`topk`), independent draws from q (`iid`, siblings
-    may repeat a token), or successive draws (`without_replacement`). Ranks beyond the vocabulary are dropped. q is the
-    draft's distribution at `draft_temperature` within its top `draft_top_p` of probability. Masks are views of those of
-    the whole tree, made before decoding. A `stop` may end the tree behind a level; what was drafted stays, so that no
-    distribution changes.
+    may repeat a token), or successive draws (`without_replacement`). Ranks beyond the vocabulary and levels beyond the
+    draft's `max_depth` are dropped. q is the draft's distribution at `draft_temperature` within its top `draft_top_p`
+    of probability. Masks are views of those of the whole tree, made before decoding. A `stop` may end the tree behind a
+    level; what was drafted stays, so that no distribution changes.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class StaticTree(TreeDrafter):
         self.draft_sampling = Sampling(draft_temperature, draft_top_p)
         check_draws(draws)
         self.draws = self.picks = draws
-        self.shape = shape if draws == "iid" else shape.limited(self.draft_model.vocab_size)
+        shape = shape if draws == "iid" else shape.limited(self.draft_model.vocab_size)
+        self.shape = shape.cut(self.deepest(shape.depth))
         if not self.shape.num_drafted:
             raise ValueError("the tree shape has no nodes; use the autoregressive drafter for a bare root")
         self.stop = stop

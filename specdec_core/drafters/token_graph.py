@@ -61,7 +61,7 @@ class TokenGraph(TreeDrafter):
             theta_sib=theta_sib,
             tau=tau,
             tau_as_context=tau_as_context,
-            max_steps=max_steps,
+            max_steps=self.deepest(max_steps),
             draft_node_cap=draft_node_cap,
             pruning=pruning,
         )

@@ -1,6 +1,8 @@
 """What all drafters with a draft model share."""
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int
@@ -10,21 +12,33 @@ from specdec_core.drafters.base import Context, Drafter, DraftModel
 from specdec_core.drafters.cached_draft import CachedDraft
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.drafters.eagle_draft import EagleDraft
+from specdec_core.drafters.medusa_draft import MedusaDraft
 from specdec_core.drafters.self_draft import SelfDraft
-from specdec_core.models.causal_lm import CausalLM, ModelOutput
+from specdec_core.models.causal_lm import CausalLM, Layers, ModelOutput
 from specdec_core.models.eagle import EagleHead
+from specdec_core.models.head import Head
 from specdec_core.models.layer_skip import LayerSkip
+from specdec_core.models.medusa import Medusa
 from specdec_core.models.placement import wait_for
 from specdec_core.sliced_mask import SlicedMask
 from specdec_core.tree import TokenTree, Verdict
 
-AnyDraft = CausalLM | EagleHead | DraftModel
+AnyDraft = CausalLM | Head | DraftModel
 """What drafters take as `draft`: a loaded model, or one that drafts already."""
 Drafted = tuple[TokenTree, Int[Tensor, " slots"]]
 """A tree, and for every node its slot in the draft (see `DraftModel`).
 
 -1 is for the root, which has none, and for nodes that the draft has not read below their own ancestors.
 """
+
+
+_DRAFTS: Mapping[type, Callable[[Any], Any]] = {
+    LayerSkip: SelfDraft,
+    CausalLM: CausalDraft,
+    EagleHead: EagleDraft,
+    Medusa: MedusaDraft,
+}
+"""What drafts with a loaded model; the first that fits."""
 
 
 class TreeDrafter(Drafter):
@@ -57,9 +71,14 @@ class TreeDrafter(Drafter):
         return self.draft
 
     @property
-    def needs_hidden(self) -> bool:
-        """Whether its draft model reads the target's hidden states."""
+    def needs_hidden(self) -> Layers:
+        """The layers whose features its draft model reads."""
         return self.draft.needs_hidden
+
+    def deepest(self, depth: int) -> int:
+        """`depth`, or the deepest level that its draft model can propose where that is less."""
+        most = self.draft.max_depth
+        return depth if most is None else min(depth, most + self.virtual_root)
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
         """Begin a sequence."""
@@ -94,8 +113,5 @@ class TreeDrafter(Drafter):
 
 def draft_model_of(model: AnyDraft) -> DraftModel:
     """A loaded model as drafters know it."""
-    if isinstance(model, LayerSkip):
-        return SelfDraft(model)
-    if isinstance(model, CausalLM):
-        return CausalDraft(model)
-    return EagleDraft(model) if isinstance(model, EagleHead) else model
+    made = next((draft for loaded, draft in _DRAFTS.items() if isinstance(model, loaded)), None)
+    return cast(DraftModel, made(model) if made else model)

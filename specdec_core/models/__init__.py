@@ -2,8 +2,10 @@
 
 from specdec_core.models.causal_lm import CausalLM, ModelOutput
 from specdec_core.models.eagle import EagleHead
+from specdec_core.models.head import Head
 from specdec_core.models.layer_skip import LayerSkip
 from specdec_core.models.loading import load_pair
+from specdec_core.models.medusa import Medusa
 from specdec_core.models.spec import ModelSpec, Pair
 
-__all__ = ["CausalLM", "EagleHead", "LayerSkip", "ModelOutput", "ModelSpec", "Pair", "load_pair"]
+__all__ = ["CausalLM", "EagleHead", "Head", "LayerSkip", "Medusa", "ModelOutput", "ModelSpec", "Pair", "load_pair"]

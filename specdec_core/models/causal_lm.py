@@ -5,12 +5,17 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from specdec_core.cache import KVCache
 from specdec_core.layout import Layout, causal_layout
 from specdec_core.models.adapters import adapt
 from specdec_core.models.graphs import Graphs
+
+Layers = tuple[int, ...]
+"""Places among a model's hidden states, whose features are wanted: 0 is the embedding, i what the i-th layer leaves."""
+FINAL: Layers = (-1,)
+"""What the output matrix reads: behind all layers, after the final norm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,7 @@ class ModelOutput:
     logits: Float[Tensor, "new vocab"]
     """As the model gives them; rows of the new tokens in order (of the last one only, after a prefill)."""
     hidden: Float[Tensor, "tokens hidden"] | None = None
-    """The features that the output matrix reads (after the final norm), of all new tokens; None unless asked for."""
+    """Features of all new tokens, those of several layers side by side; None unless asked for (`keep_hidden`)."""
     root_probs: Float[Tensor, " vocab"] | None = None
     """Virtual root: its distribution, which stands in place of the first row of `logits`. Sampling settings are
     applied, but for temperature 0, at which it is the untempered one (`Sampling.open_probs`)."""
@@ -31,16 +36,20 @@ class CausalLM:
 
     graphs: Graphs | None = None
     """In which forwards over trees run; None: eagerly."""
+    keep_hidden: Layers = ()
+    """Of which layers features are kept; those of `FINAL` cost nothing, any others keep all layers' for a forward."""
 
     def __init__(self, model: Any) -> None:
         self.model = model.eval()
         self.config = model.config
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
         self.max_positions = _max_positions(self.config)
-        self.keep_hidden = False
         self.cache = KVCache(self.config.num_hidden_layers, capacity=0)
         self._hidden: Tensor | None = None
+        self._last: Tensor | None = None
         model.get_decoder().register_forward_hook(self._remember_hidden)
+        if stack := layer_stack(model):
+            stack[1][-1].register_forward_hook(self._remember_last)
         adapt(model)
 
     @property
@@ -62,11 +71,7 @@ class CausalLM:
 
     def reset(self, capacity: int) -> None:
         """Empty the cache and make room for `capacity` tokens; it grows if that was too little."""
-        self.cache.truncate(0)
-        if self.graphs:
-            self.cache.wipe()
-            capacity = 1 << (capacity - 1).bit_length()  # it grows seldom: a graph is captured again where it does
-        self.cache.reserve(capacity)
+        self.cache.restart(capacity, in_graphs=self.graphs is not None)
 
     def prefill(self, tokens: Int[Tensor, " prompt"]) -> ModelOutput:
         """Read a prompt into the cache; logits of its last token only."""
@@ -96,14 +101,38 @@ class CausalLM:
         else:
             if layout is not None:
                 options |= {"attention_mask": layout.mask, "position_ids": layout.positions}
-            logits = self.model(tokens[None], past_key_values=self.cache, use_cache=True, **options).logits[0]
+            logits, self._hidden = self.whole(tokens[None], **options)
         self.cache.advance(tokens.shape[0])
         hidden, self._hidden = self._hidden, None
         return ModelOutput(logits, hidden)
 
+    def whole(self, tokens: Int[Tensor, "1 new"], **options: Any) -> tuple[Tensor, Tensor | None]:
+        """Logits and the features that are kept, by one forward of the stock model on the cache."""
+        several = self.keep_hidden not in ((), FINAL)
+        if several:
+            options["output_hidden_states"] = True
+        found = self.model(tokens, past_key_values=self.cache, use_cache=True, **options)
+        if not several:
+            return found.logits[0], self._hidden
+        states, last = [*found.hidden_states], self.config.num_hidden_layers
+        if last in self.keep_hidden and self._last is not None:
+            states[last], self._last = self._last, None  # transformers has it behind the final norm
+        return found.logits[0], torch.cat([states[layer][0].to(found.logits.device) for layer in self.keep_hidden], -1)
+
+    def _remember_last(self, module: Any, args: Any, output: Any) -> None:
+        if self.config.num_hidden_layers in self.keep_hidden:
+            self._last = output if isinstance(output, Tensor) else output[0]
+
     def _remember_hidden(self, module: Any, args: Any, output: Any) -> None:
-        if self.keep_hidden:
+        if self.keep_hidden == FINAL:
             self._hidden = output[0][0]
+
+
+def layer_stack(model: Any) -> tuple[str, nn.ModuleList] | None:
+    """The decoder's one list of layers and its name there; None where the model has no such list, or several."""
+    count, children = model.config.num_hidden_layers, model.get_decoder().named_children()
+    found = [(name, child) for name, child in children if isinstance(child, nn.ModuleList) and len(child) == count]
+    return found[0] if len(found) == 1 else None
 
 
 def _max_positions(config: Any) -> int | None:

@@ -41,16 +41,23 @@ class ReducedLM(CausalLM):
 
 
 class ReducedOutput(nn.Module):
-    """The rows of an output matrix for some of its tokens; the logits of all others are -inf."""
+    """An output matrix for some of the target's tokens; the logits of all others are -inf."""
 
     _ids: Tensor
 
-    def __init__(self, output: Any, d2t: Int[Tensor, " draft_vocab"]) -> None:
+    def __init__(self, weight: Float[Tensor, "draft_vocab hidden"], d2t: Tensor, vocab_size: int) -> None:
+        """`vocab_size` is the target's."""
         super().__init__()
-        weight = output.weight.full_tensor() if isinstance(output.weight, DTensor) else output.weight
-        self._vocab_size = weight.shape[0]
+        self._vocab_size = vocab_size
         self.register_buffer("_ids", (d2t + torch.arange(d2t.shape[0])).to(weight.device), persistent=False)
-        self._weight = nn.Parameter(weight.detach()[self._ids], requires_grad=False)
+        self._weight = nn.Parameter(weight.detach(), requires_grad=False)
+
+    @classmethod
+    def rows_of(cls, output: Any, d2t: Int[Tensor, " draft_vocab"]) -> "ReducedOutput":
+        """The rows of the target's output matrix for these tokens."""
+        weight = output.weight.full_tensor() if isinstance(output.weight, DTensor) else output.weight
+        ids = (d2t + torch.arange(d2t.shape[0])).to(weight.device)
+        return cls(weight.detach()[ids], d2t, weight.shape[0])
 
     def forward(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         """Logits in the target's vocabulary."""

@@ -1,4 +1,4 @@
-"""Published EAGLE-1 heads: config.json beside pytorch_model.bin or model.safetensors (yuhuili/EAGLE-*)."""
+"""Published EAGLE heads: config.json beside pytorch_model.bin or model.safetensors (yuhuili/EAGLE-*)."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,12 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.utils import cached_file
 
 from specdec_core.errors import LoadError
-from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.causal_lm import FINAL, CausalLM, Layers
 from specdec_core.models.draft_vocabulary import FILE as MAP
 from specdec_core.models.draft_vocabulary import ReducedOutput, check_map
-from specdec_core.models.eagle import EagleHead, EagleModel
-from specdec_core.models.fetch import fetch, fetch_config
+from specdec_core.models.eagle import Eagle3Model, EagleHead, EagleModel
+from specdec_core.models.fetch import fetch
+from specdec_core.models.head_formats import EAGLE, EAGLE3, conventions, norms_of, plain_names
 from specdec_core.models.spec import ModelSpec
 
 FILES = ("model.safetensors", "pytorch_model.bin")
@@ -35,34 +36,102 @@ class EagleCheckpoint:
     tensors: dict[str, Tensor]
     d2t: Tensor | None = None
     """Which tokens it predicts, if not all."""
+    layers: tuple[Layers, ...] = (FINAL,)
+    """Of which of the target's layers it may read features; several where its config does not say."""
+    joins: bool = False
+    """Whether it joins several layers' features and has an output matrix of its own (EAGLE-3)."""
 
     def head(self, target: CausalLM, *, device: torch.device, dtype: torch.dtype) -> EagleHead:
-        """The head on its device, with the target's output matrix; without an embedding it takes the target's."""
-        output = target.model.get_output_embeddings()
+        """The head on its device; what it lacks of embedding and output matrix it takes of the target."""
         tensors = {EMBEDDING: target.model.get_input_embeddings().weight.detach()} | self.tensors
         config = copy.deepcopy(self.config)
         config._attn_implementation = target.config._attn_implementation
-        model = _outline(config, tensors)
+        model = self.outline(config, tensors)
         model.load_state_dict({name: tensor.to(device, dtype) for name, tensor in tensors.items()}, assign=True)
         model.rotary_emb = LlamaRotaryEmbedding(config).to(device)
-        return EagleHead(model.requires_grad_(False), output if self.d2t is None else ReducedOutput(output, self.d2t))
+        model.requires_grad_(False)
+        return EagleHead(model, self._output(model, target), self.layers[0])
+
+    def outline(self, config: Any, tensors: Mapping[str, Tensor]) -> EagleModel | Eagle3Model:
+        """The model on the meta device: shapes, but no numbers."""
+        return _outline_3(config, tensors) if self.joins else _outline(config, tensors)
+
+    def _output(self, model: EagleModel | Eagle3Model, target: CausalLM) -> Any:
+        """To logits in the target's vocabulary."""
+        if isinstance(model, EagleModel):
+            output = target.model.get_output_embeddings()
+            return output if self.d2t is None else ReducedOutput.rows_of(output, self.d2t)
+        matrix = model.lm_head
+        if self.d2t is not None:
+            return model.output(ReducedOutput(matrix.weight, self.d2t, target.vocab_size))
+        return model.output(matrix)
 
 
-def read_eagle(spec: ModelSpec, target_config: Any) -> EagleCheckpoint:
-    """Read a head for a target of this config. LoadError says which file, tensor or shape is wrong.
+def read_eagle(spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpoint:
+    """Read an EAGLE-1 head for a target of this config. LoadError says which file, tensor or shape is wrong.
 
     Whether `fc` has a bias, the number of key/value heads and the intermediate size are read off the tensors: published
     configs are silent or wrong about them. Where the config has EAGLE-3's `draft_vocab_size`, a map of ids says which
-    tokens it predicts.
+    tokens it predicts. HASS's heads (Zhang et al., 2025) are EAGLE-1's, trained otherwise.
     """
-    config, d2t = fetch_config(spec), None
-    _check_family(spec, config, target_config.hidden_size)
+    _check_family(spec, config, config.hidden_size, target_config.hidden_size)
+    tensors, d2t = plain_names(read_tensors(spec), EAGLE), None
     if size := getattr(config, "draft_vocab_size", None):
-        d2t = check_map(spec.id, read_tensors(spec, (MAP,)).get("d2t"), size, target_config.vocab_size)
-    tensors = read_tensors(spec)
+        found = tensors.pop("d2t", None)
+        found = read_tensors(spec, (MAP,)).get("d2t") if found is None else found
+        d2t = check_map(spec.id, found, size, target_config.vocab_size)
+    tensors.pop("t2d", None)
     config = _fitted(config, tensors, target_config.vocab_size)
-    _check_tensors(spec, _outline(config, tensors).state_dict(), tensors)
+    _check_tensors(spec, "EAGLE-1", _outline(config, tensors).state_dict(), tensors)
     return EagleCheckpoint(config, tensors, d2t)
+
+
+def read_eagle_3(spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpoint:
+    """Read an EAGLE-3 head for a target of this config, in any of its formats. LoadError as for `read_eagle`."""
+    hidden, vocab = target_config.hidden_size, target_config.vocab_size
+    _check_family(spec, config, getattr(config, "target_hidden_size", None) or config.hidden_size, hidden)
+    tensors = plain_names(read_tensors(spec), EAGLE3)
+    d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
+    size = getattr(config, "draft_vocab_size", None) or vocab
+    if d2t is not None or size != vocab:
+        d2t = _check_ascending(spec, check_map(spec.id, d2t, size, vocab), t2d)
+    config = _fitted(config, tensors, vocab)
+    config.update({"target_hidden_size": hidden, "draft_vocab_size": size})
+    if EMBEDDING not in tensors and config.hidden_size != hidden:
+        raise LoadError(
+            f"{spec.id} lacks {EMBEDDING}, and the target's has {hidden} numbers a token where the head has "
+            f"{config.hidden_size}; fetch the head again"
+        )
+    _check_tensors(spec, "EAGLE-3", _outline_3(config, tensors).state_dict(), tensors)
+    return EagleCheckpoint(config, tensors, d2t, _layers_of(spec, config, tensors, target_config), joins=True)
+
+
+def _layers_of(spec: ModelSpec, config: Any, tensors: Mapping[str, Tensor], target_config: Any) -> tuple[Layers, ...]:
+    """What was asked for, or what the config says, or what heads read whose config says nothing."""
+    joined, count = tensors["fc.weight"].shape[1] // config.target_hidden_size, target_config.num_hidden_layers
+    stated = (tuple(spec.feature_layers),) if spec.feature_layers else config.feature_layers
+    given = stated or (conventions(count) if joined == 3 else (FINAL,) * (joined == 1))
+    found = tuple(one for one in given if len(one) == joined and all(-1 <= layer <= count for layer in one))
+    if not found:
+        ids = " or ".join(str(list(one)) for one in stated) or "no ids"
+        raise LoadError(
+            f"{spec.id} joins the features of {joined} layers, and {ids} are given of a target of {count}; give "
+            f"feature_layers in the pair's yaml, where 0 is the embedding and {count} the last"
+        )
+    return found
+
+
+def _check_ascending(spec: ModelSpec, d2t: Tensor, t2d: Tensor | None) -> Tensor:
+    """The offsets; LoadError unless ids ascend with the head's own, and are those that `t2d` marks."""
+    ids = d2t + torch.arange(d2t.shape[0])
+    if not bool((ids.diff() > 0).all()):
+        raise LoadError(
+            f"d2t of {spec.id} does not ascend, as published maps do: its entries were shuffled, and the head would "
+            "propose wrong tokens; fetch it again"
+        )
+    if t2d is not None and not torch.equal(t2d.nonzero().flatten(), ids):
+        raise LoadError(f"d2t and t2d of {spec.id} name different tokens: one of them is of another head")
+    return d2t
 
 
 def read_tensors(spec: ModelSpec, files: Sequence[str] = FILES) -> dict[str, Tensor]:
@@ -72,6 +141,10 @@ def read_tensors(spec: ModelSpec, files: Sequence[str] = FILES) -> dict[str, Ten
     path = next(filter(None, paths), None)
     if path is None:
         raise LoadError(f"{spec.source} lacks {' or '.join(files)}, a file of tensors")
+    return _tensors_in(path)
+
+
+def _tensors_in(path: str) -> dict[str, Tensor]:
     try:
         found = load_file(path) if path.endswith(".safetensors") else torch.load(path, "cpu", weights_only=True)
     except MemoryError:
@@ -86,11 +159,11 @@ def read_tensors(spec: ModelSpec, files: Sequence[str] = FILES) -> dict[str, Ten
     return found
 
 
-def _check_family(spec: ModelSpec, config: Any, hidden: int) -> None:
+def _check_family(spec: ModelSpec, config: Any, made_for: int, hidden: int) -> None:
     if getattr(config, "model_type", None) != "llama":
-        raise LoadError(f"{spec.id} is a head of family {config.model_type!r}; only Llama's is supported (EAGLE-1)")
-    if config.hidden_size != hidden:
-        raise LoadError(f"{spec.id} was made for a target of hidden size {config.hidden_size}, not {hidden}")
+        raise LoadError(f"{spec.id} is a head of family {config.model_type!r}; only Llama's is supported")
+    if made_for != hidden:
+        raise LoadError(f"{spec.id} was made for a target of hidden size {made_for}, not {hidden}")
 
 
 def _fitted(config: Any, tensors: Mapping[str, Tensor], vocab: int) -> Any:
@@ -109,18 +182,27 @@ def _fitted(config: Any, tensors: Mapping[str, Tensor], vocab: int) -> Any:
 
 
 def _outline(config: Any, tensors: Mapping[str, Tensor]) -> EagleModel:
-    """The model on the meta device: shapes, but no numbers."""
+    """An EAGLE-1 head's model on the meta device: shapes, but no numbers."""
     with torch.device("meta"):
         return EagleModel(config, bias="fc.bias" in tensors)
 
 
-def _check_tensors(spec: ModelSpec, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+def _outline_3(config: Any, tensors: Mapping[str, Tensor]) -> Eagle3Model:
+    """An EAGLE-3 head's; how many layers it joins is read off `fc`."""
+    fc, hidden = tensors.get("fc.weight"), config.target_hidden_size
+    joined = 3 if fc is None else max(1, fc.shape[-1] // hidden)
+    shape = {"target_hidden": hidden, "vocab": config.draft_vocab_size, "joined": joined, "norms": norms_of(config)}
+    with torch.device("meta"):
+        return Eagle3Model(config, **shape, bias="fc.bias" in tensors)
+
+
+def _check_tensors(spec: ModelSpec, what: str, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
     missing = sorted(expected.keys() - found.keys() - {EMBEDDING})
     foreign = sorted(found.keys() - expected.keys())
     if missing or foreign:
         said = [f"lacks {', '.join(missing[:3])}"] if missing else []
         said += [f"has {', '.join(foreign[:3])} besides"] if foreign else []
-        raise LoadError(f"{spec.id} is not an EAGLE-1 head: it {' and '.join(said)}")
+        raise LoadError(f"{spec.id} is not an {what} head: it {' and '.join(said)}")
     for name, tensor in found.items():
         if tensor.shape != expected[name].shape:
             raise LoadError(

@@ -79,9 +79,9 @@ def _refused() -> bool:
     return False
 
 
-def fetch_config(spec: ModelSpec) -> Any:
-    """The model's config.json."""
-    return fetch(AutoConfig.from_pretrained, spec)
+def fetch_config(spec: ModelSpec, **options: Any) -> Any:
+    """The model's config.json. `options` are those of transformers' loader."""
+    return fetch(AutoConfig.from_pretrained, spec, **options)
 
 
 def fetch_weights(spec: ModelSpec, **options: Any) -> Any:

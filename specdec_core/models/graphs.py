@@ -35,7 +35,7 @@ class Graphs:
     """
 
     def __init__(self, lm: Any) -> None:
-        """`lm` is the `CausalLM`."""
+        """`lm` is a `CausalLM` or an `EagleHead`."""
         self.sealed = False
         self.missed = 0
         """Forwards that ran eagerly since it was sealed."""
@@ -61,12 +61,12 @@ class Graphs:
         return found
 
     def __call__(
-        self, tokens: Int[Tensor, " new"], layout: Layout, size: int
+        self, tokens: Int[Tensor, " new"], layout: Layout, size: int, *features: Float[Tensor, "new hidden"]
     ) -> tuple[Float[Tensor, "new vocab"], Float[Tensor, "new hidden"] | None]:
         """Logits and, if they are kept, hidden states of the tokens, which are appended to the cache.
 
-        The cache has settled: a prompt was read. Masked slots must be finite too. Rows that fill the graph up see the
-        first slot alone, so that what they leave behind the tree is.
+        A head reads `features` beside its tokens. The cache has settled: a prompt was read. Masked slots must be finite
+        too. Rows that fill the graph up see the first slot alone, so that what they leave behind the tree is.
         """
         cache, count, start = self.lm.cache, tokens.shape[0], self.lm.cache.length
         width = -(-(start + size) // _WIDTH) * _WIDTH
@@ -80,23 +80,26 @@ class Graphs:
         torch._dynamo.maybe_mark_dynamic(mask, 3)
         slots = torch.arange(start, start + size, device=tokens.device)
         ids, positions = (F.pad(part, (0, size - count)) for part in (tokens[None], layout.positions))
+        inputs = (ids, positions, mask, slots, *(F.pad(part[None], (0, 0, 0, size - count)) for part in features))
         if (size, self.lm.keep_hidden) not in self._sizes:
             began = time.perf_counter()
             with torch._inductor.config.patch(freezing=not tokens.is_cuda):  # dynamo asks for it while it traces
                 for _ in range(_CALLS.get(tokens.device.type, 1)):
-                    self._compiled(ids, positions, mask, slots)
+                    self._compiled(*inputs)
             self._sizes.add((size, self.lm.keep_hidden))
             self.seconds += time.perf_counter() - began
-        logits, hidden = self._compiled(ids, positions, mask, slots)
+        logits, hidden = self._compiled(*inputs)
         return _kept(logits, count), None if hidden is None else _kept(hidden, count)
 
-    def _forward(self, tokens: Tensor, positions: Tensor, mask: Tensor, slots: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _forward(
+        self, tokens: Tensor, positions: Tensor, mask: Tensor, slots: Tensor, *features: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
         """What is compiled."""
         lm = self.lm
         lm.cache.window = Window(slots, mask.shape[-1])
-        found = lm.model(tokens, past_key_values=lm.cache, use_cache=True, attention_mask=mask, position_ids=positions)
+        logits, hidden = lm.whole(tokens, *features, attention_mask=mask, position_ids=positions)
         lm.cache.window = None
-        return found.logits[0], lm._hidden
+        return logits, hidden
 
     def _mark(self, cache: Any) -> None:
         """Buffers that have grown are new tensors. Their capacity is none of a graph's constants."""

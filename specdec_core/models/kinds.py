@@ -12,11 +12,23 @@ from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.draft_vocabulary import FILE as MAP
 from specdec_core.models.draft_vocabulary import ReducedLM, check_map
 from specdec_core.models.eagle import EagleHead
-from specdec_core.models.eagle_checkpoint import EagleCheckpoint, read_eagle, read_tensors
+from specdec_core.models.eagle_checkpoint import EagleCheckpoint, read_eagle, read_eagle_3, read_tensors
+from specdec_core.models.feature_layers import settle
 from specdec_core.models.fetch import fetch_config, fetch_weights, quantisation
+from specdec_core.models.head_formats import EAGLE3, algorithm_of, llama_config, read_config
 from specdec_core.models.layer_skip import LayerSkip, kept_bytes
-from specdec_core.models.memory import eagle_bytes, quantised_bytes, weight_bytes
-from specdec_core.models.placement import Placement, head_device, hook_again, resolve_dtype, with_embedding
+from specdec_core.models.medusa import Medusa
+from specdec_core.models.medusa_checkpoint import medusa_bytes, medusa_config, medusa_of, read_medusa
+from specdec_core.models.memory import eagle_3_bytes, eagle_bytes, quantised_bytes, weight_bytes
+from specdec_core.models.mtp import MtpCheckpoint, mtp_bytes, mtp_config, read_mtp
+from specdec_core.models.placement import (
+    AnyCheckpoint,
+    Placement,
+    head_device,
+    hook_again,
+    resolve_dtype,
+    with_embedding,
+)
 from specdec_core.models.spec import ModelSpec
 
 
@@ -31,6 +43,8 @@ class Kind(ABC):
     """Whether it has files and a cache of its own, or is the target under another name."""
     needs_hidden = False
     """Whether it reads the target's features."""
+    words: tuple[str, ...] = ()
+    """What the names of such models have in them."""
     off_tensors: tuple[str, ...] = ()
     """What its config.json may be wrong about, since it is read off the tensors."""
 
@@ -38,7 +52,11 @@ class Kind(ABC):
         """LoadError where it does not go with the target or its place."""
         return
 
-    def read(self, spec: ModelSpec, target_config: Any) -> Any:
+    def config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
+        """Its config.json, without weights. `options` are those of transformers' loader."""
+        return fetch_config(spec, **options)
+
+    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> Any:
         """What is read before it is known whether the pair fits; LoadError if it is not the target's."""
         return None
 
@@ -49,6 +67,10 @@ class Kind(ABC):
     @abstractmethod
     def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
         """Bytes of its weights beside the target's."""
+
+    def settle(self, spec: ModelSpec, draft: Any, read: Any, target: CausalLM, tokenizer: Any) -> None:
+        """Find out by trying what its files do not say; LoadError where they say what cannot be."""
+        return
 
     def forward_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
         """Bytes of the weights that a forward reads."""
@@ -76,9 +98,9 @@ class _Reduced(Kind):
 
     own_dtype = True
 
-    def read(self, spec: ModelSpec, target_config: Any) -> Tensor:
-        found, own = read_tensors(spec, (MAP,)), fetch_config(spec)
-        return check_map(spec.id, found.get("d2t"), own.vocab_size, target_config.vocab_size)
+    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> Tensor:
+        found = read_tensors(spec, (MAP,)).get("d2t")
+        return check_map(spec.id, found, config.vocab_size, target_config.vocab_size)
 
     def load(self, spec: ModelSpec, read: Tensor, target: CausalLM, where: Placement, **options: Any) -> ReducedLM:
         device = where.draft or target.device
@@ -89,23 +111,104 @@ class _Reduced(Kind):
         return weight_bytes(config, precision(spec, dtype))
 
 
-class _Head(Kind):
-    """A head that reads the target's features and its output matrix (EAGLE-1)."""
+class _Eagle(Kind):
+    """A head that reads the target's last features and its output matrix (EAGLE-1)."""
 
     needs_hidden = True
-    off_tensors = ("num_key_value_heads", "intermediate_size")
+    words: tuple[str, ...] = ("eagle", "hass")
+    off_tensors: tuple[str, ...] = ("num_key_value_heads", "intermediate_size")
 
-    def read(self, spec: ModelSpec, target_config: Any) -> EagleCheckpoint:
-        return read_eagle(spec, target_config)
+    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> AnyCheckpoint:
+        return read_eagle(spec, config, target_config)
 
     def load(
-        self, spec: ModelSpec, read: EagleCheckpoint, target: CausalLM, where: Placement, **options: Any
+        self, spec: ModelSpec, read: AnyCheckpoint, target: CausalLM, where: Placement, **options: Any
     ) -> EagleHead:
         device, head = head_device(spec, read, target, where), with_embedding(read, target)
         return head.head(target, device=device, dtype=options["dtype"])
 
     def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
         return eagle_bytes(config, dtype)
+
+
+class _Eagle3(_Eagle):
+    """A head that joins the features of several layers and has an output matrix of its own (EAGLE-3)."""
+
+    words: tuple[str, ...] = ("eagle3", "eagle-3", "eagle_3")
+
+    def config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
+        return llama_config(spec, read_config(spec, **options), target_config.vocab_size)
+
+    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpoint:
+        return read_eagle_3(spec, config, target_config)
+
+    def settle(
+        self, spec: ModelSpec, draft: EagleHead, read: EagleCheckpoint, target: CausalLM, tokenizer: Any
+    ) -> None:
+        if read.joins and spec.feature_layers is None:
+            settle(spec, draft, read.layers, target, tokenizer)
+
+    def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        return eagle_3_bytes(config, dtype)
+
+
+class _Speculators(_Eagle3):
+    """A folder in the speculators format, which says itself which of the two it holds."""
+
+    words = ("speculator",)
+
+    def config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
+        said = read_config(spec, **options)
+        config = llama_config(spec, said, target_config.vocab_size)
+        config.update({"algorithm": algorithm_of(spec, said)})
+        if config.norm_before_residual is None:
+            config.norm_before_residual = True  # as vLLM reads a config that does not say
+        return config
+
+    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpoint:
+        if config.algorithm == EAGLE3:
+            return super().read(spec, config, target_config)
+        return read_eagle(spec, config, target_config)
+
+    def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        joins = getattr(config, "algorithm", EAGLE3) == EAGLE3
+        return eagle_3_bytes(config, dtype) if joins else eagle_bytes(config, dtype)
+
+
+class _Mtp(_Eagle):
+    """The target's own layer for the token after next, in its files or in a folder of its own."""
+
+    words = ("-mtp", "_mtp")
+    off_tensors = ()
+
+    def config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
+        return mtp_config(target_config)
+
+    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> MtpCheckpoint:
+        return read_mtp(spec, config, target_config)
+
+    def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        return mtp_bytes(config, dtype)
+
+
+class _Medusa(Kind):
+    """Heads that each predict one of the next tokens from the target's last feature (Medusa)."""
+
+    needs_hidden = True
+    words = ("medusa",)
+    off_tensors = ("medusa_num_heads",)
+
+    def config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
+        return medusa_config(spec, read_config(spec, **options), target_config)
+
+    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> Any:
+        return read_medusa(spec, target_config)
+
+    def load(self, spec: ModelSpec, read: Any, target: CausalLM, where: Placement, **options: Any) -> Medusa:
+        return medusa_of(read, where.draft or target.device, options["dtype"])
+
+    def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        return medusa_bytes(config, dtype)
 
 
 class _LayerSkip(Kind):
@@ -141,7 +244,11 @@ TARGET = "causal_lm"
 KINDS: Mapping[str, Kind] = {
     TARGET: _Whole(),
     "reduced_lm": _Reduced(),
-    "eagle": _Head(),
+    "eagle": _Eagle(),
+    "eagle3": _Eagle3(),
+    "speculators": _Speculators(),
+    "medusa": _Medusa(),
+    "mtp": _Mtp(),
     "layer_skip": _LayerSkip(),
 }
 
@@ -152,3 +259,9 @@ def kind_of(spec: ModelSpec) -> Kind:
         *most, last = KINDS
         raise LoadError(f"{spec.id}: a draft is of kind {', '.join(most)} or {last}, not {spec.kind!r}")
     return KINDS[spec.kind]
+
+
+def likely_kind(name: str) -> str:
+    """The kind of draft that a folder or hub id of this name seems to be: by the longest word in it that a kind has."""
+    found = {word: kind for kind, one in KINDS.items() for word in one.words if word in name.lower()}
+    return found[max(found, key=len)] if found else TARGET

@@ -34,7 +34,7 @@ def load_pair(
     `device` auto is a GPU if there is one; `dtype` auto is bfloat16 there and float32 on a CPU. `device_map` (auto, or
     module names to devices) spreads the target's layers over devices, `tensor_parallel` every layer over the processes
     that torchrun started; the draft is whole, on `draft_device` or where token ids go in. `graphs` (eager or
-    compile) is how forwards over trees run, but for those of heads. LoadError where a model is missing, gated, offline,
+    compile) is how forwards over trees run. LoadError where a model is missing, gated, offline,
     too large, or placed as it cannot be, before any weights are read; PairError where the tokenizers differ.
     """
     where = placed(device, device_map=device_map, tensor_parallel=tensor_parallel, draft_device=draft_device)
@@ -43,12 +43,13 @@ def load_pair(
     _check_kinds(where, *specs)
     _check_placement(where, *specs)
     specs_read = [spec for spec in specs if kind_of(spec).own_weights]
-    configs = [fetch_config(spec) for spec in specs_read]
+    configs = [fetch_config(specs[0])]
+    configs += [kind_of(spec).config(spec, configs[0]) for spec in specs_read[1:]]
     whole = [spec for spec in specs if kind_of(spec).whole]
     tokenizers = [fetch(AutoTokenizer.from_pretrained, spec) for spec in whole]
     if len(whole) == 2:
         check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
-    drafts = [(kind_of(spec), spec, kind_of(spec).read(spec, configs[0])) for spec in specs[1:]]
+    drafts = [(kind_of(spec), spec, kind_of(spec).read(spec, configs[-1], configs[0])) for spec in specs[1:]]
     check_map(where.device_map, configs[0])
     check_attention(attention, filter(None, (where.device, where.draft)), configs)
     on_one = where.ranks == 1 and where.device_map is None and not any(spec.offload or spec.bits for spec in specs)
@@ -58,6 +59,8 @@ def load_pair(
     options = {"dtype": precision, "attn_implementation": None if attention == "sdpa" else attention}
     model, offload = _target(specs[0], where, **options)
     loaded = [kind.load(spec, read, model, where, **options) for kind, spec, read in drafts]
+    for (kind, spec, read), draft_model in zip(drafts, loaded, strict=True):
+        kind.settle(spec, draft_model, read, model, tokenizers[0])
     pair = Pair(model, next(iter(loaded), None), tokenizers[0], offload)
     pair.compile(how)
     return pair

@@ -11,7 +11,8 @@ from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from specdec_core.errors import LoadError
-from specdec_core.models.eagle import EagleModel
+from specdec_core.models.causal_lm import layer_stack
+from specdec_core.models.eagle import Eagle3Model, EagleModel
 
 _ALIGNMENT = 256
 """Bytes. Packed tensors start at multiples of it, as the allocators' own do: kernels may be chosen by alignment."""
@@ -31,6 +32,14 @@ def eagle_bytes(config: Any, dtype: torch.dtype) -> int:
     with torch.device("meta"):
         own = parameter_bytes(EagleModel(config, bias=getattr(config, "bias", True)).to(dtype))
     return own + rows * config.hidden_size * dtype.itemsize
+
+
+def eagle_3_bytes(config: Any, dtype: torch.dtype) -> int:
+    """Bytes of an EAGLE-3 head that joins three layers, with its own embedding and output matrix."""
+    vocab, hidden = (getattr(config, f"{name}_size", None) for name in ("draft_vocab", "target_hidden"))
+    sizes = {"target_hidden": hidden or config.hidden_size, "vocab": vocab or config.vocab_size}
+    with torch.device("meta"):
+        return parameter_bytes(Eagle3Model(config, **sizes).to(dtype))
 
 
 def quantised_bytes(config: Any, dtype: torch.dtype, bits: int) -> int:
@@ -71,13 +80,6 @@ def offloaded_bytes(config: Any, dtype: torch.dtype, resident_layers: int) -> tu
     streamed = streamed_layers(model, resident_layers)
     outside = parameter_bytes(model) - sum(map(parameter_bytes, streamed))
     return outside + sum(buffer_bytes(streamed)), sum(map(packed_bytes, streamed))
-
-
-def layer_stack(model: Any) -> tuple[str, nn.ModuleList] | None:
-    """The decoder's one list of layers and its name there; None where the model has no such list, or several."""
-    count, children = model.config.num_hidden_layers, model.get_decoder().named_children()
-    found = [(name, child) for name, child in children if isinstance(child, nn.ModuleList) and len(child) == count]
-    return found[0] if len(found) == 1 else None
 
 
 def streamed_layers(model: Any, resident_layers: int) -> list[nn.Module]:

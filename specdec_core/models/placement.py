@@ -15,8 +15,10 @@ from specdec_core.errors import LoadError
 from specdec_core.models import ranks
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.eagle_checkpoint import EMBEDDING, EagleCheckpoint
+from specdec_core.models.mtp import MtpCheckpoint
 from specdec_core.models.spec import ModelSpec
 
+AnyCheckpoint = EagleCheckpoint | MtpCheckpoint
 DeviceMap = str | Mapping[str, str | int]
 AUTO = {"auto": torch.bfloat16, "auto_fp16": torch.float16}
 """Words for a dtype that a GPU alone has; a CPU has float32."""
@@ -123,26 +125,26 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     return found
 
 
-def head_device(spec: ModelSpec, head: EagleCheckpoint, target: CausalLM, where: Placement) -> torch.device:
-    """Where an EAGLE head goes. It reads the target's output matrix, and goes where a device map has put that.
+def head_device(spec: ModelSpec, head: AnyCheckpoint, target: CausalLM, where: Placement) -> torch.device:
+    """Where an EAGLE head goes. EAGLE-1's reads the target's output matrix, and goes where a device map has put that.
 
     LoadError where that matrix, or the embedding if the head has none of its own, stays on the host or the disk.
     """
     if where.device_map is None:
         return where.draft or target.device
     embedding, output = target.model.get_input_embeddings(), target.model.get_output_embeddings()
-    if output.weight.is_meta or (EMBEDDING not in head.tensors and embedding.weight.is_meta):
+    if (output.weight.is_meta and not head.joins) or (EMBEDDING not in head.tensors and embedding.weight.is_meta):
         raise LoadError(
             f"{spec.id} reads the target's output matrix, and its embedding if it has none itself, which device_map "
             "leaves on the host or the disk; give them a device in device_map"
         )
-    found: torch.device = output.weight.device
+    found: torch.device = target.device if output.weight.is_meta else output.weight.device
     if where.draft not in (None, found) and hasattr(output, "_hf_hook"):
         raise LoadError(f"{spec.id} runs where device_map puts the target's output matrix: use draft_device={found}")
     return found
 
 
-def with_embedding(head: EagleCheckpoint, target: CausalLM) -> EagleCheckpoint:
+def with_embedding(head: AnyCheckpoint, target: CausalLM) -> AnyCheckpoint:
     """The head with an embedding of its own where the target's is shared out among ranks."""
     weight = target.model.get_input_embeddings().weight
     if EMBEDDING in head.tensors or not isinstance(weight, DTensor):

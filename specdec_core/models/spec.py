@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.causal_lm import CausalLM, Layers
 from specdec_core.models.eagle import EagleHead
 from specdec_core.models.graphs import EAGER, Graphs
+from specdec_core.models.head import Head
 from specdec_core.models.offload import Offload
 
 
@@ -19,9 +20,12 @@ class ModelSpec:
     id: str
     revision: str | None = None
     gated: bool = False
+    licence: str | None = None
+    """Of the weights, as their page says."""
     kind: str = "causal_lm"
-    """causal_lm | reduced_lm (one that knows some of the target's tokens) | eagle (a head that reads the target's
-    features) | layer_skip (the target without some layers)"""
+    """causal_lm | reduced_lm (one that knows some of the target's tokens) | layer_skip (the target without some
+    layers), or a head that reads the target's features: eagle | eagle3 | speculators (a folder in that format) | medusa
+    | mtp (the target's own layer for the token after next, in its files)"""
     folder: str | None = None
     """Where the files are, if not in the hub's cache or in a folder of that name."""
     offload: bool = False
@@ -32,6 +36,8 @@ class ModelSpec:
     """4 or 8: linear layers are quantised by bitsandbytes when they are loaded."""
     dtype: str | None = None
     """Drafts that are models of their own: what they compute in, if not in the pair's dtype."""
+    feature_layers: Layers | None = None
+    """EAGLE-3 heads: the layers whose features they read (0: the embedding), where their config is silent or wrong."""
     skipped_layers: tuple[int, ...] = ()
     """With `layer_skip`, the target's layers that the draft leaves out, counted from 0."""
     skipped_attention: tuple[int, ...] = ()
@@ -57,22 +63,25 @@ class Pair:
     """A target with its draft (None: autoregressive decoding only) and their tokenizer."""
 
     target: CausalLM
-    draft: CausalLM | EagleHead | None
+    draft: CausalLM | Head | None
     tokenizer: PreTrainedTokenizerBase
     offload: Offload | None = None
     """Streams the target's layers, where that was asked for."""
 
     def compile(self, how: str) -> None:
-        """Run forwards over trees as graphs from now on, but for those of heads; `eager` changes nothing."""
-        for model in (self.target, self.draft):
-            if how != EAGER and isinstance(model, CausalLM):
-                model.graphs = Graphs(model)
+        """Run forwards over trees as graphs from now on; `eager` changes nothing."""
+        for model in self.models if how != EAGER else ():
+            model.graphs = Graphs(model)
+
+    @property
+    def models(self) -> list[CausalLM | EagleHead]:
+        """Target and draft, where they may run in graphs: Medusa's heads are three products, which need none."""
+        return [model for model in (self.target, self.draft) if isinstance(model, CausalLM | EagleHead)]
 
     @property
     def graphs(self) -> list[Graphs]:
         """Of both models, where they are compiled."""
-        models = (model for model in (self.target, self.draft) if isinstance(model, CausalLM))
-        return [model.graphs for model in models if model.graphs]
+        return [model.graphs for model in self.models if model.graphs]
 
     @contextlib.contextmanager
     def sealed(self) -> Iterator[None]:

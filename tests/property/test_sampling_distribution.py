@@ -22,10 +22,13 @@ from specdec_core.drafters import (
     DySpecThreshold,
     Eagle2,
     OptTree,
+    Sequoia,
     StaticTree,
 )
-from specdec_core.models import EagleHead
-from specdec_core.models.eagle import EagleModel
+from specdec_core.models import EagleHead, Head, Medusa
+from specdec_core.models.draft_vocabulary import ReducedOutput
+from specdec_core.models.eagle import Eagle3Model, EagleModel
+from specdec_core.models.medusa import medusa_heads
 from specdec_core.verifiers import (
     Chain,
     Eagle1,
@@ -140,28 +143,42 @@ def test_the_first_token_has_the_targets_distribution(count):
     assert stats.chisquare(counts, count * p / p.sum()).pvalue > 1e-3
 
 
-def eagle_pair() -> tuple[CausalLM, EagleHead]:
-    """A random target of three tokens and a random head."""
+def head_pair(kind: str) -> tuple[CausalLM, Head]:
+    """A random target of three tokens and a random head; EAGLE-3's predicts two of them."""
     torch.manual_seed(5)
-    config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        initializer_range=0.5,
-        pad_token_id=None,
-    )
+    shape = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "pad_token_id": None}
+    config = LlamaConfig(vocab_size=VOCAB, num_hidden_layers=1, initializer_range=0.5, **shape)
     target = LlamaForCausalLM(config)
-    return CausalLM(target), EagleHead(EagleModel(config, bias=True), target.lm_head)
+    if kind == "medusa":
+        return CausalLM(target), Medusa(medusa_heads(2, 1, 8, VOCAB), config)
+    if kind == "eagle":
+        return CausalLM(target), EagleHead(EagleModel(config, bias=True), target.lm_head)
+    model = Eagle3Model(config, target_hidden=8, joined=2, vocab=2)
+    output = model.output(ReducedOutput(model.lm_head.weight, torch.tensor([0, 1]), VOCAB))
+    return CausalLM(target), EagleHead(model, output, layers=(0, 1))
 
 
-@pytest.mark.parametrize(("draws", "rule"), [("topk", TargetSample()), ("without_replacement", Eagle1())])
-def test_an_eagle_head_in_the_engine_keeps_the_targets_distribution(draws, rule, count):
-    """With EAGLE's own stochastic mode; what the head predicts at a node depends on how the tree came there."""
-    target, head = eagle_pair()
+def method(name: str, draft: object) -> tuple[Drafter, Verifier]:
+    """Every way of growing a tree, with a rule for its draws."""
+    wor = {"draft": draft, "draws": "without_replacement"}
+    return {
+        "chain": lambda: (StaticTree(draft=draft, shape=shapes.chain(3), draws="iid"), Chain()),
+        "topk": lambda: (StaticTree(draft=draft, shape=shapes.branching([2, 1])), TargetSample()),
+        "eagle1": lambda: (StaticTree(shape=shapes.branching([2, 1]), **wor), Eagle1()),
+        "sequoia": lambda: (Sequoia(n=4, acceptance=[0.6, 0.3], **wor), WithoutReplacement()),
+        "opt_tree": lambda: (OptTree(draft=draft, n=4, delta=0.2), TargetSample()),
+        "eagle2": lambda: (Eagle2(draft=draft, total=5, depth=1, k=2), TargetSample()),
+        "dyspec": lambda: (DySpec(draft=draft, n=5), MultiCandidate()),
+    }[name]()
+
+
+@pytest.mark.parametrize("name", ["chain", "topk", "eagle1", "sequoia", "opt_tree", "eagle2", "dyspec"])
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
+def test_heads_in_the_engine_keep_the_targets_distribution(kind, name, count):
+    """What a head predicts at a node depends on how the tree came there, and EAGLE-3's never says one of the tokens."""
+    target, head = head_pair(kind)
     sampling, rng = Sampling(0.8), torch.Generator().manual_seed(13)
-    drafter = StaticTree(draft=head, shape=shapes.branching([2, 1]), draws=draws)
+    drafter, rule = method(name, head)
     texts = torch.tensor([(0, a, b) for a, b in product(range(VOCAB), repeat=2)])
     with torch.no_grad():
         p = sampling.probs(target.model(texts).logits.flatten(0, 1)).view(-1, 3, VOCAB).double()

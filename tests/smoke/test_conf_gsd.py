@@ -25,7 +25,7 @@ def test_gsds_experiments_have_512_new_tokens_and_the_thresholds_of_their_models
         assert (config.decoding.max_new_tokens, config.dataset.max_total_tokens) == (512, None)
         assert config.dataset.max_prompt_tokens == (None if experiment == "gsd/fig6" else 512)
         drafter = config.drafter
-        if drafter.name == "ssd_adaptive":  # Self SSD is another paper's
+        if drafter.name in ("ssd_adaptive", "medusa"):  # Self SSD and Medusa are other papers'
             continue
         assert (drafter.max_steps, drafter.get("verify_cap", 100)) == (10, 100)
         if "drafter.theta_prob" not in swept and drafter.method != "ssd_noexit":
@@ -46,7 +46,7 @@ def test_gsds_experiments_have_512_new_tokens_and_the_thresholds_of_their_models
         ),
         ("table2", "gsm8k xsum", {0.7}, "ssd ssd_iid tsd gsd", BOTH),
         ("table3", "gsm8k", {0.0}, "ssd tsd_k2 gsd_k2 tsd gsd", "target_sample"),
-        ("table4", "gsm8k xsum", {0.0, 0.7}, "gsd", "target_sample"),
+        ("table4", "gsm8k xsum", {0.0, 0.7}, "gsd medusa", "target_sample"),
         *(
             (table, "alpaca wmt14 gsm8k", {0.0}, "ssd tsd gsd gsd_leaves gsd_code", "target_sample")
             for table in ("table6", "table7", "table8")
@@ -77,7 +77,8 @@ def test_every_run_of_a_table_is_one_that_it_shows(table):
         name, method = drafter.pop("name"), drafter.pop("method")
         models = methods.LARGE if table in {f"gsd/table{number}" for number in range(1, 6)} else methods.SMALL
         models = models | {"tau": 2} if name == "gsd_tau2" else models
-        if name in ("gsd_probe", "ssd_adaptive"):  # Table 5 reads k and tau off its runs; Self SSD is another paper's
+        # Table 5 reads k and tau off its runs; Self SSD and Medusa are other papers'
+        if name in ("gsd_probe", "ssd_adaptive", "medusa"):
             continue
         del drafter["_target_"]
         arm = methods.bound(Arm("", (method,), ""), models, k=2 if name.endswith("_k2") else 4)

@@ -5,14 +5,17 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from cells import _hear_ctrl_c, stamps
 
 from bench import reproduce
+from bench.measure.preemption import Preempted
 from bench.papers.registry import ARTIFACTS
 from bench.results import progress
 from bench.results.locks import held
@@ -53,6 +56,18 @@ def test_two_artifacts_are_run_reported_and_not_run_again(tmp_path, monkeypatch,
     assert "[1/1] opt_tree/fig7: done: 1 of 1" in capsys.readouterr().out
     assert {path: stamp for path, stamp in stamps(results).items() if path.endswith(".parquet")} == rows
     assert_what_is_not_done_is_named(results, monkeypatch, capsys)
+
+
+@pytest.mark.long
+def test_what_is_run_along_is_in_the_table_of_a_pair(tmp_path, monkeypatch):
+    """Medusa's heads are a pair of their own, and GSD's Table 4 sets them beside the draft model's GSD."""
+    for name in ("gsm8k", "xsum"):
+        (tmp_path / f"{name}.jsonl").write_text(TEXT)
+    monkeypatch.chdir(tmp_path)
+    assert reproduce.main(["gsd/table4", *SHORT, f"data_dir={tmp_path}"]) == 0
+    table = pd.read_csv(tmp_path / "results" / "report" / "gsd" / "table4.csv").set_index("Method")
+    for method in ("Medusa", "GSD"):
+        assert table.loc[method, "gsm8k: speedup"].endswith("x"), method
 
 
 def assert_what_is_not_done_is_named(results: Path, monkeypatch, capsys) -> None:
@@ -248,3 +263,23 @@ def test_unknown_names_get_the_nearest(tmp_path, monkeypatch):
         with pytest.raises(SystemExit, match=nearest) as stop:
             reproduce.main(wrong)
         assert "\n" not in str(stop.value.code)
+
+
+def test_sigterm_is_passed_on_and_waited_for(tmp_path):
+    """A sweep finishes the prompt at hand before the command that started it ends."""
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    child = (
+        "import pathlib, signal, sys, time\n"
+        f"def end(*_): time.sleep(0.3); pathlib.Path({str(ended)!r}).touch(); sys.exit(143)\n"
+        f"signal.signal(signal.SIGTERM, end); pathlib.Path({str(begun)!r}).touch(); time.sleep(60)"
+    )
+
+    def ask() -> None:
+        while not begun.exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=ask).start()
+    with pytest.raises(Preempted):
+        reproduce._run([sys.executable, "-c", child])
+    assert ended.exists()

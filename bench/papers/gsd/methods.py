@@ -51,7 +51,7 @@ READINGS = (
     "every public version does; pruned as leaves: the target reads it too; as in its code: improbable nodes are read "
     "until no other is left."
 )
-MEDUSA = Arm("Medusa", (), "medusa")
+MEDUSA = Arm("Medusa", ("medusa",), "medusa", rules=TARGETS)
 SSD_ADAPTIVE = Arm("SSD, adaptive exit", ("ssd_adaptive",), "", rules=TARGETS)
 SELF = Arm("Self SSD", ("ssd_adaptive",), "self_ssd", rules=TARGETS)
 NO_HARDWARE = "The paper does not state its hardware: speedups are judged by order alone."
@@ -82,7 +82,7 @@ def bound(arm: Arm, thresholds: Mapping[str, float], *, k: int = 4) -> Arm:
     if not arm.ours:
         return arm
     drafter = arm.ours[0]
-    if drafter == "ssd_adaptive":  # of another paper, which the table does not restate
+    if drafter in ("ssd_adaptive", "medusa"):  # of other papers, which the table does not restate
         return arm
     given: dict[str, Any] = {"k": k, "max_steps": MAX_STEPS, **thresholds}
     if drafter.startswith(("ssd", "tsd")):

@@ -19,7 +19,7 @@ from specdec_core.errors import LoadError, PairError
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.eagle import EagleHead, EagleModel
 from specdec_core.models.fitting import check_memory
-from specdec_core.models.kinds import kind_of
+from specdec_core.models.kinds import KINDS, kind_of
 from specdec_core.models.memory import streamed_layers
 from specdec_core.models.offload import Offload
 from specdec_core.models.placement import Placement
@@ -69,8 +69,12 @@ def _check(
     for spec, config in zip(specs, configs, strict=True):
         if spec.bits:
             raise LoadError(f"{spec.id}: planted weights are not quantised; leave bits out")
-        if config.model_type != "llama" or not kind_of(spec).own_weights:
-            raise LoadError(f"{spec.id}: only Llamas and EAGLE heads are planted, not {config.model_type}, {spec.kind}")
+        kind = kind_of(spec)
+        plantable = kind.own_weights and (not kind.needs_hidden or kind is KINDS["eagle"])
+        if config.model_type != "llama" or not plantable:
+            raise LoadError(
+                f"{spec.id}: only Llamas and EAGLE-1 heads are planted, not {config.model_type}, {spec.kind}"
+            )
     if len({config.vocab_size for config in configs}) > 1:
         raise PairError(f"{' and '.join(spec.id for spec in specs)} differ in the size of their vocabularies")
     check_memory(list(specs), list(configs), Placement(device=device), dtype)

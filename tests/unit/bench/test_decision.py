@@ -19,6 +19,7 @@ from bench.prompts.datasets import DatasetError
 from bench.results.store import Store, load
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import Pair
+from specdec_core.models.causal_lm import FINAL
 from specdec_core.models.decision import KINDS, DecisionModel, top_and_entropy
 
 PLAN = DecisionPlan(new_tokens=12, width=4, epochs=3)
@@ -85,7 +86,7 @@ def test_examples_are_what_plain_forwards_say(pair, monkeypatch, temperature):
         outputs = {}
         for role, model in (("target", pair.target), ("draft", pair.draft)):
             model.reset(64)
-            model.keep_hidden = True
+            model.keep_hidden = FINAL
             outputs[role] = model.prefill(torch.tensor(before))
         p, q = (outputs[role].logits[-1].double() for role in ("target", "draft"))
         torch.testing.assert_close(found.features["hidden"][row], outputs["draft"].hidden[-1], rtol=1e-3, atol=1e-4)

@@ -6,6 +6,8 @@ from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM
 from bench.measure import hub_configs
 from bench.run import CONF
 from specdec_core.errors import LoadError
+from specdec_core.models import ModelSpec
+from specdec_core.models.kinds import kind_of
 from specdec_core.models.memory import eagle_bytes, kv_bytes, tree_bytes, weight_bytes
 
 MODELS = {
@@ -63,6 +65,20 @@ def test_heads_have_the_parameters_that_their_authors_state(name, billions):
     config = hub_configs.config_of(f"yuhuili/EAGLE-{name}")
     assert eagle_bytes(config, torch.float16) / 2e9 - config.vocab_size * config.hidden_size / 1e9 == pytest.approx(
         billions, abs=0.005
+    )
+
+
+@pytest.mark.parametrize(("name", "own_embedding", "gigabytes"), [
+    ("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", True, 0.849),
+    ("FasterDecoding/medusa-vicuna-7b-v1.3", False, 1.48),
+])  # fmt: skip
+def test_heads_are_as_large_as_their_files(name, own_embedding, gigabytes):
+    """Those of EAGLE-3's authors leave the embedding out; ours counts it, since it may be there."""
+    config = hub_configs.config_of(name)
+    kind = kind_of(ModelSpec(id=name, kind=config.kind))
+    size = kind.weight_bytes(ModelSpec(id=name), config, torch.float16) / 1e9
+    assert size - own_embedding * 2 * config.vocab_size * config.hidden_size / 1e9 == pytest.approx(
+        gigabytes, abs=0.005
     )
 
 

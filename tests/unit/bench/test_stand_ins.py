@@ -85,6 +85,20 @@ def test_a_head_is_known_by_what_its_config_may_be_trusted_in(tmp_path) -> None:
     assert composed(f"pair.draft.id={wider}", pair="vicuna_33b_eagle")["name"] == "wider_draft_for_vicuna_33b_eagle"
 
 
+def test_heads_whose_config_names_no_family_are_known(tmp_path) -> None:
+    """Medusa's names neither family nor sizes, the speculators format's has its layer in a part of its own."""
+    (tmp_path / "config.json").write_text(json.dumps({"medusa_num_heads": 5, "medusa_num_layers": 1}))
+    assert composed(f"pair.draft.id={tmp_path}", pair="vicuna_7b_medusa")["name"] == "vicuna_7b_medusa"
+    name = "llama31_8b_speculator"
+    layer = hub_configs.config_of(OmegaConf.to_container(config(f"pair={name}").pair)["draft"]["id"]).to_dict()
+    for other, found in (({}, name), ({"hidden_size": 512}, f"nested_draft_for_{name}")):
+        folder = tmp_path / "nested"
+        folder.mkdir(exist_ok=True)
+        said = {"speculators_model_type": "eagle3", "transformer_layer_config": layer | other}
+        (folder / "config.json").write_text(json.dumps(said))
+        assert composed(f"pair.draft.id={folder}", pair=name)["name"] == found
+
+
 def test_another_hub_id_is_another_model(tmp_path) -> None:
     for other in ("someone/Llama-2-7b-chat-hf", "meta-llama/Llama-2-13b-chat-hf", str(tmp_path)):
         found = composed(f"pair.target.id={other}")

@@ -14,6 +14,7 @@ from specdec_core.drafters import StaticTree
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.layout import Layout, tree_layout
 from specdec_core.models import ModelOutput
+from specdec_core.models.causal_lm import FINAL
 from specdec_core.shapes import eagle25
 from specdec_core.verifiers import Greedy
 
@@ -41,7 +42,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def test_tree_logits_and_features_equal_path_by_path_through_commits_and_truncation(name, rng):
     own, model = both(name)
-    prefix, model.keep_hidden = list(PROMPT), True
+    prefix, model.keep_hidden = list(PROMPT), FINAL
     model.reset(8)  # too small on purpose: the cache has to grow
     output = model.prefill(torch.tensor(prefix))
     assert (output.logits.shape, output.hidden.shape[0]) == ((1, VOCAB), 4)

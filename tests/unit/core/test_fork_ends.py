@@ -129,7 +129,7 @@ def test_without_a_model_there_are_no_calls_and_a_single_level_asks_nothing(toy_
 def test_hidden_states_are_kept_for_stops_that_read_them_alone(stop, keeps, toy_target, toy_draft):
     drafter = fork_tree(draft=toy_draft, width=2, depth=2, decision=stop)
     decode(toy_target, drafter, new=6)
-    assert toy_draft.keep_hidden == keeps
+    assert bool(toy_draft.keep_hidden) == keeps
     assert drafter.stop is None or isinstance(drafter.stop, Stop)
     decode(toy_target, fork_tree(draft=toy_draft, width=2, depth=2), new=3)
     assert not toy_draft.keep_hidden, "the next drafter of the same model does not need them"

@@ -9,6 +9,7 @@ from bench.prompts.embedded import TINY
 from specdec_core import Verdict, load_pair, shapes
 from specdec_core.drafters import EagleDraft, StaticTree, TargetInit, fork_tree
 from specdec_core.models import LayerSkip, ModelSpec
+from specdec_core.models.causal_lm import FINAL
 from specdec_core.sampling import DRAWS
 
 
@@ -25,7 +26,7 @@ def skipping():
 
 def fresh_causal(virtual):
     model = causal()[1]
-    model.keep_hidden = True
+    model.keep_hidden = FINAL
 
     def row(text, path):
         model.reset(256)
@@ -40,7 +41,7 @@ def fresh_eagle(virtual):
     target, head = eagle()
 
     def row(text, path):
-        target.keep_hidden = True
+        target.keep_hidden = FINAL
         target.reset(256)
         known = text if virtual else text[:-1]
         draft = EagleDraft(head)
@@ -55,7 +56,7 @@ def fresh_eagle(virtual):
 
 def fresh_skipping(virtual):
     target, skip = skipping()
-    skip.keep_hidden = True
+    skip.keep_hidden = FINAL
 
     def row(text, path):
         target.reset(256)

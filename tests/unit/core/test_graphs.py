@@ -15,11 +15,13 @@ from specdec_core import CausalLM, generate, load_pair
 from specdec_core.drafters import OptTree
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec, graphs
+from specdec_core.models.causal_lm import FINAL
 from specdec_core.models.graphs import Graphs, usable
 from specdec_core.verifiers import Greedy
 
 CPU = torch.device("cpu")
-TARGET, DRAFT = "bench/tiny/target", "bench/tiny/draft"
+TARGET = "bench/tiny/target"
+DRAFTS = (ModelSpec(id="bench/tiny/draft"), ModelSpec(id="bench/tiny/eagle", kind="eagle"))
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +44,7 @@ def counted(monkeypatch) -> CompileCounterWithBackend:
 def test_every_architecture_scores_trees_as_path_by_path(name, rng, counted):
     own, model = both(name)
     model.graphs = Graphs(model)
-    prefix, model.keep_hidden = [5, 9, 11, 3], True
+    prefix, model.keep_hidden = [5, 9, 11, 3], FINAL
     model.reset(8)
     model.prefill(torch.tensor(prefix))
     for size in (7, 5, 1, 8):
@@ -77,8 +79,9 @@ def opt_tree(draft) -> OptTree:
 
 
 @pytest.mark.long
-def test_nothing_is_compiled_again_as_the_text_grows(counted):
-    eager, compiled = (load_pair(TARGET, DRAFT, graphs=how) for how in ("eager", "compile"))
+@pytest.mark.parametrize("draft_spec", DRAFTS, ids=lambda spec: spec.kind)
+def test_nothing_is_compiled_again_as_the_text_grows(counted, draft_spec):
+    eager, compiled = (load_pair(TARGET, draft_spec, graphs=how) for how in ("eager", "compile"))
     assert not eager.graphs
     expected = decoded(eager, opt_tree)
     assert decoded(compiled, opt_tree) == expected

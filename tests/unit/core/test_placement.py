@@ -20,6 +20,7 @@ from specdec_core import Sampling, TokenTree, generate, load_pair, shapes
 from specdec_core.drafters import OptTree, StaticTree
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec, Pair, fetch, loading
+from specdec_core.models.causal_lm import FINAL
 from specdec_core.models.eagle import EagleModel
 from specdec_core.models.eagle_checkpoint import FILES
 from specdec_core.models.placement import Placement, placed
@@ -81,10 +82,10 @@ def test_features_of_a_spread_target_are_those_of_one_device(saved, resident):
     spread = load_pair(saved, device_map=MAPS["all but the last on disk"], dtype="float32").target
     found = []
     for model in (spread, resident.target):
-        model.keep_hidden = True
+        model.keep_hidden = FINAL
         model.reset(8)
         found.append(model.prefill(torch.tensor(PROMPT)).hidden)
-        model.keep_hidden = False
+        model.keep_hidden = ()
     assert torch.equal(*found)
 
 

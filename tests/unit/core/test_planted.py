@@ -9,6 +9,7 @@ from specdec_core import generate
 from specdec_core.drafters import Autoregressive, OptTree, StaticTree
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models import EagleHead, ModelSpec, Pair
+from specdec_core.models.causal_lm import FINAL
 from specdec_core.models.memory import weight_bytes
 from specdec_core.models.planted.bigrams import Planting, draw_bigrams
 from specdec_core.models.planted.pair import plant_pair
@@ -83,7 +84,7 @@ def test_mal_falls_as_the_target_knows_more_alone(eagle):
 def test_without_noise_and_a_distribution_of_its_own_the_target_says_what_the_draft_says(eagle):
     pair = planted(0.0, eagle=eagle, noise=0.0)
     ids = torch.tensor(prompt(1, 9))
-    pair.target.keep_hidden = True
+    pair.target.keep_hidden = FINAL
     pair.target.reset(16)
     first = pair.target.prefill(ids[:1])
     ours = pair.target.extend(ids[1:])

@@ -10,6 +10,7 @@ from specdec_core.checks import check_lossless
 from specdec_core.drafters import Autoregressive, CausalDraft, EagleDraft, SelfDraft, StaticTree, TargetInit
 from specdec_core.errors import NonFiniteLogitsError, PairError
 from specdec_core.models import LayerSkip, ModelOutput, ModelSpec
+from specdec_core.models.causal_lm import FINAL
 from specdec_core.sampling import draft_probs
 from specdec_core.verifiers import (
     Chain,
@@ -260,7 +261,7 @@ def test_a_heads_first_level_has_the_true_features_after_any_commit(monkeypatch)
     def checked(self, context, tokens):
         output, text = begin_below(self, context, tokens), context.tokens
         for row, token in zip(output.logits, tokens.tolist(), strict=True):
-            other.target.keep_hidden = True
+            other.target.keep_hidden = FINAL
             other.target.reset(256)
             fresh = EagleDraft(other.draft)
             fresh.reset(torch.tensor(text), other.target.prefill(torch.tensor(text)))

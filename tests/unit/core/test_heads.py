@@ -1,0 +1,293 @@
+"""Heads against their equations, in every public layout, under every drafter; and what is refused."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import heads
+import pytest
+import torch
+from doubles import random_llama
+from heads import KNOWN, LAYERS, NORMS, VOCAB, load, worst_over_trees, write_eagle_3, write_medusa, write_target
+from safetensors.torch import load_file, save_file
+
+from bench.prompts.embedded import TINY
+from specdec_core import Sampling, TokenTree, generate, load_pair, shapes
+from specdec_core.drafters import Autoregressive, DySpec, DySpecHeap, Eagle2, OptTree, Sequoia, StaticTree, TargetInit
+from specdec_core.drafters.tree_drafter import draft_model_of
+from specdec_core.errors import LoadError, PairError
+from specdec_core.models import ModelOutput, ModelSpec, Pair, eagle_checkpoint
+from specdec_core.models.causal_lm import FINAL
+from specdec_core.models.head_formats import LAYER_IDS, conventions, stated_layers
+from specdec_core.verifiers import Greedy, LongestSubtree
+
+LAYOUTS = {"eagle": "eagle3", "speculators": "speculators", "nested": "eagle3"}
+"""And the kind that each is loaded as."""
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_target(tmp_path_factory.mktemp("target")) / "target"
+
+
+@pytest.fixture
+def folder(target: Path, tmp_path: Path) -> Path:
+    """With the target in it."""
+    (tmp_path / "target").symlink_to(target)
+    return tmp_path
+
+
+def embedding(pair: Pair) -> torch.Tensor:
+    return pair.target.model.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize(
+    "norms", [(), *((norm,) for norm in NORMS), NORMS], ids=lambda norms: "-".join(norms) or "none"
+)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_eagle_3_head_has_the_logits_of_its_equations(layout, norms, folder):
+    pair = load(write_eagle_3(folder, layout, norms), LAYOUTS[layout])
+    oracle = heads.Eagle3Equations(heads.eagle_3_tensors(norms), embedding(pair), norms)
+    assert pair.draft.layers == LAYERS
+    worst, scale = worst_over_trees(pair, draft_model_of(pair.draft), oracle.logits)
+    assert scale > 1
+    assert worst < 1e-5
+
+
+def test_the_same_head_in_three_layouts_has_identical_logits(folder):
+    pairs = [
+        load(write_eagle_3(folder / layout, layout) and linked(folder, layout), kind)
+        for layout, kind in LAYOUTS.items()
+    ]
+    tokens = torch.arange(1, 12)
+    features = heads.features_of(pairs[0].target, tokens.tolist(), LAYERS)
+    first, *others = (pair.draft.along(tokens, features) for pair in pairs)
+    assert first.isfinite().any(-1).all()
+    for other in others:
+        assert torch.equal(first, other)
+
+
+def linked(folder: Path, name: str) -> Path:
+    (folder / name / "target").symlink_to(folder / "target")
+    return folder / name
+
+
+@pytest.mark.parametrize(("count", "blocks", "file"), [
+    (3, 1, "medusa_lm_head.pt"), (5, 1, "medusa_lm_head.safetensors"), (2, 2, "medusa_lm_head.pt"),
+])  # fmt: skip
+def test_medusas_heads_have_the_logits_of_their_equations(count, blocks, file, folder):
+    """Counted from the keys: the config says two. What is deeper than heads are is uniform."""
+    pair = load(write_medusa(folder, count, blocks, file), "medusa")
+    path = folder / "head" / file
+    tensors = torch.load(path, weights_only=True) if path.suffix == ".pt" else load_file(path)
+    draft = draft_model_of(pair.draft)
+    assert draft.max_depth == count
+    worst, scale = worst_over_trees(pair, draft, heads.MedusaEquations(tensors, blocks).logits)
+    assert scale > 1
+    assert worst < 1e-5
+
+
+@pytest.mark.parametrize("style", ["qwen", "deepseek"])
+def test_a_layer_of_the_targets_own_has_the_logits_of_its_equations(style, folder):
+    pair = load(heads.write_mtp(folder, style), "mtp")
+    oracle = heads.MtpEquations(heads.mtp_tensors(), embedding(pair), pair.target.model.lm_head.weight)
+    worst, scale = worst_over_trees(pair, draft_model_of(pair.draft), oracle.logits)
+    assert scale > 1
+    assert worst < 1e-5
+
+
+WRITERS = {
+    "eagle3": write_eagle_3,
+    "speculators": lambda folder: write_eagle_3(folder, "speculators", ("norm_before_residual", "norm_before_fc")),
+    "medusa": write_medusa,
+    "mtp": heads.write_mtp,
+}
+DRAFTERS = {
+    "chain": lambda head: StaticTree(draft=head, shape=shapes.chain(4)),
+    "eagle25": lambda head: StaticTree(draft=head, shape=shapes.eagle25()),
+    "opt_tree": lambda head: OptTree(draft=head, n=12, delta=0.05),
+    "eagle2": lambda head: Eagle2(draft=head, total=12, depth=4, k=4),
+    "sequoia": lambda head: Sequoia(draft=head, n=12, acceptance=[0.5, 0.2, 0.1, 0.05], depth=5),
+    "dyspec": lambda head: DySpec(draft=head, n=12, draws="topk"),
+    "dyspec_heap": lambda head: DySpecHeap(draft=head, n=12),
+}
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("kind", WRITERS)
+def test_greedy_outputs_are_the_targets_under_every_drafter(kind, name, folder):
+    pair, allowed = load(WRITERS[kind](folder), kind), set(KNOWN.tolist() if kind in LAYOUTS.values() else range(VOCAB))
+    trees: list[TokenTree] = []
+
+    def watch(tree: TokenTree, *_: object) -> None:
+        trees.append(tree)
+
+    for prompt in ([3], [3, 7, 11, 2, 9]):
+        found = generate(pair.target, DRAFTERS[name](pair.draft), Greedy(), prompt, max_new_tokens=24, watch=watch)
+        assert found.tokens == generate(pair.target, Autoregressive(), Greedy(), prompt, max_new_tokens=24).tokens
+    assert {token for tree in trees for token in tree.tokens[1:].tolist()} <= allowed
+    assert max(tree.num_drafted for tree in trees) > 1
+    if kind == "medusa":
+        assert max(int(tree.depths.max()) for tree in trees) <= 3
+        assert {step.draft_forwards for step in found.steps} == {1}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_below_a_virtual_root_too(kind, folder):
+    pair = load(WRITERS[kind](folder), kind)
+    drafter = TargetInit(draft=pair.draft, widths=[1, 2, 2, 1, 1, 1], draws="topk")
+    rule, prompt = LongestSubtree(), [3, 7, 11, 2, 9]
+    found = generate(pair.target, drafter, rule, prompt, max_new_tokens=24, sampling=Sampling(0.0), allow_lossy=True)
+    assert found.tokens == generate(pair.target, Autoregressive(), Greedy(), prompt, max_new_tokens=24).tokens
+    assert max(step.depth for step in found.steps) == (4 if kind == "medusa" else 6)
+
+
+def test_features_that_are_not_kept_are_a_sentence(folder):
+    draft = draft_model_of(load(write_medusa(folder), "medusa").draft)
+    with pytest.raises(PairError, match="read the target's hidden states"):
+        draft.reset(torch.tensor([1, 2]), ModelOutput(torch.zeros(1, VOCAB)))
+
+
+def sentence(folder: Path, kind: str = "eagle3", **options: object) -> str:
+    with pytest.raises(LoadError) as refusal:
+        load(folder, kind, **options)
+    assert "\n" not in str(refusal.value)
+    return str(refusal.value)
+
+
+def test_damaged_heads_are_one_sentence_each(target, tmp_path):
+    d2t = heads.eagle_3_tensors()["d2t"]
+    swapped = KNOWN.clone()
+    swapped[[2, 5]] = KNOWN[[5, 2]]
+    other = torch.isin(torch.arange(VOCAB), KNOWN + 1)
+    cases = {
+        "d2t of .* does not ascend.*shuffled": {"d2t": swapped - torch.arange(len(KNOWN))},
+        "d2t of .* does not map its tokens to different ids below 31": {"d2t": d2t.flip(0)},
+        "must hold d2t, a whole offset for each of its 10 tokens": {"d2t": d2t[:-1]},
+        "d2t and t2d of .* name different tokens": {"t2d": other},
+        "lacks lm_head.weight": {"lm_head.weight": None},
+        "lacks layers.0.hidden_norm.weight": {"midlayer.hidden_norm.weight": None},
+        "has layers.1.norm.weight besides": {"layers.1.norm.weight": torch.ones(3)},
+        "fc.weight of .* has shape \\[48, 150\\]": {"fc.weight": torch.ones(48, 150)},
+        "joins the features of 2 layers, and \\[1, 3, 6\\] are given": {"fc.weight": torch.ones(48, 96)},
+    }
+    for number, (said, changes) in enumerate(cases.items()):
+        folder = tmp_path / str(number)
+        write_eagle_3(folder, **changes)
+        (folder / "target").symlink_to(target)
+        assert re.search(said, sentence(folder)), sentence(folder)
+
+
+def test_truncated_files_are_one_sentence(folder):
+    for kind, file in (("eagle3", "pytorch_model.bin"), ("medusa", "medusa_lm_head.pt")):
+        path = WRITERS[kind](folder) / "head" / file
+        path.write_bytes(path.read_bytes()[:-300])
+        assert "truncated" in sentence(folder, kind)
+        path.unlink()
+        assert "a file of tensors" in sentence(folder, kind)
+        shutil.rmtree(folder / "head")
+
+
+def test_medusas_heads_of_another_target_are_a_sentence(folder):
+    path = write_medusa(folder) / "head" / "medusa_lm_head.pt"
+    tensors = torch.load(path, weights_only=True)
+    torch.save(tensors | {"1.1.weight": torch.ones(VOCAB, 32)}, path)
+    assert "1.1.weight of" in sentence(folder, "medusa")
+    del tensors["1.1.weight"]
+    torch.save(tensors, path)
+    assert "lacks 1.1.weight" in sentence(folder, "medusa")
+    torch.save({"fc.weight": torch.ones(3)}, path)
+    assert "does not hold Medusa's heads" in sentence(folder, "medusa")
+
+
+def test_configs_that_say_something_else_are_sentences(folder):
+    write_eagle_3(folder, "speculators", said={"speculators_model_type": "dflash"})
+    assert "speculators_model_type in its config.json is 'dflash'" in sentence(folder, "speculators")
+    shutil.rmtree(folder / "head")
+    write_eagle_3(folder, "speculators", said={"transformer_layer_config": {"model_type": "qwen3"}})
+    assert "a head of family 'qwen3'" in sentence(folder, "speculators")
+    shutil.rmtree(folder / "head")
+    write_eagle_3(folder, said={"target_hidden_size": 64})
+    assert "made for a target of hidden size 64, not 48" in sentence(folder)
+
+
+def test_where_layer_ids_stand_says_what_they_count():
+    ids = {"eagle_aux_hidden_state_layer_ids": [2, 9, 15]}
+    assert stated_layers(ids) == ((2, 9, 15),)
+    assert stated_layers({"target_layer_ids": [2, 9, 15]}) == ((3, 10, 16),)
+    assert stated_layers({"eagle_config": ids}) == ((2, 9, 15), (3, 10, 16)), "vLLM's reading and SGLang's"
+    assert stated_layers({"eagle_config": {"use_aux_hidden_state": False}}) == ((-1,),)
+    assert stated_layers({}) == ()
+    assert conventions(32) == ((2, 16, 29), (3, 17, 30))
+
+
+def test_the_feature_behind_the_last_layer_is_that_before_the_final_norm():
+    """Transformers' own `hidden_states` have it behind the norm."""
+    model, read = random_llama(0), []
+    count, norm = model.config.num_hidden_layers, model.model.model.norm
+    norm.register_forward_pre_hook(lambda module, args: read.append(args[0][0]))
+    tokens = torch.tensor([3, 1, 4, 1, 5])
+    model.keep_hidden = (0, count)
+    model.reset(8)
+    found = model.extend(tokens).hidden
+    assert torch.equal(found, torch.cat((model.model.get_input_embeddings()(tokens), read[0]), -1))
+    model.keep_hidden = FINAL
+    model.reset(8)
+    assert torch.allclose(model.extend(tokens).hidden, norm(read[0]))
+
+
+def embedded(tmp_path: Path, layers: list[int] | None) -> Path:
+    """The embedded pair's EAGLE-3 head with other layer ids in its config."""
+    folder = Path(shutil.copytree(TINY / "eagle3", tmp_path / str(layers)))
+    said = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(said | {LAYER_IDS: layers}))
+    return folder
+
+
+@pytest.mark.parametrize("layers", [[2, 4, 6], [0, 2, 4]])
+def test_layer_ids_that_are_off_by_one_are_a_sentence(layers, tmp_path):
+    options = {"id": str(embedded(tmp_path, layers)), "kind": "eagle3"}
+    with pytest.raises(LoadError, match=r"says that it reads layers .*feature_layers: \[1, 3, 5\]"):
+        load_pair(str(TINY / "target"), ModelSpec(**options), device="cpu")
+    for meant in ((1, 3, 5), tuple(layers)):
+        pair = load_pair(str(TINY / "target"), ModelSpec(**options, feature_layers=meant), device="cpu")
+        assert pair.draft.layers == meant
+
+
+def test_of_two_conventions_the_better_one_is_taken_and_said(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(eagle_checkpoint, "conventions", lambda count: ((2, 4, 6), (1, 3, 5)))
+    head = ModelSpec(id=str(embedded(tmp_path, None)), kind="eagle3")
+    assert load_pair(str(TINY / "target"), head, device="cpu").draft.layers == (1, 3, 5)
+    assert "taken are [1, 3, 5]" in caplog.text
+
+
+def test_an_eagle_1_head_in_the_speculators_format_is_the_same_head(folder):
+    torch.manual_seed(4)
+    tensors = {
+        name.replace("midlayer", "layers.0"): each[:, : heads.HIDDEN] if each.ndim == 2 and "_proj" in name else each
+        for name, each in heads.eagle_3_tensors().items()
+        if name.startswith("midlayer") and "hidden_norm" not in name and "input_layernorm" not in name
+    }
+    tensors["layers.0.self_attn.o_proj.weight"] = heads.eagle_3_tensors()["midlayer.self_attn.o_proj.weight"]
+    tensors["layers.0.mlp.down_proj.weight"] = heads.eagle_3_tensors()["midlayer.mlp.down_proj.weight"]
+    tensors["fc.weight"] = heads.matrix(heads.HIDDEN, 2 * heads.HIDDEN)
+    theirs = {"fc.": "fusion_fc.", "layers.0.": "transformer."}
+    renamed = {
+        next(new + name.removeprefix(old) for old, new in theirs.items() if name.startswith(old)): each.contiguous()
+        for name, each in tensors.items()
+    }
+    said = {"transformer_layer_config": heads.SHAPE, "speculators_model_type": "eagle", "fusion_bias": False}
+    found = []
+    for kind, config, stored in (
+        ("eagle", heads.SHAPE, tensors),
+        ("speculators", said, renamed | {"lm_head.weight": torch.ones(3)}),
+    ):
+        (folder / "head").mkdir()
+        (folder / "head" / "config.json").write_text(json.dumps(config))
+        save_file({name: each.contiguous() for name, each in stored.items()}, folder / "head" / "model.safetensors")
+        pair = load(folder, kind)
+        tokens = torch.arange(1, 9)
+        found.append(pair.draft.along(tokens, heads.features_of(pair.target, tokens.tolist(), pair.draft.layers)))
+        shutil.rmtree(folder / "head")
+    assert torch.equal(*found)
