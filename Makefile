@@ -22,7 +22,7 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 	$(if $(filter-out file,$(origin PAIR)),--pair $(PAIR))
 
 # what each target takes of these; one that is given on the command line and that no goal takes is refused in a sentence
-OPTIONS := PAIR EXPERIMENT TABLE DATA_DIR LIMIT MAX_NEW_TOKENS RESULTS ARGS A B
+OPTIONS := PAIR EXPERIMENT TABLE DATA_DIR LIMIT MAX_NEW_TOKENS RESULTS ARGS A B KILLS
 RUN := PAIR LIMIT MAX_NEW_TOKENS RESULTS ARGS
 TAKES_smoke := $(RUN)
 TAKES_reproduce := $(RUN) DATA_DIR TABLE
@@ -43,7 +43,8 @@ TAKES_compare := A B RESULTS ARGS
 TAKES_judge := TABLE RESULTS ARGS
 TAKES_bench-gpu := PAIR RESULTS ARGS
 TAKES_bench-attention := RESULTS ARGS
-$(foreach name,bench-overhead bench-tree-build bench-graph-build test test-all test-gpu,$(eval TAKES_$(name) := ARGS))
+TAKES_torture := KILLS
+$(foreach name,bench-overhead bench-tree-build bench-graph-build test test-all test-gpu test-cluster,$(eval TAKES_$(name) := ARGS))
 GOALS := $(or $(MAKECMDGOALS),help)
 TAKEN := $(sort $(foreach goal,$(GOALS),$(TAKES_$(goal))))
 GIVEN := $(foreach name,$(OPTIONS),$(if $($(name)),$(if $(filter command,$(origin $(name))),$(name))))
@@ -51,7 +52,7 @@ LOST := $(filter-out $(TAKEN),$(GIVEN))
 $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN),none of $(OPTIONS))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu lint docs format reproduce reproduce-all report figures \
+.PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-cluster torture lint docs format reproduce reproduce-all report figures \
 	notebooks lossless tiny tiny-eagle smollm2 judge clean compare pack reference new-pair new-dataset \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
@@ -152,7 +153,7 @@ bench-limit: ARMS := --drafters autoregressive
 bench-limit: bench-peers  ## memory bandwidth, what a token reads, and the share of it that we and transformers reach: PAIR=...
 
 bench-peers: setup  ## our loop beside transformers' generate and assisted generation, and llama.cpp: PAIR=... LIMIT=...
-	$(BIN)/python -m bench.peers --pair $(PAIR) --out $(RESULTS)/$(if $(ARMS),limit,peers) $(ARMS) $(if $(DATA_DIR),--data-dir $(DATA_DIR) --dataset mt_bench) \
+	$(BIN)/python -m bench.peers --pair $(PAIR) --out $(RESULTS)/$(if $(ARMS),limit,peers)/$(PAIR) $(ARMS) $(if $(DATA_DIR),--data-dir $(DATA_DIR) --dataset mt_bench) \
 		$(if $(LIMIT),--limit $(LIMIT)) $(if $(MAX_NEW_TOKENS),--new $(MAX_NEW_TOKENS)) $(ARGS)
 
 bench-attention: setup  ## time of attention over random trees by kernel and node order: ARGS="attention.heads=4"
@@ -195,6 +196,12 @@ test-busy: setup  ## how much slower make smoke is beside two busy loops; only o
 
 test-gpu: setup-dev  ## the tests that need a GPU (skipped without one)
 	$(BIN)/python -m pytest -m gpu $(PLAIN) $(ARGS)
+
+test-cluster: setup-dev  ## sweeps on a real Slurm of one node, with jobs killed and preempted (root; installs slurm-wlm): 4 minutes
+	$(BIN)/python -m pytest -m slurm -s -rs $(PLAIN) tests/cluster $(ARGS)
+
+torture: setup-dev  ## kill running sweeps at KILLS random moments (1,000), on full and read-only disks, two at once, ...
+	$(BIN)/python tests/torture.py $(if $(KILLS),--kills $(KILLS))
 
 lint: setup-dev  ## ruff, mypy, import layers
 	$(BIN)/ruff format --check .

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from bench.results.pack import PackError
 from bench.results.parquet import warned_once
-from bench.results.rows import TABLES
-from bench.results.store import Store, StoreError
+from bench.results.store import StoreError, experiments
 
 
 @warned_once()
@@ -26,13 +25,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"there is no folder {root}", file=sys.stderr)
         return 2
     before = _size(root)
-    for experiment in sorted({path.parents[1] for path in root.rglob("*.parquet") if path.parent.name in TABLES}):
+    for store in experiments(root):
         try:
-            count = Store(experiment.parent, experiment.name).pack()
+            count = store.pack()
             if count:
-                print(f"{experiment}: {count} files packed")
+                print(f"{store.folder}: {count} files packed")
         except (StoreError, PackError) as error:
-            print(f"{experiment}: {error}", file=sys.stderr)
+            print(f"{store.folder}: {error}", file=sys.stderr)
             code = 2
     print(f"{root}: {before} before, {_size(root)} now")
     return code

@@ -27,6 +27,7 @@ from bench.configs.cells import cell_of, is_run, runtime_of, scientific_config, 
 from bench.configs.options import CONF, check_names, check_values, sentence
 from bench.measure import pairs, runner, threads
 from bench.measure.cell import Cell, Runtime
+from bench.measure.preemption import Preempted
 from bench.names import unknown
 from bench.results.store import Store, one_run
 from specdec_core.models import ranks
@@ -125,12 +126,12 @@ def main(cfg: DictConfig) -> str:
     except (TypeError, OSError, hydra.errors.HydraException, *runner.SENTENCES) as error:
         _refused.append(sentence(error))
         log.error("%s", _refused[-1])
-        status = runner.FAILED
+        status = runner.REFUSED
     except (torch.OutOfMemoryError, MemoryError) as error:
         log.error("out of memory: %s", error)
         pairs.release()
         status = runner.OOM
-    if not sweep and status in (runner.FAILED, runner.OOM):
+    if not sweep and status in (runner.FAILED, runner.REFUSED, runner.OOM):
         sys.exit(1)
     return status
 
@@ -173,6 +174,11 @@ def command(*defaults: str) -> None:
     except KeyboardInterrupt:
         print("stopped; what was finished is kept, and the same command goes on from there", file=sys.stderr)
         sys.exit(STOPPED)
+    except Preempted:
+        print(
+            "asked to end; every decoded prompt is kept, and the same command goes on inside the cell", file=sys.stderr
+        )
+        raise
     if _refused:
         sys.exit(1)
 

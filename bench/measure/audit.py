@@ -1,16 +1,10 @@
 """Is the output what the target alone would have said? Token equality, first divergence, and how close the call was."""
 
-import hashlib
 from collections.abc import Sequence
 
 import torch
 
 from specdec_core.models import CausalLM
-
-
-def output_sha256(tokens: Sequence[int]) -> str:
-    """Of the token ids in decimal, comma-separated."""
-    return hashlib.sha256(",".join(map(str, tokens)).encode()).hexdigest()
 
 
 def first_divergence(output: Sequence[int], reference: Sequence[int]) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 from bench.names import unknown
 from bench.prompts.datasets import DatasetSpec
 from specdec_core.drafters import Drafter
-from specdec_core.models import CausalLM, EagleHead, ModelSpec
+from specdec_core.models import CausalLM, Head, ModelSpec
 from specdec_core.models.graphs import GRAPHS
 from specdec_core.models.planted.bigrams import Planting
 from specdec_core.models.ranks import world_size
@@ -43,7 +43,7 @@ class Cell:
     drafter: str
     method: str
     drafter_params: Mapping[str, Any]
-    build_drafter: Callable[[CausalLM | EagleHead | None], Drafter]
+    build_drafter: Callable[[CausalLM | Head | None], Drafter]
     verifier: str
     rule: Verifier
     allow_lossy: bool
@@ -92,6 +92,8 @@ class Runtime:
     record_quality: bool = False
     record_answers: bool = False
     case_study: bool = False
+    allow_useless_draft: bool = False
+    """Whether a head is measured of which next to nothing is accepted."""
 
     def __post_init__(self) -> None:
         if self.node_order not in NODE_ORDERS:

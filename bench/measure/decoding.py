@@ -86,7 +86,11 @@ class Decoding:
 
     def text(self, generation: Generation) -> str:
         """The answer in words."""
-        return str(self.pair.tokenizer.decode(generation.tokens, skip_special_tokens=True))
+        return self.words(generation.tokens)
+
+    def words(self, tokens: Sequence[int]) -> str:
+        """An answer's token ids in words."""
+        return str(self.pair.tokenizer.decode(tokens, skip_special_tokens=True))
 
 
 def first_prompts(

@@ -1,10 +1,11 @@
 """Conversations measured: both arms on the same prompts, turn after turn."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
+from bench.measure import gpu_state
 from bench.measure.audit import divergence_gap, first_divergence
 from bench.measure.cell import Cell, Runtime
 from bench.measure.decoding import Decoding, Turn, eos_token_ids, first_prompts
@@ -13,12 +14,34 @@ from bench.measure.to_rows import NO_AUDIT, Rows, failed_row, prompt_row, step_r
 from bench.prompts.datasets import Conversation
 from bench.results.rows import AUTOREGRESSIVE, METHOD, PromptRow
 from specdec_core.engine import Generation
-from specdec_core.errors import PromptError
-from specdec_core.models import Pair
+from specdec_core.errors import PairError, PromptError
+from specdec_core.models import Head, ModelOutput, Pair
+from specdec_core.tree import TokenTree, Verdict
 
 __all__ = ["Measurement", "eos_token_ids", "first_prompts"]
 
 WARMUP_TOKENS = 16
+TEN_TIMES = 10
+Keep = Callable[[str, int | None, Generation | None], object]
+"""Is told (conversation, turn, the method's generation) behind each turn, (conversation, None, None) at its end."""
+
+
+class Chance:
+    """A watch that adds up how many drafted tokens would be accepted if all of them were uniform guesses.
+
+    A node of depth d is then the target's token with all above it with probability V^-d. Of a virtual root the first
+    level is the target's own.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self.accepted, self.virtual, self._vocab_size = 0.0, 0, vocab_size
+
+    def __call__(self, tree: TokenTree, target: ModelOutput, verdict: Verdict) -> None:
+        """Take one step."""
+        known = int(target.root_probs is not None)
+        guessed = tree.depths[1:].double() - known
+        self.accepted += float((self._vocab_size ** -guessed[guessed > 0]).sum())
+        self.virtual += known
 
 
 class Measurement:
@@ -31,34 +54,66 @@ class Measurement:
         self.cell, self.pair, self.rows, self.runtime, self.lent = cell, pair, rows, runtime, lent or {}
         self.decoding = Decoding(cell, pair, runtime)
         self.drafter, self.second_pass = self.decoding.drafter, SecondPass(self.decoding, rows)
+        self.gpu = None if runtime.placement else gpu_state.Gpu.of(pair.target.device)
 
     def warm_up(self, conversation: Conversation) -> None:
-        """Decode a few tokens in both arms and forget them: buffers and kernels are then in place."""
+        """Decode a few tokens in both arms and forget them: buffers and kernels are then in place.
+
+        PairError for a head that accepts next to nothing, also where it is given a longer answer to show itself.
+        """
         try:
             turn = self.decoding.turn(conversation, 0, [])
             for arm in (METHOD, AUTOREGRESSIVE):
                 self.decoding.decode(turn, arm, min(turn.max_new_tokens, WARMUP_TOKENS))
+            drafts = isinstance(self.pair.draft, Head) and self.drafter.draft_model is not None
+            if drafts and not self.runtime.allow_useless_draft:
+                self._check_head(turn)
         except PromptError:
             return  # it will be recorded as failed where it counts
 
-    def run(self, conversation: Conversation) -> list[Generation]:
-        """All turns in both arms; the method's generations. Later turns see the method's own answers.
+    def _check_head(self, turn: Turn) -> None:
+        """PairError unless more drafted tokens are accepted than ten times what uniform guesses would have.
+
+        An answer of few steps tells nothing.
+        """
+        for tokens in (WARMUP_TOKENS, WARMUP_TOKENS * 8):
+            watched = Chance(self.pair.target.vocab_size)
+            found = self.decoding.decode(turn, METHOD, min(turn.max_new_tokens, tokens), watch=watched)
+            accepted = sum(step.num_accepted for step in found.steps) - watched.virtual
+            if accepted > TEN_TIMES * watched.accepted or (tokens > WARMUP_TOKENS > len(found.steps)):
+                return
+        raise PairError(
+            f"{self.cell.pair.name}: the head has {accepted} tokens accepted in {len(found.steps)} steps, no more than "
+            f"ten times what uniform guesses would have ({watched.accepted:.2g}). Likely its layer ids, its id map "
+            "(d2t), its output matrix (lm_head) or the pair's template are not those that it was trained with; "
+            "allow_useless_draft=true measures it all the same"
+        )
+
+    def run(self, conversation: Conversation, keep: Keep = lambda *_: None) -> None:
+        """All turns in both arms, but those whose rows are there. Later turns see the method's own answers.
 
         A prompt that cannot be decoded is recorded as failed and ends its conversation.
         """
-        generations: list[Generation] = []
-        texts: dict[str, list[str]] = {METHOD: [], AUTOREGRESSIVE: []}
-        for number in range(len(conversation.turns)):
+        texts = self._decoded(conversation)
+        for number in range(len(texts[METHOD]), len(conversation.turns)):
             try:
                 done = self._both_arms(self.decoding.turn(conversation, number, texts[METHOD]))
             except PromptError as error:
-                self.rows.prompts.append(failed_row(self.cell.run_id, conversation, number, error))
+                self.rows.prompts.append(failed_row(self.cell.run_id, conversation, number, error, self.rows.start))
                 break
             for arm, generation in done.items():
                 texts[arm].append(self.decoding.text(generation))
-            generations.append(done[METHOD])
+            keep(conversation.id, number, done[METHOD])
         self.second_pass.answers(conversation, texts[METHOD], texts[AUTOREGRESSIVE])
-        return generations
+        keep(conversation.id, None, None)
+
+    def _decoded(self, conversation: Conversation) -> dict[str, list[str]]:
+        """The answers to the turns that an earlier start of the cell decoded, by arm."""
+        texts: dict[str, list[str]] = {METHOD: [], AUTOREGRESSIVE: []}
+        for row in self.rows.prompts:
+            if row.prompt_id == conversation.id:
+                texts[row.arm].append(self.decoding.words(row.output_ids))
+        return texts
 
     def excerpt(self) -> str | None:
         """The start of the first answer, the target's own where there is a baseline; None if all turns failed."""
@@ -72,7 +127,11 @@ class Measurement:
         arms = [METHOD, AUTOREGRESSIVE] if self.runtime.baseline and lent is None else [METHOD]
         if (crc32(turn.conversation.id.encode()) + turn.number) % 2:
             arms.reverse()
-        done = {arm: self.decoding.decode(turn, arm) for arm in arms}
+        done, looks = {}, {}
+        for arm in arms:
+            before = self.gpu.look() if self.gpu else None
+            done[arm] = self.decoding.decode(turn, arm)
+            looks[arm] = gpu_state.between(before, self.gpu.look() if self.gpu else None)
         if lent:
             self.rows.prompts.append(replace(lent, run_id=self.cell.run_id))
             done[AUTOREGRESSIVE] = Generation(lent.output_ids, lent.finish, [], lent.prefill_s, lent.decode_s)
@@ -80,7 +139,9 @@ class Measurement:
         for arm in arms:
             generation = done[arm]
             audit = self._audit(turn, generation, done.get(AUTOREGRESSIVE))
-            self.rows.prompts.append(prompt_row(*key, arm, len(turn.prompt), generation, **audit))
+            more = audit | looks[arm].columns()
+            row = prompt_row(*key, arm, len(turn.prompt), generation, start=self.rows.start, **more)
+            self.rows.prompts.append(row)
         self.rows.steps.extend(step_rows(*key, done[METHOD]))
         self.second_pass.record(turn, done)
         return done

@@ -3,26 +3,29 @@
 import contextlib
 import logging
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from bench.measure import pairs, provenance
+from bench.measure import pairs, preemption, provenance, resumed
 from bench.measure.bandwidth import limit_tokens_per_s
 from bench.measure.cell import SHARED, Cell, Runtime
 from bench.measure.measurement import Measurement
 from bench.measure.to_rows import Outcome, Rows, run_row
 from bench.measure.transcript import write_case_study
 from bench.prompts import datasets
+from bench.prompts.datasets import Conversation
 from bench.results.judgements import still_valid
 from bench.results.locks import CellBusyError
+from bench.results.partial import Partial
 from bench.results.reuse import lent_baseline, take_over
 from bench.results.rows import RECORDED, PromptRow
-from bench.results.store import Store, StoreError
+from bench.results.store import OK, Store, StoreError
 from specdec_core.checks import check_lossless
+from specdec_core.engine import Generation
 from specdec_core.errors import PromptError, SpecdecError
 from specdec_core.models.graphs import EAGER, MIXED
 from specdec_core.models.placement import resolve_device
@@ -34,13 +37,15 @@ _SAME = (
     *("num_threads", "wait_policy"),
 )
 """What rows of another experiment must have in common with this process to be taken over."""
-OK, OOM, FAILED, INTERRUPTED, SKIPPED, BUSY = "ok", "oom", "failed", "interrupted", "skipped", "busy"
+OOM, FAILED, INTERRUPTED, SKIPPED, BUSY = "oom", "failed", "interrupted", "skipped", "busy"
+REFUSED = "refused"
+"""What is no cell yet, since its config or calibration failed."""
 SENTENCES = (SpecdecError, datasets.DatasetError, StoreError, ValueError)
 """Refusals whose message is all that the user needs."""
 
 
 def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
-    """Measure a cell unless it is done; its status. Ctrl-C writes what there is and is passed on."""
+    """Measure a cell unless it is done; its status. Ctrl-C and SIGTERM write what there is and are passed on."""
     with contextlib.ExitStack() as held:
         try:
             wanted = agreed(lambda: _claimed(cell, runtime, store, held))
@@ -106,8 +111,10 @@ def _run(cell: Cell, runtime: Runtime, store: Store) -> str:
     stop: BaseException | None = None
     try:
         _measure(cell, runtime, store, rows, outcome)
-    except KeyboardInterrupt as interrupt:
-        outcome.status, outcome.error, stop = INTERRUPTED, "stopped by the user", interrupt
+    except (KeyboardInterrupt, preemption.Preempted) as asked:
+        preempted = isinstance(asked, preemption.Preempted)
+        outcome.error = "asked to end by SIGTERM" if preempted else "stopped by the user"
+        outcome.status, stop = INTERRUPTED, asked
     except (torch.OutOfMemoryError, MemoryError) as problem:
         outcome.status, outcome.error, stop = OOM, _last_lines(problem), _end_of_all_ranks()
     except SENTENCES as problem:
@@ -142,6 +149,8 @@ def _write(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outc
         if dropped := len(judged) - len(kept):
             log.warning("%s: %d grades are of answers that were there before, and are dropped", cell.label, dropped)
     store.write("runs", cell.run_id, [run_row(cell, runtime, rows, outcome)])
+    if outcome.status == OK:
+        Partial(store.folder, cell.run_id).drop()
 
 
 def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Outcome) -> None:
@@ -153,7 +162,7 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     outcome.attention, outcome.graphs = pair.target.attention, runtime.graphs if pair.graphs else EAGER
     lent: Mapping[str, PromptRow] = {}
     if runtime.baseline == SHARED:
-        outcome.baseline_of, lent = lent_baseline(store, cell.config, _same_machine(runtime))
+        outcome.baseline_of, lent = agreed(lambda: _lent(cell, runtime, store))
     measurement = Measurement(cell, pair, rows, runtime, lent)
     outcome.draws = measurement.drafter.draws
     outcome.target_revision, outcome.draft_revision = (
@@ -164,24 +173,44 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
         measurement.warm_up(conversation)
     for graphs in pair.graphs:
         log.info("%s", graphs)
-    before = provenance.cpu_times()
-    progress = tqdm(conversations, desc=cell.label, unit="conversation", disable=not runtime.progress)
-    with pair.sealed(), progress as bar:
-        for number, conversation in enumerate(bar):
-            generations = measurement.run(conversation)
-            bar.set_postfix_str(rows.running(), refresh=False)
-            if runtime.case_study and generations and number == 0:
-                write_case_study(store.folder, cell, pair, conversation, generations[0])
+    of = resumed.header(cell, runtime, outcome, _same_machine(runtime))
+    kept = resumed.Kept(cell, runtime, store, rows, of)
+    _decode(store, measurement, kept, conversations)
     if world_size() == 1:  # to a rank the others are other processes
-        outcome.other_load = provenance.other_load(before, provenance.cpu_times())
+        outcome.other_load = kept.other_load
         if not (runtime.placement or cell.pair.target.offload):
             outcome.limit_tokens_per_s = limit_tokens_per_s(pair, rows.context())
-    if any(graphs.missed for graphs in pair.graphs):
+    if kept.missed or any(graphs.missed for graphs in pair.graphs):
         outcome.graphs = MIXED
     outcome.excerpt = measurement.excerpt()
     failures = [row.error for row in rows.prompts if row.error]
     if len(failures) == len(rows.prompts):
         raise PromptError(f"no prompt could be decoded; the first: {failures[0] if failures else 'there is none'}")
+
+
+def _lent(cell: Cell, runtime: Runtime, store: Store) -> tuple[str | None, Mapping[str, PromptRow]]:
+    """Another cell's baseline; none where an earlier start began with one of its own, which is then gone on with."""
+    begun = Partial(store.folder, cell.run_id).read()
+    if begun and begun.of.get("baseline_of", "") is None:
+        return None, {}
+    return lent_baseline(store, cell.config, _same_machine(runtime))
+
+
+def _decode(store: Store, measurement: Measurement, kept: resumed.Kept, conversations: Sequence[Conversation]) -> None:
+    """Decode what earlier starts have not; whatever is decoded is on the disk before the next prompt begins."""
+    cell, pair, runtime = measurement.cell, measurement.pair, measurement.runtime
+    progress = tqdm(conversations, desc=cell.label, unit="conversation", disable=not runtime.progress)
+    with pair.sealed(), preemption.awaited() as stop, progress as bar:
+
+        def keep(prompt_id: str, turn: int | None, generation: Generation | None) -> None:
+            if runtime.case_study and generation and turn == 0 and prompt_id == conversations[0].id:
+                write_case_study(store.folder, cell, pair, conversations[0], generation)
+            kept.keep(prompt_id, turn, stop, missed=any(graphs.missed for graphs in pair.graphs))
+
+        for conversation in bar:
+            if not kept.has_ended(conversation):
+                measurement.run(conversation, keep)
+            bar.set_postfix_str(measurement.rows.running(), refresh=False)
 
 
 def _last_lines(problem: BaseException, lines: int = 6) -> str:

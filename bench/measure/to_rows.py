@@ -1,7 +1,6 @@
 """From what was measured to rows, and from rows to the aggregates of a cell."""
 
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -10,13 +9,13 @@ from typing import Any
 import pandas as pd
 
 from bench.measure import provenance
-from bench.measure.audit import output_sha256
 from bench.measure.cell import Cell, Runtime
 from bench.prompts import datasets
 from bench.prompts.datasets import Conversation
+from bench.results.digests import output_sha256
 from bench.results.instrument_rows import AnswerRow, MaskRow, NodeRow, QualityRow, VariationRow
 from bench.results.rows import AUTOREGRESSIVE, METHOD, SCHEMA_VERSION, PromptRow, RunRow, StepRow
-from bench.statistics import metrics, samples
+from bench.statistics.aggregates import aggregates
 from specdec_core.engine import Generation
 from specdec_core.models.graphs import EAGER
 
@@ -32,6 +31,8 @@ class Rows:
     variation: list[VariationRow] = field(default_factory=list)
     quality: list[QualityRow] = field(default_factory=list)
     answers: list[AnswerRow] = field(default_factory=list)
+    start: int = 1
+    """Of the cell, which decodes what comes next."""
 
     def context(self) -> int:
         """Tokens that the cache held for a decoded token, mean."""
@@ -52,24 +53,7 @@ class Rows:
         """The columns of `runs` that follow from the other tables; None where there is nothing to average."""
         steps = pd.DataFrame(self.steps, columns=list(StepRow.__annotations__))
         prompts = pd.DataFrame(self.prompts, columns=list(PromptRow.__annotations__))
-        failed = prompts.loc[prompts["status"] != "ok", "prompt_id"].nunique()
-        identical = prompts.loc[prompts["arm"] == METHOD, "identical"].dropna().astype(float)
-        speedup = samples.interval(samples.speedup(prompts))
-        values = {
-            "mal": metrics.mal(steps),
-            "mal_prompt_mean": metrics.mal_prompt_mean(steps),
-            "expected_acceptance": metrics.expected_acceptance(steps),
-            "acceptance_rate_depth": metrics.acceptance_rate_depth(steps),
-            "acceptance_rate_node": metrics.acceptance_rate_node(steps),
-            "tokens_per_s": metrics.tokens_per_s(prompts, METHOD),
-            "autoregressive_tokens_per_s": metrics.tokens_per_s(prompts, AUTOREGRESSIVE),
-            "speedup": speedup.value,
-            "speedup_low": speedup.low,
-            "speedup_high": speedup.high,
-            "identical": identical.mean(),
-        }
-        counts = {"num_conversations": prompts["prompt_id"].nunique() - failed, "num_failed": failed}
-        return {name: float(value) if math.isfinite(value) else None for name, value in values.items()} | counts
+        return aggregates(prompts, steps)
 
     def _seconds_per_token(self, arm: str) -> float:
         rows = [row for row in self.prompts if row.arm == arm]
@@ -104,9 +88,11 @@ def prompt_row(
     arm: str,
     num_prompt_tokens: int,
     generation: Generation,
-    **audit: Any,
+    *,
+    start: int | None = None,
+    **more: Any,
 ) -> PromptRow:
-    """One decoded turn in one arm; `audit` are the columns about the autoregressive output."""
+    """One decoded turn in one arm; `more` are the columns about the autoregressive output, and about the GPU."""
     return PromptRow(
         run_id=run_id,
         prompt_id=conversation.id,
@@ -125,14 +111,15 @@ def prompt_row(
         output_sha256=output_sha256(generation.tokens),
         output_ids=generation.tokens,
         wall_s=generation.wall_s,
-        **audit,
+        start=start,
+        **more,
     )
 
 
-def failed_row(run_id: str, conversation: Conversation, turn: int, error: Exception) -> PromptRow:
+def failed_row(run_id: str, conversation: Conversation, turn: int, error: Exception, start: int) -> PromptRow:
     """A turn that could not be decoded: its figures are zero and enter no average."""
     nothing = Generation([], "failed", [], 0.0, 0.0)
-    row = prompt_row(run_id, conversation, turn, METHOD, 0, nothing, **NO_AUDIT)
+    row = prompt_row(run_id, conversation, turn, METHOD, 0, nothing, start=start, **NO_AUDIT)
     return PromptRow(**asdict(row) | {"status": "failed", "error": str(error)})
 
 
@@ -187,6 +174,7 @@ def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRo
         predicted_speedup=cell.predicted_speedup,
         excerpt=outcome.excerpt,
         other_load=outcome.other_load,
+        num_starts=rows.start,
         limit_tokens_per_s=outcome.limit_tokens_per_s,
         baseline_of=outcome.baseline_of,
         **rows.aggregates(),

@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="folder of the results (default: %(default)s)"
     )
-    parser.add_argument("--pair", help="the runs of this pair alone (default: all)")
+    parser.add_argument("--pair", help="the runs of this pair alone, or of several with commas (default: all)")
     parser.add_argument("--only", choices=ONLY, help="write only these files, and no HTML report")
     parser.add_argument(
         "--out", type=Path, default=Path("results/report"), help="where to write (default: %(default)s)"

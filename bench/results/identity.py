@@ -6,8 +6,11 @@ from typing import Any
 LABELS = {"pair": ("name", "published"), "drafter": ("name", "method"), "verifier": ("name",)}
 """Names, and what only reports read: changing them makes no other cell."""
 
-LATER = ("bits", "dtype")
+LATER = ("bits", "dtype", "feature_layers")
 """Options of a model that came after the first kept results; null is their default."""
+
+WORDS = ("licence",)
+"""What is said of a model, and changes nothing."""
 
 PRINTED = ("sequoia_printed",)
 """Methods that make a cell of their own: what a machine chooses may have the very tree that is printed."""
@@ -18,7 +21,8 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     pair = dict(config["pair"])
     for role in ("target", "draft"):
         if model := pair.get(role):
-            pair[role] = {key: value for key, value in model.items() if key not in LATER or value is not None}
+            kept = {key: value for key, value in model.items() if key not in LATER or value is not None}
+            pair[role] = {key: value for key, value in kept.items() if key not in WORDS}
     config = {**config, "pair": pair}
     found = {
         axis: {key: value for key, value in values.items() if key not in LABELS[axis]} if axis in LABELS else values

@@ -57,6 +57,11 @@ class TableFolder:
         wanted = sorted(there) if names is None else [name for name in names if name in there]
         return [read_table(own[name], self.row_type) if name in own else packed[name] for name in wanted]
 
+    def by_id(self) -> dict[str, pa.Table | None]:
+        """All rows by cell; None with a warning for a useless file."""
+        own = {run_id: read_table(path, self.row_type) for run_id, path in self._own().items()}
+        return dict(sorted(((self._packed() or {}) | own).items()))
+
     def forget(self, run_id: str) -> None:
         """Delete a cell's rows; a pack that cannot be read stays."""
         self._file(run_id).unlink(missing_ok=True)

@@ -33,6 +33,11 @@ def hidden_name(name: str) -> str:
     return f".{name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
 
 
+def hidden_names(name: str) -> str:
+    """The pattern of all such names of a file, of any process."""
+    return f".{name}.*.tmp"
+
+
 def write_rows(path: Path, row_type: type, rows: Sequence[Any]) -> None:
     """Write rows of one type; a reader sees the old file or the new one, also after a kill or a power cut."""
     fields = schema(row_type)

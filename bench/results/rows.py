@@ -68,6 +68,10 @@ class RunRow:
     excerpt: str | None = None  # the start of the first answer, the target's own where there is a baseline
     baseline_of: str | None = None  # the run whose autoregressive arm this one shares, if it has not its own
     other_load: float | None = None  # cores kept busy by other processes while prompts were decoded, mean
+    joules_per_token: float | None = None  # of a GPU, prefill included; None where NVML did not tell, like the next two
+    autoregressive_joules_per_token: float | None = None
+    num_contaminated: int | None = None  # outputs that are left out of times, since the GPU was throttled or shared
+    num_starts: int | None = None  # of the cell until its last prompt: above 1 it was killed or preempted, and resumed
     limit_tokens_per_s: float | None = None  # of plain decoding, as fast as memory is read; None where a cache may do
     identical: float | None  # share of outputs equal to the autoregressive arm's, greedy decoding only
 
@@ -112,6 +116,15 @@ class PromptRow:
     first_divergence: int | None  # index of the first new token that differs
     divergence_gap: float | None  # top-2 logit gap of the target there: tiny means a tie broken by rounding
     wall_s: float | None = None  # of the decode loop, what `decode_s` leaves out between spans included
+    # of the GPU, as NVML told before and behind this decoding; None where it did not
+    sm_clock_mhz: int | None = None  # at the end, as temperature and power
+    temperature_c: int | None = None
+    power_w: float | None = None
+    energy_j: float | None = None  # prefill included
+    throttle_reasons: str | None = None  # comma-separated, "" for none
+    foreign_processes: int | None = None  # that compute on it too
+    contaminated: bool | None = None  # throttled by heat or hardware, or shared: left out of times
+    start: int | None = None  # of its run's starts the one that decoded it; None in files of before there were several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ import pandas as pd
 
 from bench.results import locks
 from bench.results.pack import PackError, TableFolder
-from bench.results.parquet import file_name, frame, hidden_name, write_rows
+from bench.results.parquet import file_name, frame, hidden_name, hidden_names, write_rows
 from bench.results.rows import RECORDED, SCHEMA_VERSION, TABLES
 
 CELL = (
@@ -27,6 +27,10 @@ CELL = (
     *("temperature", "top_p", "max_new_tokens", "seed", "attention", "node_order", "graphs", "ignore_eos"),
 )
 """Columns of `runs` that say which cell it is; of runs that differ elsewhere (prompts, device) a report takes one."""
+
+
+OK = "ok"
+"""Status of a cell that ended well."""
 
 
 class StoreError(RuntimeError):
@@ -95,10 +99,17 @@ class Store:
         return all(self.rows(table).whole(run_id) for table in ("prompts", "steps", *tables))
 
     def forget(self, run_id: str) -> None:
-        """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or instrument on new rows."""
+        """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or instrument on new rows.
+
+        Whoever does so holds its lock. What kills have left of its files in the middle of writing goes as well.
+        """
         with explained(self.folder):
             for table in ("runs", *RECORDED, "judgements"):
                 self.rows(table).forget(run_id)
+            for table in ("runs", "prompts", "steps", *RECORDED, "judgements"):
+                path = self.path(table, run_id)
+                for left in path.parent.glob(hidden_names(path.name)):
+                    left.unlink(missing_ok=True)
 
     def pack(self) -> int:
         """Pack the tables; returns how many files went. PackError while a cell runs, or where a pack is unreadable."""
@@ -133,6 +144,12 @@ class Store:
         return TableFolder(self.folder / table, TABLES[table])
 
 
+def experiments(root: Path) -> list[Store]:
+    """Those that have rows below a folder, by name."""
+    folders = {path.parents[1] for path in root.rglob("*.parquet") if path.parent.name in TABLES}
+    return [Store(root, folder.relative_to(root).as_posix()) for folder in sorted(folders)]
+
+
 def one_run(store: Store, run_id: str) -> Results:
     """The tables of a single run."""
     return Results(**{table.name: store.read(table.name, [run_id]) for table in fields(Results)})
@@ -141,7 +158,7 @@ def one_run(store: Store, run_id: str) -> Results:
 def load(
     root: Path, experiment: str, pair: str | None = None, dataset: str | None = None, *, first: Collection[str] = ()
 ) -> Results:
-    """Tables of an experiment, of one pair or dataset if asked.
+    """Tables of an experiment, of one pair (or several, with commas) or dataset if asked.
 
     Of the runs of the same cell one counts: one that ended well before others, then one of `first`, then the newest.
     Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone, `acceptance`, `growth` and
@@ -176,7 +193,7 @@ def _without_repeated_paths(runs: pd.DataFrame, prompts: pd.DataFrame, steps: pd
 
 def _where(frame: pd.DataFrame, **wanted: str | None) -> pd.DataFrame:
     for column, value in wanted.items():
-        frame = frame if value is None else frame[frame[column] == value].reset_index(drop=True)
+        frame = frame if value is None else frame[frame[column].isin(value.split(","))].reset_index(drop=True)
     return frame
 
 

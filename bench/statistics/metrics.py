@@ -109,15 +109,33 @@ def acceptance_by_depth(steps: pd.DataFrame) -> pd.Series:
     return pd.Series(shares, index=index, dtype="float64", name="acceptance")
 
 
+def contaminated(prompts: pd.DataFrame) -> pd.Series:
+    """Which rows were decoded while heat or hardware throttled the GPU, or others computed on it: no times to report.
+
+    Times leave them out; `prompts.assign(contaminated=False)` brings them back in.
+    """
+    if "contaminated" not in prompts:
+        return pd.Series(False, index=prompts.index)
+    return prompts["contaminated"].eq(True).fillna(False).astype(bool)
+
+
+def joules_per_token(prompts: pd.DataFrame, arm: str) -> float:
+    """Energy of the GPU per new token of an arm, prefill included; nan where a row does not know."""
+    rows = _timed(prompts, arm)
+    if rows.empty or rows["energy_j"].isna().any():
+        return math.nan
+    return _ratio(_sum(rows, "energy_j"), _sum(rows, "num_new_tokens"))
+
+
 def tokens_per_s(prompts: pd.DataFrame, arm: str) -> float:
     """Decoded tokens per second of an arm, without the prefill and the first new token, which is drawn from it."""
-    rows = _ok(prompts, arm)
+    rows = _timed(prompts, arm)
     return _ratio(_sum(rows, "num_decoded_tokens"), _sum(rows, "decode_s"))
 
 
 def tokens_per_s_with_prefill(prompts: pd.DataFrame, arm: str) -> float:
     """New tokens per second of an arm, prefill and the token drawn from it included."""
-    rows = _ok(prompts, arm)
+    rows = _timed(prompts, arm)
     return _ratio(_sum(rows, "num_new_tokens"), _sum(rows, "prefill_s") + _sum(rows, "decode_s"))
 
 
@@ -136,7 +154,7 @@ def repeated_4grams(prompts: pd.DataFrame, arm: str) -> float:
 
 def target_step_s(prompts: pd.DataFrame) -> float:
     """Seconds of one autoregressive decoding step of the target."""
-    rows = _ok(prompts, AUTOREGRESSIVE)
+    rows = _timed(prompts, AUTOREGRESSIVE)
     return _ratio(_sum(rows, "decode_s"), _sum(rows, "num_steps"))
 
 
@@ -199,6 +217,12 @@ def _span(values: pd.Series) -> pd.RangeIndex:
 
 def _ok(prompts: pd.DataFrame, arm: str) -> pd.DataFrame:
     return prompts if prompts.empty else prompts[(prompts["arm"] == arm) & (prompts["status"] == "ok")]
+
+
+def _timed(prompts: pd.DataFrame, arm: str) -> pd.DataFrame:
+    """Those of them whose times count."""
+    rows = _ok(prompts, arm)
+    return rows[~contaminated(rows)]
 
 
 def _sum(frame: pd.DataFrame, column: str) -> float:

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.statistics import intervals
+from bench.statistics import intervals, metrics
 from bench.statistics.intervals import Interval
 
 _TURN = ["run_id", "prompt_id", "turn"]
@@ -275,11 +275,16 @@ def _upright(ratio: Interval) -> Interval:
 
 
 def _turns(prompts: pd.DataFrame, arm: str, *, prefill: bool) -> pd.DataFrame:
-    """Seconds and tokens of the turns of an arm that ended well: of decoding, or of the prefill too."""
+    """Seconds and tokens of the turns of an arm that ended well, uncontaminated: of decoding, or of the prefill too.
+
+    Turns whose answer ended with its first token have no decoding to count.
+    """
     if prompts.empty:
         prompts = pd.DataFrame(columns=[*_TURN, "status", "arm", *_COUNTED[True]])
-    rows = prompts[(prompts["status"] == "ok") & (prompts["arm"] == arm)].set_index(_TURN)
+    kept = (prompts["status"] == "ok") & (prompts["arm"] == arm) & ~metrics.contaminated(prompts)
+    rows = prompts[kept].set_index(_TURN)
     tokens, *seconds = _COUNTED[prefill]
+    rows = rows if prefill else rows[rows[tokens] > 0]
     return pd.DataFrame({"seconds": rows[seconds].sum(axis=1), "tokens": rows[tokens]})
 
 

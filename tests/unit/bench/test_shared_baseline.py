@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from cells import execute
+from resumed import Counted, Killed
 
 from bench.measure.cell import Runtime
 from bench.plan import planning
@@ -47,6 +48,21 @@ def test_another_setting_or_a_shared_arm_lends_nothing(tmp_path: Path) -> None:
     assert execute(tmp_path, *CELL, *sampled) == "ok"
     rows = load(tmp_path, "default").runs
     assert rows.loc[rows["temperature"] == 0.7, "baseline_of"].isna().all()
+
+
+def test_who_began_with_a_baseline_of_its_own_goes_on_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though another cell could lend it one by then; else all that was decoded would be dropped."""
+    counted = Counted(monkeypatch)
+    counted.left = 5
+    with pytest.raises(Killed):
+        execute(tmp_path, *CELL, "drafter=opt_tree")
+    counted.left = None
+    runs(tmp_path, ("drafter=chain4",))
+    counted.decoded.clear()
+    found, _ = runs(tmp_path, ("drafter=opt_tree",))
+    assert found.loc["opt_tree", ["num_starts", "identical"]].tolist() == [2, 1]
+    assert pd.isna(found.loc["opt_tree", "baseline_of"])
+    assert len(counted.decoded) == 4, "two turns of four in both arms"
 
 
 def test_a_plan_counts_the_arm_once() -> None:

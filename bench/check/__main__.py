@@ -1,0 +1,77 @@
+"""`python -m bench.check RESULTS`: is a folder complete, of committed code, lossless where declared, and unaltered?
+
+Complete: every plan is done. Committed: all rows name revisions without changes, which this checkout knows. Lossless:
+greedy outputs are the target's own, but for ties that a half-precision dtype may break. Unaltered: files can be read,
+page checksums hold, and rows follow from one another. That shows accidents and edits by hand; only running cells again
+shows rows that somebody made up. The digest is of all rows, packed or not: quote it where you hand the folder on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bench.check.folder import Found, check
+from bench.results.digests import digest_of
+
+SHOWN = 5
+"""Sentences of a kind that are printed."""
+YES, NO, UNKNOWN = "yes", "NO", "not known"
+
+
+def unknown_revisions(revisions: set[str], root: Path) -> list[str]:
+    """Those that the checkout at `root` does not have."""
+    ask = ("git", "-C", str(root), "cat-file", "-e")
+    every = (
+        (one, subprocess.run([*ask, f"{one}^{{commit}}"], capture_output=True, check=False))
+        for one in sorted(revisions)
+    )
+    return [one for one, asked in every if asked.returncode]
+
+
+def verdicts(found: Found, strange: Sequence[str]) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Of each question: the answer, what it rests on, and what speaks against it."""
+    unplanned = f"{len(found.unplanned)} of {found.experiments} experiments have no plan.json"
+    state = NO if found.incomplete else UNKNOWN if found.unplanned else YES
+    yield "complete", state, unplanned if found.unplanned else f"{found.planned} plans are done", found.incomplete
+    against = [*found.uncommitted, *(f"revision {one} is not in this checkout" for one in strange)]
+    yield "committed code", NO if against else YES, f"{len(found.revisions)} revisions", against
+    ties = f", {found.ties} of them but for a tie that rounding broke" if found.ties else ""
+    kept = (
+        f"{found.greedy - len(found.lossy)} of {found.greedy} greedy outputs of lossless methods are the target's{ties}"
+    )
+    yield "lossless", NO if found.lossy else YES, kept, found.lossy
+    yield (
+        "unaltered",
+        NO if found.altered else YES,
+        f"{found.cells} cells, {found.prompts} rows of prompts",
+        found.altered,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if every answer is yes, 1 if not, 2 with a sentence where there is nothing to check."""
+    parser = argparse.ArgumentParser(prog="python -m bench.check", description=__doc__)
+    parser.add_argument("results", type=Path, help="a folder of results")
+    root = parser.parse_args(arguments).results
+    found = check(root) if root.is_dir() else Found()
+    if not found.experiments:
+        print(f"there are no results in {root}", file=sys.stderr)
+        return 2
+    answers = []
+    for question, answer, ground, against in verdicts(found, unknown_revisions(found.revisions, Path(__file__).parent)):
+        answers.append(answer)
+        print(f"{question:<15} {answer}: {ground}")
+        for sentence in against[:SHOWN]:
+            print(f"    {sentence}")
+        if len(against) > SHOWN:
+            print(f"    and {len(against) - SHOWN} more")
+    print(f"{'digest':<15} {digest_of(root)}")
+    return int(set(answers) != {YES})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""What a results folder says of itself, held against itself: whose rows do not fit together, and what is missing.
+
+It shows accidents, edits by hand and wrong code; whoever runs this code to make up rows is not found out by it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bench.results import progress
+from bench.results.digests import output_sha256
+from bench.results.identity import identity
+from bench.results.rows import METHOD, RECORDED, TABLES
+from bench.results.store import OK, Store, experiments, run_id
+from bench.statistics.aggregates import aggregates
+
+UNITS = {"float32": 0.0, "float16": 8 * 2**-10, "bfloat16": 8 * 2**-7}
+"""By how many units in the last place, as a share, forwards of a dtype may break a tie apart; none in float32."""
+LARGEST_LOGIT = 32.0
+"""What the share is taken of: rows do not keep the largest logit itself."""
+ROUNDING = 1e-9
+"""Sums over the same numbers in another order."""
+_KEYS = {
+    "prompts": ("run_id", "prompt_id", "turn", "arm"),
+    "steps": ("run_id", "prompt_id", "turn", "step"),
+    "nodes": ("run_id", "prompt_id", "turn", "step", "node"),
+    "answers": ("run_id", "prompt_id", "turn", "arm"),
+}
+_PHASES = ("draft_s", "tree_s", "score_s", "judge_s", "commit_s")
+
+
+@dataclass(slots=True)
+class Found:
+    """Counts, and sentences about what is wrong, by question."""
+
+    experiments: int = 0
+    cells: int = 0
+    prompts: int = 0
+    greedy: int = 0
+    """Greedy outputs of lossless methods that were compared."""
+    ties: int = 0
+    planned: int = 0
+    unplanned: list[str] = field(default_factory=list)
+    revisions: set[str] = field(default_factory=set)
+    incomplete: list[str] = field(default_factory=list)
+    uncommitted: list[str] = field(default_factory=list)
+    lossy: list[str] = field(default_factory=list)
+    altered: list[str] = field(default_factory=list)
+
+
+def check(root: Path) -> Found:
+    """Read all of a folder."""
+    found = Found()
+    planned = {path.parent.relative_to(root).as_posix() for path in root.rglob(progress.FILE)}
+    for name in sorted(planned | {store.experiment for store in experiments(root)}):
+        store = Store(root, name)
+        found.experiments += 1
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            tables = {table: store.read(table) for table in TABLES}
+        found.altered += dict.fromkeys(str(warning.message) for warning in said)
+        _complete(root, store, tables["runs"], name in planned, found)
+        _committed(store, tables["runs"], found)
+        _lossless(store, tables["runs"], tables["prompts"], found)
+        found.altered += [f"{store.experiment}: {sentence}" for sentence in _misfits(tables)]
+        found.cells, found.prompts = found.cells + len(tables["runs"]), found.prompts + len(tables["prompts"])
+    return found
+
+
+def _rows(frame: pd.DataFrame) -> Iterator[Any]:
+    """Rows with their columns as attributes."""
+    return iter(frame.itertuples())
+
+
+def _complete(root: Path, store: Store, runs: pd.DataFrame, planned: bool, found: Found) -> None:
+    if runs.empty and not planned:
+        return
+    state = progress.read(root, store.experiment)
+    if state.planned is None:
+        found.unplanned.append(store.experiment)
+        undone = runs[runs["status"] != OK]
+        found.incomplete += [f"{store.experiment}: cell {row.run_id} is {row.status}" for row in _rows(undone)]
+        return
+    found.planned += 1
+    if state.state != progress.DONE:
+        found.incomplete.append(f"{store.experiment}: {progress.words(state)}")
+
+
+def _committed(store: Store, runs: pd.DataFrame, found: Found) -> None:
+    for row in _rows(runs):
+        if pd.isna(row.git_revision) or pd.isna(row.git_dirty):
+            found.uncommitted.append(f"{store.experiment}: cell {row.run_id} names no revision")
+        elif row.git_dirty:
+            found.uncommitted.append(f"{store.experiment}: cell {row.run_id} ran with changes to {row.git_revision}")
+        else:
+            found.revisions.add(str(row.git_revision))
+
+
+def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, found: Found) -> None:
+    kept = runs[(runs["status"] == OK) & runs["lossless"] & (runs["temperature"] == 0)].set_index("run_id")
+    rows = prompts[(prompts["arm"] == METHOD) & prompts["identical"].notna() & prompts["run_id"].isin(list(kept.index))]
+    found.greedy += len(rows)
+    for row in _rows(rows[~rows["identical"].astype(bool)]):
+        dtype = str(kept.at[row.run_id, "dtype"])
+        if row.divergence_gap <= UNITS.get(dtype, 0.0) * LARGEST_LOGIT:
+            found.ties += 1
+            continue
+        found.lossy.append(
+            f"{store.experiment}: cell {row.run_id}, {row.prompt_id} turn {row.turn} leaves the target's output at "
+            f"token {row.first_divergence}, where its two best logits are {row.divergence_gap:.2g} apart in {dtype}"
+        )
+
+
+def _misfits(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """Rows that do not belong together: each table follows in part from another."""
+    runs, prompts, steps = tables["runs"], tables["prompts"], tables["steps"]
+    known = set(runs["run_id"])
+    twice = {table: int(tables[table].duplicated(list(key)).sum()) for table, key in _KEYS.items()}
+    if any(twice.values()):  # nothing can be averaged
+        yield from (f"{count} rows of {table} are there twice" for table, count in twice.items() if count)
+        return
+    for table in ("prompts", "steps", *RECORDED):
+        if strangers := set(tables[table]["run_id"]) - known:
+            yield f"{table} has rows of {', '.join(sorted(strangers))}, which no row of runs is for"
+    yield from _outputs(prompts)
+    yield from _turns(prompts, steps)
+    by_run = {table: dict(list(tables[table].groupby("run_id"))) for table in ("prompts", "steps")}
+    for row in runs.to_dict("records"):
+        yield from _cell(row, *(by_run[table].get(row["run_id"], tables[table].iloc[:0]) for table in by_run))
+
+
+def _outputs(prompts: pd.DataFrame) -> Iterator[str]:
+    for row in _rows(prompts):
+        tokens = [int(token) for token in row.output_ids]
+        if output_sha256(tokens) != row.output_sha256 or len(tokens) != row.num_new_tokens:
+            yield f"cell {row.run_id}, {row.prompt_id} turn {row.turn}, {row.arm}: the output is not what was recorded"
+
+
+def _turns(prompts: pd.DataFrame, steps: pd.DataFrame) -> Iterator[str]:
+    """A turn's counts and seconds are those of its steps."""
+    key = ["run_id", "prompt_id", "turn"]
+    ok = prompts[(prompts["arm"] == METHOD) & (prompts["status"] == "ok")].set_index(key)
+    seconds = steps.assign(seconds=steps[list(_PHASES)].sum(axis=1)).groupby(key)
+    sums = (
+        seconds.agg(count=("step", "size"), kept=("kept", "sum"), seconds=("seconds", "sum"))
+        .reindex(ok.index)
+        .fillna(0)
+    )
+    same = (ok["num_steps"] == sums["count"]) & (ok["num_decoded_tokens"] == sums["kept"])
+    apart = (ok["decode_s"] - sums["seconds"]).abs() > ROUNDING * ok["decode_s"].abs()
+    for row in _rows(ok[~same | apart].reset_index()):
+        yield f"cell {row.run_id}, {row.prompt_id} turn {row.turn}: its steps are not those of its row"
+
+
+def _cell(row: Mapping[Any, Any], prompts: pd.DataFrame, steps: pd.DataFrame) -> Iterator[str]:
+    """A cell's name is the hash of its config, and its averages are those of its rows."""
+    try:
+        name = run_id(identity(json.loads(row["config"])))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        name = "none"
+    if name != row["run_id"]:
+        yield f"cell {row['run_id']}: its config is that of {name}"
+    if row["status"] != OK:
+        return
+    for column, value in aggregates(prompts, steps).items():
+        written = math.nan if pd.isna(row[column]) else float(row[column])
+        both = [math.nan if value is None else float(value), written]
+        if not (all(map(math.isnan, both)) or math.isclose(*both, rel_tol=ROUNDING)):
+            yield f"cell {row['run_id']}: {column} is {written:g}, and its rows make {both[0]:g}"

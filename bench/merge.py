@@ -1,0 +1,41 @@
+"""`python -m bench.merge A B --into C`: results folders of several machines in one, refusing what disagrees.
+
+A cell that one of them finished is taken from there. The same cell measured twice is refused, since nobody can say
+which counts. C may hold results already. Nothing is written where anything is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.results.merging import MergeError, merge
+from bench.results.parquet import warned_once
+from bench.results.store import StoreError
+
+
+@warned_once()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0, or 2 with sentences on stderr where they cannot be joined."""
+    parser = argparse.ArgumentParser(prog="python -m bench.merge", description=__doc__)
+    parser.add_argument("results", type=Path, nargs="+", help="folders of results")
+    parser.add_argument("--into", type=Path, required=True, help="the folder that will hold all")
+    given = parser.parse_args(arguments)
+    for root in given.results:
+        if not root.is_dir():
+            print(f"there is no folder {root}", file=sys.stderr)
+            return 2
+    try:
+        found = merge(given.results, given.into)
+    except (MergeError, StoreError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    cells = sum(table == "runs" for _, table, _ in found.rows)
+    print(f"{given.into}: {cells} cells of {len({name for name, *_ in found.rows})} experiments")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,181 @@
+"""Results folders of several machines joined into one: what is there once is copied, what disagrees is refused.
+
+All is read and decided before anything is written.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from bench.results import progress
+from bench.results.digests import digest
+from bench.results.locks import held
+from bench.results.parquet import write_table
+from bench.results.progress import Planned
+from bench.results.rows import RECORDED, TABLES
+from bench.results.store import OK, Store, experiments, explained
+
+CELL_TABLES = ("prompts", "steps", *RECORDED, "judgements", "runs")
+"""Tables whose rows of a cell belong together; the `runs` row is written last."""
+DRAWN = "report"
+"""A folder that is drawn from results, and not joined."""
+
+
+class MergeError(RuntimeError):
+    """Folders cannot be joined; the message has a line for each reason."""
+
+
+@dataclass(slots=True)
+class Merged:
+    """What will be written, and what speaks against it."""
+
+    rows: dict[tuple[str, str, str], pa.Table] = field(default_factory=dict)
+    """By experiment, table and run id."""
+    plans: dict[str, Planned] = field(default_factory=dict)
+    files: dict[Path, Path] = field(default_factory=dict)
+    """Others, by their place below the root."""
+    problems: list[str] = field(default_factory=list)
+
+
+def merge(sources: Sequence[Path], into: Path) -> Merged:
+    """Join the sources, and what is in `into` already; MergeError with every reason where they disagree."""
+    roots = [root for root in dict.fromkeys((into, *sources)) if root.is_dir()]
+    found = Merged()
+    for name in sorted({store.experiment for root in roots for store in experiments(root)}):
+        stores = [Store(root, name) for root in roots]
+        found.problems += [
+            f"{store.folder}: a cell is being run there; wait until it ends" for store in stores if held(store.folder)
+        ]
+        _cells(stores, found)
+        for table in [table for table in TABLES if table not in CELL_TABLES]:
+            _kept(stores, table, found)
+    _plans(roots, found)
+    _files(roots, found)
+    if found.problems:
+        raise MergeError("\n".join(found.problems))
+    _write(found, into)
+    return found
+
+
+def _cells(stores: Sequence[Store], found: Merged) -> None:
+    """Of every cell the rows of one source: of the one that finished it, else of the newest."""
+    rows = [store.read("runs").set_index("run_id") for store in stores]
+    tables = {store.root: {table: store.rows(table).by_id() for table in CELL_TABLES} for store in stores}
+    for run_id in sorted({run_id for runs in rows for run_id in runs.index}):
+        ended = [(runs.loc[run_id], store) for runs, store in zip(rows, stores, strict=True) if run_id in runs.index]
+        good = [(run, store) for run, store in ended if run["status"] == OK]
+        ranked = good or sorted(ended, key=lambda one: str(one[0]["created_utc"]))[-1:]
+        every = [
+            {table: own for table, by_id in tables[store.root].items() if (own := by_id.get(run_id)) is not None}
+            for _, store in ranked
+        ]
+        if len({digest(tables.values()) for tables in every}) > 1:
+            where = " and ".join(f"{store.root} ({run['device_name']}, {run['git_revision']})" for run, store in ranked)
+            found.problems.append(
+                f"{stores[0].experiment}: cell {run_id} ({ranked[0][0]['drafter']}) was measured apart in {where}; "
+                f"delete its files in all but one"
+            )
+        for table, own in every[0].items():
+            found.rows[stores[0].experiment, table, run_id] = own
+
+
+def _kept(stores: Sequence[Store], table: str, found: Merged) -> None:
+    """What is measured once for many cells: cells rest on it, so that there must be one of each."""
+    tables = [(store.rows(table).by_id(), store) for store in stores]
+    for run_id in sorted({run_id for by_id, _ in tables for run_id in by_id}):
+        every = [(own, store) for by_id, store in tables if (own := by_id.get(run_id)) is not None]
+        if len({digest([own]) for own, _ in every}) > 1:
+            where = " and ".join(str(store.folder / table) for _, store in every)
+            found.problems.append(f"{stores[0].experiment}: {run_id} was measured apart in {where}; delete all but one")
+        for own, _ in every[:1]:
+            found.rows[stores[0].experiment, table, run_id] = own
+
+
+_PLACES = ("pair", "results_dir", "data_dir", "shard")
+"""What the plans of two folders may differ in."""
+
+
+def _plans(roots: Sequence[Path], found: Merged) -> None:
+    """The cells of all plans of an artifact, which may differ in the pairs alone."""
+    for root in roots:
+        for path in sorted(root.rglob(progress.FILE)):
+            name, plan = path.parent.relative_to(root).as_posix(), progress.read_plan(path.parent)
+            if plan is None:
+                found.problems.append(f"{path} cannot be read; `make reproduce` writes it again")
+            elif name not in found.plans:
+                found.plans[name] = plan
+            elif (both := _joined(found.plans[name], plan)) is None:
+                found.problems.append(f"{name}: the plan in {root} is of other options: {' '.join(plan.overrides)}")
+            else:
+                found.plans[name] = both
+
+
+def _joined(first: Planned, other: Planned) -> Planned | None:
+    """Both plans in one; None where they differ in more than the pairs and where they were run."""
+    apart = [[text for text in plan.overrides if text.partition("=")[0] not in _PLACES] for plan in (first, other)]
+    if apart[0] != apart[1] or first.tables != other.tables or first.case_study != other.case_study:
+        return None
+    chosen = [
+        text.removeprefix("pair=") for plan in (first, other) for text in plan.overrides if text.startswith("pair=")
+    ]
+    names = dict.fromkeys(name for text in chosen for name in text.split(","))
+    measures: dict[str, Mapping[str, int]] = {
+        table: {**first.measures.get(table, {}), **other.measures.get(table, {})}
+        for table in {**first.measures, **other.measures}
+    }
+    return replace(
+        first,
+        overrides=(*apart[0], *([f"pair={','.join(names)}"] if chosen else [])),
+        pairs=tuple(dict.fromkeys((*first.pairs, *other.pairs))),
+        cells=(*first.cells, *(cell for cell in other.cells if cell not in first.cells)),
+        measures=measures,
+    )
+
+
+def _files(roots: Sequence[Path], found: Merged) -> None:
+    """Whatever else lies beside the tables, such as case studies."""
+    for root in roots:
+        for place in _others(root):
+            path = root / place
+            if found.files.setdefault(place, path).read_bytes() != path.read_bytes():
+                found.problems.append(f"{place} differs between {found.files[place]} and {path}; delete one")
+
+
+def _others(root: Path) -> Iterator[Path]:
+    for path in sorted(root.rglob("*")):
+        place = path.relative_to(root)
+        hidden = any(part.startswith(".") for part in place.parts)
+        told = path.name == progress.FILE or (path.suffix == ".parquet" and path.parent.name in TABLES)
+        if path.is_file() and not (hidden or told) and place.parts[0] != DRAWN:
+            yield place
+
+
+def _write(found: Merged, into: Path) -> None:
+    """Rows that are not there yet; a cell that was not finished there is unmarked first, and marked last."""
+    order = {table: place for place, table in enumerate((*(name for name in TABLES if name != "runs"), "runs"))}
+    new = {key for key, rows in found.rows.items() if digest(_there(into, *key)) != digest([rows])}
+    cells = {(name, run_id) for name, table, run_id in new if table in CELL_TABLES}
+    for name, run_id in cells:
+        Store(into, name).forget(run_id)
+    every = [key for key in found.rows if key in new or ((key[0], key[2]) in cells and key[1] in CELL_TABLES)]
+    for key in sorted(every, key=lambda key: (key[0], order[key[1]])):
+        (name, table, run_id), rows = key, found.rows[key]
+        path = Store(into, name).path(table, run_id)
+        with explained(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_table(path, rows)
+    for place, path in found.files.items():
+        if path != into / place:
+            (into / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, into / place)
+    for name, plan in found.plans.items():
+        plan.write(into / name)
+
+
+def _there(into: Path, name: str, table: str, run_id: str) -> Sequence[pa.Table | None]:
+    return Store(into, name).rows(table).tables([run_id])

@@ -1,0 +1,183 @@
+"""`bench.check`: each question is answered no where one thing is wrong, and yes of what is committed."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from cells import config, execute
+
+from bench.check import __main__ as command
+from bench.check.folder import check
+from bench.configs.cells import scientific_config
+from bench.measure import provenance
+from bench.results.digests import digest_of
+from bench.results.identity import identity
+from bench.results.parquet import read_table, write_table
+from bench.results.progress import Planned
+from bench.results.rows import TABLES
+from bench.results.store import Store
+
+CELL = ("pair=tiny", "dataset=mini", "drafter=chain4", "runtime.warmup_conversations=0", "limit=2")
+SHORT = (*CELL, "decoding.max_new_tokens=4")
+REFERENCE = Path(__file__).parents[3] / "results" / "reference"
+REVISION = "a" * 40
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A cell of committed code, by what its row says, and its plan."""
+    root = tmp_path_factory.mktemp("measured")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(provenance, "_own_git_state", lambda: (REVISION, False))
+        assert execute(root, *SHORT) == "ok"
+    cells = ({"pair": "tiny", "config": identity(scientific_config(config(*SHORT)))},)
+    Planned(overrides=(), pairs=("tiny",), cells=cells).write(root / "default")
+    return root
+
+
+@pytest.fixture
+def root(measured, tmp_path, monkeypatch):
+    """A copy to change, whose revision is known."""
+    shutil.copytree(measured, tmp_path / "results")
+    monkeypatch.setattr(command, "unknown_revisions", lambda revisions, root: sorted(revisions - {REVISION}))
+    return tmp_path / "results"
+
+
+def change(root, table, column, value):
+    """Another value in the first row that has one."""
+    (path,) = (root / "default" / table).glob("*.parquet")
+    rows = read_table(path, TABLES[table])
+    place = rows.schema.get_field_index(column)
+    values = rows[column].to_pylist()
+    first = next(number for number, old in enumerate(values) if old is not None)
+    values[first] = value(values[first]) if callable(value) else value
+    write_table(
+        path, rows.set_column(place, rows.schema.field(column), pa.array(values, rows.schema.field(column).type))
+    )
+
+
+def answers(root, capsys):
+    """What is printed to each question, and the exit status."""
+    status = command.main([str(root)])
+    lines = capsys.readouterr().out.splitlines()
+    return {line[:15].strip(): line[16:].split(":")[0] for line in lines if line[0] != " "} | {"status": status}, lines
+
+
+def test_all_is_well(root, capsys):
+    found, lines = answers(root, capsys)
+    assert found["status"] == 0, lines
+    assert [found[question] for question in ("complete", "committed code", "lossless", "unaltered")] == ["yes"] * 4
+    assert found["digest"] == digest_of(root)
+    assert "4 of 4 greedy outputs" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value", "question", "said"),
+    [
+        ("runs", "status", "interrupted", "complete", "missing"),
+        ("runs", "git_dirty", True, "committed code", "ran with changes to"),
+        ("runs", "git_revision", "b" * 40, "committed code", "is not in this checkout"),
+        ("runs", "mal", lambda old: old * 1.01, "unaltered", "mal is"),
+        ("runs", "speedup", lambda old: old + 0.01, "unaltered", "speedup is"),
+        ("runs", "config", lambda old: old.replace('"seed": 0', '"seed": 1'), "unaltered", "its config is that of"),
+        ("prompts", "output_ids", lambda old: [*old[:-1], old[-1] + 1], "unaltered", "not what was recorded"),
+        ("prompts", "decode_s", lambda old: old / 2, "unaltered", "is"),
+        ("prompts", "turn", 1, "unaltered", "rows of prompts are there twice"),
+        ("steps", "num_accepted", lambda old: old + 1, "unaltered", "acceptance_rate_depth is"),
+        ("steps", "score_s", lambda old: old * 1.5, "unaltered", "its steps are not those of its row"),
+        ("steps", "kept", lambda old: old - 1, "unaltered", "its steps are not those of its row"),
+    ],
+)
+def test_one_thing_is_wrong(table, column, value, question, said, root, capsys):
+    change(root, table, column, value)
+    found, lines = answers(root, capsys)
+    assert found["status"] == 1
+    assert found[question] == "NO"
+    assert any(said in line for line in lines if line[0] == " "), lines
+
+
+def test_an_output_that_left_the_targets(root, capsys):
+    for column, value in (("identical", False), ("first_divergence", 2), ("divergence_gap", 0.25)):
+        change_divergence(root, column, value)
+    found, lines = answers(root, capsys)
+    assert found["lossless"] == "NO"
+    assert any("at token 2, where its two best logits are 0.25 apart in float32" in line for line in lines), lines
+    change(root, "runs", "dtype", "float16")
+    found, lines = answers(root, capsys)
+    assert found["lossless"] == "yes"
+    assert any("1 of them but for a tie" in line for line in lines), lines
+
+
+def change_divergence(root, column, value):
+    """In the first row of the method's arm."""
+    (path,) = (root / "default" / "prompts").glob("*.parquet")
+    rows = read_table(path, TABLES["prompts"])
+    values, arms = rows[column].to_pylist(), rows["arm"].to_pylist()
+    values[arms.index("method")] = value
+    field = rows.schema.field(column)
+    write_table(path, rows.set_column(rows.schema.get_field_index(column), field, pa.array(values, field.type)))
+
+
+def test_a_flipped_bit_is_seen(root, capsys):
+    (path,) = (root / "default" / "steps").glob("*.parquet")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 4
+    path.write_bytes(data)
+    found, lines = answers(root, capsys)
+    assert found["unaltered"] == "NO"
+    assert any("Skipped" in line and "steps" in line for line in lines), lines
+
+
+def test_rows_that_no_run_is_for(root):
+    (path,) = (root / "default" / "runs").glob("*.parquet")
+    path.unlink()
+    assert any("which no row of runs is for" in sentence for sentence in check(root).altered)
+
+
+def test_a_plan_of_which_nothing_was_run_is_incomplete(root):
+    shutil.copytree(root / "default", root / "paper" / "table1", ignore=shutil.ignore_patterns("*.parquet"))
+    (sentence,) = check(root).incomplete
+    assert sentence.startswith("paper/table1: ")
+
+
+def test_without_a_plan_nobody_knows_whether_it_is_complete(root, capsys):
+    (root / "default" / "plan.json").unlink()
+    found, _ = answers(root, capsys)
+    assert (found["complete"], found["status"]) == ("not known", 1)
+
+
+def test_the_digest_is_the_same_when_packed(root):
+    before = digest_of(root)
+    assert Store(root, "default").pack()
+    assert digest_of(root) == before
+
+
+def test_a_changed_value_changes_the_digest(root):
+    before = digest_of(root)
+    change(root, "prompts", "decode_s", lambda old: old * (1 + 1e-12))
+    assert digest_of(root) != before
+
+
+def test_there_must_be_something(tmp_path, capsys):
+    assert command.main([str(tmp_path)]) == 2
+    assert "there are no results in" in capsys.readouterr().err
+
+
+def test_revisions_are_looked_for_in_the_checkout():
+    found = command.unknown_revisions({REVISION}, Path(__file__).parent)
+    assert found == [REVISION]
+
+
+@pytest.mark.long
+def test_the_committed_results_fit_together():
+    found = check(REFERENCE)
+    assert not found.altered
+    assert not found.lossy
+    assert not found.uncommitted
+    assert found.cells == sum(len(pd.unique(Store(REFERENCE, store).read("runs")["run_id"])) for store in names())
+
+
+def names():
+    return [path.parent.relative_to(REFERENCE).as_posix() for path in REFERENCE.rglob("runs")]

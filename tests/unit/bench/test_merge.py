@@ -1,0 +1,123 @@
+"""Results folders joined: what is there once is copied, what disagrees is refused and nothing written."""
+
+import shutil
+
+import pytest
+from cells import config, execute, stamps
+
+from bench import merge
+from bench.configs.cells import scientific_config
+from bench.results.digests import digest_of
+from bench.results.identity import identity
+from bench.results.locks import lock
+from bench.results.parquet import read_table, write_table
+from bench.results.progress import Planned, read, read_plan, words
+from bench.results.rows import RunRow
+from bench.results.store import load
+
+CELL = ("pair=tiny", "dataset=mini", "drafter=chain4", "runtime.warmup_conversations=0", "limit=1")
+SHORT = (*CELL, "decoding.max_new_tokens=3")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Two machines' halves of a sweep of two seeds."""
+    root = tmp_path_factory.mktemp("measured")
+    for machine, seed in (("a", 0), ("b", 1)):
+        assert execute(root / machine, *SHORT, f"seed={seed}") == "ok"
+    return root
+
+
+@pytest.fixture
+def halves(measured, tmp_path):
+    """Copies of them, to change, with the same plan in both."""
+    configs = [identity(scientific_config(config(*SHORT, f"seed={seed}"))) for seed in (0, 1)]
+    for machine in "ab":
+        shutil.copytree(measured / machine, tmp_path / machine)
+        cells = tuple({"pair": "tiny", "config": one} for one in configs)
+        Planned(overrides=("pair=tiny",), pairs=("tiny",), cells=cells).write(tmp_path / machine / "default")
+    return tmp_path
+
+
+def joined(root, *machines):
+    return merge.main([*(str(root / machine) for machine in machines), "--into", str(root / "c")])
+
+
+def test_halves_of_a_sweep_are_a_whole(halves, capsys):
+    assert joined(halves, "a", "b") == 0
+    assert "2 cells of 1 experiments" in capsys.readouterr().out
+    assert words(read(halves / "c", "default")) == "done: 2 of 2"
+    found = load(halves / "c", "default")
+    assert sorted(found.runs["seed"]) == [0, 1]
+    assert len(found.prompts) == 2 * 4
+    before = stamps(halves / "c")
+    assert joined(halves, "b", "a") == 0
+    rows = {name: when for name, when in stamps(halves / "c").items() if not name.endswith("plan.json")}
+    assert rows == {name: before[name] for name in rows}, "joined once more, nothing changes"
+
+
+def test_the_same_rows_in_both_are_there_once(halves):
+    shutil.copytree(halves / "a" / "default", halves / "b" / "default", dirs_exist_ok=True)
+    assert joined(halves, "a", "b") == 0
+    assert not load(halves / "c", "default").prompts.duplicated(["run_id", "prompt_id", "turn", "arm"]).any()
+    assert digest_of(halves / "c") == digest_of(halves / "b")
+
+
+def test_a_cell_that_was_measured_twice_is_refused(halves, capsys):
+    assert execute(halves / "b", *SHORT, "seed=0") == "ok"
+    assert joined(halves, "a", "b") == 2
+    said = capsys.readouterr().err
+    assert "(chain4) was measured apart in" in said
+    assert "delete its files in all but one" in said
+    assert not (halves / "c").exists(), "nothing is written"
+
+
+def test_a_finished_cell_stands_before_one_that_failed(halves):
+    shutil.copytree(halves / "a" / "default", halves / "b" / "default", dirs_exist_ok=True)
+    for path in (halves / "b" / "default" / "runs").glob("*.parquet"):
+        write_table(path, read_table(path, RunRow), {"status": "failed"})
+    assert joined(halves, "a", "b") == 0
+    runs = load(halves / "c", "default").runs.set_index("seed")
+    assert runs["status"].to_dict() == {0: "ok", 1: "failed"}
+
+
+def test_what_is_there_and_not_finished_is_replaced(halves):
+    shutil.copytree(halves / "a", halves / "c")
+    for path in (halves / "c" / "default" / "runs").glob("*.parquet"):
+        write_table(path, read_table(path, RunRow), {"status": "interrupted"})
+    assert joined(halves, "a", "b") == 0
+    assert set(load(halves / "c", "default").runs["status"]) == {"ok"}
+
+
+def test_plans_may_differ_in_pairs_alone(halves, capsys):
+    plan = read_plan(halves / "b" / "default")
+    other = Planned(overrides=("pair=own",), pairs=("own",), cells=(dict(plan.cells[0], pair="own"),))
+    other.write(halves / "b" / "default")
+    assert joined(halves, "a", "b") == 0
+    both = read_plan(halves / "c" / "default")
+    assert both.overrides == ("pair=tiny,own",)
+    assert (both.pairs, len(both.cells)) == (("tiny", "own"), 3)
+    Planned(overrides=("limit=9", "pair=tiny"), pairs=("tiny",)).write(halves / "b" / "default")
+    assert joined(halves, "a", "b") == 2
+    assert "is of other options: limit=9 pair=tiny" in capsys.readouterr().err
+
+
+def test_other_files_are_copied_and_must_agree(halves, capsys):
+    for machine, text in (("a", "one"), ("b", "another")):
+        (halves / machine / "default" / "case_study.json").write_text(text)
+        (halves / machine / "report").mkdir()
+        (halves / machine / "report" / "index.html").write_text(text)
+    assert joined(halves, "a", "b") == 2
+    assert "case_study.json differs" in capsys.readouterr().err
+    (halves / "b" / "default" / "case_study.json").unlink()
+    assert joined(halves, "a", "b") == 0
+    assert (halves / "c" / "default" / "case_study.json").read_text() == "one"
+    assert not (halves / "c" / "report").exists(), "reports are drawn anew"
+
+
+def test_a_folder_that_is_being_written_is_refused(halves, capsys):
+    with lock(halves / "a" / "default", "abc"):
+        assert joined(halves, "a", "b") == 2
+    assert "a cell is being run there" in capsys.readouterr().err
+    assert joined(halves, "a", "nowhere") == 2
+    assert "there is no folder" in capsys.readouterr().err
