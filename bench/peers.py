@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -31,11 +32,13 @@ from bench.measure import pairs, provenance, threads
 from bench.measure.bandwidth import CACHED_BYTES, bytes_per_token, copy_bytes_per_s, read_bytes_per_s, synchronise
 from bench.measure.measurement import eos_token_ids, first_prompts
 from bench.measure.runner import SENTENCES
+from bench.overhead import share_outside
 from bench.prompts import datasets
 from bench.run import check_choices
 from bench.statistics.intervals import Interval, of_sums
 from specdec_core import generate
 from specdec_core.drafters import Drafter
+from specdec_core.engine import Step
 from specdec_core.models import CausalLM, Pair
 from specdec_core.models.graphs import EAGER, GRAPHS, Graphs, usable
 
@@ -56,7 +59,7 @@ ASSISTED: Mapping[str, dict[str, object]] = {
     },
 }
 """Settings of the assistant's generation config; the second is the library's default."""
-COLUMNS = ("Arm", "tokens/s", "ratio", "of the limit", "MAL", "identical")
+COLUMNS = ("Arm", "tokens/s", "ratio", "of the limit", "MAL", "outside forwards", "identical")
 LEGEND = {
     "tokens/s": "new tokens of all prompts and rounds divided by the seconds of whole calls, prefill included",
     "ratio": f"tokens/s divided by {BASE}'s on the same prompts and rounds, in brackets the 95% interval over prompts; "
@@ -64,6 +67,7 @@ LEGEND = {
     "of the limit": "tokens/s, prefill left out, times the bytes that an autoregressive decoder reads for a token, "
     "divided by the memory's read bandwidth; above 100% only with several tokens a forward",
     "MAL": "mean acceptance length: tokens accepted per decoding step, the target's own counted; of our loop alone",
+    "outside forwards": "share of the decoding time of our loop that is in no forward of target or draft",
     "identical": f"share of the first round's outputs that are {BASE}'s, token for token; in 16 bits ties may differ",
 }
 
@@ -81,21 +85,18 @@ class Arm:
     tokens: list[list[int]] = field(default_factory=list)
     outputs: list[list[int]] = field(default_factory=list)
     """Of the first round."""
-    steps: int = 0
-    """Decoding steps, where they are known, and the tokens accepted in them."""
-    accepted: int = 0
+    steps: list[Step] = field(default_factory=list)
+    """Decoding steps of all rounds, where they are known."""
 
 
 def ours(name: str, pair: Pair, drafter: Drafter, new: int, graphs: Sequence[Graphs] = ()) -> Arm:
     """A drafter in our loop; with `graphs`, forwards of their models over trees run in them."""
 
     def run(ids: list[int]) -> list[int]:
-        for model in (pair.target, pair.draft):
-            if isinstance(model, CausalLM):
-                model.graphs = next((one for one in graphs if one.lm is model), None)
+        for model in pair.models:
+            model.graphs = next((one for one in graphs if one.lm is model), None)
         done = generate(pair.target, drafter, rule(drafter), ids, max_new_tokens=new, eos_token_ids=eos_token_ids(pair))
-        arm.steps += len(done.steps)
-        arm.accepted += sum(step.acceptance_length for step in done.steps)
+        arm.steps += done.steps
         return done.tokens
 
     arm = Arm(f"ours, {name}", run)
@@ -104,7 +105,7 @@ def ours(name: str, pair: Pair, drafter: Drafter, new: int, graphs: Sequence[Gra
 
 def in_graphs(pair: Pair, how: str, *, whole: bool) -> list[Graphs]:
     """Graphs of both models; LoadError where they cannot run."""
-    configs = [model.config for model in (pair.target, pair.draft) if isinstance(model, CausalLM)]
+    configs = [model.config for model in pair.models]
     pair.compile(usable(how, pair.target.attention, pair.target.device, configs, whole=whole))
     return pair.graphs
 
@@ -113,7 +114,7 @@ def generating(pair: Pair, name: str, new: int, **options: object) -> Arm:
     """Transformers' `generate`, greedy, with the stop tokens that ours has and no penalties."""
 
     def run(ids: list[int]) -> list[int]:
-        pair.target.keep_hidden = False  # of an EAGLE head's run before
+        pair.target.keep_hidden = ()  # of an EAGLE head's run before
         tokens = torch.tensor([ids], device=pair.target.device)
         out = pair.target.model.generate(
             tokens,
@@ -203,7 +204,7 @@ def warm_up(arms: Sequence[Arm], prompts: Sequence[list[int]]) -> None:
     for arm in arms:
         for _ in range(2):
             arm.run(max(prompts, key=len))
-        arm.steps = arm.accepted = 0
+        arm.steps.clear()
 
 
 def take_turns(arms: Sequence[Arm], prompts: Sequence[list[int]], rounds: int, device: torch.device) -> None:
@@ -251,7 +252,8 @@ def table(
             "tokens/s": number(float(np.sum(arm.tokens) / np.sum(arm.seconds)), 1),
             "ratio": interval(ratio(arm, base)),
             "of the limit": f"{decoding / limit:.0%}" if limit and arm.same_arithmetic else ABSENT,
-            "MAL": number(arm.accepted / arm.steps if arm.steps else None),
+            "MAL": number(fmean(step.acceptance_length for step in arm.steps) if arm.steps else None),
+            "outside forwards": percent(share_outside(arm.steps) if arm.steps else None),
             "identical": percent(float(np.mean(same)) if arm.same_arithmetic else None),
         }
         rows.append(row)
@@ -303,7 +305,7 @@ def measured(args: argparse.Namespace) -> Table:
         *["Weights this small may stay in a cache: no limit is given."] * (size <= CACHED_BYTES),
         *["The draft is no model of the target's tokens: assisted generation cannot use it."] * (not can_assist(pair)),
         "Ours runs in torch's inference mode and keeps a record of every step; generate runs as its users call it.",
-        *(f"{one.lm.model.name_or_path}: {one}." for one in graphs),
+        *(f"{'Target' if one.lm is pair.target else 'Draft'}: {one}." for one in graphs),
         *["llama.cpp reads the GGUF's own quantised weights."] * bool(args.gguf),
     )
     title = f"{spec.name}, {args.dataset}, greedy: our loop and others"

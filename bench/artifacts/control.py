@@ -33,6 +33,9 @@ TOO_FEW = "A/A: one conversation has no interval: which differences are resolved
 LIMIT = "Plain decoding runs at {:.0%} of what memory bandwidth allows: the nearer it comes, the smaller are speedups."
 """Median over runs."""
 
+RESUMED = "Resumed after a kill or preemption: {}. Both arms of a prompt are of one start; tokens/s mix several."
+LEFT_OUT = "{} of {} outputs are left out of times: heat or hardware throttled their GPU, or others computed on it."
+
 
 @dataclass(frozen=True, slots=True)
 class Arms:
@@ -50,8 +53,9 @@ class Arms:
 
 
 def notes(found: Iterable[Block]) -> Iterator[str]:
-    """What controls, shared baselines and memory bandwidth say of every block; several blocks are named."""
-    parts = ((block, (_note(block), _shared(block), _limit(block))) for block in found)
+    """What controls, shared baselines, memory bandwidth and what disturbed say of every block; several are named."""
+    told = (_note, _shared, _limit, _left_out, _resumed)
+    parts = ((block, [tell(block) for tell in told]) for block in found)
     every = [(block, text) for block, said in parts if (text := " ".join(filter(None, said)))]
     for block, text in every:
         yield f"{block.name}: {text}" if len(every) > 1 else text
@@ -136,6 +140,20 @@ def _limit(block: Block) -> str:
     speeds = {run: run.interval("autoregressive_tokens_per_s") for run in known}
     shares = [speed.value / known[run] for run, speed in speeds.items() if speed]
     return LIMIT.format(statistics.median(shares)) if shares else ""
+
+
+def _left_out(block: Block) -> str:
+    """How many outputs have times that do not count."""
+    counts = [run.row.get("num_contaminated") for run in block.ok]
+    total = sum(int(count) for count in counts if pd.notna(count))
+    return LEFT_OUT.format(total, sum(len(run.prompts) for run in block.ok)) if total else ""
+
+
+def _resumed(block: Block) -> str:
+    """Which runs were decoded in several starts."""
+    starts = {run.name: run.row.get("num_starts") for run in block.ok}
+    names = [name for name, count in starts.items() if pd.notna(count) and count > 1]
+    return RESUMED.format(", ".join(names)) if names else ""
 
 
 def _alone(block: Block) -> bool:

@@ -113,6 +113,7 @@ _LABELS = {
     "gsd_leaves": "GSD, pruned nodes as leaves",
     "k_ary": "k-ary tree",
     "mcsd": "MCSD",
+    "medusa": "Medusa",
     "opt_tree": "OPT-Tree",
     "prompt_lookup_tree": "prompt lookup, tree",
     "sd": "SD",

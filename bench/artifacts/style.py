@@ -91,6 +91,7 @@ class Figure:
         if all(axes.get_aspect() == "auto" for axes in self.canvas.axes):
             self.canvas.draw_without_rendering()  # which ticks there are depends on the layout, and the layout on them
         self.canvas.savefig(png, dpi=_DPI, metadata={"Title": self.title, "run_ids": runs})
+        self.canvas.set_layout_engine("none")  # the PDF's is the PNG's
         about = {"Title": self.title, "Keywords": f"run_ids={runs}", "CreationDate": None}
         self.canvas.savefig(pdf, metadata=about)
         return [png, pdf]

@@ -152,7 +152,7 @@ def _agrees(found: Comparison, same: int, published: float, other: float) -> boo
     """Rule 4 for two rows; `same` is 1 where ours is ahead as published, -1 where it is behind, 0 where it is tied."""
     if same > 0:
         return True
-    if not _tied(published, other):
+    if not tied(published, other):
         lead = max(published, other) / min(published, other) - 1 if min(published, other) > 0 else 0.0
         return False if same < 0 or _level(found, 1 + lead / 2) else None
     even = _within(found.ratio, *_EVEN)
@@ -167,13 +167,13 @@ def _level(found: Comparison, most: float) -> bool:
 
 def _needed(found: Comparison, sign: int, published: float, other: float) -> float:
     """Conversations that would decide a pair that is not resolved."""
-    if not _tied(published, other):
+    if not tied(published, other):
         return found.needed
     even = math.inf if found.noisy else intervals.needed(found.ratio, *_EVEN)
     return min(even, found.needed) if found.difference.value * sign > 0 else even
 
 
-def _tied(published: float, other: float) -> bool:
+def tied(published: float, other: float) -> bool:
     """Whether two published values are a tie of the paper."""
     return abs(published - other) < TOLERANCE * max(abs(published), abs(other))
 

@@ -15,8 +15,14 @@ from bench.artifacts.style import GREY, Figure
 if TYPE_CHECKING:
     from bench.papers.beyond.claims import Judged
 
-SETTING = "right of 1 the method that the paper has ahead is ahead; lines: 95% intervals over conversations"
-SIDES = ("what a step gives (MAL, acceptance rate, alpha): first method / second", "speedup: first method / second")
+SETTING = (
+    "right of 1 the method that the paper has ahead is ahead; lines: 95% intervals over conversations; hollow: not "
+    "comparable"
+)
+SIDES = (
+    "what a step gives (MAL, acceptance rate, alpha): first method / second",
+    "speedup: first method / second (each may be below 1)",
+)
 PUBLISHED: Any = {"color": GREY, "marker": "|", "markersize": 7, "markeredgewidth": 2, "linestyle": "none"}
 
 
@@ -39,7 +45,8 @@ def _panel(axes: Axes, judged: Sequence[Judged], pairs: Sequence[tuple[str, str]
             number = pairs.index((one.kind, one.pair))
             look, y = style.look(number), place + 0.18 * (number - (len(pairs) - 1) / 2)
             axes.plot(one.lead, y, **PUBLISHED)
-            axes.plot(one.ratio.value, y, linestyle="none", **look)
+            hollow = {} if one.comparable else {"markerfacecolor": "white"}
+            axes.plot(one.ratio.value, y, linestyle="none", **look | hollow)
             axes.hlines(y, one.ratio.low, one.ratio.high, color=look["color"], linewidth=1)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")

@@ -3,6 +3,7 @@
 import itertools
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,3 +165,9 @@ def test_a_baseline_that_was_lent_is_no_control_and_is_told(cells) -> None:
     assert control.arms(block) == {}
     (note,) = control.notes([block])
     assert f"One autoregressive arm (run {lender}) is shared by binary, eagle25" in note
+
+
+def test_runs_of_several_starts_are_named() -> None:
+    runs = [SimpleNamespace(name=name, row={"num_starts": count}) for name, count in (("a", 3), ("b", 1), ("c", None))]
+    assert control._resumed(SimpleNamespace(ok=runs)) == control.RESUMED.format("a")
+    assert control._resumed(SimpleNamespace(ok=runs[1:])) == ""
