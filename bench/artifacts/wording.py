@@ -16,8 +16,8 @@ from bench.statistics import metrics
 
 LOOPS = 0.5
 """Share of repeated 4-grams from which an output is called a loop; texts of people have a few percent."""
-ITSELF = "itself"
-"""What stands under Draft where the target drafts for itself."""
+NO_MODEL = "no draft model"
+"""What stands under Draft where the target drafts for itself, or heads on it do."""
 
 
 def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
@@ -103,7 +103,7 @@ def other_runs(results: Results, shown: Collection[str], arguments: Callable[[Ru
 
 def models(target: str, draft: str) -> str:
     """The words for models by their published names."""
-    return f"{target} drafting for itself" if draft == NO_DRAFT else f"{target} + {draft}"
+    return f"{target} without a draft model" if draft == NO_DRAFT else f"{target} + {draft}"
 
 
 def who(block: Block) -> dict[str, str]:
@@ -111,7 +111,7 @@ def who(block: Block) -> dict[str, str]:
     target, draft = block.published_as or (block.pair, block.pair)
     if block.stand_in:
         target, draft = f"{block.pair} (for {target})", draft if draft == NO_DRAFT else f"{block.pair} (for {draft})"
-    draft = ITSELF if draft == NO_DRAFT else draft
+    draft = NO_MODEL if draft == NO_DRAFT else draft
     return {"Target": target, "Draft": draft, "Dataset": str(block.first["dataset"])}
 
 

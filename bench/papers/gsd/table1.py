@@ -17,7 +17,7 @@ from bench.artifacts.outputs import Output
 from bench.artifacts.runs import Run
 from bench.artifacts.speedups import times
 from bench.artifacts.tables import signed
-from bench.artifacts.wording import ITSELF, titled, who
+from bench.artifacts.wording import NO_MODEL, titled, who
 from bench.papers.gsd import methods
 from bench.papers.gsd.methods import (
     GREEDY,
@@ -99,7 +99,7 @@ def _settings(paper: pd.DataFrame, found: list[Block]) -> list[Setting]:
     Of the paper's settings all, where nothing was run.
     """
     run = [_setting(who(block), methods.of_setting(paper, block), block) for block in found]
-    named = paper.replace({"draft": {NO_DRAFT: ITSELF}}).groupby(["target", "draft", "dataset"], sort=False)
+    named = paper.replace({"draft": {NO_DRAFT: NO_MODEL}}).groupby(["target", "draft", "dataset"], sort=False)
     unrun = [
         _setting(dict(zip(("Target", "Draft", "Dataset"), map(str, names), strict=True)), rows) for names, rows in named
     ]
@@ -107,14 +107,14 @@ def _settings(paper: pd.DataFrame, found: list[Block]) -> list[Setting]:
 
     def place(one: Setting) -> tuple[int, int, bool]:
         first = one.paper.iloc[0] if len(one.paper) else {"target": "", "dataset": ""}
-        return targets.index(first["target"]), datasets.index(first["dataset"]), one.who["Draft"] != ITSELF
+        return targets.index(first["target"]), datasets.index(first["dataset"]), one.who["Draft"] != NO_MODEL
 
     return sorted(run or unrun, key=place)
 
 
 def _setting(names: dict[str, str], paper: pd.DataFrame, block: Block | None = None) -> Setting:
     """Of methods those of the paper, and ours that were run."""
-    arms, blocks = OWN if names["Draft"] == ITSELF else ARMS, methods.by_decoding(block)
+    arms, blocks = OWN if names["Draft"] == NO_MODEL else ARMS, methods.by_decoding(block)
     return Setting(names, arms, paper, blocks, shown=lambda cell: cell.arm.paper or cell.run_ids)
 
 
@@ -128,7 +128,7 @@ def _notes(settings: list[Setting]) -> Iterator[str]:
 
 
 def _skipped(found: list[Block]) -> Iterator[str]:
-    own = [block for block in found if who(block)["Draft"] == ITSELF]
+    own = [block for block in found if who(block)["Draft"] == NO_MODEL]
     for block in own:
         draft = json.loads(block.first["config"])["pair"].get("draft", {})
         parts = {"layers": "skipped_layers", "attention of layers": "skipped_attention", "MLP of layers": "skipped_mlp"}

@@ -136,7 +136,7 @@ def test_self_drafting_has_all_columns_and_the_papers_speedup(cells) -> None:
     own = row(wide, "Self SSD")
     assert own[PAPER].tolist() == [ABSENT, ABSENT, ABSENT, "1.37x"]
     assert own["Target"] == "tiny_self (for llama2_70b)"
-    assert own["Draft"] == "itself"
+    assert own["Draft"] == "no draft model"
     assert own["Acceptance Rate"] == f"{sample_means(cells, runs['self', 'greedy'])['acceptance_rate']:.3f}"
     assert wide.frame["Method"].iloc[0] == "Self SSD"
     assert row(wide, "GSD")["Target"] == "tiny (for llama2_70b)"

@@ -151,7 +151,7 @@ def test_a_target_drafting_for_itself_is_called_so(cells) -> None:
         assert "tiny_self" in table.title
         assert not any("+ none" in text or "for none" in text for text in (table.title, *table.notes))
         assert not (table.frame == "tiny_self (for none)").to_numpy().any()
-    assert "tiny_self (stands in for llama2_70b drafting for itself)" in build("table1", cells)[0].title
+    assert "tiny_self (stands in for llama2_70b without a draft model)" in build("table1", cells)[0].title
 
 
 def test_a_difference_without_an_interval_is_no_evidence(cells) -> None:
