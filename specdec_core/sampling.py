@@ -168,8 +168,9 @@ def rank_keys(values: Float[Tensor, " items"], first_index: int = 0) -> Int[Tens
     The index takes the lowest bits, so values that agree in 32 bits of mantissa count as equal. A node's path
     probability is at most its parent's and its index larger, hence its key is smaller, also at 1 and 0.
     """
-    index = torch.arange(first_index, first_index + values.shape[0], device=values.device)
-    return (values.view(torch.int64) >> _INDEX_BITS << _INDEX_BITS) | (INDEX_LIMIT - 1 - index)
+    last = INDEX_LIMIT - 1 - first_index
+    inverted = torch.arange(last, last - values.shape[0], -1, device=values.device)
+    return (values.view(torch.int64) & -INDEX_LIMIT) | inverted
 
 
 def key_index(keys: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:

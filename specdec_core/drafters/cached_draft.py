@@ -3,6 +3,7 @@
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from specdec_core.drafters.base import Context
 from specdec_core.layout import Layout, tree_layout
@@ -27,7 +28,7 @@ class CachedDraft:
         self._clock = Clock(model.device)
         self._start = 0  # length of the cache once the root is in it: slot 0 of the tree
         self._num_slots = 0  # nodes below the root that the model has read
-        self._visible = torch.zeros(0, 0, dtype=torch.bool)
+        self._visible = torch.zeros(1, 0, dtype=torch.bool)  # rows of the root, which sees no slot, and of all slots
         self.sliced: SlicedMask | None = None
         """Masks of the largest tree, where the drafter knows it and gives its nodes in order, level by level."""
 
@@ -45,7 +46,7 @@ class CachedDraft:
         self._clock, self._start = context.clock, self._model.cache.length - first
         self._num_slots = first
         if self.sliced is None:
-            self._visible = torch.eye(first, dtype=torch.bool, device=self.device)
+            self._visible = F.pad(torch.eye(first, dtype=torch.bool, device=self.device), (0, 0, 1, 0))
 
     def _layout(self, parents: Int[Tensor, " new"]) -> Layout:
         """Of one more layer of nodes, each below the slot `parents[i]` (-1: the root)."""
@@ -79,11 +80,8 @@ class CachedDraft:
 
     def _grow_mask(self, parents: Int[Tensor, " new"]) -> Bool[Tensor, "new slots"]:
         """A node's mask row is its parent's and itself."""
-        old, new = self._visible.shape[0], parents.shape[0]
-        visible = torch.zeros(old + new, old + new, dtype=torch.bool, device=parents.device)
-        visible[:old, :old] = self._visible
-        if old:
-            visible[old:, :old] = self._visible[parents.clamp(min=0)] & (parents >= 0)[:, None]
-        visible[old:, old:].fill_diagonal_(True)
-        self._visible = visible
-        return visible[old:]
+        new = parents.shape[0]
+        own = torch.eye(new, dtype=torch.bool, device=parents.device)
+        rows = torch.cat((self._visible[parents + 1], own), dim=1)
+        self._visible = torch.cat((F.pad(self._visible, (0, new)), rows))
+        return rows

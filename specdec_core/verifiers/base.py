@@ -49,14 +49,10 @@ def follow(tree: TokenTree, choices: Int[Tensor, " nodes"]) -> Verdict:
     `choices` are the target's tokens after each node, -1 where its logits are not finite. One read from the device.
     NonFiniteLogitsError if the walk comes to such a node.
     """
-    chosen = tree.tokens == choices[tree.parents]
-    chosen[0] = True
-    accepted = (chosen | ~tree.ancestor_mask).all(-1)
-    host = torch.stack((accepted, tree.parents, tree.tokens, choices)).cpu()
-    parents, tokens, wanted = host[1:].tolist()
+    parents, tokens, wanted = torch.stack((tree.parents, tree.tokens, choices)).tolist()
     path = [0]
-    for node in host[0].nonzero().flatten().tolist():
-        if parents[node] == path[-1]:
+    for node in range(1, len(parents)):  # below the path's end stand only nodes behind it
+        if parents[node] == path[-1] and tokens[node] == wanted[path[-1]]:
             path.append(node)
     if wanted[path[-1]] < 0:
         raise NonFiniteLogitsError("the target returned NaN or infinite logits")
