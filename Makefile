@@ -147,26 +147,26 @@ bench-xsum: TABLE = bench/xsum
 bench-xsum: reproduce  ## the same on XSum
 
 bench-overhead: setup  ## shares of a step; spans against the wall clock
-	$(BIN)/python -m bench.overhead $(ARGS)
+	$(BIN)/python -m bench.speed.overhead $(ARGS)
 
 bench-limit: ARMS := --drafters autoregressive
 bench-limit: bench-peers  ## memory bandwidth, what a token reads, and the share of it that we and transformers reach: PAIR=...
 
 bench-peers: setup  ## our loop beside transformers' generate and assisted generation, and llama.cpp: PAIR=... LIMIT=...
-	$(BIN)/python -m bench.peers --pair $(PAIR) --out $(RESULTS)/$(if $(ARMS),limit,peers)/$(PAIR) $(ARMS) $(if $(DATA_DIR),--data-dir $(DATA_DIR) --dataset mt_bench) \
+	$(BIN)/python -m bench.speed.peers --pair $(PAIR) --out $(RESULTS)/$(if $(ARMS),limit,peers)/$(PAIR) $(ARMS) $(if $(DATA_DIR),--data-dir $(DATA_DIR) --dataset mt_bench) \
 		$(if $(LIMIT),--limit $(LIMIT)) $(if $(MAX_NEW_TOKENS),--new $(MAX_NEW_TOKENS)) $(ARGS)
 
 bench-attention: setup  ## time of attention over random trees by kernel and node order: ARGS="attention.heads=4"
 	$(BIN)/python -m bench.attention results_dir=$(RESULTS) $(ARGS)
 
 bench-tree-build: setup  ## microseconds of building a tree, by size, without forwards
-	$(BIN)/python -m bench.tree_build $(ARGS)
+	$(BIN)/python -m bench.speed.tree_build $(ARGS)
 
 bench-graph-build: setup  ## microseconds per record of a token graph as it grows to 100, 1,000 and 5,000 records
-	$(BIN)/python -m bench.graph_build $(ARGS)
+	$(BIN)/python -m bench.speed.graph_build $(ARGS)
 
 bench-search: setup  ## time of Sequoia's tree search
-	$(BIN)/python -m bench.search
+	$(BIN)/python -m bench.speed.search
 
 bench-gpu: setup-dev  ## the GPU tests, speeds, and every method on a planted (synthetic) pair, in under 8 minutes: PAIR=...
 	$(BIN)/python -m bench.gpu --out $(RESULTS)/gpu $(if $(filter-out file,$(origin PAIR)),--pair $(PAIR)) $(ARGS)

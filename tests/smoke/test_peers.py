@@ -1,4 +1,4 @@
-"""`python -m bench.peers`: every arm on every prompt in every round, ratios in pairs, outputs compared."""
+"""`python -m bench.speed.peers`: every arm on every prompt in every round, ratios in pairs, outputs compared."""
 
 import sys
 
@@ -8,8 +8,8 @@ import torch
 from jaxtyping import config as shape_checks
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from bench import peers
-from bench.peers import BASE, Arm, ratio, table, take_turns, warm_up
+from bench.speed import peers
+from bench.speed.peers import BASE, Arm, ratio, table, take_turns, warm_up
 from specdec_core.models import graphs
 
 

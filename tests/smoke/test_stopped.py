@@ -11,7 +11,7 @@ import bench
 
 
 def test_a_command_that_is_stopped_says_so():
-    command = [sys.executable, "-u", "-m", "bench.search"]
+    command = [sys.executable, "-u", "-m", "bench.speed.search"]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, preexec_fn=_hear_ctrl_c, **streams)
     assert process.stdout.readline().startswith("search")

@@ -1,6 +1,6 @@
 import sys
 
-from bench import tree_build
+from bench.speed import tree_build
 
 
 def test_the_cost_of_building_is_printed_by_size(monkeypatch, capsys):

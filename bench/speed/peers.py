@@ -32,9 +32,9 @@ from bench.measure import pairs, provenance, threads
 from bench.measure.bandwidth import CACHED_BYTES, bytes_per_token, copy_bytes_per_s, read_bytes_per_s, synchronise
 from bench.measure.measurement import eos_token_ids, first_prompts
 from bench.measure.runner import SENTENCES
-from bench.overhead import share_outside
 from bench.prompts import datasets
 from bench.run import check_choices
+from bench.speed.overhead import share_outside
 from bench.statistics.intervals import Interval, of_sums
 from specdec_core import generate
 from specdec_core.drafters import Drafter

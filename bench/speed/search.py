@@ -1,4 +1,4 @@
-"""How long Sequoia's search takes on one core: `python -m bench.search` (make bench-search)."""
+"""How long Sequoia's search takes on one core: `python -m bench.speed.search` (make bench-search)."""
 
 import time
 from collections.abc import Callable

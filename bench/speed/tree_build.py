@@ -1,4 +1,4 @@
-"""What building a tree costs beside the draft's forwards: `python -m bench.tree_build` (make bench-tree-build).
+"""What building a tree costs beside the draft's forwards: `python -m bench.speed.tree_build` (make bench-tree-build).
 
 Draft distributions are rows of a bank over 32,000 tokens (a power law of the rank, ranks shuffled), so that no model
 runs. Every drafter turns logits into distributions, picks or draws children and chooses nodes. DySpec's choice, on the

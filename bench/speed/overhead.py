@@ -1,8 +1,8 @@
 """What the loop itself costs: share of a step outside forwards, and judging, on the embedded pair.
 
-    python -m bench.overhead            # or: make bench-overhead
+    python -m bench.speed.overhead            # or: make bench-overhead
 
-`bench.peers` has its speed beside other libraries'.
+`bench.speed.peers` has its speed beside other libraries'.
 """
 
 import argparse

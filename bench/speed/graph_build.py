@@ -1,4 +1,4 @@
-"""What a node of a token graph costs as the graph grows: `python -m bench.graph_build` (make bench-graph-build).
+"""What a node of a token graph costs as the graph grows: `python -m bench.speed.graph_build` (make bench-graph-build).
 
 The embedded draft model drafts graphs of a given number of records, nothing pruned, so that all of them are reached.
 Growing (classes, tau-grams, merge edges, cycles) and unmerging are then done once more on what the draft said, without
