@@ -150,21 +150,23 @@ def features_of(target: CausalLM, text: list[int], layers: tuple[int, ...]) -> T
 
 
 class Eagle3Equations:
-    """Section 3 of EAGLE-3 in plain torch, over whole sequences, from the tensors as EAGLE's format names them."""
+    """Section 3 of EAGLE-3 in plain torch and float64, over whole sequences, from the tensors as EAGLE names them."""
 
     def __init__(self, tensors: dict[str, Tensor], embedding: Tensor, norms: tuple[str, ...] = ()) -> None:
-        self.w, self.embedding, self.norms = tensors, embedding, norms
+        self.w = {name: tensor.double() for name, tensor in tensors.items()}
+        self.embedding, self.norms = embedding.double(), norms
 
     def normed(self, x: Tensor, name: str) -> Tensor:
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * self.w[f"{name}.weight"]
 
     def joined(self, features: Tensor) -> Tensor:
-        if "fc_norm" in self.norms:
-            parts = features.split(HIDDEN, -1)
-            features = torch.cat([self.normed(part, f"fc_norm.{k}") for k, part in enumerate(parts)], -1)
+        """In the order of the speculators library: the norm of all, those of each layer, `fc` as a sum over layers."""
         if "norm_before_fc" in self.norms:
             features = self.normed(features, "input_norm")
-        return features @ self.w["fc.weight"].T
+        columns, read = self.w["fc.weight"].split(HIDDEN, -1), features.new_zeros(len(features), HIDDEN)
+        for layer, part in enumerate(features.split(HIDDEN, -1)):
+            read += (self.normed(part, f"fc_norm.{layer}") if "fc_norm" in self.norms else part) @ columns[layer].T
+        return read
 
     def outputs(self, tokens: Tensor, read: Tensor) -> Tensor:
         """Of the one layer, before the last norm, at positions 0, 1, ..."""
@@ -180,12 +182,12 @@ class Eagle3Equations:
 
     def logits(self, text: list[int], true: Tensor, path: list[int]) -> Tensor:
         """Over the target's tokens, behind committed `text` with features `true` and then the drafted `path`."""
-        read = self.joined(true)
+        read = self.joined(true.double())
         for length in range(len(path) + 1):
             last = self.outputs(torch.tensor([*text[1:], *path[:length]]), read)[-1:]
             normed = self.normed(last, "norm")
             read = torch.cat((read, normed if "norm_output" in self.norms else last))
-        wide = torch.full((VOCAB,), -torch.inf)
+        wide = read.new_full((VOCAB,), -torch.inf)
         wide[KNOWN] = (normed @ self.w["lm_head.weight"].T)[0]
         return wide
 
@@ -286,7 +288,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def rotated(x: Tensor) -> Tensor:
     """Rotary positions 0, 1, ... of [length, heads, DIM]."""
     half = DIM // 2
-    angles = torch.arange(len(x))[:, None, None] * 10000.0 ** (-torch.arange(half) / half)
+    angles = torch.arange(len(x))[:, None, None] * 10000.0 ** (-torch.arange(half).to(x) / half)
     a, b = x[..., :half], x[..., half:]
     return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
 

@@ -34,7 +34,7 @@ UNPRINTED = "unprinted"
 def register() -> None:
     """Make them known to OmegaConf, once or again."""
     of_rules = (rule_for, rule_by_root, draws_for_rule, drawn)
-    for resolver in (when_sampling, with_root, *of_rules, own_model, unless_stand_in, printed_tree):
+    for resolver in (when_sampling, with_root, *of_rules, own_model, if_drafted_by, unless_stand_in, printed_tree):
         OmegaConf.register_new_resolver(resolver.__name__, resolver, replace=True)
 
 
@@ -77,6 +77,11 @@ def drawn(*, _root_: DictConfig) -> str:
 def own_model(value: Any, *, _root_: DictConfig) -> Any:
     """`${own_model:x}`: x for a draft that is a model of its own, null for one that reads the target's weights."""
     return value if KINDS[_root_.pair.draft.get("kind", TARGET)].own_dtype else None
+
+
+def if_drafted_by(kind: str, yes: Any, no: Any, *, _root_: DictConfig) -> Any:
+    """`${if_drafted_by:medusa,a,b}`: a where the pair's draft is of this kind, else b."""
+    return yes if (_root_.pair.draft or {}).get("kind", TARGET) == kind else no
 
 
 def unless_stand_in(value: Any, other: Any, *, _root_: DictConfig) -> Any:

@@ -43,7 +43,7 @@ class CausalLM:
         self.model = model.eval()
         self.config = model.config
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
-        self.max_positions = _max_positions(self.config)
+        self.max_positions = max_positions_of(self.config)
         self.cache = KVCache(self.config.num_hidden_layers, capacity=0)
         self._hidden: Tensor | None = None
         self._last: Tensor | None = None
@@ -135,7 +135,7 @@ def layer_stack(model: Any) -> tuple[str, nn.ModuleList] | None:
     return found[0] if len(found) == 1 else None
 
 
-def _max_positions(config: Any) -> int | None:
+def max_positions_of(config: Any) -> int | None:
     """Positions of the model. A sliding window ends them too: our masks let every token see the whole prefix."""
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     bounds = [bound for bound in (getattr(config, "max_position_embeddings", None), window) if bound]

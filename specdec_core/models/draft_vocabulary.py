@@ -73,7 +73,7 @@ def _widened(logits: Tensor, ids: Tensor, vocab_size: int) -> Tensor:
 def check_map(name: str, d2t: Tensor | None, draft_vocab: int, vocab_size: int) -> Int[Tensor, " draft_vocab"]:
     """The offsets; LoadError unless they give each of the draft's tokens an id of its own among the target's."""
     if d2t is None or d2t.shape != (draft_vocab,) or d2t.is_floating_point():
-        raise LoadError(f"{FILE} of {name} must hold d2t, a whole offset for each of its {draft_vocab} tokens")
+        raise LoadError(f"{name} must hold d2t, a whole offset for each of its {draft_vocab} tokens; fetch it again")
     ids = d2t + torch.arange(draft_vocab)
     if ids.min() < 0 or ids.max() >= vocab_size or ids.unique().shape != ids.shape:
         raise LoadError(

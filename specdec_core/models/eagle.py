@@ -12,7 +12,7 @@ from transformers.models.llama.modeling_llama import LlamaAttention, LlamaMLP, L
 
 from specdec_core.cache import KVCache
 from specdec_core.layout import Layout, causal_layout
-from specdec_core.models.causal_lm import FINAL, Layers, ModelOutput
+from specdec_core.models.causal_lm import FINAL, Layers, ModelOutput, max_positions_of
 from specdec_core.models.graphs import Graphs
 from specdec_core.models.head import Head
 
@@ -51,7 +51,7 @@ class Norms:
     before_residual: bool = False
     """What passes by the attention is the feature behind its norm (`norm_before_residual`)."""
     before_fc: bool = False
-    """The target's features together, before `fc` (`norm_before_fc`)."""
+    """The target's features together, before all else (`norm_before_fc`)."""
     each: bool = False
     """Those of each layer alone, before `fc` (`fc_norm`)."""
     output: bool = False
@@ -115,10 +115,12 @@ class Eagle3Model(LlamaModel):
 
     def inward(self, features: Float[Tensor, "*rows features"]) -> Float[Tensor, "*rows hidden"]:
         """The target's features, joined into what `predict` reads."""
+        if self.norms.before_fc:
+            features = self.input_norm(features)
         if self.norms.each:
             parts = features.chunk(len(self.fc_norm), -1)
             features = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], -1)
-        joined: Tensor = self.fc(self.input_norm(features) if self.norms.before_fc else features)
+        joined: Tensor = self.fc(features)
         return joined
 
     def predict(
@@ -180,7 +182,7 @@ class EagleHead(Head):
         self.model, self.layers = model.eval(), layers
         self.config = model.config
         self.vocab_size = int(model.embed_tokens.weight.shape[0])
-        self.max_positions = getattr(self.config, "max_position_embeddings", None)
+        self.max_positions = max_positions_of(self.config)
         self.cache = KVCache(self.config.num_hidden_layers, capacity=0)
         here = all(parameter.device == self.device for parameter in output.parameters())
         self._output = output if here else copy.deepcopy(output).to(self.device)

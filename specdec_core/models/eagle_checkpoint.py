@@ -1,12 +1,12 @@
 """Published EAGLE heads: config.json beside pytorch_model.bin or model.safetensors (yuhuili/EAGLE-*)."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.utils import cached_file
@@ -75,7 +75,7 @@ def read_eagle(spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpo
     tokens it predicts. HASS's heads (Zhang et al., 2025) are EAGLE-1's, trained otherwise.
     """
     _check_family(spec, config, config.hidden_size, target_config.hidden_size)
-    tensors, d2t = plain_names(read_tensors(spec), EAGLE), None
+    tensors, d2t = plain_names(spec, read_tensors(spec), EAGLE), None
     if size := getattr(config, "draft_vocab_size", None):
         found = tensors.pop("d2t", None)
         found = read_tensors(spec, (MAP,)).get("d2t") if found is None else found
@@ -90,11 +90,9 @@ def read_eagle_3(spec: ModelSpec, config: Any, target_config: Any) -> EagleCheck
     """Read an EAGLE-3 head for a target of this config, in any of its formats. LoadError as for `read_eagle`."""
     hidden, vocab = target_config.hidden_size, target_config.vocab_size
     _check_family(spec, config, getattr(config, "target_hidden_size", None) or config.hidden_size, hidden)
-    tensors = plain_names(read_tensors(spec), EAGLE3)
-    d2t, t2d = tensors.pop("d2t", None), tensors.pop("t2d", None)
+    tensors = plain_names(spec, read_tensors(spec), EAGLE3)
     size = getattr(config, "draft_vocab_size", None) or vocab
-    if d2t is not None or size != vocab:
-        d2t = _check_ascending(spec, check_map(spec.id, d2t, size, vocab), t2d)
+    d2t = _map_of(spec, size, vocab, tensors.pop("d2t", None), tensors.pop("t2d", None))
     config = _fitted(config, tensors, vocab)
     config.update({"target_hidden_size": hidden, "draft_vocab_size": size})
     if EMBEDDING not in tensors and config.hidden_size != hidden:
@@ -121,8 +119,19 @@ def _layers_of(spec: ModelSpec, config: Any, tensors: Mapping[str, Tensor], targ
     return found
 
 
-def _check_ascending(spec: ModelSpec, d2t: Tensor, t2d: Tensor | None) -> Tensor:
-    """The offsets; LoadError unless ids ascend with the head's own, and are those that `t2d` marks."""
+def _map_of(spec: ModelSpec, size: int, vocab: int, d2t: Tensor | None, t2d: Tensor | None) -> Tensor | None:
+    """The offsets; LoadError unless ids ascend with the head's own, and are those that `t2d` marks.
+
+    None for a head that predicts all tokens: EAGLE's own code drops the maps of such a head, which may be of zeros.
+    """
+    if size == vocab:
+        if d2t is not None and d2t.numel() != vocab:
+            raise LoadError(
+                f"{spec.id} holds d2t, a map of {d2t.numel()} tokens, which its config.json does not say that it "
+                f"predicts; write draft_vocab_size: {d2t.numel()} there"
+            )
+        return None
+    d2t = check_map(spec.id, d2t, size, vocab)
     ids = d2t + torch.arange(d2t.shape[0])
     if not bool((ids.diff() > 0).all()):
         raise LoadError(
@@ -141,12 +150,16 @@ def read_tensors(spec: ModelSpec, files: Sequence[str] = FILES) -> dict[str, Ten
     path = next(filter(None, paths), None)
     if path is None:
         raise LoadError(f"{spec.source} lacks {' or '.join(files)}, a file of tensors")
-    return _tensors_in(path)
+    return tensors_in(path)
 
 
-def _tensors_in(path: str) -> dict[str, Tensor]:
+def tensors_in(path: str, names: Collection[str] | None = None) -> dict[str, Tensor]:
+    """The tensors in a file, or of one in safetensors those of some names that it has. LoadError if it is damaged."""
     try:
-        found = load_file(path) if path.endswith(".safetensors") else torch.load(path, "cpu", weights_only=True)
+        if path.endswith(".safetensors"):
+            with safe_open(path, "pt") as opened:
+                return {name: opened.get_tensor(name) for name in opened.keys() if names is None or name in names}  # noqa: SIM118
+        found = torch.load(path, "cpu", weights_only=True)
     except MemoryError:
         raise
     except Exception as error:  # truncated and foreign files raise errors of many kinds
@@ -176,6 +189,8 @@ def _fitted(config: Any, tensors: Mapping[str, Tensor], vocab: int) -> Any:
         known["intermediate_size"] = tensors[_GATE].shape[0]
     if positions := getattr(config, "max_sequence_length", None):
         known["max_position_embeddings"] = positions
+    if "sliding_attention" not in (getattr(config, "layer_types", None) or ()):
+        known["sliding_window"] = None  # as vLLM has it: a window counts where the layer is said to slide
     fitted = copy.deepcopy(config)
     fitted.update(known)
     return fitted

@@ -53,9 +53,9 @@ def settle(spec: ModelSpec, head: Head, stated: Sequence[Layers], target: Causal
         return
     if best != stated[0] and _clearly(*(here - elsewhere for here, elsewhere in (found[best], found[stated[0]]))):
         raise LoadError(
-            f"{spec.id} says that it reads layers {list(stated[0])}, but overlaps more with the target on "
-            f"{list(best)} ({means[best]:.3f}, not {means[stated[0]]:.3f}): give feature_layers: {list(best)} in the "
-            "pair's yaml, or its own ids if they are meant"
+            f"{spec.id} says that it reads layers {list(stated[0])}, and its ids seem wrong: {list(best)} would fit "
+            f"better on a text (overlap {means[best]:.3f}, not {means[stated[0]]:.3f}); see how it was trained, and "
+            f"give feature_layers: {list(best)}, or the ids that are right, in the pair's yaml"
         )
 
 

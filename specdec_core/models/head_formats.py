@@ -18,6 +18,8 @@ from specdec_core.models.spec import ModelSpec
 EAGLE, EAGLE3 = "eagle", "eagle3"
 """Algorithms, in the words of the speculators format."""
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
+_FORMAT = frozenset(("speculators_model_type", "speculators_config"))
+"""Of these a config has one or both in the speculators format."""
 _OUTER = frozenset(("model", "module", "eagle_module", "draft_model"))
 """Modules that a head may have been saved inside of."""
 _NAMES = {"midlayer.": "layers.0.", "norm.": "final_norm."}
@@ -31,7 +33,7 @@ _NORMS = {
 
 
 def read_config(spec: ModelSpec, **options: Any) -> dict[str, Any]:
-    """config.json as it stands; LoadError where there is none. `options` are those of transformers' loader."""
+    """config.json as it stands, empty where there is none. `options` are those of transformers' loader."""
     said, _ = fetch(PreTrainedConfig.get_config_dict, spec, **options)
     return dict(said)
 
@@ -51,14 +53,20 @@ def algorithm_of(spec: ModelSpec, said: Mapping[str, Any]) -> str:
 def llama_config(spec: ModelSpec, said: Mapping[str, Any], vocab_size: int) -> LlamaConfig:
     """Of a head's one decoder layer, with what is said of the head beside it, however it was nested.
 
-    `vocab_size` is the target's. LoadError where the layer is none of Llama's.
+    `vocab_size` is the target's. LoadError where there is no config.json, or the layer is none of Llama's.
     """
+    if not said:
+        raise LoadError(f"{spec.source} has no config.json, or an empty one; fetch the head again")
     layer = dict(said.get("transformer_layer_config") or said)
     if layer.get("model_type") != "llama":
         raise LoadError(f"{spec.id} is a head of family {layer.get('model_type')!r}; only Llama's is supported")
     config = LlamaConfig.from_dict(layer)
-    known = {name: _said(said, name) for name in ("draft_vocab_size", "target_hidden_size", *_NORMS.values())}
+    sizes = {name: _said(said, name) for name in ("draft_vocab_size", "target_hidden_size")}
+    known = {name: found and int(found) for name, found in sizes.items()}
+    known |= {name: _said(said, name) for name in _NORMS.values()}
     fixed = {"num_hidden_layers": 1, "vocab_size": vocab_size, "tie_word_embeddings": False, "pad_token_id": None}
+    if known["norm_before_residual"] is None and _FORMAT & said.keys():
+        known["norm_before_residual"] = True  # as vLLM reads such a config that does not say
     config.update({**known, **fixed, "feature_layers": stated_layers(said)})
     return config
 
@@ -73,16 +81,23 @@ def stated_layers(said: Mapping[str, Any]) -> tuple[Layers, ...]:
 
     Ids at the top count hidden states, the embedding being 0 (vLLM, speculators); `target_layer_ids` count layers,
     whose outputs are meant. Those in `eagle_config` are read in both ways (vLLM, SGLang), so that both are given.
+    TypeError for what is no list of whole numbers.
     """
     if found := said.get(LAYER_IDS):
-        return (tuple(found),)
+        return (_ids(found),)
     part = said.get("eagle_config") or {}
     if part.get("use_aux_hidden_state") is False:
         return (FINAL,)
     if found := part.get(LAYER_IDS):
-        return tuple(found), tuple(layer + 1 for layer in found)
+        return _ids(found), _ids(found, 1)
     found = part.get("target_layer_ids") or said.get("target_layer_ids")
-    return (tuple(layer + 1 for layer in found),) if found else ()
+    return (_ids(found, 1),) if found else ()
+
+
+def _ids(found: Any, offset: int = 0) -> Layers:
+    if not isinstance(found, list | tuple) or not all(isinstance(layer, int) for layer in found):
+        raise TypeError(f"layer ids are a list of whole numbers, not {found!r}")
+    return tuple(layer + offset for layer in found)
 
 
 def conventions(num_layers: int) -> tuple[Layers, Layers]:
@@ -91,10 +106,11 @@ def conventions(num_layers: int) -> tuple[Layers, Layers]:
     return first, tuple(layer + 1 for layer in first)
 
 
-def plain_names(tensors: Mapping[str, Tensor], algorithm: str) -> dict[str, Tensor]:
+def plain_names(spec: ModelSpec, tensors: Mapping[str, Tensor], algorithm: str) -> dict[str, Tensor]:
     """The tensors under the names of `Eagle3Model` or `EagleModel`, without the modules that they were saved inside of.
 
-    What the target has is left out: the output matrix of an EAGLE-1 head in the speculators format.
+    What the target has is left out: the output matrix of an EAGLE-1 head in the speculators format. LoadError where
+    two tensors have one name.
     """
     renamed = _NAMES if algorithm == EAGLE3 else _NAMES_OF_EAGLE_1
     found = {}
@@ -104,6 +120,8 @@ def plain_names(tensors: Mapping[str, Tensor], algorithm: str) -> dict[str, Tens
         for theirs, ours in renamed.items():
             if name.startswith(theirs):
                 name = ours + name.removeprefix(theirs)
+        if name in found:
+            raise LoadError(f"{spec.source} holds {name} twice, under two names; remove the one that is not meant")
         found[name] = tensor
     if algorithm == EAGLE:
         found.pop("lm_head.weight", None)

@@ -1,10 +1,12 @@
 """The kinds of draft, one class each: what it has of its own, what it takes of the memory, how it is loaded."""
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor
 
 from specdec_core.errors import LoadError
@@ -53,11 +55,19 @@ class Kind(ABC):
         return
 
     def config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
-        """Its config.json, without weights. `options` are those of transformers' loader."""
-        return fetch_config(spec, **options)
+        """Its config.json, without weights; LoadError if it is malformed. `options` are those of the loader."""
+        with _in_a_sentence(spec):
+            return self._config(spec, target_config, **options)
 
     def read(self, spec: ModelSpec, config: Any, target_config: Any) -> Any:
-        """What is read before it is known whether the pair fits; LoadError if it is not the target's."""
+        """What is read before it is known whether the pair fits; LoadError if it is malformed or not the target's."""
+        with _in_a_sentence(spec):
+            return self._read(spec, config, target_config)
+
+    def _config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
+        return fetch_config(spec, **options)
+
+    def _read(self, spec: ModelSpec, config: Any, target_config: Any) -> Any:
         return None
 
     @abstractmethod
@@ -98,7 +108,7 @@ class _Reduced(Kind):
 
     own_dtype = True
 
-    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> Tensor:
+    def _read(self, spec: ModelSpec, config: Any, target_config: Any) -> Tensor:
         found = read_tensors(spec, (MAP,)).get("d2t")
         return check_map(spec.id, found, config.vocab_size, target_config.vocab_size)
 
@@ -118,7 +128,7 @@ class _Eagle(Kind):
     words: tuple[str, ...] = ("eagle", "hass")
     off_tensors: tuple[str, ...] = ("num_key_value_heads", "intermediate_size")
 
-    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> AnyCheckpoint:
+    def _read(self, spec: ModelSpec, config: Any, target_config: Any) -> AnyCheckpoint:
         return read_eagle(spec, config, target_config)
 
     def load(
@@ -136,10 +146,10 @@ class _Eagle3(_Eagle):
 
     words: tuple[str, ...] = ("eagle3", "eagle-3", "eagle_3")
 
-    def config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
+    def _config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
         return llama_config(spec, read_config(spec, **options), target_config.vocab_size)
 
-    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpoint:
+    def _read(self, spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpoint:
         return read_eagle_3(spec, config, target_config)
 
     def settle(
@@ -157,17 +167,15 @@ class _Speculators(_Eagle3):
 
     words = ("speculator",)
 
-    def config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
+    def _config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
         said = read_config(spec, **options)
         config = llama_config(spec, said, target_config.vocab_size)
         config.update({"algorithm": algorithm_of(spec, said)})
-        if config.norm_before_residual is None:
-            config.norm_before_residual = True  # as vLLM reads a config that does not say
         return config
 
-    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpoint:
+    def _read(self, spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpoint:
         if config.algorithm == EAGLE3:
-            return super().read(spec, config, target_config)
+            return super()._read(spec, config, target_config)
         return read_eagle(spec, config, target_config)
 
     def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
@@ -181,10 +189,10 @@ class _Mtp(_Eagle):
     words = ("-mtp", "_mtp")
     off_tensors = ()
 
-    def config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
+    def _config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
         return mtp_config(target_config)
 
-    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> MtpCheckpoint:
+    def _read(self, spec: ModelSpec, config: Any, target_config: Any) -> MtpCheckpoint:
         return read_mtp(spec, config, target_config)
 
     def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
@@ -198,10 +206,10 @@ class _Medusa(Kind):
     words = ("medusa",)
     off_tensors = ("medusa_num_heads",)
 
-    def config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
+    def _config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
         return medusa_config(spec, read_config(spec, **options), target_config)
 
-    def read(self, spec: ModelSpec, config: Any, target_config: Any) -> Any:
+    def _read(self, spec: ModelSpec, config: Any, target_config: Any) -> Any:
         return read_medusa(spec, target_config)
 
     def load(self, spec: ModelSpec, read: Any, target: CausalLM, where: Placement, **options: Any) -> Medusa:
@@ -232,6 +240,23 @@ class _LayerSkip(Kind):
 
     def forward_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
         return kept_bytes(config, dtype, spec.skipped_layers, spec.skipped_attention, spec.skipped_mlp)
+
+
+_MALFORMED = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RuntimeError, StrictDataclassError)
+"""What a config of wrong types or sizes raises, here and in transformers."""
+
+
+@contextlib.contextmanager
+def _in_a_sentence(spec: ModelSpec) -> Iterator[None]:
+    """What malformed files raise inside becomes a LoadError, with the folder and the cause."""
+    try:
+        yield
+    except _MALFORMED as error:
+        cause = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise LoadError(
+            f"the files of {spec.source} cannot be read as those of a draft of kind {spec.kind} ({cause}); correct its "
+            "config.json, or fetch it again"
+        ) from error
 
 
 def precision(spec: ModelSpec, dtype: torch.dtype) -> torch.dtype:

@@ -30,7 +30,8 @@ class MedusaCheckpoint:
 def medusa_config(spec: ModelSpec, said: Mapping[str, Any], target_config: Any) -> Any:
     """What is said of the heads, with the target's sizes: their own config names none. There are no keys and values."""
     sizes = {"hidden_size": target_config.hidden_size, "vocab_size": target_config.vocab_size}
-    counts = {name: said.get(name, default) for name, default in (("medusa_num_heads", 5), ("medusa_num_layers", 1))}
+    defaults = {"medusa_num_heads": 5, "medusa_num_layers": 1}
+    counts = {name: default if said.get(name) is None else int(said[name]) for name, default in defaults.items()}
     return LlamaConfig(**sizes, num_hidden_layers=0, num_attention_heads=1, **counts)
 
 

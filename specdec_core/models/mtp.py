@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoModel
 from transformers.utils import cached_file
@@ -22,7 +21,7 @@ from transformers.utils import cached_file
 from specdec_core.errors import LoadError
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.eagle import EagleHead
-from specdec_core.models.eagle_checkpoint import EMBEDDING, read_tensors
+from specdec_core.models.eagle_checkpoint import EMBEDDING, read_tensors, tensors_in
 from specdec_core.models.fetch import fetch
 from specdec_core.models.memory import parameter_bytes
 from specdec_core.models.spec import ModelSpec
@@ -154,16 +153,22 @@ def plain_names(tensors: Mapping[str, Tensor], last: str) -> dict[str, Tensor]:
 
 
 def _read(spec: ModelSpec, last: str) -> dict[str, Tensor]:
-    """The layer's tensors, and of a checkpoint in parts no others."""
+    """The layer's tensors, and of a checkpoint in parts no others. LoadError where index and parts do not agree."""
     index = fetch(cached_file, spec, filename=INDEX, _raise_exceptions_for_missing_entries=False)
     if index is None:
         return {name: each for name, each in read_tensors(spec).items() if name.startswith(("mtp.", last))}
-    places = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"]
-    wanted = {name: part for name, part in places.items() if name.startswith(("mtp.", last))}
+    try:
+        places = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"]
+        wanted = {name: str(part) for name, part in places.items() if name.startswith(("mtp.", last))}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LoadError(f"{index} does not say which file holds which tensor; fetch it again") from error
     found: dict[str, Tensor] = {}
     for part in sorted(set(wanted.values())):
-        with safe_open(fetch(cached_file, spec, filename=part), "pt") as opened:
-            found |= {name: opened.get_tensor(name) for name, place in wanted.items() if place == part}
+        found |= tensors_in(fetch(cached_file, spec, filename=part), wanted)
+    if missing := sorted(wanted.keys() - found.keys()):
+        raise LoadError(
+            f"{wanted[missing[0]]} of {spec.source} lacks {missing[0]}, which {INDEX} names; fetch both again"
+        )
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from doubles import BigramLM
 from scipy import stats
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 
 from specdec_core import CausalLM, Sampling, generate, shapes
 from specdec_core.drafters import (
@@ -27,8 +27,10 @@ from specdec_core.drafters import (
 )
 from specdec_core.models import EagleHead, Head, Medusa
 from specdec_core.models.draft_vocabulary import ReducedOutput
-from specdec_core.models.eagle import Eagle3Model, EagleModel
+from specdec_core.models.eagle import Eagle3Model, EagleModel, Norms
+from specdec_core.models.kinds import KINDS
 from specdec_core.models.medusa import medusa_heads
+from specdec_core.models.mtp import MtpModel
 from specdec_core.verifiers import (
     Chain,
     Eagle1,
@@ -144,7 +146,7 @@ def test_the_first_token_has_the_targets_distribution(count):
 
 
 def head_pair(kind: str) -> tuple[CausalLM, Head]:
-    """A random target of three tokens and a random head; EAGLE-3's predicts two of them."""
+    """A random target of three tokens and a random head; EAGLE-3's predict two of them, speculators' with all norms."""
     torch.manual_seed(5)
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "pad_token_id": None}
     config = LlamaConfig(vocab_size=VOCAB, num_hidden_layers=1, initializer_range=0.5, **shape)
@@ -153,7 +155,10 @@ def head_pair(kind: str) -> tuple[CausalLM, Head]:
         return CausalLM(target), Medusa(medusa_heads(2, 1, 8, VOCAB), config)
     if kind == "eagle":
         return CausalLM(target), EagleHead(EagleModel(config, bias=True), target.lm_head)
-    model = Eagle3Model(config, target_hidden=8, joined=2, vocab=2)
+    if kind == "mtp":
+        return CausalLM(target), EagleHead(MtpModel(LlamaModel(config)), target.lm_head)
+    norms = {"eagle3": Norms(), "speculators": Norms(before_residual=True, before_fc=True, each=True, output=True)}
+    model = Eagle3Model(config, target_hidden=8, joined=2, vocab=2, norms=norms[kind])
     output = model.output(ReducedOutput(model.lm_head.weight, torch.tensor([0, 1]), VOCAB))
     return CausalLM(target), EagleHead(model, output, layers=(0, 1))
 
@@ -172,8 +177,13 @@ def method(name: str, draft: object) -> tuple[Drafter, Verifier]:
     }[name]()
 
 
-@pytest.mark.parametrize("name", ["chain", "topk", "eagle1", "sequoia", "opt_tree", "eagle2", "dyspec"])
-@pytest.mark.parametrize("kind", ["eagle", "eagle3", "medusa"])
+METHODS = ("chain", "topk", "eagle1", "sequoia", "opt_tree", "eagle2", "dyspec")
+FEW = dict.fromkeys(("speculators", "mtp"), ("dyspec",))
+"""Under which methods those heads are tested that are run just as EAGLE's are."""
+HEADS = [kind for kind, one in KINDS.items() if one.needs_hidden]
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in HEADS for name in FEW.get(kind, METHODS)])
 def test_heads_in_the_engine_keep_the_targets_distribution(kind, name, count):
     """What a head predicts at a node depends on how the tree came there, and EAGLE-3's never says one of the tokens."""
     target, head = head_pair(kind)

@@ -3,23 +3,25 @@
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import heads
 import pytest
 import torch
 from doubles import random_llama
-from heads import KNOWN, LAYERS, NORMS, VOCAB, load, worst_over_trees, write_eagle_3, write_medusa, write_target
+from heads import HIDDEN, KNOWN, LAYERS, NORMS, VOCAB, load, worst_over_trees, write_eagle_3, write_medusa, write_target
 from safetensors.torch import load_file, save_file
 
 from bench.prompts.embedded import TINY
 from specdec_core import Sampling, TokenTree, generate, load_pair, shapes
 from specdec_core.drafters import Autoregressive, DySpec, DySpecHeap, Eagle2, OptTree, Sequoia, StaticTree, TargetInit
 from specdec_core.drafters.tree_drafter import draft_model_of
-from specdec_core.errors import LoadError, PairError
+from specdec_core.errors import LoadError, PairError, PromptError
 from specdec_core.models import ModelOutput, ModelSpec, Pair, eagle_checkpoint
 from specdec_core.models.causal_lm import FINAL
 from specdec_core.models.head_formats import LAYER_IDS, conventions, stated_layers
+from specdec_core.models.mtp import INDEX
 from specdec_core.verifiers import Greedy, LongestSubtree
 
 LAYOUTS = {"eagle": "eagle3", "speculators": "speculators", "nested": "eagle3"}
@@ -66,6 +68,47 @@ def test_the_same_head_in_three_layouts_has_identical_logits(folder):
     assert first.isfinite().any(-1).all()
     for other in others:
         assert torch.equal(first, other)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "speculators"])
+@pytest.mark.parametrize("says", [True, False, None])
+def test_a_folder_in_the_speculators_format_has_its_default_whatever_kind_it_is_loaded_as(kind, says, folder):
+    write_eagle_3(folder, "speculators", said={"norm_before_residual": says})
+    pair, norms = load(folder, kind), () if says is False else ("norm_before_residual",)
+    oracle = heads.Eagle3Equations(heads.eagle_3_tensors(), embedding(pair), norms)
+    assert worst_over_trees(pair, draft_model_of(pair.draft), oracle.logits)[0] < 1e-5
+
+
+@pytest.mark.parametrize("size", [VOCAB, None])
+def test_unused_maps_of_a_head_that_predicts_all_tokens_are_ignored(size, folder):
+    """EAGLE's own code deletes them; in some files they are zeros."""
+    own = {"lm_head.weight": heads.matrix(VOCAB, HIDDEN)}
+    unused = {"d2t": torch.zeros(VOCAB, dtype=torch.long), "t2d": torch.zeros(VOCAB, dtype=torch.bool)}
+    tokens, found = torch.arange(1, 12), []
+    for maps in (unused, {"d2t": None, "t2d": None}):
+        pair = load(write_eagle_3(folder, said={"draft_vocab_size": size}, **own, **maps), "eagle3")
+        features = heads.features_of(pair.target, tokens.tolist(), LAYERS)
+        found.append(pair.draft.along(tokens, features))
+        shutil.rmtree(folder / "head")
+    assert found[0].isfinite().all()
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(("said", "room"), [
+    ({"sliding_window": 8, "layer_types": ["sliding_attention"]}, 8),
+    ({"sliding_window": 8, "layer_types": ["full_attention"]}, 256),
+    ({"sliding_window": 8}, 256),
+], ids=["slides", "full", "not_said"])  # fmt: skip
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_head_whose_layer_slides_has_as_many_positions_as_its_window(layout, said, room, folder):
+    nested = {"transformer_layer_config": heads.SHAPE | said}
+    pair = load(write_eagle_3(folder, layout, said=nested if layout == "speculators" else said), LAYOUTS[layout])
+    assert pair.draft.max_positions == room
+    drafter = StaticTree(draft=pair.draft, shape=shapes.chain(2))
+    assert generate(pair.target, drafter, Greedy(), [3, 7, 11], max_new_tokens=5).tokens
+    if room == 8:
+        with pytest.raises(PromptError, match="the draft has 8 positions"):
+            generate(pair.target, drafter, Greedy(), [3, 7, 11], max_new_tokens=6)
 
 
 def linked(folder: Path, name: str) -> Path:
@@ -167,6 +210,10 @@ def test_damaged_heads_are_one_sentence_each(target, tmp_path):
         "must hold d2t, a whole offset for each of its 10 tokens": {"d2t": d2t[:-1]},
         "d2t and t2d of .* name different tokens": {"t2d": other},
         "lacks lm_head.weight": {"lm_head.weight": None},
+        "holds lm_head.weight twice": {"model.lm_head.weight": torch.ones(10, 48)},
+        "cannot be read as those of a draft of kind eagle3 \\(IndexError": {
+            "midlayer.self_attn.k_proj.weight": torch.tensor(1.0)
+        },
         "lacks layers.0.hidden_norm.weight": {"midlayer.hidden_norm.weight": None},
         "has layers.1.norm.weight besides": {"layers.1.norm.weight": torch.ones(3)},
         "fc.weight of .* has shape \\[48, 150\\]": {"fc.weight": torch.ones(48, 150)},
@@ -187,6 +234,36 @@ def test_truncated_files_are_one_sentence(folder):
         path.unlink()
         assert "a file of tensors" in sentence(folder, kind)
         shutil.rmtree(folder / "head")
+
+
+def without(name: str) -> Callable[[Path], None]:
+    """The index of a checkpoint in parts, without a key."""
+    return lambda head: (head / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": {}} | {name: None}))
+
+
+def misnamed(head: Path) -> None:
+    """The index names a tensor that its part has not."""
+    said = json.loads((head / INDEX).read_text())
+    said["weight_map"]["mtp.other.weight"] = "model-00002-of-00002.safetensors"
+    (head / INDEX).write_text(json.dumps(said))
+
+
+def truncated(head: Path) -> None:
+    path = head / "model-00002-of-00002.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(("damage", "said"), [
+    (truncated, "model-00002-of-00002.safetensors cannot be read as tensors alone .*truncated"),
+    (lambda head: (head / "model-00002-of-00002.safetensors").unlink(), "have a file named model-00002-of-00002"),
+    (lambda head: (head / INDEX).write_text('{"weight_map": {'), f"{INDEX} does not say which file holds which"),
+    (lambda head: (head / INDEX).write_text("{}"), f"{INDEX} does not say which file holds which"),
+    (without("weight_map"), f"{INDEX} does not say which file holds which"),
+    (misnamed, f"model-00002-of-00002.safetensors of .* lacks mtp.other.weight, which {INDEX} names"),
+], ids=["truncated", "no_part", "no_json", "no_map", "null", "misnamed"])  # fmt: skip
+def test_damaged_layers_of_the_targets_own_are_one_sentence_each(damage, said, folder):
+    damage(heads.write_mtp(folder) / "head")
+    assert re.search(said, sentence(folder, "mtp")), sentence(folder, "mtp")
 
 
 def test_medusas_heads_of_another_target_are_a_sentence(folder):
@@ -210,6 +287,53 @@ def test_configs_that_say_something_else_are_sentences(folder):
     shutil.rmtree(folder / "head")
     write_eagle_3(folder, said={"target_hidden_size": 64})
     assert "made for a target of hidden size 64, not 48" in sentence(folder)
+
+
+MALFORMED = {
+    "integer division": {"head_dim": 48},
+    "'list' object has no attribute 'get'": {"eagle_config": [1]},
+    "layer ids are a list of whole numbers, not 3": {LAYER_IDS: 3},
+    "layer ids are a list of whole numbers, not \\['1', '3', '6'\\]": {LAYER_IDS: ["1", "3", "6"]},
+    "layer ids are a list of whole numbers, not \\[1.0, 2, 5\\]": {LAYER_IDS: None, "target_layer_ids": [1.0, 2, 5]},
+    "hidden_size": {"hidden_size": None},
+    "factor": {"rope_scaling": {"rope_type": "llama3"}},
+    "'many'": {"draft_vocab_size": "many"},
+}
+"""What the sentence names, and the config that raises it."""
+
+
+@pytest.mark.parametrize("cause", MALFORMED)
+def test_a_malformed_config_is_a_sentence_with_the_folder_and_the_cause(cause, folder):
+    write_eagle_3(folder, said=MALFORMED[cause])
+    assert re.search(f"files of {folder}/head cannot be read as .* kind eagle3 .*{cause}", sentence(folder))
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "{}", None], ids=["a_list", "empty", "missing"])
+@pytest.mark.parametrize("kind", ["eagle3", "speculators"])
+def test_a_config_json_that_is_none_is_a_sentence(kind, content, folder):
+    config = write_eagle_3(folder) / "head" / "config.json"
+    config.write_text(content or "")
+    if content is None:
+        config.unlink()
+    said = "cannot be read as" if content == "[1, 2]" else f"{folder}/head has no config.json, or an empty one"
+    assert said in sentence(folder, kind)
+
+
+def test_a_map_of_a_size_that_the_config_does_not_say_is_a_sentence(folder):
+    write_eagle_3(folder, said={"draft_vocab_size": None})
+    assert "holds d2t, a map of 10 tokens" in sentence(folder)
+    assert "write draft_vocab_size: 10 there" in sentence(folder)
+
+
+@pytest.mark.parametrize("said", [{"medusa_num_heads": None}, {}, None], ids=["null", "empty", "missing"])
+def test_medusas_heads_are_counted_where_their_config_says_nothing(said, folder):
+    config = write_medusa(folder) / "head" / "config.json"
+    config.write_text(json.dumps(said))
+    if said is None:
+        config.unlink()
+    assert draft_model_of(load(folder, "medusa").draft).max_depth == 3
+    config.write_text(json.dumps({"medusa_num_heads": "some"}))
+    assert "kind medusa (ValueError: invalid literal" in sentence(folder, "medusa")
 
 
 def test_where_layer_ids_stand_says_what_they_count():
@@ -248,7 +372,7 @@ def embedded(tmp_path: Path, layers: list[int] | None) -> Path:
 @pytest.mark.parametrize("layers", [[2, 4, 6], [0, 2, 4]])
 def test_layer_ids_that_are_off_by_one_are_a_sentence(layers, tmp_path):
     options = {"id": str(embedded(tmp_path, layers)), "kind": "eagle3"}
-    with pytest.raises(LoadError, match=r"says that it reads layers .*feature_layers: \[1, 3, 5\]"):
+    with pytest.raises(LoadError, match=r"reads layers .* seem wrong: .*feature_layers: \[1, 3, 5\]"):
         load_pair(str(TINY / "target"), ModelSpec(**options), device="cpu")
     for meant in ((1, 3, 5), tuple(layers)):
         pair = load_pair(str(TINY / "target"), ModelSpec(**options, feature_layers=meant), device="cpu")
