@@ -1,7 +1,8 @@
 """`python -m bench.merge A B --into C`: results folders of several machines in one, refusing what disagrees.
 
 A cell that one of them finished is taken from there. The same cell measured twice is refused, since nobody can say
-which counts. C may hold results already. Nothing is written where anything is refused.
+which counts, and so are files that cannot be read. C may hold results already. Nothing is written where anything is
+refused. Cells that were begun and not finished stay behind, which is said.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     cells = sum(table == "runs" for _, table, _ in found.rows)
     print(f"{given.into}: {cells} cells of {len({name for name, *_ in found.rows})} experiments")
+    for sentence in found.begun:
+        print(sentence, file=sys.stderr)
     return 0
 
 

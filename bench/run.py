@@ -37,6 +37,8 @@ STOPPED = 130
 """Exit status after Ctrl-C, as shells have it."""
 _refused: list[str] = []
 """Why jobs of this process's sweep are no cells: Hydra drops what jobs return."""
+_busy: list[str] = []
+"""The same for cells that other processes ran at that moment."""
 
 
 def _elsewhere(shard: str | None, job: int) -> bool:
@@ -131,6 +133,8 @@ def main(cfg: DictConfig) -> str:
         log.error("out of memory: %s", error)
         pairs.release()
         status = runner.OOM
+    if status == runner.BUSY and not ranks.rank():
+        _busy.append(status)
     if not sweep and status in (runner.FAILED, runner.REFUSED, runner.OOM):
         sys.exit(1)
     return status
@@ -179,6 +183,8 @@ def command(*defaults: str) -> None:
             "asked to end; every decoded prompt is kept, and the same command goes on inside the cell", file=sys.stderr
         )
         raise
+    if _busy:
+        print(runner.left_to_others(len(_busy)), file=sys.stderr)
     if _refused:
         sys.exit(1)
 

@@ -8,10 +8,10 @@ import multiprocessing
 import os
 import signal
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,8 @@ LOOK_S = 0.5
 """How often is looked whether the process was asked to end."""
 PATIENCE_S = 60
 """What workers have to finish a prompt and write it down after Ctrl-C."""
+LOCKS = Path("/tmp") / f"specdec-devices-{os.getuid()}"
+"""Where devices are held, for all jobs of a user on a machine, whatever TMPDIR each of them has."""
 _FORK = multiprocessing.get_context("fork")
 """A fork has all that was composed, and no CUDA yet: nothing has to be pickled."""
 
@@ -40,10 +42,31 @@ class _Worker:
 
 
 def visible_gpus() -> list[str]:
-    """What CUDA_VISIBLE_DEVICES names, else all GPUs of this machine by UUID. CUDA is not begun for it."""
-    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [name.strip() for name in named.split(",") if name.strip()]
-    return [uuid for _, uuid in _listed()]
+    """What CUDA_VISIBLE_DEVICES names, else all GPUs of this machine; by UUID where NVIDIA's tool tells.
+
+    As CUDA reads it: nothing counts from the first entry on that is no GPU, and none at all where one is named twice.
+    CUDA is not begun for it.
+    """
+    if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
+        return [uuid for _, uuid in _listed()]
+    found = list(takewhile(bool, resolved(named.split(","))))
+    return found if len(set(found)) == len(found) else []
+
+
+def resolved(names: Sequence[str]) -> list[str]:
+    """The UUIDs of GPUs that are named by index or by the beginning of a UUID; "" for what names none.
+
+    Parts of a GPU (MIG) are as they are named, and so are all names where nobody lists the GPUs.
+    """
+    listed = _listed()
+    return [_uuid(name.strip(), listed) for name in names]
+
+
+def _uuid(name: str, listed: Sequence[tuple[str, str]]) -> str:
+    if name.startswith("MIG-") or (not listed and (name.isdigit() or name.startswith("GPU-"))):
+        return name
+    found = [uuid for index, uuid in listed if name == index or (name.startswith("GPU-") and uuid.startswith(name))]
+    return found[0] if len(found) == 1 else ""
 
 
 def _listed() -> list[tuple[str, str]]:
@@ -97,7 +120,7 @@ def _serve(device: str, place: int, count: int, pipe: Connection, theirs: Connec
     theirs.close()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     tqdm.set_lock(threading.RLock())  # its own is shared by all forks, and stays locked by one that is killed
-    os.environ["CUDA_VISIBLE_DEVICES"] = device
+    os.environ |= {"CUDA_VISIBLE_DEVICES": device, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the order of indices
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) >= count:
         os.sched_setaffinity(0, cores[place::count])
@@ -108,10 +131,9 @@ def _serve(device: str, place: int, count: int, pipe: Connection, theirs: Connec
 
 @contextlib.contextmanager
 def _alone(device: str) -> Iterator[None]:
-    """Hold a device among all such workers of this user on this machine; by UUID, since 0 may be another one's 1."""
-    folder = Path(tempfile.gettempdir()) / f"specdec-devices-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    with lock(folder, dict(_listed()).get(device, device), wait=True):
+    """Hold a device among all such workers of this user on this machine, by one name however it was named."""
+    LOCKS.mkdir(mode=0o700, exist_ok=True)
+    with lock(LOCKS, (resolved([device])[0] or device).replace("/", "_"), wait=True):
         yield
 
 

@@ -1,9 +1,15 @@
 """`python -m bench.check RESULTS`: is a folder complete, of committed code, lossless where declared, and unaltered?
 
-Complete: every plan is done. Committed: all rows name revisions without changes, which this checkout knows. Lossless:
-greedy outputs are the target's own, but for ties that a half-precision dtype may break. Unaltered: files can be read,
-page checksums hold, and rows follow from one another. That shows accidents and edits by hand; only running cells again
-shows rows that somebody made up. The digest is of all rows, packed or not: quote it where you hand the folder on.
+Complete: every plan is done, and no cell is only begun. Committed: all rows name revisions without changes, which this
+checkout knows. Lossless: greedy outputs are the target's own, but for ties that a half-precision dtype may break.
+Unaltered: files can be read, page checksums hold, and rows follow from one another. That shows accidents and edits by
+hand; only running cells again shows rows that somebody made up. The digest is of all rows, packed or not: quote it
+where you hand the folder on.
+
+What follows from what: of `runs` the name, most settings and all averages from config, prompts and steps; of `prompts`
+digests, counts, times, and where both arms part, from output ids and steps. Of `steps` the times and counts of a turn.
+Nothing follows for the values of `nodes`, `masks`, `variation`, `quality`, `answers`, `judgements`, of `acceptance`,
+`growth`, `decisions`, and of forward times (`latency`, `attention`): of these the files alone are checked.
 """
 
 from __future__ import annotations
@@ -42,8 +48,11 @@ def verdicts(found: Found, strange: Sequence[str]) -> Iterator[tuple[str, str, s
     ties = f", {found.ties} of them but for a tie that rounding broke" if found.ties else ""
     kept = (
         f"{found.greedy - len(found.lossy)} of {found.greedy} greedy outputs of lossless methods are the target's{ties}"
+        if found.greedy
+        else "no greedy output of a lossless method was compared with the target's"
     )
-    yield "lossless", NO if found.lossy else YES, kept, found.lossy
+    state = NO if found.lossy else YES if found.greedy else UNKNOWN
+    yield "lossless", state, kept, [*found.lossy, *found.unaudited]
     yield (
         "unaltered",
         NO if found.altered else YES,

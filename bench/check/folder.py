@@ -5,21 +5,22 @@ It shows accidents, edits by hand and wrong code; whoever runs this code to make
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from bench.results import progress
+from bench.check import columns
+from bench.results import partial, progress
 from bench.results.digests import output_sha256
-from bench.results.identity import identity
-from bench.results.rows import METHOD, RECORDED, TABLES
-from bench.results.store import OK, Store, experiments, run_id
+from bench.results.judgements import known
+from bench.results.rows import AUTOREGRESSIVE, METHOD, RECORDED, TABLES
+from bench.results.store import OK, Store, experiments
 from bench.statistics.aggregates import aggregates
 
 UNITS = {"float32": 0.0, "float16": 8 * 2**-10, "bfloat16": 8 * 2**-7}
@@ -47,6 +48,8 @@ class Found:
     greedy: int = 0
     """Greedy outputs of lossless methods that were compared."""
     ties: int = 0
+    unaudited: list[str] = field(default_factory=list)
+    """Greedy cells of lossless methods without an output to compare with."""
     planned: int = 0
     unplanned: list[str] = field(default_factory=list)
     revisions: set[str] = field(default_factory=set)
@@ -60,7 +63,8 @@ def check(root: Path) -> Found:
     """Read all of a folder."""
     found = Found()
     planned = {path.parent.relative_to(root).as_posix() for path in root.rglob(progress.FILE)}
-    for name in sorted(planned | {store.experiment for store in experiments(root)}):
+    begun = partial.begun(root)
+    for name in sorted(planned | {store.experiment for store in experiments(root)} | {name for name, _ in begun}):
         store = Store(root, name)
         found.experiments += 1
         with warnings.catch_warnings(record=True) as said:
@@ -68,9 +72,12 @@ def check(root: Path) -> Found:
             tables = {table: store.read(table) for table in TABLES}
         found.altered += dict.fromkeys(str(warning.message) for warning in said)
         _complete(root, store, tables["runs"], name in planned, found)
+        finished = set(tables["runs"].loc[tables["runs"]["status"] == OK, "run_id"])
+        left = [run_id for experiment, run_id in begun if experiment == name and run_id not in finished]
+        found.incomplete += [f"{name}: cell {run_id} was begun; the same command goes on with it" for run_id in left]
         _committed(store, tables["runs"], found)
         _lossless(store, tables["runs"], tables["prompts"], found)
-        found.altered += [f"{store.experiment}: {sentence}" for sentence in _misfits(tables)]
+        found.altered += [f"{store.experiment}: {sentence}" for sentence in _misfits(tables, store.experiment)]
         found.cells, found.prompts = found.cells + len(tables["runs"]), found.prompts + len(tables["prompts"])
     return found
 
@@ -108,6 +115,10 @@ def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, found: Fo
     kept = runs[(runs["status"] == OK) & runs["lossless"] & (runs["temperature"] == 0)].set_index("run_id")
     rows = prompts[(prompts["arm"] == METHOD) & prompts["identical"].notna() & prompts["run_id"].isin(list(kept.index))]
     found.greedy += len(rows)
+    found.unaudited += [
+        f"{store.experiment}: cell {run_id} ({drafter}) has no output of the target to compare with"
+        for run_id, drafter in kept.loc[~kept.index.isin(rows["run_id"]), "drafter"].items()
+    ]
     for row in _rows(rows[~rows["identical"].astype(bool)]):
         dtype = str(kept.at[row.run_id, "dtype"])
         if row.divergence_gap <= UNITS.get(dtype, 0.0) * LARGEST_LOGIT:
@@ -119,21 +130,26 @@ def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, found: Fo
         )
 
 
-def _misfits(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+def _misfits(tables: Mapping[str, pd.DataFrame], experiment: str) -> Iterator[str]:
     """Rows that do not belong together: each table follows in part from another."""
     runs, prompts, steps = tables["runs"], tables["prompts"], tables["steps"]
-    known = set(runs["run_id"])
+    names = set(runs["run_id"])
     twice = {table: int(tables[table].duplicated(list(key)).sum()) for table, key in _KEYS.items()}
     if any(twice.values()):  # nothing can be averaged
         yield from (f"{count} rows of {table} are there twice" for table, count in twice.items() if count)
         return
     for table in ("prompts", "steps", *RECORDED):
-        if strangers := set(tables[table]["run_id"]) - known:
+        if strangers := set(tables[table]["run_id"]) - names:
             yield f"{table} has rows of {', '.join(sorted(strangers))}, which no row of runs is for"
     yield from _outputs(prompts)
+    yield from _audits(runs, prompts)
+    yield from _selections(runs, prompts)
     yield from _turns(prompts, steps)
     by_run = {table: dict(list(tables[table].groupby("run_id"))) for table in ("prompts", "steps")}
     for row in runs.to_dict("records"):
+        if not f"/{experiment}".endswith(f"/{row['experiment']}"):  # results may lie below others
+            yield f"cell {row['run_id']}: its row is of experiment {row['experiment']}"
+        yield from columns.misfits(row)
         yield from _cell(row, *(by_run[table].get(row["run_id"], tables[table].iloc[:0]) for table in by_run))
 
 
@@ -142,6 +158,49 @@ def _outputs(prompts: pd.DataFrame) -> Iterator[str]:
         tokens = [int(token) for token in row.output_ids]
         if output_sha256(tokens) != row.output_sha256 or len(tokens) != row.num_new_tokens:
             yield f"cell {row.run_id}, {row.prompt_id} turn {row.turn}, {row.arm}: the output is not what was recorded"
+
+
+def _audits(runs: pd.DataFrame, prompts: pd.DataFrame) -> Iterator[str]:
+    """Where greedy outputs part follows from both arms; of a cell's turns all have the autoregressive one, or none."""
+    greedy, ok = set(runs.loc[runs["temperature"] == 0, "run_id"]), prompts[prompts["status"] == "ok"]
+    ours, theirs = (
+        {(row.run_id, row.prompt_id, row.turn): row for row in _rows(ok[ok["arm"] == arm])}
+        for arm in (METHOD, AUTOREGRESSIVE)
+    )
+    paired = {run_id for run_id, *_ in theirs}
+    alone = ours.keys() ^ theirs.keys()
+    for run_id, prompt_id, turn in sorted(key for key in alone if key[0] in paired):
+        yield f"cell {run_id}, {prompt_id} turn {turn}: one of its two arms is missing"
+    for key, row in ours.items():
+        expected: tuple[bool | None, int | None] = (None, None)
+        if key in theirs and key[0] in greedy:
+            at = _divergence(row.output_ids, theirs[key].output_ids)
+            expected = at is None, at
+        written = known(row.identical), known(row.first_divergence)
+        if written != expected:
+            yield (
+                f"cell {key[0]}, {key[1]} turn {key[2]}: identical is {written[0]} and first_divergence {written[1]}, "
+                f"and its two outputs make {expected[0]} and {expected[1]}"
+            )
+
+
+def _divergence(output: Sequence[int], reference: Sequence[int]) -> int | None:
+    """Index of the first token that differs, a missing one included."""
+    apart = (at for at, (ours, theirs) in enumerate(zip(output, reference, strict=False)) if ours != theirs)
+    shorter = min(len(output), len(reference))
+    return next(apart, None if len(output) == len(reference) else shorter)
+
+
+def _selections(runs: pd.DataFrame, prompts: pd.DataFrame) -> Iterator[str]:
+    """Cells of the same prompts, none of which failed, have rows of the same turns."""
+    turns: dict[Any, set[Any]] = defaultdict(set)
+    for row in _rows(prompts):
+        turns[row.run_id].add((row.prompt_id, row.turn))
+    first: dict[str, str] = {}
+    for row in _rows(runs[(runs["status"] == OK) & (runs["num_failed"] == 0)]):
+        other = first.setdefault(row.prompts_sha256, row.run_id)
+        if turns[row.run_id] != turns[other]:
+            yield f"cells {other} and {row.run_id} are of the same prompts, and have rows of others"
 
 
 def _turns(prompts: pd.DataFrame, steps: pd.DataFrame) -> Iterator[str]:
@@ -161,15 +220,12 @@ def _turns(prompts: pd.DataFrame, steps: pd.DataFrame) -> Iterator[str]:
 
 
 def _cell(row: Mapping[Any, Any], prompts: pd.DataFrame, steps: pd.DataFrame) -> Iterator[str]:
-    """A cell's name is the hash of its config, and its averages are those of its rows."""
-    try:
-        name = run_id(identity(json.loads(row["config"])))
-    except (ValueError, LookupError, TypeError, AttributeError):
-        name = "none"
-    if name != row["run_id"]:
-        yield f"cell {row['run_id']}: its config is that of {name}"
+    """A finished cell's averages are those of its rows, and none is of a start that it did not have."""
     if row["status"] != OK:
         return
+    last = known(prompts.loc[prompts["arm"] == METHOD, "start"].max())
+    if last is not None and last > (known(row["num_starts"]) or 0):
+        yield f"cell {row['run_id']}: it has rows of start {last}, and num_starts is {row['num_starts']}"
     for column, value in aggregates(prompts, steps).items():
         written = math.nan if pd.isna(row[column]) else float(row[column])
         both = [math.nan if value is None else float(value), written]

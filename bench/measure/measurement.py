@@ -133,7 +133,7 @@ class Measurement:
             done[arm] = self.decoding.decode(turn, arm)
             looks[arm] = gpu_state.between(before, self.gpu.look() if self.gpu else None)
         if lent:
-            self.rows.prompts.append(replace(lent, run_id=self.cell.run_id))
+            self.rows.prompts.append(replace(lent, run_id=self.cell.run_id, start=None))
             done[AUTOREGRESSIVE] = Generation(lent.output_ids, lent.finish, [], lent.prefill_s, lent.decode_s)
         key = (self.cell.run_id, turn.conversation, turn.number)
         for arm in arms:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import logging
 import os
 import platform
 import subprocess
@@ -18,6 +19,7 @@ import torch
 from specdec_core.openmp import VARIABLES
 
 _DISTRIBUTION = "specdec-bench"
+log = logging.getLogger(__name__)
 
 
 def collect(
@@ -92,7 +94,15 @@ def git_state(root: Path) -> tuple[str | None, bool | None]:
 @functools.cache
 def _own_git_state() -> tuple[str | None, bool | None]:
     """State of this package's checkout, asked once: what runs is what was imported, not what is committed later."""
-    return git_state(Path(__file__).resolve().parents[2])
+    root = Path(__file__).resolve().parents[2]
+    revision, dirty = git_state(root)
+    if revision is None or dirty is None:
+        log.warning(
+            "git does not tell the state of %s, so that no rows are taken over or lent: run a clone with its .git, and "
+            "if it is another user's, `git config --global --add safe.directory %s`",
+            *(root, root),
+        )
+    return revision, dirty
 
 
 def _output(*command: str) -> str | None:

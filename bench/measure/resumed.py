@@ -22,7 +22,7 @@ from bench.measure import provenance
 from bench.measure.cell import Cell, Runtime
 from bench.measure.preemption import Preempted, Stop
 from bench.measure.to_rows import Outcome, Rows
-from bench.prompts.conversations import Conversation
+from bench.prompts.conversations import Conversation, labels_fingerprint
 from bench.results.partial import Begun, Entry, Partial
 from bench.results.rows import RECORDED
 from bench.results.store import Store
@@ -31,7 +31,9 @@ from specdec_core.models.ranks import agreed
 log = logging.getLogger(__name__)
 
 
-def header(cell: Cell, runtime: Runtime, outcome: Outcome, like: Mapping[str, Any]) -> dict[str, Any]:
+def header(
+    cell: Cell, runtime: Runtime, outcome: Outcome, like: Mapping[str, Any], conversations: Sequence[Conversation]
+) -> dict[str, Any]:
     """What the rows of a start must share with those of the others: code, machine, models, prompts, what is recorded.
 
     `like` is what rows of other experiments must share to be taken over. A revision whose checkout is dirty says
@@ -43,6 +45,7 @@ def header(cell: Cell, runtime: Runtime, outcome: Outcome, like: Mapping[str, An
         **like,
         "code_sha256": code_sha256(),
         **{name: getattr(outcome, name) for name in found},
+        "labels_sha256": labels_fingerprint(conversations),
         "baseline": runtime.baseline,
         "recorded": [table for table in RECORDED if getattr(runtime, f"record_{table}")],
         "case_study": runtime.case_study,
@@ -65,7 +68,7 @@ class Kept:
     def __init__(self, cell: Cell, runtime: Runtime, store: Store, rows: Rows, of: Mapping[str, Any]) -> None:
         """Fill `rows` with those of the earlier starts, unless they are of something else, and note this start."""
         self._partial, self._rows = Partial(store.folder, cell.run_id), rows
-        begun = agreed(lambda: _continued(self._partial.read(), of, cell, runtime))
+        begun = agreed(lambda: _continued(self._partial, of, cell, runtime))
         entries = begun.entries if begun else []
         for entry in entries:
             for table, found in entry.rows.items():
@@ -117,9 +120,13 @@ class Kept:
         }
 
 
-def _continued(begun: Begun | None, of: Mapping[str, Any], cell: Cell, runtime: Runtime) -> Begun | None:
+def _continued(partial: Partial, of: Mapping[str, Any], cell: Cell, runtime: Runtime) -> Begun | None:
     """What is begun if it is of the same; says what is not. Threads that nobody chose are then those it began with."""
-    if begun is None or runtime.force:
+    if runtime.force:
+        return None
+    if (begun := partial.read()) is None:
+        if partial.path.is_file() and partial.path.stat().st_size:
+            log.warning("%s: %s is damaged or of another version, and all is decoded anew", cell.label, partial.path)
         return None
     other = [name for name in of if begun.of.get(name) != of[name]]
     if other == ["num_threads"] and not (runtime.num_threads or os.environ.get("OMP_NUM_THREADS")):

@@ -21,7 +21,7 @@ from bench.prompts.datasets import Conversation
 from bench.results.judgements import still_valid
 from bench.results.locks import CellBusyError
 from bench.results.partial import Partial
-from bench.results.reuse import lent_baseline, take_over
+from bench.results.reuse import is_committed, lent_baseline, take_over
 from bench.results.rows import RECORDED, PromptRow
 from bench.results.store import OK, Store, StoreError
 from specdec_core.checks import check_lossless
@@ -58,21 +58,40 @@ def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
         return _run(cell, runtime, store)
 
 
+def left_to_others(count: int) -> str:
+    """What is said at the end of a sweep of cells that other processes were running."""
+    return f"cells left out, since other processes run them: {count}; the same command says later whether they ended"
+
+
 def _claimed(cell: Cell, runtime: Runtime, store: Store, held: contextlib.ExitStack) -> bool:
     """Take the cell's lock; whether there is something to do."""
     store.check_writable()
     held.enter_context(store.lock(cell.run_id, note=cell.pair.name))
-    return _wanted(cell, runtime, store) and not _taken_over(cell, runtime, store)
+    if _wanted(cell, runtime, store) and not _taken_over(cell, runtime, store):
+        return True
+    _drop_left(cell, runtime, store)
+    return False
+
+
+def _drop_left(cell: Cell, runtime: Runtime, store: Store) -> None:
+    """Delete what a kill behind a cell's last row left of its start, unless that start asked for more than is there."""
+    left = Partial(store.folder, cell.run_id)
+    if store.status(cell.run_id) != OK or not left.path.is_file():
+        return
+    if begun := left.read():
+        asked: dict[str, Any] = {f"record_{table}": True for table in begun.of.get("recorded", ())}
+        asked |= {"baseline": begun.of.get("baseline", True), "force": False, "retry_failed": False}
+        if _wanted(cell, replace(runtime, **asked), store):
+            return
+    left.drop()
 
 
 def _taken_over(cell: Cell, runtime: Runtime, store: Store) -> bool:
     """Whether another experiment of the same results folder has measured the very same cell, and gave its rows."""
     if runtime.force or runtime.retry_failed or runtime.case_study or store.status(cell.run_id) == OK:
         return False
-    like = _same_machine(runtime)
-    if like["git_dirty"]:  # nobody knows what code a row of such a revision is of
-        return False
-    origin = take_over(store, cell.run_id, like, baseline=bool(runtime.baseline), recorded=_recorded(runtime))
+    like, recorded = _same_machine(runtime), _recorded(runtime)
+    origin = take_over(store, cell.run_id, like, baseline=bool(runtime.baseline), recorded=recorded)
     if origin:
         log.info("%s: rows taken over from %s, which runs the same cell", cell.label, origin)
     return bool(origin)
@@ -173,7 +192,7 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
         measurement.warm_up(conversation)
     for graphs in pair.graphs:
         log.info("%s", graphs)
-    of = resumed.header(cell, runtime, outcome, _same_machine(runtime))
+    of = resumed.header(cell, runtime, outcome, _same_machine(runtime), conversations)
     kept = resumed.Kept(cell, runtime, store, rows, of)
     _decode(store, measurement, kept, conversations)
     if world_size() == 1:  # to a rank the others are other processes
@@ -189,11 +208,12 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
 
 
 def _lent(cell: Cell, runtime: Runtime, store: Store) -> tuple[str | None, Mapping[str, PromptRow]]:
-    """Another cell's baseline; none where an earlier start began with one of its own, which is then gone on with."""
+    """Another cell's baseline, that of an earlier start if it began with one; none where it began with its own."""
     begun = Partial(store.folder, cell.run_id).read()
-    if begun and begun.of.get("baseline_of", "") is None:
-        return None, {}
-    return lent_baseline(store, cell.config, _same_machine(runtime))
+    first, like = begun.of.get("baseline_of", "") if begun else "", _same_machine(runtime)
+    if not is_committed(like):
+        log.warning("%s: decodes a baseline of its own, since only committed code is lent one", cell.label)
+    return (None, {}) if first is None else lent_baseline(store, cell.config, like, first)
 
 
 def _decode(store: Store, measurement: Measurement, kept: resumed.Kept, conversations: Sequence[Conversation]) -> None:

@@ -53,7 +53,15 @@ def read_jsonl(path: Path) -> list[Conversation]:
 
 def fingerprint(conversations: Iterable[Conversation]) -> str:
     """The sha256 of ids and turns in order: equal exactly if the same prompts are run."""
-    content = [[conversation.id, *conversation.turns] for conversation in conversations]
+    return _sha256([[conversation.id, *conversation.turns] for conversation in conversations])
+
+
+def labels_fingerprint(conversations: Iterable[Conversation]) -> str:
+    """The sha256 of what rows have of conversations beside their prompts: references and categories, in order."""
+    return _sha256([[conversation.reference, conversation.category] for conversation in conversations])
+
+
+def _sha256(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
 

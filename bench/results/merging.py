@@ -6,13 +6,14 @@ All is read and decided before anything is written.
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 
-from bench.results import progress
+from bench.results import partial, progress
 from bench.results.digests import digest
 from bench.results.locks import held
 from bench.results.parquet import write_table
@@ -39,6 +40,8 @@ class Merged:
     plans: dict[str, Planned] = field(default_factory=dict)
     files: dict[Path, Path] = field(default_factory=dict)
     """Others, by their place below the root."""
+    begun: list[str] = field(default_factory=list)
+    """Cells that no source finished and that stay behind, in a sentence each."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -46,14 +49,23 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
     """Join the sources, and what is in `into` already; MergeError with every reason where they disagree."""
     roots = [root for root in dict.fromkeys((into, *sources)) if root.is_dir()]
     found = Merged()
+    found.problems += [
+        f"{into} lies in {root}, whose results it would then hold twice; choose a folder outside"
+        for root in sources
+        if root.resolve() in into.resolve().parents
+    ]
     for name in sorted({store.experiment for root in roots for store in experiments(root)}):
         stores = [Store(root, name) for root in roots]
         found.problems += [
             f"{store.folder}: a cell is being run there; wait until it ends" for store in stores if held(store.folder)
         ]
-        _cells(stores, found)
-        for table in [table for table in TABLES if table not in CELL_TABLES]:
-            _kept(stores, table, found)
+        with warnings.catch_warnings(record=True) as said:  # of files that cannot be read
+            warnings.simplefilter("always")
+            _cells(stores, found)
+            for table in [table for table in TABLES if table not in CELL_TABLES]:
+                _kept(stores, table, found)
+        found.problems += dict.fromkeys(str(warning.message) for warning in said)
+    _begun([root for root in roots if root != into], found)
     _plans(roots, found)
     _files(roots, found)
     if found.problems:
@@ -80,6 +92,12 @@ def _cells(stores: Sequence[Store], found: Merged) -> None:
                 f"{stores[0].experiment}: cell {run_id} ({ranked[0][0]['drafter']}) was measured apart in {where}; "
                 f"delete its files in all but one"
             )
+        found.problems += [
+            f"{store.experiment}: cell {run_id} in {store.root} is ok and lacks {table}; delete its file in runs"
+            for (_, store), tables_of in zip(good, every, strict=False)
+            for table in ("prompts", "steps")
+            if table not in tables_of
+        ]
         for table, own in every[0].items():
             found.rows[stores[0].experiment, table, run_id] = own
 
@@ -94,6 +112,21 @@ def _kept(stores: Sequence[Store], table: str, found: Merged) -> None:
             found.problems.append(f"{stores[0].experiment}: {run_id} was measured apart in {where}; delete all but one")
         for own, _ in every[:1]:
             found.rows[stores[0].experiment, table, run_id] = own
+
+
+def _begun(roots: Sequence[Path], found: Merged) -> None:
+    """Cells that were killed in a source, where the same command goes on with them."""
+    ended = {
+        (name, run_id)
+        for (name, table, run_id), rows in found.rows.items()
+        if table == "runs" and OK in rows["status"].to_pylist()
+    }
+    found.begun += [
+        f"{name}: cell {run_id} was begun in {root} and stays behind; finish it there and merge again, or run it anew"
+        for root in roots
+        for name, run_id in partial.begun(root)
+        if (name, run_id) not in ended
+    ]
 
 
 _PLACES = ("pair", "results_dir", "data_dir", "shard")

@@ -129,6 +129,13 @@ def warned_once() -> Iterator[None]:
         warnings.showwarning = show
 
 
+def sync_folder(folder: Path) -> None:
+    """Make names that are new in a folder outlive the machine."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
 def _write(path: Path, table: pa.Table) -> None:
     temporary = path.parent / hidden_name(path.name)
     try:
@@ -139,7 +146,7 @@ def _write(path: Path, table: pa.Table) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -203,9 +210,3 @@ def _completed(table: pa.Table, expected: pa.Schema) -> pa.Table:
         for field in expected
     ]
     return pa.Table.from_arrays(columns, schema=pa.schema(fields, table.schema.metadata))
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    os.fsync(descriptor)
-    os.close(descriptor)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.results.parquet import hidden_name
+from bench.results.parquet import hidden_name, sync_folder
 from bench.results.rows import TABLES
 from bench.results.store import explained
 
@@ -57,7 +57,7 @@ class Partial:
         """Bytes there behind the last line that this object wrote."""
 
     def read(self) -> Begun | None:
-        """What is there; None where there is nothing that can be read."""
+        """What is there; None where there is nothing that can be used."""
         lines = self._lines()
         try:
             head = next(lines)
@@ -67,9 +67,9 @@ class Partial:
                     starts.append([])
                 else:
                     starts[-1].append(_entry(line, head["columns"]))
-        except (StopIteration, LookupError, TypeError, AttributeError):
+            return Begun(head["of"], tuple(map(tuple, starts)))
+        except (StopIteration, LookupError, TypeError, ValueError, AttributeError):
             return None
-        return Begun(head["of"], tuple(map(tuple, starts)))
 
     def begin(self, of: Mapping[str, Any], begun: Begun | None) -> None:
         """Note a start of a cell, behind the earlier ones that are `begun`, or the first of a new file."""
@@ -78,6 +78,7 @@ class Partial:
             if begun is None or not self.path.is_file():
                 self.path.unlink(missing_ok=True)
                 self._append({"of": of, "columns": {table: _names(kind) for table, kind in TABLES.items()}})
+                sync_folder(self.path.parent)
             else:
                 self._repair()
             self._append({"start": starts})
@@ -130,8 +131,15 @@ class Partial:
             try:
                 temporary.write_bytes(kept)
                 temporary.replace(self.path)
+                sync_folder(self.path.parent)
             finally:
                 temporary.unlink(missing_ok=True)
+
+
+def begun(root: Path) -> list[tuple[str, str]]:
+    """Experiment and run id of all such files below a folder of results."""
+    found = ((path.parent.relative_to(root).as_posix(), path.stem) for path in root.rglob(f"{_PREFIX}*.jsonl"))
+    return sorted((experiment, stem.removeprefix(_PREFIX)) for experiment, stem in found)
 
 
 def _entry(line: Mapping[str, Any], columns: Mapping[str, Sequence[str]]) -> Entry:

@@ -20,10 +20,13 @@ def take_over(
 ) -> str:
     """Take a finished cell from another experiment of the same results; its name, "" where there is none.
 
-    Its `runs` row must have the values of `like`: whoever measures now would have written the same. It needs the
-    baseline's arm where `baseline` is asked for, and the tables in `recorded` beside the usual ones. Only the
-    `runs` row is written anew, for its experiment; other rows say nothing of it.
+    Its `runs` row must have the values of `like`: whoever measures now would have written the same. Without a revision,
+    or with changes to it, nobody knows what code a row is of, and nothing is taken. It needs the baseline's arm where
+    `baseline` is asked for, and the tables in `recorded` beside the usual ones. Only the `runs` row is written anew,
+    for its experiment; other rows say nothing of it.
     """
+    if not is_committed(like):
+        return ""
     for folder in sorted(store.root.glob("**/runs")):
         other = Store(store.root, folder.parent.relative_to(store.root).as_posix())
         if not other.has("runs", run_id):
@@ -39,16 +42,24 @@ def take_over(
     return ""
 
 
+def is_committed(like: Mapping[str, Any]) -> bool:
+    """Whether rows name the code that they are of."""
+    return like["git_revision"] is not None and like["git_dirty"] is False
+
+
 def lent_baseline(
-    store: Store, config: Mapping[str, Any], like: Mapping[str, Any]
+    store: Store, config: Mapping[str, Any], like: Mapping[str, Any], first: str | None = None
 ) -> tuple[str | None, dict[str, PromptRow]]:
     """A finished run of the experiment in the same setting that has an autoregressive arm of its own, and its rows.
 
     The setting is all of a config but drafter and rule. By conversation, of first turns alone: later ones are asked
-    behind the method's own answers. None and nothing where there is no such run.
+    behind the method's own answers. Of several the run `first`, if it is one. None and nothing where there is no such
+    run, and where rows do not name their code.
     """
+    if not is_committed(like):
+        return None, {}
     wanted, runs = {**like, "status": "ok"}, store.read("runs")
-    for _, run in runs.iterrows():
+    for _, run in runs.sort_values("run_id", key=lambda ids: ids != first, kind="stable").iterrows():
         same = _setting(json.loads(run["config"])) == _setting(config) and pd.isna(run["baseline_of"])
         if same and not any(_plain(run[key]) != value for key, value in wanted.items()):
             rows = store.read("prompts", [run["run_id"]])

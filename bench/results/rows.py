@@ -124,7 +124,7 @@ class PromptRow:
     throttle_reasons: str | None = None  # comma-separated, "" for none
     foreign_processes: int | None = None  # that compute on it too
     contaminated: bool | None = None  # throttled by heat or hardware, or shared: left out of times
-    start: int | None = None  # of its run's starts the one that decoded it; None in files of before there were several
+    start: int | None = None  # of its run's starts the one that decoded it; None of lent rows and in older files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The launcher `hydra/launcher=local_gpus`; Hydra takes launchers from this namespace alone."""
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.utils import JobReturn, JobStatus
 
-from bench.workers import share_out, visible_gpus
+from bench.workers import resolved, share_out, visible_gpus
 
 log = logging.getLogger(__name__)
 
@@ -18,17 +19,11 @@ class LocalGpus(BasicLauncher):
 
     def __init__(self, devices: Sequence[Any] | None = None) -> None:
         super().__init__()
-        self.devices = [str(device) for device in devices or ()]
+        self.devices = devices
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run all jobs; exit status 1, behind all of them, where a process died of one or one was refused."""
-        devices = self.devices or visible_gpus()
-        if not devices:
-            sys.exit(
-                "no GPU is visible; name some by hydra.launcher.devices=[0,1], or leave out hydra/launcher=local_gpus"
-            )
-        if len(set(devices)) < len(devices):
-            sys.exit(f"hydra.launcher.devices names a device twice: {', '.join(devices)}")
+        devices = _chosen(self.devices)
 
         def run(device: str, job: int) -> Any:
             log.info("job %d on %s", job, device)
@@ -36,8 +31,29 @@ class LocalGpus(BasicLauncher):
             return (done.return_value,)
 
         found = share_out(len(job_overrides), devices, run)
-        from bench.measure.runner import REFUSED  # Hydra imports this module at every start, and that one torch
+        from bench.measure.runner import BUSY, REFUSED, left_to_others  # torch, and Hydra imports this at every start
 
+        if busy := found.count((BUSY,)):
+            log.warning("%s", left_to_others(busy))
         if None in found or (REFUSED,) in found:
             sys.exit(1)
         return [JobReturn(status=JobStatus.COMPLETED, _return_value=value) for (value,) in found]
+
+
+def _chosen(named: Sequence[Any] | None) -> list[str]:
+    """The devices to run on; the process ends with a sentence where they are none, or not among the visible ones."""
+    visible = visible_gpus()
+    if named is None and not visible:
+        sys.exit("no GPU is visible; name some by hydra.launcher.devices=[0,1], or leave out hydra/launcher=local_gpus")
+    if named is None:
+        return visible
+    if isinstance(named, str) or not isinstance(named, Sequence) or not named:
+        sys.exit(f"hydra.launcher.devices is a list such as [0,1], or null for all that are visible, not {named}")
+    devices = resolved([str(device) for device in named])
+    told = bool(visible) or "CUDA_VISIBLE_DEVICES" in os.environ
+    for name, device in zip(named, devices, strict=True):
+        if not device or (told and device not in visible):
+            sys.exit(f"hydra.launcher.devices names {name}, and visible is: {', '.join(visible) or 'no GPU'}")
+    if len(set(devices)) < len(devices):
+        sys.exit(f"hydra.launcher.devices names a device twice: {', '.join(map(str, named))}")
+    return devices

@@ -135,7 +135,7 @@ def begun(tmp_path, monkeypatch):
     return tmp_path, counted
 
 
-@pytest.mark.parametrize("changed", ["git_revision", "device_name", "torch_version", "code_sha256", "prompts_sha256"])
+@pytest.mark.parametrize("changed", ["git_revision", "device_name", "code_sha256", "prompts_sha256", "labels_sha256"])
 def test_what_is_of_another_state_is_dropped_with_a_sentence(changed, begun, caplog):
     root, counted = begun
     (path,) = partials(root)
@@ -150,6 +150,49 @@ def test_what_is_of_another_state_is_dropped_with_a_sentence(changed, begun, cap
     assert f"{changed} another then" in said
     assert len(counted.decoded) == 2 * PROMPTS
     assert load(root, "default").runs["num_starts"].tolist() == [1]
+
+
+@pytest.mark.parametrize("damage", ["other columns", "a short row", "no header"])
+def test_what_cannot_be_used_is_decoded_anew_with_a_sentence(damage, begun, caplog):
+    root, counted = begun
+    (path,) = partials(root)
+    head, first, *rest = path.read_text().splitlines()
+    if damage == "other columns":
+        head = head.replace('"prefill_s"', '"prefilled_s"')
+    elif damage == "a short row":
+        rest[0] = rest[0].replace("[[", "[[null],[", 1)
+    lines = ["{}"] if damage == "no header" else [head, first, *rest]
+    path.write_text("\n".join(lines) + "\n")
+    assert execute(root, *CELL) == "ok"
+    (said,) = [text for text in caplog.messages if "another version" in text]
+    assert "is damaged or of another version, and all is decoded anew" in said
+    assert len(counted.decoded) == 2 * PROMPTS
+    assert not partials(root)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_what_a_kill_behind_the_last_row_left_goes_when_the_cell_is_skipped(recorded, begun):
+    """Unless it is of a start that was to record more than is there."""
+    root, counted = begun
+    (path,) = partials(root)
+    left = path.read_text().replace('"recorded":[]', '"recorded":["nodes"]' if recorded else '"recorded":[]')
+    assert execute(root, *CELL) == "ok"
+    path.write_text(left)
+    assert execute(root, *CELL, "retry=failed") == "skipped"
+    assert partials(root) == [path] * recorded
+    counted.decoded.clear()
+    assert execute(root, *CELL) == "skipped"
+    assert partials(root) == [path] * recorded
+    assert not counted.decoded
+
+
+def test_the_name_of_a_new_file_outlives_the_machine(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("bench.results.partial.sync_folder", synced.append)
+    first = Partial(tmp_path, "0" * 12)
+    first.begin({}, None)
+    first.add(Entry("a", 0, {}))
+    assert synced == [tmp_path]
 
 
 @pytest.mark.parametrize("options", [("force=true",), ("record_nodes=true",), ("runtime.baseline=false",)])

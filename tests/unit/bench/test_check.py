@@ -12,9 +12,10 @@ from bench.check import __main__ as command
 from bench.check.folder import check
 from bench.configs.cells import scientific_config
 from bench.measure import provenance
-from bench.results.digests import digest_of
+from bench.results.digests import digest_of, output_sha256
 from bench.results.identity import identity
 from bench.results.parquet import read_table, write_table
+from bench.results.partial import Partial
 from bench.results.progress import Planned
 from bench.results.rows import TABLES
 from bench.results.store import Store
@@ -98,9 +99,99 @@ def test_one_thing_is_wrong(table, column, value, question, said, root, capsys):
     assert any(said in line for line in lines if line[0] == " "), lines
 
 
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(("experiment", "other"), ("schema_version", 0), ("pair", "own"), ("target_id", "tiny/other")),
+        *(("draft_id", "tiny/other"), ("dataset", "mt_bench"), ("drafter", "chain8"), ("method", "eagle")),
+        *(("drafter_params", "{}"), ("verifier", "greedy"), ("temperature", 0.6), ("top_p", 0.9), ("seed", 1)),
+        *(("max_new_tokens", 5), ("ignore_eos", True), ("node_order", "dfs"), ("graphs", "compile")),
+        *(("dtype", "float16"), ("lossless", False), ("num_starts", 0)),
+    ],
+)
+def test_a_column_that_does_not_follow_is_named(column, value, root):
+    assert not check(root).altered
+    change(root, "runs", column, value)
+    assert any("experiment" if column == "experiment" else f"{column} is" in said for said in check(root).altered)
+
+
+def test_old_rows_lack_what_there_was_no_choice_of(root):
+    for column in ("ignore_eos", "node_order", "graphs", "num_starts"):
+        change(root, "runs", column, None)
+    change_all(root, "prompts", "start", lambda _: None)
+    assert not check(root).altered
+
+
+def change_all(root, table, column, value):
+    """Another value in all rows of the experiment."""
+    for path in (root / "default" / table).glob("*.parquet"):
+        rows = read_table(path, TABLES[table])
+        field = rows.schema.field(column)
+        values = pa.array([value(old) for old in rows[column].to_pylist()], field.type)
+        write_table(path, rows.set_column(rows.schema.get_field_index(column), field, values))
+
+
+@pytest.mark.parametrize("arm", ["method", "autoregressive"])
+def test_where_outputs_part_is_recomputed(arm, root, capsys):
+    """One more token is another, with a digest that fits; who wrote the row says that nothing parted."""
+    tokens = [*change_first(root, "output_ids", lambda old: [old[0] + 1, *old[1:]], arm)]
+    change_first(root, "output_sha256", lambda _: output_sha256(tokens), arm)
+    found, lines = answers(root, capsys)
+    assert found["unaltered"] == "NO"
+    said = "identical is True and first_divergence None, and its two outputs make False and 0"
+    assert any(said in line for line in lines), lines
+    change_first(root, "identical", lambda _: False)
+    change_first(root, "first_divergence", lambda _: 0)
+    change_first(root, "divergence_gap", lambda _: 3.0)
+    assert not any("two outputs" in sentence for sentence in check(root).altered)
+    assert len(check(root).lossy) == 1
+
+
+def test_an_arm_that_is_missing_is_seen(root):
+    without(root, "prompts", lambda row: row["arm"] == "autoregressive" and row["turn"] == 0)
+    assert any("one of its two arms is missing" in sentence for sentence in check(root).altered)
+
+
+def test_without_a_baseline_nobody_knows_whether_it_is_lossless(root, capsys):
+    without(root, "prompts", lambda row: row["arm"] == "autoregressive")
+    change_all(root, "prompts", "identical", lambda _: None)
+    found, lines = answers(root, capsys)
+    assert found["lossless"] == "not known"
+    assert any("(chain4) has no output of the target to compare with" in line for line in lines), lines
+
+
+def test_prompts_that_were_left_out_are_missed(root, monkeypatch):
+    monkeypatch.setattr(provenance, "_own_git_state", lambda: (REVISION, False))
+    assert execute(root, *SHORT, "drafter=chain8") == "ok"
+    assert not check(root).altered
+    path = next((root / "default" / "prompts").glob("*.parquet"))
+    first = read_table(path, TABLES["prompts"])["prompt_id"][0].as_py()
+    for table in ("prompts", "steps"):
+        without(root, table, lambda row: row["prompt_id"] == first, path.name)
+    assert any("are of the same prompts, and have rows of others" in sentence for sentence in check(root).altered)
+
+
+def without(root, table, left_out, name="*.parquet"):
+    """Leave rows out."""
+    for path in (root / "default" / table).glob(name):
+        rows = read_table(path, TABLES[table])
+        write_table(path, rows.filter(pa.array([not left_out(row) for row in rows.to_pylist()])))
+
+
+def test_a_cell_that_was_begun_is_incomplete(root, capsys):
+    Partial(root / "default", "0" * 12).begin({}, None)
+    Partial(root / "default", *Store(root, "default").read("runs")["run_id"]).begin({}, None)
+    (root / "elsewhere").mkdir()
+    Partial(root / "elsewhere", "1" * 12).begin({}, None)
+    found, _ = answers(root, capsys)
+    assert found["complete"] == "NO"
+    begun = [f"{name}: cell {run_id} was begun" for name, run_id in (("default", "0" * 12), ("elsewhere", "1" * 12))]
+    assert [sentence.partition(";")[0] for sentence in check(root).incomplete] == begun
+
+
 def test_an_output_that_left_the_targets(root, capsys):
     for column, value in (("identical", False), ("first_divergence", 2), ("divergence_gap", 0.25)):
-        change_divergence(root, column, value)
+        change_first(root, column, lambda _, value=value: value)
     found, lines = answers(root, capsys)
     assert found["lossless"] == "NO"
     assert any("at token 2, where its two best logits are 0.25 apart in float32" in line for line in lines), lines
@@ -110,14 +201,16 @@ def test_an_output_that_left_the_targets(root, capsys):
     assert any("1 of them but for a tie" in line for line in lines), lines
 
 
-def change_divergence(root, column, value):
-    """In the first row of the method's arm."""
+def change_first(root, column, value, arm="method"):
+    """Another value in an arm's row of the first prompt; the new one."""
     (path,) = (root / "default" / "prompts").glob("*.parquet")
     rows = read_table(path, TABLES["prompts"])
-    values, arms = rows[column].to_pylist(), rows["arm"].to_pylist()
-    values[arms.index("method")] = value
+    values, keys = rows[column].to_pylist(), [(row["prompt_id"], row["arm"]) for row in rows.to_pylist()]
+    place = keys.index((keys[0][0], arm))
+    values[place] = value(values[place])
     field = rows.schema.field(column)
     write_table(path, rows.set_column(rows.schema.get_field_index(column), field, pa.array(values, field.type)))
+    return values[place]
 
 
 def test_a_flipped_bit_is_seen(root, capsys):

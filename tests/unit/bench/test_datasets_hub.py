@@ -4,7 +4,9 @@ import datasets as hub
 import pytest
 from datasets.exceptions import DatasetNotFoundError
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from omegaconf import OmegaConf
 
+from bench.prompts import export
 from bench.prompts.datasets import CANDIDATES, Conversation, DatasetError, DatasetSpec, HubSource, load, source_id
 from bench.prompts.hub import ADAPTERS
 
@@ -74,6 +76,19 @@ def test_hub_records_are_read_only_as_far_as_needed(on_hub):
     assert [found.id for found in load(QUIZ, limit=CANDIDATES + 5)][-1] == f"quiz_{CANDIDATES + 4}"
     assert calls == [(("some/quiz", "main"), {"split": "test", "revision": None, "streaming": True})] * 2
     assert source_id(QUIZ) == "hub:some/quiz/main/test@main"
+
+
+def test_a_dataset_is_written_as_the_file_that_data_dir_reads(on_hub, tmp_path, capsys):
+    calls = on_hub([{"question": f"What is {number}, über all?", "answer": f"#### {number}"} for number in range(300)])
+    assert export.main(["gsm8k", "--out", str(tmp_path / "data")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'data' / 'gsm8k.jsonl'}: 300 conversations\n"
+    assert calls[0][0] == ("openai/gsm8k", "main")
+    spec = DatasetSpec.from_config(OmegaConf.to_container(OmegaConf.load(export.YAMLS / "gsm8k.yaml")))
+    on_hub([{"question": f"What is {number}, über all?", "answer": f"#### {number}"} for number in range(300)])
+    assert load(spec, data_dir=tmp_path / "data", limit=7) == load(spec, limit=7)
+    for name, said in (("gsm8k", "is there already"), ("mini", "unknown dataset of the hub"), ("gsm8", "gsm8k")):
+        assert export.main([name, "--out", str(tmp_path / "data")]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_a_changed_schema_and_an_unknown_adapter(on_hub):

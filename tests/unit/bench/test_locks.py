@@ -5,11 +5,12 @@ import fcntl
 import warnings
 
 import pytest
-from cells import command, execute, stamps
+from cells import command, config, execute, stamps
 
+from bench.configs.cells import cell_of
 from bench.measure.decoding import Decoding
 from bench.results import progress
-from bench.results.locks import held
+from bench.results.locks import held, lock
 from bench.results.store import Store, StoreError, load
 
 CELL = ("pair=tiny", "dataset=mini", "drafter=chain4", "limit=1", "decoding.max_new_tokens=3")
@@ -61,6 +62,16 @@ def test_what_runs_is_not_seen(refused, tmp_path):
     (tmp_path / "default" / ".lock-a1").touch()
     with pytest.warns(UserWarning, match="not seen"):
         assert progress.read(tmp_path, "default").running == 0
+
+
+def test_a_cell_that_another_process_runs_is_counted_at_the_end(tmp_path, capsys):
+    name = cell_of(config(*CELL)).run_id
+    (tmp_path / "results" / "default").mkdir(parents=True)
+    with lock(tmp_path / "results" / "default", name):
+        assert command(tmp_path, "-m", *CELL, "seed=0,1", "runtime.progress=false", "runtime.device=cpu") is None
+    said = "cells left out, since other processes run them: 1; the same command says later whether they ended"
+    assert capsys.readouterr().err.splitlines()[-1] == said
+    assert load(tmp_path / "results", "default").runs["seed"].tolist() == [1]
 
 
 def test_other_errors_are_told_as_they_are(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from bench.results.digests import digest_of
 from bench.results.identity import identity
 from bench.results.locks import lock
 from bench.results.parquet import read_table, write_table
+from bench.results.partial import Partial
 from bench.results.progress import Planned, read, read_plan, words
 from bench.results.rows import RunRow
 from bench.results.store import load
@@ -100,6 +101,40 @@ def test_plans_may_differ_in_pairs_alone(halves, capsys):
     Planned(overrides=("limit=9", "pair=tiny"), pairs=("tiny",)).write(halves / "b" / "default")
     assert joined(halves, "a", "b") == 2
     assert "is of other options: limit=9 pair=tiny" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("table", ["runs", "prompts"])
+def test_a_file_that_cannot_be_read_is_refused(table, halves, capsys):
+    (path,) = (halves / "a" / "default" / table).glob("*.parquet")
+    path.write_bytes(path.read_bytes()[:100])
+    assert joined(halves, "a", "b") == 2
+    assert f"Skipped {path}: it is not a readable parquet file" in capsys.readouterr().err
+    assert not (halves / "c").exists()
+
+
+def test_a_finished_cell_without_its_rows_is_refused(halves, capsys):
+    (path,) = (halves / "a" / "default" / "steps").glob("*.parquet")
+    path.unlink()
+    assert joined(halves, "a", "b") == 2
+    assert f"in {halves / 'a'} is ok and lacks steps; delete its file in runs" in capsys.readouterr().err
+
+
+def test_what_was_begun_stays_behind_with_a_sentence(halves, capsys):
+    """But for a cell that the other machine has finished."""
+    (finished,) = load(halves / "b", "default").runs["run_id"]
+    for run_id in ("0" * 12, finished):
+        Partial(halves / "a" / "default", run_id).begin({}, None)
+    assert joined(halves, "a", "b") == 0
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"default: cell {'0' * 12} was begun in {halves / 'a'} and stays behind")
+
+
+def test_a_folder_below_a_source_is_refused(halves, capsys):
+    before = stamps(halves)
+    assert merge.main([str(halves / "a"), str(halves / "b"), "--into", str(halves / "a" / "all")]) == 2
+    assert "choose a folder outside" in capsys.readouterr().err
+    assert stamps(halves) == before
+    assert merge.main([str(halves / "a"), str(halves / "b"), "--into", str(halves / "a")]) == 0
 
 
 def test_other_files_are_copied_and_must_agree(halves, capsys):

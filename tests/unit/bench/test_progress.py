@@ -269,6 +269,12 @@ def test_results_of_other_code_or_in_a_folder_of_their_own_are_left_alone(clean,
         assert execute(tmp_path, *CELL, f"name=of_{state[0]}_{state[1]}") == "ok"
 
 
+def test_rows_that_name_no_revision_are_not_taken_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "_own_git_state", lambda: (None, None))
+    assert execute(tmp_path, *CELL) == "ok"
+    assert execute(tmp_path, *CELL, "name=other") == "ok"
+
+
 def test_rows_that_cannot_be_read_are_measured_again(clean, tmp_path):
     assert execute(tmp_path, *CELL) == "ok"
     (path,) = (tmp_path / "default" / "prompts").glob("run_id=*")

@@ -115,6 +115,16 @@ def test_without_git_there_is_no_revision(tmp_path, monkeypatch):
     assert provenance.git_state(Path(provenance.__file__).parents[1]) == (None, None)
 
 
+def test_without_a_revision_it_is_said_once_and_how_to_mend_it(monkeypatch, caplog):
+    monkeypatch.setattr(provenance, "git_state", lambda _: (None, None))
+    provenance._own_git_state.cache_clear()
+    for _ in range(2):
+        assert provenance.collect("cpu", "float32", "sdpa")["git_revision"] is None
+    provenance._own_git_state.cache_clear()
+    (said,) = caplog.messages
+    assert "safe.directory" in said
+
+
 @pytest.mark.parametrize(("available", "driver"), [(True, "999.10"), (False, None)])
 def test_the_driver_is_asked_only_where_cuda_is(tmp_path, monkeypatch, available, driver):
     executable(tmp_path, "nvidia-smi", '[ "$1" = --query-gpu=driver_version ] && echo 999.10 && echo 999.10')

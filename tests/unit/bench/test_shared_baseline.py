@@ -1,5 +1,6 @@
 """`runtime.baseline=shared`: the first cell of a setting decodes the autoregressive arm and lends it to the others."""
 
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -7,14 +8,22 @@ import pytest
 from cells import execute
 from resumed import Counted, Killed
 
+from bench.measure import provenance
 from bench.measure.cell import Runtime
 from bench.plan import planning
+from bench.results.parquet import file_name
 from bench.results.store import load
 
 CELL = (
     *("pair=tiny", "dataset=mini", "runtime.warmup_conversations=0", "limit=2", "decoding.max_new_tokens=8"),
     "runtime.baseline=shared",
 )
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout without changes, at a revision."""
+    monkeypatch.setattr(provenance, "_own_git_state", lambda: ("a1b2", False))
 
 
 def runs(root: Path, *cells: tuple[str, ...]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -31,7 +40,8 @@ def test_the_second_cell_has_the_first_ones_arm(tmp_path: Path) -> None:
     first, second = found.loc["chain4"], found.loc["opt_tree"]
     assert second["baseline_of"] == first["run_id"]
     own = prompts[prompts["arm"] == "autoregressive"].sort_values(["prompt_id", "turn"])
-    arms = [own[own["run_id"] == run["run_id"]].drop(columns="run_id") for run in (first, second)]
+    assert own.groupby("run_id")["start"].count()[[first["run_id"], second["run_id"]]].tolist() == [4, 2]
+    arms = [own[own["run_id"] == run["run_id"]].drop(columns=["run_id", "start"]) for run in (first, second)]
     both = [arm[arm["turn"] == 0].reset_index(drop=True) for arm in arms]
     assert len(both[0]) == 2
     pd.testing.assert_frame_equal(*both)
@@ -63,6 +73,42 @@ def test_who_began_with_a_baseline_of_its_own_goes_on_with_it(tmp_path: Path, mo
     assert found.loc["opt_tree", ["num_starts", "identical"]].tolist() == [2, 1]
     assert pd.isna(found.loc["opt_tree", "baseline_of"])
     assert len(counted.decoded) == 4, "two turns of four in both arms"
+
+
+def test_who_began_with_a_lent_baseline_keeps_its_lender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though another one could lend it by then, whose run id comes first."""
+    counted = Counted(monkeypatch)
+    alone = ("runtime.baseline=true", "name=elsewhere")
+    for drafter in ("chain4", "binary"):
+        assert execute(tmp_path, *CELL, f"drafter={drafter}", *alone) == "ok"
+    first, last = sorted(load(tmp_path, "elsewhere").runs["run_id"])
+    copied(tmp_path, last)
+    counted.left = 4
+    with pytest.raises(Killed):
+        execute(tmp_path, *CELL, "drafter=opt_tree")
+    counted.left = None
+    copied(tmp_path, first)
+    counted.decoded.clear()
+    assert execute(tmp_path, *CELL, "drafter=opt_tree") == "ok"
+    found = load(tmp_path, "default").runs.set_index("drafter").loc["opt_tree"]
+    assert (found["num_starts"], found["baseline_of"]) == (2, last)
+
+
+def copied(root: Path, run_id: str) -> None:
+    """A cell's files from one experiment to another."""
+    for table in ("runs", "prompts", "steps"):
+        (root / "default" / table).mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / "elsewhere" / table / file_name(run_id), root / "default" / table)
+
+
+@pytest.mark.parametrize("state", [(None, None), ("a1b2", True), ("a1b2", None)])
+def test_nothing_is_lent_where_rows_do_not_name_their_code(
+    state: tuple[str | None, bool | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+) -> None:
+    monkeypatch.setattr(provenance, "_own_git_state", lambda: state)
+    found, _ = runs(tmp_path, ("drafter=chain4",), ("drafter=opt_tree",))
+    assert found["baseline_of"].isna().all()
+    assert "only committed code is lent one" in caplog.text
 
 
 def test_a_plan_counts_the_arm_once() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from itertools import pairwise
@@ -14,6 +15,7 @@ from bench import workers
 from bench.measure.preemption import Preempted
 from bench.results.store import load
 from bench.workers import _alone, share_out, visible_gpus
+from hydra_plugins.specdec_local_gpus import LocalGpus
 
 DEVICES = ["GPU-a", "GPU-b", "GPU-c"]
 
@@ -21,7 +23,7 @@ DEVICES = ["GPU-a", "GPU-b", "GPU-c"]
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
     """Locks on devices of its own."""
-    monkeypatch.setattr(workers.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(workers, "LOCKS", tmp_path / "devices")
 
 
 def spans(folder: Path) -> list[tuple[str, float, float, int]]:
@@ -133,29 +135,81 @@ def test_cores_are_shared_out(tmp_path):
     assert not first & other
 
 
-def test_which_gpus_are_visible(tmp_path, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0, GPU-x")
-    assert visible_gpus() == ["0", "GPU-x"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert visible_gpus() == []
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+@pytest.fixture
+def gpus(tmp_path, monkeypatch):
+    """NVIDIA's tool, which lists two; no variable hides any."""
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 0, GPU-1\necho 1, GPU-2\n")
+    tool.write_text("#!/bin/sh\necho 0, GPU-1ab\necho 1, GPU-1cd\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert visible_gpus() == ["GPU-1", "GPU-2"]
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with _alone("1"):
-        assert sorted(path.name for path in tmp_path.glob("specdec-devices-*/.*")) == [".lock-GPU-2"]
-    tool.write_text("#!/bin/sh\nexit 9\n")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return tool
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        (None, ["GPU-1ab", "GPU-1cd"]),
+        ("1, 0", ["GPU-1cd", "GPU-1ab"]),
+        ("GPU-1a,1", ["GPU-1ab", "GPU-1cd"]),
+        ("MIG-5,0", ["MIG-5", "GPU-1ab"]),
+        *((none, []) for none in ("", "-1", "NoDevFiles", "7", "GPU-x", "GPU-1", "-1,0", "0,0", "0,GPU-1ab")),
+        *((f"1,{invalid},0", ["GPU-1cd"]) for invalid in ("-1", "2", "GPU-1", "", "NoDevFiles")),
+    ],
+)
+def test_the_list_is_read_as_cuda_does(named, found, gpus, monkeypatch):
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert visible_gpus() == found
+
+
+def test_without_a_list_of_gpus_names_are_as_they_are(gpus, monkeypatch):
+    gpus.write_text("#!/bin/sh\nexit 9\n")
     assert visible_gpus() == []
+    for named, found in (("0,GPU-x", ["0", "GPU-x"]), ("-1", []), ("NoDevFiles", [])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+        assert visible_gpus() == found
+
+
+@pytest.mark.parametrize("name", ["1", "GPU-1cd", "GPU-1c"])
+def test_one_card_has_one_lock_however_it_is_named(name, gpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "elsewhere"))
+    with _alone(name):
+        assert [path.name for path in (tmp_path / "devices").iterdir()] == [".lock-GPU-1cd"]
+    assert workers.LOCKS.parent == tmp_path
+
+
+def test_a_worker_counts_devices_as_nvidias_tool_does():
+    assert share_out(1, DEVICES[:1], lambda *_: os.environ["CUDA_DEVICE_ORDER"]) == ["PCI_BUS_ID"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "hidden", "said"),
+    [
+        (0, None, "hydra.launcher.devices is a list such as [0,1], or null for all that are visible, not 0"),
+        (1, None, "is a list such as [0,1]"),
+        ("0", None, "is a list such as [0,1]"),
+        ([], None, "is a list such as [0,1]"),
+        ([0, 2], None, "hydra.launcher.devices names 2, and visible is: GPU-1ab, GPU-1cd"),
+        ([0, "GPU-1a"], None, "names a device twice: 0, GPU-1a"),
+        ([0, 1], "1", "hydra.launcher.devices names 0, and visible is: GPU-1cd"),
+        ([0], "-1", "hydra.launcher.devices names 0, and visible is: no GPU"),
+        (None, "-1", "no GPU is visible"),
+    ],
+)
+def test_devices_that_are_none_are_refused(devices, hidden, said, gpus, monkeypatch):
+    if hidden is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    with pytest.raises(SystemExit) as ended:
+        LocalGpus(devices).launch([["seed=0"]], 0)
+    assert said in str(ended.value)
 
 
 CELL = ("pair=tiny", "dataset=mini", "limit=1", "decoding.max_new_tokens=6", "drafter=chain4")
 SWEEP = ("-m", *CELL, "seed=0,1,2", "runtime.progress=false", "hydra/launcher=local_gpus")
 
 
-def test_a_sweep_on_pretended_devices(tmp_path):
+def test_a_sweep_on_pretended_devices(gpus, tmp_path):
     printed = finish(start(tmp_path, *SWEEP, "hydra.launcher.devices=[0,1]"))
     assert "ERROR" not in printed
     found = load(tmp_path / "results", "default").runs
@@ -163,7 +217,7 @@ def test_a_sweep_on_pretended_devices(tmp_path):
     assert set(found["status"]) == {"ok"}
 
 
-def test_a_refused_cell_is_told_at_the_end(tmp_path):
+def test_a_refused_cell_is_told_at_the_end(gpus, tmp_path):
     process = start(tmp_path, *SWEEP, "shard=3/3", "hydra.launcher.devices=[0,1]")
     printed, _ = process.communicate(timeout=300)
     assert process.returncode == 1, printed
@@ -177,3 +231,19 @@ def test_without_a_gpu_it_says_so(tmp_path, monkeypatch):
     printed, _ = process.communicate(timeout=300)
     assert process.returncode == 1
     assert printed.splitlines()[-1].startswith("no GPU is visible; name some by hydra.launcher.devices=[0,1]")
+
+
+@pytest.mark.parametrize("option", ["force=true", "force=True", "+force=true", "++force=TRUE", "force=1"])
+def test_a_job_that_would_begin_anew_at_every_start_is_refused(option, tmp_path):
+    done = sbatch(tmp_path, option)
+    assert (done.returncode, "begins anew at every start" in done.stderr) == (2, True)
+    done = sbatch(tmp_path, "force=false", "experiment=force=true")
+    assert "begins anew" not in done.stderr
+
+
+def sbatch(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """What Slurm runs for task 0 of one, in a folder without a checkout."""
+    task = {"SLURM_SUBMIT_DIR": str(folder), "SLURM_ARRAY_TASK_ID": "0", "SHARDS": "1"}
+    script = Path(__file__).parents[3] / "scripts" / "sweep.sbatch"
+    command = ["bash", str(script), "seed=0", *options]
+    return subprocess.run(command, env=os.environ | task, capture_output=True, text=True, check=False)

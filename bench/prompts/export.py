@@ -1,0 +1,55 @@
+"""`python -m bench.prompts.export mt_bench gsm8k --out data`: datasets of the hub as the files that `data_dir` reads.
+
+Of each all conversations that a run may choose from. Cells of the file are others than those of the hub.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from bench.names import unknown
+from bench.prompts.conversations import DatasetError
+from bench.prompts.datasets import CANDIDATES, DatasetSpec, load
+from bench.results.parquet import replace_text
+
+YAMLS = Path(__file__).parents[2] / "conf" / "dataset"
+
+
+def export(name: str, folder: Path) -> str:
+    """Write `<folder>/<name>.jsonl`, and say what it holds; DatasetError for a name of none, or where it is there."""
+    configs: dict[str, Any] = {path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in YAMLS.glob("*.yaml")}
+    hub = {stem: config for stem, config in configs.items() if config.get("hub")}
+    if name not in hub:
+        raise DatasetError(unknown("dataset of the hub", name, hub))
+    path, spec = folder / f"{name}.jsonl", DatasetSpec.from_config(hub[name])
+    if path.exists():
+        raise DatasetError(f"{path} is there already; delete it to write it anew")
+    conversations = load(replace(spec, part="all"), limit=max(CANDIDATES, spec.limit or 0))
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_text(path, "".join(json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in conversations))
+    return f"{path}: {len(conversations)} conversations"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0, or 2 with a sentence for the first dataset that cannot be had."""
+    parser = argparse.ArgumentParser(prog="python -m bench.prompts.export", description=__doc__)
+    parser.add_argument("datasets", nargs="+", help="names in conf/dataset")
+    parser.add_argument("--out", type=Path, required=True, help="the folder that data_dir will name")
+    given = parser.parse_args(arguments)
+    try:
+        for name in given.datasets:
+            print(export(name, given.out))
+    except DatasetError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
