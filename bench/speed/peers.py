@@ -59,7 +59,7 @@ ASSISTED: Mapping[str, dict[str, object]] = {
     },
 }
 """Settings of the assistant's generation config; the second is the library's default."""
-COLUMNS = ("Arm", "tokens/s", "ratio", "of the limit", "MAL", "outside forwards", "identical")
+COLUMNS = ("Arm", "tokens/s", "ratio", "of the limit", "MAL", "target ms", "draft ms", "outside forwards", "identical")
 LEGEND = {
     "tokens/s": "new tokens of all prompts and rounds divided by the seconds of whole calls, prefill included",
     "ratio": f"tokens/s divided by {BASE}'s on the same prompts and rounds, in brackets the 95% interval over prompts; "
@@ -67,6 +67,8 @@ LEGEND = {
     "of the limit": "tokens/s, prefill left out, times the bytes that an autoregressive decoder reads for a token, "
     "divided by the memory's read bandwidth; above 100% only with several tokens a forward",
     "MAL": "mean acceptance length: tokens accepted per decoding step, the target's own counted; of our loop alone",
+    "target ms": "milliseconds of a step in the target's forward, mean; of our loop alone",
+    "draft ms": "the same in all forwards of the draft",
     "outside forwards": "share of the decoding time of our loop that is in no forward of target or draft",
     "identical": f"share of the first round's outputs that are {BASE}'s, token for token; in 16 bits ties may differ",
 }
@@ -87,6 +89,10 @@ class Arm:
     """Of the first round."""
     steps: list[Step] = field(default_factory=list)
     """Decoding steps of all rounds, where they are known."""
+
+    def mean(self, name: str, unit: float = 1.0) -> float | None:
+        """Of a field of the steps, times `unit`; None where they are not known."""
+        return unit * fmean(getattr(step, name) for step in self.steps) if self.steps else None
 
 
 def ours(name: str, pair: Pair, drafter: Drafter, new: int, graphs: Sequence[Graphs] = ()) -> Arm:
@@ -252,7 +258,9 @@ def table(
             "tokens/s": number(float(np.sum(arm.tokens) / np.sum(arm.seconds)), 1),
             "ratio": interval(ratio(arm, base)),
             "of the limit": f"{decoding / limit:.0%}" if limit and arm.same_arithmetic else ABSENT,
-            "MAL": number(fmean(step.acceptance_length for step in arm.steps) if arm.steps else None),
+            "MAL": number(arm.mean("acceptance_length")),
+            "target ms": number(arm.mean("score_s", 1e3), 1),
+            "draft ms": number(arm.mean("draft_s", 1e3), 1),
             "outside forwards": percent(share_outside(arm.steps) if arm.steps else None),
             "identical": percent(float(np.mean(same)) if arm.same_arithmetic else None),
         }

@@ -29,7 +29,10 @@ def test_all_arms_are_measured_and_ours_are_the_librarys_own_outputs(monkeypatch
     assert {row[-1] for row in cells.values()} == {"100%"}
     assert cells[BASE][1] == "1.00 [1.00, 1.00]"
     assert cells["ours, autoregressive"][3] == "1.00" < cells["ours, OPT-Tree, n = 25"][3]
-    assert 0 < float(cells["ours, OPT-Tree, n = 25"][4].removesuffix("%")) < 100
+    target, draft, outside = (float(cell.removesuffix("%")) for cell in cells["ours, OPT-Tree, n = 25"][4:7])
+    assert target > 0 < draft
+    assert 0 < outside < 100
+    assert cells["ours, autoregressive"][5] == "0.0"
     assert {path.name for path in (tmp_path / "peers").iterdir()} == {"peers.md", "peers.csv", "peers.tex"}
 
 
