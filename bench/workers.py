@@ -44,8 +44,8 @@ class _Worker:
 def visible_gpus() -> list[str]:
     """What CUDA_VISIBLE_DEVICES names, else all GPUs of this machine; by UUID where NVIDIA's tool tells.
 
-    As CUDA reads it: nothing counts from the first entry on that is no GPU, and none at all where one is named twice.
-    CUDA is not begun for it.
+    As CUDA has it, nothing counts from the first entry on that is no GPU, and none at all where one is named twice.
+    Indices are in the order of `nvidia-smi` (CUDA_DEVICE_ORDER=PCI_BUS_ID), and CUDA is not begun for it.
     """
     if (named := os.environ.get("CUDA_VISIBLE_DEVICES")) is None:
         return [uuid for _, uuid in _listed()]

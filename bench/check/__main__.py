@@ -51,7 +51,7 @@ def verdicts(found: Found, strange: Sequence[str]) -> Iterator[tuple[str, str, s
         if found.greedy
         else "no greedy output of a lossless method was compared with the target's"
     )
-    state = NO if found.lossy else YES if found.greedy else UNKNOWN
+    state = NO if found.lossy else YES if found.greedy or not found.unaudited else UNKNOWN
     yield "lossless", state, kept, [*found.lossy, *found.unaudited]
     yield (
         "unaltered",

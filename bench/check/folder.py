@@ -77,7 +77,7 @@ def check(root: Path) -> Found:
         found.incomplete += [f"{name}: cell {run_id} was begun; the same command goes on with it" for run_id in left]
         _committed(store, tables["runs"], found)
         _lossless(store, tables["runs"], tables["prompts"], found)
-        found.altered += [f"{store.experiment}: {sentence}" for sentence in _misfits(tables, store.experiment)]
+        found.altered += [f"{store.experiment}: {sentence}" for sentence in _misfits(tables, store.folder.resolve())]
         found.cells, found.prompts = found.cells + len(tables["runs"]), found.prompts + len(tables["prompts"])
     return found
 
@@ -130,7 +130,7 @@ def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, found: Fo
         )
 
 
-def _misfits(tables: Mapping[str, pd.DataFrame], experiment: str) -> Iterator[str]:
+def _misfits(tables: Mapping[str, pd.DataFrame], folder: Path) -> Iterator[str]:
     """Rows that do not belong together: each table follows in part from another."""
     runs, prompts, steps = tables["runs"], tables["prompts"], tables["steps"]
     names = set(runs["run_id"])
@@ -147,7 +147,7 @@ def _misfits(tables: Mapping[str, pd.DataFrame], experiment: str) -> Iterator[st
     yield from _turns(prompts, steps)
     by_run = {table: dict(list(tables[table].groupby("run_id"))) for table in ("prompts", "steps")}
     for row in runs.to_dict("records"):
-        if not f"/{experiment}".endswith(f"/{row['experiment']}"):  # results may lie below others
+        if not folder.as_posix().endswith(f"/{row['experiment']}"):  # a part of results, or results below others
             yield f"cell {row['run_id']}: its row is of experiment {row['experiment']}"
         yield from columns.misfits(row)
         yield from _cell(row, *(by_run[table].get(row["run_id"], tables[table].iloc[:0]) for table in by_run))

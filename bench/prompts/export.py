@@ -21,10 +21,17 @@ from bench.results.parquet import replace_text
 YAMLS = Path(__file__).parents[2] / "conf" / "dataset"
 
 
+def config_of(name: str) -> dict[str, Any]:
+    """What a dataset's yaml says, on top of those that its `defaults` name."""
+    own: dict[str, Any] = dict(OmegaConf.load(YAMLS / f"{name}.yaml"))
+    for base in own.pop("defaults", ()):
+        own = own if base == "_self_" else config_of(base) | own
+    return {key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in own.items()}
+
+
 def export(name: str, folder: Path) -> str:
     """Write `<folder>/<name>.jsonl`, and say what it holds; DatasetError for a name of none, or where it is there."""
-    configs: dict[str, Any] = {path.stem: OmegaConf.to_container(OmegaConf.load(path)) for path in YAMLS.glob("*.yaml")}
-    hub = {stem: config for stem, config in configs.items() if config.get("hub")}
+    hub = {path.stem: config for path in YAMLS.glob("*.yaml") if (config := config_of(path.stem)).get("hub")}
     if name not in hub:
         raise DatasetError(unknown("dataset of the hub", name, hub))
     path, spec = folder / f"{name}.jsonl", DatasetSpec.from_config(hub[name])

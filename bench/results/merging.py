@@ -50,9 +50,9 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
     roots = [root for root in dict.fromkeys((into, *sources)) if root.is_dir()]
     found = Merged()
     found.problems += [
-        f"{into} lies in {root}, whose results it would then hold twice; choose a folder outside"
+        f"{into} and {root} lie in one another, so that results would be there twice; choose a folder outside"
         for root in sources
-        if root.resolve() in into.resolve().parents
+        if root.resolve() in into.resolve().parents or into.resolve() in root.resolve().parents
     ]
     for name in sorted({store.experiment for root in roots for store in experiments(root)}):
         stores = [Store(root, name) for root in roots]
@@ -93,7 +93,7 @@ def _cells(stores: Sequence[Store], found: Merged) -> None:
                 f"delete its files in all but one"
             )
         found.problems += [
-            f"{store.experiment}: cell {run_id} in {store.root} is ok and lacks {table}; delete its file in runs"
+            f"{store.experiment}: cell {run_id} in {store.root} is ok and lacks {table}; run it again with force=true"
             for (_, store), tables_of in zip(good, every, strict=False)
             for table in ("prompts", "steps")
             if table not in tables_of

@@ -50,9 +50,10 @@ def _chosen(named: Sequence[Any] | None) -> list[str]:
     if isinstance(named, str) or not isinstance(named, Sequence) or not named:
         sys.exit(f"hydra.launcher.devices is a list such as [0,1], or null for all that are visible, not {named}")
     devices = resolved([str(device) for device in named])
-    told = bool(visible) or "CUDA_VISIBLE_DEVICES" in os.environ
+    given = "CUDA_VISIBLE_DEVICES" in os.environ
     for name, device in zip(named, devices, strict=True):
-        if not device or (told and device not in visible):
+        part = not given and device.startswith("MIG-")  # of a GPU: nobody lists these
+        if not device or ((given or visible) and device not in visible and not part):
             sys.exit(f"hydra.launcher.devices names {name}, and visible is: {', '.join(visible) or 'no GPU'}")
     if len(set(devices)) < len(devices):
         sys.exit(f"hydra.launcher.devices names a device twice: {', '.join(map(str, named))}")

@@ -34,6 +34,11 @@ def test_gsds_experiments_have_512_new_tokens_and_the_thresholds_of_their_models
             assert (drafter.tau, drafter.theta_sib) == (2 if drafter.name == "gsd_tau2" else tau, sib)
 
 
+@pytest.mark.parametrize(("pair", "method"), [("tiny", "opt_tree"), ("tiny_medusa", "medusa")])
+def test_a_tree_of_other_drafts_is_not_called_medusas(pair, method):
+    assert composed(f"pair={pair}", "drafter=medusa").drafter.method == method
+
+
 @pytest.mark.parametrize(
     ("experiment", "datasets", "temperatures", "drafters", "rules"),
     [

@@ -152,6 +152,14 @@ def test_an_arm_that_is_missing_is_seen(root):
     assert any("one of its two arms is missing" in sentence for sentence in check(root).altered)
 
 
+def test_a_part_of_a_folder_can_be_checked(root):
+    shutil.copytree(root, root.parent / "all" / "of")
+    for part in (root.parent / "all", root.parent / "all" / "of", root.parent / "all" / "of" / "default"):
+        found = check(part)
+        assert found.cells == 1
+        assert not found.altered, part
+
+
 def test_without_a_baseline_nobody_knows_whether_it_is_lossless(root, capsys):
     without(root, "prompts", lambda row: row["arm"] == "autoregressive")
     change_all(root, "prompts", "identical", lambda _: None)

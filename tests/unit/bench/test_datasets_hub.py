@@ -91,6 +91,12 @@ def test_a_dataset_is_written_as_the_file_that_data_dir_reads(on_hub, tmp_path, 
         assert said in capsys.readouterr().err
 
 
+def test_every_dataset_of_the_hub_can_be_exported():
+    names = {path.stem for path in export.YAMLS.glob("*.yaml") if export.config_of(path.stem).get("hub")}
+    assert {"mt_bench", "cnn_dm", "wikitext", "openwebtext"} <= names
+    assert {DatasetSpec.from_config(export.config_of(name)).name for name in names} >= {"cnn_dm", "openwebtext"}
+
+
 def test_a_changed_schema_and_an_unknown_adapter(on_hub):
     on_hub([{"Question": "?", "answer": ""}])
     with pytest.raises(DatasetError, match="no field 'question'"):

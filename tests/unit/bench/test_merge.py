@@ -116,7 +116,7 @@ def test_a_finished_cell_without_its_rows_is_refused(halves, capsys):
     (path,) = (halves / "a" / "default" / "steps").glob("*.parquet")
     path.unlink()
     assert joined(halves, "a", "b") == 2
-    assert f"in {halves / 'a'} is ok and lacks steps; delete its file in runs" in capsys.readouterr().err
+    assert f"in {halves / 'a'} is ok and lacks steps; run it again with force=true" in capsys.readouterr().err
 
 
 def test_what_was_begun_stays_behind_with_a_sentence(halves, capsys):

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from itertools import pairwise
@@ -15,7 +16,7 @@ from bench import workers
 from bench.measure.preemption import Preempted
 from bench.results.store import load
 from bench.workers import _alone, share_out, visible_gpus
-from hydra_plugins.specdec_local_gpus import LocalGpus
+from hydra_plugins.specdec_local_gpus import LocalGpus, _chosen
 
 DEVICES = ["GPU-a", "GPU-b", "GPU-c"]
 
@@ -172,11 +173,15 @@ def test_without_a_list_of_gpus_names_are_as_they_are(gpus, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["1", "GPU-1cd", "GPU-1c"])
-def test_one_card_has_one_lock_however_it_is_named(name, gpus, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "elsewhere"))
+def test_one_card_has_one_lock_however_it_is_named(name, gpus, tmp_path):
     with _alone(name):
         assert [path.name for path in (tmp_path / "devices").iterdir()] == [".lock-GPU-1cd"]
-    assert workers.LOCKS.parent == tmp_path
+
+
+def test_locks_lie_in_one_place_for_all_jobs(tmp_path):
+    ask = [sys.executable, "-c", "from bench.workers import LOCKS; print(LOCKS)"]
+    found = {subprocess.check_output(ask, env=os.environ | {"TMPDIR": str(tmp_path / str(job))}) for job in range(2)}
+    assert len(found) == 1
 
 
 def test_a_worker_counts_devices_as_nvidias_tool_does():
@@ -203,6 +208,13 @@ def test_devices_that_are_none_are_refused(devices, hidden, said, gpus, monkeypa
     with pytest.raises(SystemExit) as ended:
         LocalGpus(devices).launch([["seed=0"]], 0)
     assert said in str(ended.value)
+
+
+def test_a_part_of_a_gpu_is_taken_as_it_is_named(gpus, monkeypatch):
+    assert _chosen(["MIG-1"]) == ["MIG-1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-2")
+    with pytest.raises(SystemExit, match="names MIG-1, and visible is: MIG-2"):
+        _chosen(["MIG-1"])
 
 
 CELL = ("pair=tiny", "dataset=mini", "limit=1", "decoding.max_new_tokens=6", "drafter=chain4")
