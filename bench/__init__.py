@@ -1,14 +1,12 @@
 """The measurement: sweeps, records, tables and figures around `specdec_core`."""
 
-import os
+import runpy
 import sys
+from pathlib import Path
 from types import TracebackType
 
-# as `specdec_core.openmp`, for modules that import torch first; reports import neither
-if "torch" not in sys.modules and not any(
-    name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-):
-    os.environ["GOMP_SPINCOUNT"] = "1000"
+# for modules that import torch first; `specdec_core` would import it, and reports need not
+runpy.run_path(str(Path(__file__).parents[1] / "specdec_core" / "openmp.py"))
 
 
 def _stopped(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,23 +1,39 @@
-"""OpenMP's threads spin briefly while they wait, then sleep; imported before torch, which reads this once.
+"""OpenMP's threads spin for long while they wait; on a machine that is busy already, briefly. Imported before torch.
 
-Beside one busy process, threads that spin on take the core of the thread for which they wait. Threads that sleep at
-once have to be woken for every operation, which on a quiet machine may take as long as the operation itself. Measured
-on two cores of an AMD EPYC, OPT-Tree (n = 25) with the embedded pair on four prompts, two runs each, in tokens/s:
+Threads that spin on take the core that another process wants, and with it that of the thread for which they wait.
+Threads that sleep have to be woken for every operation. OPT-Tree (n = 25) with the embedded pair on two cores, in
+tokens/s, medians of two or three runs:
 
-    GOMP_SPINCOUNT           300,000 (libgomp's default)   1,000    0 (passive)
-    quiet                                            255     250            172
-    beside a busy process                             78     156            204
+    GOMP_SPINCOUNT                      300,000 (libgomp's default)   1,000    0 (passive)
+    AMD EPYC     quiet                                          255     250            172
+                 beside a busy process                           78     156            204
+    Intel Xeon   quiet                                          372     225
+                 beside a busy process                           85     180
 
-Only libgomp reads the variable (https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html), as torch's CPU wheels
-for Linux have it; other runtimes wait as they do by default.
+Only libgomp reads the variable, once (https://gcc.gnu.org/onlinedocs/libgomp/GOMP_005fSPINCOUNT.html), as torch's CPU
+wheels for Linux have it; other runtimes wait as they do by default. Who sets OMP_NUM_THREADS knows what else runs.
 """
 
 import os
 import sys
+import time
+from pathlib import Path
 
 SPINS = "1000"
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """What users say it with."""
+LOOKS, APART_S = 10, 0.005
 
-if "torch" not in sys.modules and not any(name in os.environ for name in VARIABLES):
+
+def crowded(running: Path = Path("/proc/loadavg")) -> bool:
+    """Whether at every look more wanted to run, a thread of ours on each core included, than there are cores."""
+    free = (os.cpu_count() or 1) - len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    for _ in range(LOOKS if running.exists() else 0):
+        if int(running.read_text().split()[3].partition("/")[0]) - 1 <= free:  # one is this process
+            return False
+        time.sleep(APART_S)
+    return running.exists()
+
+
+if "torch" not in sys.modules and not any(name in os.environ for name in (*VARIABLES, "OMP_NUM_THREADS")) and crowded():
     os.environ["GOMP_SPINCOUNT"] = SPINS

@@ -16,12 +16,13 @@ from torch.nn import functional as F
 from specdec_core.cache import Window
 from specdec_core.errors import LoadError
 from specdec_core.layout import Layout
+from specdec_core.models.tree_attention import DENSE, has_interface
 
 EAGER, COMPILE, MIXED = "eager", "compile", "mixed"
 """Eager; compiled by inductor, on a GPU with CUDA graphs; compiled but for trees larger than any that was compiled."""
 GRAPHS = (EAGER, COMPILE)
 """What may be asked for."""
-_WIDTH = 256
+_WIDTH = 64
 """On a CPU masks are as wide as a multiple of so many slots; on a GPU as the cache: each size is captured once."""
 _CALLS = {"cuda": 3}
 """Of a new size: one warms up, one is captured, one is replayed."""
@@ -42,10 +43,14 @@ class Graphs:
         self.seconds = 0.0
         """So long first forwards took, which compile."""
         self.lm = lm
+        on_cpu, config = lm.device.type == "cpu", lm.config
+        self._in_products = on_cpu and config._attn_implementation == "sdpa" and has_interface(config)
         self._sizes: set[tuple[int, bool]] = set()
         self._capacity = 0
         torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
-        self._compiled = torch.compile(self._forward, fullgraph=True, dynamic=False, **_options(lm.device))
+        self._compiled = torch.compile(
+            self._forward, fullgraph=True, dynamic=False, isolate_recompiles=True, **_options(lm.device)
+        )
 
     def __str__(self) -> str:
         sizes = ", ".join(str(size) for size, _ in sorted(self._sizes))
@@ -85,11 +90,21 @@ class Graphs:
             began = time.perf_counter()
             with torch._inductor.config.patch(freezing=not tokens.is_cuda):  # dynamo asks for it while it traces
                 for _ in range(_CALLS.get(tokens.device.type, 1)):
-                    self._compiled(*inputs)
+                    self._run(*inputs)
             self._sizes.add((size, self.lm.keep_hidden))
             self.seconds += time.perf_counter() - began
-        logits, hidden = self._compiled(*inputs)
+        logits, hidden = self._run(*inputs)
         return _kept(logits, count), None if hidden is None else _kept(hidden, count)
+
+    def _run(self, *inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """On a CPU in products of the queries of a group: SDPA would copy its keys and values for each of them."""
+        config, before = self.lm.config, self.lm.config._attn_implementation
+        config._attn_implementation = DENSE if self._in_products else before
+        try:
+            found: tuple[Tensor, Tensor | None] = self._compiled(*inputs)
+        finally:
+            config._attn_implementation = before
+        return found
 
     def _forward(
         self, tokens: Tensor, positions: Tensor, mask: Tensor, slots: Tensor, *features: Tensor
@@ -142,10 +157,23 @@ def usable(how: str, attention: str, device: torch.device, configs: Iterable[Any
 
 
 def _options(device: torch.device) -> dict[str, Any]:
-    """Of `torch.compile`. On a CPU weights are packed for every number of tokens, as constants of its graph."""
+    """Of `torch.compile`. On a CPU weights are packed for every number of tokens, as constants of its graph.
+
+    Matrices that read the same input become one, and what calls the kernels is C++ too. Modules are as they were
+    traced, so that nothing asks in every forward whether they are.
+    """
     if device.type == "cuda":
         return {"mode": "reduce-overhead"}
-    return {"options": {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "CPP,ATEN"}}
+    return {
+        "options": {
+            "freezing": True,
+            "max_autotune": True,
+            "max_autotune_gemm_backends": "CPP,ATEN",
+            "cpp.enable_concat_linear": True,
+            "cpp_wrapper": True,
+            "guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe,
+        }
+    }
 
 
 def _kept(rows: Tensor, count: int) -> Tensor:

@@ -179,7 +179,6 @@ def test_a_run_says_how_it_begins_and_what_the_machine_did_meanwhile(tmp_path):
     assert run["excerpt"] == " ".join(text.split())
     assert (prompts["decode_s"] <= prompts["wall_s"] + 1e-6).all()
     assert (run["other_load"] >= 0) == Path("/proc/stat").exists()
-    assert run["wait_policy"]
 
 
 def test_force_runs_a_finished_cell_again_and_doubles_nothing(tmp_path):

@@ -67,7 +67,7 @@ def check_attention(name: str, devices: Iterable[torch.device], configs: Iterabl
     if name not in (TRITON, DENSE, SPLIT):
         return
     for config in configs:
-        if not _has_interface(config):
+        if not has_interface(config):
             raise LoadError(
                 f"runtime.attention={name} is for models with transformers' attention interface, and "
                 f"{config.model_type} has one of its own; use runtime.attention=sdpa, which runs that"
@@ -91,7 +91,7 @@ def check_attention(name: str, devices: Iterable[torch.device], configs: Iterabl
         )
 
 
-def _has_interface(config: Any) -> bool:
+def has_interface(config: Any) -> bool:
     """Whether the architecture computes attention by the function that its config names, as SDPA would."""
     kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
     return kind is None or bool(kind._supports_sdpa and kind._can_set_attn_implementation())

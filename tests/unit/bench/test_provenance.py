@@ -15,7 +15,7 @@ import torch
 
 from bench.measure import provenance
 from bench.results.rows import RunRow
-from specdec_core.openmp import VARIABLES
+from specdec_core.openmp import VARIABLES, crowded
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -168,17 +168,39 @@ import {module}
 @pytest.mark.parametrize(
     ("given", "found"),
     [
-        ({}, "GOMP_SPINCOUNT=1000"),
+        ({"OMP_NUM_THREADS": "2"}, ""),
         ({"OMP_WAIT_POLICY": "ACTIVE"}, "OMP_WAIT_POLICY=ACTIVE"),
         ({"GOMP_SPINCOUNT": "0"}, "GOMP_SPINCOUNT=0"),
         ({"KMP_BLOCKTIME": "0"}, "KMP_BLOCKTIME=0"),
     ],
 )
-def test_threads_spin_briefly_from_before_torch_is_loaded_unless_the_user_said_how(module, given, found):
-    others = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+def test_how_threads_wait_is_left_to_the_user_who_says_it_or_their_number(module, given, found):
+    others = {key: value for key, value in os.environ.items() if key not in (*VARIABLES, "OMP_NUM_THREADS")}
     command = [sys.executable, "-c", WATCHED.format(module=module), *VARIABLES]
     done = subprocess.run(command, env=others | given, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == [found]
+    assert done.stdout.strip() == found
+
+
+@pytest.mark.parametrize("module", ["specdec_core", "bench.measure.runner", "bench.prompts.embedded"])
+def test_threads_spin_briefly_on_a_crowded_machine(module):
+    """More processes than cores run until it has looked."""
+    others = {key: value for key, value in os.environ.items() if key not in (*VARIABLES, "OMP_NUM_THREADS")}
+    command = [sys.executable, "-c", WATCHED.format(module=module), *VARIABLES]
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range((os.cpu_count() or 1) + 1)]
+    try:
+        done = subprocess.run(command, env=others, capture_output=True, text=True, check=True, timeout=120)
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    assert done.stdout.strip() == "GOMP_SPINCOUNT=1000"
+
+
+@pytest.mark.parametrize(("running", "found"), [(1, False), (1 + (os.cpu_count() or 1), True)])
+def test_a_machine_is_crowded_where_a_thread_on_each_core_is_too_many(tmp_path, running, found):
+    (tmp_path / "loadavg").write_text(f"0.26 1.33 1.76 {running}/345 1234\n")
+    assert crowded(tmp_path / "loadavg") is found
+    assert not crowded(tmp_path / "missing"), "other systems do not tell"
 
 
 def test_how_threads_wait_is_recorded(monkeypatch):
