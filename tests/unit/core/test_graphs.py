@@ -1,5 +1,6 @@
 """Forwards in graphs: the logits of every architecture, the same tokens, one graph however long the text becomes."""
 
+import copy
 import shutil
 
 import pytest
@@ -34,9 +35,9 @@ def _unchecked():
 
 @pytest.fixture
 def counted(monkeypatch) -> CompileCounterWithBackend:
-    """In place of inductor: graphs are counted and run as they were traced."""
-    counter = CompileCounterWithBackend("eager")
-    monkeypatch.setattr(graphs, "_options", lambda device: {"backend": counter})
+    """In place of inductor: graphs are counted and run as they were traced, behind the guards that ours have."""
+    counter, guards = CompileCounterWithBackend("eager"), graphs._options(CPU)["options"]["guard_filter_fn"]
+    monkeypatch.setattr(graphs, "_options", lambda device: {"backend": counter, "options": {"guard_filter_fn": guards}})
     return counter
 
 
@@ -55,6 +56,23 @@ def test_every_architecture_scores_trees_as_path_by_path(name, rng, counted):
             assert close(own.get_output_embeddings()(output.hidden), output.logits)
         prefix += commit_path(model, tree, start, int(tree.depths.argmax()))
     assert counted.frame_count == 2  # of 8 tokens and of 1
+
+
+def test_models_of_one_shape_have_graphs_of_their_own(rng, counted):
+    """No guard tells their weights apart."""
+    own, model = both("llama-2")
+    shifted = CausalLM(copy.deepcopy(own))
+    with torch.no_grad():
+        shifted.model.get_output_embeddings().weight.neg_()
+    tree, prefix = random_tree(7, VOCAB, rng), [5, 9, 11, 3]
+    for lm in (model, shifted):
+        lm.graphs = Graphs(lm)
+        lm.reset(8)
+        lm.prefill(torch.tensor(prefix))
+    expected = by_paths(own, prefix, tree)
+    assert close(by_tree(model, tree).logits, expected)
+    assert close(by_tree(shifted, tree).logits, -expected)
+    assert counted.frame_count == 2
 
 
 def test_what_is_not_finite_behind_the_text_does_not_spoil_the_next(rng, counted):
