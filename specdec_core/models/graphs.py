@@ -48,9 +48,8 @@ class Graphs:
         self._sizes: set[tuple[int, bool]] = set()
         self._capacity = 0
         torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
-        self._compiled = torch.compile(
-            self._forward, fullgraph=True, dynamic=False, isolate_recompiles=True, **_options(lm.device)
-        )
+        options: dict[str, Any] = {"isolate_recompiles": True} | _options(lm.device)  # models of one class share code
+        self._compiled = torch.compile(self._forward, fullgraph=True, dynamic=False, **options)
 
     def __str__(self) -> str:
         sizes = ", ".join(str(size) for size, _ in sorted(self._sizes))
