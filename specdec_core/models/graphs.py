@@ -24,6 +24,8 @@ GRAPHS = (EAGER, COMPILE)
 """What may be asked for."""
 _WIDTH = 64
 """On a CPU masks are as wide as a multiple of so many slots; on a GPU as the cache: each size is captured once."""
+_TORCH = 2, 13
+"""The first whose graphs of one function need not be shared among its models (`isolate_recompiles`)."""
 _CALLS = {"cuda": 3}
 """Of a new size: one warms up, one is captured, one is replayed."""
 
@@ -137,6 +139,8 @@ def usable(how: str, attention: str, device: torch.device, configs: Iterable[Any
         raise LoadError(f"runtime.graphs is {' or '.join(GRAPHS)}, not {how!r}")
     if how == EAGER:
         return EAGER
+    if tuple(map(int, torch.__version__.split(".")[:2])) < _TORCH:
+        raise LoadError(f"runtime.graphs={how} needs torch {_TORCH[0]}.{_TORCH[1]}, and this is {torch.__version__}")
     if attention not in ("sdpa", "eager"):
         raise LoadError(f"runtime.graphs={how} goes with runtime.attention=sdpa or eager, not with {attention}")
     if not whole:

@@ -149,6 +149,13 @@ def test_what_graphs_cannot_hold_is_said_before_weights_are_read():
         usable("compile", "sdpa", CPU, [longer], whole=True)
 
 
+def test_an_older_torch_is_refused(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.9.1+cpu")
+    with pytest.raises(LoadError, match=r"needs torch 2\.13, and this is 2\.9\.1\+cpu"):
+        usable("compile", "sdpa", CPU, [], whole=True)
+    assert usable("eager", "sdpa", CPU, [], whole=True) == "eager"
+
+
 def test_without_a_compiler_it_is_eager_with_a_warning(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.warns(UserWarning, match="needs a C\\+\\+ compiler, and there is no no-such-compiler"):
