@@ -26,13 +26,20 @@ LOOKS, APART_S = 10, 0.005
 
 
 def crowded(running: Path = Path("/proc/loadavg")) -> bool:
-    """Whether at every look more wanted to run, a thread of ours on each core included, than there are cores."""
+    """Whether at every look more wanted to run, a thread of ours on each core included, than the machine has cores.
+
+    False where the system does not tell. With some of a machine's cores it sees the others too: a guess.
+    """
     free = (os.cpu_count() or 1) - len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-    for _ in range(LOOKS if running.exists() else 0):
-        if int(running.read_text().split()[3].partition("/")[0]) - 1 <= free:  # one is this process
+    for _ in range(LOOKS):
+        try:
+            others = int(running.read_text().split()[3].partition("/")[0]) - 1  # without this process
+        except (OSError, ValueError, IndexError):
+            return False
+        if others <= free:
             return False
         time.sleep(APART_S)
-    return running.exists()
+    return True
 
 
 if "torch" not in sys.modules and not any(name in os.environ for name in (*VARIABLES, "OMP_NUM_THREADS")) and crowded():

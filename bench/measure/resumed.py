@@ -27,6 +27,7 @@ from bench.results.partial import Begun, Entry, Partial
 from bench.results.rows import RECORDED
 from bench.results.store import Store
 from specdec_core.models.ranks import agreed
+from specdec_core.openmp import SPINS
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +122,10 @@ class Kept:
 
 
 def _continued(partial: Partial, of: Mapping[str, Any], cell: Cell, runtime: Runtime) -> Begun | None:
-    """What is begun if it is of the same; says what is not. Threads that nobody chose are then those it began with."""
+    """What is begun if it is of the same; says what is not.
+
+    Threads that nobody chose are then those it began with. How they wait, if nobody said, is the machine's matter.
+    """
     if runtime.force:
         return None
     if (begun := partial.read()) is None:
@@ -129,6 +133,8 @@ def _continued(partial: Partial, of: Mapping[str, Any], cell: Cell, runtime: Run
             log.warning("%s: %s is damaged or of another version, and all is decoded anew", cell.label, partial.path)
         return None
     other = [name for name in of if begun.of.get(name) != of[name]]
+    if {begun.of.get("wait_policy"), of.get("wait_policy")} <= {None, f"GOMP_SPINCOUNT={SPINS}"}:
+        other = [name for name in other if name != "wait_policy"]
     if other == ["num_threads"] and not (runtime.num_threads or os.environ.get("OMP_NUM_THREADS")):
         torch.set_num_threads(begun.of["num_threads"])
         other = []

@@ -1,4 +1,4 @@
-"""What a stock model needs, beyond mask and position ids, to see a tree. Most need nothing."""
+"""What a stock model needs, beyond mask and position ids, to see a tree. Most need nothing, MPT is refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+
+from specdec_core.errors import LoadError
 
 
 def adapt(model: Any) -> None:
@@ -38,5 +40,9 @@ def _adapt_bloom(model: Any) -> None:
     model.get_decoder().build_alibi_tensor = path_alibi
 
 
-ADAPTERS: dict[str, Callable[[Any], None]] = {"bloom": _adapt_bloom}
+def _refuse(model: Any) -> None:
+    raise LoadError(f"{model.config.model_type} biases scores by slot, not by position: it would score trees wrongly")
+
+
+ADAPTERS: dict[str, Callable[[Any], None]] = {"bloom": _adapt_bloom, "mpt": _refuse}
 """By `config.model_type`."""

@@ -33,8 +33,9 @@ _CALLS = {"cuda": 3}
 class Graphs:
     """Compiled forwards of one model on its cache. The tokens of a tree are filled up to a power of two.
 
-    Lengths enter as tensors and shapes of their own, so that nothing is compiled again as the text grows. Once
-    `sealed`, a size that was not compiled is filled up to one that was; a tree larger than all of them runs eagerly.
+    Weights are constants: what is compiled does not see them replaced. Lengths enter as tensors and shapes of their
+    own, so that nothing is compiled again as the text grows. Once `sealed`, a size that was not compiled is filled up
+    to one that was; a tree larger than all of them runs eagerly.
     """
 
     def __init__(self, lm: Any) -> None:
@@ -46,7 +47,8 @@ class Graphs:
         """So long first forwards took, which compile."""
         self.lm = lm
         on_cpu, config = lm.device.type == "cpu", lm.config
-        self._in_products = on_cpu and config._attn_implementation == "sdpa" and has_interface(config)
+        precise = lm.dtype == torch.float32  # in 16 bits SDPA is the more exact
+        self._in_products = on_cpu and precise and config._attn_implementation == "sdpa" and has_interface(config)
         self._sizes: set[tuple[int, bool]] = set()
         self._capacity = 0
         torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
@@ -98,7 +100,10 @@ class Graphs:
         return _kept(logits, count), None if hidden is None else _kept(hidden, count)
 
     def _run(self, *inputs: Tensor) -> tuple[Tensor, Tensor | None]:
-        """On a CPU in products of the queries of a group: SDPA would copy its keys and values for each of them."""
+        """On a CPU in products of the queries of a group: SDPA would copy its keys and values for each of them.
+
+        Layers that a `LayerSkip` shares with its target have the target's config, and stay with SDPA.
+        """
         config, before = self.lm.config, self.lm.config._attn_implementation
         config._attn_implementation = DENSE if self._in_products else before
         try:

@@ -69,7 +69,7 @@ class Pair:
     """Streams the target's layers, where that was asked for."""
 
     def compile(self, how: str) -> None:
-        """Run forwards over trees as graphs from now on; `eager` changes nothing."""
+        """Run forwards over trees as graphs from now on, with the weights as they are; `eager` changes nothing."""
         for model in self.models if how != EAGER else ():
             model.graphs = Graphs(model)
 

@@ -10,11 +10,11 @@ import huggingface_hub.constants
 import pytest
 import torch
 from checkpoints import WORDS, checkpoint
-from transformers import AutoConfig, AutoModelForCausalLM, BloomConfig, BloomForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, BloomConfig, BloomForCausalLM, MptConfig
 
 from specdec_core import load_pair
 from specdec_core.errors import LoadError, PairError
-from specdec_core.models import ModelSpec
+from specdec_core.models import CausalLM, ModelSpec
 
 
 @pytest.fixture(scope="module")
@@ -206,3 +206,9 @@ def test_what_is_not_the_hubs_failure_is_not_called_so(error, monkeypatch):
 
     monkeypatch.setattr(AutoConfig, "from_pretrained", fail)
     assert sentence("org/model") == f"org/model cannot be loaded as asked: {error}"
+
+
+def test_mpt_is_refused():
+    config = MptConfig(d_model=32, n_heads=2, n_layers=1, vocab_size=64, max_seq_len=64)
+    with pytest.raises(LoadError, match="mpt biases scores by slot, not by position"):
+        CausalLM(AutoModelForCausalLM.from_config(config))
