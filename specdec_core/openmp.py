@@ -1,4 +1,4 @@
-"""OpenMP's threads spin for long while they wait; on a machine that is busy already, briefly. Imported before torch.
+"""OpenMP's threads spin while they wait, only briefly on a machine that is busy already. Imported before torch.
 
 Threads that spin on take the core that another process wants, and with it that of the thread for which they wait.
 Threads that sleep have to be woken for every operation. OPT-Tree (n = 25) with the embedded pair on two cores, in

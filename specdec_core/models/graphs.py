@@ -25,7 +25,7 @@ GRAPHS = (EAGER, COMPILE)
 _WIDTH = 64
 """On a CPU masks are as wide as a multiple of so many slots; on a GPU as the cache: each size is captured once."""
 _TORCH = 2, 13
-"""The first whose graphs of one function need not be shared among its models (`isolate_recompiles`)."""
+"""Its graphs of one function need not be shared among models (`isolate_recompiles`); older versions were not tried."""
 _CALLS = {"cuda": 3}
 """Of a new size: one warms up, one is captured, one is replayed."""
 

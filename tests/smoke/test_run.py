@@ -16,6 +16,7 @@ from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Store, StoreError, load
 from bench.run import check_choices
 from specdec_core.errors import LoadError
+from specdec_core.openmp import VARIABLES
 
 FROM_TARGET = {"ti_mcsd": False, "ti_mcsd_w1": True, "dyn_mcsd": False}
 """Drafters that start from the target's distribution, which have rules of their own, and whether these are lossless."""
@@ -170,7 +171,10 @@ def test_every_decoding_and_rule_with_every_way_of_drawing(drafter, decoding, tm
     assert runs["error"].drop(ok.index).str.contains("verifier=target_sample|draft a chain|verifier=by_root").all()
 
 
-def test_a_run_says_how_it_begins_and_what_the_machine_did_meanwhile(tmp_path):
+def test_a_run_says_how_it_begins_and_what_the_machine_did_meanwhile(tmp_path, monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
     assert execute(tmp_path, *SHORT, "drafter=chain4") == "ok"
     found = load(tmp_path, "default")
     run, prompts = found.runs.iloc[0], found.prompts
@@ -179,6 +183,7 @@ def test_a_run_says_how_it_begins_and_what_the_machine_did_meanwhile(tmp_path):
     assert run["excerpt"] == " ".join(text.split())
     assert (prompts["decode_s"] <= prompts["wall_s"] + 1e-6).all()
     assert (run["other_load"] >= 0) == Path("/proc/stat").exists()
+    assert run["wait_policy"] == "GOMP_SPINCOUNT=7"
 
 
 def test_force_runs_a_finished_cell_again_and_doubles_nothing(tmp_path):
