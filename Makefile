@@ -189,7 +189,7 @@ test: setup-dev  ## the tests that need no GPU, in their short forms
 		$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(PLAIN) $(LONG) $(ARGS)
 
 test-all: LONG := --all
-test-all: test  ## the same in full: more draws, every case, shapes checked at every call; what CI runs
+test-all: test  ## the same in full: more draws, every case, shapes checked at every call
 
 test-busy: setup  ## how much slower make smoke is beside two busy loops; only on a quiet machine, some minutes: LIMIT=...
 	$(BIN)/python tests/busy.py $(if $(LIMIT),LIMIT=$(LIMIT))

@@ -1,9 +1,10 @@
 """Shapes and types of specdec_core are checked at every call of its own tests, with `--all` of every test.
 
-`--all` also runs the long forms (`make test-all`). Models that tests share are made once.
+`--all` also runs the long forms and every case of a test (`make test-all`). Models that tests share are made once.
 """
 
 import os
+from collections import defaultdict
 from pathlib import Path
 
 import checker  # noqa: F401
@@ -35,9 +36,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--all"):
-        long = [item for item in items if item.get_closest_marker("long")]
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item not in set(long)]
+        long = {item for item in items if item.get_closest_marker("long")} | beyond_few(items)
+        config.hook.pytest_deselected(items=list(long))
+        items[:] = [item for item in items if item not in long]
+
+
+def beyond_few(items: list[pytest.Item]) -> set[pytest.Item]:
+    """The cases that the short form leaves out: of a test marked `few(n)` it has n, evenly spread."""
+    tests: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("few"):
+            tests[item.path, item.nodeid.partition("[")[0]].append(item)
+    left_out: set[pytest.Item] = set()
+    for cases in tests.values():
+        n = cases[0].get_closest_marker("few").args[0]
+        spread = {place * len(cases) // n for place in range(n)}
+        left_out |= {case for place, case in enumerate(cases) if place not in spread}
+    return left_out
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

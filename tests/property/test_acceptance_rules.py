@@ -50,6 +50,7 @@ def distance(p: Probs, probs: Tensor) -> float:
     return float((tensor(p) - probs).abs().sum() / 2)
 
 
+@pytest.mark.few(36)
 @pytest.mark.parametrize(("rule", "draws"), CELLS, ids=["-".join(map(name_of, cell)) for cell in CELLS])
 @pytest.mark.parametrize("vocab", [1, 2, 3, 4])
 def test_the_output_distribution_is_the_targets(rule, draws, vocab):

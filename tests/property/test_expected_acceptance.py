@@ -36,6 +36,7 @@ def decoded(found: str, decoding: str) -> tuple[Drafter, list[list[Step]]]:
     ]
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize("decoding", DECODINGS)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_tree_expects_more_than_its_depth_allows(name, decoding):

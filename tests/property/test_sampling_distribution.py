@@ -113,6 +113,7 @@ def count(long_form: bool) -> int:
     return 1000 if long_form else 500
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_p=0.8)], ids=["t1", "t07_top_p08"])
 def test_three_tokens_have_the_targets_distribution(name, sampling, count):
@@ -183,6 +184,7 @@ FEW = dict.fromkeys(("speculators", "mtp"), ("dyspec",))
 HEADS = [kind for kind, one in KINDS.items() if one.needs_hidden]
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in HEADS for name in FEW.get(kind, METHODS)])
 def test_heads_in_the_engine_keep_the_targets_distribution(kind, name, count):
     """What a head predicts at a node depends on how the tree came there, and EAGLE-3's never says one of the tokens."""

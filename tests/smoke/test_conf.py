@@ -62,6 +62,7 @@ def test_a_variant_is_its_base_but_for_the_values_of_its_own():
             assert variant == OmegaConf.to_container(OmegaConf.merge(found, listed[group][base][name])) != found
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_the_first_and_the_last_cell_of_every_experiment_compose(experiment):
     config = composed(f"experiment={experiment}", "pair=tiny")
@@ -124,6 +125,7 @@ def printed_trees(table: str) -> dict[tuple[str, str, str, float], tuple[float, 
     return {key: (row["tree_size"], row["tree_depth"]) for key, row in found.iterrows()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("table", ["table4", "table5", "table7"])
 def test_the_printed_tree_of_every_setting_is_run(table):
     experiment, found = f"sequoia/{table}", {}
@@ -153,6 +155,7 @@ def test_the_command_line_replaces_what_an_experiment_sweeps():
     assert [composed(*cell).drafter.name for cell in cells("smoke", "drafter=chain8")] == ["chain8"]
 
 
+@pytest.mark.long
 def test_every_pair_goes_with_every_drafter():
     base = copy.deepcopy(composed())
     OmegaConf.set_struct(base, False)  # a pair may have keys that the default pair has not
@@ -166,6 +169,7 @@ def test_every_pair_goes_with_every_drafter():
             assert found.get("draft_temperature") == (expected if takes_draft else None)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", names("pair"))
 def test_pairs_are_complete(name):
     pair = plain(composed(f"pair={name}"))["pair"]
@@ -188,6 +192,7 @@ def test_pairs_are_complete(name):
     assert not of_a_paper or (pair["published"]["target"], pair["published"]["draft"]) in printed
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", names("drafter"))
 def test_drafters_are_complete(name):
     drafter = plain(composed(f"drafter={name}"))["drafter"]
@@ -195,6 +200,7 @@ def test_drafters_are_complete(name):
     assert drafter["_target_"].startswith("specdec_core.drafters.")
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", names("dataset"))
 def test_datasets_are_complete(name):
     spec = DatasetSpec.from_config(plain(composed(f"dataset={name}"))["dataset"])
@@ -210,6 +216,7 @@ def test_what_a_dataset_need_not_say_is_the_same_in_configs_and_in_python():
     assert {*base, "name"} == {field.name for field in fields(DatasetSpec)}  # so that each can be overridden
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", names("verifier"))
 def test_rules_are_complete(name):
     verifier = plain(composed(f"verifier={name}"))["verifier"]

@@ -30,6 +30,7 @@ def cell(decoding: str, drafter: str) -> tuple[str, ...]:
     return ("experiment=dyspec/table1", *SHORT, f"decoding={decoding}", f"drafter={drafter}")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("table", "datasets", "drafters", "nodes"),
     [*((table, 5, SMALL, 64) for table in TABLES[:3]), ("table4", 3, LARGE, 768)],

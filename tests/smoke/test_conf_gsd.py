@@ -39,6 +39,7 @@ def test_a_tree_of_other_drafts_is_not_called_medusas(pair, method):
     assert composed(f"pair={pair}", "drafter=medusa").drafter.method == method
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("experiment", "datasets", "temperatures", "drafters", "rules"),
     [

@@ -36,6 +36,7 @@ def test_every_published_row_has_a_cell_or_a_reason(paper):
     assert needless == [], "unjoined.csv speaks of rows that have a cell"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("paper", published.papers())
 def test_every_experiment_named_for_a_text_gives_what_it_says(paper):
     """Apart from params, in which a single number may be of another run."""

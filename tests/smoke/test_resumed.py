@@ -75,6 +75,7 @@ def lines_of(root):
     return partials(root)[0].read_text().splitlines() if partials(root) else []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_in_the_middle_costs_no_decoded_prompt(sent, tmp_path, monkeypatch):
     """Of a real process. SIGTERM waits for the prompt at hand, SIGKILL loses it and no other."""
@@ -136,6 +137,7 @@ def begun(tmp_path, monkeypatch):
     return tmp_path, counted
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("changed", ["git_revision", "device_name", "code_sha256", "prompts_sha256", "labels_sha256"])
 def test_what_is_of_another_state_is_dropped_with_a_sentence(changed, begun, caplog):
     root, counted = begun

@@ -99,6 +99,7 @@ def test_one_thing_is_wrong(table, column, value, question, said, root, capsys):
     assert any(said in line for line in lines if line[0] == " "), lines
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("column", "value"),
     [

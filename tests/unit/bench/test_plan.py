@@ -46,6 +46,7 @@ def printed(*arguments: str) -> str:
     return "\n".join(plan.describe(plan.make(arguments)))
 
 
+@pytest.mark.long
 def test_table_1_is_eight_cells_for_each_of_ten_pairs():
     found = plan.make([TABLE1])
     assert (len(found.of_kind("cells")), len(found.jobs), len(found.pairs)) == (8, 8, 10)
@@ -266,6 +267,7 @@ def test_on_a_known_gpu_hours_may_be_an_estimate_of_its_bandwidth_and_say_so(car
         assert planning.times_here(replace(here, machine=elsewhere), pair) is None
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("experiment", ["opt_tree/table1", "smoke"])
 def test_make_plan_takes_an_experiments_own_pairs(experiment, monkeypatch, capsys):
     """What `make plan PAIR=own` runs, as README says it."""

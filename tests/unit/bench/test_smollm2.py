@@ -37,6 +37,7 @@ def folder(tmp_path_factory) -> Path:
     return made
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_greedy_answers_are_those_of_generate(name: str, folder: Path) -> None:
     roles = ("target", "draft") if name.endswith("self") else ("target",)

@@ -46,6 +46,7 @@ def test_logits_are_the_stock_models_at_the_ids_it_knows(pair: Pair) -> None:
     assert (found[:, others] == -torch.inf).all()
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_drafter_drafts_known_tokens_with_finite_probabilities(name: str, pair: Pair) -> None:
     """Sampled text keeps the target's distribution with such a draft: `test_declared_draws.py`."""
@@ -61,6 +62,7 @@ def test_every_drafter_drafts_known_tokens_with_finite_probabilities(name: str, 
     assert len(generate(pair.target, drafter, rule_for(drafter), PROMPT, **options).tokens) == 24
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("name", NAMES)
 def test_greedy_answers_are_the_targets_under_every_drafter(name: str, pair: Pair) -> None:
     expected = generate(pair.target, Autoregressive(), Greedy(), PROMPT, max_new_tokens=24).tokens

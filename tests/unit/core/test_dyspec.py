@@ -95,6 +95,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize(("vocab", "n", "sharpness", "max_depth"), CASES)
 def test_reading_layers_grows_the_tree_of_the_heap(vocab, n, sharpness, max_depth):
     for seed in range(4):
@@ -106,6 +107,7 @@ def test_reading_layers_grows_the_tree_of_the_heap(vocab, n, sharpness, max_dept
         assert tree.depths.max() == layers
 
 
+@pytest.mark.few(15)
 @pytest.mark.parametrize(("vocab", "n", "sharpness", "max_depth"), CASES)
 def test_one_forward_a_node_grows_the_printed_tree_and_that_of_the_layers(vocab, n, sharpness, max_depth):
     for seed in range(4, 12):

@@ -41,6 +41,7 @@ def counted(monkeypatch) -> CompileCounterWithBackend:
     return counter
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_architecture_scores_trees_as_path_by_path(name, rng, counted):
     own, model = both(name)

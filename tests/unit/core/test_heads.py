@@ -157,6 +157,7 @@ DRAFTERS = {
 }
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("kind", WRITERS)
 def test_greedy_outputs_are_the_targets_under_every_drafter(kind, name, folder):

@@ -76,6 +76,7 @@ def checked(found: str, decoding: str) -> tuple[int, int]:
     return len(steps), differences(steps, fresh)
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("decoding", [pytest.param("greedy", marks=pytest.mark.long), "t1"])
 @pytest.mark.parametrize("name", NAMES)
 def test_trees_in_the_middle_of_a_text_are_those_of_a_fresh_drafter(name, decoding):

@@ -23,6 +23,7 @@ def committed(name: str) -> dict[str, str]:
     return {stem: path.read_text(encoding="utf-8") for stem, path in own.items()}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", MEASURED)
 def test_tables_are_those_of_the_committed_report(name: str) -> None:
     tables = [output for output in build(name, REFERENCE) if isinstance(output, Table)]

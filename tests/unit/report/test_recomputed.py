@@ -41,6 +41,7 @@ def shown(table: Table) -> set[str]:
     return {run_id for _, runs in rows(table) for run_id in runs}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("artifact", ["opt_tree/table1", "bench/mt_bench"])
 def test_opt_tree(artifact: str) -> None:
     files, found = tables(artifact)
@@ -80,6 +81,7 @@ def test_smoke() -> None:
         assert_printed(row["correlation"], _correlation(steps), least=2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("artifact", ["sequoia/table4", "sequoia/table6", "dyspec/table1"])
 def test_speedup_and_mal_by_method(artifact: str) -> None:
     files, found = tables(artifact)
@@ -98,6 +100,7 @@ def test_speedup_and_mal_by_method(artifact: str) -> None:
         assert int(row["levels"]) == steps["depth"].max() + 1
 
 
+@pytest.mark.long
 def test_dyspec_against_sequoia() -> None:
     """Seconds per token, accepted tokens, and the paired ratios of the first method to the others."""
     files, found = tables("dyspec/table1")
@@ -118,6 +121,7 @@ def test_dyspec_against_sequoia() -> None:
         assert_printed(row["s/token"], recomputed.seconds_per_token(files, "autoregressive", *runs), least=4)
 
 
+@pytest.mark.long
 def test_gsd_main_table() -> None:
     """The counts are of greedy decoding; the speedup is the mean of both decodings'."""
     files, found = tables("gsd/table1")
@@ -144,6 +148,7 @@ def test_gsd_main_table() -> None:
         assert_printed(full["MAL"], recomputed.mal(steps), least=2)
 
 
+@pytest.mark.long
 def test_gsd_by_dataset() -> None:
     files, found = tables("gsd/table9")
     wide, details = found["table9"], found["table9_details"]
@@ -166,6 +171,7 @@ def test_gsd_by_dataset() -> None:
             assert_printed(row["variation"], recomputed.mean(variation, variation["total_variation"]), least=3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["table2", "table3"])
 def test_improving_mcsd(name: str) -> None:
     """What a tree may add at most, and the target's own first tokens W, are read off the printed configuration."""
@@ -193,6 +199,7 @@ def test_improving_mcsd(name: str) -> None:
         assert_printed(*cells, alphas[run_id][0], least=2)
 
 
+@pytest.mark.long
 def test_improving_mcsd_answers() -> None:
     files, found = tables("improving_mcsd/table1")
     details = found["table1_details"]
@@ -209,6 +216,7 @@ def test_improving_mcsd_answers() -> None:
         assert_printed(row["variation"], recomputed.mean(variation, variation["total_variation"]), least=3)
 
 
+@pytest.mark.long
 def test_the_oracle_notices_a_wrong_digit() -> None:
     """A cell of another value, of another interval and without one are told from the right one."""
     assert_printed("2.58 [2.51, 2.66] =", (2.584, 2.508, 2.6649))
@@ -251,6 +259,7 @@ FIRST |= {
 }
 
 
+@pytest.mark.long
 def test_claims() -> None:
     """Ratios of means over datasets, with intervals over the conversations that both decoded; whose runs they are."""
     (table,) = (output for output in build("claims", REFERENCE) if isinstance(output, Table))
@@ -271,6 +280,7 @@ def test_claims() -> None:
         assert row["n"] == str(sum(len(_joined(*both)) for both in sums))
 
 
+@pytest.mark.long
 def test_the_picture_of_the_claims_has_the_tables_ratios() -> None:
     table, figure = build("claims", REFERENCE)
     assert isinstance(table, Table)

@@ -94,6 +94,7 @@ def build(name: str, cells) -> list[Output]:
     return ARTIFACTS[name].build(Path(name).name, cells.load())
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", FILLS)
 def test_every_artifact_is_written_and_not_blank(name: str, cells, tmp_path: Path) -> None:
     FILLS[name](cells)
@@ -117,6 +118,7 @@ TITLED = ["opt_tree/fig5", "opt_tree/fig6", "opt_tree/fig8", "opt_tree/fig11", "
 TITLED += [name for name in SEQUOIA if name not in ("sequoia/fig4", "sequoia/fig5b")]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", TITLED)
 def test_titles_say_pair_dataset_temperature_and_device(name: str, cells) -> None:
     FILLS[name](cells)
