@@ -22,6 +22,7 @@ JUDGED = ("mal", "speedup")
 """Metrics in which a run can be worse: tokens/s changes with the machine."""
 _WORDS = {1: FASTER, -1: SLOWER, 0: TIED, None: NO_INTERVAL}
 _TURN = ["prompt_id", "turn", "arm"]
+_PROMPTS = ("prompts_sha256", "prompt_ids_sha256")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +104,25 @@ class Couple:
     @property
     def same_prompts(self) -> bool:
         """Whether both runs were given the same conversations; runs that failed early do not know."""
-        prints = [run.row["prompts_sha256"] for run in (self.first, self.second)]
-        return prints[0] == prints[1] or not all(prints)
+        prints = [[run.row[name] for run in (self.first, self.second)] for name in _PROMPTS]
+        return all(first == second or not (_known(first) and _known(second)) for first, second in prints)
 
     @cached_property
     def other_prompts(self) -> set[str]:
-        """Conversations that both runs know by the same id and whose first prompts are not of the same length."""
+        """Conversations that both runs know by the same id and whose first prompts are not the same tokens.
+
+        Of rows that do not know their tokens the lengths are compared.
+        """
         if self.same_prompts:
             return set()
+        columns = ["num_prompt_tokens", "prompt_ids_sha256"]
         first, second = (
-            run.decoded[run.decoded["turn"] == 0].set_index("prompt_id")["num_prompt_tokens"]
-            for run in (self.first, self.second)
+            run.decoded[run.decoded["turn"] == 0].set_index("prompt_id")[columns] for run in (self.first, self.second)
         )
-        both = pd.concat([first, second], axis=1, keys=["first", "second"], join="inner")
-        return set(both.index[both["first"] != both["second"]])
+        both = first.join(second, how="inner", lsuffix="_first", rsuffix="_second")
+        length, ids = (both[f"{name}_first"] != both[f"{name}_second"] for name in columns)
+        known = both[["prompt_ids_sha256_first", "prompt_ids_sha256_second"]].notna().all(axis=1)
+        return set(both.index[length | (known & ids)])
 
     def _change(self, of: Callable[[_Rows], Sample]) -> Change:
         first, second = map(of, self._rows)
@@ -144,3 +150,8 @@ class Couple:
             for run in (self.first, self.second)
         )
         return first, second
+
+
+def _known(value: object) -> bool:
+    """Whether a run knows its prompts: one that failed early, or an older one, need not."""
+    return isinstance(value, str) and bool(value)
