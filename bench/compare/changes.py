@@ -119,10 +119,10 @@ class Couple:
         first, second = (
             run.decoded[run.decoded["turn"] == 0].set_index("prompt_id")[columns] for run in (self.first, self.second)
         )
-        both = first.join(second, how="inner", lsuffix="_first", rsuffix="_second")
-        length, ids = (both[f"{name}_first"] != both[f"{name}_second"] for name in columns)
-        known = both[["prompt_ids_sha256_first", "prompt_ids_sha256_second"]].notna().all(axis=1)
-        return set(both.index[length | (known & ids)])
+        both = pd.concat([first, second], axis=1, keys=["first", "second"], join="inner")
+        unlike = both["first"] != both["second"]
+        known = (both.xs("prompt_ids_sha256", axis=1, level=1).notna()).all(axis=1)
+        return set(both.index[unlike["num_prompt_tokens"] | (known & unlike["prompt_ids_sha256"])])
 
     def _change(self, of: Callable[[_Rows], Sample]) -> Change:
         first, second = map(of, self._rows)
