@@ -115,14 +115,13 @@ class Couple:
         """
         if self.same_prompts:
             return set()
-        columns = ["num_prompt_tokens", "prompt_ids_sha256"]
-        first, second = (
-            run.decoded[run.decoded["turn"] == 0].set_index("prompt_id")[columns] for run in (self.first, self.second)
-        )
-        both = pd.concat([first, second], axis=1, keys=["first", "second"], join="inner")
-        unlike = both["first"] != both["second"]
-        known = (both.xs("prompt_ids_sha256", axis=1, level=1).notna()).all(axis=1)
-        return set(both.index[unlike["num_prompt_tokens"] | (known & unlike["prompt_ids_sha256"])])
+        first, second = map(_first_turns, (self.first, self.second))
+        return {
+            prompt_id
+            for prompt_id in first.keys() & second.keys()
+            for own, others in [zip(first[prompt_id], second[prompt_id], strict=True)]
+            if len(set(own)) > 1 or (all(map(_known, others)) and len(set(others)) > 1)
+        }
 
     def _change(self, of: Callable[[_Rows], Sample]) -> Change:
         first, second = map(of, self._rows)
@@ -150,6 +149,13 @@ class Couple:
             for run in (self.first, self.second)
         )
         return first, second
+
+
+def _first_turns(run: Run) -> dict[str, tuple[int, object]]:
+    """By conversation how many tokens the first prompt has, and their digest."""
+    rows = run.decoded[run.decoded["turn"] == 0]
+    tokens = zip(rows["num_prompt_tokens"], rows["prompt_ids_sha256"], strict=True)
+    return dict(zip(rows["prompt_id"], tokens, strict=True))
 
 
 def _known(value: object) -> bool:
