@@ -12,23 +12,24 @@ import pandas as pd
 
 from bench.artifacts.outputs import NoResultsError
 from bench.artifacts.runs import Run
-from bench.results.rows import AUTOREGRESSIVE
+from bench.results.roles import Role, columns
+from bench.results.rows import AUTOREGRESSIVE, RunRow
 from bench.results.store import Results
 
-_CELL = [
-    *("pair", "dataset", "temperature", "top_p", "seed", "max_new_tokens", "ignore_eos"),
-    *("attention", "node_order", "graphs"),
-]
+_CELL = columns(RunRow, Role.SETTING, Role.OPTIONS)
 NO_DRAFT = "none"
 """The published draft of a target without one, or with heads or layers of its own."""
-_PLACE = ["prompts_sha256", "device_name", "dtype"]
-_ALIKE = ["seed", "max_new_tokens", "ignore_eos", "attention", "node_order", "graphs"]
+_PLACE = columns(RunRow, Role.LOADED, Role.MACHINE)
+"""What only runs that ended well are sure to know."""
+_PROMPTS = ("prompts_sha256", "prompt_ids_sha256")
+_CODE = tuple(column for column in columns(RunRow, Role.MACHINE) if column not in ("device_name", "dtype"))
+_ALIKE = list(columns(RunRow, Role.OPTIONS))
 """What blocks have in common that stand beside each other."""
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Runs of one pair on the same prompts, decoding, device and dtype; they differ in drafter or in what is swept."""
+    """Runs of the same weights, prompts and decoding on one machine by one code; drafters or what is swept differ."""
 
     results: Results
     runs: pd.DataFrame
@@ -100,10 +101,13 @@ def blocks(results: Results, runs: pd.DataFrame | None = None, *, across: Sequen
     cell = [column for column in _CELL if column not in across]
     runs = (results.runs if runs is None else runs).sort_values("created_utc", kind="stable")
     ok, failed = runs[runs["status"] == "ok"], runs[runs["status"] != "ok"]
-    found = [Block(results, _join(group, failed, cell)) for _, group in ok.groupby([*cell, *_PLACE], sort=False)]
+    found = [
+        Block(results, _join(group, failed, cell))
+        for _, group in ok.groupby([*cell, *_PLACE], sort=False, dropna=False)
+    ]
     seen = set().union(*(block.runs["run_id"] for block in found))
     lost = failed[~failed["run_id"].isin(list(seen))]
-    found += [Block(results, group) for _, group in lost.groupby(cell, sort=False)]
+    found += [Block(results, group) for _, group in lost.groupby(cell, sort=False, dropna=False)]
     return [replace(block, mark=_mark(block, found, [*cell, *_PLACE])) for block in found]
 
 
@@ -163,21 +167,38 @@ def _require(runs: pd.DataFrame, what: str) -> None:
 
 
 def _mark(block: Block, found: list[Block], columns: list[str]) -> str:
-    """The columns in which a block is not like the others of its pair, prompts by the start of their hash."""
+    """The columns in which a block is not like the others of its pair, digests by their start.
+
+    Of code and machine beyond the device those alone are named that tell it from a block which no other column does.
+    """
     others = [other for other in found if other.pair == block.pair]
 
     def differs(column: str) -> bool:
         """Of another dataset the prompts are others anyway, and of what failed the place need not be known."""
         alike = [one for one in others if column not in _PLACE or (one.ran and block.ran)]
-        alike = [one for one in alike if column != "prompts_sha256" or one.first["dataset"] == block.first["dataset"]]
-        return any(one.first[column] != block.first[column] for one in alike)
+        alike = [one for one in alike if column not in _PROMPTS or one.first["dataset"] == block.first["dataset"]]
+        return any(_apart(one, block, column) for one in alike)
 
-    differ = [column for column in columns if differs(column)]
-    values = {column: str(block.first[column]) for column in differ}
-    return ", ".join(
-        f"prompts {value[:6]}" if column == "prompts_sha256" else f"{column.replace('_', ' ')} {value}"
-        for column, value in values.items()
-    )
+    differ = [column for column in columns if column not in _CODE and differs(column)]
+    same = [one for one in others if one is not block and not any(_apart(one, block, column) for column in differ)]
+    for column in _CODE:
+        if any(_apart(one, block, column) for one in same if one.ran and block.ran):
+            differ.append(column)
+            same = [one for one in same if not _apart(one, block, column)]
+    return ", ".join(_words(column, str(block.first[column])) for column in differ)
+
+
+def _apart(one: Block, other: Block, column: str) -> bool:
+    """Whether blocks differ in a column; a missing value equals a missing value."""
+    values = [block.first[column] for block in (one, other)]
+    missing = [bool(pd.isna(value)) for value in values]
+    return missing[0] != missing[1] if any(missing) else bool(values[0] != values[1])
+
+
+def _words(column: str, value: str) -> str:
+    if column.endswith(("_sha256", "_revision")):
+        return f"{column.removesuffix('_sha256').replace('_', ' ')} {value.removeprefix('files:')[:6]}"
+    return f"{column.replace('_', ' ')} {value}"
 
 
 def _pair(run: pd.Series) -> dict[str, Any]:
@@ -185,6 +206,11 @@ def _pair(run: pd.Series) -> dict[str, Any]:
     return pair if isinstance(pair, dict) else {}
 
 
+def _equal(rows: pd.DataFrame, one: pd.Series) -> pd.Series:
+    """Which rows have the values of one; a missing value equals a missing value."""
+    return ((rows == one).fillna(False) | (rows.isna() & one.isna())).all(axis=1)
+
+
 def _join(group: pd.DataFrame, failed: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
-    same = (failed[cell] == group[cell].iloc[0]).all(axis=1)
+    same = _equal(failed[cell], group[cell].iloc[0])
     return pd.concat([group, failed[same]], ignore_index=True) if same.any() else group.reset_index(drop=True)

@@ -18,12 +18,13 @@ import pandas as pd
 from bench.artifacts import tables
 from bench.artifacts.blocks import Block
 from bench.artifacts.runs import Run
-from bench.results.rows import AUTOREGRESSIVE
+from bench.results.roles import Role, columns
+from bench.results.rows import AUTOREGRESSIVE, RunRow
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
-_WORK = ("dataset", "temperature", "top_p", "seed", "attention", "node_order", "graphs")
+_WORK = columns(RunRow, Role.SETTING, Role.OPTIONS)
 """What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
 NONE = "A/A compares two runs of one decoding, and there is one of each: which differences are resolved is not known."
 """What is said of a block without a control."""

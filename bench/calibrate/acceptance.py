@@ -35,6 +35,8 @@ CURVES = ("p", "low", "high", "rejection", "rejection_low", "rejection_high")
 COLUMNS = ("p", "p_low", "p_high", *CURVES[3:])
 """Their columns in the table `acceptance`."""
 ORIGIN = ("pair", "dataset", "device_name")
+WEIGHTS = ("target_revision", "draft_revision")
+"""Facts that older vectors lack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ class AcceptanceVector:
             exponent=None if pd.isna(first["exponent"]) else float(first["exponent"]),
             num_prompts=int(first["num_prompts"]),
             num_positions=int(first["num_positions"]),
-            facts={name: str(first[name]) for name in ORIGIN},
+            facts={name: str(first[name]) for name in (*ORIGIN, *WEIGHTS) if not pd.isna(first[name])},
         )
 
 
@@ -166,6 +168,7 @@ def rows(vector: AcceptanceVector, run_id: str) -> list[AcceptanceRow]:
     }
     asked |= {"draft_temperature": request.draft_temperature, "draft_top_p": request.draft_top_p}
     origin: dict[str, Any] = {name: vector.facts.get(name, "") for name in ORIGIN}
+    origin |= {name: vector.facts.get(name) for name in WEIGHTS}
     return [
         AcceptanceRow(
             run_id=run_id,

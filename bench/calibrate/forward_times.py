@@ -12,6 +12,7 @@ from tqdm import tqdm
 from bench.measure.cell import LatencyGrid, PairSpec, Runtime
 from bench.measure.fingerprints import fingerprint_folder
 from bench.measure.provenance import collect
+from bench.measure.weights import commits
 from bench.results.kept_rows import LatencyRow
 from bench.results.store import run_id
 from specdec_core.models import CausalLM, Head, ModelOutput, ModelSpec, Pair
@@ -29,7 +30,9 @@ def key(spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> str:
     origin |= {"attention": pair.target.attention, "placement": runtime.placement}
     origin |= {"graphs": runtime.graphs} if pair.graphs else {}
     models = {role: _told(model) for role, model in (("target", spec.target), ("draft", spec.draft))}
-    return run_id({"latency": asdict(grid), "pair": asdict(spec) | models, "files": files, "runtime": origin})
+    return run_id(
+        {"latency": asdict(grid), "pair": asdict(spec) | models, "files": files, "runtime": origin, **commits(spec)}
+    )
 
 
 def _told(spec: ModelSpec | None) -> dict[str, Any] | None:

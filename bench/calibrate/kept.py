@@ -12,7 +12,7 @@ import torch
 from bench.calibrate import acceptance, attention_times, forward_times
 from bench.calibrate.acceptance import AcceptanceRequest, AcceptanceVector
 from bench.calibrate.attention_times import AttentionGrid
-from bench.measure import pairs
+from bench.measure import pairs, weights
 from bench.measure.cell import CalibrationPlan, PairSpec, Runtime
 from bench.measure.fingerprints import fingerprint_selection
 from bench.measure.measurement import eos_token_ids, first_prompts
@@ -62,7 +62,7 @@ def acceptance_vector(setting: Setting, request: AcceptanceRequest, rule: Verifi
     prompts = min(setting.plan.acceptance.prompts, setting.limit or setting.plan.acceptance.prompts)
     switches = {key: value for key, value in vars(rule).items() if isinstance(value, bool | int | float | str)}
     chosen = fingerprint_selection(_calibration(setting), setting.runtime.data_dir, prompts)
-    key = run_id({"acceptance": asdict(request), "rule": switches, "prompts": prompts, **setting.identity, **chosen})
+    key = run_id({"acceptance": asdict(request), "rule": switches, "prompts": prompts, **_models(setting), **chosen})
     store = Store(setting.results_dir, FOLDER)
 
     def measure() -> None:
@@ -131,6 +131,8 @@ def growth_rows(vector: AcceptanceVector, key: str) -> list[GrowthRow]:
             draws=request.draws,
             temperature=request.temperature,
             top_p=request.top_p,
+            target_revision=facts.get("target_revision"),
+            draft_revision=facts.get("draft_revision"),
             **asdict(row),
         )
         for row in growth(vector.vector, GROWTH_SIZES)
@@ -151,6 +153,11 @@ def once(store: Store, key: str, there: Callable[[], bool], measure: Callable[[]
         if agreed(wanted):
             measure()
             _forced.add((store.folder, key))
+
+
+def _models(setting: Setting) -> dict[str, Any]:
+    """What a vector depends on beside its request, the commits of hub ids among it."""
+    return {**setting.identity, **weights.commits(setting.pair)}
 
 
 def _calibration(setting: Setting) -> DatasetSpec:
@@ -177,5 +184,6 @@ def _measure(setting: Setting, rule: Verifier, request: AcceptanceRequest, promp
         eos_token_ids=eos_token_ids(pair),
         num_prompt=num_prompt,
         progress=setting.runtime.progress,
-        facts={"pair": setting.pair.name, "dataset": dataset.name, "device_name": str(device)},
+        facts={"pair": setting.pair.name, "dataset": dataset.name, "device_name": str(device)}
+        | weights.revisions(setting.pair),
     )

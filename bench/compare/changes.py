@@ -22,6 +22,7 @@ JUDGED = ("mal", "speedup")
 """Metrics in which a run can be worse: tokens/s changes with the machine."""
 _WORDS = {1: FASTER, -1: SLOWER, 0: TIED, None: NO_INTERVAL}
 _TURN = ["prompt_id", "turn", "arm"]
+_PROMPTS = ("prompts_sha256", "prompt_ids_sha256")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +104,24 @@ class Couple:
     @property
     def same_prompts(self) -> bool:
         """Whether both runs were given the same conversations; runs that failed early do not know."""
-        prints = [run.row["prompts_sha256"] for run in (self.first, self.second)]
-        return prints[0] == prints[1] or not all(prints)
+        prints = [[run.row[name] for run in (self.first, self.second)] for name in _PROMPTS]
+        return all(first == second or not (_known(first) and _known(second)) for first, second in prints)
 
     @cached_property
     def other_prompts(self) -> set[str]:
-        """Conversations that both runs know by the same id and whose first prompts are not of the same length."""
+        """Conversations that both runs know by the same id and whose first prompts are not the same tokens.
+
+        Of rows that do not know their tokens the lengths are compared.
+        """
         if self.same_prompts:
             return set()
-        first, second = (
-            run.decoded[run.decoded["turn"] == 0].set_index("prompt_id")["num_prompt_tokens"]
-            for run in (self.first, self.second)
-        )
-        both = pd.concat([first, second], axis=1, keys=["first", "second"], join="inner")
-        return set(both.index[both["first"] != both["second"]])
+        first, second = map(_first_turns, (self.first, self.second))
+        return {
+            prompt_id
+            for prompt_id in first.keys() & second.keys()
+            for own, others in [zip(first[prompt_id], second[prompt_id], strict=True)]
+            if len(set(own)) > 1 or (all(map(_known, others)) and len(set(others)) > 1)
+        }
 
     def _change(self, of: Callable[[_Rows], Sample]) -> Change:
         first, second = map(of, self._rows)
@@ -144,3 +149,15 @@ class Couple:
             for run in (self.first, self.second)
         )
         return first, second
+
+
+def _first_turns(run: Run) -> dict[str, tuple[int, object]]:
+    """By conversation how many tokens the first prompt has, and their digest."""
+    rows = run.decoded[run.decoded["turn"] == 0]
+    tokens = zip(rows["num_prompt_tokens"], rows["prompt_ids_sha256"], strict=True)
+    return dict(zip(rows["prompt_id"], tokens, strict=True))
+
+
+def _known(value: object) -> bool:
+    """Whether a run knows its prompts: one that failed early, or an older one, need not."""
+    return isinstance(value, str) and bool(value)

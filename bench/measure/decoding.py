@@ -11,6 +11,7 @@ from torch import Generator
 from bench.measure.cell import Cell, Runtime
 from bench.prompts.datasets import Conversation, DatasetSpec
 from bench.prompts.templates import prompt_ids
+from bench.results.digests import prompts_ids_sha256
 from bench.results.rows import METHOD
 from specdec_core.drafters import Autoregressive
 from specdec_core.engine import Generation, Watch, generate
@@ -91,6 +92,18 @@ class Decoding:
     def words(self, tokens: Sequence[int]) -> str:
         """An answer's token ids in words."""
         return str(self.pair.tokenizer.decode(tokens, skip_special_tokens=True))
+
+
+def first_ids_sha256(pair: Pair, template: str, dataset: DatasetSpec, conversations: Sequence[Conversation]) -> str:
+    """The digest of the token ids of all first turns, of which some may be no prompt."""
+
+    def ids(conversation: Conversation) -> list[int] | None:
+        try:
+            return _prompt(pair, template, dataset, conversation.turns[:1], [])
+        except PromptError:
+            return None  # it will be recorded as failed where it is decoded
+
+    return prompts_ids_sha256(map(ids, conversations))
 
 
 def first_prompts(

@@ -12,6 +12,7 @@ from bench.measure.decoding import Decoding, Turn, eos_token_ids, first_prompts
 from bench.measure.second_pass import SecondPass
 from bench.measure.to_rows import NO_AUDIT, Rows, failed_row, prompt_row, step_rows
 from bench.prompts.datasets import Conversation
+from bench.results.digests import output_sha256
 from bench.results.rows import AUTOREGRESSIVE, METHOD, PromptRow
 from specdec_core.engine import Generation
 from specdec_core.errors import PairError, PromptError
@@ -124,6 +125,8 @@ class Measurement:
     def _both_arms(self, turn: Turn) -> dict[str, Generation]:
         """Decode a turn in both arms, which take turns at going first, and write their rows."""
         lent = self.lent.get(turn.conversation.id) if turn.number == 0 else None
+        if lent and lent.prompt_ids_sha256 != output_sha256(turn.prompt):
+            raise PairError(f"the baseline that {lent.run_id} lends of {turn.conversation.id} is of other tokens")
         arms = [METHOD, AUTOREGRESSIVE] if self.runtime.baseline and lent is None else [METHOD]
         if (crc32(turn.conversation.id.encode()) + turn.number) % 2:
             arms.reverse()
@@ -140,7 +143,7 @@ class Measurement:
             generation = done[arm]
             audit = self._audit(turn, generation, done.get(AUTOREGRESSIVE))
             more = audit | looks[arm].columns()
-            row = prompt_row(*key, arm, len(turn.prompt), generation, start=self.rows.start, **more)
+            row = prompt_row(*key, arm, turn.prompt, generation, start=self.rows.start, **more)
             self.rows.prompts.append(row)
         self.rows.steps.extend(step_rows(*key, done[METHOD]))
         self.second_pass.record(turn, done)

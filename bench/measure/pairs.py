@@ -1,10 +1,12 @@
 """The pair of the last cell, kept: sweeps run cell after cell in one process, mostly with the same models."""
 
 import gc
+from pathlib import Path
 
 import torch
 
 from bench.measure.cell import PairSpec, Runtime
+from bench.measure.fingerprints import fingerprint_folder
 from bench.measure.planted import planted_pair
 from specdec_core.models import Pair, load_pair
 
@@ -15,7 +17,9 @@ def loaded(spec: PairSpec, runtime: Runtime) -> Pair:
     """The pair on its device; that of another cell gives its memory back first."""
     names = ("device", "dtype", "attention", "device_map", "tensor_parallel", "draft_device", "graphs")
     options = {name: getattr(runtime, name) for name in names}
-    key = (spec.target, spec.draft, spec.planted, str(options))
+    folders = [Path(model.source) for model in (spec.target, spec.draft) if model]
+    files = tuple(fingerprint_folder(folder) for folder in folders if folder.is_dir())
+    key = (spec.target, spec.draft, spec.planted, str(options), files)
     if key not in _loaded:
         release()
         _loaded[key] = planted_pair(spec, runtime) if spec.planted else load_pair(spec.target, spec.draft, **options)

@@ -24,12 +24,15 @@ from bench.measure.preemption import Preempted, Stop
 from bench.measure.to_rows import Outcome, Rows
 from bench.prompts.conversations import Conversation, labels_fingerprint
 from bench.results.partial import Begun, Entry, Partial
-from bench.results.rows import RECORDED
+from bench.results.roles import Role, columns
+from bench.results.rows import RECORDED, RunRow
 from bench.results.store import Store
 from specdec_core.models.ranks import agreed
 from specdec_core.openmp import SPINS
 
 log = logging.getLogger(__name__)
+LOADED = columns(RunRow, Role.LOADED)
+"""What is known of weights and prompts before the first token is decoded."""
 
 
 def header(
@@ -40,7 +43,7 @@ def header(
     `like` is what rows of other experiments must share to be taken over. A revision whose checkout is dirty says
     nothing of the code, which has a digest of its own.
     """
-    found = ("target_revision", "draft_revision", "prompts_sha256", "dtype", "attention", "baseline_of")
+    found = [name for name in (*LOADED, "dtype", "attention", "baseline_of") if hasattr(outcome, name)]
     return {
         "run_id": cell.run_id,
         **like,

@@ -10,32 +10,33 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from bench.measure import pairs, preemption, provenance, resumed
+from bench.measure import pairs, preemption, provenance, resumed, weights
 from bench.measure.bandwidth import limit_tokens_per_s
 from bench.measure.cell import SHARED, Cell, Runtime
+from bench.measure.decoding import first_ids_sha256
 from bench.measure.measurement import Measurement
 from bench.measure.to_rows import Outcome, Rows, run_row
 from bench.measure.transcript import write_case_study
 from bench.prompts import datasets
 from bench.prompts.datasets import Conversation
+from bench.prompts.templates import template_date
 from bench.results.judgements import still_valid
 from bench.results.locks import CellBusyError
 from bench.results.partial import Partial
 from bench.results.reuse import is_committed, lent_baseline, take_over
-from bench.results.rows import RECORDED, PromptRow
+from bench.results.roles import Role, columns
+from bench.results.rows import RECORDED, PromptRow, RunRow
 from bench.results.store import OK, Store, StoreError
 from specdec_core.checks import check_lossless
 from specdec_core.engine import Generation
 from specdec_core.errors import PromptError, SpecdecError
+from specdec_core.models import Pair
 from specdec_core.models.graphs import EAGER, MIXED
-from specdec_core.models.placement import resolve_device
+from specdec_core.models.placement import resolve_device, resolve_dtype
 from specdec_core.models.ranks import agreed, world_size
 
 log = logging.getLogger(__name__)
-_SAME = (
-    *("git_revision", "git_dirty", "torch_version", "transformers_version", "cuda_version", "device_name"),
-    *("num_threads", "wait_policy"),
-)
+_SAME = columns(RunRow, Role.MACHINE)
 """What rows of another experiment must have in common with this process to be taken over."""
 OOM, FAILED, INTERRUPTED, SKIPPED, BUSY = "oom", "failed", "interrupted", "skipped", "busy"
 REFUSED = "refused"
@@ -68,6 +69,8 @@ def _claimed(cell: Cell, runtime: Runtime, store: Store, held: contextlib.ExitSt
     store.check_writable()
     held.enter_context(store.lock(cell.run_id, note=cell.pair.name))
     if _wanted(cell, runtime, store) and not _taken_over(cell, runtime, store):
+        if not store.has("runs", cell.run_id) and (before := weights.replaced(cell, store)):
+            log.warning("%s: run %s is of other weights in the same folders; measured anew", cell.label, before)
         return True
     _drop_left(cell, runtime, store)
     return False
@@ -90,7 +93,7 @@ def _taken_over(cell: Cell, runtime: Runtime, store: Store) -> bool:
     """Whether another experiment of the same results folder has measured the very same cell, and gave its rows."""
     if runtime.force or runtime.retry_failed or runtime.case_study or store.status(cell.run_id) == OK:
         return False
-    like, recorded = _same_machine(runtime), _recorded(runtime)
+    like, recorded = _same_machine(runtime) | weights.revisions(cell.pair), _recorded(runtime)
     origin = take_over(store, cell.run_id, like, baseline=bool(runtime.baseline), recorded=recorded)
     if origin:
         log.info("%s: rows taken over from %s, which runs the same cell", cell.label, origin)
@@ -99,7 +102,9 @@ def _taken_over(cell: Cell, runtime: Runtime, store: Store) -> bool:
 
 def _same_machine(runtime: Runtime) -> dict[str, Any]:
     """What rows must say if they are to stand for what would be measured here and now."""
-    here = provenance.collect(str(resolve_device(runtime.device)), "", "", runtime.placement)
+    device = resolve_device(runtime.device)
+    dtype = str(resolve_dtype(runtime.dtype, torch.device(device))).removeprefix("torch.")
+    here = provenance.collect(str(device), dtype, runtime.attention, runtime.placement)
     return {key: here[key] for key in _SAME}
 
 
@@ -110,6 +115,11 @@ def _wanted(cell: Cell, runtime: Runtime, store: Store) -> bool:
     if runtime.retry_failed:
         return status not in (None, OK)
     if runtime.force or status != OK:
+        return True
+    if changed := weights.other(runs.iloc[-1].to_dict(), weights.revisions(cell.pair)):
+        log.warning(
+            "%s: run %s is of other weights and is measured anew: %s", cell.label, cell.run_id, "; ".join(changed)
+        )
         return True
     lacks_baseline = runtime.baseline and runs["autoregressive_tokens_per_s"].isna().all()
     return bool(lacks_baseline) or not store.whole(cell.run_id, _recorded(runtime))
@@ -179,14 +189,12 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     pair = pairs.loaded(cell.pair, runtime)
     outcome.device, outcome.dtype = str(pair.target.device), str(pair.target.dtype).removeprefix("torch.")
     outcome.attention, outcome.graphs = pair.target.attention, runtime.graphs if pair.graphs else EAGER
+    _identify(cell, pair, conversations, outcome)
     lent: Mapping[str, PromptRow] = {}
     if runtime.baseline == SHARED:
-        outcome.baseline_of, lent = agreed(lambda: _lent(cell, runtime, store))
+        outcome.baseline_of, lent = agreed(lambda: _lent(cell, runtime, store, outcome))
     measurement = Measurement(cell, pair, rows, runtime, lent)
     outcome.draws = measurement.drafter.draws
-    outcome.target_revision, outcome.draft_revision = (
-        getattr(model.config, "_commit_hash", None) if model else None for model in (pair.target, pair.draft)
-    )
     outcome.lossless = check_lossless(measurement.drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy)
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
@@ -207,13 +215,26 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
         raise PromptError(f"no prompt could be decoded; the first: {failures[0] if failures else 'there is none'}")
 
 
-def _lent(cell: Cell, runtime: Runtime, store: Store) -> tuple[str | None, Mapping[str, PromptRow]]:
+def _identify(cell: Cell, pair: Pair, conversations: Sequence[Conversation], outcome: Outcome) -> None:
+    """Note the very weights and token ids that will be decoded."""
+    template, dataset = cell.pair.template, cell.dataset
+    outcome.prompt_ids_sha256 = first_ids_sha256(pair, template, dataset, conversations)
+    outcome.template_date = template_date(pair.tokenizer, template, dataset.mode)
+    found = weights.revisions(cell.pair)
+    loaded = {"target_revision": pair.target, "draft_revision": pair.draft}
+    for column, model in loaded.items():
+        commit = getattr(model.config, "_commit_hash", None) if model else None
+        setattr(outcome, column, commit or found.get(column))
+
+
+def _lent(cell: Cell, runtime: Runtime, store: Store, outcome: Outcome) -> tuple[str | None, Mapping[str, PromptRow]]:
     """Another cell's baseline, that of an earlier start if it began with one; none where it began with its own."""
     begun = Partial(store.folder, cell.run_id).read()
     first, like = begun.of.get("baseline_of", "") if begun else "", _same_machine(runtime)
     if not is_committed(like):
         log.warning("%s: decodes a baseline of its own, since only committed code is lent one", cell.label)
-    return (None, {}) if first is None else lent_baseline(store, cell.config, like, first)
+    loaded = {name: getattr(outcome, name) for name in resumed.LOADED}
+    return (None, {}) if first is None else lent_baseline(store, cell.config, like | loaded, first)
 
 
 def _decode(store: Store, measurement: Measurement, kept: resumed.Kept, conversations: Sequence[Conversation]) -> None:

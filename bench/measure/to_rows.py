@@ -1,7 +1,7 @@
 """From what was measured to rows, and from rows to the aggregates of a cell."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -73,6 +73,8 @@ class Outcome:
     target_revision: str | None = None
     draft_revision: str | None = None
     prompts_sha256: str = ""
+    prompt_ids_sha256: str | None = None
+    template_date: str | None = None
     draws: str = ""
     lossless: bool = False
     excerpt: str | None = None
@@ -86,7 +88,7 @@ def prompt_row(
     conversation: Conversation,
     turn: int,
     arm: str,
-    num_prompt_tokens: int,
+    prompt: Sequence[int],
     generation: Generation,
     *,
     start: int | None = None,
@@ -101,7 +103,8 @@ def prompt_row(
         arm=arm,
         status="ok",
         error=None,
-        num_prompt_tokens=num_prompt_tokens,
+        num_prompt_tokens=len(prompt),
+        prompt_ids_sha256=output_sha256(prompt) if prompt else None,
         num_new_tokens=len(generation.tokens),
         num_decoded_tokens=sum(step.kept for step in generation.steps),
         num_steps=len(generation.steps),
@@ -119,7 +122,7 @@ def prompt_row(
 def failed_row(run_id: str, conversation: Conversation, turn: int, error: Exception, start: int) -> PromptRow:
     """A turn that could not be decoded: its figures are zero and enter no average."""
     nothing = Generation([], "failed", [], 0.0, 0.0)
-    row = prompt_row(run_id, conversation, turn, METHOD, 0, nothing, start=start, **NO_AUDIT)
+    row = prompt_row(run_id, conversation, turn, METHOD, [], nothing, start=start, **NO_AUDIT)
     return PromptRow(**asdict(row) | {"status": "failed", "error": str(error)})
 
 
@@ -156,6 +159,8 @@ def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRo
         dataset=cell.dataset.name,
         dataset_id=datasets.source_id(cell.dataset, runtime.data_dir) if outcome.prompts_sha256 else cell.dataset.name,
         prompts_sha256=outcome.prompts_sha256,
+        prompt_ids_sha256=outcome.prompt_ids_sha256,
+        template_date=outcome.template_date,
         drafter=cell.drafter,
         method=cell.method,
         drafter_params=json.dumps(cell.drafter_params, sort_keys=True),

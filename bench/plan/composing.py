@@ -25,7 +25,7 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from bench.measure.fingerprints import state
+from bench.measure.file_digests import state
 from bench.run import CONF
 
 CONFIG = "config"

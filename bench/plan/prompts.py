@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.measure.fingerprints import state
+from bench.measure.file_digests import state
 from bench.prompts import datasets
 from bench.prompts.datasets import DatasetSpec
 

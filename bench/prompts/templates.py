@@ -8,6 +8,8 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from bench.names import unknown
@@ -17,6 +19,19 @@ Tokenizer = Callable[..., Mapping[str, Any]]
 """A transformers tokenizer: text -> {"input_ids": [int, ...]}."""
 OWN = "tokenizer"
 """The name of the chat template that a model's tokenizer has."""
+
+DATE = datetime(2024, 7, 26, 12, tzinfo=UTC)
+"""Today, to every template: prompts must not change at midnight. It is what Llama-3.1's writes without a clock."""
+_DATE_WORDS = ("strftime_now", "date_string")
+_DATED = """{% macro strftime_now(format) -%}
+{%- set written = namespace(text=format) -%}
+{%- for code, value in date_codes.items() -%}
+{%- set written.text = written.text | replace(code, value) -%}
+{%- endfor -%}
+{{- written.text -}}
+{%- endmacro %}
+"""
+"""Stands before a template that asks for the date: transformers gives templates data alone, no functions."""
 
 MAX_INSTRUCTION_CHARS = 200
 """A last paragraph up to this length is kept as an instruction when the text before it is cut."""
@@ -165,10 +180,37 @@ def _own(tokenizer: Any, turns: Sequence[str], answers: Sequence[str]) -> str:
     """The conversation as the tokenizer's chat template has it, special tokens among the text."""
     if not getattr(tokenizer, "chat_template", None):
         raise PromptError(f"the tokenizer has no chat template; template is one of {', '.join(TEMPLATES)}")
+    form = tokenizer.get_chat_template()
     messages = [{"role": "user", "content": turns[0]}]
     for answer, turn in zip(answers, turns[1:], strict=True):
         messages += [{"role": "assistant", "content": answer.strip()}, {"role": "user", "content": turn}]
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    fixed = {"chat_template": _DATED + form, "date_string": _date_string(), "date_codes": _codes()}
+    dated = fixed if _writes_date(form) else {}
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **dated))
+
+
+def template_date(tokenizer: Any, template: str, mode: str = "chat") -> str | None:
+    """The date that a tokenizer's own template is given, where it may write one; None where it does not."""
+    if mode != "chat" or template != OWN or not getattr(tokenizer, "chat_template", None):
+        return None
+    return DATE.date().isoformat() if _writes_date(tokenizer.get_chat_template()) else None
+
+
+def _writes_date(form: str) -> bool:
+    return any(word in form for word in _DATE_WORDS)
+
+
+def _date_string() -> str:
+    """As Llama's templates write it: `26 Jul 2024`."""
+    return DATE.strftime("%d %b %Y")
+
+
+@cache
+def _codes() -> dict[str, str]:
+    """What each code of strftime writes; %% goes first and comes back last."""
+    letters = "aAbBcdDeFgGhHIjklmMnpPrRsStTuUVwWxXyYzZ"
+    given = {f"%{flag}{letter}": DATE.strftime(f"%{flag}{letter}") for letter in letters for flag in ("", "-")}
+    return {"%%": "\0"} | given | {"\0": "%"}
 
 
 def _split(text: str) -> tuple[str, str]:

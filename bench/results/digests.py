@@ -13,6 +13,11 @@ from bench.results.rows import TABLES
 from bench.results.store import experiments
 
 
+def prompts_ids_sha256(prompts: Iterable[Sequence[int] | None]) -> str:
+    """Of the token ids of several prompts in order; None for one that could not be made."""
+    return hashlib.sha256(json.dumps([list(ids) if ids else None for ids in prompts]).encode()).hexdigest()
+
+
 def output_sha256(tokens: Sequence[int]) -> str:
     """Of the token ids in decimal, comma-separated."""
     return hashlib.sha256(",".join(map(str, tokens)).encode()).hexdigest()

@@ -63,6 +63,8 @@ class VectorRow:
     draws: str
     temperature: float
     top_p: float
+    target_revision: str | None = None  # of the weights, as in `runs`; None in older files, like the next one
+    draft_revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

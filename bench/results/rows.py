@@ -1,7 +1,8 @@
 """The rows that a run writes: one dataclass per table, from which the parquet schema is derived.
 
-Units are in the names (`*_s` seconds); words are those of the glossary in `specdec_core`. Lists of token ids keep what
-was generated, so that quality can be judged later without running again.
+What each column of `runs` is to a comparison is in its type (`bench.results.roles`). Units are in the names (`*_s`
+seconds); words are those of the glossary in `specdec_core`. Lists of token ids keep what was generated, so that quality
+can be judged later without running again.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from bench.results.instrument_rows import AnswerRow, JudgementRow, MaskRow, NodeRow, QualityRow, VariationRow
 from bench.results.kept_rows import AcceptanceRow, AttentionRow, DecisionRow, GrowthRow, LatencyRow
+from bench.results.roles import Label, Loaded, Machine, Method, Options, Result, Setting
 from bench.results.schema import schema as schema
 
 SCHEMA_VERSION = 1
@@ -21,75 +23,77 @@ METHOD, AUTOREGRESSIVE = "method", "autoregressive"
 class RunRow:
     """One cell: what was run, how it ended, its aggregates, where it ran."""
 
-    run_id: str
-    schema_version: int
-    experiment: str
-    status: str  # ok | oom | failed | interrupted
-    error: str | None  # the last lines of what went wrong
-    created_utc: str
+    run_id: Label[str]
+    schema_version: Label[int]
+    experiment: Label[str]
+    status: Result[str]  # ok | oom | failed | interrupted
+    error: Result[str | None]  # the last lines of what went wrong
+    created_utc: Label[str]
 
-    pair: str
-    target_id: str
-    target_revision: str | None
-    draft_id: str | None
-    draft_revision: str | None
-    dataset: str
-    dataset_id: str
-    prompts_sha256: str  # over the ids and texts of the prompts that were run
-    drafter: str  # the name of the config, such as opt_tree_n50
-    method: str  # its name in the papers' tables, such as opt_tree
-    drafter_params: str  # canonical JSON of the constructor's arguments
-    draws: str  # none | topk | iid | without_replacement; autoregressive decoding said topk in older files
-    verifier: str
-    lossless: bool
-    temperature: float
-    top_p: float
-    seed: int
-    max_new_tokens: int
-    config: str  # canonical JSON of the whole scientific config
+    pair: Setting[str]
+    target_id: Setting[str]
+    target_revision: Loaded[str | None]  # the hub's commit, or the digest of a folder's files; None in older files
+    draft_id: Setting[str | None]
+    draft_revision: Loaded[str | None]
+    dataset: Setting[str]
+    dataset_id: Label[str]
+    prompts_sha256: Loaded[str]  # over the ids and texts of the prompts that were run
+    prompt_ids_sha256: Loaded[str | None] = None  # over the token ids of first turns; None in older files
+    template_date: Loaded[str | None] = None  # that the tokenizer's template writes; None where it writes none
+    drafter: Method[str]  # the name of the config, such as opt_tree_n50
+    method: Label[str]  # its name in the papers' tables, such as opt_tree
+    drafter_params: Method[str]  # canonical JSON of the constructor's arguments
+    draws: Label[str]  # none | topk | iid | without_replacement; autoregressive decoding said topk in older files
+    verifier: Method[str]
+    lossless: Label[bool]
+    temperature: Setting[float]
+    top_p: Setting[float]
+    seed: Options[int]
+    max_new_tokens: Options[int]
+    config: Label[str]  # canonical JSON of the whole scientific config
 
-    num_conversations: int  # of the cell's prompts, those that ended well
-    num_failed: int
-    mal: float | None
-    mal_prompt_mean: float | None
-    expected_acceptance: float | None  # mean E(A) over steps, root counted; None where the drafter has no probabilities
-    acceptance_rate_depth: float | None
-    acceptance_rate_node: float | None
-    tokens_per_s: float | None  # decode only, prefill excluded
-    autoregressive_tokens_per_s: float | None
-    speedup: float | None
-    speedup_low: float | None  # 95% interval, bootstrap over conversations
-    speedup_high: float | None
-    ignore_eos: bool | None = None  # answers go on behind EOS; None in files of before there was a choice
-    node_order: str | None = None  # of a tree in the target's forward; None in files of before there was a choice
-    graphs: str | None = None  # eager | compile | mixed; None in files of before there was a choice
-    predicted_mal: float | None = None  # F(T) of a static tree for its measured acceptance vector
-    predicted_speedup: float | None = None  # of the tree that was chosen by measured forward times
-    excerpt: str | None = None  # the start of the first answer, the target's own where there is a baseline
-    baseline_of: str | None = None  # the run whose autoregressive arm this one shares, if it has not its own
-    other_load: float | None = None  # cores kept busy by other processes while prompts were decoded, mean
-    joules_per_token: float | None = None  # of a GPU, prefill included; None where NVML did not tell, like the next two
-    autoregressive_joules_per_token: float | None = None
-    num_contaminated: int | None = None  # outputs that are left out of times, since the GPU was throttled or shared
-    num_starts: int | None = None  # of the cell until its last prompt: above 1 it was killed or preempted, and resumed
-    limit_tokens_per_s: float | None = None  # of plain decoding, as fast as memory is read; None where a cache may do
-    identical: float | None  # share of outputs equal to the autoregressive arm's, greedy decoding only
+    num_conversations: Result[int]  # of the cell's prompts, those that ended well
+    num_failed: Result[int]
+    mal: Result[float | None]
+    mal_prompt_mean: Result[float | None]
+    expected_acceptance: Result[float | None]  # mean E(A) over steps; None where the drafter has no probabilities
+    acceptance_rate_depth: Result[float | None]
+    acceptance_rate_node: Result[float | None]
+    tokens_per_s: Result[float | None]  # decode only, prefill excluded
+    autoregressive_tokens_per_s: Result[float | None]
+    speedup: Result[float | None]
+    speedup_low: Result[float | None]  # 95% interval, bootstrap over conversations
+    speedup_high: Result[float | None]
+    ignore_eos: Options[bool | None] = None  # answers go on behind EOS; None in older files
+    node_order: Options[str | None] = None  # of a tree in the target's forward; None in older files
+    graphs: Options[str | None] = None  # eager | compile | mixed; None in older files
+    predicted_mal: Result[float | None] = None  # F(T) of a static tree for its measured acceptance vector
+    predicted_speedup: Result[float | None] = None  # of the tree that was chosen by measured forward times
+    excerpt: Result[str | None] = None  # the start of the first answer, the target's own where there is a baseline
+    baseline_of: Result[str | None] = None  # the run whose autoregressive arm this one shares, if it has not its own
+    other_load: Result[float | None] = None  # cores kept busy by other processes while prompts were decoded, mean
+    joules_per_token: Result[float | None] = None  # of a GPU, with prefill; None where NVML is silent, as the next two
+    autoregressive_joules_per_token: Result[float | None] = None
+    num_contaminated: Result[int | None] = None  # outputs that no time is of, since the GPU was throttled or shared
+    num_starts: Result[int | None] = None  # above 1 the cell was killed or preempted, and resumed
+    limit_tokens_per_s: Result[float | None] = None  # as fast as memory is read; None where a cache may do
+    identical: Result[float | None]  # share of outputs equal to the autoregressive arm's, greedy decoding only
 
-    package_version: str
-    git_revision: str | None
-    git_dirty: bool | None
-    python_version: str
-    torch_version: str
-    transformers_version: str
-    cuda_version: str | None
-    driver_version: str | None
-    device_name: str
-    dtype: str
-    attention: str
-    num_threads: int
-    wait_policy: str | None = None  # how OpenMP's threads wait, as the environment says; None where it does not
-    slurm_job_id: str | None
-    slurm_array_task_id: str | None
+    device_name: Machine[str]
+    dtype: Machine[str]
+    num_threads: Machine[int]
+    wait_policy: Machine[str | None] = None  # how OpenMP's threads wait; None where the environment does not say
+    package_version: Machine[str]
+    git_revision: Machine[str | None]
+    git_dirty: Machine[bool | None]
+    python_version: Machine[str]
+    torch_version: Machine[str]
+    transformers_version: Machine[str]
+    cuda_version: Machine[str | None]
+    driver_version: Machine[str | None]
+    attention: Options[str]
+    slurm_job_id: Label[str | None]
+    slurm_array_task_id: Label[str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +128,7 @@ class PromptRow:
     throttle_reasons: str | None = None  # comma-separated, "" for none
     foreign_processes: int | None = None  # that compute on it too
     contaminated: bool | None = None  # throttled by heat or hardware, or shared: left out of times
+    prompt_ids_sha256: str | None = None  # of the token ids that were decoded; None in older files
     start: int | None = None  # of its run's starts the one that decoded it; None of lent rows and in older files
 
 

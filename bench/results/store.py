@@ -20,12 +20,10 @@ import pandas as pd
 from bench.results import locks
 from bench.results.pack import PackError, TableFolder
 from bench.results.parquet import file_name, frame, hidden_name, hidden_names, write_rows
-from bench.results.rows import RECORDED, SCHEMA_VERSION, TABLES
+from bench.results.roles import Role, columns
+from bench.results.rows import RECORDED, SCHEMA_VERSION, TABLES, RunRow
 
-CELL = (
-    *("pair", "target_id", "draft_id", "dataset", "drafter", "drafter_params", "verifier"),
-    *("temperature", "top_p", "max_new_tokens", "seed", "attention", "node_order", "graphs", "ignore_eos"),
-)
+CELL = columns(RunRow, Role.SETTING, Role.OPTIONS, Role.METHOD)
 """Columns of `runs` that say which cell it is; of runs that differ elsewhere (prompts, device) a report takes one."""
 
 

@@ -15,6 +15,7 @@ from bench.measure import pairs
 from bench.measure.cell import DecisionPlan
 from bench.measure.measurement import eos_token_ids, first_prompts
 from bench.measure.provenance import collect as provenance
+from bench.measure.weights import commits
 from bench.prompts.conversations import Conversation
 from bench.prompts.datasets import DatasetSpec
 from bench.results.kept_rows import DecisionRow
@@ -114,6 +115,7 @@ def _keys(setting: Setting, prompts: Split) -> dict[str, str]:
     plan = {name: value for name, value in given.items() if name not in ("dataset", "prompts", "validation")}
     cut = {name: getattr(source, name) for name in ("mode", "prompt_tokens", "max_prompt_tokens", "frame")}
     config = {"pair": pair, "runtime": setting.identity["runtime"], "prompts": prompts.facts, "cut": cut}
+    config |= commits(setting.pair)
     return {kind: run_id(config | {"decision": plan, "kind": kind, "seed": setting.seed}) for kind in KINDS}
 
 

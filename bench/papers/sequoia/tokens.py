@@ -23,11 +23,15 @@ from bench.papers.sequoia import vectors
 from bench.papers.sequoia.bounds import limits
 from bench.papers.sequoia.vectors import Vector
 from bench.published import params_of
+from bench.results.kept_rows import GrowthRow
+from bench.results.roles import Role, columns
+from bench.results.rows import RunRow
 from bench.results.store import Results
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
 
-_SAME = ["pair", "dataset", "temperature", "top_p"]
+_SAME = [column for column in columns(RunRow, Role.SETTING, Role.LOADED) if column in GrowthRow.__dataclass_fields__]
+"""What a vector's growth rows share with the runs that they are drawn with; what older rows lack is not known."""
 _ROOM = 1.35  # a limit that far above all else is still drawn
 DRAFTED = 31
 """Nodes of the trees that are drawn, root excluded."""
@@ -96,7 +100,11 @@ class Panel:
     @property
     def name(self) -> str:
         """The words above the panel."""
-        return self.block.name if self.block else vectors.words(self.growth, [*_SAME[:3], "verifier"])
+        return (
+            self.block.name
+            if self.block
+            else vectors.words(self.growth, ["pair", "dataset", "temperature", "verifier"])
+        )
 
     @property
     def drawn(self) -> bool:
@@ -175,7 +183,8 @@ def panels(results: Results, structures: Sequence[Structure]) -> list[Panel]:
 
 def _of_block(block: Block, rows: pd.DataFrame, known: Mapping[str, Vector]) -> Panel:
     """A block with the growth rows of its setting and draws; of several vectors the one of most positions."""
-    same = (rows[_SAME] == block.first[_SAME]).all(axis=1) & rows["draws"].isin(block.runs["draws"])
+    same = (rows[_SAME].isna() | (rows[_SAME] == block.first[_SAME])).all(axis=1)
+    same &= rows["draws"].isin(block.runs["draws"])
     candidates = {str(run_id): known.get(str(run_id)) for run_id in rows.loc[same, "run_id"].unique()}
     positions = {run_id: int(one.first["num_positions"]) if one else 0 for run_id, one in candidates.items()}
     best = max(candidates, key=lambda run_id: positions[run_id], default=None)

@@ -1,0 +1,84 @@
+"""Which weights a model has, by all bytes of its folder or its hub's commit; and rows that are of others."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from transformers.utils import cached_file
+from transformers.utils.hub import extract_commit_hash
+
+from bench.measure.cell import Cell, PairSpec
+from bench.measure.fingerprints import fingerprint_folder
+from bench.results.identity import identity
+from bench.results.store import Store
+from specdec_core.errors import LoadError
+from specdec_core.models import ModelSpec
+from specdec_core.models.fetch import fetch
+
+_ROLES = ("target", "draft")
+
+
+def revisions(pair: PairSpec) -> dict[str, str]:
+    """Of target and draft, by their columns of `runs`, the weights that would be loaded now, where that is known."""
+    if pair.planted:
+        return {}
+    models = {f"{role}_revision": getattr(pair, role) for role in _ROLES}
+    known = {column: revision(spec) for column, spec in models.items() if spec}
+    return {column: value for column, value in known.items() if value}
+
+
+def revision(spec: ModelSpec) -> str | None:
+    """`files:<digest>` of a folder, the commit of a hub id; None where the hub is not reached and has left no files."""
+    folder = Path(spec.source)
+    if folder.is_dir():
+        return f"files:{fingerprint_folder(folder)}"
+    if re.fullmatch(r"[0-9a-f]{40}", spec.revision or ""):
+        return spec.revision
+    return _commit(spec.id, spec.revision)
+
+
+def commits(pair: PairSpec) -> dict[str, Any]:
+    """What hub ids stand for, for the keys of what is kept; nothing where all weights are folders, which keys have."""
+    found = {column: value for column, value in revisions(pair).items() if not value.startswith("files:")}
+    return {"commits": found} if found else {}
+
+
+def other(row: Mapping[Any, Any], now: Mapping[str, str]) -> list[str]:
+    """What differs between the weights that a row is of and those now; what either does not know is no difference."""
+    return [
+        f"{column} {row[column]} then, {value} now"
+        for column, value in now.items()
+        if not pd.isna(row[column]) and row[column] != value
+    ]
+
+
+def replaced(cell: Cell, store: Store) -> str:
+    """The newest run of the same cell with other weights in its folders; "" where there is none."""
+    runs = store.read("runs").sort_values("created_utc")
+    runs = runs[(runs["drafter"] == cell.drafter) & (runs["run_id"] != cell.run_id)]
+    wanted = _without_weights(cell.config)
+    same = [row["run_id"] for _, row in runs.iterrows() if _without_weights(json.loads(row["config"])) == wanted]
+    return str(same[-1]) if same else ""
+
+
+def _without_weights(config: Mapping[str, Any]) -> dict[str, Any]:
+    plain = identity(config)
+    models = {role: {**plain["pair"][role], "files_sha256": None} for role in _ROLES if plain["pair"][role]}
+    return {**plain, "pair": plain["pair"] | models}
+
+
+@cache
+def _commit(model_id: str, revision: str | None) -> str | None:
+    """The commit that would be loaded: that of the hub's newest config, or of the files on this machine."""
+    spec = ModelSpec(id=model_id, revision=revision)
+    try:
+        path = fetch(cached_file, spec, filename="config.json")
+    except LoadError:
+        return None  # which loading then says in a sentence
+    return extract_commit_hash(path, None)
