@@ -23,7 +23,7 @@ class Kind(IntEnum):
     SIB_LEAF = 2
     """Too improbable beside its best sibling to go on (GSD, sibling pruning); a record in `pruning=paper` alone."""
     ALIAS = 3
-    """Redundant: goes on as an earlier node does, to which it has a merge edge."""
+    """Redundant: goes on as an earlier node does, to which it has a merge edge; no leaf, but in `pruning=code`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -109,15 +109,17 @@ def _class(graph: Graph, node: int, token: int, q: Any, best: Any, options: dict
 def _match(graph: Graph, node: int, token: int, options: dict[str, Any]) -> int | None:
     if options["tau"] is None:
         return None
+    code = options["pruning"] == "code"  # leaves are nodes there, and cycles are allowed
+    matched = (Kind.LIVE, Kind.PROB_LEAF) if code else (Kind.LIVE,)
     length = options["tau"] + (1 if options["tau_as_context"] else 0)
     path = graph.records[node].path
     wanted = (*(graph.records[record].token for record in path), token)[-length:]
     for number, record in enumerate(graph.records):
-        if record.kind != Kind.LIVE or len(wanted) < length or graph.gram(record.path, length) != wanted:
+        if record.kind not in matched or len(wanted) < length or graph.gram(record.path, length) != wanted:
             continue
         if number in path:
             graph.on_own_path += 1
-        elif graph.leads(number, node):
+        elif not code and graph.leads(number, node):
             graph.refused.append((len(graph.records), number))
         else:
             return number

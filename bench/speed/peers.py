@@ -1,7 +1,7 @@
 """Our loop beside transformers' generate and assisted generation, and llama.cpp, in one run: `make bench-peers`.
 
 Greedy decoding of the same prompts. Each prompt of a round meets the arms in a random order of its own, so that a
-machine whose speed drifts favours none. Ratios are to transformers' `generate` on the same prompts.
+machine whose speed drifts favours none. Ratios are in pairs over the prompts; the seconds of each are kept.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 from statistics import fmean
 
 import numpy as np
+import pandas as pd
 import torch
 from hydra import compose, initialize_config_dir
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from bench.artifacts.definitions import drafter_label
 from bench.artifacts.tables import ABSENT, Table, frame, interval, number, percent, to_markdown
-from bench.configs.cells import cell_of, dataset_of, runtime_of
+from bench.configs.cells import Cell, cell_of, dataset_of, runtime_of
 from bench.configs.options import CONF
 from bench.lossless import rule
 from bench.measure import pairs, provenance, threads
@@ -34,10 +34,10 @@ from bench.measure.measurement import eos_token_ids, first_prompts
 from bench.measure.runner import SENTENCES
 from bench.prompts import datasets
 from bench.run import check_choices
+from bench.speed import peer_ratios
 from bench.speed.overhead import share_outside
-from bench.statistics.intervals import Interval, of_sums
+from bench.speed.peer_ratios import ratio
 from specdec_core import generate
-from specdec_core.drafters import Drafter
 from specdec_core.engine import Step
 from specdec_core.models import CausalLM, Pair
 from specdec_core.models.graphs import EAGER, GRAPHS, Graphs, usable
@@ -62,8 +62,7 @@ ASSISTED: Mapping[str, dict[str, object]] = {
 COLUMNS = ("Arm", "tokens/s", "ratio", "of the limit", "MAL", "target ms", "draft ms", "outside forwards", "identical")
 LEGEND = {
     "tokens/s": "new tokens of all prompts and rounds divided by the seconds of whole calls, prefill included",
-    "ratio": f"tokens/s divided by {BASE}'s on the same prompts and rounds, in brackets the 95% interval over prompts; "
-    "of fewer than 20 prompts it is too narrow",
+    "ratio": f"tokens/s divided by {BASE}'s on the same prompts, in brackets the interval, paired over prompts",
     "of the limit": "tokens/s, prefill left out, times the bytes that an autoregressive decoder reads for a token, "
     "divided by the memory's read bandwidth; above 100% only with several tokens a forward",
     "MAL": "mean acceptance length: tokens accepted per decoding step, the target's own counted; of our loop alone",
@@ -80,6 +79,10 @@ class Arm:
 
     name: str
     run: Callable[[list[int]], list[int]]
+    drafter: str = ""
+    """What drafts in our loop; "" in another's."""
+    graphs: str = ""
+    """How forwards run in our loop."""
     same_arithmetic: bool = True
     """Whether it reads the target's own weights, so that its outputs and the bytes that it reads are to be compared."""
     seconds: list[list[float]] = field(default_factory=list)
@@ -94,9 +97,16 @@ class Arm:
         """Of a field of the steps, times `unit`; None where they are not known."""
         return unit * fmean(getattr(step, name) for step in self.steps) if self.steps else None
 
+    def rows(self, prompt_ids: Sequence[str]) -> Iterator[tuple[object, ...]]:
+        """Of every round and prompt, see `peer_ratios.COLUMNS`."""
+        for turn, (tokens, seconds) in enumerate(zip(self.tokens, self.seconds, strict=True)):
+            for prompt_id, count, time_s in zip(prompt_ids, tokens, seconds, strict=True):
+                yield self.name, self.drafter, self.graphs, prompt_id, turn, count, time_s
 
-def ours(name: str, pair: Pair, drafter: Drafter, new: int, graphs: Sequence[Graphs] = ()) -> Arm:
-    """A drafter in our loop; with `graphs`, forwards of their models over trees run in them."""
+
+def ours(cell: Cell, pair: Pair, new: int, how: str = EAGER, graphs: Sequence[Graphs] = ()) -> Arm:
+    """A cell's drafter in our loop; with `graphs`, forwards of their models over trees run in them."""
+    name, drafter = drafter_label(cell.method, cell.drafter_params), cell.build_drafter(pair.draft)
 
     def run(ids: list[int]) -> list[int]:
         for model in pair.models:
@@ -105,7 +115,7 @@ def ours(name: str, pair: Pair, drafter: Drafter, new: int, graphs: Sequence[Gra
         arm.steps += done.steps
         return done.tokens
 
-    arm = Arm(f"ours, {name}", run)
+    arm = Arm(f"ours, {name}" if how == EAGER else f"ours, {name}, {how}", run, name, how)
     return arm
 
 
@@ -234,18 +244,19 @@ def prefills(pair: Pair, prompts: Sequence[list[int]]) -> list[float]:
     return [min(timed(run, ids, pair.target.device)[0] for _ in range(3)) for ids in prompts]
 
 
-def ratio(arm: Arm, base: Arm) -> Interval:
-    """Tokens/s of both over all rounds, resampling prompts."""
-    sums = np.column_stack([np.sum(part, axis=0) for one in (arm, base) for part in (one.tokens, one.seconds)])
-
-    def statistic(total: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray((total[0] / total[1]) / (total[2] / total[3]))
-
-    return of_sums(sums.astype(float), statistic)
+def rows_of(arms: Sequence[Arm], prompt_ids: Sequence[str]) -> pd.DataFrame:
+    """The tokens and seconds of every arm, prompt and round."""
+    found = [row for arm in arms for row in arm.rows(prompt_ids)]
+    return pd.DataFrame(found, columns=list(peer_ratios.COLUMNS))
 
 
 def table(
-    arms: Sequence[Arm], prefill_s: Sequence[float], limit: float | None, title: str, notes: tuple[str, ...]
+    arms: Sequence[Arm],
+    timed_rows: pd.DataFrame,
+    prefill_s: Sequence[float],
+    limit: float | None,
+    title: str,
+    notes: tuple[str, ...],
 ) -> Table:
     """A row for every arm; `limit`, in tokens/s, is of autoregressive decoding without prefill."""
     base = next(arm for arm in arms if arm.name == BASE)
@@ -256,7 +267,7 @@ def table(
         row = {
             "Arm": arm.name,
             "tokens/s": number(float(np.sum(arm.tokens) / np.sum(arm.seconds)), 1),
-            "ratio": interval(ratio(arm, base)),
+            "ratio": interval(ratio(timed_rows, arm.name, BASE)),
             "of the limit": f"{decoding / limit:.0%}" if limit and arm.same_arithmetic else ABSENT,
             "MAL": number(arm.mean("acceptance_length")),
             "target ms": number(arm.mean("score_s", 1e3), 1),
@@ -268,8 +279,8 @@ def table(
     return Table("peers", title, frame(rows, COLUMNS), notes, LEGEND)
 
 
-def measured(args: argparse.Namespace) -> Table:
-    """All arms on the prompts that were asked for."""
+def measured(args: argparse.Namespace) -> tuple[list[Table], pd.DataFrame]:
+    """All arms on the prompts that were asked for: the tables, and the rows behind their ratios."""
     torch.set_num_threads(threads.choose())
     with initialize_config_dir(str(CONF), version_base="1.3"):
         choices = [f"pair={args.pair}", f"dataset={args.dataset}"]
@@ -280,15 +291,10 @@ def measured(args: argparse.Namespace) -> Table:
     device = torch.device(pair.target.device)
     conversations = datasets.load(dataset_of(config), data_dir=args.data_dir, limit=args.limit)
     prompts = first_prompts(pair, spec.template, dataset_of(config), conversations)
-    arms = [
-        ours(drafter_label(cell.method, cell.drafter_params), pair, cell.build_drafter(pair.draft), args.new)
-        for cell in cells
-    ]
+    arms = [ours(cell, pair, args.new) for cell in cells]
     whole = not any(model and (model.offload or model.bits) for model in (spec.target, spec.draft))
     graphs = [] if args.graphs == EAGER else in_graphs(pair, args.graphs, whole=whole)
-    for cell in cells if graphs else ():
-        name = f"{drafter_label(cell.method, cell.drafter_params)}, {args.graphs}"
-        arms.append(ours(name, pair, cell.build_drafter(pair.draft), args.new, graphs))
+    arms += [ours(cell, pair, args.new, args.graphs, graphs) for cell in cells if graphs]
     arms += stock(pair, args.new)
     if args.gguf:
         arms.append(llama_cpp(args.gguf, pair, max(map(len, prompts)), args.new))
@@ -317,7 +323,9 @@ def measured(args: argparse.Namespace) -> Table:
         *["llama.cpp reads the GGUF's own quantised weights."] * bool(args.gguf),
     )
     title = f"{spec.name}, {args.dataset}, greedy: our loop and others"
-    return table(arms, prefills(pair, prompts), bandwidth / size if known else None, title, notes)
+    rows = rows_of(arms, [conversation.id for conversation in conversations])
+    summary = table(arms, rows, prefills(pair, prompts), bandwidth / size if known else None, title, notes)
+    return [summary, peer_ratios.table(rows, f"{spec.name}, {args.dataset}, greedy: ratios of tokens/s")], rows
 
 
 def main() -> None:
@@ -332,14 +340,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--graphs", choices=GRAPHS, default=EAGER, help="ours in graphs too, compiled before the clock")
     parser.add_argument("--gguf", type=Path, help="a GGUF of the target, for llama.cpp")
-    parser.add_argument("--out", type=Path, help="a folder for peers.md, .csv and .tex")
+    parser.add_argument("--out", type=Path, help="a folder for the tables, and peers_prompts.csv")
     args = parser.parse_args()
     check_choices([f"pair={args.pair}", *(word for name in args.drafters for word in f"drafter={name}".split())])
-    found = measured(args)
-    print(to_markdown(found))
+    tables, rows = measured(args)
+    print(*map(to_markdown, tables), sep="\n")
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
-        found.write(args.out)
+        for one in tables:
+            one.write(args.out)
+        rows.to_csv(args.out / "peers_prompts.csv", index=False)
 
 
 if __name__ == "__main__":

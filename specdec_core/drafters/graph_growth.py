@@ -3,6 +3,8 @@
 A candidate's class is the first that fits of: pruned beside its best sibling, pruned by its own probability, redundant,
 live. Redundant is what ends in the same tau-gram as an earlier live node; an index from tau-grams to nodes finds it, so
 that no candidate costs a walk over the graph.
+
+The public code (`pruning=code`) asks for redundancy before the candidate's own probability, and leaves are matches too.
 """
 
 from collections import defaultdict
@@ -12,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from specdec_core.drafters.merge_edges import MergeEdges
+from specdec_core.drafters.merge_edges import AnyButAncestors, MergeEdges
 from specdec_core.graph import Kind
 
 PRUNING = ("siblings", "paper", "code")
@@ -71,7 +73,7 @@ class GraphGrowth:
         self._frontier, self._frontier_slots = np.zeros(1, np.int64), np.array([-1])
         self._hopeless = np.zeros(1, bool)  # of the frontier: whether it is pruned and read all the same
         # of the records that may have children or be merged into, where there is merging
-        self._edges = MergeEdges()
+        self._edges = AnyButAncestors() if rules.pruning == "code" else MergeEdges()
         self._grams: dict[int, tuple[int, ...]] = {0: (root,)}
         self._index = defaultdict[tuple[int, ...], list[int]](list)
 
@@ -134,8 +136,7 @@ class GraphGrowth:
                 continue
             self._edges.add_child(parent, record)
             self._grams[record] = gram
-            if kinds[new] == Kind.LIVE:
-                self._index[gram].append(record)
+            self._index[gram].append(record)
         return merged
 
     def _first_occurrence(self, gram: tuple[int, ...], parent: int) -> int | None:

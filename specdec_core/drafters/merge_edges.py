@@ -1,4 +1,4 @@
-"""The edges of a token graph that grows: which merge edges would close a cycle. On the host."""
+"""The edges of a token graph that grows: which merge edges may be, as they close no cycle. On the host."""
 
 _GAP = 1 << 64
 """Between the places of new nodes."""
@@ -65,3 +65,18 @@ class MergeEdges:
         for node in nodes:
             self._place[node] = new[self._place[node]]
         return None
+
+
+class AnyButAncestors:
+    """GSD's public code: a node may be joined with all but itself and its ancestors, so that cycles are there."""
+
+    def __init__(self) -> None:
+        self._lines = {0: frozenset((0,))}
+
+    def add_child(self, parent: int, child: int) -> None:
+        """A tree edge to a new node."""
+        self._lines[child] = self._lines[parent] | {child}
+
+    def join(self, node: int, into: int) -> bool:
+        """Whether a child of the node may be merged into the other one."""
+        return into not in self._lines[node]

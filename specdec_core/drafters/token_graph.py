@@ -27,9 +27,11 @@ class TokenGraph(TreeDrafter):
     (TSD), with `k` 1 a sequence (SSD). At most `verify_cap` nodes, to depth `unmerge_depth`, are verified.
 
     Where the paper is ambiguous, there is a choice. `pruning=paper` keeps what is pruned beside a sibling as a leaf
-    (section 4.2 says both, "marked as a leaf" and "may not be necessary to keep"); `pruning=code` follows the public
-    code, in which improbable nodes are read until no other is left. With `tau_as_context`, tau counts the tokens before
-    the redundant one. With `cap_order=path_prob` the most probable nodes are verified, not the first in breadth.
+    (section 4.2 says both, "marked as a leaf" and "may not be necessary to keep"). `pruning=code` follows the public
+    code: improbable nodes are read until no other is left; candidates are merged before they are too improbable, into
+    leaves too and into nodes that lead to them, so that the tree goes round until its limits. With `tau_as_context`,
+    tau counts the tokens before the redundant one, as that code does. With `cap_order=path_prob` the most probable
+    nodes are verified, not the first in breadth.
 
     `draws=iid` draws the tokens of a sequence, for verifier=chain; what ends it is verified like the others.
     """

@@ -36,6 +36,8 @@ GRAPHS = {
     "gsd_pruned": MERGING | {"k": 3, "theta_prob": 0.2, "theta_sib": 0.3},
     "paper": MERGING | {"k": 3, "theta_prob": 0.2, "theta_sib": 0.3, "pruning": "paper"},
     "code": MERGING | {"k": 3, "theta_prob": 0.2, "theta_sib": 0.3, "pruning": "code"},
+    "code_to_the_cap": MERGING
+    | {"k": 3, "theta_prob": 0.35, "pruning": "code", "unmerge_depth": None, "verify_cap": 60},
     "path_prob": MERGING | {"cap_order": "path_prob", "verify_cap": 11},
     "breadth_capped": MERGING | {"verify_cap": 17},
     "tsd": MERGING | {"tau": None},

@@ -1,12 +1,17 @@
 """GSD's experiments against what the paper's tables and figures compare."""
 
+import inspect
 import json
+from collections import defaultdict
 
 import pytest
 from composed import cells, composed, names, of_hydra, plain
+from omegaconf import OmegaConf
 
 from bench.artifacts.arms import Arm
+from bench.configs.options import CONF
 from bench.papers.gsd import methods
+from specdec_core.drafters import TokenGraph, graph_growth, token_graph, unmerging
 
 BOTH = "target_sample spec_infer gsd_nondeterministic gsd_nondeterministic_code"
 TO_THE_END = {"gsd/table10", "gsd/fig6"}
@@ -111,6 +116,24 @@ def test_what_gsds_other_experiments_sweep():
     assert swept("fig8") == {("gsd", 4, 1, 0.4, theta) for theta in tenths[1:5]}
     assert composed("experiment=gsd/fig3").limit == 100
     assert composed("experiment=gsd/fig6").case_study is True
+
+
+def test_every_option_of_token_graphs_and_every_choice_is_set_by_a_file():
+    """What no file sets is no option for long, and `gsd_code` is the public code by one that was thought idle."""
+    files = {path.stem for path in (CONF / "drafter").glob("*.yaml") if "TokenGraph" in path.read_text()}
+    variants = OmegaConf.load(CONF / "variants.yaml").drafter
+    found = defaultdict(lambda: defaultdict(set))
+    for name in files | {name for file in files for name in variants.get(file, {})}:
+        for option, value in plain(composed(f"drafter={name}"))["drafter"].items():
+            found[option][value].add(name)
+    options = inspect.signature(TokenGraph).parameters.keys() - {"draft"}
+    assert options <= found.keys()
+    assert found["pruning"].keys() == set(graph_growth.PRUNING)
+    assert found["pruning"]["code"] == {"gsd_code"}
+    assert found["draws"].keys() >= set(token_graph.DRAWS) - {"topk"}
+    assert found["cap_order"].keys() >= set(unmerging.CAP_ORDERS) - {"breadth"}
+    swept = {composed(*cell).drafter.tau_as_context for cell in cells("gsd/table5")}
+    assert swept | found["tau_as_context"].keys() == {True, False}
 
 
 def test_gsds_datasets_are_the_others_with_512_tokens_before_and_after():

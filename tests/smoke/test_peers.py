@@ -3,14 +3,26 @@
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from jaxtyping import config as shape_checks
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from bench.speed import peers
-from bench.speed.peers import BASE, Arm, ratio, table, take_turns, warm_up
+from bench.artifacts.tables import ABSENT
+from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.speed import peer_ratios, peers
+from bench.speed.peer_ratios import ratio
+from bench.speed.peers import BASE, Arm, rows_of, table, take_turns, warm_up
+from bench.statistics import samples
 from specdec_core.models import graphs
+
+
+def printed(out: str) -> list[dict[str, list[str]]]:
+    """The cells of the rows of each table that was printed, by arm."""
+    parts = [part.splitlines() for part in out.split("### ")[1:]]
+    rows = [[line.split("|")[1:-1] for line in part if line.startswith("| ")][1:] for part in parts]
+    return [{row[0].strip(): [cell.strip() for cell in row[1:]] for row in part} for part in rows]
 
 
 def test_all_arms_are_measured_and_ours_are_the_librarys_own_outputs(monkeypatch, capsys, tmp_path):
@@ -18,8 +30,7 @@ def test_all_arms_are_measured_and_ours_are_the_librarys_own_outputs(monkeypatch
         sys, "argv", ["peers", "--limit", "2", "--new", "8", "--rounds", "1", "--out", str(tmp_path / "peers")]
     )
     peers.main()
-    rows = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("| ")][1:]
-    cells = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
+    cells, ratios = printed(capsys.readouterr().out)
     assert [name for name in cells if name.startswith("ours")] == [
         *("ours, autoregressive", "ours, chain of 4"),
         *(f"ours, OPT-Tree, n = {n}" for n in (3, 7, 25)),
@@ -33,7 +44,17 @@ def test_all_arms_are_measured_and_ours_are_the_librarys_own_outputs(monkeypatch
     assert target > 0 < draft
     assert 0 < outside < 100
     assert cells["ours, autoregressive"][5] == "0.0"
-    assert {path.name for path in (tmp_path / "peers").iterdir()} == {"peers.md", "peers.csv", "peers.tex"}
+    names = {f"{name}.{kind}" for name in ("peers", "peers_ratios") for kind in ("md", "csv", "tex")}
+    assert {path.name for path in (tmp_path / "peers").iterdir()} == names | {"peers_prompts.csv"}
+    rows = pd.read_csv(tmp_path / "peers" / "peers_prompts.csv")
+    assert rows.groupby("arm")["prompt_id"].nunique().to_dict() == dict.fromkeys(cells, 2)
+    speeds = rows.groupby("arm")[["tokens", "seconds"]].sum()
+    for name, (speed, *_) in cells.items():
+        assert float(speed) == pytest.approx(speeds["tokens"][name] / speeds["seconds"][name], abs=0.05)
+    assert list(ratios) == [name for name in cells if name.startswith("ours")]
+    assert {row[0] for row in ratios.values()} == {ABSENT}, "nothing ran in graphs"
+    assert next(iter(ratios.values()))[1] == ABSENT
+    assert ABSENT not in {cell for row in [*ratios.values()][1:] for cell in row[1:]}
 
 
 def test_arms_take_turns_and_a_ratio_is_of_totals():
@@ -60,13 +81,74 @@ def test_a_row_has_ratio_and_share_of_the_limit():
     for one, seconds in ((fast, 1.0), (base, 2.0), (other, 1.5)):
         one.tokens, one.seconds, one.outputs = [[11, 21]] * 2, [[1.0 * seconds, 2.0 * seconds]] * 2, [[1], [2]]
     other.same_arithmetic, base.outputs = False, [[1], [9]]
-    found = ratio(fast, base)
-    assert (found.value, found.low, found.high) == (2.0, 2.0, 2.0)
-    rows = table([fast, base, other], [0.5, 1.0], 8.0, "", ()).frame
+    arms = [fast, base, other]
+    kept = rows_of(arms, ["x", "y"])
+    assert ratio(kept, "a", BASE).value == 2.0
+    rows = table(arms, kept, [0.5, 1.0], 8.0, "", ()).frame
     assert rows["identical"].tolist() == ["50.0%", "100%", "–"]
     # 60 tokens behind the first ones: in (1 - 0.5) + (2 - 1), and in (2 - 0.5) + (4 - 1), twice each
     assert rows["of the limit"].tolist() == ["250%", "83%", "–"]
-    assert table([base], [0.5, 1.0], None, "", ()).frame["of the limit"].tolist() == ["–"]
+    assert table([base], kept, [0.5, 1.0], None, "", ()).frame["of the limit"].tolist() == ["–"]
+
+
+def played(rng: np.random.Generator, prompts: int, rounds: int) -> list[Arm]:
+    """Arms whose times are drawn: ours plain and as a tree, eager and compiled, and two peers."""
+    pace = rng.uniform(0.5, 4.0, prompts)  # of a prompt, which all arms share
+    names = [("autoregressive", "eager"), ("tree", "eager"), ("autoregressive", "compile"), ("tree", "compile")]
+    arms = [Arm(f"ours, {drafter}, {graphs}", list, drafter, graphs) for drafter, graphs in names]
+    arms += [Arm(BASE, list), Arm("lookup", list)]
+    for place, arm in enumerate(arms):
+        own = rng.lognormal(0.1 * place, 0.2, (rounds, prompts))
+        arm.seconds, arm.tokens = (pace * own).tolist(), [rng.integers(9, 33, prompts).tolist()] * rounds
+    return arms
+
+
+def as_cells(arm: Arm, other: Arm, ids: list[str]) -> pd.DataFrame:
+    """The means of the rounds as prompts of a cell, in which the other arm is the baseline."""
+    columns = {"run_id": "r", "turn": 0, "status": "ok", "contaminated": False, "prefill_s": 0.0}
+    parts = [
+        pd.DataFrame({"prompt_id": ids, "decode_s": np.mean(one.seconds, axis=0), "num_decoded_tokens": one.tokens[0]})
+        for one in (arm, other)
+    ]
+    return pd.concat(
+        [part.assign(arm=name, **columns) for part, name in zip(parts, (METHOD, AUTOREGRESSIVE), strict=True)]
+    )
+
+
+@pytest.mark.parametrize(("prompts", "rounds"), [(8, 3), (20, 2), (40, 1)])
+def test_intervals_are_those_of_paired_speedups_of_the_means_of_rounds(prompts, rounds):
+    """Each ratio by the way of a cell's speedup, from arrays of its own; one prompt's rounds are one observation."""
+    arms, ids = played(np.random.default_rng(prompts), prompts, rounds), [f"p{place:02}" for place in range(prompts)]
+    rows = rows_of(arms, ids)
+    for arm in arms:
+        for other in arms:
+            wanted = samples.interval(samples.speedup(as_cells(arm, other, ids)))
+            found = ratio(rows, arm.name, other.name)
+            assert found.n == prompts
+            assert (found.value, found.low, found.high) == pytest.approx((wanted.value, wanted.low, wanted.high))
+    again = pd.concat([rows, rows.assign(round=rows["round"] + rounds)])
+    more, less = (ratio(one, "lookup", BASE) for one in (again, rows))
+    assert (more.low, more.high) == pytest.approx((less.low, less.high)), "rounds are no prompts"
+    # a pace that all arms share is no uncertainty: where each prompt has the same ratio, there is none
+    twice = rows[rows["arm"] == BASE].assign(arm="twice", seconds=lambda one: one["seconds"] / 2)
+    steady = ratio(pd.concat([rows, twice]), "twice", BASE)
+    assert (steady.value, steady.low, steady.high) == pytest.approx((2.0, 2.0, 2.0))
+
+
+def test_every_arm_of_ours_is_held_against_eager_plain_and_peers():
+    arms = played(np.random.default_rng(0), 12, 2)
+    rows = rows_of(arms, [str(place) for place in range(12)])
+    found = peer_ratios.table(rows, "").frame.set_index("Arm")
+
+    def cell(arm: int, other: int) -> str:
+        one = ratio(rows, arms[arm].name, arms[other].name)
+        return f"{one.value:.2f} [{one.low:.2f}, {one.high:.2f}]"
+
+    assert found.index.tolist() == [arm.name for arm in arms[:4]]
+    assert found["to eager"].tolist() == [ABSENT, ABSENT, cell(2, 0), cell(3, 1)]
+    assert found["to plain decoding"].tolist() == [ABSENT, cell(1, 0), ABSENT, cell(3, 2)]
+    for place in (4, 5):
+        assert found[arms[place].name].tolist() == [cell(arm, place) for arm in range(4)]
 
 
 @pytest.fixture
@@ -90,7 +172,8 @@ def test_arms_in_graphs_have_the_same_outputs_and_are_not_compiled_while_the_clo
     monkeypatch.setattr(sys, "argv", ["peers", *options, "opt_tree"])
     peers.main()
     out = capsys.readouterr().out
-    rows = {cells[1].strip(): cells[-2].strip() for line in out.splitlines() if len(cells := line.split("|")) > 3}
-    assert rows["ours, autoregressive, compile"] == rows["ours, OPT-Tree, n = 25, compile"] == "100%"
+    cells, ratios = printed(out)
+    assert cells["ours, autoregressive, compile"][-1] == cells["ours, OPT-Tree, n = 25, compile"][-1] == "100%"
+    assert ABSENT not in ratios["ours, OPT-Tree, n = 25, compile"]
     assert made == [counter.frame_count]
     assert "Target: graphs of 1, 32 tokens, compiled in " in out

@@ -48,8 +48,8 @@ PRUNING = {"gsd": "siblings", "tsd_sib": "siblings", "gsd_leaves": "paper", "gsd
 """What becomes of candidates that are pruned beside a sibling, by drafter."""
 READINGS = (
     "The paper says that a node pruned beside a sibling is a leaf, and that it need not be kept. GSD leaves it out, as "
-    "every public version does; pruned as leaves: the target reads it too; as in its code: improbable nodes are read "
-    "until no other is left."
+    "every public version does; pruned as leaves: the target reads it too; as in its code: candidates are merged "
+    "before theta_prob, into leaves and round cycles too, and improbable nodes are read until no other is left."
 )
 MEDUSA = Arm("Medusa", ("medusa",), "medusa", rules=TARGETS)
 SSD_ADAPTIVE = Arm("SSD, adaptive exit", ("ssd_adaptive",), "", rules=TARGETS)
