@@ -117,6 +117,7 @@ reference: setup  ## what is committed under results/reference: run what is miss
 		bench/draft_temperature $(OVERRIDES) \
 		$(if $(LIMIT),,limit=8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
 	$(BIN)/python -m bench.pack $(RESULTS)
+	$(BIN)/python -m bench.report.prose --results $(RESULTS)
 
 pack: setup  ## one file per experiment and table in RESULTS in place of one per cell, as results/reference is committed
 	$(BIN)/python -m bench.pack $(RESULTS)

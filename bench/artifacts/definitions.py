@@ -21,9 +21,13 @@ SPEEDUP = "decoding time per token, autoregressive / method, paired: same prompt
 CONTROLLED_SPEEDUP = f"{SPEEDUP}; the autoregressive row is set against itself and shows what the machine can resolve"
 LOSSLESS = "whether the rule keeps the target's output distribution"
 IDENTICAL = "share of outputs equal to the autoregressive output token for token (temperature 0)"
+UNCORRECTED = (
+    "(uncorrected): decided at 95% for itself, but not after Holm's correction for the number of this table's verdicts"
+)
 VERDICT = (
     "by one written rule (bench/artifacts/verdict.py): matches, order holds, differs (the opposite order, or no lead "
-    "where the paper has one), not resolved (by so few conversations), not comparable, or not run"
+    "where the paper has one), not resolved (by so few conversations), not comparable, or not run; "
+    f"{UNCORRECTED}"
 )
 BONUS = "bonus token counted"
 NODES = "N counts the root as the paper does: drafted nodes + 1"

@@ -294,6 +294,7 @@ def in_detail(
         more = [{**one.who, **cells} for cells in below(one)]
         lines += [*_details(one.cells, columns, ranked), *more]
         runs += [*(cell.run_ids for cell in one.cells), *[""] * len(more)]
+    verdict.correct(lines)
     headers = [*settings[0].who, "Method"]
     for column in columns:
         headers += [column.header, *[column.published] * bool(beside and column.paper)]

@@ -33,6 +33,10 @@ or `not run`. n counts conversations. For one metric of one row:
 5. `about ... needed` is the number of conversations after which the interval would be decided, if its value stayed and
    its reach shrank with the root of their number; of several pairs the most. Where two values are equal, or the
    machine itself was as much faster in one of the runs, no number would, and the verdict says so.
+6. Each verdict of a table is given at 95%, and a table has many. A verdict that does not survive Holm's correction for
+   the number of its table's verdicts (`bench.statistics.corrections`), those that are not resolved among them, is
+   marked `(uncorrected)`. Of a verdict by value p is that of the nearer bound; of an order that holds the largest of
+   its pairs'; of one that differs the smallest of those that contradict, times the number of pairs.
 
 History. Rules 1 to 3 were fixed before anything was measured, with our interval widened by the tolerance in place of
 the tolerance itself. Rule 4 first compared two unpaired intervals; since these know nothing of what prompts give to
@@ -42,18 +46,20 @@ came in for all rules: until then a wide interval matched anything, and a tie th
 `differs`. On the same day speedups came to be set against autoregressive decoding in all tables, since a method that is
 slower than it could keep the order of the others. On 2026-11-23 noise came to be that of the whole block, as in the
 marks, and rows that share one published number came to be no order of each other. Since then, too, a measured
-autoregressive row that the paper does not print no longer takes the place of the 1.
+autoregressive row that the paper does not print no longer takes the place of the 1. On 2026-11-25, after another audit,
+came rule 6.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from bench.artifacts.tables import needed_words
 from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import intervals, samples
+from bench.statistics.corrections import LEVEL, holm, p_value
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Comparison, Sample
 
@@ -63,6 +69,20 @@ _EVEN = (1 - TOLERANCE, 1 / (1 - TOLERANCE))
 """Ratios that are a tie."""
 FEWEST = 6
 """Conversations that can decide: a sign test of fewer never reaches 5%."""
+UNCORRECTED = "(uncorrected)"
+"""Stands behind a verdict that does not survive the correction for the number of its table's."""
+
+
+class Verdict(str):
+    """The words of a verdict by value or by order, with the p of what it decides: 1 where nothing is resolved."""
+
+    p: float
+
+    def __new__(cls, words: str, p: float = 1.0) -> Verdict:
+        """The words, and p."""
+        made = super().__new__(cls, words)
+        made.p = p
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +105,14 @@ def not_comparable(reason: str) -> str:
 def not_resolved(n: int, needed: float) -> str:
     """The verdict of too wide an interval over `n` conversations, with the number that would decide it."""
     return f"{NOT_RESOLVED} (n = {n}; {needed_words(n, needed)})"
+
+
+def correct(lines: Sequence[MutableMapping[str, str]]) -> None:
+    """Mark the verdicts of a table's rows that do not survive Holm's correction for their number (rule 6)."""
+    places = [(line, header, cell) for line in lines for header, cell in line.items() if isinstance(cell, Verdict)]
+    for (line, header, cell), p in zip(places, holm([cell.p for _, _, cell in places]), strict=True):
+        if p > LEVEL and word(cell) != NOT_RESOLVED:
+            line[header] = f"{cell} {UNCORRECTED}"
 
 
 def word(verdict: str) -> str:
@@ -121,8 +149,9 @@ def by_value(ours: Interval, published: float) -> str:
     slack = TOLERANCE * abs(published)
     inside = _within(ours, published - slack, published + slack)
     if inside is None or ours.n < FEWEST:
-        return not_resolved(ours.n, max(FEWEST, intervals.needed(ours, published - slack, published + slack)))
-    return MATCHES if inside else DIFFERS
+        needed = intervals.needed(ours, published - slack, published + slack)
+        return Verdict(not_resolved(ours.n, max(FEWEST, needed)))
+    return Verdict(MATCHES if inside else DIFFERS, _beyond(ours, published - slack, published + slack))
 
 
 def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str) -> str:
@@ -132,31 +161,60 @@ def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str) -> st
         return not_comparable(otherwise)
     if samples.too_busy([one.sample for one in block.values() if one.ours and one.sample]):
         return not_comparable("times too noisy")
-    against = [_against(row, other) for other in others]
-    if any(agrees is False for agrees, _, _ in against):
-        return DIFFERS
-    left = [(n, needed) for agrees, n, needed in against if agrees is None]
-    return not_resolved(min(n for n, _ in left), max(needed for _, needed in left)) if left else ORDER_HOLDS
+    against = [standing(row, other) for other in others]
+    if contradicting := [one.p for one in against if one.agrees is False]:
+        return Verdict(DIFFERS, min(1.0, min(contradicting) * len(against)))
+    if left := [one for one in against if one.agrees is None]:
+        return Verdict(not_resolved(min(one.n for one in left), max(one.needed for one in left)))
+    return Verdict(ORDER_HOLDS, max(one.p for one in against))
 
 
-def _against(row: Pairing, other: Pairing) -> tuple[bool | None, int, float]:
-    """Whether two rows stand to each other as in the paper (None: not resolved); conversations, and what would tell."""
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How two rows stand to each other, held against how the paper has them."""
+
+    found: Comparison
+    agrees: bool | None
+    """Whether as in the paper; None: not resolved."""
+    p: float
+    """Of what was decided; 1 where nothing was."""
+    needed: float
+    """Conversations that would decide it."""
+
+    @property
+    def n(self) -> int:
+        """Conversations that both decoded."""
+        return self.found.difference.n
+
+
+def standing(row: Pairing, other: Pairing) -> Standing:
+    """Rule 4 for two rows that both have a value and a published one."""
     assert row.published is not None and other.published is not None  # noqa: PT018 - both are complete
     found, published = _compared(row, other), row.published - other.published
-    n, ahead, sign = found.difference.n, found.ahead or 0, (published > 0) - (published < 0)
-    agrees = None if n < FEWEST else _agrees(found, ahead * sign, row.published, other.published)
-    return agrees, n, max(FEWEST, _needed(found, sign, row.published, other.published))
+    ahead, sign = found.ahead or 0, (published > 0) - (published < 0)
+    agrees, p = _agrees(found, ahead * sign, row.published, other.published)
+    if agrees is None or found.difference.n < FEWEST:
+        agrees, p = None, 1.0
+    return Standing(found, agrees, p, max(FEWEST, _needed(found, sign, row.published, other.published)))
 
 
-def _agrees(found: Comparison, same: int, published: float, other: float) -> bool | None:
-    """Rule 4 for two rows; `same` is 1 where ours is ahead as published, -1 where it is behind, 0 where it is tied."""
+def _agrees(found: Comparison, same: int, published: float, other: float) -> tuple[bool | None, float]:
+    """Whether, and p; `same` is 1 where ours is ahead as published, -1 where it is behind, 0 where it is tied."""
     if same > 0:
-        return True
+        return True, p_value(found.ratio)
     if not tied(published, other):
         lead = max(published, other) / min(published, other) - 1 if min(published, other) > 0 else 0.0
-        return False if same < 0 or _level(found, 1 + lead / 2) else None
+        if same < 0:
+            return False, p_value(found.ratio)
+        most = (1 + lead / 2) / (1 + found.noise)
+        return (False, _beyond(found.ratio, 1 / most, most)) if _level(found, 1 + lead / 2) else (None, 1.0)
     even = _within(found.ratio, *_EVEN)
-    return even if even or found.ahead else None
+    return even if even or found.ahead else None, _beyond(found.ratio, *_EVEN)
+
+
+def _beyond(ours: Interval, low: float, high: float) -> float:
+    """The p of lying within two bounds, or outside them: that of the nearer one."""
+    return max(p_value(ours, low), p_value(ours, high))
 
 
 def _level(found: Comparison, most: float) -> bool:

@@ -1,7 +1,7 @@
 """Which claims hold: each paper's main orders, pair by pair, on the embedded pairs and on real models.
 
-A claim is that one method of a paper's table is ahead of another. It is judged on every dataset by the rule of all
-tables, on these two methods, and for speedups on plain decoding.
+A claim is that one method of a paper's table is ahead of another. It is judged on every dataset and over all of them
+together, by the rule of all tables on these two methods alone; of speedups plain decoding is asked too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from bench.artifacts.metric import MAL
 from bench.artifacts.outputs import NoResultsError, Output, read_results
 from bench.artifacts.speedups import SPEEDUP, of_block
 from bench.artifacts.tables import Table
+from bench.artifacts.verdict import Pairing, Verdict
 from bench.artifacts.wording import draft_temperatures
+from bench.papers.beyond.answers import Answer, answered
 from bench.papers.beyond.claims_figure import figure
 from bench.papers.dyspec.layouts import LAYOUTS as DYSPEC
 from bench.papers.gsd import methods as gsd
@@ -35,6 +37,7 @@ from bench.papers.opt_tree.comparison import AS_PUBLISHED
 from bench.papers.sequoia.layouts import LAYOUTS as SEQUOIA
 from bench.results.store import Results
 from bench.statistics import samples
+from bench.statistics.corrections import LEVEL, holm
 from bench.statistics.intervals import Interval
 
 TITLE = "Which claims hold on a real model"
@@ -48,10 +51,18 @@ LEGEND = {
     f"tie: nearer to 1 than {verdict.TOLERANCE:.0%}, of which the rule asks no lead, and which a lead of ours keeps; "
     "of ...: the paper has no such row, and the value is of the one that is named",
     "published ahead": "datasets on which the paper has the first method ahead, were it by a tie, of those run",
-    "ours": "the same ratio; in brackets its 95% interval, bootstrap over conversations that both decoded",
+    "ours": "the same ratio over all comparable datasets together: of the methods' means; in brackets its 95% interval "
+    "over conversations that both decoded",
     "n": "conversations, of all datasets together",
-    "by dataset": "on how many datasets which verdict; speedups are judged against plain decoding too; "
-    f"{definitions.VERDICT}. Tables judge a row against all others, OPT-Tree's over its sizes, and may differ",
+    "pooled": "the claim over these datasets together. order holds: as in the paper; of speedups the first is shown to "
+    "be faster than plain decoding too, unless it says otherwise. order reversed: the second is ahead. no lead: surely "
+    "nearer to 1 than half of the published lead. not resolved: by so few conversations, or such times",
+    "after correction": "whether all that the pooled answer says holds after Holm's correction for the number of these "
+    "answers, and p after it (two-sided, from the interval)",
+    "by dataset": "the same claim on each dataset alone, uncorrected; tables judge a row against all others by what "
+    "the paper prints there, OPT-Tree's over its sizes, and may differ",
+    tables.RUNS: "the first method's and the second's, dataset by dataset; the column run_id in the rows (Parquet) of "
+    "the results' folder that the column Table names",
 }
 NOTES = (
     "No pair is a paper's own: all stand in for larger models, and their drafts were trained here, for these targets. "
@@ -64,8 +75,7 @@ NOTES = (
     "which decoding its acceptance rates are; ours are of greedy decoding. How often merging counts is in the column "
     "Graph Success of its Table 1.",
     f"{mcsd.BUDGETS} {mcsd.LOSSY_NOTE} Those rows show what the paper shows, and no lead of a lossless method.",
-    "Speedups are judged against autoregressive decoding too, which is 1: a method that is ahead but slower than that "
-    "differs. The papers' are of GPUs, where a larger tree costs hardly more than a token. On a CPU it does.",
+    "The papers' speedups are of GPUs, where a larger tree costs hardly more than a token. On a CPU it does.",
 )
 Pick = Callable[[Results, pd.DataFrame, tuple[Arm, Arm]], Iterable[Setting]]
 """The settings of a table that hold both methods."""
@@ -177,12 +187,18 @@ def claims(name: str, found: Mapping[str, Results]) -> list[Output]:
     for claim, one in known:
         groups.setdefault((claim, _where(claim, one)), []).append(one)
     judged = [_judged(claim, where, every) for (claim, where), every in groups.items()]
-    rows = [one.row() for one in judged]
+    runs = tuple(" ".join(one.run_ids for one in every) for every in groups.values())
+    corrected = holm([one.answer.p for one in judged if one.comparable])
+    after = iter(corrected)
+    rows = [
+        one.row(next(after) if one.comparable else None) | {tables.RUNS: ids}
+        for one, ids in zip(judged, runs, strict=True)
+    ]
     shown = [block for _, one in known for block in one.blocks if block]
     unlike = {(block.pair, *block.first[["dataset", "temperature", "max_new_tokens"]]): block for block in shown}
     notes = (*NOTES, *draft_temperatures(run for block in unlike.values() for run in block.ok))
     notes += tuple(_models(block) for block in {block.pair: block for block in unlike.values()}.values())
-    runs = tuple(" ".join(one.run_ids for one in every) for every in groups.values())
+    notes = (_surviving(judged, corrected), *notes)
     return [Table(name, TITLE, tables.frame(rows, rows[0]), notes, LEGEND, runs), figure(name, TITLE, judged, runs)]
 
 
@@ -220,15 +236,17 @@ class Judged:
     """The paper's ratio of the two."""
     ahead: str
     ratio: Interval
-    verdicts: str
+    answer: Answer
+    """Over all datasets together."""
+    by_dataset: str
 
     @property
     def comparable(self) -> bool:
-        """Whether the rule has decided anything, on any dataset."""
-        return not all(words.startswith("not comparable") for words in self.verdicts.split(", "))
+        """Whether there is an answer, on any dataset."""
+        return not self.answer.words.startswith("not comparable")
 
-    def row(self) -> dict[str, str]:
-        """As the table has it."""
+    def row(self, corrected: float | None) -> dict[str, str]:
+        """As the table has it; `corrected` is p after the correction, None where nothing was judged."""
         words = [_BORROWED[arm.header] for arm in (self.claim.ahead, self.claim.behind) if arm.header in _BORROWED]
         words += ["tie"] * verdict.tied(self.lead, 1)
         return {
@@ -241,21 +259,62 @@ class Judged:
             "published ahead": self.ahead,
             "ours": tables.ratio(self.ratio),
             "n": str(self.ratio.n),
-            "by dataset": self.verdicts,
+            "pooled": self.answer.words,
+            "after correction": tables.ABSENT if corrected is None else _after(corrected),
+            "by dataset": self.by_dataset,
         }
 
 
 def _judged(claim: Claim, where: tuple[str, ...], every: Sequence[Setting]) -> Judged:
-    column, (kind, pair, decoding) = claim.column, where
-    both = [{cell: column.pairing(cell) for cell in one.cells} for one in every]
-    numbers = [[pairing.published or 0.0 for pairing in one.values()] for one in both]
-    sums = zip(*([pairing.sample for pairing in one.values() if pairing.sample] for one in both), strict=True)
-    ratio = samples.compare(*(samples.mean_over(*side) for side in sums)).ratio
-    lead = sum(first for first, _ in numbers) / sum(other for _, other in numbers)
-    words = Counter(verdict.word(column.judge(next(iter(one)), one)) for one in both)
-    ahead = f"{sum(first > other for first, other in numbers)} of {len(numbers)}"
-    verdicts = ", ".join(f"{word} {count}" for word, count in sorted(words.items()))
-    return Judged(claim, kind, pair, decoding, lead, ahead, ratio, verdicts)
+    kind, pair, decoding = where
+    leads = [_pooled(claim, every, place).published for place in (0, 1)]
+    alone = [(one, _of_dataset(claim, one, leads)) for one in every]
+    pooled = [one for one, answer in alone if not answer.words.startswith("not comparable")]
+    first, other = (_pooled(claim, pooled or every, place) for place in (0, 1))
+    published = [[claim.column.number(cell) or 0.0 for cell in one.cells] for one in every]
+    ahead = f"{sum(mine > theirs for mine, theirs in published)} of {len(published)}"
+    answer = answered(first, other, timed=claim.column.paper == "speedup") if pooled else alone[0][1]
+    named: dict[str, list[str]] = {}
+    for one, words in alone:
+        named.setdefault(words.words, []).append(str(one.block.first["dataset"]) if one.block else "")
+    by_dataset = "; ".join(f"{words} ({', '.join(names)})" for words, names in sorted(named.items()))
+    lead = (first.published or 0.0) / (other.published or 1.0)
+    ratio = samples.paired_ratio(first.sample, other.sample)
+    return Judged(claim, kind, pair, decoding, lead, ahead, ratio, answer, by_dataset)
+
+
+def _of_dataset(claim: Claim, one: Setting, leads: Sequence[float | None]) -> Answer:
+    """The answer on one dataset, held against the paper's means, or why the rule of all tables has none."""
+    both = {cell: claim.column.pairing(cell) for cell in one.cells}
+    words = claim.column.judge(one.cells[0], both)
+    if not isinstance(words, Verdict):
+        return Answer(str(words))
+    first, other = (replace(own, published=lead) for own, lead in zip(both.values(), leads, strict=True))
+    return answered(first, other, timed=claim.column.paper == "speedup")
+
+
+def _pooled(claim: Claim, every: Sequence[Setting], place: int) -> Pairing:
+    """A method's mean over datasets, ours and the paper's."""
+    known = [claim.column.pairing(one.cells[place]) for one in every]
+    sample = samples.mean_over(*(one.sample for one in known if one.sample))
+    return Pairing(samples.interval(sample), sum(one.published or 0.0 for one in known) / len(known), sample)
+
+
+def _after(corrected: float) -> str:
+    """`yes (p = 0.003)`."""
+    if corrected == 1:
+        return "no"
+    size = "< 0.001" if corrected < 0.001 else f"= {corrected:.2g}"
+    return f"{'yes' if corrected <= LEVEL else 'no'} (p {size})"
+
+
+def _surviving(judged: Sequence[Judged], corrected: Sequence[float]) -> str:
+    """How many answers there are of each kind, and how many of these hold after the correction."""
+    asked = [one.answer.words for one in judged if one.comparable]
+    counts = Counter(asked)
+    hold = Counter(words for words, p in zip(asked, corrected, strict=True) if p <= LEVEL)
+    said = "; ".join(f"{words}: {hold[words]} of {count}" for words, count in sorted(counts.items()))
+    return f"Of {len(asked)} answers {hold.total()} hold after the correction for their number. {said}."
 
 
 def _models(block: Block) -> str:

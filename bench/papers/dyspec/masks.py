@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from bench import published
-from bench.artifacts import style, tables, verdict
+from bench.artifacts import definitions, style, tables, verdict
 from bench.artifacts.blocks import measured_blocks
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.runs import Run, run_ids
@@ -249,7 +249,7 @@ LEGEND = {
     "interval (bootstrap over trees)",
     "difference": "(ours - the paper's) / the paper's",
     "Verdict": f"matches: our interval lies wholly within {verdict.TOLERANCE:.0%} of the paper's value; differs: "
-    f"wholly outside; not resolved: neither, or of fewer than {verdict.FEWEST} trees",
+    f"wholly outside; not resolved: neither, or of fewer than {verdict.FEWEST} trees; {definitions.UNCORRECTED}",
 }
 FIGURE_COLUMNS = ("Device", "Grid", "Kernel", "Order", "Tokens", "ms", "smallest", "largest", "creation / this")
 FIGURE_LEGEND = {
@@ -267,6 +267,7 @@ def attention_table(name: str, results: Results) -> list[Output]:
     kernels = list(dict.fromkeys(times["kernel"]))
     found = list(times.groupby([*_SETTING, "num_nodes", "order"], sort=False))
     rows = [_row(group, kernels) for _, group in found]
+    verdict.correct(rows)
     columns = ("Device", "Grid", "Tokens", "Reordered", *(f"{kernel} ms" for kernel in kernels))
     papers = (*(f"{kernel}, paper" for kernel in PAPERS_KERNELS),)
     frame = tables.frame(rows, (*columns, "blocks", "paper's", "difference", "Verdict", *papers)).fillna(tables.ABSENT)

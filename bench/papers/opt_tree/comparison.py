@@ -94,6 +94,7 @@ def dataset_table(name: str, results: Results) -> list[Output]:
 
 def _table(name: str, title: str, groups: Sequence[Group], notes: Sequence[str]) -> Table:
     lines = [line for group in groups for line in group.lines()]
+    verdict.correct([row for row, _ in lines])
     frame = tables.frame([row for row, _ in lines], lines[0][0] if lines else ())
     ids = tuple(run.run_id if run else "" for _, run in lines)
     return Table(name, title, frame, (*notes, *ties.note(frame)), LEGEND, ids)
@@ -182,7 +183,9 @@ class Group:
         block = {other: self._pairing(name, other, best) for other, best in self.best.items()}
         judged = self._of_trees(method) if name == "mal" else [block]
         found = [verdict.judge(method, pairings, **facts) for pairings in judged]
-        return found[0] if len(set(map(verdict.word, found))) == 1 else verdict.not_comparable("other tree")
+        if len(set(map(verdict.word, found))) != 1:
+            return verdict.not_comparable("other tree")
+        return max(found, key=lambda one: one.p if isinstance(one, verdict.Verdict) else 1.0)  # it is said of all trees
 
     def _of_trees(self, method: str) -> Iterator[Mapping[str, Pairing]]:
         """MAL of a method and of those that it is set against, once for each of the trees that may be the paper's.

@@ -1,15 +1,11 @@
 """The committed reference report is what the code makes of the committed rows."""
 
-import re
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench.artifacts.tables import Table, to_markdown
 from bench.papers.registry import ARTIFACTS, SUMMARIES, build
-from bench.report.site import facts
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"
 MEASURED = [*(name for name in ARTIFACTS if (REFERENCE / name).is_dir()), *SUMMARIES]
@@ -36,22 +32,3 @@ def test_tables_are_those_of_the_committed_report(name: str) -> None:
 def test_every_committed_table_is_of_an_artifact_with_rows() -> None:
     every = sorted(path.stem for path in (REFERENCE / "report").rglob("*.md"))
     assert every == sorted(stem for name in MEASURED for stem in committed(name))
-
-
-def verdicts(path: Path) -> Iterator[str]:
-    """The verdicts of a table in Markdown, without what is said of them."""
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-    headers, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    places = [place for place, header in enumerate(headers) if header.lower().startswith("verdict")]
-    found = (row[place] for row in rows[1:] for place in places)
-    yield from (facts.word(cell) for cell in found if cell not in ("", "–"))
-
-
-def test_the_readme_counts_the_verdicts() -> None:
-    papers = {name.partition("/")[0] for name in MEASURED if "/" in name} - {"bench"}
-    tables = [path for paper in papers for path in (REFERENCE / "report" / paper).glob("*.md")]
-    counts = Counter(verdict for path in tables for verdict in verdicts(path))
-    said = re.findall(
-        r"^\| ([a-z ]+) \| (\d+) \|$", (REFERENCE / "README.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert {word: int(count) for word, count in said} == counts

@@ -1,0 +1,41 @@
+"""The answer to a claim that one method is ahead of another: whether its own order holds, and at what certainty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.artifacts import verdict
+from bench.artifacts.verdict import Pairing
+from bench.statistics import samples
+from bench.statistics.corrections import p_value
+from bench.statistics.intervals import Interval
+
+REVERSED, NO_LEAD = "order reversed", "no lead"
+SLOWER, LEVEL_WITH = "slower than plain decoding", "not told from plain decoding"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Its words, and the p of all that they say; 1 where nothing is resolved."""
+
+    words: str
+    p: float = 1.0
+
+
+def answered(first: Pairing, other: Pairing, *, timed: bool) -> Answer:
+    """The answer by rule 4 of `bench.artifacts.verdict`, of these two alone; `timed` values are speedups."""
+    stand = verdict.standing(first, other)
+    if stand.agrees is None:
+        return Answer(verdict.NOT_RESOLVED)
+    if not stand.agrees:
+        return Answer(REVERSED if stand.found.ahead else NO_LEAD, stand.p)
+    return _against_plain(stand.p, first.ours) if timed and first.ours else Answer(verdict.ORDER_HOLDS, stand.p)
+
+
+def _against_plain(p: float, speedup: Interval) -> Answer:
+    """An order that holds, with what the first method's speedup says of plain decoding, which is 1."""
+    ahead = samples.unpaired(speedup, Interval(1.0, 1.0, 1.0, speedup.n)).ahead
+    words = {1: verdict.ORDER_HOLDS, -1: f"{verdict.ORDER_HOLDS}, {SLOWER}"}
+    if not ahead:
+        return Answer(f"{verdict.ORDER_HOLDS}, {LEVEL_WITH}", p)
+    return Answer(words[ahead], max(p, p_value(speedup)))

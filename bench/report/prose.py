@@ -1,0 +1,112 @@
+"""`python -m bench.report.prose`: write what the READMEs say of results, from the committed rows.
+
+What was measured stands between `<!-- rows: name -->` and `<!-- / -->`, and nowhere else in these texts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from bench.artifacts.tables import ABSENT, Table
+from bench.papers.beyond.answers import NO_LEAD, REVERSED
+from bench.papers.registry import build
+
+TEXTS = ("README.md", "results/reference/README.md")
+MARKED = re.compile(r"<!-- rows: (\w+) -->\n(.*?)<!-- / -->", re.DOTALL)
+_REAL = "smollm2_135m_"
+
+
+def trees(results: Path) -> str:
+    """The MAL of the real model in OPT-Tree's Table 1, a column for each draft."""
+    frame = _table("opt_tree/table1", results)
+    frame = frame[frame["Target"].str.startswith(_REAL) & (frame["Tree size n"] != "0")]
+    drafts = frame["Target"].str.partition(" ")[0]
+    rows = frame["Method"] + ", " + frame["Tree size n"].str.partition(" ")[0]
+    deltas = [f", delta {delta}" if delta != ABSENT else "" for delta in frame["delta"]]
+    cells = frame["MAL"].str.removesuffix(" *").str.removesuffix(" =") + deltas
+    shown = pd.DataFrame({"row": rows, "draft": drafts, "cell": cells}).pivot(index="row", columns="draft")["cell"]
+    shown = shown.loc[list(dict.fromkeys(rows))].fillna(ABSENT)
+    return _grid(["tree, drafted nodes", *shown], [[str(name), *row] for name, row in shown.iterrows()])
+
+
+def answers(results: Path) -> str:
+    """How the page of claims answers each paper's on the real model."""
+    frame = _real(results)
+    lines = []
+    for paper, group in frame.groupby(frame["Table"].str.partition("/")[0], sort=False):
+        sure = group[group["after correction"].str.startswith("yes")]
+        counts = [Counter(map(_kind, some["pooled"])) for some in (group, sure)]
+        lines.append([str(paper), *(_of(*(count[word] for count in counts)) for word in _KINDS)])
+    return _grid(["paper", *_KINDS], lines)
+
+
+def surviving(results: Path) -> str:
+    """The answers on the real model that hold after the correction for the number of all answers."""
+    kept = _real(results)
+    kept = kept[kept["after correction"].str.startswith("yes")]
+    names = ["Claim", "measure", "Pair", "temperature", "published", "ours", "pooled"]
+    pairs = kept["Pair"].str.partition(" ")[0]
+    return _grid(names, kept.assign(Pair=pairs)[names].to_numpy().tolist())
+
+
+FACTS: Mapping[str, Callable[[Path], str]] = {"trees": trees, "answers": answers, "surviving": surviving}
+"""What a mark may name."""
+_KINDS = ("order holds", "order holds, plain decoding not beaten", "reversed or no lead", "not resolved")
+
+
+def rewritten(text: str, results: Path) -> str:
+    """A text with what is marked drawn anew; raises KeyError of a mark that names nothing."""
+    return MARKED.sub(lambda mark: f"<!-- rows: {mark[1]} -->\n{FACTS[mark[1]](results)}\n<!-- / -->", text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rewrite the texts and name those that changed; 0."""
+    parser = argparse.ArgumentParser(prog="python -m bench.report.prose", description=__doc__)
+    parser.add_argument("--results", type=Path, default=Path("results/reference"), help="default: %(default)s")
+    parser.add_argument("texts", nargs="*", type=Path, default=[Path(text) for text in TEXTS], help="default: both")
+    options = parser.parse_args(arguments)
+    for path in options.texts:
+        before = path.read_text(encoding="utf-8")
+        after = rewritten(before, options.results)
+        path.write_text(after, encoding="utf-8")
+        print(f"{path}: {'as it was' if after == before else 'drawn anew'}")
+    return 0
+
+
+@cache
+def _table(artifact: str, results: Path) -> pd.DataFrame:
+    return next(output for output in build(artifact, results) if isinstance(output, Table)).frame
+
+
+def _real(results: Path) -> pd.DataFrame:
+    """The rows of the page of claims on the real model that have an answer."""
+    frame = _table("claims", results)
+    return frame[frame["Pair"].str.startswith(_REAL) & ~frame["pooled"].str.startswith("not comparable")]
+
+
+def _kind(words: str) -> str:
+    """Which column of `answers` counts an answer."""
+    if words in (REVERSED, NO_LEAD):
+        return _KINDS[2]
+    return _KINDS[1] if words.startswith(f"{_KINDS[0]}, ") else words
+
+
+def _of(every: int, sure: int) -> str:
+    """`3 (2)`: so many, and in brackets how many hold after the correction."""
+    return f"{every} ({sure})" if every else ABSENT
+
+
+def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (headers, ["---"] * len(headers), *rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
