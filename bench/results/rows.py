@@ -15,6 +15,8 @@ from bench.results.schema import schema as schema
 SCHEMA_VERSION = 1
 METHOD, AUTOREGRESSIVE = "method", "autoregressive"
 """The two arms of a paired measurement."""
+OK = "ok"
+"""Status of a cell, or of a turn, that ended well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,8 @@ class RunRow:
     other_load: float | None = None  # cores kept busy by other processes while prompts were decoded, mean
     joules_per_token: float | None = None  # of a GPU, prefill included; None where NVML did not tell, like the next two
     autoregressive_joules_per_token: float | None = None
-    num_contaminated: int | None = None  # outputs that are left out of times, since the GPU was throttled or shared
+    num_contaminated: int | None = None  # outputs that are left out of times: GPU throttled or shared, CPU stalled
+    num_repeated: int | None = None  # turns that were decoded again, since a CPU was stalled
     num_starts: int | None = None  # of the cell until its last prompt: above 1 it was killed or preempted, and resumed
     limit_tokens_per_s: float | None = None  # of plain decoding, as fast as memory is read; None where a cache may do
     identical: float | None  # share of outputs equal to the autoregressive arm's, greedy decoding only
@@ -123,7 +126,9 @@ class PromptRow:
     energy_j: float | None = None  # prefill included
     throttle_reasons: str | None = None  # comma-separated, "" for none
     foreign_processes: int | None = None  # that compute on it too
-    contaminated: bool | None = None  # throttled by heat or hardware, or shared: left out of times
+    contaminated: bool | None = None  # GPU throttled or shared, CPU stalled at every repetition: left out of times
+    repeats: int | None = None  # how often the turn was decoded again for a stall; None on a GPU and in older files
+    other_load: float | None = None  # cores that others took while this was decoded; None on a GPU and in older files
     start: int | None = None  # of its run's starts the one that decoded it; None of lent rows and in older files
 
 
