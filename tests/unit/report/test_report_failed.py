@@ -7,6 +7,8 @@ import pytest
 from bench.artifacts import findings, ties
 from bench.artifacts.blocks import every_run
 from bench.artifacts.verdict import Pairing, judge
+from bench.check.__main__ import NO, verdicts
+from bench.check.folder import check
 from bench.papers.beyond.by_speedup import by_speedup
 from bench.results import failures
 from bench.results.parquet import read_table
@@ -116,6 +118,16 @@ def test_a_cell_alone_says_so_too(cells) -> None:
     fail(cells, run_id, "p1", "p3", turn=1)
     text = "\n".join(findings.facts(every_run(one_run(cells.store, run_id))[0]))
     assert "2 of 8 conversations failed: the draft has 256 positions" in text
+
+
+def test_the_check_counts_them(cells) -> None:
+    long_ones_failed(cells)
+    found = check(cells.root)
+    (said,) = found.failed
+    assert "2 of 8 conversations failed: the draft has 256 positions" in said
+    assert found.conversations == 16
+    answers = {question: answer for question, answer, *_ in verdicts(found, [])}
+    assert answers["all prompts"] == NO
 
 
 def test_values_are_not_judged_where_conversations_failed_and_orders_are() -> None:
