@@ -72,6 +72,6 @@ def check_request(
         room = model.max_positions if model is not None else None
         if room is not None and len(prompt_ids) + new > room:
             raise PromptError(
-                f"the prompt has {len(prompt_ids)} tokens and {new} more are asked for, but the {name} has "
-                f"{room} positions; shorten the prompt or lower max_new_tokens"
+                f"the {name} has {room} positions, and the prompt has {len(prompt_ids)} tokens with {new} more asked "
+                "for; shorten the prompt or lower max_new_tokens"
             )

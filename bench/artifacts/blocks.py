@@ -81,6 +81,12 @@ class Block:
         """All runs, in order."""
         return tuple(Run(self, row) for _, row in self.runs.iterrows())
 
+    @cached_property
+    def incomplete(self) -> bool:
+        """Whether conversations of its prompts count in no run, since one of them failed."""
+        lost, columns = self.results.failed, ["pair", "prompts_sha256"]
+        return not lost.empty and bool((lost[columns] == self.first[columns]).all(axis=1).any())
+
     @property
     def ok(self) -> list[Run]:
         """The runs that ended well, in order."""

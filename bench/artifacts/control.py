@@ -19,7 +19,7 @@ from bench.artifacts import tables
 from bench.artifacts.blocks import Block
 from bench.artifacts.runs import Run
 from bench.results.roles import Role, columns
-from bench.results.rows import AUTOREGRESSIVE, RunRow
+from bench.results.rows import AUTOREGRESSIVE, METHOD, RunRow
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
@@ -35,7 +35,8 @@ LIMIT = "Plain decoding runs at {:.0%} of what memory bandwidth allows: the near
 """Median over runs."""
 
 RESUMED = "Resumed after a kill or preemption: {}. Both arms of a prompt are of one start; tokens/s mix several."
-LEFT_OUT = "{} of {} outputs are left out of times: heat or hardware throttled their GPU, or others computed on it."
+LEFT_OUT = "{} of {} outputs are left out of times: their GPU was throttled or shared, or their CPU stalled thrice."
+REPEATED = "{} of {} turns were decoded again in both arms, since their CPU stalled; the last decoding counts."
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Arms:
 
 def notes(found: Iterable[Block]) -> Iterator[str]:
     """What controls, shared baselines, memory bandwidth and what disturbed say of every block; several are named."""
-    told = (_note, _shared, _limit, _left_out, _resumed)
+    told = (_note, _shared, _limit, _repeated, _left_out, _resumed)
     parts = ((block, [tell(block) for tell in told]) for block in found)
     every = [(block, text) for block, said in parts if (text := " ".join(filter(None, said)))]
     for block, text in every:
@@ -75,6 +76,25 @@ def arms(block: Block) -> dict[str, Arms]:
     """
     every = [(words, _arms([run for run in block.ok if _decoding(run) == words])) for words in _decodings(block)]
     return {words: found for words, found in every if found}
+
+
+def unranked(found: Iterable[Block]) -> set[tuple[str, str]]:
+    """The pairs and machines whose times rank nothing: in a setting of theirs equal work mostly lies too far apart.
+
+    It is one decision for a pair on a machine, that all of a table and a figure ask: what was too noisy in one setting
+    was measured in the same hours as the others.
+    """
+    return {place(block) for block in found if block.ran and _too_noisy(block)}
+
+
+def place(block: Block) -> tuple[str, str]:
+    """Pair and machine of a block."""
+    return block.pair, str(block.first["device_name"])
+
+
+def _too_noisy(block: Block) -> bool:
+    controlled = [sample for run in block.ok if (sample := run.sample("speedup")) and len(sample.sums)]
+    return samples.too_busy(controlled) or any(one.too_noisy for one in arms(block).values())
 
 
 def _decodings(block: Block) -> list[str]:
@@ -148,6 +168,14 @@ def _left_out(block: Block) -> str:
     counts = [run.row.get("num_contaminated") for run in block.ok]
     total = sum(int(count) for count in counts if pd.notna(count))
     return LEFT_OUT.format(total, sum(len(run.prompts) for run in block.ok)) if total else ""
+
+
+def _repeated(block: Block) -> str:
+    """How many turns were measured again."""
+    counts = [run.row.get("num_repeated") for run in block.ok]
+    total = sum(int(count) for count in counts if pd.notna(count))
+    turns = sum(int((run.prompts["arm"] == METHOD).sum()) for run in block.ok) if total else 0
+    return REPEATED.format(total, turns) if total else ""
 
 
 def _resumed(block: Block) -> str:

@@ -11,6 +11,7 @@ from bench.artifacts import tables, ties
 from bench.artifacts.blocks import Block
 from bench.artifacts.metric import MAL, SPEEDUP, Metric
 from bench.artifacts.runs import Run
+from bench.results import failures
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
@@ -37,6 +38,9 @@ def facts(run: Run) -> Iterator[str]:
     of = f"{run['num_conversations']} conversation{'s' * (run['num_conversations'] != 1)} of {run['dataset']}"
     rule = f"judged by {run['verifier']} at temperature {run['temperature']:g}"
     yield f"{run.name} with the pair {run['pair']}, {rule}, {of}:"
+    lost = failures.errors(run.block.results.failed)
+    if said := failures.sentence(lost, int(run["num_conversations"]) + len(lost)):
+        yield f"  failed     {said} None of their turns counts below."
     yield f"  MAL        {_written(run.mal)} new tokens per decoding step"
     yield f"  speedup    {_written(run.speedup)} times autoregressive decoding"
     yield f"  outputs    {_identical([run])}"
@@ -52,7 +56,7 @@ def _ranked(block: Block) -> str:
 
 def _first(word: str, metric: Metric, runs: Sequence[Run]) -> str:
     """`Fastest: EAGLE's tree, speedup 1.20 [1.10, 1.34], tied with 2 others.`"""
-    entries = [metric.entry(run) for run in runs]
+    entries = ties.over_common([metric.entry(run) for run in runs])
     known = [(entry.value.value, place) for place, entry in enumerate(entries) if entry.value]
     if not known:
         return ""

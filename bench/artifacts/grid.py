@@ -204,7 +204,8 @@ class Column:
                 against[one.arm.header] = replace(pairings[one], published=None) if alone else pairings[one]
         block, same = cell.setting.block, not self.timed or cell.setting.same_device
         stand_in, speedup = block is not None and block.stand_in, self.paper == "speedup"
-        return verdict.judge(cell.arm.header, against, stand_in=stand_in, same_device=same, speedup=speedup)
+        facts = {"stand_in": stand_in, "same_device": same, "speedup": speedup}
+        return verdict.judge(cell.arm.header, against, **facts, whole=block is None or not block.incomplete)
 
     def in_full(self, cell: Cell) -> str:
         """Ours with its interval."""

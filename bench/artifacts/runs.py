@@ -232,7 +232,7 @@ def per_row(rows: pd.DataFrame, column: str, denominator: str | None = None) -> 
 
 def seconds_per_token(prompts: pd.DataFrame, arm: str = METHOD) -> Interval:
     """Seconds of decoding per decoded token of an arm, prefill excluded, with its interval."""
-    rows = prompts[(prompts["arm"] == arm) & (prompts["status"] == "ok")]
+    rows = prompts[(prompts["arm"] == arm) & (prompts["status"] == "ok") & ~metrics.contaminated(prompts)]
     return intervals.ratio_of_sums(rows, "decode_s", "num_decoded_tokens")
 
 

@@ -14,6 +14,7 @@ from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.definitions import method_label
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table, needed_words
+from bench.results import failures
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import samples
@@ -43,12 +44,14 @@ class Entry:
     lossless: bool = True
 
 
-def marks(entries: Sequence[Entry]) -> list[str]:
+def marks(entries: Sequence[Entry], busy: bool | None = None) -> list[str]:
     """What stands behind each value: `BEST`, `TIED` or nothing; nothing anywhere below two values with intervals.
 
-    `UNRANKED` behind all of them where they are times and too noisy to rank any.
+    `UNRANKED` behind all of them where they are times and too noisy to rank any, by `busy` or else by these alone.
     """
-    if samples.too_busy([one.sample for one in entries if one.sample and _known(one)]):
+    known = [one.sample for one in entries if one.sample and _known(one)]
+    timed = len(known) > 1 and any(sample.controls for sample in known)
+    if samples.too_busy(known) if busy is None else busy and timed:
         return [UNRANKED if _known(one) else "" for one in entries]
     found = [""] * len(entries)
     for kept in (True, False):
@@ -61,6 +64,17 @@ def marks(entries: Sequence[Entry]) -> list[str]:
         for place, sample in alike.items():
             found[place] = BEST if place == best else TIED if samples.ahead(alike[best], sample) == 0 else ""
     return found
+
+
+def over_common(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries over the conversations that all of them have: values over others do not say which is the best."""
+    shared = _shared([one.sample for one in entries if one.sample and one.value])
+    return [
+        replace(one, value=samples.interval(alike), sample=alike)
+        if one.value and one.sample and len((alike := one.sample.of(shared)).sums)
+        else Entry(None, None, one.lossless)
+        for one in entries
+    ]
 
 
 def unranked(entries: Iterable[Entry]) -> bool:
@@ -78,17 +92,21 @@ def mark(
     rows: Sequence[MutableMapping[str, str]],
     columns: Mapping[str, Sequence[Entry]],
     among: Sequence[Hashable] | None = None,
+    busy: Sequence[bool] | None = None,
 ) -> None:
     """Put the marks behind the cells of the rows of one block; `columns` has an entry per row.
 
-    Rows of several blocks, or of other groups, are told apart by what `among` has for each.
+    Rows of several blocks, or of other groups, are told apart by what `among` has for each. `busy` says of each whether
+    its times rank nothing, where that is decided for more than the group.
     """
     groups: dict[Hashable, list[int]] = {}
     for place, group in enumerate(among or [None] * len(rows)):
         groups.setdefault(group, []).append(place)
     for column, entries in columns.items():
         for places in groups.values():
-            for place, sign in zip(places, marks([entries[place] for place in places]), strict=True):
+            for place, sign in zip(
+                places, marks([entries[place] for place in places], busy[places[0]] if busy else None), strict=True
+            ):
                 rows[place][column] += sign
 
 
@@ -111,7 +129,7 @@ _ALSO = {"MAL": "tokens/step"}
 
 
 def warn(results: Results, table: Table) -> Table:
-    """The table with a sentence more per metric whose intervals do not tell its best method from its worst.
+    """The table with a sentence on what failed, and one per metric that does not tell its best method from its worst.
 
     It compares the drafting runs behind the table's rows, in pairs, within each setting; sizes of a method are methods.
     Of times that are too noisy, as `marks` has it, it says that alone.
@@ -123,7 +141,21 @@ def warn(results: Results, table: Table) -> Table:
     asked = [metric for metric in _METRICS if metric in shown or _ALSO.get(metric, metric) in shown]
     told, names = bool(table.warning), _rows(table)  # a table with a warning of its own says that times are noisy
     sentences = [text for metric in asked for text in _sentence(metric, found, names, told=told)]
-    return replace(table, warning=" ".join(filter(None, (table.warning, *sentences))))
+    lost = _failed(results, results.runs[keep])
+    return replace(table, warning=" ".join(filter(None, (*lost, table.warning, *sentences))))
+
+
+def _failed(results: Results, runs: pd.DataFrame) -> Iterator[str]:
+    """By pair and prompts: in which conversations which methods failed, and that none of these counts in any row."""
+    for _, alike in runs.groupby(["pair", "prompts_sha256"], sort=False):
+        first = alike.iloc[0]
+        lost = results.failed[
+            (results.failed["pair"] == first["pair"]) & (results.failed["prompts_sha256"] == first["prompts_sha256"])
+        ]
+        total = int((alike["num_conversations"] + alike["num_failed"]).max())
+        if said := failures.sentence(failures.errors(lost), total):
+            whose = results.runs.loc[results.runs["run_id"].isin(set(lost["run_id"])), "drafter"]
+            yield f"{first['pair']}, {first['dataset']}: {said} With {', '.join(dict.fromkeys(whose))}. {failures.NOTE}"
 
 
 def _rows(table: Table) -> dict[str, str]:

@@ -12,7 +12,8 @@ or `not run`. n counts conversations. For one metric of one row:
 3. The pair is the paper's. MAL, and tokens/s and speedup on the paper's device, are judged by value. The tolerance is
    5% of the published value, on both sides. Our 95% interval lies wholly within it: `matches`. It lies wholly outside:
    `differs`. It does neither: `not resolved`. tokens/s and speedup on another device are
-   `not comparable: other device` as values and judged by order (4).
+   `not comparable: other device` as values and judged by order (4). Where conversations failed, which then count in no
+   row, a value is `not comparable: conversations failed`; an order is judged over the others.
 4. Order. The row is set against every other method of its block (same pair, prompts, decoding, device) that has an
    interval and a published value, over the conversations that both decoded (`bench.statistics.samples.compare`). The
    interval of the difference of ours and the other's has the sign of the published difference: the two agree. It has
@@ -121,11 +122,18 @@ def word(verdict: str) -> str:
 
 
 def judge(
-    method: str, block: Mapping[str, Pairing], *, stand_in: bool, same_device: bool = True, speedup: bool = False
+    method: str,
+    block: Mapping[str, Pairing],
+    *,
+    stand_in: bool,
+    same_device: bool = True,
+    speedup: bool = False,
+    whole: bool = True,
 ) -> str:
     """The verdict on `method`, one of the rows of `block`; `same_device` is True for metrics that know no time.
 
     `speedup` says that the metric is one: autoregressive decoding, by definition 1, joins the block unless it has both.
+    `whole` says that no conversation failed: the paper's value is of all prompts, an order may be of some.
     """
     row = block[method]
     own = block.get(AUTOREGRESSIVE)
@@ -141,7 +149,7 @@ def judge(
         return by_order(method, block, otherwise="other models")
     if not same_device:
         return by_order(method, block, otherwise="other device")
-    return by_value(row.ours, row.published)
+    return by_value(row.ours, row.published) if whole else not_comparable("conversations failed")
 
 
 def by_value(ours: Interval, published: float) -> str:

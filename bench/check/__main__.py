@@ -1,10 +1,10 @@
 """`python -m bench.check RESULTS`: is a folder complete, of committed code, lossless where declared, and unaltered?
 
-Complete: every plan is done, and no cell is only begun. Committed: all rows name revisions without changes, which this
-checkout knows. Lossless: greedy outputs are the target's own, but for ties that a half-precision dtype may break.
-Unaltered: files can be read, page checksums hold, and rows follow from one another. That shows accidents and edits by
-hand; only running cells again shows rows that somebody made up. The digest is of all rows, packed or not: quote it
-where you hand the folder on.
+Complete: every plan is done, and no cell is only begun. All prompts: no conversation failed. Committed: all rows name
+revisions without changes, which this checkout knows. Lossless: greedy outputs are the target's own, but for ties that a
+half-precision dtype may break. Unaltered: files can be read, page checksums hold, and rows follow from one another.
+That shows accidents and edits by hand; only running cells again shows rows that somebody made up. The digest is of all
+rows, packed or not: quote it where you hand the folder on.
 
 What follows from what: of `runs` the name, most settings and all averages from config, prompts and steps; of `prompts`
 digests, counts, times, and where both arms part, from output ids and steps. Of `steps` the times and counts of a turn.
@@ -43,6 +43,12 @@ def verdicts(found: Found, strange: Sequence[str]) -> Iterator[tuple[str, str, s
     unplanned = f"{len(found.unplanned)} of {found.experiments} experiments have no plan.json"
     state = NO if found.incomplete else UNKNOWN if found.unplanned else YES
     yield "complete", state, unplanned if found.unplanned else f"{found.planned} plans are done", found.incomplete
+    yield (
+        "all prompts",
+        NO if found.failed else YES,
+        f"{found.conversations} conversations of finished cells",
+        found.failed,
+    )
     against = [*found.uncommitted, *(f"revision {one} is not in this checkout" for one in strange)]
     yield "committed code", NO if against else YES, f"{len(found.revisions)} revisions", against
     ties = f", {found.ties} of them but for a tie that rounding broke" if found.ties else ""

@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from bench.check import columns
-from bench.results import partial, progress
+from bench.results import failures, partial, progress
 from bench.results.digests import output_sha256
 from bench.results.judgements import known
 from bench.results.rows import AUTOREGRESSIVE, METHOD, RECORDED, TABLES
@@ -55,6 +55,9 @@ class Found:
     revisions: set[str] = field(default_factory=set)
     incomplete: list[str] = field(default_factory=list)
     uncommitted: list[str] = field(default_factory=list)
+    conversations: int = 0
+    """Of finished cells."""
+    failed: list[str] = field(default_factory=list)
     lossy: list[str] = field(default_factory=list)
     altered: list[str] = field(default_factory=list)
 
@@ -76,6 +79,7 @@ def check(root: Path) -> Found:
         left = [run_id for experiment, run_id in begun if experiment == name and run_id not in finished]
         found.incomplete += [f"{name}: cell {run_id} was begun; the same command goes on with it" for run_id in left]
         _committed(store, tables["runs"], found)
+        _failed(store, tables["runs"], tables["prompts"], found)
         _lossless(store, tables["runs"], tables["prompts"], found)
         found.altered += [f"{store.experiment}: {sentence}" for sentence in _misfits(tables, store.folder.resolve())]
         found.cells, found.prompts = found.cells + len(tables["runs"]), found.prompts + len(tables["prompts"])
@@ -109,6 +113,16 @@ def _committed(store: Store, runs: pd.DataFrame, found: Found) -> None:
             found.uncommitted.append(f"{store.experiment}: cell {row.run_id} ran with changes to {row.git_revision}")
         else:
             found.revisions.add(str(row.git_revision))
+
+
+def _failed(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, found: Found) -> None:
+    """Conversations that finished cells could not decode to their end, and why."""
+    for run in _rows(runs[runs["status"] == OK]):
+        mine = prompts[prompts["run_id"] == run.run_id]
+        total = int(mine["prompt_id"].nunique())
+        found.conversations += total
+        if said := failures.sentence(failures.errors(failures.failed(mine)), total):
+            found.failed.append(f"{store.experiment}: cell {run.run_id} ({run.drafter}): {said}")
 
 
 def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, found: Found) -> None:

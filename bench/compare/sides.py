@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bench.results import store
+from bench.results import failures, store
 from bench.results.rows import METHOD
 
 _RUN_ID = re.compile(r"[0-9a-f]{4,12}")
@@ -122,7 +122,7 @@ def _read(folder: Path, experiment: str, run_id: str) -> Iterator[Run]:
     own = store.Store(folder, "")
     runs, prompts, steps = (own.read(table, [run_id]) for table in ("runs", "prompts", "steps"))
     for _, row in runs.iterrows():
-        yield Run(experiment, row, prompts, steps)
+        yield Run(experiment, row, failures.whole(prompts, prompts), failures.whole(steps, prompts))
 
 
 def _cells(root: Path) -> list[tuple[Path, str]]:

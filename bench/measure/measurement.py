@@ -1,15 +1,19 @@
 """Conversations measured: both arms on the same prompts, turn after turn."""
 
-from collections.abc import Callable, Mapping
+import functools
+import itertools
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from zlib import crc32
 
-from bench.measure import gpu_state
+from bench.measure import gpu_state, stalls
 from bench.measure.audit import divergence_gap, first_divergence
 from bench.measure.cell import Cell, Runtime
 from bench.measure.decoding import Decoding, Turn, eos_token_ids, first_prompts
 from bench.measure.second_pass import SecondPass
+from bench.measure.stalls import Moment, Stalls, Timed
 from bench.measure.to_rows import NO_AUDIT, Rows, failed_row, prompt_row, step_rows
 from bench.prompts.datasets import Conversation
 from bench.results.digests import output_sha256
@@ -17,11 +21,23 @@ from bench.results.rows import AUTOREGRESSIVE, METHOD, PromptRow
 from specdec_core.engine import Generation
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import Head, ModelOutput, Pair
+from specdec_core.models.ranks import agreed
 from specdec_core.tree import TokenTree, Verdict
 
 __all__ = ["Measurement", "eos_token_ids", "first_prompts"]
 
+log = logging.getLogger(__name__)
 WARMUP_TOKENS = 16
+WARMUP_MOST = 8
+"""Rounds of a warm-up: a machine whose times never agree is told by its rows."""
+WARMUP_S = 10.0
+"""Behind so many seconds no round begins: what takes so long is warm."""
+COLD_S = 1.0
+"""The least that the first warm-up of a process takes: pages, allocators and clocks are cold, whichever cell it is."""
+AGREE = 0.1
+"""By what share times per token of an arm's last two decodings may differ: as far as those of one prompt mostly do."""
+_warm = itertools.count()
+"""Is drawn from by each warm-up, of which the first finds a cold process."""
 TEN_TIMES = 10
 Keep = Callable[[str, int | None, Generation | None], object]
 """Is told (conversation, turn, the method's generation) behind each turn, (conversation, None, None) at its end."""
@@ -55,22 +71,45 @@ class Measurement:
         self.cell, self.pair, self.rows, self.runtime, self.lent = cell, pair, rows, runtime, lent or {}
         self.decoding = Decoding(cell, pair, runtime)
         self.drafter, self.second_pass = self.decoding.drafter, SecondPass(self.decoding, rows)
+        own_cpu = pair.target.device.type == "cpu" and not runtime.placement
+        self.stalls = Stalls() if own_cpu else None
         self.gpu = None if runtime.placement else gpu_state.Gpu.of(pair.target.device)
 
     def warm_up(self, conversation: Conversation) -> None:
-        """Decode a few tokens in both arms and forget them: buffers and kernels are then in place.
+        """Decode a few tokens in both arms until two decodings of an arm agree in time: buffers are then in place.
 
         PairError for a head that accepts next to nothing, also where it is given a longer answer to show itself.
         """
         try:
             turn = self.decoding.turn(conversation, 0, [])
-            for arm in (METHOD, AUTOREGRESSIVE):
-                self.decoding.decode(turn, arm, min(turn.max_new_tokens, WARMUP_TOKENS))
+            self._settle(turn)
             drafts = isinstance(self.pair.draft, Head) and self.drafter.draft_model is not None
             if drafts and not self.runtime.allow_useless_draft:
                 self._check_head(turn)
         except PromptError:
             return  # it will be recorded as failed where it counts
+
+    def _settle(self, turn: Turn) -> None:
+        """Rounds of both arms, until the times per step of two agree, for `COLD_S` at least in a cold process.
+
+        The last two are the first like of what is measured.
+        """
+        begin, least = time.monotonic(), 0.0 if next(_warm) else COLD_S
+        rounds: list[dict[str, Timed]] = []
+        ended = False
+        while not ended:
+            tokens = min(turn.max_new_tokens, WARMUP_TOKENS)
+            rounds.append({arm: self._timed(turn, arm, tokens)[1] for arm in (METHOD, AUTOREGRESSIVE)})
+            spent = time.monotonic() - begin
+            settled = len(rounds) >= WARMUP_MOST or _agree(rounds)
+            ended = agreed(functools.partial(bool, spent > WARMUP_S or (settled and spent >= least)))
+        for arm, one in itertools.chain.from_iterable(last.items() for last in rounds[-2:]):
+            self._like(arm, one)
+
+    def _like(self, arm: str, one: Timed) -> None:
+        """What comes is held against this decoding, if there is a step to count."""
+        if self.stalls and one.steps:
+            self.stalls.learn(arm, one.pace, one.load)
 
     def _check_head(self, turn: Turn) -> None:
         """PairError unless more drafted tokens are accepted than ten times what uniform guesses would have.
@@ -90,15 +129,16 @@ class Measurement:
             "allow_useless_draft=true measures it all the same"
         )
 
-    def run(self, conversation: Conversation, keep: Keep = lambda *_: None) -> None:
+    def run(self, conversation: Conversation, keep: Keep = lambda *_: None, place: int = 0) -> None:
         """All turns in both arms, but those whose rows are there. Later turns see the method's own answers.
 
-        A prompt that cannot be decoded is recorded as failed and ends its conversation.
+        A prompt that cannot be decoded is recorded as failed and ends its conversation. `place` is the conversation's
+        in the cell's list: from one to the next, and from turn to turn, the arms change which goes first.
         """
         texts = self._decoded(conversation)
         for number in range(len(texts[METHOD]), len(conversation.turns)):
             try:
-                done = self._both_arms(self.decoding.turn(conversation, number, texts[METHOD]))
+                done = self._both_arms(self.decoding.turn(conversation, number, texts[METHOD]), place)
             except PromptError as error:
                 self.rows.prompts.append(failed_row(self.cell.run_id, conversation, number, error, self.rows.start))
                 break
@@ -122,19 +162,15 @@ class Measurement:
         row = first.get(AUTOREGRESSIVE, first.get(METHOD))
         return None if row is None else beginning(self.pair.tokenizer.decode(row.output_ids, skip_special_tokens=True))
 
-    def _both_arms(self, turn: Turn) -> dict[str, Generation]:
+    def _both_arms(self, turn: Turn, place: int) -> dict[str, Generation]:
         """Decode a turn in both arms, which take turns at going first, and write their rows."""
         lent = self.lent.get(turn.conversation.id) if turn.number == 0 else None
         if lent and lent.prompt_ids_sha256 != output_sha256(turn.prompt):
             raise PairError(f"the baseline that {lent.run_id} lends of {turn.conversation.id} is of other tokens")
         arms = [METHOD, AUTOREGRESSIVE] if self.runtime.baseline and lent is None else [METHOD]
-        if (crc32(turn.conversation.id.encode()) + turn.number) % 2:
+        if (place + turn.number) % 2:
             arms.reverse()
-        done, looks = {}, {}
-        for arm in arms:
-            before = self.gpu.look() if self.gpu else None
-            done[arm] = self.decoding.decode(turn, arm)
-            looks[arm] = gpu_state.between(before, self.gpu.look() if self.gpu else None)
+        done, columns = self._undisturbed(turn, arms)
         if lent:
             self.rows.prompts.append(replace(lent, run_id=self.cell.run_id, start=None))
             done[AUTOREGRESSIVE] = Generation(lent.output_ids, lent.finish, [], lent.prefill_s, lent.decode_s)
@@ -142,12 +178,38 @@ class Measurement:
         for arm in arms:
             generation = done[arm]
             audit = self._audit(turn, generation, done.get(AUTOREGRESSIVE))
-            more = audit | looks[arm].columns()
+            more = audit | columns[arm]
             row = prompt_row(*key, arm, turn.prompt, generation, start=self.rows.start, **more)
             self.rows.prompts.append(row)
         self.rows.steps.extend(step_rows(*key, done[METHOD]))
         self.second_pass.record(turn, done)
         return done
+
+    def _undisturbed(self, turn: Turn, arms: Sequence[str]) -> tuple[dict[str, Generation], dict[str, dict[str, Any]]]:
+        """Decode a turn in these arms, again where a CPU stalled; with what rows say of the machine, by arm."""
+        for repeats in range(stalls.REPEATS + 1):
+            done, columns, timed = {}, {}, {}
+            for arm in arms:
+                before = self.gpu.look() if self.gpu else None
+                done[arm], timed[arm] = self._timed(turn, arm)
+                columns[arm] = gpu_state.between(before, self.gpu.look() if self.gpu else None).columns()
+            stalled = self.stalls is not None and self.stalls.stalled(timed)
+            if not stalled or repeats == stalls.REPEATS:
+                break
+            log.info("%s: %s turn %d stalled, and is decoded again", self.cell.label, turn.conversation.id, turn.number)
+        for arm, one in timed.items() if self.stalls else ():
+            self._like(arm, one)
+            columns[arm] |= {"repeats": repeats, "other_load": one.load}
+            columns[arm] |= {} if self.gpu else {"contaminated": stalled}
+        return done, columns
+
+    def _timed(self, turn: Turn, arm: str, max_new_tokens: int | None = None) -> tuple[Generation, Timed]:
+        """Decode, and take the time."""
+        before, begin = Moment.now(), time.monotonic()
+        generation = self.decoding.decode(turn, arm, max_new_tokens)
+        wall_s = time.monotonic() - begin
+        steps = [step.seconds for step in generation.steps]
+        return generation, Timed(steps, wall_s, stalls.foreign_s(before, Moment.now()))
 
     def _audit(self, turn: Turn, generation: Generation, reference: Generation | None) -> dict[str, Any]:
         """Greedy decoding only: is the output the autoregressive one, and if not, how close was the call."""
@@ -156,6 +218,13 @@ class Measurement:
         at = first_divergence(generation.tokens, reference.tokens)
         gap = None if at is None else divergence_gap(self.pair.target, turn.prompt, generation.tokens[:at])
         return {"identical": at is None, "first_divergence": at, "divergence_gap": gap}
+
+
+def _agree(rounds: Sequence[Mapping[str, Timed]]) -> bool:
+    """Whether each arm took as long for a step in the last two rounds; an answer of the prefill alone has none."""
+    pairs = zip(*(last.values() for last in rounds[-2:]), strict=True) if len(rounds) > 1 else ()
+    paces = [sorted(one.pace for one in both if one.steps) for both in pairs]
+    return len(rounds) > 1 and all(not both or both[-1] <= (1 + AGREE) * both[0] for both in paces)
 
 
 def beginning(text: str, most: int = 200) -> str:

@@ -20,6 +20,7 @@ from bench.measure.transcript import write_case_study
 from bench.prompts import datasets
 from bench.prompts.datasets import Conversation
 from bench.prompts.templates import template_date
+from bench.results import failures
 from bench.results.judgements import still_valid
 from bench.results.locks import CellBusyError
 from bench.results.partial import Partial
@@ -210,9 +211,18 @@ def _measure(cell: Cell, runtime: Runtime, store: Store, rows: Rows, outcome: Ou
     if kept.missed or any(graphs.missed for graphs in pair.graphs):
         outcome.graphs = MIXED
     outcome.excerpt = measurement.excerpt()
-    failures = [row.error for row in rows.prompts if row.error]
-    if len(failures) == len(rows.prompts):
-        raise PromptError(f"no prompt could be decoded; the first: {failures[0] if failures else 'there is none'}")
+    _check_failures(cell, rows)
+
+
+def _check_failures(cell: Cell, rows: Rows) -> None:
+    """Say which conversations failed and why; PromptError where no conversation was decoded to its end."""
+    names = {row.prompt_id for row in rows.prompts}
+    errors = {row.prompt_id: row.error for row in reversed(rows.prompts) if row.error}
+    if len(errors) == len(names):
+        first = next((row.error for row in rows.prompts if row.error), "there is none")
+        raise PromptError(f"no conversation could be decoded to its end; the first: {first}")
+    if said := failures.sentence(errors, len(names)):
+        log.warning("%s: %s", cell.label, said)
 
 
 def _identify(cell: Cell, pair: Pair, conversations: Sequence[Conversation], outcome: Outcome) -> None:
@@ -248,9 +258,9 @@ def _decode(store: Store, measurement: Measurement, kept: resumed.Kept, conversa
                 write_case_study(store.folder, cell, pair, conversations[0], generation)
             kept.keep(prompt_id, turn, stop, missed=any(graphs.missed for graphs in pair.graphs))
 
-        for conversation in bar:
+        for place, conversation in enumerate(bar):
             if not kept.has_ended(conversation):
-                measurement.run(conversation, keep)
+                measurement.run(conversation, keep, place)
             bar.set_postfix_str(measurement.rows.running(), refresh=False)
 
 

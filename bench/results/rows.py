@@ -17,6 +17,8 @@ from bench.results.schema import schema as schema
 SCHEMA_VERSION = 1
 METHOD, AUTOREGRESSIVE = "method", "autoregressive"
 """The two arms of a paired measurement."""
+OK = "ok"
+"""Status of a cell, or of a turn, that ended well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,8 @@ class RunRow:
     other_load: Result[float | None] = None  # cores kept busy by other processes while prompts were decoded, mean
     joules_per_token: Result[float | None] = None  # of a GPU, with prefill; None where NVML is silent, as the next two
     autoregressive_joules_per_token: Result[float | None] = None
-    num_contaminated: Result[int | None] = None  # outputs that no time is of, since the GPU was throttled or shared
+    num_contaminated: Result[int | None] = None  # outputs that no time is of: GPU throttled or shared, CPU stalled
+    num_repeated: Result[int | None] = None  # turns that were decoded again, since a CPU was stalled
     num_starts: Result[int | None] = None  # above 1 the cell was killed or preempted, and resumed
     limit_tokens_per_s: Result[float | None] = None  # as fast as memory is read; None where a cache may do
     identical: Result[float | None]  # share of outputs equal to the autoregressive arm's, greedy decoding only
@@ -127,7 +130,9 @@ class PromptRow:
     energy_j: float | None = None  # prefill included
     throttle_reasons: str | None = None  # comma-separated, "" for none
     foreign_processes: int | None = None  # that compute on it too
-    contaminated: bool | None = None  # throttled by heat or hardware, or shared: left out of times
+    contaminated: bool | None = None  # GPU throttled or shared, CPU stalled at every repetition: left out of times
+    repeats: int | None = None  # how often the turn was decoded again for a stall; None on a GPU and in older files
+    other_load: float | None = None  # cores that others took while this was decoded; None on a GPU and in older files
     prompt_ids_sha256: str | None = None  # of the token ids that were decoded; None in older files
     start: int | None = None  # of its run's starts the one that decoded it; None of lent rows and in older files
 

@@ -11,24 +11,25 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from bench.results import locks
+from bench.results import failures, locks
 from bench.results.pack import PackError, TableFolder
 from bench.results.parquet import file_name, frame, hidden_name, hidden_names, write_rows
 from bench.results.roles import Role, columns
+from bench.results.rows import OK as OK
 from bench.results.rows import RECORDED, SCHEMA_VERSION, TABLES, RunRow
 
 CELL = columns(RunRow, Role.SETTING, Role.OPTIONS, Role.METHOD)
 """Columns of `runs` that say which cell it is; of runs that differ elsewhere (prompts, device) a report takes one."""
 
 
-OK = "ok"
-"""Status of a cell that ended well."""
+_OF_PROMPTS = ("prompts", "steps", *RECORDED, "judgements")
+"""Tables with rows of conversations."""
 
 
 class StoreError(RuntimeError):
@@ -53,6 +54,8 @@ class Results:
     growth: pd.DataFrame
     attention: pd.DataFrame
     decisions: pd.DataFrame
+    failed: pd.DataFrame
+    """Turns that could not be decoded, for which the tables of prompts lack whole conversations (`failures`)."""
 
 
 def run_id(config: Mapping[str, Any]) -> str:
@@ -150,7 +153,9 @@ def experiments(root: Path) -> list[Store]:
 
 def one_run(store: Store, run_id: str) -> Results:
     """The tables of a single run."""
-    return Results(**{table.name: store.read(table.name, [run_id]) for table in fields(Results)})
+    tables = {name: store.read(name, [run_id]) for name in TABLES}
+    counted, failed = failures.common(tables["runs"], {name: tables[name] for name in _OF_PROMPTS})
+    return Results(**tables | counted, failed=failed)
 
 
 def load(
@@ -172,10 +177,11 @@ def load(
     rank = 2 * (runs["status"] == "ok") + runs["run_id"].isin(list(first))
     ranked = runs.loc[rank.sort_values(kind="stable").index].drop_duplicates(list(CELL), keep="last")
     runs = ranked.sort_index().reset_index(drop=True)
-    own = {table: store.read(table, runs["run_id"]) for table in ("prompts", "steps", *RECORDED, "judgements")}
+    own = {table: store.read(table, runs["run_id"]) for table in _OF_PROMPTS}
     _without_repeated_paths(runs, own["prompts"], own["steps"])
+    own, failed = failures.common(runs, own)
     measured = {"latency": latency, "acceptance": acceptance, "growth": growth, "decisions": decisions}
-    return Results(runs=runs, **own, **measured, attention=store.read("attention"))
+    return Results(runs=runs, **own, **measured, attention=store.read("attention"), failed=failed)
 
 
 def _without_repeated_paths(runs: pd.DataFrame, prompts: pd.DataFrame, steps: pd.DataFrame) -> None:

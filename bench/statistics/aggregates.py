@@ -5,14 +5,19 @@ from typing import Any
 
 import pandas as pd
 
+from bench.results import failures
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.statistics import metrics, samples
 
 
 def aggregates(prompts: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
-    """The averages of a cell by column; None where there is nothing to average."""
-    failed = prompts.loc[prompts["status"] != "ok", "prompt_id"].nunique()
+    """The averages of a cell by column, over the conversations that are whole; None where there are none.
+
+    Outputs that are identical are those of all turns that were decoded.
+    """
+    failed, decoded = failures.failed(prompts)["prompt_id"].nunique(), prompts["prompt_id"].nunique()
     identical = prompts.loc[prompts["arm"] == METHOD, "identical"].dropna().astype(float)
+    steps, prompts = (failures.whole(rows, prompts) for rows in (steps, prompts))
     speedup = samples.interval(samples.speedup(prompts))
     values = {
         "mal": metrics.mal(steps),
@@ -30,9 +35,11 @@ def aggregates(prompts: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
         "autoregressive_joules_per_token": metrics.joules_per_token(prompts, AUTOREGRESSIVE),
     }
     told = prompts["contaminated"].notna().any()
+    again = prompts.loc[(prompts["arm"] == METHOD) & prompts["repeats"].notna(), "repeats"]
     counts = {
-        "num_conversations": prompts["prompt_id"].nunique() - failed,
+        "num_conversations": decoded - failed,
         "num_failed": failed,
+        "num_repeated": int((again > 0).sum()) if len(again) else None,
         "num_contaminated": int(metrics.contaminated(prompts).sum()) if told else None,
     }
     return {name: float(value) if math.isfinite(value) else None for name, value in values.items()} | counts

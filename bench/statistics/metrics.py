@@ -110,7 +110,7 @@ def acceptance_by_depth(steps: pd.DataFrame) -> pd.Series:
 
 
 def contaminated(prompts: pd.DataFrame) -> pd.Series:
-    """Which rows were decoded while heat or hardware throttled the GPU, or others computed on it: no times to report.
+    """Which rows were decoded while a GPU was throttled or shared, or a CPU stalled: no times to report.
 
     Times leave them out; `prompts.assign(contaminated=False)` brings them back in.
     """

@@ -22,6 +22,7 @@ from bench.artifacts.ties import BEST, BUSY_NOTE, TIED
 from bench.artifacts.wording import draft_temperatures, scale, setting
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
+from bench.statistics.intervals import Interval
 
 TITLE = "All drafters at equal budget: MAL and speedup against tree size"
 METRICS = (MAL, SPEEDUP)
@@ -37,6 +38,8 @@ MARKS = (
     "holds 0, or, of speedups, the two runs' autoregressive arms lie as far apart). A budget is an upper bound: what "
     "smaller trees leave of it is seen in the column nodes and on the figure's axis."
 )
+UNRANKED = "Times rank nothing, in no setting and at no budget, of {}: they are too noisy."
+HOLLOW = "hollow: times too noisy to rank"
 LEFT_OUT = (
     "Only rules that keep the target's distribution are compared. Not here: drafters without a size to set (EAGLE's 25 "
     "nodes, DySpec's threshold, Sequoia's hardware-aware tree, SSD), and target-initialised trees, which with one "
@@ -120,13 +123,16 @@ def _table(name: str, title: str, found: Found) -> Table:
     every = [one for lines in found for one in sorted(lines, key=lambda one: budget(one[1]) or 0)]
     rows = [_row(label, run, _place(run.block, found, temperature=False)) for label, run in every]
     entries = {metric.header: [metric.entry(run) for _, run in every] for metric in METRICS}
-    ties.mark(rows, entries, [(id(run.block), budget(run) or run.run_id) for _, run in every])
+    noisy = control.unranked(_blocks(found))
+    among = [(id(run.block), budget(run) or run.run_id) for _, run in every]
+    ties.mark(rows, entries, among, [control.place(run.block) in noisy for _, run in every])
     frame = tables.frame(rows, rows[0])
     notes = [scale(block) for block in _blocks(found)]
     notes += draft_temperatures(run for block in _blocks(found) for run in block.ok)
     notes += [*control.notes(_blocks(found)), *_summary(rows, [run for _, run in every]), MARKS]
     notes += [*[BUSY_NOTE] * (BUSY_NOTE in ties.note(frame)), LEFT_OUT]
-    return Table(name, title, frame, tuple(notes), LEGEND, tuple(run.run_id for _, run in every))
+    warning = UNRANKED.format(", ".join(sorted(pair for pair, _ in noisy))) if noisy else ""
+    return Table(name, title, frame, tuple(notes), LEGEND, tuple(run.run_id for _, run in every), warning=warning)
 
 
 def _row(label: str, run: Run, place: str) -> dict[str, str]:
@@ -167,15 +173,15 @@ def _figure(name: str, words: str, found: Found) -> style.Figure:
     groups = [found[start : start + columns] for start in range(0, len(found), columns)]
     aside, count = f"{words}; methods of one budget are set side by side", 2 * columns * len(groups)
     canvas, axes = style.panels(TITLE, aside, count, columns=columns, panel=(3.7, 3.1))
-    looks = _looks(found)
+    looks, noisy = _looks(found), control.unranked(_blocks(found))
     for row, group in enumerate(groups):
         above, below = (axes[(2 * row + metric) * columns :][:columns] for metric in range(len(METRICS)))
         for both, lines in zip(zip(above, below, strict=True), group, strict=False):
             block = lines[0][1].block
             both[0].set_title(_place(block, found))
             for axis, metric in zip(both, METRICS, strict=True):
-                _panel(axis, metric, lines, looks)
-            _control(both[1], block)
+                _panel(axis, metric, lines, looks, hollow=metric is SPEEDUP and control.place(block) in noisy)
+            _control(both[1], None if control.place(block) in noisy else control.itself(block))
         for spare in (*above[len(group) :], *below[len(group) :]):
             spare.remove()
         above[0].set_ylabel("MAL (95% interval)")
@@ -184,13 +190,18 @@ def _figure(name: str, words: str, found: Found) -> style.Figure:
         same = [one for place, one in enumerate(axes) if place // columns % len(METRICS) == kind and one.figure]
         style.one_scale(same, "y")
     style.one_scale([one for one in axes if one.figure], "x")
-    _legend(canvas, looks, any(map(control.itself, _blocks(found))))
+    ranked = [block for block in _blocks(found) if control.place(block) not in noisy]
+    _legend(canvas, looks, any(map(control.itself, ranked)), hollow=bool(noisy))
     runs = tuple(run.run_id for lines in found for _, run in lines if run.ok)
     return style.Figure(name, f"{TITLE} ({words})", canvas, runs)
 
 
-def _panel(axes: Axes, metric: Metric, lines: Sequence[Labelled], looks: Looks) -> None:
-    """Each method's points, with their intervals as bars: bands of so many methods would hide each other."""
+def _panel(axes: Axes, metric: Metric, lines: Sequence[Labelled], looks: Looks, *, hollow: bool) -> None:
+    """Each method's points, with their intervals as bars: bands of so many methods would hide each other.
+
+    They are hollow, and no line leads from one to the next, where times rank nothing.
+    """
+    plain = {"markerfacecolor": "none", "linestyle": "none"} if hollow else {}
     sized = [(label, run) for label, run in lines if run.ok and budget(run) and run.method != AUTOREGRESSIVE]
     for index, (label, look) in enumerate(looks.items()):
         runs = [run for name, run in sized if name == label and metric.of(run) is not None]
@@ -199,16 +210,16 @@ def _panel(axes: Axes, metric: Metric, lines: Sequence[Labelled], looks: Looks) 
         x, values = [(run.mean_size or 0) * aside for run in runs], [metric.of(run) for run in runs]
         low, high = ([getattr(value, side) for value in values] for side in ("low", "high"))
         axes.vlines(x, low, high, color=look["color"], linewidth=1)
-        axes.plot(x, [value.value for value in values], **look)
+        axes.plot(x, [value.value for value in values], **{**look, **plain})
     if sized:
         style.powers_of_two(axes, [run.mean_size or 0 for _, run in sized])
     axes.set_xlabel("drafted nodes a step (points side by side)")
 
 
-def _control(axes: Axes, block: Block) -> None:
-    """A line at speedup 1, and the A/A interval around it, which does not stretch the axis."""
+def _control(axes: Axes, against: Interval | None) -> None:
+    """A line at speedup 1, and the A/A interval around it, if it says something, which does not stretch the axis."""
     axes.axhline(1, color=style.GREY, linewidth=1, zorder=0.6)
-    limits, against = axes.get_ylim(), control.itself(block)
+    limits = axes.get_ylim()
     if against is not None:
         axes.axhspan(against.low, against.high, color=style.GREY, alpha=0.25, linewidth=0, zorder=0.5)
     axes.set_ylim(limits)
@@ -220,10 +231,13 @@ def _looks(found: Found) -> Looks:
     return dict(zip(methods, style.of_methods(list(methods.values())), strict=True))
 
 
-def _legend(canvas: Canvas, looks: Looks, controlled: bool) -> None:
+def _legend(canvas: Canvas, looks: Looks, controlled: bool, *, hollow: bool) -> None:
     handles: list[Any] = [Line2D([], [], label=label, **look) for label, look in looks.items()]
     if controlled:
         words = "autoregressive against itself (A/A, 95%)"
         handles.append(Patch(facecolor=style.GREY, alpha=0.35, linewidth=0, label=words))
+    if hollow:
+        unfilled: dict[str, Any] = {"marker": "o", "color": style.GREY, "markerfacecolor": "none", "linestyle": "none"}
+        handles.append(Line2D([], [], label=HOLLOW, **unfilled))
     across = max(2, min(6, int(canvas.get_figwidth() / 1.9)))
     canvas.legend(handles=handles, loc="outside lower center", ncols=across, handlelength=3.2)

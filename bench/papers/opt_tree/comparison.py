@@ -179,6 +179,7 @@ class Group:
             "stand_in": run.block.stand_in,
             "same_device": name == "mal" or devices.same_device(str(run.block.first["device_name"]), hardware),
             "speedup": name == "speedup",
+            "whole": not run.block.incomplete,
         }
         block = {other: self._pairing(name, other, best) for other, best in self.best.items()}
         judged = self._of_trees(method) if name == "mal" else [block]

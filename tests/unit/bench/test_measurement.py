@@ -1,12 +1,13 @@
 """Both arms on the same prompts, turn after turn: rows, audit, failures and random streams."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from cells import cell, word_pair
 
-from bench.measure import decoding
+from bench.measure import decoding, stalls
 from bench.measure.cell import Cell, Runtime
 from bench.measure.measurement import Measurement, beginning, eos_token_ids, first_prompts
 from bench.measure.to_rows import Rows
@@ -56,6 +57,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[int], int]]:
         return original(target, drafter, rule, prompt_ids, **options)
 
     monkeypatch.setattr(decoding, "generate", generate)
+    monkeypatch.setattr(stalls, "REPEATS", 0)
     return seen
 
 
@@ -170,6 +172,27 @@ def test_failed_prompts_enter_no_average(chain, pair):
     assert (found["num_conversations"], found["num_failed"]) == (1, 1)
     rows.prompts[:] = [row for row in rows.prompts if row.prompt_id == "two"]
     assert rows.aggregates() == found | {"num_failed": 0}
+
+
+def test_a_conversation_that_fails_in_its_second_turn_counts_in_nothing(chain, pair):
+    rows = measured(chain, pair, LATE, TWO)
+    found = rows.aggregates()
+    assert found == measured_alike(rows, "two") | {"num_failed": 1}
+    assert (found["num_conversations"], found["num_failed"]) == (1, 1)
+
+
+def test_a_prompt_that_fits_the_target_and_not_the_draft_fails_with_the_drafts_reason(chain, pair):
+    draft = word_pair(positions=64).draft
+    rows = measured(chain, replace(pair, draft=draft), Conversation("mid", (" ".join(["w9"] * 60),)), TWO)
+    (lost,) = (row for row in rows.prompts if row.status == "failed")
+    assert (lost.prompt_id, lost.arm) == ("mid", METHOD)
+    assert lost.error.startswith("the draft has 64 positions")
+
+
+def measured_alike(rows: Rows, prompt_id: str) -> dict[str, Any]:
+    """The averages of one conversation's rows alone."""
+    prompts, steps = ([row for row in table if row.prompt_id == prompt_id] for table in (rows.prompts, rows.steps))
+    return Rows(prompts=prompts, steps=steps).aggregates()
 
 
 def test_the_datasets_limit_on_all_tokens_shortens_the_answer(pair):

@@ -245,7 +245,7 @@ def test_the_expected_acceptance_of_repeated_paths_is_not_kept(tmp_path):
     """Rows of independent draws from before the wall time was kept count a path as often as it was drawn."""
     store, cells = Store(tmp_path, "e"), {"a": ("iid", None), "b": ("iid", 1.0), "c": ("topk", None)}
     for number, (run, (draws, wall_s)) in enumerate(cells.items()):
-        store.write("prompts", run, [row(PromptRow, run_id=run, wall_s=wall_s)])
+        store.write("prompts", run, [row(PromptRow, run_id=run, status="ok", wall_s=wall_s)])
         store.write("steps", run, [row(StepRow, run_id=run, expected_acceptance=10.6)])
         made = row(RunRow, run_id=run, draws=draws, status="ok", seed=number, expected_acceptance=10.6)
         store.write("runs", run, [made])

@@ -9,6 +9,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import Polygon, Rectangle
 
+from bench.artifacts import control, ties
+from bench.artifacts.blocks import blocks
 from bench.artifacts.outputs import write_all
 from bench.artifacts.style import METHODS
 from bench.artifacts.tables import ABSENT
@@ -92,3 +94,47 @@ def test_the_control_is_a_band_around_one(budget_cells) -> None:
     assert not figure.canvas.axes[0].patches
     words = f"A/A (autoregressive against itself in one run): speedup {row['speedup']} in 8 conversations"
     assert any("dataset c4, temperature 0.0" in note and words in note for note in table.notes)
+
+
+def noisy_pair(cells) -> None:
+    """A pair whose equal work lies far apart in one of two settings, and one on which it does not."""
+    cells.experiment = "bench/budget"
+    for pair, dataset, factor in (("tiny", "c4", 2.5), ("tiny", "mt_bench", 1), ("other", "c4", 1)):
+        place = {"pair": pair, "dataset": dataset, "conversations": 8}
+        cells.add("autoregressive", mal=1.0, speedup=1.0, **place)
+        for number, method in enumerate(("chain", "binary", "opt_tree")):
+            for n in (8, 32):
+                step_s = 0.004 * factor ** (number + (n == 32))
+                add(cells, method, n, mal=2.0, speedup=1.2 + number, base_step_s=step_s, **place)
+
+
+def test_times_of_a_pair_that_are_too_noisy_rank_nothing_anywhere(cells) -> None:
+    """Not in its calm setting, not at one of its budgets: text, marks, points and band are of one decision."""
+    noisy_pair(cells)
+    figure, table = built(cells)
+    rows = table.frame[
+        table.frame["Method"].isin(["chain", "binary tree", "OPT-Tree"]) | (table.frame["nodes"] != "0.0")
+    ]
+    quiet = rows["Dataset"].str.startswith("other")
+    assert rows.loc[~quiet, "speedup"].str.endswith(ties.UNRANKED).all()
+    assert not rows["speedup"][quiet].str.endswith(ties.UNRANKED).any()
+    assert rows["speedup"][quiet].str.endswith(ties.BEST).any()
+    assert not rows["MAL"].str.endswith(ties.UNRANKED).any()
+    assert "tiny" in table.warning
+    assert "other" not in table.warning
+    titles = {axis.get_title(): place for place, axis in enumerate(figure.canvas.axes) if axis.get_title()}
+    columns = len(titles)
+    for title, place in titles.items():
+        above, below = figure.canvas.axes[place], figure.canvas.axes[place + columns]
+        assert {line.get_markerfacecolor() == "none" for line in lines(above)} == {False}
+        assert {line.get_markerfacecolor() == "none" for line in lines(below)} == {title.startswith("tiny")}
+        bands = [patch for patch in below.patches if isinstance(patch, Rectangle | Polygon)]
+        assert len(bands) == (not title.startswith("tiny"))
+
+
+def test_the_decision_is_of_pair_and_machine(cells) -> None:
+    noisy_pair(cells)
+    found = blocks(cells.load())
+    assert control.unranked(found) == {("tiny", "Test CPU")}
+    assert control.unranked(block for block in found if block.pair == "other") == set()
+    assert control.unranked([]) == set()
