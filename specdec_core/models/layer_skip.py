@@ -38,7 +38,7 @@ class LayerSkip(CausalLM):
         mlp: Collection[int] = (),
     ) -> None:
         """LoadError as for `without`."""
-        super().__init__(without(target.model, skipped, attention, mlp))
+        super().__init__(without(target.model, skipped, attention, mlp), tried=True)
         self.cache = target.cache
 
 
@@ -59,7 +59,7 @@ def without(model: Any, skipped: Collection[int], attention: Collection[int] = (
     A sublayer goes with the norm before it. LoadError where a number is no layer, none would be left, the model has no
     single list of layers, or a layer is not two residual branches.
     """
-    count, decoder, stack = model.config.num_hidden_layers, model.get_decoder(), layer_stack(model)
+    count, decoder, stack = text_config(model.config).num_hidden_layers, model.get_decoder(), layer_stack(model)
     whole = set(skipped) | (set(attention) & set(mlp))
     _check(count, whole, skipped_layers=skipped, skipped_attention=attention, skipped_mlp=mlp)
     if stack is None:
