@@ -100,7 +100,7 @@ ZOO: Mapping[str, tuple[str, _Options]] = {
     "gpt_oss": ("gpt_oss", _D | _LOCAL | _W),
     "deepseek_v2": ("deepseek_v2", _LATENT | _ROUTED),
     "deepseek_v3": ("deepseek_v3", _LATENT | _ROUTED | {"n_group": 2, "topk_group": 1}),
-    "minicpm3": ("minicpm3", _LATENT),
+    "minicpm3": ("minicpm3", _LATENT | {"scale_emb": 1, "dim_model_base": 32}),
     "phi": ("phi", _H | {"partial_rotary_factor": 0.5}),
     "phi3": ("phi3", _G | _W),
     "phi3, longrope": ("phi3", _G | {"original_max_position_embeddings": TURN, "rope_scaling": _LONG}),
@@ -208,7 +208,7 @@ ZOO: Mapping[str, tuple[str, _Options]] = {
 
 def config_of(name: str) -> Any:
     """The config of an entry, or of any other model type in small; what transformers raises where it cannot be so."""
-    kind, options = ZOO.get(name, (name, _D))
+    kind, options = ZOO.get(name, (name, _D | _W))
     return CONFIG_MAPPING[kind](**options)
 
 

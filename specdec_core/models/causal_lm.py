@@ -151,6 +151,8 @@ def layer_stack(model: Any) -> tuple[str, nn.ModuleList] | None:
 
 _LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length")
 """What configs call the number of their positions."""
+_NEAR = ("window_size", "attention_window_size", "local_attention", "attention_chunk_size")
+"""What they call windows and chunks that are in no list of layers."""
 
 
 def max_positions_of(config: Any, *, windows: bool = True) -> int | None:
@@ -162,6 +164,7 @@ def max_positions_of(config: Any, *, windows: bool = True) -> int | None:
     bounds = [getattr(config, name, None) for name in _LENGTHS]
     if windows:
         bounds += [span.size for span in spans(config).values()]
+        bounds += [getattr(config, name, None) for name in _NEAR]
     rotary = getattr(config, "rope_parameters", None) or {}
     for rope in (rotary, *(part for part in rotary.values() if isinstance(part, dict))):
         if rope.get("rope_type") == "longrope":
