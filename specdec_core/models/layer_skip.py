@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from specdec_core.errors import LoadError
+from specdec_core.models.architectures import text_config
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.memory import layer_stack, outline, parameter_bytes
 
