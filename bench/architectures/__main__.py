@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     outcomes = []
     for name in options.names or every_name():
-        outcomes.append(outcome(name))
+        outcomes.append(compare(name, config_of(name)))
         print(line(outcomes[-1]), flush=True)
     print(counts(outcomes))
     if options.docs:
@@ -41,15 +41,6 @@ def every_name() -> list[str]:
     """The zoo's entries, and every other model type of transformers' causal mapping."""
     kinds = {kind for kind, _ in ZOO.values()}
     return [*ZOO, *(kind for kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if kind not in kinds)]
-
-
-def outcome(name: str) -> Outcome:
-    """What becomes of one; a type that transformers cannot build or run in small is none of the compared ones."""
-    try:
-        config = config_of(name)
-    except Exception:  # whatever a config of foreign options raises
-        return Outcome(name, name, unbuilt=True)
-    return compare(name, config)
 
 
 def line(one: Outcome) -> str:
@@ -118,7 +109,8 @@ def reason(sentence: str) -> str:
         return "decodes something else as a tree than `generate`"
     if "cannot read a tree" in sentence:
         return "does not read a tree by mask, positions and cache"
-    return sentence.partition(": it ")[2].partition(";")[0]
+    said = sentence.partition(": it ")[2].partition(";")[0]
+    return re.sub("of type .*, whose", "whose", said)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ ZOO: Mapping[str, tuple[str, _Options]] = {
     "phi3, longrope": ("phi3", _G | {"original_max_position_embeddings": TURN, "rope_scaling": _LONG}),
     "phimoe": ("phimoe", _G | _LOCAL | _W),
     "gpt2": ("gpt2", _GPT),
+    "gpt-sw3": ("gpt-sw3", _GPT),
     "gptj": ("gptj", _GPT | {"rotary_dim": 8}),
     "codegen": ("codegen", _GPT | {"rotary_dim": 8, "n_ctx": 256}),
     "gpt_bigcode": ("gpt_bigcode", _GPT),
@@ -207,9 +208,14 @@ ZOO: Mapping[str, tuple[str, _Options]] = {
 
 
 def config_of(name: str) -> Any:
-    """The config of an entry, or of any other model type in small; what transformers raises where it cannot be so."""
+    """The config of an entry, or of any other model type: in small, or as it is by default if it has other options."""
     kind, options = ZOO.get(name, (name, _D | _W))
-    return CONFIG_MAPPING[kind](**options)
+    try:
+        return CONFIG_MAPPING[kind](**options)
+    except Exception:  # of whatever class, where options do not fit one another
+        if name in ZOO:
+            raise
+        return CONFIG_MAPPING[kind]()
 
 
 def disturb(model: Any, scale: float, seed: int) -> Any:

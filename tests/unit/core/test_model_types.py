@@ -24,7 +24,7 @@ from specdec_core.verifiers import Greedy
 
 REPRESENTATIVE = ["gpt_neo", "gemma3", "gpt_oss", "deepseek_v3", "llama4_text", "phi3, longrope", "mistral"]
 """A window in a buffer, a wrapper, two masks, latent attention, chunks, a limit, and one window for all layers."""
-LISTED = [name for name, (kind, _) in ZOO.items() if kind in architectures.COMPARED and name != "falcon, alibi"]
+LISTED = [name for name in ZOO if config_of(name).model_type in architectures.COMPARED and name != "falcon, alibi"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -55,7 +55,7 @@ def test_every_listed_type_decodes_as_generate_alone_and_as_trees(name):
 
 
 def test_the_list_is_what_is_compared_and_what_the_page_says():
-    assert {ZOO[name][0] for name in LISTED} == architectures.COMPARED
+    assert {config_of(name).model_type for name in LISTED} == architectures.COMPARED
     assert len(architectures.COMPARED) >= 40
     page = (Path(__file__).parents[3] / "docs/real_pairs.md").read_text()
     first = page.partition(MARKS[0])[2].partition("\n| ")[2].partition("\n|---|---|\n| ")[2].partition(" (")[0]
@@ -171,7 +171,7 @@ REFUSED = {
     **dict.fromkeys(
         ["mamba", "mamba2", "rwkv", "lfm2", "qwen3_next", "falcon_h1", "bamba", "granitemoehybrid"], "state"
     ),
-    **dict.fromkeys(["recurrent_gemma", "jamba", "zamba2", "xlstm", "minimax", "kimi_linear"], "state"),
+    **dict.fromkeys(["recurrent_gemma", "jamba", "zamba2", "xlstm", "minimax", "kimi_linear"], "memory"),
     **dict.fromkeys(["bart", "t5", "whisper", "pegasus"], "encoder"),
     **dict.fromkeys(["mpt", "falcon"], "slot"),
     "vit": "language model",
