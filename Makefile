@@ -53,7 +53,7 @@ $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-cluster torture lint docs format reproduce reproduce-all report figures \
-	notebooks lossless tiny tiny-eagle smollm2 judge clean compare pack reference new-pair new-dataset \
+	notebooks lossless architectures tiny tiny-eagle smollm2 judge clean compare pack reference new-pair new-dataset \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
@@ -175,6 +175,9 @@ bench-gpu: setup-dev  ## the GPU tests, speeds, and every method on a planted (s
 lossless: setup  ## greedy outputs of every drafter against transformers' own generate, counted
 	$(BIN)/python -m bench.lossless --pair $(PAIR) $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(LIMIT),--limit $(LIMIT)) \
 		$(if $(MAX_NEW_TOKENS),--new $(MAX_NEW_TOKENS)) $(ARGS)
+
+architectures: setup  ## transformers' causal model types in small: trees against generate, counted; 3 minutes
+	$(BIN)/python -m bench.architectures --docs docs/real_pairs.md $(ARGS)
 
 tiny: setup  ## train the embedded pair anew (about an hour on two cores)
 	$(BIN)/python -m bench.tiny.train

@@ -89,7 +89,7 @@ class KVCache(Cache):
         self.length = start + count
 
     def slices(self, buffer: int, place: int) -> tuple[Tensor, Tensor]:
-        """One layer's keys and values, `[batch, heads, capacity, head_dim]` each."""
+        """One layer's keys and values, `[batch, heads, capacity, head_dim]` each, as wide as the wider of them."""
         keys, values = self._buffers[buffer][place]
         return keys, values
 
@@ -97,11 +97,11 @@ class KVCache(Cache):
         """Give layers that have just seen their first tokens a place in a buffer, and move the tokens there."""
         alike: dict[tuple[Any, ...], list[_Layer]] = {}
         for layer in layers:
-            keys, _ = layer.first
-            alike.setdefault((keys.device, keys.dtype, *keys.shape[:2], keys.shape[-1]), []).append(layer)
-        for members in alike.values():
+            keys, values = layer.first
+            dim = max(keys.shape[-1], values.shape[-1])  # latent attention's keys and values differ
+            alike.setdefault((keys.device, keys.dtype, *keys.shape[:2], dim), []).append(layer)
+        for (*_, batch, heads, dim), members in alike.items():
             keys, _ = members[0].first
-            batch, heads, _, dim = keys.shape
             self._buffers.append(_empty((len(members), 2, batch, heads, self.capacity, dim), keys))
             for place, layer in enumerate(members):
                 layer.settle(len(self._buffers) - 1, place)
@@ -129,16 +129,18 @@ class _Layer(CacheLayerMixin):
         self.keys: Any = None
         self.values: Any = None
         self.place: tuple[int, int] | None = None
+        self.dims = 0, 0  # of a key and of a value
         self.first: Any = None  # keys and values of the very first forward, until they have a place
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        if value_states.shape != key_states.shape:
-            raise ValueError("keys and values of different shapes are not supported")
+        if value_states.shape[:-1] != key_states.shape[:-1]:
+            raise ValueError("keys and values of different heads or lengths are not supported")
         self.first = key_states, value_states
 
     def settle(self, buffer: int, place: int) -> None:
         (keys, values), self.first = self.first, None
         self.place, self.is_initialized = (buffer, place), True
+        self.dims = keys.shape[-1], values.shape[-1]
         self.bind()
         self.keys[:, :, : keys.shape[-2]] = keys
         self.values[:, :, : values.shape[-2]] = values
@@ -148,7 +150,8 @@ class _Layer(CacheLayerMixin):
 
     def bind(self) -> None:
         if self.place is not None:
-            self.keys, self.values = self.cache.slices(*self.place)
+            keys, values = self.cache.slices(*self.place)
+            self.keys, self.values = keys[..., : self.dims[0]], values[..., : self.dims[1]]
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:

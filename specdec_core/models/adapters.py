@@ -1,6 +1,7 @@
-"""What a stock model needs, beyond mask and position ids, to see a tree. Most need nothing, MPT is refused."""
+"""What a stock model needs, beyond mask and position ids, to see a tree. Most need nothing."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
-from specdec_core.errors import LoadError
+from specdec_core.models.windows import Span, within
 
 
 def adapt(model: Any) -> None:
@@ -40,9 +41,21 @@ def _adapt_bloom(model: Any) -> None:
     model.get_decoder().build_alibi_tensor = path_alibi
 
 
-def _refuse(model: Any) -> None:
-    raise LoadError(f"{model.config.model_type} biases scores by slot, not by position: it would score trees wrongly")
+def _adapt_gpt_neo(model: Any) -> None:
+    """Its local layers have a window by slot in a buffer; theirs becomes one by position, in the mask."""
+    for name, layer in model.named_modules():
+        if getattr(layer, "attention_type", None) == "local" and name.endswith(".attention"):
+            span = Span(layer.config.window_size, chunked=False)
+            layer.bias.copy_(torch.ones_like(layer.bias).tril_())
+            layer.register_forward_pre_hook(partial(_narrow, span), with_kwargs=True)
+            layer.attention_type = "local, by position"
 
 
-ADAPTERS: dict[str, Callable[[Any], None]] = {"bloom": _adapt_bloom, "mpt": _refuse}
+def _narrow(span: Span, module: Any, args: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    if (mask := options["attention_mask"]) is not None:
+        options = options | {"attention_mask": within(mask, span)}
+    return args, options
+
+
+ADAPTERS: dict[str, Callable[[Any], None]] = {"bloom": _adapt_bloom, "gpt_neo": _adapt_gpt_neo}
 """By `config.model_type`."""

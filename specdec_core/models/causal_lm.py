@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from specdec_core.cache import KVCache
 from specdec_core.layout import Layout, causal_layout
 from specdec_core.models.adapters import adapt
+from specdec_core.models.architectures import COMPARED, check_architecture, text_config
 from specdec_core.models.graphs import Graphs
+from specdec_core.models.trial import check_decoding
+from specdec_core.models.windows import by_layer, spans
 
 Layers = tuple[int, ...]
 """Places among a model's hidden states, whose features are wanted: 0 is the embedding, i what the i-th layer leaves."""
@@ -39,11 +42,15 @@ class CausalLM:
     keep_hidden: Layers = ()
     """Of which layers features are kept; those of `FINAL` cost nothing, any others keep all layers' for a forward."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, tried: bool = False) -> None:
+        """LoadError where the model does not decode trees; `tried` says that it is known to."""
+        check_architecture(model.config)
         self.model = model.eval()
-        self.config = model.config
+        self.config = text_config(model.config)
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
-        self.max_positions = max_positions_of(self.config)
+        compared = model.config.model_type in COMPARED
+        self._spans = spans(self.config) if compared else {}
+        self.max_positions = max_positions_of(self.config, windows=not compared)
         self.cache = KVCache(self.config.num_hidden_layers, capacity=0)
         self._hidden: Tensor | None = None
         self._last: Tensor | None = None
@@ -51,6 +58,8 @@ class CausalLM:
         if stack := layer_stack(model):
             stack[1][-1].register_forward_hook(self._remember_last)
         adapt(model)
+        if not (compared or tried):
+            check_decoding(self)
 
     @property
     def device(self) -> torch.device:
@@ -95,16 +104,21 @@ class CausalLM:
     @torch.inference_mode()
     def _run(self, tokens: Tensor, layout: Layout | None, **options: Any) -> ModelOutput:
         self.cache.reserve(self.cache.length + tokens.shape[0])
-        graphs = self.graphs if layout is not None and self.cache.settled else None
+        masks = None if layout is None else self._masks(layout, self.cache.length + tokens.shape[0])
+        graphs = self.graphs if layout is not None and self.cache.settled and masks is layout.mask else None
         if graphs and layout is not None and (size := graphs.size(tokens.shape[0])):
             logits, self._hidden = graphs(tokens, layout, size)
         else:
             if layout is not None:
-                options |= {"attention_mask": layout.mask, "position_ids": layout.positions}
+                options |= {"attention_mask": masks, "position_ids": layout.positions}
             logits, self._hidden = self.whole(tokens[None], **options)
         self.cache.advance(tokens.shape[0])
         hidden, self._hidden = self._hidden, None
         return ModelOutput(logits, hidden)
+
+    def _masks(self, layout: Layout, slots: int) -> Any:
+        """What the model is given as its mask: the layout's, until its layers see less than the whole text."""
+        return by_layer(self._spans, layout.mask, slots, torch.empty(0, dtype=self.dtype, device=self.device))
 
     def whole(self, tokens: Int[Tensor, "1 new"], **options: Any) -> tuple[Tensor, Tensor | None]:
         """Logits and the features that are kept, by one forward of the stock model on the cache."""
@@ -130,13 +144,30 @@ class CausalLM:
 
 def layer_stack(model: Any) -> tuple[str, nn.ModuleList] | None:
     """The decoder's one list of layers and its name there; None where the model has no such list, or several."""
-    count, children = model.config.num_hidden_layers, model.get_decoder().named_children()
+    count, children = text_config(model.config).num_hidden_layers, model.get_decoder().named_children()
     found = [(name, child) for name, child in children if isinstance(child, nn.ModuleList) and len(child) == count]
     return found[0] if len(found) == 1 else None
 
 
-def max_positions_of(config: Any) -> int | None:
-    """Positions of the model. A sliding window ends them too: our masks let every token see the whole prefix."""
-    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
-    bounds = [bound for bound in (getattr(config, "max_position_embeddings", None), window) if bound]
-    return min(bounds, default=None)
+_LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length")
+"""What configs call the number of their positions."""
+_NEAR = ("window_size", "attention_window_size", "local_attention", "attention_chunk_size")
+"""What they call windows and chunks that are in no list of layers."""
+
+
+def max_positions_of(config: Any, *, windows: bool = True) -> int | None:
+    """Positions of the model: every limit that its config names.
+
+    Where its masks let every token see the whole prefix (`windows`), a window or chunk ends them too. Rotations that
+    change for the whole text once it has grown to some length (longrope) end them there: what is cached keeps its own.
+    """
+    bounds = [getattr(config, name, None) for name in _LENGTHS]
+    if windows:
+        bounds += [span.size for span in spans(config).values()]
+        bounds += [getattr(config, name, None) for name in _NEAR]
+    rotary = getattr(config, "rope_parameters", None) or {}
+    for rope in (rotary, *(part for part in rotary.values() if isinstance(part, dict))):
+        if rope.get("rope_type") == "longrope":
+            bounds += [rope.get("original_max_position_embeddings")]
+            bounds += [getattr(config, "original_max_position_embeddings", None)]
+    return min(filter(None, bounds), default=None)

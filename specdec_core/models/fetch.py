@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 
 import torch
 from huggingface_hub import constants
-from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
+from transformers import AutoConfig, BitsAndBytesConfig
 
 from specdec_core.errors import LoadError
+from specdec_core.models.architectures import loader_of
 from specdec_core.models.spec import ModelSpec
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,8 @@ def fetch_config(spec: ModelSpec, **options: Any) -> Any:
 
 def fetch_weights(spec: ModelSpec, **options: Any) -> Any:
     """The model, all of it: transformers would fill what a checkpoint lacks with random numbers and only log that."""
-    model, info = fetch(AutoModelForCausalLM.from_pretrained, spec, output_loading_info=True, **options)
+    loader = loader_of(fetch_config(spec))
+    model, info = fetch(loader.from_pretrained, spec, output_loading_info=True, **options)
     if missing := sorted(info["missing_keys"]):
         raise LoadError(
             f"the weights of {spec.id} lack {len(missing)} tensors that its config.json asks for (such as "

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from specdec_core.errors import LoadError
+from specdec_core.models.architectures import text_config
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.memory import layer_stack, outline, parameter_bytes
 
@@ -38,7 +39,7 @@ class LayerSkip(CausalLM):
         mlp: Collection[int] = (),
     ) -> None:
         """LoadError as for `without`."""
-        super().__init__(without(target.model, skipped, attention, mlp))
+        super().__init__(without(target.model, skipped, attention, mlp), tried=True)
         self.cache = target.cache
 
 
@@ -59,7 +60,7 @@ def without(model: Any, skipped: Collection[int], attention: Collection[int] = (
     A sublayer goes with the norm before it. LoadError where a number is no layer, none would be left, the model has no
     single list of layers, or a layer is not two residual branches.
     """
-    count, decoder, stack = model.config.num_hidden_layers, model.get_decoder(), layer_stack(model)
+    count, decoder, stack = text_config(model.config).num_hidden_layers, model.get_decoder(), layer_stack(model)
     whole = set(skipped) | (set(attention) & set(mlp))
     _check(count, whole, skipped_layers=skipped, skipped_attention=attention, skipped_mlp=mlp)
     if stack is None:

@@ -6,6 +6,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec_core.errors import LoadError, PairError
+from specdec_core.models.architectures import check_architecture, text_config
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.fetch import fetch, fetch_config, fetch_weights, quantisation
 from specdec_core.models.fitting import check_map, check_memory
@@ -44,12 +45,15 @@ def load_pair(
     _check_placement(where, *specs)
     specs_read = [spec for spec in specs if kind_of(spec).own_weights]
     configs = [fetch_config(specs[0])]
-    configs += [kind_of(spec).config(spec, configs[0]) for spec in specs_read[1:]]
+    check_architecture(configs[0])
+    text = text_config(configs[0])
+    configs += [kind_of(spec).config(spec, text) for spec in specs_read[1:]]
     whole = [spec for spec in specs if kind_of(spec).whole]
     tokenizers = [fetch(AutoTokenizer.from_pretrained, spec) for spec in whole]
     if len(whole) == 2:
-        check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
-    drafts = [(kind_of(spec), spec, kind_of(spec).read(spec, configs[-1], configs[0])) for spec in specs[1:]]
+        check_vocabularies(*tokenizers, *(text_config(config).vocab_size for config in configs))
+        check_architecture(configs[1])
+    drafts = [(kind_of(spec), spec, kind_of(spec).read(spec, configs[-1], text)) for spec in specs[1:]]
     check_map(where.device_map, configs[0])
     check_attention(attention, filter(None, (where.device, where.draft)), configs)
     on_one = where.ranks == 1 and where.device_map is None and not any(spec.offload or spec.bits for spec in specs)

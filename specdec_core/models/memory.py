@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from specdec_core.errors import LoadError
+from specdec_core.models.architectures import loader_of, text_config
 from specdec_core.models.causal_lm import layer_stack
 from specdec_core.models.eagle import Eagle3Model, EagleModel
 
@@ -55,10 +55,14 @@ def quantised_bytes(config: Any, dtype: torch.dtype, bits: int) -> int:
 def kv_bytes(config: Any, dtype: torch.dtype, tokens: int) -> int:
     """Bytes of the keys and values of `tokens` tokens in all layers, one sequence.
 
-    Families without grouped heads, such as OPT, GPT-2 and BLOOM, do not name their number or size.
+    Families without grouped heads, such as OPT, GPT-2 and BLOOM, do not name their number or size. Latent attention
+    caches keys and values unfolded, both as wide as the wider of them.
     """
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if getattr(config, "kv_lora_rank", None):
+        heads = config.num_attention_heads
+        dim = max(config.qk_nope_head_dim + config.qk_rope_head_dim, config.v_head_dim)
     return 2 * int(config.num_hidden_layers) * int(heads) * int(dim) * tokens * dtype.itemsize
 
 
@@ -84,7 +88,7 @@ def offloaded_bytes(config: Any, dtype: torch.dtype, resident_layers: int) -> tu
 
 def streamed_layers(model: Any, resident_layers: int) -> list[nn.Module]:
     """The decoder layers behind the first `resident_layers`; LoadError where the model cannot be split so."""
-    count = model.config.num_hidden_layers
+    count = text_config(model.config).num_hidden_layers
     stack = layer_stack(model)
     if stack is None:
         raise LoadError(f"{type(model).__name__} has no single list of {count} layers to offload; use offload=false")
@@ -131,7 +135,7 @@ def free_bytes(device: torch.device) -> int | None:
 def outline(config: Any, dtype: torch.dtype) -> Any:
     """The model on the meta device: shapes, but no numbers."""
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, dtype=dtype)
+        return loader_of(config).from_config(config, dtype=dtype)
 
 
 def parameter_bytes(module: nn.Module) -> int:

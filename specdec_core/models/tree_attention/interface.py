@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM
+from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from specdec_core.errors import LoadError
 from specdec_core.layout import tree_slots
+from specdec_core.models.architectures import loader_of
 from specdec_core.models.tree_attention.blocks import block_mask
 from specdec_core.models.tree_attention.dense import dense_attention
 from specdec_core.models.tree_attention.split import split_attention
@@ -93,7 +94,7 @@ def check_attention(name: str, devices: Iterable[torch.device], configs: Iterabl
 
 def has_interface(config: Any) -> bool:
     """Whether the architecture computes attention by the function that its config names, as SDPA would."""
-    kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    kind = loader_of(config)._model_mapping.get(type(config), None)
     return kind is None or bool(kind._supports_sdpa and kind._can_set_attn_implementation())
 
 

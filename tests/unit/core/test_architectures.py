@@ -23,7 +23,7 @@ SOME = Verdict(torch.zeros(1, dtype=torch.long), (), 0)  # a draft with its own 
 ULPS = 8
 """Between tree and path in bfloat16, in units of the last of 8 bits of the largest logit; at most 5.0 was measured."""
 BLOOMS = [name for name, config in CONFIGS.items() if config.model_type == "bloom"]
-ENDING = ["opt", "opt-350m", "gpt2", "mistral-v0.1"]
+ENDING = ["opt", "opt-350m", "gpt2"]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -172,7 +172,7 @@ def by_slot(mask: Tensor, num_heads: int, dtype: torch.dtype) -> Tensor:
 
 @pytest.mark.parametrize("name", ENDING)
 def test_up_to_the_last_position_all_is_right_and_past_it_nothing_crashes(name, rng):
-    """Learned positions end in a table, a sliding window where the first token would leave it."""
+    """Learned positions end in a table."""
     own, model = both(name)
     assert model.max_positions == LAST
     prefix = torch.randint(VOCAB, (LAST - 4,), generator=rng).tolist()

@@ -72,5 +72,22 @@ def test_layers_of_other_shapes_get_their_own_buffer():
     cache.update(torch.ones(1, 3, 2, 4), torch.ones(1, 3, 2, 4), 0)
     keys, _ = cache.update(torch.ones(1, 2, 2, 6), torch.ones(1, 2, 2, 6), 1)
     assert keys.shape == (1, 2, 2, 6)
-    with pytest.raises(ValueError, match="different shapes"):
-        KVCache(1, 8).update(torch.ones(1, 3, 2, 4), torch.ones(1, 3, 2, 5), 0)
+    with pytest.raises(ValueError, match="different heads"):
+        KVCache(1, 8).update(torch.ones(1, 3, 2, 4), torch.ones(1, 2, 2, 4), 0)
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [(6, 4), (4, 6)])
+def test_keys_and_values_may_differ_in_width(wide, narrow, rng):
+    cache, parts = KVCache(1, 8), []
+    for tokens in (3, 2, 300):  # the last ones make it grow
+        new = torch.rand(1, 2, tokens, wide, generator=rng), torch.rand(1, 2, tokens, narrow, generator=rng)
+        parts.append(new)
+        cache.reserve(cache.length + tokens)
+        found = cache.update(*new, 0)
+        cache.advance(tokens)
+        for ours, stored in zip(found, zip(*parts, strict=True), strict=True):
+            assert torch.equal(ours, torch.cat(stored, 2))
+    cache.commit(3, torch.tensor([1]))
+    keys, values = cache.update(*(part[:, :, :1] for part in parts[0]), 0)
+    assert torch.equal(keys, torch.cat((parts[0][0], parts[1][0][:, :, 1:], parts[0][0][:, :, :1]), 2))
+    assert torch.equal(values, torch.cat((parts[0][1], parts[1][1][:, :, 1:], parts[0][1][:, :, :1]), 2))
