@@ -74,7 +74,7 @@ def compare(name: str, config: Any) -> Outcome:
     except LoadError as error:
         return Outcome(name, kind, refused=str(error))
     arms = Autoregressive(), OptTree(draft=draft, n=25, delta=0.2)
-    same, answers, bounded, lengths = [0, 0], 0, 0, []
+    alone, trees, answers, bounded, lengths = 0, 0, 0, 0, []
     for length in LENGTHS:
         prompt = torch.randint(2, VOCAB, (length,), generator=torch.Generator().manual_seed(length)).tolist()
         try:
@@ -83,11 +83,11 @@ def compare(name: str, config: Any) -> Outcome:
             bounded += 1
             continue
         expected, answers = stock_greedy(stock, prompt), answers + 1
-        alone, trees = (agree(stock, prompt, result.tokens, expected) for result in results)
-        same = [same[0] + alone, same[1] + (trees and paths_agree(target, stock, prompt))]
+        equal = [agree(stock, prompt, result.tokens, expected) for result in results]
+        alone, trees = alone + equal[0], trees + (equal[1] and paths_agree(target, stock, prompt))
         lengths += [step.acceptance_length for step in results[1].steps]
     mean = sum(lengths) / max(len(lengths), 1)
-    return Outcome(name, kind, None, *same, answers, bounded, mean)
+    return Outcome(name, kind, alone=alone, trees=trees, answers=answers, bounded=bounded, accepted=mean)
 
 
 def paths_agree(target: CausalLM, stock: Any, prompt: list[int]) -> bool:

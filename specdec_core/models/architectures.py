@@ -9,18 +9,22 @@ from specdec_core.errors import LoadError
 
 ATTENDING = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
 """Layers whose memory is keys and values, of which a mask says what a token sees."""
-COMPARED = frozenset(
-    """
-    llama mistral ministral ministral3 mixtral qwen2 qwen3 qwen2_moe qwen3_moe gemma gemma2 gemma3_text gemma3n_text
-    vaultgemma cohere cohere2 granite granitemoe granitemoeshared olmo olmo2 olmo3 olmoe flex_olmo gpt_oss deepseek_v2
-    deepseek_v3 minicpm3 phi phi3 phimoe gpt2 gptj codegen gpt_bigcode gpt_neox gpt_neo opt bloom falcon stablelm
-    starcoder2 persimmon nemotron glm glm4 smollm3 exaone4 helium ernie4_5 arcee seed_oss apertus internlm3 nanochat
-    bitnet diffllama llama4_text jetmoe biogpt xglm modernbert-decoder dots1 hunyuan_v1_dense ernie4_5_moe glm4_moe
-    gemma3 llama4 mistral3 qwen2_5_vl
-    """.split()
-)
-"""Model types of which a small random one was decoded alone and as trees, also past its windows (`bench/architectures`).
-All others are tried as they are loaded (`trial.py`)."""
+# fmt: off
+COMPARED = frozenset({
+    "llama", "mistral", "ministral", "ministral3", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "gemma",
+    "gemma2", "gemma3_text", "gemma3n_text", "vaultgemma", "cohere", "cohere2", "granite", "granitemoe",
+    "granitemoeshared", "olmo", "olmo2", "olmo3", "olmoe", "flex_olmo", "gpt_oss", "deepseek_v2", "deepseek_v3",
+    "minicpm3", "phi", "phi3", "phimoe", "gpt2", "gptj", "codegen", "gpt_bigcode", "gpt_neox", "gpt_neo", "opt",
+    "bloom", "falcon", "stablelm", "starcoder2", "persimmon", "nemotron", "glm", "glm4", "smollm3", "exaone4",
+    "helium", "ernie4_5", "arcee", "seed_oss", "apertus", "internlm3", "nanochat", "bitnet", "diffllama",
+    "llama4_text", "jetmoe", "biogpt", "xglm", "modernbert-decoder", "dots1", "hunyuan_v1_dense", "ernie4_5_moe",
+    "glm4_moe", "gemma3", "llama4", "mistral3", "qwen2_5_vl",
+})
+# fmt: on
+"""Model types of which a small random one was decoded alone and as trees, also past its windows: `bench/architectures`.
+
+All others are tried as they are loaded (`trial.py`).
+"""
 _BIASED = "biases scores by slot, not by position: it would score trees wrongly"
 _REFUSED: Mapping[str, str] = {
     "mpt": _BIASED,
@@ -29,7 +33,7 @@ _REFUSED: Mapping[str, str] = {
 
 
 def loader_of(config: Any) -> Any:
-    """transformers' class that reads the weights: causal models, and wrappers whose text model is one."""
+    """The class of transformers that reads the weights: causal models, and wrappers whose text model is one."""
     causal = type(config) in AutoModelForCausalLM._model_mapping
     return AutoModelForCausalLM if causal or type(config) not in _wrappers() else AutoModelForImageTextToText
 
@@ -43,7 +47,7 @@ def check_architecture(config: Any) -> None:
     """LoadError where the config alone says that trees cannot be decoded: no decoder, or a memory that is no list."""
     if reason := _reason(config):
         raise LoadError(
-            f"models of type {config.model_type} cannot decode trees: it {reason}; docs/real_pairs.md lists those that can"
+            f"models of type {config.model_type} cannot decode trees: it {reason}; docs/real_pairs.md has those that can"
         )
 
 

@@ -28,8 +28,8 @@ def spans(config: Any) -> dict[str, Span]:
     if not types:
         return {ALL: Span(window, chunked=False)} if window else {}
     chunk = getattr(config, "attention_chunk_size", None)
-    sizes = {"sliding_attention": Span(window, chunked=False), "chunked_attention": Span(chunk, chunked=True)}
-    return {name: sizes[name] for name in sizes.keys() & {*types} if sizes[name].size}
+    sizes = {"sliding_attention": (window, False), "chunked_attention": (chunk, True)}
+    return {name: Span(size, chunked) for name, (size, chunked) in sizes.items() if size and name in types}
 
 
 def within(mask: Mask, span: Span) -> Mask:

@@ -210,5 +210,5 @@ def test_what_is_not_the_hubs_failure_is_not_called_so(error, monkeypatch):
 
 def test_mpt_is_refused():
     config = MptConfig(d_model=32, n_heads=2, n_layers=1, vocab_size=64, max_seq_len=64)
-    with pytest.raises(LoadError, match="mpt .* biases scores by slot, not by position"):
+    with pytest.raises(LoadError, match=r"mpt .* biases scores by slot, not by position"):
         CausalLM(AutoModelForCausalLM.from_config(config))
