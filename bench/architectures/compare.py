@@ -64,7 +64,9 @@ class Outcome:
 
 
 def compare(name: str, config: Any) -> Outcome:
-    """Decode with a small random model of this config; a LoadError is an outcome, any other error of ours is raised."""
+    """Decode with a small random model of this config; a LoadError is an outcome, other errors of ours are raised."""
+    if config is None:
+        return Outcome(name, name, unbuilt=True)
     kind = config.model_type
     try:
         check_architecture(config)

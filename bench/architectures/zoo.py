@@ -1,5 +1,6 @@
 """A small model of each architecture: model type and options of its config. Windows and chunks end within the texts."""
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -208,14 +209,14 @@ ZOO: Mapping[str, tuple[str, _Options]] = {
 
 
 def config_of(name: str) -> Any:
-    """The config of an entry, or of any other model type: in small, or as it is by default if it has other options."""
-    kind, options = ZOO.get(name, (name, _D | _W))
-    try:
+    """The config of an entry, or of any other model type: in small, else as it is by default; None if it has none."""
+    if name in ZOO:
+        kind, options = ZOO[name]
         return CONFIG_MAPPING[kind](**options)
-    except Exception:  # of whatever class, where options do not fit one another
-        if name in ZOO:
-            raise
-        return CONFIG_MAPPING[kind]()
+    for options in (_D | _W, {}):
+        with contextlib.suppress(Exception):  # of whatever class, where options do not fit one another
+            return CONFIG_MAPPING[name](**options)
+    return None
 
 
 def disturb(model: Any, scale: float, seed: int) -> Any:

@@ -47,7 +47,7 @@ def check_architecture(config: Any) -> None:
     """LoadError where the config alone says that trees cannot be decoded: no decoder, or a memory that is no list."""
     if reason := _reason(config):
         raise LoadError(
-            f"models of type {config.model_type} cannot decode trees: it {reason}; docs/real_pairs.md has those that can"
+            f"models of type {config.model_type} cannot decode trees: it {reason}; docs/real_pairs.md has all that can"
         )
 
 

@@ -169,9 +169,24 @@ def test_a_listed_type_is_not_tried(monkeypatch):
 
 REFUSED = {
     **dict.fromkeys(
-        ["mamba", "mamba2", "rwkv", "lfm2", "qwen3_next", "falcon_h1", "bamba", "granitemoehybrid"], "state"
+        [
+            "mamba",
+            "mamba2",
+            "rwkv",
+            "lfm2",
+            "qwen3_next",
+            "falcon_h1",
+            "bamba",
+            "granitemoehybrid",
+            "recurrent_gemma",
+            "jamba",
+            "zamba2",
+            "xlstm",
+            "minimax",
+            "kimi_linear",
+        ],
+        "memory",
     ),
-    **dict.fromkeys(["recurrent_gemma", "jamba", "zamba2", "xlstm", "minimax", "kimi_linear"], "memory"),
     **dict.fromkeys(["bart", "t5", "whisper", "pegasus"], "encoder"),
     **dict.fromkeys(["mpt", "falcon"], "slot"),
     "vit": "language model",
