@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from specdec_core.errors import LoadError
@@ -29,7 +28,7 @@ class ReducedLM(CausalLM):
     def __init__(self, model: Any, d2t: Int[Tensor, " draft_vocab"], vocab_size: int) -> None:
         """`vocab_size` is the target's."""
         super().__init__(model)
-        self._ids = ids = d2t + torch.arange(d2t.shape[0], device=d2t.device)
+        self._ids = ids = ids_of(d2t)
         self._own = ids.new_zeros(vocab_size)
         self._own[ids] = torch.arange(ids.shape[0], device=ids.device)
         self.vocab_size = vocab_size
@@ -41,27 +40,24 @@ class ReducedLM(CausalLM):
 
 
 class ReducedOutput(nn.Module):
-    """An output matrix for some of the target's tokens; the logits of all others are -inf."""
+    """An output for some of the target's tokens; the logits of all others are -inf."""
 
     _ids: Tensor
 
-    def __init__(self, weight: Float[Tensor, "draft_vocab hidden"], d2t: Tensor, vocab_size: int) -> None:
-        """`vocab_size` is the target's."""
+    def __init__(self, known: nn.Module, d2t: Int[Tensor, " draft_vocab"], vocab_size: int) -> None:
+        """`known` gives the logits of the tokens in `d2t`; `vocab_size` is the target's."""
         super().__init__()
-        self._vocab_size = vocab_size
-        self.register_buffer("_ids", (d2t + torch.arange(d2t.shape[0])).to(weight.device), persistent=False)
-        self._weight = nn.Parameter(weight.detach(), requires_grad=False)
-
-    @classmethod
-    def rows_of(cls, output: Any, d2t: Int[Tensor, " draft_vocab"]) -> "ReducedOutput":
-        """The rows of the target's output matrix for these tokens."""
-        weight = output.weight.full_tensor() if isinstance(output.weight, DTensor) else output.weight
-        ids = (d2t + torch.arange(d2t.shape[0])).to(weight.device)
-        return cls(weight.detach()[ids], d2t, weight.shape[0])
+        self.known, self._vocab_size = known, vocab_size
+        self.register_buffer("_ids", ids_of(d2t).to(next(known.parameters()).device), persistent=False)
 
     def forward(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         """Logits in the target's vocabulary."""
-        return _widened(F.linear(hidden, self._weight), self._ids, self._vocab_size)
+        return _widened(self.known(hidden), self._ids, self._vocab_size)
+
+
+def ids_of(d2t: Int[Tensor, " draft_vocab"]) -> Int[Tensor, " draft_vocab"]:
+    """The target's id of each of the draft's tokens."""
+    return d2t + torch.arange(d2t.shape[0], device=d2t.device)
 
 
 def _widened(logits: Tensor, ids: Tensor, vocab_size: int) -> Tensor:
@@ -74,7 +70,7 @@ def check_map(name: str, d2t: Tensor | None, draft_vocab: int, vocab_size: int) 
     """The offsets; LoadError unless they give each of the draft's tokens an id of its own among the target's."""
     if d2t is None or d2t.shape != (draft_vocab,) or d2t.is_floating_point():
         raise LoadError(f"{name} must hold d2t, a whole offset for each of its {draft_vocab} tokens; fetch it again")
-    ids = d2t + torch.arange(draft_vocab)
+    ids = ids_of(d2t)
     if ids.min() < 0 or ids.max() >= vocab_size or ids.unique().shape != ids.shape:
         raise LoadError(
             f"d2t of {name} does not map its tokens to different ids below {vocab_size}, the target's vocabulary: "

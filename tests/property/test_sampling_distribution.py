@@ -160,7 +160,7 @@ def head_pair(kind: str) -> tuple[CausalLM, Head]:
         return CausalLM(target), EagleHead(MtpModel(LlamaModel(config)), target.lm_head)
     norms = {"eagle3": Norms(), "speculators": Norms(before_residual=True, before_fc=True, each=True, output=True)}
     model = Eagle3Model(config, target_hidden=8, joined=2, vocab=2, norms=norms[kind])
-    output = model.output(ReducedOutput(model.lm_head.weight, torch.tensor([0, 1]), VOCAB))
+    output = model.output(ReducedOutput(model.lm_head, torch.tensor([0, 1]), VOCAB))
     return CausalLM(target), EagleHead(model, output, layers=(0, 1))
 
 
