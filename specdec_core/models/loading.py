@@ -3,11 +3,11 @@
 import importlib.util
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models.causal_lm import CausalLM
-from specdec_core.models.fetch import fetch, fetch_config, fetch_weights, quantisation
+from specdec_core.models.fetch import fetch_config, fetch_tokenizer, fetch_weights, quantisation
 from specdec_core.models.fitting import check_map, check_memory
 from specdec_core.models.graphs import usable
 from specdec_core.models.kinds import TARGET, kind_of
@@ -46,7 +46,7 @@ def load_pair(
     configs = [fetch_config(specs[0])]
     configs += [kind_of(spec).config(spec, configs[0]) for spec in specs_read[1:]]
     whole = [spec for spec in specs if kind_of(spec).whole]
-    tokenizers = [fetch(AutoTokenizer.from_pretrained, spec) for spec in whole]
+    tokenizers = [fetch_tokenizer(spec) for spec in whole]
     if len(whole) == 2:
         check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
     drafts = [(kind_of(spec), spec, kind_of(spec).read(spec, configs[-1], configs[0])) for spec in specs[1:]]
