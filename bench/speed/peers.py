@@ -148,7 +148,8 @@ def stock(pair: Pair, new: int) -> Iterator[Arm]:
 
 def can_assist(pair: Pair) -> bool:
     """Whether the draft is a model of the target's own tokens, as assisted generation wants it."""
-    return isinstance(pair.draft, CausalLM) and pair.draft.vocab_size == pair.target.vocab_size
+    rows = [model.config.vocab_size for model in (pair.target, pair.draft) if isinstance(model, CausalLM)]
+    return len(rows) == 2 and rows[0] == rows[1]
 
 
 def _with(

@@ -1,4 +1,4 @@
-"""Drafts that know the target's most frequent tokens alone; ids are mapped on the way in and out (EAGLE-3's `d2t`).
+"""Drafts of other vocabularies than the target's: of its most frequent tokens, by a map of ids, or of padded rows.
 
 Models of their own read and predict only these, heads predict only these (FR-Spec, Zhao et al., 2025).
 """
@@ -53,6 +53,31 @@ class ReducedOutput(nn.Module):
     def forward(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         """Logits in the target's vocabulary."""
         return _widened(self.known(hidden), self._ids, self._vocab_size)
+
+
+class AlignedLM(CausalLM):
+    """A language model of the target's tokenizer, whose embedding and logits have another number of rows.
+
+    Rows are padded to sizes that suit the hardware: Qwen2.5 has 151,936 of them, and 152,064 from 7B on. Tokens behind
+    the model's last row have probability 0 and are read as its token 0; those behind the target's last are left out.
+    """
+
+    def __init__(self, model: Any, vocab_size: int) -> None:
+        """`vocab_size` is the target's."""
+        super().__init__(model)
+        self._read, self.vocab_size = int(model.get_input_embeddings().weight.shape[0]), vocab_size
+
+    @torch.inference_mode()
+    def _run(self, tokens: Tensor, layout: Layout | None, **options: Any) -> ModelOutput:
+        found = super()._run(tokens.where(tokens < self._read, 0), layout, **options)
+        logits = found.logits[..., : self.vocab_size]
+        return replace(found, logits=F.pad(logits, (0, self.vocab_size - logits.shape[-1]), value=-torch.inf))
+
+
+def of_vocabulary(model: Any, vocab_size: int) -> CausalLM:
+    """A draft of the target's tokenizer, with logits for as many tokens as the target has."""
+    made = CausalLM(model)
+    return made if made.vocab_size == vocab_size else AlignedLM(model, vocab_size)
 
 
 def ids_of(d2t: Int[Tensor, " draft_vocab"]) -> Int[Tensor, " draft_vocab"]:
