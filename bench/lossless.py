@@ -20,6 +20,7 @@ from bench.configs.cells import cell_of, dataset_of, runtime_of
 from bench.measure import pairs
 from bench.measure.audit import divergence_gap, first_divergence
 from bench.measure.measurement import eos_token_ids, first_prompts
+from bench.measure.neutral import neutral
 from bench.measure.runner import SENTENCES
 from bench.prompts import datasets
 from bench.run import CONF, check_choices
@@ -37,15 +38,10 @@ DATASETS = ("mini", "mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 
 
 def reference(pair: Pair, prompt: list[int], new: int) -> list[int]:
-    """The greedy output of transformers' own generate."""
+    """The greedy output of transformers' own generate, without penalties and bans of the model's generation config."""
     tokens = torch.tensor([prompt], device=pair.target.device)
-    out = pair.target.model.generate(
-        tokens,
-        attention_mask=torch.ones_like(tokens),
-        max_new_tokens=new,
-        do_sample=False,
-        pad_token_id=pair.tokenizer.eos_token_id,
-    )
+    with neutral(pair):
+        out = pair.target.model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new)
     return out[0, len(prompt) :].tolist()
 
 

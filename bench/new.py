@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from omegaconf import OmegaConf
-from transformers import AutoTokenizer
 
 from bench.configs import variants
 from bench.configs.options import CONF
@@ -22,7 +21,7 @@ from bench.prompts.conversations import DatasetError, read_jsonl
 from bench.prompts.datasets import MAX_NEW_TOKENS
 from specdec_core.errors import SpecdecError
 from specdec_core.models import ModelSpec
-from specdec_core.models.fetch import fetch, fetch_config
+from specdec_core.models.fetch import fetch_config, fetch_tokenizer
 from specdec_core.models.kinds import KINDS, TARGET, kind_of, likely_kind
 from specdec_core.models.loading import check_vocabularies
 
@@ -101,7 +100,7 @@ def _check_models(target: ModelSpec, draft: ModelSpec) -> str:
     """What is known of the two, in words; their own sentence where a folder holds no model or they do not fit."""
     local = [model for model in (target, draft) if Path(model.id).is_dir()]
     configs = [fetch_config(model) for model in local if kind_of(model).whole]
-    tokenizers = [fetch(AutoTokenizer.from_pretrained, model) for model in local if kind_of(model).whole]
+    tokenizers = [fetch_tokenizer(model) for model in local if kind_of(model).whole]
     if len(local) < 2:
         return "hub ids are checked when they are loaded"
     if not kind_of(draft).whole:
@@ -121,7 +120,7 @@ def _template_of(target: str) -> str:
     folder = Path(target).expanduser()
     if not folder.is_dir():
         return templates.OWN  # where it has none either, the first cell says so
-    return templates.OWN if fetch(AutoTokenizer.from_pretrained, ModelSpec(id=str(folder))).chat_template else "plain"
+    return templates.OWN if fetch_tokenizer(ModelSpec(id=str(folder))).chat_template else "plain"
 
 
 def _write(group: str, name: str, text: str) -> Path:

@@ -7,6 +7,7 @@ import torch
 
 from bench.measure.cell import PairSpec, Runtime
 from bench.measure.fingerprints import fingerprint_folder
+from bench.measure.neutral import say_left_out
 from bench.measure.planted import planted_pair
 from specdec_core.models import Pair, load_pair
 
@@ -23,6 +24,7 @@ def loaded(spec: PairSpec, runtime: Runtime) -> Pair:
     if key not in _loaded:
         release()
         _loaded[key] = planted_pair(spec, runtime) if spec.planted else load_pair(spec.target, spec.draft, **options)
+        say_left_out(_loaded[key], spec.name)
     return _loaded[key]
 
 

@@ -69,10 +69,11 @@ def shape_of(spec: ModelSpec, target: Any = None) -> Any:
     folder, kind = Path(spec.source).is_dir(), kind_of(spec)
     if not folder and hub_configs.known(spec.id):
         return hub_configs.config_of(spec.id)
-    if folder and kind.needs_hidden:
+    if folder:
         return kind.config(spec, target)
     try:
-        return AutoConfig.from_pretrained(spec.source, revision=spec.revision or "main", local_files_only=True)
+        options = {"local_files_only": True, "trust_remote_code": False}
+        return AutoConfig.from_pretrained(spec.source, revision=spec.revision or "main", **options)
     except (OSError, ValueError) as error:
         known = unknown("published shape", spec.id, hub_configs.names())
         raise LoadError(f"no readable config.json of {spec.source} is on this machine; {known}") from error

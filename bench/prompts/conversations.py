@@ -9,6 +9,9 @@ from typing import Any
 
 LINE = '{"id": str, "turns": [str, ...], "reference": str or null, "category": str or null}'
 """What one line of a file holds; the last two may be left out."""
+IDS = ("id", "question_id", "prompt_id", "task_id")
+TURNS = ("turns", "prompt")
+"""What files call the same: MT-Bench's own, its copy on the hub, HumanEval's. The first that is there counts."""
 
 
 class DatasetError(Exception):
@@ -25,6 +28,8 @@ class Conversation:
     category: str | None = None
 
     def __post_init__(self) -> None:
+        for text in (self.id, *self.turns, self.reference or "", self.category or ""):
+            _check_characters(ascii(self.id), text)
         if not self.turns:
             raise DatasetError(f"conversation {self.id} has no turns; it needs at least one")
         for number, turn in enumerate(self.turns, 1):
@@ -37,7 +42,7 @@ class Conversation:
 def read_jsonl(path: Path) -> list[Conversation]:
     """All conversations of a file. DatasetError names the file and the line that is wrong."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"cannot read {path}: {error}; it must be a readable UTF-8 file") from error
     found: dict[str, Conversation] = {}
@@ -67,14 +72,38 @@ def _sha256(content: Any) -> str:
 
 def _parse(line: str, where: str) -> Conversation:
     try:
-        record = json.loads(line)
+        read = json.loads(line)
     except json.JSONDecodeError as error:
         raise DatasetError(f"{where} is not JSON ({error.msg}); each line is {LINE}") from error
+    record = _plain(read) if isinstance(read, dict) else read
     _check(record, where)
     try:
         return Conversation(record["id"], tuple(record["turns"]), record.get("reference"), record.get("category"))
     except DatasetError as error:
         raise DatasetError(f"{where}: {error}") from error
+
+
+def _plain(record: dict[str, Any]) -> dict[str, Any]:
+    """The record under the names of `LINE`: numbers as ids, one prompt as a turn, several references as one text."""
+    known = {"id": IDS, "turns": TURNS, "reference": ("reference",), "category": ("category",)}
+    places = {field: next((name for name in names if name in record), None) for field, names in known.items()}
+    found = {field: record[name] for field, name in places.items() if name}
+    if type(found.get("id")) is int:
+        found["id"] = str(found["id"])
+    if places["turns"] == "prompt" and isinstance(found["turns"], str):
+        found["turns"] = [found["turns"]]
+    if isinstance(found.get("reference"), list):
+        found["reference"] = json.dumps(found["reference"], ensure_ascii=False) if found["reference"] else None
+    return found
+
+
+def _check_characters(name: str, text: str) -> None:
+    """DatasetError for half of a character, which is no Unicode text: no tokenizer reads it, no file holds it."""
+    if half := next((letter for letter in text if "\ud800" <= letter <= "\udfff"), None):
+        raise DatasetError(
+            f"conversation {name} has half of a character, {half!a}, without the other half; where a text was cut "
+            "inside of it, remove it or write the whole character"
+        )
 
 
 def _check(record: Any, where: str) -> None:

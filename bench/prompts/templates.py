@@ -220,4 +220,10 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _encode(tokenizer: Tokenizer, text: str, **options: bool) -> list[int]:
-    return list(tokenizer(text, **options)["input_ids"])
+    """Token ids without what the tokenizer puts behind every text, such as EOS: an answer is to follow."""
+    ids = list(tokenizer(text, **options)["input_ids"])
+    if not ids or ids[-1] not in getattr(tokenizer, "all_special_ids", ()):
+        return ids
+    bare = list(tokenizer(text, **options | {"add_special_tokens": False})["input_ids"])
+    ends = (at + len(bare) for at in range(len(ids) - len(bare) + 1) if ids[at : at + len(bare)] == bare)
+    return ids[: next(ends, len(ids))] if bare else ids

@@ -31,6 +31,7 @@ from bench.lossless import rule
 from bench.measure import pairs, provenance, threads
 from bench.measure.bandwidth import CACHED_BYTES, bytes_per_token, copy_bytes_per_s, read_bytes_per_s, synchronise
 from bench.measure.measurement import eos_token_ids, first_prompts
+from bench.measure.neutral import neutral
 from bench.measure.runner import SENTENCES
 from bench.prompts import datasets
 from bench.run import check_choices
@@ -127,22 +128,15 @@ def in_graphs(pair: Pair, how: str, *, whole: bool) -> list[Graphs]:
 
 
 def generating(pair: Pair, name: str, new: int, **options: object) -> Arm:
-    """Transformers' `generate`, greedy, with the stop tokens that ours has and no penalties."""
+    """Transformers' `generate`, greedy, with the stop tokens that ours has and nothing else of its config."""
 
     def run(ids: list[int]) -> list[int]:
         pair.target.keep_hidden = ()  # of an EAGLE head's run before
         tokens = torch.tensor([ids], device=pair.target.device)
-        out = pair.target.model.generate(
-            tokens,
-            attention_mask=torch.ones_like(tokens),
-            max_new_tokens=new,
-            do_sample=False,
-            repetition_penalty=1.0,
-            no_repeat_ngram_size=0,
-            eos_token_id=[*eos_token_ids(pair)] or None,
-            pad_token_id=pair.tokenizer.eos_token_id,
-            **options,
-        )
+        with neutral(pair):
+            out = pair.target.model.generate(
+                tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new, **options
+            )
         return out[0, len(ids) :].tolist()
 
     return Arm(name, run)
@@ -164,7 +158,8 @@ def stock(pair: Pair, new: int) -> Iterator[Arm]:
 
 def can_assist(pair: Pair) -> bool:
     """Whether the draft is a model of the target's own tokens, as assisted generation wants it."""
-    return isinstance(pair.draft, CausalLM) and pair.draft.vocab_size == pair.target.vocab_size
+    rows = [model.config.vocab_size for model in (pair.target, pair.draft) if isinstance(model, CausalLM)]
+    return len(rows) == 2 and rows[0] == rows[1]
 
 
 def _with(

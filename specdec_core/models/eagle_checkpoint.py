@@ -14,10 +14,11 @@ from transformers.utils import cached_file
 from specdec_core.errors import LoadError
 from specdec_core.models.causal_lm import FINAL, CausalLM, Layers
 from specdec_core.models.draft_vocabulary import FILE as MAP
-from specdec_core.models.draft_vocabulary import ReducedOutput, check_map
+from specdec_core.models.draft_vocabulary import ReducedOutput, check_map, ids_of
 from specdec_core.models.eagle import Eagle3Model, EagleHead, EagleModel
 from specdec_core.models.fetch import fetch
 from specdec_core.models.head_formats import EAGLE, EAGLE3, conventions, norms_of, plain_names
+from specdec_core.models.output import output_of
 from specdec_core.models.spec import ModelSpec
 
 FILES = ("model.safetensors", "pytorch_model.bin")
@@ -59,12 +60,11 @@ class EagleCheckpoint:
     def _output(self, model: EagleModel | Eagle3Model, target: CausalLM) -> Any:
         """To logits in the target's vocabulary."""
         if isinstance(model, EagleModel):
-            output = target.model.get_output_embeddings()
-            return output if self.d2t is None else ReducedOutput.rows_of(output, self.d2t)
-        matrix = model.lm_head
+            known = output_of(target, None if self.d2t is None else ids_of(self.d2t))
+            return known if self.d2t is None else ReducedOutput(known, self.d2t, target.vocab_size)
         if self.d2t is not None:
-            return model.output(ReducedOutput(matrix.weight, self.d2t, target.vocab_size))
-        return model.output(matrix)
+            return model.output(ReducedOutput(model.lm_head, self.d2t, target.vocab_size))
+        return model.output(model.lm_head)
 
 
 def read_eagle(spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpoint:
@@ -132,7 +132,7 @@ def _map_of(spec: ModelSpec, size: int, vocab: int, d2t: Tensor | None, t2d: Ten
             )
         return None
     d2t = check_map(spec.id, d2t, size, vocab)
-    ids = d2t + torch.arange(d2t.shape[0])
+    ids = ids_of(d2t)
     if not bool((ids.diff() > 0).all()):
         raise LoadError(
             f"d2t of {spec.id} does not ascend, as published maps do: its entries were shuffled, and the head would "

@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import torch
-from huggingface_hub import constants
-from transformers import AutoConfig, BitsAndBytesConfig
+from huggingface_hub import constants, try_to_load_from_cache
+from transformers import AutoConfig, AutoTokenizer, BitsAndBytesConfig
 
 from specdec_core.errors import LoadError
 from specdec_core.models.architectures import loader_of
@@ -21,11 +21,12 @@ from specdec_core.models.spec import ModelSpec
 
 log = logging.getLogger(__name__)
 _PATIENCE_S = 1.0
+_HUB_ID = r"[\w.-]+(/[\w.-]+)?"
 
 
 def fetch(load: Callable[..., Any], spec: ModelSpec, **options: Any) -> Any:
     """`load(source, revision=...)`, such as a `from_pretrained`; LoadError says what may be wrong."""
-    if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec.source) and not Path(spec.source).exists():
+    if re.fullmatch(_HUB_ID, spec.source) and not Path(spec.source).exists():
         work_offline_if_refused()
     try:
         return load(spec.source, revision=spec.revision or "main", **options)
@@ -81,14 +82,34 @@ def _refused() -> bool:
 
 
 def fetch_config(spec: ModelSpec, **options: Any) -> Any:
-    """The model's config.json. `options` are those of transformers' loader."""
-    return fetch(AutoConfig.from_pretrained, spec, **options)
+    """The model's config.json. `options` are those of transformers' loader.
+
+    LoadError for an adapter: transformers would load its model with or without it, as peft is installed or not.
+    """
+    if _has(spec, "adapter_config.json"):
+        raise LoadError(
+            f"{spec.source} is a PEFT adapter, not a model: merge it into its model, by "
+            "PeftModel.from_pretrained(model, adapter).merge_and_unload().save_pretrained(folder), and give that folder"
+        )
+    return fetch(AutoConfig.from_pretrained, spec, trust_remote_code=False, **options)
+
+
+def fetch_tokenizer(spec: ModelSpec) -> Any:
+    """The model's tokenizer."""
+    return fetch(AutoTokenizer.from_pretrained, spec, trust_remote_code=False)
+
+
+def _has(spec: ModelSpec, name: str) -> bool:
+    """Whether such a file lies in the folder, or on this machine in the hub's cache."""
+    if Path(spec.source).exists() or not re.fullmatch(_HUB_ID, spec.source):
+        return (Path(spec.source) / name).is_file()
+    return isinstance(try_to_load_from_cache(spec.source, name, revision=spec.revision or "main"), str)
 
 
 def fetch_weights(spec: ModelSpec, **options: Any) -> Any:
     """The model, all of it: transformers would fill what a checkpoint lacks with random numbers and only log that."""
-    loader = loader_of(fetch_config(spec))
-    model, info = fetch(loader.from_pretrained, spec, output_loading_info=True, **options)
+    options |= {"output_loading_info": True, "trust_remote_code": False}
+    model, info = fetch(loader_of(fetch_config(spec)).from_pretrained, spec, **options)
     if missing := sorted(info["missing_keys"]):
         raise LoadError(
             f"the weights of {spec.id} lack {len(missing)} tensors that its config.json asks for (such as "
@@ -99,6 +120,17 @@ def fetch_weights(spec: ModelSpec, **options: Any) -> Any:
 
 def _reason(spec: ModelSpec, error: Exception) -> str:
     text = " ".join(str(error).split())
+    if "trust_remote_code" in text:
+        return (
+            f"{spec.source} brings code of its own (auto_map), which is never run here: give a version of the model "
+            "that transformers has a class for, or convert it to one, without auto_map in its config.json and "
+            "tokenizer_config.json"
+        )
+    if _is_gguf(Path(spec.source)):
+        return (
+            f"{spec.source} holds a model as GGUF, which is not read here: give the folder of its original weights, or "
+            "convert it (from_pretrained(folder, gguf_file=...), then save_pretrained, of model and tokenizer)"
+        )
     if Path(spec.source).is_file():
         return f"{spec.source} is a file; give the folder that holds it"
     if Path(spec.source).exists() and (isinstance(error, ImportError) or "device_map" in text):
@@ -107,6 +139,11 @@ def _reason(spec: ModelSpec, error: Exception) -> str:
         return f"the folder {spec.source} does not hold a loadable model: {text[:200]}"
     if re.search(r"gated repo|40[13] Client Error", text):
         return f"{spec.id} is gated: accept its licence on its hub page and log in with `hf auth login`"
+    if "not appear to have a file named config.json" in text:
+        return (
+            f"{spec.id} has no config.json: if it is an adapter, merge it into its model; if it is GGUF, take the "
+            "original weights; then give that id or folder"
+        )
     if not isinstance(error, OSError):  # as the errors of the hub's client are
         return f"{spec.id} cannot be loaded as asked: {text[:200]}"
     hint = " (it is gated: its licence must be accepted first)" if spec.gated else ""
@@ -114,6 +151,12 @@ def _reason(spec: ModelSpec, error: Exception) -> str:
         f"{spec.id}{hint} is not on this machine and cannot be fetched; download it where there is a network, or give "
         f"a folder with its files as the model's id ({type(error).__name__})"
     )
+
+
+def _is_gguf(path: Path) -> bool:
+    """Whether weights are there as GGUF alone."""
+    suffixes = {path.suffix} | {file.suffix for file in path.glob("*")}
+    return ".gguf" in suffixes and not suffixes & {".safetensors", ".bin"}
 
 
 def quantisation(spec: ModelSpec, dtype: torch.dtype) -> dict[str, Any]:

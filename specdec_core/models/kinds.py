@@ -12,7 +12,7 @@ from torch import Tensor
 from specdec_core.errors import LoadError
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.draft_vocabulary import FILE as MAP
-from specdec_core.models.draft_vocabulary import ReducedLM, check_map
+from specdec_core.models.draft_vocabulary import ReducedLM, check_map, of_vocabulary
 from specdec_core.models.eagle import EagleHead
 from specdec_core.models.eagle_checkpoint import EagleCheckpoint, read_eagle, read_eagle_3, read_tensors
 from specdec_core.models.feature_layers import settle
@@ -96,7 +96,7 @@ class _Whole(Kind):
         device = where.draft or target.device
         options["dtype"] = precision(spec, options["dtype"])
         options |= quantisation(spec, options["dtype"])
-        return CausalLM(fetch_weights(spec, **options, device_map={"": device}))
+        return of_vocabulary(fetch_weights(spec, **options, device_map={"": device}), target.vocab_size)
 
     def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
         dtype = precision(spec, dtype)

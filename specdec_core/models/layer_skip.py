@@ -14,6 +14,7 @@ from specdec_core.errors import LoadError
 from specdec_core.models.architectures import text_config
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.memory import layer_stack, outline, parameter_bytes
+from specdec_core.models.shells import shell
 
 _BRANCHES = (
     {"attention": ("input_layernorm", "self_attn"), "mlp": ("post_attention_layernorm", "mlp")},  # Llama and its like
@@ -68,9 +69,9 @@ def without(model: Any, skipped: Collection[int], attention: Collection[int] = (
     config = copy.deepcopy(model.config)
     config.num_hidden_layers = count - len(whole)
     path = next(name for name, module in model.named_modules() if module is decoder)
-    shell = part = _shell(model, config)
+    made = part = shell(model, config)
     for name in path.split("."):
-        setattr(part, name, _shell(getattr(part, name), config))
+        setattr(part, name, shell(getattr(part, name), config))
         part = getattr(part, name)
     name, layers = stack
     kept = (
@@ -79,7 +80,7 @@ def without(model: Any, skipped: Collection[int], attention: Collection[int] = (
         if number not in whole
     )
     setattr(part, name, nn.ModuleList(kept))
-    return shell
+    return made
 
 
 def _check(count: int, whole: Collection[int], **given: Collection[int]) -> None:
@@ -101,12 +102,12 @@ def _lacking(layer: nn.Module, **skipped: bool) -> nn.Module:
             f"{type(layer).__name__} is not two residual branches, attention and MLP, each behind its own norm; "
             "give whole layers, skipped_layers, in place of skipped_attention and skipped_mlp"
         )
-    shell = _shell(layer)
+    made = shell(layer)
     for sublayer in (name for name, without_it in skipped.items() if without_it):
         norm, branch = branches[sublayer]
-        setattr(shell, norm, nn.Identity())
-        setattr(shell, branch, _NoAttention() if sublayer == "attention" else _Nothing())
-    return shell
+        setattr(made, norm, nn.Identity())
+        setattr(made, branch, _NoAttention() if sublayer == "attention" else _Nothing())
+    return made
 
 
 class _Nothing(nn.Module):
@@ -121,13 +122,3 @@ class _NoAttention(_Nothing):
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         return torch.zeros_like(hidden_states), None
-
-
-def _shell(module: Any, config: Any = None) -> Any:
-    """The module with the same parts, which can be exchanged without touching the original, and without its hooks."""
-    shell = copy.copy(module)
-    shell._modules = dict(module._modules)
-    shell._forward_hooks, shell._forward_pre_hooks = type(module._forward_hooks)(), type(module._forward_pre_hooks)()
-    if config is not None:
-        shell.config = config
-    return shell

@@ -3,12 +3,12 @@
 import importlib.util
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models.architectures import check_architecture, text_config
 from specdec_core.models.causal_lm import CausalLM
-from specdec_core.models.fetch import fetch, fetch_config, fetch_weights, quantisation
+from specdec_core.models.fetch import fetch_config, fetch_tokenizer, fetch_weights, quantisation
 from specdec_core.models.fitting import check_map, check_memory
 from specdec_core.models.graphs import usable
 from specdec_core.models.kinds import TARGET, kind_of
@@ -49,7 +49,7 @@ def load_pair(
     text = text_config(configs[0])
     configs += [kind_of(spec).config(spec, text) for spec in specs_read[1:]]
     whole = [spec for spec in specs if kind_of(spec).whole]
-    tokenizers = [fetch(AutoTokenizer.from_pretrained, spec) for spec in whole]
+    tokenizers = [fetch_tokenizer(spec) for spec in whole]
     if len(whole) == 2:
         check_vocabularies(*tokenizers, *(text_config(config).vocab_size for config in configs))
         check_architecture(configs[1])
@@ -73,25 +73,28 @@ def load_pair(
 def check_vocabularies(
     target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, target_size: int, draft_size: int
 ) -> None:
-    """PairError unless every token id means the same to both models; tokens added for later use may be renamed."""
-    if target_size != draft_size:
-        raise PairError(
-            f"the target has a vocabulary of {target_size} tokens and the draft one of {draft_size}; "
-            "choose a draft that was trained with the target's tokenizer"
-        )
-    ours, theirs, added = target.get_vocab(), draft.get_vocab(), target.get_added_vocab()
-    names = {number: token for token, number in theirs.items()}
-    differing = [
-        token
-        for token, number in ours.items()
-        if number < target_size
-        and (theirs.get(token, number) != number or (token not in added and names.get(number, token) != token))
-    ]
+    """PairError unless every token id means the same to both models; tokens added for later use may be renamed.
+
+    Sizes are the models' rows, which may differ: what one of them lacks means nothing to it.
+    """
+    ours, theirs = _tokens_by_id(target, target_size), _tokens_by_id(draft, draft_size)
+    differing = {number for number in ours.keys() & theirs.keys() if ours[number] != theirs[number]}
+    differing -= {*target.get_added_vocab().values()} & {*draft.get_added_vocab().values()}  # renamed
+    places = {token: number for number, token in theirs.items()}
+    differing |= {number for number, token in ours.items() if places.get(token, number) != number}
     if differing:
+        said = [
+            f"{number} is {ours[number]!r} for the target and {theirs.get(number, 'no token')!r} for the draft"
+            for number in sorted(differing)[:3]
+        ]
         raise PairError(
-            f"target and draft give {len(differing)} tokens different ids (such as {differing[0]!r}); "
-            "choose a draft that was trained with the target's tokenizer"
+            f"target and draft give {len(differing)} token ids different meanings (such as "
+            f"{', '.join(said)}); choose a draft that was trained with the target's tokenizer"
         )
+
+
+def _tokens_by_id(tokenizer: PreTrainedTokenizerBase, rows: int) -> dict[int, str]:
+    return {number: token for token, number in tokenizer.get_vocab().items() if number < rows}
 
 
 def _check_kinds(where: Placement, target: ModelSpec, draft: ModelSpec | None = None) -> None:

@@ -24,6 +24,7 @@ from specdec_core.models.eagle import EagleHead
 from specdec_core.models.eagle_checkpoint import EMBEDDING, read_tensors, tensors_in
 from specdec_core.models.fetch import fetch
 from specdec_core.models.memory import parameter_bytes
+from specdec_core.models.output import output_of
 from specdec_core.models.spec import ModelSpec
 
 INDEX = "model.safetensors.index.json"
@@ -97,7 +98,7 @@ class MtpCheckpoint:
         placed = {_inside(name): tensor.to(device, dtype) for name, tensor in tensors.items()}
         model.load_state_dict(placed, assign=True)
         model.decoder.rotary_emb = type(model.decoder.rotary_emb)(config).to(device)
-        return EagleHead(model.requires_grad_(False), target.model.get_output_embeddings())
+        return EagleHead(model.requires_grad_(False), output_of(target))
 
 
 def mtp_config(target_config: Any) -> Any:

@@ -26,7 +26,7 @@ from specdec_core.drafters import (
     StaticTree,
 )
 from specdec_core.models import EagleHead, Head, Medusa
-from specdec_core.models.draft_vocabulary import ReducedOutput
+from specdec_core.models.draft_vocabulary import ReducedOutput, of_vocabulary
 from specdec_core.models.eagle import Eagle3Model, EagleModel, Norms
 from specdec_core.models.kinds import KINDS
 from specdec_core.models.medusa import medusa_heads
@@ -146,12 +146,22 @@ def test_the_first_token_has_the_targets_distribution(count):
     assert stats.chisquare(counts, count * p / p.sum()).pvalue > 1e-3
 
 
-def head_pair(kind: str) -> tuple[CausalLM, Head]:
-    """A random target of three tokens and a random head; EAGLE-3's predict two of them, speculators' with all norms."""
+ROWS = {"narrower": 2, "wider": 5}
+"""Of models that draft for a target of another number."""
+
+
+def pair_of(kind: str) -> tuple[CausalLM, Head | CausalLM]:
+    """A random target of three tokens and a random draft; EAGLE-3's predict two of them, speculators' with all norms.
+
+    Models of their own have fewer tokens than the target, or more.
+    """
     torch.manual_seed(5)
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "pad_token_id": None}
     config = LlamaConfig(vocab_size=VOCAB, num_hidden_layers=1, initializer_range=0.5, **shape)
     target = LlamaForCausalLM(config)
+    if kind in ROWS:
+        own = LlamaConfig(vocab_size=ROWS[kind], num_hidden_layers=1, initializer_range=0.5, **shape)
+        return CausalLM(target), of_vocabulary(LlamaForCausalLM(own), VOCAB)
     if kind == "medusa":
         return CausalLM(target), Medusa(medusa_heads(2, 1, 8, VOCAB), config)
     if kind == "eagle":
@@ -160,7 +170,7 @@ def head_pair(kind: str) -> tuple[CausalLM, Head]:
         return CausalLM(target), EagleHead(MtpModel(LlamaModel(config)), target.lm_head)
     norms = {"eagle3": Norms(), "speculators": Norms(before_residual=True, before_fc=True, each=True, output=True)}
     model = Eagle3Model(config, target_hidden=8, joined=2, vocab=2, norms=norms[kind])
-    output = model.output(ReducedOutput(model.lm_head.weight, torch.tensor([0, 1]), VOCAB))
+    output = model.output(ReducedOutput(model.lm_head, torch.tensor([0, 1]), VOCAB))
     return CausalLM(target), EagleHead(model, output, layers=(0, 1))
 
 
@@ -188,9 +198,22 @@ HEADS = [kind for kind, one in KINDS.items() if one.needs_hidden]
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in HEADS for name in FEW.get(kind, METHODS)])
 def test_heads_in_the_engine_keep_the_targets_distribution(kind, name, count):
     """What a head predicts at a node depends on how the tree came there, and EAGLE-3's never says one of the tokens."""
-    target, head = head_pair(kind)
+    assert p_value_of_pair(kind, name, count) > 1e-3
+
+
+@pytest.mark.few(8)
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("kind", ROWS)
+def test_drafts_of_other_sizes_keep_the_targets_distribution(kind, name, count):
+    """The narrower one never says one of the tokens, and reads it as another; the wider one's own are left out."""
+    assert p_value_of_pair(kind, name, count) > 1e-3
+
+
+def p_value_of_pair(kind: str, name: str, count: int) -> float:
+    """Of texts of three tokens, each of which was begun anew."""
+    target, draft = pair_of(kind)
     sampling, rng = Sampling(0.8), torch.Generator().manual_seed(13)
-    drafter, rule = method(name, head)
+    drafter, rule = method(name, draft)
     texts = torch.tensor([(0, a, b) for a, b in product(range(VOCAB), repeat=2)])
     with torch.no_grad():
         p = sampling.probs(target.model(texts).logits.flatten(0, 1)).view(-1, 3, VOCAB).double()
@@ -203,7 +226,7 @@ def test_heads_in_the_engine_keep_the_targets_distribution(kind, name, count):
         (0, *generate(target, drafter, rule, [0], max_new_tokens=3, sampling=sampling, rng=rng).tokens)
         for _ in range(count)
     ]
-    assert p_value(texts, [probs]) > 1e-3
+    return p_value(texts, [probs])
 
 
 def test_the_test_can_tell_a_wrong_distribution(count):

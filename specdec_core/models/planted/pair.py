@@ -22,6 +22,7 @@ from specdec_core.models.fitting import check_memory
 from specdec_core.models.kinds import KINDS, kind_of
 from specdec_core.models.memory import streamed_layers
 from specdec_core.models.offload import Offload
+from specdec_core.models.output import output_of
 from specdec_core.models.placement import Placement
 from specdec_core.models.planted.bigrams import Bigrams, Planting, draw_bigrams
 from specdec_core.models.planted.tokenizer import planted_tokenizer
@@ -127,7 +128,7 @@ def _head(
     kept, features = model.fc.weight.detach().split(config.hidden_size, dim=1)
     kept.copy_(bigrams.projection(config.hidden_size))
     features.mul_(writes * 2**0.5)  # drawn for both halves together
-    return EagleHead(model, target.model.get_output_embeddings())
+    return EagleHead(model, output_of(target))
 
 
 def _plain(config: PreTrainedConfig) -> Any:

@@ -62,13 +62,19 @@ def test_other_file_names_and_short_texts(tmp_path):
     [
         ('{"id": "b", "turns": ["x"]', "is not JSON"),
         ('["b"]', "is a list"),
-        ({"id": "b", "prompt": "x"}, '"turns" is .missing'),
+        ({"id": "b", "text": "x"}, '"turns" is .missing'),
+        ({"turns": ["x"]}, '"id" is .missing'),
+        ({"id": "b", "turns": ["x", "cut \ud83d"]}, "half of a character"),
+        ({"id": "\udc00", "turns": ["x"]}, "half of a character"),
+        ({"id": "b", "turns": ["x"], "reference": "\ud83d"}, "half of a character"),
         ({"id": "b", "turns": "x"}, '"turns" is'),
         ({"id": "b", "turns": ["x", None]}, '"turns" is'),
         ({"id": "b", "turns": []}, "no turns"),
         ({"id": "b", "turns": ["x", " \n"]}, "turn 2 is empty"),
-        ({"id": 7, "turns": ["x"]}, '"id" is 7'),
-        ({"id": "b", "turns": ["x"], "reference": ["y"]}, '"reference" is'),
+        ({"id": 7.5, "turns": ["x"]}, '"id" is 7.5'),
+        ({"id": True, "turns": ["x"]}, '"id" is True'),
+        ({"question_id": None, "turns": ["x"]}, '"id" is None'),
+        ({"id": "b", "turns": ["x"], "reference": 3}, '"reference" is'),
         (GOOD, '"a" occurs twice'),
     ],
 )
@@ -76,6 +82,25 @@ def test_a_bad_line_is_named(tmp_path, line, complaint):
     with pytest.raises(DatasetError, match=rf"quiz\.jsonl, line 2.*{complaint}") as error:
         load(spec(), data_dir=folder(tmp_path, GOOD, line))
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"question_id": 81, "category": "math", "turns": ["First?", "Second?"], "reference": ["1", "2"]},
+        {"prompt_id": 81, "category": "math", "prompt": ["First?", "Second?"], "reference": ["1", "2"]},
+        {"id": "81", "turns": ["First?", "Second?"], "reference": '["1", "2"]', "category": "math", "prompt": "no"},
+        {"task_id": "81", "turns": ["First?", "Second?"], "reference": '["1", "2"]', "category": "math", "model": "x"},
+    ],
+    ids=["mt_bench", "hub", "ours", "task"],
+)
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "byte_order_mark"])
+def test_the_names_that_files_of_the_trade_have_and_a_byte_order_mark(tmp_path, line, mark):
+    data_dir = folder(tmp_path, mark + json.dumps(line), {"task_id": "HumanEval/0", "prompt": "def f():"})
+    assert load(spec(), data_dir=data_dir) == [
+        Conversation("81", ("First?", "Second?"), '["1", "2"]', "math"),
+        Conversation("HumanEval/0", ("def f():",)),
+    ]
 
 
 def test_missing_and_unreadable_files(tmp_path):

@@ -112,7 +112,7 @@ def test_what_is_no_pair_is_refused_and_nothing_is_written(conf, tmp_path):
     cases = {
         (target, "/no/folder"): "DRAFT=/no/folder: there is no such folder, and a hub id is such as",
         (target, str(tmp_path / "none")): "does not hold a loadable model",
-        (target, str(other)): "the target has a vocabulary of",
+        (target, str(other)): "token ids different meanings",
         (target, str(TINY / "draft"), "--name", "tiny"): "there is a pair tiny already",
         (target, str(TINY / "draft"), "--template", "plane"): 'unknown template "plane"; did you mean "plain"',
         (target, str(TINY / "draft"), "--kind", "eagl"): 'unknown kind of draft "eagl"; did you mean "eagle"',

@@ -1,4 +1,5 @@
 import pytest
+from checkpoints import word_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
@@ -81,6 +82,20 @@ def tokenizer():
         return "".join(names[i] for i in ids).replace("Ġ", " ").replace("Ċ", "\n")
 
     return encode, decode
+
+
+@pytest.mark.parametrize("form", ["<s> $A </s>", "$A </s>", "<s> $A </s> </s>", "<s> $A"])
+@pytest.mark.parametrize("text", ["a b", "a </s>", "b"])
+def test_an_answer_follows_what_a_tokenizer_would_end(form, text):
+    """What it adds before a text stays, and so does what the text itself ends in."""
+    own = word_tokenizer(["a", "b"], ["<s>", "</s>"], bos_token="<s>", eos_token="</s>")
+    special = [("<s>", 2), ("</s>", 3)]
+    own.backend_tokenizer.post_processor = processors.TemplateProcessing(single=form, special_tokens=special)
+    bare = [{"a": 0, "b": 1, "</s>": 3}[word] for word in text.split()]
+    wanted = [2] * form.startswith("<s>") + bare
+    assert prompt_ids(own, "plain", [text], mode="raw", prompt_tokens=9) == wanted
+    assert prompt_ids(own, "plain", [text]) == wanted
+    assert own(text)["input_ids"][: len(wanted)] == wanted
 
 
 def test_raw_prompts_are_the_first_tokens_of_the_text(tokenizer):
