@@ -23,10 +23,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="entries of the zoo or model types; all unless given")
     parser.add_argument("--docs", type=Path, help="a page whose marked part is drawn anew, such as docs/real_pairs.md")
     options = parser.parse_args(arguments)
-    warnings.filterwarnings("ignore")
-    transformers.logging.set_verbosity_error()
-    logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
     outcomes = []
     for name in options.names or every_name():
         outcomes.append(compare(name, config_of(name)))
@@ -114,4 +110,8 @@ def reason(sentence: str) -> str:
 
 
 if __name__ == "__main__":
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
     sys.exit(main())

@@ -105,7 +105,7 @@ def test_room_up_to_the_last_position_is_used_and_no_further(toy_draft):
     drafter = OptTree(draft=toy_draft, n=20, delta=0.0, max_depth=6)
     result = generate(target, drafter, Greedy(), PROMPT, max_new_tokens=24)
     assert result.tokens == own_greedy(target, PROMPT, 24)
-    with pytest.raises(PromptError, match=r"8 tokens and 25 more.*32 positions"):
+    with pytest.raises(PromptError, match=r"32 positions.* 8 tokens.* 25 more"):
         generate(target, drafter, Greedy(), PROMPT, max_new_tokens=25)
 
 
