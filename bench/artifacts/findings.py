@@ -88,4 +88,4 @@ def _written(value: Interval | None) -> str:
     """With its interval, which one conversation has not."""
     if value is None or math.isfinite(value.low + value.high):
         return tables.interval(value)
-    return f"{tables.number(value.value)} (no interval: {value.n} conversation)"
+    return f"{tables.number(value.value)} (no interval: {value.n} conversation{'s' * (value.n != 1)})"

@@ -58,7 +58,7 @@ class RunRow:
     tokens_per_s: float | None  # decode only, prefill excluded
     autoregressive_tokens_per_s: float | None
     speedup: float | None
-    speedup_low: float | None  # 95% interval, bootstrap over conversations
+    speedup_low: float | None  # 95% interval over conversations, None below six (bench.statistics.intervals)
     speedup_high: float | None
     ignore_eos: bool | None = None  # answers go on behind EOS; None in files of before there was a choice
     node_order: str | None = None  # of a tree in the target's forward; None in files of before there was a choice

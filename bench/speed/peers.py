@@ -35,7 +35,7 @@ from bench.measure.runner import SENTENCES
 from bench.prompts import datasets
 from bench.run import check_choices
 from bench.speed.overhead import share_outside
-from bench.statistics.intervals import Interval, of_sums
+from bench.statistics.intervals import IN_PAIRS, Interval, of_sums
 from specdec_core import generate
 from specdec_core.drafters import Drafter
 from specdec_core.engine import Step
@@ -235,13 +235,13 @@ def prefills(pair: Pair, prompts: Sequence[list[int]]) -> list[float]:
 
 
 def ratio(arm: Arm, base: Arm) -> Interval:
-    """Tokens/s of both over all rounds, resampling prompts."""
+    """Tokens/s of both over all rounds, in pairs over prompts."""
     sums = np.column_stack([np.sum(part, axis=0) for one in (arm, base) for part in (one.tokens, one.seconds)])
 
     def statistic(total: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray((total[0] / total[1]) / (total[2] / total[3]))
 
-    return of_sums(sums.astype(float), statistic)
+    return of_sums(sums.astype(float), statistic, stretch=IN_PAIRS)
 
 
 def table(

@@ -34,7 +34,7 @@ from bench.papers.improving_mcsd.comparison import ALPHA
 from bench.papers.opt_tree.comparison import AS_PUBLISHED
 from bench.papers.sequoia.layouts import LAYOUTS as SEQUOIA
 from bench.results.store import Results
-from bench.statistics import samples
+from bench.statistics import intervals, samples
 from bench.statistics.intervals import Interval
 
 TITLE = "Which claims hold on a real model"
@@ -48,7 +48,7 @@ LEGEND = {
     f"tie: nearer to 1 than {verdict.TOLERANCE:.0%}, of which the rule asks no lead, and which a lead of ours keeps; "
     "of ...: the paper has no such row, and the value is of the one that is named",
     "published ahead": "datasets on which the paper has the first method ahead, were it by a tie, of those run",
-    "ours": "the same ratio; in brackets its 95% interval, bootstrap over conversations that both decoded",
+    "ours": f"the same ratio; in brackets its 95% interval, {intervals.METHOD} over conversations that both decoded",
     "n": "conversations, of all datasets together",
     "by dataset": "on how many datasets which verdict; speedups are judged against plain decoding too; "
     f"{definitions.VERDICT}. Tables judge a row against all others, OPT-Tree's over its sizes, and may differ",
