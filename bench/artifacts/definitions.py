@@ -10,7 +10,8 @@ from bench.statistics import intervals
 
 MAL = (
     "mean acceptance length (MAL): new tokens / decoding steps, pooled over prompts, bonus token counted, the "
-    f"last step of an answer in full; in brackets the 95% interval ({intervals.METHOD} over conversations)"
+    f"last step of an answer in full; in brackets the 95% interval ({intervals.METHOD} over conversations), in "
+    "parentheses from where to where fewer than six reach"
 )
 EXPECTED = (
     "mean expected acceptance length: sum of the draft's probabilities of all distinct paths, root counted; never "

@@ -25,6 +25,7 @@ from bench.statistics.samples import Sample
 CELLS = Path("results/reference/bench/mt_bench")
 CONVERSATIONS = 80
 SIZES = (6, 8, 12, 24, 40, 80)
+DRAWS = 2000
 BOOTSTRAP, JACKKNIFE = "bootstrap, before", "jackknife"
 Floats = NDArray[np.float64]
 Bounds = tuple[Floats, Floats]
@@ -117,17 +118,17 @@ def table(every: Sequence[Population], draws: int, sizes: Sequence[int] = SIZES)
 
 
 def to_markdown(found: pd.DataFrame) -> Iterator[str]:
-    """A line for every metric and rule: percent covered, and in parentheses where the value lies below and above."""
+    """A line for every metric and rule: percent that hold the value; in parentheses, that it lies below and above."""
     sizes = list(dict.fromkeys(found.columns.get_level_values("n")))
     yield "| Metric | Interval | " + " | ".join(f"n = {size}" for size in sizes) + " |"
     yield "|---|---|" + "---|" * len(sizes)
     for names, row in found.iterrows():
-        cells = [" ".join(_percents(*(row[part, size] for part in ("covered", "below", "above")))) for size in sizes]
+        cells = [_percents(*(row[part, size] for part in ("covered", "below", "above"))) for size in sizes]
         yield "| " + " | ".join([*names, *cells]) + " |"  # type: ignore[misc]
 
 
-def _percents(covered: float, below: float, above: float) -> tuple[str, str]:
-    return f"{covered:.0%}", f"({below:.0%}, {above:.0%})"
+def _percents(covered: float, below: float, above: float) -> str:
+    return f"{covered * 100:.0f} ({below * 100:.0f}, {above * 100:.0f})"
 
 
 def _places(sums: pd.DataFrame, names: Sequence[str]) -> list[int]:
@@ -148,8 +149,8 @@ def _paired(metric: str, first: Sample, other: Sample) -> Population:
 
 def _apart(metric: str, first: Sample, other: Sample) -> Population:
     sums = first.sums.join(other.sums.add_suffix("/other"), how="inner")
-    theirs = Sample(sums, *(tuple(f"{name}/other" for name in names) for names in (other.over, other.under)))
-    sides = [_quotient(side) for side in (replace(first, sums=sums), theirs)]
+    above, below = (tuple(f"{name}/other" for name in names) for names in (other.over, other.under))
+    sides = [_quotient(side) for side in (replace(first, sums=sums), Sample(sums, above, below))]
     value = sums.to_numpy(dtype=float)
     return Population(metric, value, lambda total: sides[0](total) - sides[1](total), intervals.IN_PAIRS, "plain")
 
@@ -163,7 +164,7 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.statistics.coverage", description=__doc__)
     parser.add_argument("--results", type=Path, default=CELLS, help="folder of an experiment with cells of 80")
-    parser.add_argument("--draws", type=int, default=2000, help="samples of each size from each cell")
+    parser.add_argument("--draws", type=int, default=DRAWS, help="samples of each size from each cell")
     args = parser.parse_args()
     print("\n".join(to_markdown(table(populations(args.results), args.draws))))
 

@@ -95,7 +95,7 @@ def of_sums(
     *,
     stretch: float = ALONE,
     scale: Scale = "log",
-    strata: NDArray[np.int_] | None = None,
+    strata: NDArray[np.integer[Any]] | None = None,
 ) -> Interval:
     """Interval of a statistic of column totals; `sums` is [clusters, columns], the statistic sees [columns, ...].
 
@@ -136,7 +136,7 @@ def bounds(
     without: NDArray[np.float64],
     stretch: float,
     scale: Scale = "log",
-    strata: NDArray[np.int_] | None = None,
+    strata: NDArray[np.integer[Any]] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both ends around values [...], from what they are without each of n clusters, [..., n]; nan where one is nan.
 
@@ -154,7 +154,7 @@ def bounds(
     return low, high
 
 
-def _error(moved: NDArray[np.float64], strata: NDArray[np.int_] | None) -> tuple[NDArray[np.float64], Any]:
+def _error(moved: NDArray[np.float64], strata: NDArray[np.integer[Any]] | None) -> tuple[NDArray[np.float64], Any]:
     """Jackknife's standard error and its degrees of freedom; nan where a stratum has a single cluster."""
     if strata is None or (strata == strata[0]).all():
         variance, freedom = _variance(moved)

@@ -1,6 +1,7 @@
 """Intervals: an own loop that leaves out one conversation at a time, exact cases, few conversations, and coverage."""
 
 import math
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bench.statistics import coverage, intervals
+from bench.results import store
+from bench.results.rows import AUTOREGRESSIVE
+from bench.statistics import coverage, intervals, samples
 from bench.statistics.intervals import Interval
 
 ROOT = Path(__file__).parents[3]
@@ -157,10 +160,62 @@ def test_what_hangs_on_a_single_conversation_has_no_interval():
     assert (without.low, without.high) == (0.5, 0.5)
 
 
+@pytest.mark.parametrize("scale", ["log", "logit", "plain"])
+def test_what_is_not_a_number_has_no_interval(scale):
+    sums = np.random.default_rng(5).uniform(1, 2, (8, 2)) * [0.1, 1.0]
+    sums[3, 0] = math.nan
+    found = intervals.of_sums(sums, lambda total: total[0] / total[1], scale=scale)
+    assert math.isnan(found.value)
+    assert not found.known
+
+
+def test_conversations_without_a_token_count_as_they_are():
+    frame = pd.DataFrame(
+        {"prompt_id": range(8), "tokens": [0.0, 0.0, 5, 6, 4, 5, 6, 4], "steps": [1.0, 1, 2, 2, 2, 2, 2, 2]}
+    )
+    found = intervals.ratio_of_sums(frame, "tokens", "steps")
+    expected = by_hand(frame[["tokens", "steps"]].to_numpy(), lambda a, b: a / b, math.log, math.exp, 5.0)
+    assert (found.value, found.low, found.high) == pytest.approx(expected, rel=1e-9)
+    none = intervals.ratio_of_sums(frame.assign(tokens=0.0), "tokens", "steps")
+    assert (none.value, none.low, none.high) == (0.0, 0.0, 0.0)
+
+
+def test_one_of_several_intervals_at_an_end_of_the_scale_leaves_the_others_as_they_are():
+    without = np.array([[2.0, 2.5, 3, 2, 2, 3], [0.0, 1, 1, 1, 1, 1]])
+    both = intervals.bounds(np.array([2.4, 0.9]), without, intervals.ALONE)
+    alone = intervals.bounds(np.array(2.4), without[0], intervals.ALONE)
+    assert [end[0] for end in both] == pytest.approx([float(end) for end in alone])
+    assert both[0][1] == 0
+
+
 @pytest.fixture(scope="module")
-def shares():
+def every():
+    return coverage.populations(ROOT / coverage.CELLS)
+
+
+@pytest.fixture(scope="module")
+def shares(every):
     """A short form of the table that the documentation has."""
-    return coverage.table(coverage.populations(ROOT / coverage.CELLS), 500, (6, 8, 24))["covered"]
+    return coverage.table(every, 500, (6, 8, 24))["covered"]
+
+
+@pytest.mark.parametrize("metric", ["MAL", "tokens/s", "speedup", "acceptance rate, of nodes"])
+def test_the_intervals_that_are_counted_are_those_of_reports(every, metric):
+    results = store.load(ROOT / "results" / "reference", "bench/mt_bench")
+    run_id = results.runs.loc[results.runs["method"] != AUTOREGRESSIVE, "run_id"].iloc[0]
+    steps, prompts = (frame[frame["run_id"] == run_id] for frame in (results.steps, results.prompts))
+    sample, population = coverage.of_run(steps, prompts)[metric], next(one for one in every if one.metric == metric)
+    drawn = np.random.default_rng(1).integers(80, size=(3, 9))
+    found = [samples.interval(replace(sample, sums=sample.sums.iloc[names].reset_index(drop=True))) for names in drawn]
+    low, high = population.jackknife(population.sums[drawn])
+    assert [one.low for one in found] == pytest.approx(low.tolist(), rel=1e-9)
+    assert [one.high for one in found] == pytest.approx(high.tolist(), rel=1e-9)
+
+
+@pytest.mark.long
+def test_the_documentation_has_the_table_that_the_command_prints(every):
+    printed = "\n".join(coverage.to_markdown(coverage.table(every, coverage.DRAWS)))
+    assert printed in (ROOT / "docs" / "how_to_read.md").read_text()
 
 
 def test_intervals_hold_the_value_as_often_as_they_say(shares):
