@@ -171,7 +171,9 @@ def _gain(graph: Run, tree: Run) -> Interval | None:
     """How far the acceptance rate is ahead, over the samples of both; None without any."""
     both = graph.once(methods.drafts).merge(tree.once(methods.drafts), on=graph_metrics.SAMPLE, suffixes=("", "_tree"))
     both["gain"] = both["acceptance_rate"] - both["acceptance_rate_tree"]
-    return None if both.empty else intervals.ratio_of_sums(both.dropna(subset=["gain"]), "gain", scale="plain")
+    if both.empty:
+        return None
+    return intervals.ratio_of_sums(both.dropna(subset=["gain"]), "gain", stretch=intervals.IN_PAIRS, scale="plain")
 
 
 def _conclusion(drafted: Interval, gain: Interval) -> str:

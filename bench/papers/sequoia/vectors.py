@@ -154,9 +154,12 @@ _FLOOR = (
     "drawn children add. The exponent b tells how fast a rate falls, not how high it begins."
 )
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+BRACKETS = (
+    f"in brackets the 95% interval over prompts that was kept with the vector, by {intervals.METHOD}; of vectors from "
+    "before that by bootstrap, which is too short"
+)
 LEGEND = {
-    "r_1": "r_k: probability that k children of an accepted node are all rejected; in brackets the 95% interval "
-    f"({intervals.METHOD} over prompts)",
+    "r_1": f"r_k: probability that k children of an accepted node are all rejected; {BRACKETS}",
     "b": "of the fit r_k ~ k^-b, least squares of logarithms over all k",
 }
 
