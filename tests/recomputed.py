@@ -1,7 +1,8 @@
 """The numbers of tables once more, from the files alone: plain pandas and numpy, nothing of `bench`.
 
-Intervals are what the reports say they are: conversations drawn anew with replacement, 1000 times, by a multinomial
-over the conversations in the order of their ids, generator seeded with 0, percentiles 2.5 and 97.5.
+Intervals are what the reports say they are: every conversation is left out once; what the logarithm then moves by gives
+its standard error; Student's t reaches so far, 1 + 5 / n times, or 1 + 1 / n times of E(A) and of two runs in pairs.
+Fewer than six conversations have the range of what each of them gives.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from scipy import special, stats
 
 TURN = ["prompt_id", "turn"]
 Numbers = tuple[float, ...]
@@ -75,37 +77,50 @@ class Files:
         return own.join(plain.add_suffix("0"), how="inner").groupby("prompt_id").sum()
 
 
-@cache
-def draws(conversations: int) -> np.ndarray:
-    rng = np.random.default_rng(0)
-    return rng.multinomial(conversations, [1 / conversations] * conversations, size=1000)
-
-
-def interval(sums: pd.DataFrame, statistic: Callable[[Any], Any]) -> Numbers:
-    """Value, low and high of a function of the column totals; no interval of fewer than two conversations.
-
-    Draws without a denominator have no value and are left out.
-    """
+def interval(sums: pd.DataFrame, statistic: Callable[[Any], Any], *, c: float = 5, scale: str = "log") -> Numbers:
+    """Value, low and high of a function of the column totals; on the plain scale where the other has no place."""
     sums = sums.astype(float).sort_index()
+    n = len(sums)
     with np.errstate(divide="ignore", invalid="ignore"):
         value = float(statistic(sums.sum()))
-    if len(sums) < 2:
-        return value, math.nan, math.nan
-    totals = pd.DataFrame(draws(len(sums)) @ sums.to_numpy(), columns=sums.columns)
-    found = np.asarray(statistic(totals), dtype=float)
-    known = found[np.isfinite(found)]
-    return value, *(map(float, np.percentile(known, [2.5, 97.5])) if len(known) else (math.nan, math.nan))
+        if n < 6:
+            each = [float(statistic(row)) for _, row in sums.iterrows()]
+            known = [one for one in each if math.isfinite(one)]
+            return value, *((min(known), max(known)) if len(known) > 1 else (math.nan, math.nan))
+        without = np.array([float(statistic(sums.drop(index=name).sum())) for name in sums.index])
+    if scale == "log" and (sums < 0).any(axis=None):
+        scale = "plain"
+    least, most = {"log": (0, math.inf), "logit": (0, 1), "plain": (-math.inf, math.inf)}[scale]
+    if not all(least < one < most for one in (value, *without)):
+        scale = "plain"
+    there, back = {"log": (np.log, np.exp), "logit": (special.logit, special.expit), "plain": (float, float)}[scale]
+    moved = np.array([there(one) for one in without])
+    error = math.sqrt((n - 1) * np.mean((moved - moved.mean()) ** 2))
+    reach = stats.t.ppf(0.975, n - 1) * error * (1 + c / n)
+    low, high = (float(back(there(value) + side * reach)) for side in (-1, 1))
+    return value, low if low > least or math.isnan(low) else least, high if high < most or math.isnan(high) else most
 
 
-def ratio(above: pd.Series, below: pd.Series) -> Numbers:
+def ratio(above: pd.Series, below: pd.Series, *, c: float = 5) -> Numbers:
     """Of sums by conversation."""
-    return interval(pd.DataFrame({"above": above, "below": below}), lambda total: total["above"] / total["below"])
+    return interval(pd.DataFrame({"above": above, "below": below}), lambda total: total["above"] / total["below"], c=c)
 
 
-def mean(rows: pd.DataFrame, values: pd.Series) -> Numbers:
-    """Over rows that have a value, conversations drawn anew."""
+def of_columns(sums: np.ndarray, statistic: Callable[..., Any], *, c: float = 5, scale: str = "log") -> Numbers:
+    """The same of [conversations, columns]; the function has an argument for each column."""
+    return interval(pd.DataFrame(sums), lambda total: statistic(*total), c=c, scale=scale)
+
+
+def written(numbers: Numbers, digits: int = 2) -> str:
+    """As tables print it."""
+    value, low, high = (f"{number:.{digits}f}" for number in numbers)
+    return f"{value} [{low}, {high}]"
+
+
+def mean(rows: pd.DataFrame, values: pd.Series, *, c: float = 5) -> Numbers:
+    """Over rows that have a value."""
     by = values.dropna().astype(float).groupby(rows["prompt_id"])
-    return ratio(by.sum(), by.size())
+    return ratio(by.sum(), by.size(), c=c)
 
 
 def mal(steps: pd.DataFrame) -> Numbers:
@@ -139,7 +154,7 @@ def mean_speedup(first: pd.DataFrame, other: pd.DataFrame) -> Numbers:
 
 
 def speedup_ratio(first: pd.DataFrame, other: pd.DataFrame) -> Numbers:
-    return interval(of_two(first, other), lambda total: gain(total) / gain(total, "_"))
+    return interval(of_two(first, other), lambda total: gain(total) / gain(total, "_"), c=1)
 
 
 def seconds_per_token(files: Files, arm: str, *run_ids: str) -> Numbers:
@@ -156,7 +171,7 @@ def mal_ratio(first: pd.DataFrame, other: pd.DataFrame) -> Numbers:
     """One run's MAL / another's, of their steps, over the conversations of both."""
     by = [steps.groupby("prompt_id")["acceptance_length"] for steps in (first, other)]
     parts = pd.DataFrame({"a": by[0].sum(), "n": by[0].size(), "b": by[1].sum(), "m": by[1].size()})
-    return interval(parts.dropna(), lambda total: (total["a"] / total["n"]) / (total["b"] / total["m"]))
+    return interval(parts.dropna(), lambda total: (total["a"] / total["n"]) / (total["b"] / total["m"]), c=1)
 
 
 def reached(steps: pd.DataFrame, depth: int) -> float:

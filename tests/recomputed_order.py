@@ -1,8 +1,8 @@
 """Who is ahead in a table, once more from the files alone: marks of the best and verdicts by order, without `bench`.
 
 The rule is the one that the reports state. Two rows are told apart by the 95% interval of the difference of their
-values, drawn over the conversations that both decoded; two times also need a ratio beyond what the autoregressive arms
-of their runs may differ by, of a mean of two decodings those of either.
+values, over the conversations that both decoded, each left out in turn; two times also need a ratio beyond what the
+autoregressive arms of their runs may differ by, of a mean of two decodings those of either.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Line:
 
     @property
     def known(self) -> bool:
-        return not math.isnan(sum(self.interval))
+        return len(self.sums) >= 6 and not math.isnan(sum(self.interval))
 
 
 def per_row(rows: pd.DataFrame, values: pd.Series, each: float = 1.0, **more: Any) -> Line:
@@ -91,8 +91,8 @@ def ahead(first: Line, other: Line) -> int:
 def compared(first: Line, other: Line) -> tuple[int, Numbers | None, Numbers, Numbers]:
     """Who is ahead, the ratio of the runs' arms where that hides it, and the intervals of difference and ratio."""
     both = of_two(first.sums, other.sums)
-    difference = interval(both, lambda total: first.value(total) - other.value(total, "_"))
-    ratio = interval(both, lambda total: first.value(total) / other.value(total, "_"))
+    difference = interval(both, lambda total: first.value(total) - other.value(total, "_"), c=1, scale="plain")
+    ratio = interval(both, lambda total: first.value(total) / other.value(total, "_"), c=1)
     for found in _drifts(first, other):
         if max(ratio[0], 1 / ratio[0]) <= max(found[2], 1 / found[1]) + 1e-9:
             return 0, found, difference, ratio
@@ -126,7 +126,7 @@ def _busy(lines: Sequence[Line]) -> bool:
     for first, other in combinations(lines, 2):
         for place, arms in enumerate(zip(first.controls, other.controls, strict=False)):
             both = of_two(*(arm[arm.index.isin(shared)] for arm in arms))
-            _, slower, faster = interval(both, lambda total: quotient(total) / quotient(total, "_"))
+            _, slower, faster = interval(both, lambda total: quotient(total) / quotient(total, "_"), c=1)
             reach.setdefault(place, []).append(max(faster, 1 / slower) - 1)
     return any(statistics.median(found) > 0.2 for found in reach.values())
 
@@ -165,7 +165,7 @@ def words(n: int, needed: float) -> str:
 def _drifts(first: Line, other: Line) -> list[Numbers]:
     """How far apart the runs' autoregressive arms are; autoregressive decoding, which is 1, has none."""
     pairs = zip(first.controls, other.controls, strict=bool(first.controls and other.controls))
-    return [interval(of_two(*arms), lambda total: quotient(total) / quotient(total, "_")) for arms in pairs]
+    return [interval(of_two(*arms), lambda total: quotient(total) / quotient(total, "_"), c=1) for arms in pairs]
 
 
 def autoregressive(line: Line) -> Line:

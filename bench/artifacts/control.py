@@ -21,15 +21,15 @@ from bench.artifacts.runs import Run
 from bench.results.roles import Role, columns
 from bench.results.rows import AUTOREGRESSIVE, METHOD, RunRow
 from bench.statistics import samples
-from bench.statistics.intervals import Interval
+from bench.statistics.intervals import FEWEST, Interval
 from bench.statistics.samples import Sample
 
 _WORK = columns(RunRow, Role.SETTING, Role.OPTIONS)
 """What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
 NONE = "A/A compares two runs of one decoding, and there is one of each: which differences are resolved is not known."
 """What is said of a block without a control."""
-TOO_FEW = "A/A: one conversation has no interval: which differences are resolved here is not known."
-"""What is said of a block whose controls were run over a single conversation."""
+TOO_FEW = "A/A: fewer than six conversations have no interval: which differences are resolved here is not known."
+"""What is said of a block whose controls were run over fewer conversations than have an interval."""
 
 LIMIT = "Plain decoding runs at {:.0%} of what memory bandwidth allows: the nearer it comes, the smaller are speedups."
 """Median over runs."""
@@ -186,11 +186,11 @@ def _resumed(block: Block) -> str:
 
 
 def _alone(block: Block) -> bool:
-    """Whether there is something to compare, and no run has more than one conversation to compare it over."""
+    """Whether there is something to compare, and no run has enough conversations to compare it over."""
     runs = list(block.ok)
     works = [_work(run) for run in runs]
     compared = len(set(works)) < len(works) or any(run.method == AUTOREGRESSIVE for run in runs)
-    return compared and all(run["num_conversations"] == 1 for run in runs)
+    return compared and all(run["num_conversations"] < FEWEST for run in runs)
 
 
 def _own(run: Run) -> bool:
@@ -209,7 +209,7 @@ def _work(run: Run) -> tuple[object, ...]:
 
 
 def _known(ratio: Interval) -> bool:
-    return math.isfinite(ratio.low + ratio.high)
+    return ratio.known
 
 
 def _percent(ratio: Interval) -> str:

@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bench.statistics import intervals
+
 MAL = (
     "mean acceptance length (MAL): new tokens / decoding steps, pooled over prompts, bonus token counted, the "
-    "last step of an answer in full; in brackets the 95% interval (bootstrap over conversations)"
+    f"last step of an answer in full; in brackets the 95% interval ({intervals.METHOD} over conversations), in "
+    "parentheses from where to where fewer than six reach"
 )
 EXPECTED = (
     "mean expected acceptance length: sum of the draft's probabilities of all distinct paths, root counted; never "
@@ -45,14 +48,15 @@ PREDICTED_SPEEDUP = (
 )
 RATIO = (
     "{} over {}, paired over the conversations that both decoded; in parentheses which is ahead: neither where 1 lies "
-    "within the 95% interval in brackets (bootstrap over conversations) or, of times, the runs' autoregressive arms "
+    "within the 95% interval in brackets "
+    f"({intervals.METHOD} over conversations) or, of times, the runs' autoregressive arms "
     "lie as far apart; the paper's by value alone"
 )
 # of token graphs (GSD), from bench/statistics/graph_metrics.py; what the paper leaves open is said
 _COUNTED = "mean over samples (prompts) of the sum over steps, for 512 generated tokens; in brackets the 95% interval"
 ACCEPTANCE_RATE = (
     "mean over samples of accepted drafted tokens / draft forwards, bonus token excluded; it can exceed 1 where an "
-    "accepted path leads behind a merge edge; in brackets the 95% interval (bootstrap over conversations)"
+    f"accepted path leads behind a merge edge; in brackets the 95% interval ({intervals.METHOD} over conversations)"
 )
 DRAFTED_TOKENS = (
     "(ii) nodes that go on (live) + nodes that end for theta_prob + one root a step, nodes pruned beside a sibling and "
@@ -93,7 +97,8 @@ VARIATION = (
 # of improved MCSD, from bench/statistics/metrics.py
 ALPHA = (
     "accepted draft tokens / (steps x draft levels at most): the target's own first token and level are left out; in "
-    "brackets the 95% interval (bootstrap over conversations). MAL = 1 + alpha x levels, but for paths that end in EOS"
+    "brackets the 95% interval "
+    f"({intervals.METHOD} over conversations). MAL = 1 + alpha x levels, but for paths that end in EOS"
 )
 ALPHA_DRAFTED = (
     "accepted draft tokens / draft levels that were there: alpha where the tree never ends early, else above it; in "

@@ -89,7 +89,7 @@ def _audited(run: Run) -> pd.Series:
 
 
 def _written(value: Interval | None) -> str:
-    """With its interval, which one conversation has not."""
+    """With its interval or range, which one conversation has not."""
     if value is None or math.isfinite(value.low + value.high):
         return tables.interval(value)
-    return f"{tables.number(value.value)} (no interval: {value.n} conversation)"
+    return f"{tables.number(value.value)} (no interval: {value.n} conversation{'s' * (value.n != 1)})"

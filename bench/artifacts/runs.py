@@ -140,7 +140,7 @@ class Run:
         """Mean E(A); nan where the drafter has no probabilities."""
         if math.isnan(metrics.expected_acceptance(self.steps)):
             return samples.NOTHING
-        return intervals.ratio_of_sums(self.steps, "expected_acceptance")
+        return intervals.ratio_of_sums(self.steps, "expected_acceptance", stretch=intervals.EVEN)
 
     @cached_property
     def draft_forwards(self) -> float:

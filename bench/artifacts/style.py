@@ -192,7 +192,7 @@ def band(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int,
     """A line with markers and its 95% intervals, in the colour and marker of its index."""
     every, style = list(values), look(index) | line
     axes.plot(x, [value.value for value in every], **style)
-    low, high = ([getattr(value, side) for value in every] for side in ("low", "high"))
+    low, high = ([value.ends[end] for value in every] for end in (0, 1))
     axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
     axes.vlines(x, low, high, color=style["color"], alpha=0.6, linewidth=1)
 
@@ -201,7 +201,8 @@ def points(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: in
     """Markers with their 95% intervals and no line, in the colour and marker of their index."""
     every, style = list(values), look(index) | marker
     axes.plot(x, [value.value for value in every], **style | {"linestyle": "none"})
-    axes.vlines(x, [value.low for value in every], [value.high for value in every], color=style["color"], linewidth=1)
+    low, high = ([value.ends[end] for value in every] for end in (0, 1))
+    axes.vlines(x, low, high, color=style["color"], linewidth=1)
 
 
 def bars(
@@ -211,7 +212,7 @@ def bars(
     every, one = list(values), width / of
     x = [place - width / 2 + (index + 0.5) * one for place in places]
     axes.bar(x, [value.value for value in every], one * 0.92, **bar)
-    reach = np.array([[value.value - value.low, value.high - value.value] for value in every]).T
+    reach = np.array([[abs(value.value - end) for end in value.ends] for value in every]).T
     axes.errorbar(x, [value.value for value in every], yerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
     return x
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.statistics.intervals import Interval
+from bench.statistics.intervals import FEWEST, Interval
 
 SETTING = "Setting"
 """The column that says which of several settings a row is of."""
@@ -166,10 +166,10 @@ def percent(share: float | None) -> str:
 
 
 def interval(value: Interval | None, digits: int = 2) -> str:
-    """A value with its 95% interval, such as `2.58 [2.51, 2.66]`."""
+    """A value with its 95% interval, such as `2.58 [2.51, 2.66]`; the range of few as `2.58 (2.51 to 2.66)`."""
     if value is None:
         return ABSENT
-    return f"{number(value.value, digits)} [{number(value.low, digits)}, {number(value.high, digits)}]"
+    return with_ends(value, *(number(end, digits) for end in (value.value, value.low, value.high)))
 
 
 def needed_words(n: int, needed: float) -> str:
@@ -189,7 +189,13 @@ def ratio(value: Interval | None) -> str:
 def signed(value: Interval, digits: int = 3) -> str:
     """A difference with its 95% interval, such as `+0.012 [-0.003, +0.027]`."""
     first, low, high = (ABSENT if end != end else f"{end:+.{digits}f}" for end in (value.value, value.low, value.high))
-    return f"{first} [{low}, {high}]"
+    return with_ends(value, first, low, high)
+
+
+def with_ends(value: Interval, first: str, low: str, high: str) -> str:
+    """An interval in brackets; what fewer conversations than have one reach from and to is written otherwise."""
+    few = value.n < FEWEST and math.isfinite(value.low + value.high)
+    return f"{first} ({low} to {high})" if few else f"{first} [{low}, {high}]"
 
 
 def frame(rows: Iterable[Mapping[str, str]], columns: Iterable[str]) -> pd.DataFrame:

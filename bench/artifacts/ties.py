@@ -6,7 +6,6 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from statistics import NormalDist
 
 import pandas as pd
 
@@ -17,7 +16,7 @@ from bench.artifacts.tables import Table, needed_words
 from bench.results import failures
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
-from bench.statistics import samples
+from bench.statistics import intervals, samples
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
@@ -58,7 +57,7 @@ def marks(entries: Sequence[Entry], busy: bool | None = None) -> list[str]:
         places = {place: one.sample for place, one in enumerate(entries) if one.lossless == kept and _known(one)}
         shared = _shared([sample for sample in places.values() if sample])
         alike = {place: sample.of(shared) for place, sample in places.items() if sample}
-        if len(places) < 2 or len(shared) < 2:
+        if len(places) < 2 or len(shared) < intervals.FEWEST:
             continue
         best = max(alike, key=lambda place: samples.interval(alike[place]).value)
         for place, sample in alike.items():
@@ -118,7 +117,7 @@ def note(frame: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _known(one: Entry) -> bool:
-    return one.value is not None and one.sample is not None and math.isfinite(one.value.low + one.value.high)
+    return one.value is not None and one.sample is not None and one.value.known
 
 
 # a table's best method from its worst, by setting, in a sentence above it
@@ -179,7 +178,11 @@ def _sentence(metric: str, found: list[Block], rows: Mapping[str, str], *, told:
 
 def _known_runs(metric: str, block: Block) -> list[tuple[Run, Sample]]:
     """The runs with an interval, and the sums behind it."""
-    return [(run, sample) for run in block.ok if (sample := run.sample(_METRICS[metric])) and len(sample.sums) > 1]
+    return [
+        (run, sample)
+        for run in block.ok
+        if (sample := run.sample(_METRICS[metric])) and len(sample.sums) >= intervals.FEWEST
+    ]
 
 
 def _ends(metric: str, block: Block, rows: Mapping[str, str]) -> tuple[bool, float, str] | None:
@@ -197,8 +200,8 @@ def _ends(metric: str, block: Block, rows: Mapping[str, str]) -> tuple[bool, flo
     if not compared.known:
         return None
     difference, pairs = compared.difference, len(values) * (len(values) - 1) / 2
-    wider = NormalDist().inv_cdf(1 - 0.025 / pairs) / NormalDist().inv_cdf(0.975)
-    reach, needed = (difference.value - difference.low) * wider, math.inf
+    wider, one = (intervals.quantile(1 - 0.025 / count, difference.n - 1) for count in (pairs, 1))
+    reach, needed = (difference.value - difference.low) * wider / one, math.inf
     if difference.value > 0:
         again = compared.needed if compared.ahead == 0 else 0.0
         needed = max(again, difference.n * (reach / difference.value) ** 2)

@@ -6,7 +6,7 @@ or `not run`. n counts conversations. For one metric of one row:
 1. We have no number: `not run`. The paper has none for this row: `not comparable: no published value`. Ours has no
    interval (fewer than two conversations): `not comparable: no interval`. It is of another tree than the paper's, since
    a machine or a sweep chose it: `not comparable: other tree`. Fewer than six conversations decide nothing, since
-   bootstrap intervals over so few are too narrow: `not resolved`.
+   there is no interval over so few, only a range: `not resolved`.
 2. The pair is a stand-in (other models than the paper's): absolute values are `not comparable: other models`; the row
    is judged by its order (4).
 3. The pair is the paper's. MAL, and tokens/s and speedup on the paper's device, are judged by value. The tolerance is
@@ -61,15 +61,13 @@ from bench.artifacts.tables import needed_words
 from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import intervals, samples
 from bench.statistics.corrections import LEVEL, holm, p_value
-from bench.statistics.intervals import Interval
+from bench.statistics.intervals import FEWEST, Interval
 from bench.statistics.samples import Comparison, Sample
 
 MATCHES, ORDER_HOLDS, DIFFERS, NOT_RESOLVED, NOT_RUN = "matches", "order holds", "differs", "not resolved", "not run"
 TOLERANCE = 0.05
 _EVEN = (1 - TOLERANCE, 1 / (1 - TOLERANCE))
 """Ratios that are a tie."""
-FEWEST = 6
-"""Conversations that can decide: a sign test of fewer never reaches 5%."""
 UNCORRECTED = "(uncorrected)"
 """Stands behind a verdict that does not survive the correction for the number of its table's."""
 

@@ -41,13 +41,13 @@ WEIGHTS = ("target_revision", "draft_revision")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptanceVector:
-    """A measured vector; entry k - 1 of every list belongs to k children. Bounds are nan for a single prompt."""
+    """A measured vector; entry k - 1 of every list belongs to k children. Bounds are nan below six prompts."""
 
     request: AcceptanceRequest
     p: list[float]
     """Probability that child k is the accepted one, unconditional and as measured."""
     low: list[float]
-    """95% intervals: bootstrap over prompts."""
+    """95% intervals over prompts, nan below six."""
     high: list[float]
     rejection: list[float]
     """Probability that k children are all rejected. SpecTr's rule judges a child by the number of its siblings, so that
@@ -126,7 +126,7 @@ def measure(
     positions = sum(found.num_positions for found in sums)
     if not positions:
         raise ValueError("no position to measure at: give prompts whose answers take more than one token")
-    curves = _curves(sums, request.seed)
+    curves = _curves(sums)
     return AcceptanceVector(
         request=request,
         **curves,
@@ -137,16 +137,17 @@ def measure(
     )
 
 
-def _curves(sums: list[Sums], seed: int) -> dict[str, list[float]]:
+def _curves(sums: list[Sums]) -> dict[str, list[float]]:
     """Means over positions and their intervals, by the names of the vector's fields."""
     curves: dict[str, list[float]] = {name: [] for name in CURVES}
     frame = pd.DataFrame({"positions": [found.num_positions for found in sums]}).rename_axis("prompt_id").reset_index()
     for kind, names in (("accepted", CURVES[:3]), ("rejected", CURVES[3:])):
         for column in np.stack([getattr(found, kind) for found in sums], 1):
             known = not np.isnan(column).any()
-            interval = ratio_of_sums(frame.assign(sum=column), "sum", "positions", seed=seed) if known else None
+            interval = ratio_of_sums(frame.assign(sum=column), "sum", "positions", scale="logit") if known else None
             for name, bound in zip(names, ("value", "low", "high"), strict=True):
-                curves[name].append(getattr(interval, bound, math.nan))
+                sound = interval is not None and (bound == "value" or interval.known)
+                curves[name].append(getattr(interval, bound) if sound else math.nan)
     return curves
 
 

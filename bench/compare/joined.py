@@ -11,6 +11,7 @@ import pandas as pd
 from bench.compare.changes import METRICS, NO_INTERVAL, Couple
 from bench.compare.sides import ComparisonError, Run, Side
 from bench.results.store import CELL
+from bench.statistics.intervals import FEWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def check(found: Joined, judged: Sequence[str]) -> None:
     if words <= {NO_INTERVAL} and not any(couple.broken for couple in found.couples):
         raise ComparisonError(
             f"no cell has an interval of {' or '.join(METRICS[metric] for metric in judged)}: both sides must have "
-            "decoded two conversations of it; nothing can be judged"
+            f"decoded {FEWEST} conversations of it; nothing can be judged"
         )
 
 

@@ -115,7 +115,7 @@ def _unlike(couple: Couple) -> Iterator[str]:
 def _chance(couples: Sequence[Couple]) -> Iterator[str]:
     """Of many intervals of 95% some miss 1 by chance; those of equal rows have no width and do not."""
     ratios = [couple.changes["mal"].ratio for couple in couples if couple.measured]
-    wide = sum(ratio.high > ratio.low for ratio in ratios)
+    wide = sum(ratio.known and ratio.high > ratio.low for ratio in ratios)
     if wide > 1:
         yield (
             "Intervals are over conversations. Of methods that accept the same in the long run 1 interval of MAL in 20 "

@@ -14,10 +14,15 @@ from bench.compare.changes import JUDGED, METRICS, Couple
 from bench.compare.joined import Joined
 from bench.compare.notes import flat, notes, short
 from bench.results.store import CELL
+from bench.statistics import intervals
 
 _ALWAYS = {"pair": "Pair", "dataset": "Dataset", "drafter": "Drafter", "verifier": "Verifier", "temperature": "T"}
-_RATIO = "B's {} over A's, of the turns that both decoded; in brackets the 95% interval (bootstrap over conversations)"
-_WORD = "faster or slower where the 95% interval of B - A does not hold 0, tied where it does, no interval below two"
+_RATIO = (
+    "B's {} over A's, of the turns that both decoded; in brackets the 95% interval ("
+    + intervals.METHOD
+    + " over conversations)"
+)
+_WORD = "faster or slower where the 95% interval of B - A does not hold 0, tied where it does, no interval below six"
 _TIMED = "the same; tied too where B/A is no farther from 1 than the interval of the {}"
 EXPERIMENT, ARGUMENTS, CONTROL = "Experiment", "arguments", "control"
 LEGEND = {

@@ -79,7 +79,7 @@ class AcceptanceRow(VectorRow):
     num_positions: int
     k: int  # from 1, in draw order
     p: float  # probability that child k is the accepted one
-    p_low: float  # 95% interval, bootstrap over prompts; nan for a single prompt
+    p_low: float  # 95% interval over prompts, nan below six (bench.statistics.intervals)
     p_high: float
     rejection: float  # probability that k children are all rejected; nan where it was not measured
     rejection_low: float

@@ -64,7 +64,7 @@ class RunRow:
     tokens_per_s: Result[float | None]  # decode only, prefill excluded
     autoregressive_tokens_per_s: Result[float | None]
     speedup: Result[float | None]
-    speedup_low: Result[float | None]  # 95% interval, bootstrap over conversations
+    speedup_low: Result[float | None]  # 95% interval over conversations, None below six
     speedup_high: Result[float | None]
     ignore_eos: Options[bool | None] = None  # answers go on behind EOS; None in older files
     node_order: Options[str | None] = None  # of a tree in the target's forward; None in older files

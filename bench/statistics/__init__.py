@@ -1,4 +1,4 @@
-"""Intervals by bootstrap, paired comparisons, and the metrics that are made of rows.
+"""Intervals by leaving out conversations, paired comparisons, and the metrics that are made of rows.
 
 No torch, no files, no words for tables.
 """

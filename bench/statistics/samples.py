@@ -2,8 +2,8 @@
 
 A metric is a product of sums over conversations, divided by a product of others: MAL is tokens / steps, the speedup
 (seconds of the baseline x tokens) / (tokens of the baseline x seconds); or the mean of several such quotients. What two
-runs differ by is resampled over the conversations that both decoded, so that what one prompt gives to both does not
-widen the interval.
+runs differ by is asked of the conversations that both decoded, each left out in turn, so that what one prompt gives to
+both does not widen the interval.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.statistics import intervals, metrics
-from bench.statistics.intervals import Interval
+from bench.statistics.intervals import Interval, Scale
 
 _TURN = ["run_id", "prompt_id", "turn"]
 Quotient = tuple[tuple[str, ...], tuple[str, ...]]
@@ -40,7 +40,7 @@ class Sample:
 
     With `more` it is the mean of this quotient and of those. `controls` are metrics of the same runs, one for each run,
     that other runs should have too, were it not for the machine: the speeds of their autoregressive arms. Conversations
-    drawn anew know nothing of what changed between two runs; these do.
+    know nothing of what changed between two runs; these do.
     """
 
     sums: pd.DataFrame
@@ -116,7 +116,7 @@ def mean_of(*several: Sample) -> Sample:
 
 def mean_over(*several: Sample) -> Sample:
     """The mean of several metrics over prompts of their own, such as of a method's speedups on several datasets."""
-    apart = [one.sums.set_axis([f"{place}/{name}" for name in one.sums.index]) for place, one in enumerate(several)]
+    apart = [pd.concat({place: one.sums}) for place, one in enumerate(several)]
     return _mean([replace(one, sums=sums) for one, sums in zip(several, apart, strict=True)], "outer")
 
 
@@ -135,7 +135,7 @@ def _mean(several: Sequence[Sample], join: Literal["inner", "outer"]) -> Sample:
 
 def interval(sample: Sample) -> Interval:
     """The metric with its 95% interval over conversations; nan without any."""
-    return _interval(sample.sums.sort_index().to_numpy(dtype=float), lambda total: _value(total, _columns(sample)))
+    return _interval(sample.sums.sort_index(), lambda total: _value(total, _columns(sample)))
 
 
 def paired_ratio(first: Sample | None, other: Sample | None) -> Interval:
@@ -143,7 +143,7 @@ def paired_ratio(first: Sample | None, other: Sample | None) -> Interval:
     if first is None or other is None:
         return NOTHING
     both, sides = _joined(first, other)
-    return _interval(both, lambda total: _divide(*(_value(total, side) for side in sides)))
+    return _interval(both, lambda total: _divide(*(_value(total, side) for side in sides)), intervals.IN_PAIRS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +158,12 @@ class Comparison:
     @property
     def noise(self) -> float:
         """How far from 1 the machine alone may have moved the ratio; 0 without controls."""
-        return resolution(self.control) if math.isfinite(self.control.low + self.control.high) else 0.0
+        return resolution(self.control) if self.control.known else 0.0
 
     @property
     def known(self) -> bool:
         """Whether there is an interval at all."""
-        return math.isfinite(self.difference.low + self.difference.high)
+        return self.difference.known
 
     @property
     def noisy(self) -> bool:
@@ -191,10 +191,10 @@ class Comparison:
 
         More of them show better how fast the machine was in either run; if that alone is as far apart, none help.
         """
-        if self.difference.value == 0:
-            return math.inf
         told = intervals.needed(self.difference, -math.inf, 0.0)
-        if not self.noisy:
+        if self.known and self.difference.value == 0:
+            return math.inf
+        if not (self.known and self.noisy):
             return told
         drift = self.control.value - 1  # of the machine, as far as it is known
         if drift >= self._apart:
@@ -205,7 +205,9 @@ class Comparison:
 def compare(first: Sample, other: Sample) -> Comparison:
     """Set two metrics against each other; intervals are nan without common conversations."""
     both, sides = _joined(first, other)
-    difference = _interval(both, lambda total: _value(total, sides[0]) - _value(total, sides[1]))
+    difference = _interval(
+        both, lambda total: _value(total, sides[0]) - _value(total, sides[1]), intervals.IN_PAIRS, "plain"
+    )
     return Comparison(difference, paired_ratio(first, other), _control(first, other))
 
 
@@ -239,21 +241,24 @@ def too_busy(every: Sequence[Sample]) -> bool:
 def typical_resolution(every: Sequence[Sample]) -> float:
     """The median `resolution` of the ratio of two of these metrics, over the conversations that all of them have.
 
-    Metrics without any are left out; 0 of fewer than two metrics or conversations. It is what `paired_ratio` gives for
-    all pairs, at the cost of one for each metric. The largest would only grow with the number of runs.
+    Metrics without any are left out; 0 of fewer than two metrics or `FEWEST` conversations. It is what `paired_ratio`
+    gives for all pairs, at the cost of one for each metric. The largest would only grow with the number of runs.
     """
     known = [one for one in every if len(one.sums)]
     if len(known) < 2:
         return 0.0
     shared = reduce(pd.Index.intersection, [one.sums.index for one in known])
-    if len(shared) < 2:
+    if len(shared) < intervals.FEWEST:
         return 0.0
     sums = [one.sums.loc[shared.sort_values()].to_numpy(dtype=float) for one in known]
-    values = np.stack([_value(intervals.totals(own), _columns(one)) for own, one in zip(sums, known, strict=True)])
-    values = values[:, (np.isfinite(values) & (values > 0)).all(axis=0)]
+    whole = np.array([_value(own.sum(axis=0), _columns(one)) for own, one in zip(sums, known, strict=True)])
+    without = np.array([_value(intervals.left_out(own), _columns(one)) for own, one in zip(sums, known, strict=True)])
+    sound = (np.isfinite(without) & (without > 0)).all(axis=1)
+    whole, without = whole[sound], without[sound]
     apart: list[float] = []
-    for place, first in enumerate(values[:-1] if values.size else ()):
-        low, high = np.quantile(values[place + 1 :] / first, [0.025, 0.975], axis=1)
+    for place, first in enumerate(whole[:-1]):
+        ratios = whole[place + 1 :] / first, without[place + 1 :] / without[place]
+        low, high = intervals.bounds(*ratios, intervals.IN_PAIRS)
         apart += (np.maximum(high, 1 / low) - 1).tolist()
     return float(np.median(apart)) if apart else 0.0
 
@@ -264,7 +269,7 @@ def _control(first: Sample, other: Sample) -> Interval:
         return NOTHING
     pairs = zip(first.controls, other.controls, strict=True)
     found = [_upright(paired_ratio(*pair)) for pair in pairs]
-    return max((one for one in found if math.isfinite(one.low + one.high)), key=resolution, default=NOTHING)
+    return max((one for one in found if one.known), key=resolution, default=NOTHING)
 
 
 def _upright(ratio: Interval) -> Interval:
@@ -288,11 +293,11 @@ def _turns(prompts: pd.DataFrame, arm: str, *, prefill: bool) -> pd.DataFrame:
     return pd.DataFrame({"seconds": rows[seconds].sum(axis=1), "tokens": rows[tokens]})
 
 
-def _joined(first: Sample, other: Sample) -> tuple[NDArray[np.float64], tuple[_Columns, _Columns]]:
+def _joined(first: Sample, other: Sample) -> tuple[pd.DataFrame, tuple[_Columns, _Columns]]:
     """Sums of both over the conversations of both, [conversations, columns]; in which columns each metric stands."""
     shared = first.sums.index.intersection(other.sums.index).sort_values()
     sums = np.hstack([sample.sums.loc[shared].to_numpy(dtype=float) for sample in (first, other)])
-    return sums, (_columns(first), _columns(other, len(first.sums.columns)))
+    return pd.DataFrame(sums, index=shared), (_columns(first), _columns(other, len(first.sums.columns)))
 
 
 def _columns(sample: Sample, start: int = 0) -> _Columns:
@@ -315,5 +320,14 @@ def _quotient(above: float, below: float) -> float:
     return above / below if below else math.nan
 
 
-def _interval(sums: NDArray[np.float64], value: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> Interval:
-    return intervals.of_sums(sums, value) if len(sums) else NOTHING
+def _interval(
+    sums: pd.DataFrame,
+    value: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    stretch: float = intervals.ALONE,
+    scale: Scale = "log",
+) -> Interval:
+    """Within each of several datasets, which the first level of the index tells apart."""
+    if sums.empty:
+        return NOTHING
+    strata = sums.index.codes[0] if isinstance(sums.index, pd.MultiIndex) else None
+    return intervals.of_sums(sums.to_numpy(dtype=float), value, stretch=stretch, scale=scale, strata=strata)

@@ -208,7 +208,7 @@ def _panel(axes: Axes, metric: Metric, lines: Sequence[Labelled], looks: Looks, 
         runs.sort(key=lambda run: (budget(run) or 0, run.mean_size or 0))
         aside = 2 ** (APART * ((index + 0.5) / len(looks) - 0.5))
         x, values = [(run.mean_size or 0) * aside for run in runs], [metric.of(run) for run in runs]
-        low, high = ([getattr(value, side) for value in values] for side in ("low", "high"))
+        low, high = ([value.ends[end] for value in values] for end in (0, 1))
         axes.vlines(x, low, high, color=look["color"], linewidth=1)
         axes.plot(x, [value.value for value in values], **{**look, **plain})
     if sized:

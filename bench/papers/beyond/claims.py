@@ -36,7 +36,7 @@ from bench.papers.improving_mcsd.comparison import ALPHA
 from bench.papers.opt_tree.comparison import AS_PUBLISHED
 from bench.papers.sequoia.layouts import LAYOUTS as SEQUOIA
 from bench.results.store import Results
-from bench.statistics import samples
+from bench.statistics import intervals, samples
 from bench.statistics.corrections import LEVEL, holm
 from bench.statistics.intervals import Interval
 
@@ -51,8 +51,8 @@ LEGEND = {
     f"tie: nearer to 1 than {verdict.TOLERANCE:.0%}, of which the rule asks no lead, and which a lead of ours keeps; "
     "of ...: the paper has no such row, and the value is of the one that is named",
     "published ahead": "datasets on which the paper has the first method ahead, were it by a tie, of those run",
-    "ours": "the same ratio over all comparable datasets together: of the methods' means; in brackets its 95% interval "
-    "over conversations that both decoded",
+    "ours": "the same ratio over all comparable datasets together: of the methods' means; in brackets its 95% "
+    f"interval, {intervals.METHOD} over conversations that both decoded",
     "n": "conversations, of all datasets together",
     "pooled": "the claim over these datasets together. order holds: as in the paper; of speedups the first is shown to "
     "be faster than plain decoding too, unless it says otherwise. order reversed: the second is ahead. no lead: surely "

@@ -47,7 +47,7 @@ def _panel(axes: Axes, judged: Sequence[Judged], pairs: Sequence[tuple[str, str]
             axes.plot(one.lead, y, **PUBLISHED)
             hollow = {} if one.comparable else {"markerfacecolor": "white"}
             axes.plot(one.ratio.value, y, linestyle="none", **look | hollow)
-            axes.hlines(y, one.ratio.low, one.ratio.high, color=look["color"], linewidth=1)
+            axes.hlines(y, *one.ratio.ends, color=look["color"], linewidth=1)
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator([0.5, 0.7, 1, 1.5, 2, 3, 4]))

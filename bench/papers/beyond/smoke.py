@@ -39,7 +39,7 @@ def _bars(axes: Axes, block: Block, most: int) -> None:
     """MAL with its interval, E(A) beside it."""
     bars = sorted(((run.mal, run) for run in block.ok if run.mal), key=lambda bar: bar[0].value)
     places, values = range(len(bars)), [mal.value for mal, _ in bars]
-    reach = [[mal.value - mal.low for mal, _ in bars], [mal.high - mal.value for mal, _ in bars]]
+    reach = [[abs(mal.value - mal.ends[end]) for mal, _ in bars] for end in (0, 1)]
     axes.barh(places, values, height=0.62, color=style.COLOURS[5], label="MAL (95% interval)")
     axes.errorbar(values, places, xerr=reach, fmt="none", ecolor="black", elinewidth=1.1, capsize=3)
     for place, value in enumerate(values):

@@ -112,7 +112,7 @@ def _bins(run: Run) -> Iterator[dict[str, str]]:
     nodes = run.once(first_children)
     for place in range(BINS):
         inside = nodes[nodes["bin"] == place]
-        accepted = intervals.ratio_of_sums(inside, "accepted")
+        accepted = intervals.ratio_of_sums(inside, "accepted", scale="logit")
         yield {
             "q": f"{place / BINS:.2f} to {(place + 1) / BINS:.2f}",
             "nodes": str(len(inside)),
@@ -143,7 +143,7 @@ FIG2 = RunFigure(
         "acceptance probability": "min(1, p/q), on average",
         "p": "target probability of the node, at the run's temperature, on average",
         "accepted": "share of these nodes that were accepted, which the acceptance probability foretells; in brackets "
-        "the 95% interval (bootstrap over conversations)",
+        f"the 95% interval ({intervals.METHOD} over conversations)",
     },
     lambda run: bool(len(run.once(first_children))),
     "no run that samples, with children drawn from the draft and a rule that tests the first of them with "
@@ -172,7 +172,7 @@ _STEP_LEGEND = {
     "rest of growing ms": "the draft's masks and inputs; all of growing where its parts were not recorded",
     "judging, committing ms": "the rule of acceptance with its draws, and keeping the accepted path in the caches",
     "bounded share": "share of the time of all steps that the paper states a bound for; in brackets the 95% interval "
-    "(bootstrap over conversations)",
+    f"({intervals.METHOD} over conversations)",
     "within": "whether the whole interval lies below the paper's bound (yes), above it (no), or on both sides (open)",
 }
 
@@ -194,7 +194,12 @@ def _bounded(run: Run) -> dict[str, str]:
             continue
         share = _share(run.steps, phases)
         low, high = (ABSENT if end != end else f"{end:.1%}" for end in (share.low, share.high))
-        cells = (part, f"{share.value:.1%} [{low}, {high}]", f"< {bound:g}%", _within(share, bound / 100))
+        cells = (
+            part,
+            tables.with_ends(share, f"{share.value:.1%}", low, high),
+            f"< {bound:g}%",
+            _within(share, bound / 100),
+        )
         return dict(zip(names, cells, strict=True))
     return dict.fromkeys(names, ABSENT)
 
@@ -207,11 +212,11 @@ def parts_known(run: Run) -> bool:
 def _share(steps: pd.DataFrame, phases: Sequence[str]) -> Interval:
     """Of the time of all steps."""
     part, whole = (steps[[f"{phase}_s" for phase in names]].sum(axis=1) for names in (phases, PHASES))
-    return intervals.ratio_of_sums(steps.assign(part=part, whole=whole), "part", "whole")
+    return intervals.ratio_of_sums(steps.assign(part=part, whole=whole), "part", "whole", scale="logit")
 
 
 def _within(share: Interval, bound: float) -> str:
-    if not share.low <= share.high:  # a single conversation has no interval
+    if not share.known:
         return "open"
     return "yes" if share.high < bound else "no" if share.low >= bound else "open"
 
@@ -276,7 +281,7 @@ COLUMNS = (
     Metric(
         "n mean",
         _mean_size,
-        f"{definitions.SIZE}, over all conversations; in brackets the 95% interval (bootstrap over them)",
+        f"{definitions.SIZE}, over all conversations; in brackets the 95% interval ({intervals.METHOD} over them)",
     ),
     Metric(
         "n published",

@@ -1,7 +1,7 @@
 """DySpec, Tables 1 to 4: their columns, how far DySpec is ahead of Sequoia, and what their paper leaves open.
 
-The lead of ours is paired: the conversations that both runs decoded are drawn anew together, so that what one prompt
-gives to both does not widen the interval. Of two methods of different budgets none is ahead.
+The lead of ours is paired: each conversation that both runs decoded is left out of both, so that what one prompt gives
+to both does not widen the interval. Of two methods of different budgets none is ahead.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ BY_PREFIX_LEGEND = {
     "nodes": "mean rows of the mask, root included",
     "prefix": "mean number of cached tokens before the tree",
     "blocks": "mean blocks with an entry that is seen, prefix included, counted from the first cached token; in "
-    "brackets the 95% interval (bootstrap over conversations)",
+    f"brackets the 95% interval ({intervals.METHOD} over conversations)",
     "published": "the paper's text for a mask of so many rows; it states neither pair nor prefix, nor whether its size "
     "counts the root: its blocks depth first fit a root that is counted (one row more adds some ten)",
     "tree blocks": "the same of the nodes among themselves, prefix left out",
@@ -246,7 +246,7 @@ LEGEND = {
     "Tokens": "nodes of a tree, root included; queries and keys where there is no prefix",
     "Reordered": "no: as created; yes: depth first, children in order of creation",
     "blocks": "mean number of blocks of the mask with an entry that is seen, tree columns alone; in brackets the 95% "
-    "interval (bootstrap over trees)",
+    f"interval ({intervals.METHOD} over trees)",
     "difference": "(ours - the paper's) / the paper's",
     "Verdict": f"matches: our interval lies wholly within {verdict.TOLERANCE:.0%} of the paper's value; differs: "
     f"wholly outside; not resolved: neither, or of fewer than {verdict.FEWEST} trees; {definitions.UNCORRECTED}",
@@ -257,7 +257,7 @@ FIGURE_LEGEND = {
     "ms": "median over trees of the median of the runs",
     "smallest": "of a tree, as largest; both are shaded in the figure",
     "creation / this": "speedup over the order of creation: median over trees of the ratio of a tree's two times; in "
-    "brackets the 95% interval (bootstrap over trees)",
+    f"brackets the 95% interval ({intervals.METHOD} over trees)",
 }
 
 
@@ -398,12 +398,7 @@ def _point(group: pd.DataFrame, times: pd.DataFrame) -> dict[str, str]:
 
 def _median(values: pd.Series) -> Interval:
     """The median over trees, which one slow tree does not move, with its interval."""
-    known = values.to_numpy(dtype=float)
-
-    def of_drawn(often: NDArray[np.float64]) -> float:
-        return float(np.median(np.repeat(known, often.astype(int)))) if len(known) else np.nan
-
-    return intervals.of_sums(np.eye(len(known)), lambda drawn: np.apply_along_axis(of_drawn, 0, drawn))
+    return intervals.of_median(values.to_numpy(dtype=float))
 
 
 def _repeats(times: pd.DataFrame) -> Iterator[str]:

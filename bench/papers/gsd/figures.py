@@ -22,7 +22,7 @@ from bench.artifacts.wording import setting
 from bench.papers.gsd.methods import CAPPED, DRAFTED, MERGES, RATE, VERIFIED, labelled, of_main_pair, per_sample
 from bench.published import params_of
 from bench.results.store import Results
-from bench.statistics import graph_metrics, samples
+from bench.statistics import graph_metrics, intervals, samples
 from bench.statistics.samples import Sample
 
 _SWEPT = {
@@ -125,7 +125,7 @@ def _child(rank: int) -> Metric:
     """The share of visited nodes whose i-th child is accepted: the bars."""
     means = (
         "share of all visited nodes (the root and accepted ones) whose i-th most probable child is accepted: a node "
-        "without an i-th child counts as one whose i-th is not; in brackets the 95% interval (bootstrap over "
+        f"without an i-th child counts as one whose i-th is not; in brackets the 95% interval ({intervals.METHOD} over "
         "conversations)"
     )
     return _of_visited(f"child {rank}", rank, 0, means)

@@ -43,7 +43,7 @@ _RECURRENCE_LEGEND = {
     "n": "length of the n-gram that ends at a node: its token and those of its nearest ancestors, the root counted",
     "graphs": "drafted trees or graphs, one a decoding step, that have a path of n tokens: all means are over these",
     "tokens": "of all nodes, those that are part of an n-gram that recurs, at any place, as the paper's caption says; "
-    "mean over graphs, in brackets the 95% interval (bootstrap over conversations)",
+    f"mean over graphs, in brackets the 95% interval ({intervals.METHOD} over conversations)",
     "tokens, full depth": "the same over the graphs that were drafted to the full depth, as the paper's trees were",
     "n-grams": "of the nodes whose path has n tokens, those whose n-gram recurs: it ends at another node too, which is "
     "neither above nor below",
@@ -69,8 +69,8 @@ def by_length(run: Run) -> dict[int, Recurring]:
 
 def _recurring(graphs: pd.DataFrame, levels: int | None) -> Recurring:
     deep = graphs[graphs["draft_forwards"] >= (levels or math.inf)]
-    tokens, ends = (intervals.ratio_of_sums(graphs, column) for column in ("in_recurring", "recurring"))
-    own = None if deep.empty else intervals.ratio_of_sums(deep, "in_recurring")
+    tokens, ends = (intervals.ratio_of_sums(graphs, column, scale="logit") for column in ("in_recurring", "recurring"))
+    own = None if deep.empty else intervals.ratio_of_sums(deep, "in_recurring", scale="logit")
     return Recurring(len(graphs), tokens, ends, len(deep), own)
 
 
@@ -266,7 +266,7 @@ def _scientific(value: float | None, digits: int = 2) -> str:
 KL = measured(
     "KL",
     lambda run: per_row(run.once(merges), "kl"),
-    f"{_KL}; mean over merge edges, in brackets the 95% interval (bootstrap over conversations)",
+    f"{_KL}; mean over merge edges, in brackets the 95% interval ({intervals.METHOD} over conversations)",
     3,
 )
 DETAILS = (

@@ -143,7 +143,7 @@ def percents(found: Interval | None, digits: int = 0) -> str:
     if found is None:
         return tables.ABSENT
     low, high = (tables.percent(end) for end in (found.low, found.high))
-    return f"{tables.percent(found.value)} [{low}, {high}]"
+    return tables.with_ends(found, tables.percent(found.value), low, high)
 
 
 def _share_of_steps(header: str, column: str, means: str) -> Metric:

@@ -18,7 +18,7 @@ from bench.artifacts.wording import scale, stand_ins, titled, who
 from bench.papers.gsd import methods
 from bench.papers.gsd.methods import GREEDY, LARGE, SSD, TARGETS, bound
 from bench.results.store import Results
-from bench.statistics import graph_metrics, metrics, samples
+from bench.statistics import graph_metrics, intervals, metrics, samples
 from bench.statistics.samples import Sample
 
 TITLE = "GSD Table 3: time of a decoding step by operation"
@@ -53,7 +53,7 @@ DRAFT = _milliseconds(
     "draft",
     "draft_ms",
     "draft forwards, the work on tree or graph, and its layout for the target; mean over all steps, in brackets the "
-    "95% interval (bootstrap over conversations)",
+    f"95% interval ({intervals.METHOD} over conversations)",
 )
 PRINTED = (
     DRAFT,
@@ -105,7 +105,8 @@ def _drafting(one: Setting) -> Iterator[str]:
         if mine is None or other is None or math.isnan(ratio.value):
             continue
         ours, theirs = (cell.published.get("draft_ms", math.nan) for cell in (graph, tree))
-        level = "less" if ratio.high < 1 else "more" if ratio.low > 1 else "neither measurably less nor more"
+        low, high = ratio.ends
+        level = "less" if high < 1 else "more" if low > 1 else "neither measurably less nor more"
         yield (
             f"A step's drafting takes {graph.arm.header} {tables.ratio(ratio)} times the time of {tree.arm.header}: "
             f"{level}. The paper: {ours / theirs:.2f}x. In units of a step of plain decoding in the same run: "

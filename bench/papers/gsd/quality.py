@@ -20,6 +20,7 @@ from bench.papers.gsd import methods
 from bench.papers.gsd.methods import GSD, SAMPLED, SMALL, SSD, SSD_DRAWN, both_rules, bound
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Results
+from bench.statistics import intervals
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
@@ -79,7 +80,10 @@ SCORES = (("rouge1", "rouge1", "ROUGE-1"), ("rouge2", "rouge2", "ROUGE-2"), ("ro
 """Ours, the paper's name, and the header."""
 FIRST = "rouge1"
 """What is said of all of them stands at the first."""
-_SCORE = "F1 against the dataset's reference, mean over prompts; in brackets the 95% interval (bootstrap over prompts)"
+_SCORE = (
+    "F1 against the dataset's reference, mean over prompts; in brackets the 95% interval "
+    f"({intervals.METHOD} over prompts)"
+)
 _MINUS = "this method's score minus plain decoding's of the same prompt, mean over prompts, with its 95% interval"
 PRINTED = tuple(
     Column(_score(header, score, _SCORE * (score == FIRST)), paper=paper, digits=2, ended=score == FIRST)
@@ -137,7 +141,7 @@ def _differences(word: str, cells: Sequence[Cell]) -> Iterator[str]:
         (f"{cell.arm.header} {header} {tables.signed(found)}", found)
         for cell in cells
         for (_, _, header), metric in zip(SCORES, DIFFERENCES, strict=True)
-        if (found := Column(metric).value(cell)) is not None and found.low <= found.high
+        if (found := Column(metric).value(cell)) is not None and found.known
     ]
     wide = [(words, found) for words, found in every if found.low < found.high]
     off = [words for words, found in wide if not found.low <= 0 <= found.high]

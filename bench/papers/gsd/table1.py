@@ -171,12 +171,14 @@ def _gain(graph: Run, tree: Run) -> Interval | None:
     """How far the acceptance rate is ahead, over the samples of both; None without any."""
     both = graph.once(methods.drafts).merge(tree.once(methods.drafts), on=graph_metrics.SAMPLE, suffixes=("", "_tree"))
     both["gain"] = both["acceptance_rate"] - both["acceptance_rate_tree"]
-    return None if both.empty else intervals.ratio_of_sums(both.dropna(subset=["gain"]), "gain")
+    if both.empty:
+        return None
+    return intervals.ratio_of_sums(both.dropna(subset=["gain"]), "gain", stretch=intervals.IN_PAIRS, scale="plain")
 
 
 def _conclusion(drafted: Interval, gain: Interval) -> str:
-    if not drafted.low <= drafted.high:
-        return "one conversation has no interval to judge by"
+    if not (drafted.known and gain.known):
+        return "so few conversations have no interval to judge by"
     nodes = "fewer" if drafted.high < 1 else "more" if drafted.low > 1 else "neither fewer nor more"
     rate = "higher" if gain.low > 0 else "lower" if gain.high < 0 else "not measurably different"
     return f"{nodes} nodes, the rate {rate}"

@@ -24,7 +24,7 @@ from bench.papers.improving_mcsd import decisions
 from bench.papers.improving_mcsd import methods as mcsd
 from bench.published import params_of
 from bench.results.store import Results
-from bench.statistics import metrics, samples
+from bench.statistics import intervals, metrics, samples
 from bench.statistics.intervals import Interval
 
 CONTROL = (
@@ -224,7 +224,7 @@ DATASETS = {"mt_bench": "MT-Bench", "triviaqa": "TriviaQA", "alpaca": "Alpaca"}
 ALL, MOST, _CLAIMED = "mean of datasets", "most of datasets", "published"
 _GAIN = (
     "the mean of the method's speedups on the datasets that both ran / that of the other's; in brackets the 95% "
-    "interval, bootstrap over the conversations that both decoded"
+    f"interval, {intervals.METHOD} over the conversations that both decoded"
 )
 _MOST = "the largest of the datasets' gains"
 _OWN = "Every run has its own autoregressive arm, so that slow changes of the machine cancel in part."

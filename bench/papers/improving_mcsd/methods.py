@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -138,7 +137,7 @@ def gain(first: Run, other: Run) -> Interval:
 
 def ahead(ratio: Interval | None, faster: str, slower: str, level: str) -> str | None:
     """One of the three words for a gain: `level` where its interval holds 1; None without an interval."""
-    if ratio is None or not math.isfinite(ratio.low + ratio.high):
+    if ratio is None or not ratio.known:
         return None
     return faster if ratio.low > 1 else slower if ratio.high < 1 else level
 

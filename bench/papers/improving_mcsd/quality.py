@@ -23,6 +23,7 @@ from bench.papers.improving_mcsd.methods import LOSSY, LOSSY_RULE, PAPER, SUBTRE
 from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Results
+from bench.statistics import intervals
 from bench.statistics.samples import Sample
 
 TITLE = "Improved MCSD Table 1: answers by number of first tokens"
@@ -76,7 +77,7 @@ def _paired(run: Run, table: str) -> pd.DataFrame:
 
 
 def _mean(header: str, table: str, column: str, means: str, digits: int = 3) -> Metric:
-    """Mean over turns, conversations resampled."""
+    """Mean over turns."""
     return measured(header, lambda run: per_row(_turns(run, table, column), column), means, digits)
 
 
@@ -105,7 +106,8 @@ SCORE = _mean(
     "score",
     "judgements",
     "score",
-    "grade from 1 to 10 by a judge, mean over turns, in brackets the 95% interval (bootstrap over conversations)",
+    "grade from 1 to 10 by a judge, mean over turns, in brackets the 95% interval "
+    f"({intervals.METHOD} over conversations)",
     2,
 )
 DELTA = _difference(
@@ -338,7 +340,7 @@ def _said(paper: pd.DataFrame, rows: Sequence[Sequence[Cell]], judges: Sequence[
 
 def _off(every: Sequence[Cell]) -> Iterator[str]:
     """Where the log-likelihood is not the target's own."""
-    found = [(one.arm, value) for one in every if (value := Column(LIKELIHOOD).value(one)) and value.n > 1]
+    found = [(one.arm, value) for one in every if (value := Column(LIKELIHOOD).value(one)) and value.known]
     off = [
         f"{arm.header}, W = {_first_tokens(arm)} by {arm.rules[0]}: {tables.signed(value)}"
         for arm, value in found

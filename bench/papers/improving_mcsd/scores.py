@@ -67,7 +67,7 @@ COLUMNS = (
         "AUC",
         lambda rows: None if math.isnan((found := auc(rows)).value) else found,
         "probability that an accepted token has a higher score than a rejected one, ties counted half; 0.5 tells "
-        "nothing; in brackets the 95% interval (bootstrap over conversations)",
+        f"nothing; in brackets the 95% interval ({intervals.METHOD} over conversations)",
         3,
     ),
     Metric(
@@ -165,8 +165,7 @@ def histogram(scores: pd.Series) -> Floats:
 def overlap(rows: pd.DataFrame) -> float:
     """Sum over bins of the smaller of two shares, of the accepted tokens and of the rejected: 0 apart, 1 alike.
 
-    `rows` are `DecisionRow`s. nan where all tokens had the same fate. No interval: thin histograms have less in common,
-    and those of a resample are thinner.
+    `rows` are `DecisionRow`s. nan where all tokens had the same fate. No interval: thin histograms have less in common.
     """
     fates = [_of_fate(rows, fate) for fate in (True, False)]
     if not all(map(len, fates)):
@@ -178,8 +177,8 @@ def overlap(rows: pd.DataFrame) -> float:
 def auc(rows: pd.DataFrame) -> Interval:
     """Probability that an accepted token has a higher score than a rejected one, ties counted half.
 
-    Exact: the pairs are counted once for every two conversations, and a resample weighs these counts. nan where all
-    tokens had the same fate.
+    Exact: the pairs are counted once for every two conversations, and one that is left out takes its own away. nan
+    where all tokens had the same fate.
     """
     groups = dict(iter(rows.groupby("prompt_id")))
     accepted, rejected = (
@@ -193,7 +192,7 @@ def auc(rows: pd.DataFrame) -> Interval:
         times = np.stack([np.asarray(total[str(place)]) for place in range(len(groups))])
         return _share(_weighed(times, wins), _weighed(times, pairs))
 
-    return intervals.of_totals(drawn, value)
+    return intervals.of_totals(drawn, value, scale="logit")
 
 
 def _wins(accepted: list[Floats], rejected: list[Floats]) -> Floats:

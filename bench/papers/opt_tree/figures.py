@@ -86,9 +86,9 @@ def _bins(run: Run) -> pd.DataFrame:
     tested = nodes[nodes["parent_accepted"].astype(bool) & nodes["edge_prob"].notna()]
     tested = tested.assign(accepted=tested["accepted"].astype(float))
     index = np.clip((tested["edge_prob"].to_numpy() * BINS).astype(int), 0, BINS - 1)
-    reach = [intervals.ratio_of_sums(tested[index == place], "accepted") for place in range(BINS)]
+    reach = [intervals.ratio_of_sums(tested[index == place], "accepted", scale="logit") for place in range(BINS)]
     frame = metrics.acceptance_frequency(nodes, BINS)
-    return frame.assign(low=[each.low for each in reach], high=[each.high for each in reach])
+    return frame.assign(**{name: [getattr(each, name) for each in reach] for name in ("low", "high", "n")})
 
 
 def _frequency(axes: Axes, run: Run) -> None:
@@ -100,7 +100,8 @@ def _frequency(axes: Axes, run: Run) -> None:
     for place, count in zip(x, bins["count"], strict=True):
         axes.annotate(str(count), (place, 1.03), fontsize=7, color=style.GREY, ha="center", annotation_clip=False)
     axes.plot([0, 1], [0, 1], color=style.GREY, linestyle="--", linewidth=1, label="frequency = probability")
-    axes.vlines(x, bins["low"], bins["high"], color=style.COLOURS[0], linewidth=1.4)
+    sound = bins[bins["n"] >= intervals.FEWEST]
+    axes.vlines(sound["bin_centre"], sound["low"], sound["high"], color=style.COLOURS[0], linewidth=1.4)
     axes.plot(x, y, color=style.COLOURS[0], marker="o", label="accepted (95% interval)")
     axes.set_title(f"{run.block.name}, {run.name}", pad=15)  # above the counts
     axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="draft probability of the node", ylabel="acceptance frequency")
@@ -110,7 +111,7 @@ def _frequency(axes: Axes, run: Run) -> None:
 def _frequencies(run: Run) -> list[dict[str, str]]:
     rows = []
     for bin_ in tables.named_rows(_bins(run)):
-        low, share = bin_.bin_centre - 0.5 / BINS, Interval(bin_.frequency, bin_.low, bin_.high, bin_.count)
+        low, share = bin_.bin_centre - 0.5 / BINS, Interval(bin_.frequency, bin_.low, bin_.high, bin_.n)
         accepted = tables.interval(None if math.isnan(share.value) else share)
         probability = f"{low:.1f} to {low + 1 / BINS:.1f}"
         rows.append({"draft probability": probability, "nodes": str(bin_.count), "accepted": accepted})
@@ -123,7 +124,8 @@ FIG11 = RunFigure(
     _frequencies,
     {
         "nodes": "drafted nodes whose parent was accepted (the root is)",
-        "accepted": "share of them that were accepted; in brackets the 95% interval (bootstrap over conversations)",
+        "accepted": "share of them that were accepted; in brackets the 95% interval "
+        f"({intervals.METHOD} over conversations)",
     },
     _drawn,
     "no run recorded its nodes with probabilities",

@@ -12,13 +12,13 @@ from itertools import pairwise
 
 from bench.artifacts import definitions, tables
 from bench.artifacts.outputs import Output
-from bench.papers.sequoia.vectors import Vector, table_of, vectors
+from bench.papers.sequoia.vectors import BRACKETS, Vector, table_of, vectors
 from bench.results.store import Results
 from bench.statistics.intervals import Interval
 
 WIDTHS = (2, 4, 8, 16, 32)
 _LARGEST = "Sequoia's largest tree"
-_BRACKETS = "in brackets the 95% interval (bootstrap over prompts), given where a formula has a single P_k"
+_BRACKETS = f"{BRACKETS}; given where a formula has a single P_k"
 LEGEND = {
     "Upper bound": f"{definitions.ACCEPTED_CHILD}; tokens per step, {definitions.BONUS}",
     "value": f"the bound, where it has no k, {_BRACKETS}",

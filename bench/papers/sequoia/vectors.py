@@ -17,6 +17,7 @@ from bench.artifacts import style, tables
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.tables import Table
 from bench.results.store import Results
+from bench.statistics import intervals
 from bench.statistics.intervals import Interval
 
 SETTING = ("pair", "dataset", "temperature", "top_p", "verifier", "draws", "device_name")
@@ -61,7 +62,7 @@ class Vector:
         return [float(value) for value in (1 - self.rows["rejection"]).fillna(self.rows["p"].cumsum())]
 
     def rejection(self, k: int) -> Interval:
-        """The rejection rate r_k = 1 - P_k with its bootstrap interval."""
+        """The rejection rate r_k = 1 - P_k with its interval."""
         row = self.rows.iloc[k - 1]
         return Interval(row["rejection"], row["rejection_low"], row["rejection_high"], int(row["num_prompts"]))
 
@@ -153,9 +154,12 @@ _FLOOR = (
     "drawn children add. The exponent b tells how fast a rate falls, not how high it begins."
 )
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
+BRACKETS = (
+    f"in brackets the 95% interval over prompts that was kept with the vector, by {intervals.METHOD}; of vectors from "
+    "before that by bootstrap, which is too short"
+)
 LEGEND = {
-    "r_1": "r_k: probability that k children of an accepted node are all rejected; in brackets the 95% interval "
-    "(bootstrap over prompts)",
+    "r_1": f"r_k: probability that k children of an accepted node are all rejected; {BRACKETS}",
     "b": "of the fit r_k ~ k^-b, least squares of logarithms over all k",
 }
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from bench.statistics.intervals import Interval
 
@@ -24,9 +28,11 @@ def prompts_of(seconds: dict[str, tuple[float, float]], tokens: int = 10) -> pd.
     return pd.DataFrame(rows)
 
 
-def counts_of(conversations: int) -> np.ndarray:
-    share = np.full(conversations, 1 / conversations)
-    return np.random.default_rng(0).multinomial(conversations, share, size=1000)
+def jackknife(value: float, without: Sequence[float], c: float = 5.0) -> tuple[float, float, float, int]:
+    """The numbers of an interval by its rule, from the values without each conversation."""
+    moved, n = np.log(without), len(without)
+    reach = stats.t.ppf(0.975, n - 1) * (1 + c / n) * math.sqrt((n - 1) / n * np.sum((moved - moved.mean()) ** 2))
+    return value, value * math.exp(-reach), value * math.exp(reach), n
 
 
 def numbers(found: Interval) -> tuple[float, ...]:

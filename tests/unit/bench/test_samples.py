@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from sampled import numbers, prompts_of, steps_of
+from sampled import jackknife, numbers, prompts_of, steps_of
 
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.statistics import intervals, samples
@@ -22,17 +22,18 @@ def speedup(prompts):
     return samples.interval(samples.speedup(prompts))
 
 
-def test_intervals_are_those_of_the_plain_bootstrap():
-    steps = steps_of({"b": [3], "a": [1, 2, 5], "c": [2, 2]})
-    plain = intervals.bootstrap(steps, lambda rows: rows["acceptance_length"].mean())
-    assert numbers(samples.interval(samples.mal(steps))) == pytest.approx(numbers(plain), rel=1e-12)
-    prompts = prompts_of({"c": (0.7, 2.2), "a": (1.0, 2.0), "b": (1.5, 1.4)})
+def test_intervals_leave_out_each_conversation_in_turn():
+    lengths = {"b": [3], "a": [1, 2, 5], "c": [2, 2], "d": [4, 1], "e": [6], "f": [2]}
+    without = [np.mean([x for name, own in lengths.items() if name != out for x in own]) for out in sorted(lengths)]
+    assert numbers(samples.interval(samples.mal(steps_of(lengths)))) == pytest.approx(jackknife(28 / 10, without))
+    seconds = {"c": (0.7, 2.2), "a": (1.0, 2.0), "b": (1.5, 1.4), "d": (1.0, 1.1), "e": (0.4, 2.0), "f": (1.0, 3.0)}
 
-    def ratio(rows):
-        seconds = rows.groupby("arm")["decode_s"].sum()
-        return seconds["autoregressive"] / seconds["method"]
+    def ratio(of):
+        own, base = np.sum([seconds[name] for name in of], axis=0)
+        return base / own
 
-    assert numbers(speedup(prompts)) == pytest.approx(numbers(intervals.bootstrap(prompts, ratio)), rel=1e-12)
+    without = [ratio(seconds.keys() - {out}) for out in sorted(seconds)]
+    assert numbers(speedup(prompts_of(seconds))) == pytest.approx(jackknife(ratio(seconds), without))
 
 
 def test_opt_trees_script_counts_a_step_less_of_every_turn():
@@ -149,16 +150,17 @@ def test_a_sample_of_some_conversations():
 
 
 def test_the_typical_resolution_of_several_metrics_is_the_median_over_their_pairs():
-    times = [{"a": (1.0, 2.0), "b": (1.3, 1.4), "c": (0.7, 2.2)}, {"a": (1.0, 2.2), "b": (1.0, 1.1), "c": (1.0, 2.0)}]
+    rng = np.random.default_rng(0)
+    times = [dict(zip("abcdefg", map(tuple, rng.uniform(0.6, 2.4, (7, 2))), strict=True)) for _ in range(2)]
     every = [samples.tokens_per_s(prompts_of(one), arm) for one in times for arm in (METHOD, AUTOREGRESSIVE)]
     pairs = [samples.resolution(samples.paired_ratio(*pair)) for pair in itertools.combinations(every, 2)]
     assert samples.typical_resolution(every) == pytest.approx(np.median(pairs), rel=1e-12)
     assert max(pairs) > 0.5
     nothing = samples.tokens_per_s(pd.DataFrame(), AUTOREGRESSIVE)
     assert samples.typical_resolution([nothing, *every, nothing]) == samples.typical_resolution(every)
-    fewer = every[0].of(pd.Index(["a", "b"]))
+    fewer = every[0].of(pd.Index([*"abcdef"]))
     assert samples.typical_resolution([fewer, *every]) == samples.typical_resolution(
         [one.of(fewer.sums.index) for one in (fewer, *every)]
     )
-    for none in ([], every[:1], [nothing, every[0]], [one.of(pd.Index(["a"])) for one in every]):
+    for none in ([], every[:1], [nothing, every[0]], [one.of(pd.Index([*"abcde"])) for one in every]):
         assert samples.typical_resolution(none) == 0

@@ -5,20 +5,23 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from sampled import counts_of, numbers, prompts_of, steps_of
+from sampled import jackknife, numbers, prompts_of, steps_of
+from scipy import stats
 
 from bench.statistics import intervals, samples
 
 
-def test_a_paired_ratio_draws_conversations_of_both_together():
-    one = steps_of({"a": [4, 4], "b": [2, 3], "c": [6]})
-    other = steps_of({"a": [2, 2, 2], "b": [1, 2], "c": [3, 3]})
-    found = samples.paired_ratio(samples.mal(one), samples.mal(other))
-    tokens, steps = np.array([[8, 5, 6], [6, 3, 6]]), np.array([[2, 2, 1], [3, 2, 2]])
-    drawn = counts_of(3)
-    means = [drawn @ tokens[run] / (drawn @ steps[run]) for run in (0, 1)]
-    low, high = np.quantile(means[0] / means[1], [0.025, 0.975])
-    assert (found.value, found.low, found.high, found.n) == pytest.approx(((19 / 5) / (15 / 7), low, high, 3))
+def test_a_paired_ratio_leaves_out_conversations_of_both_together():
+    rng = np.random.default_rng(0)
+    one, other = ({name: [*rng.integers(1, 7, rng.integers(1, 4))] for name in "abcdefg"} for _ in range(2))
+
+    def ratio(names):
+        mean, theirs = (np.mean([x for name in names for x in run[name]]) for run in (one, other))
+        return mean / theirs
+
+    found = samples.paired_ratio(*(samples.mal(steps_of(run)) for run in (one, other)))
+    without = [ratio(set("abcdefg") - {out}) for out in "abcdefg"]
+    assert numbers(found) == pytest.approx(jackknife(ratio("abcdefg"), without, 1.0))
 
 
 def test_only_shared_conversations_count():
@@ -31,35 +34,39 @@ def test_only_shared_conversations_count():
 
 
 def test_a_mean_of_two_metrics_is_that_of_their_ratios_over_the_conversations_of_both():
-    greedy = prompts_of({"a": (1.0, 2.0), "b": (4.0, 4.0), "c": (1.0, 3.0), "z": (1.0, 99.0)})
-    sampled = prompts_of({"c": (2.0, 5.0), "b": (1.0, 2.0), "a": (3.0, 2.0), "y": (1.0, 99.0)})
-    drawn = counts_of(3)
-    seconds = np.array([[[1, 4, 1], [2, 4, 3]], [[3, 1, 2], [2, 2, 5]]])  # decoding, arm, conversation
-    each = [(drawn @ base) / (drawn @ own) for own, base in seconds]
-    low, high = np.quantile((each[0] + each[1]) / 2, [0.025, 0.975])
-    mean = samples.mean_of(samples.speedup(greedy), samples.speedup(sampled))
-    assert numbers(samples.interval(mean)) == pytest.approx(((9 / 6 + 9 / 6) / 2, low, high, 3))
-    other = samples.mean_of(*(samples.mean(pd.Series(dict.fromkeys("abc", value))) for value in (1.0, 3.0)))
-    assert numbers(samples.paired_ratio(mean, other)) == pytest.approx((1.5 / 2, low / 2, high / 2, 3))
+    rng = np.random.default_rng(1)
+    greedy, sampled = ({name: tuple(rng.uniform(1, 4, 2)) for name in names} for names in ("zabcdef", "fedcbay"))
+
+    def mean(names):
+        totals = (np.sum([run[name] for name in names], axis=0) for run in (greedy, sampled))
+        return np.mean([base / own for own, base in totals])
+
+    without = [mean(set("abcdef") - {out}) for out in "abcdef"]
+    both = samples.mean_of(*(samples.speedup(prompts_of(run)) for run in (greedy, sampled)))
+    assert numbers(samples.interval(both)) == pytest.approx(jackknife(mean("abcdef"), without))
+    other = samples.mean_of(*(samples.mean(pd.Series(dict.fromkeys("abcdef", value))) for value in (1.0, 3.0)))
+    halves = jackknife(mean("abcdef") / 2, [one / 2 for one in without], 1.0)
+    assert numbers(samples.paired_ratio(both, other)) == pytest.approx(halves)
 
 
 def test_ahead_is_antisymmetric_and_holds_with_zeros():
-    above = samples.mean(pd.Series({"a": 3.0, "b": 2.0, "c": 4.0}))
-    zeros = samples.mean(pd.Series({"a": 0.0, "b": 0.0, "c": 0.0}))
-    once = samples.mean(pd.Series({"a": 3.0, "b": 0.0, "c": 0.0}))
+    above, zeros, once = (
+        samples.mean(pd.Series(values, index=[*"abcdef"]))
+        for values in ([3.0, 2.0, 4.0] * 2, [0.0] * 6, [3.0] + [0.0] * 5)
+    )
     assert (samples.ahead(above, zeros), samples.ahead(zeros, above)) == (1, -1)
     assert (samples.ahead(once, zeros), samples.ahead(zeros, once)) == (0, 0)
     assert samples.ahead(zeros, zeros) == 0
     assert samples.ahead(above, samples.mean(pd.Series({"a": 3.0}))) is None
 
 
-def test_ahead_is_the_sign_of_a_difference_drawn_in_pairs():
+def test_ahead_is_the_sign_of_a_difference_over_pairs():
     rng = np.random.default_rng(1)
     signs = set()
     for shift in (0.0, 0.4, 0.8, 1.6):
         own, theirs = rng.integers(1, 9, 7) + shift * 3, rng.integers(1, 9, 7).astype(float)
         both = [samples.mean(pd.Series(values, index=list("abcdefg"))) for values in (own, theirs)]
-        low, high = np.quantile(counts_of(7) @ (own - theirs) / 7, [0.025, 0.975])
+        low, high = stats.t.interval(0.95, 6, 0, (8 / 7) * stats.sem(own - theirs)) + np.mean(own - theirs)
         signs.add(samples.ahead(*both))
         assert samples.ahead(*both) == int(low > 0) - int(high < 0) == -samples.ahead(*both[::-1])
     assert signs == {0, 1}
@@ -67,9 +74,9 @@ def test_ahead_is_the_sign_of_a_difference_drawn_in_pairs():
 
 def test_times_are_tied_within_what_the_autoregressive_arms_differ_by():
     """The second run is 20% slower in both arms, but for the first prompt: its speedups are 25% higher there."""
-    one = prompts_of(dict.fromkeys("abcd", (1.0, 2.0)))
-    drifted = prompts_of({"a": (1.0, 2.5)} | dict.fromkeys("bcd", (1.2, 2.4)))
-    steady = prompts_of(dict.fromkeys("abcd", (0.8, 2.0)))
+    one = prompts_of(dict.fromkeys("abcdef", (1.0, 2.0)))
+    drifted = prompts_of({"a": (1.0, 2.5)} | dict.fromkeys("bcdef", (1.2, 2.4)))
+    steady = prompts_of(dict.fromkeys("abcdef", (0.8, 2.0)))
     assert samples.ahead(samples.speedup(steady), samples.speedup(one)) == 1
     assert samples.ahead(samples.tokens_per_s(steady), samples.tokens_per_s(one)) == 1
     for metric in (samples.speedup, samples.tokens_per_s):
@@ -79,7 +86,7 @@ def test_times_are_tied_within_what_the_autoregressive_arms_differ_by():
 def test_means_of_times_are_tied_within_what_the_arms_of_either_part_differ_by():
     """A ninth is told apart, unless the machine was half or twice as fast in one of the two runs, or in each."""
     base, faster, slowed, sped = (
-        samples.speedup(prompts_of(dict.fromkeys("abcd", seconds)))
+        samples.speedup(prompts_of(dict.fromkeys("abcdef", seconds)))
         for seconds in ((1.0, 2.0), (0.9, 2.0), (1.8, 4.0), (0.45, 1.0))
     )
     level = samples.mean_of(base, base)
@@ -95,16 +102,57 @@ def test_resolution_reaches_as_far_either_way_round():
     assert samples.resolution(intervals.Interval(1.0, 0.0, 1.1, 5)) == math.inf
 
 
-def test_a_mean_over_datasets_pairs_each_with_its_own_and_draws_from_all():
-    """The two datasets may call their prompts by the same names."""
-    first = [prompts_of({"a": (1.0, 2.0), "b": (4.0, 4.0), "z": (1.0, 99.0)}), prompts_of({"a": (2.0, 5.0)})]
-    other = [prompts_of({"b": (1.0, 2.0), "a": (3.0, 2.0)}), prompts_of({"a": (1.0, 1.0), "y": (1.0, 99.0)})]
-    own, base = np.array([[1, 4, 0], [0, 0, 2]]), np.array([[2, 4, 0], [0, 0, 5]])  # dataset, conversation
-    theirs, plain = np.array([[3, 1, 0], [0, 0, 1]]), np.array([[2, 2, 0], [0, 0, 1]])
-    drawn = counts_of(3)
-    with np.errstate(invalid="ignore"):
-        means = [sum((drawn @ b[d]) / (drawn @ o[d]) for d in (0, 1)) for o, b in ((own, base), (theirs, plain))]
-        low, high = np.nanquantile(means[0] / means[1], [0.025, 0.975])
-    found = samples.paired_ratio(*(samples.mean_over(*map(samples.speedup, of)) for of in (first, other)))
-    value = (6 / 5 + 5 / 2) / (4 / 4 + 1 / 1)
-    assert numbers(found) == pytest.approx((value, low, high, 3))
+def test_a_mean_over_datasets_pairs_each_with_its_own_and_leaves_out_one_of_each():
+    """The two datasets may call their prompts by the same names; each has a variance of its own."""
+    rng = np.random.default_rng(2)
+    one, other = ([{name: tuple(rng.uniform(1, 4, 2)) for name in names} for names in ("abcd", "abc")] for _ in (0, 1))
+    every = [(place, name) for place, names in enumerate(("abcd", "abc")) for name in names]
+
+    def mean(run, keys):
+        totals = (np.sum([run[at][name] for at, name in keys if at == place], axis=0) for place in (0, 1))
+        return np.mean([base / own for own, base in totals])
+
+    def ratio(keys):
+        return mean(one, keys) / mean(other, keys)
+
+    found = samples.paired_ratio(
+        *(samples.mean_over(*(samples.speedup(prompts_of(part)) for part in run)) for run in (one, other))
+    )
+    variances = []
+    for place, count in ((0, 4), (1, 3)):
+        moved = [math.log(ratio([key for key in every if key != out])) for out in every if out[0] == place]
+        variances.append((count - 1) ** 2 / count * np.var(moved, ddof=1))
+    freedom = sum(variances) ** 2 / (variances[0] ** 2 / 3 + variances[1] ** 2 / 2)
+    reach = stats.t.ppf(0.975, freedom) * (1 + 1 / (freedom + 1)) * math.sqrt(sum(variances))
+    value = ratio(every)
+    assert numbers(found) == pytest.approx((value, value * math.exp(-reach), value * math.exp(reach), 7))
+
+
+@pytest.mark.parametrize("count", [3, 12])
+def test_a_mean_over_copies_of_one_dataset_is_as_sure_as_their_number_says(count):
+    """Equal variances of k strata: the error shrinks with the root of k, the degrees of freedom are k times as many."""
+    rng = np.random.default_rng(3)
+    one = samples.speedup(prompts_of({name: tuple(rng.uniform(1, 1.01, 2)) for name in "abcdefgh"}))
+    alone, many = (samples.interval(found) for found in (one, samples.mean_over(*[one] * count)))
+    assert (many.value, many.n) == (pytest.approx(alone.value), 8 * count)
+    reach = [
+        math.log(found.high / found.value) / stats.t.ppf(0.975, freedom) / (1 + 5 / (freedom + 1))
+        for found, freedom in ((alone, 7), (many, 7 * count))
+    ]
+    assert reach[0] / reach[1] == pytest.approx(math.sqrt(count), rel=1e-3)
+
+
+def test_a_dataset_of_a_single_conversation_leaves_the_mean_without_an_interval():
+    parts = [samples.speedup(prompts_of(dict.fromkeys(names, (1.0, 2.0)))) for names in ("abcdef", "a")]
+    found = samples.interval(samples.mean_over(*parts))
+    assert (found.value, found.n, found.known) == (2.0, 7, False)
+
+
+@pytest.mark.parametrize("n", [2, 5, 6])
+def test_fewer_than_six_conversations_tell_nothing_apart(n):
+    one, other = (samples.mean(pd.Series(np.full(n, value))) for value in (3.0, 2.0))
+    found = samples.compare(one, other)
+    assert found.known == (n >= 6)
+    assert found.ahead == (1 if n >= 6 else None)
+    assert n >= 6 or found.needed == 6
+    assert samples.typical_resolution([one, other]) == pytest.approx(0.5 if n >= 6 else 0.0)

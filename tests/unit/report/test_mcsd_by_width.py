@@ -12,6 +12,7 @@ import pytest
 from drawn import labels, lines, row_of
 from matplotlib.axes import Axes
 from mcsd_figure_fills import AT_ONE, FORK, HIDDEN, LARGE, LLAMA, WIDTHS, fill_fig6, fork
+from recomputed import of_columns, written
 
 from bench.artifacts import style
 from bench.artifacts.outputs import NoResultsError, write_all
@@ -42,12 +43,8 @@ def curve(axes: Axes, index: int) -> list[tuple[float, float]]:
 
 
 def reach(values: dict[str, tuple[float, float]], digits: int) -> str:
-    """A ratio of sums over conversations with its percentile interval, from the definition."""
-    sums = np.array([values[name] for name in sorted(values)])
-    draws = np.random.default_rng(0).multinomial(len(sums), [1 / len(sums)] * len(sums), size=1000) @ sums
-    low, high = np.quantile(draws[:, 0] / draws[:, 1], [0.025, 0.975])
-    value = sums[:, 0].sum() / sums[:, 1].sum()
-    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    """A ratio of sums over conversations with its interval."""
+    return written(of_columns(np.array([values[name] for name in sorted(values)]), np.divide), digits)
 
 
 def test_every_point_is_what_its_rows_come_to(cells) -> None:
@@ -158,7 +155,7 @@ def test_the_notes_say_where_curves_are_flat(cells) -> None:
 def test_the_notes_name_the_widths_that_the_table_marks(cells) -> None:
     """Conversations differ by more than widths do: intervals overlap where the paired comparison tells them apart."""
     for width, more in ((1, 4), (2, 0), (4, 1), (8, 1)):
-        run_id = fork(cells, width, chance=0.5, conversations=4)
+        run_id = fork(cells, width, chance=0.5, conversations=6)
         rows = cells.store.read("steps", [run_id])[[field.name for field in fields(StepRow)]].to_dict("records")
         accepted = [int(row["prompt_id"][1:]) // (1 + (more == 4)) + more * (row["step"] % 2) for row in rows]
         changed = [StepRow(**row | {"num_accepted": 1 + own}) for row, own in zip(rows, accepted, strict=True)]

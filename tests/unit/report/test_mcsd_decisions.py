@@ -12,6 +12,8 @@ from conftest import Cells
 from drawn import labels, lines, row_of
 from matplotlib.axes import Axes
 from mcsd_figure_fills import HIDDEN, LARGE, LLAMA, TOPK, decision_rows, fill_fig7, fill_fig8, fork
+from recomputed import written
+from scipy import stats
 
 from bench.artifacts import style
 from bench.artifacts.outputs import NoResultsError, write_all
@@ -36,13 +38,13 @@ def build(cells) -> tuple[list[Axes], Table]:
     return figure.canvas.axes, table
 
 
-def speeds(prompts: pd.DataFrame, run_id: str, draws: np.ndarray) -> np.ndarray:
-    """Speedups over conversations that are drawn so often: one for every row of `draws`."""
+def speeds(prompts: pd.DataFrame, run_id: str, often: np.ndarray) -> np.ndarray:
+    """Speedups over conversations that count so often: one for every row of `often`."""
     rows = prompts[prompts["run_id"] == run_id]
     per_token = {}
     for arm, group in rows.groupby("arm"):
         sums = group.groupby("prompt_id")[["decode_s", "num_decoded_tokens"]].sum().sort_index().to_numpy(dtype=float)
-        seconds, tokens = (draws @ sums).T
+        seconds, tokens = (often @ sums).T
         per_token[arm] = seconds / tokens
     return per_token["autoregressive"] / per_token["method"]
 
@@ -80,15 +82,12 @@ def test_speeds_are_compared_over_the_conversations_of_both(cells) -> None:
     _, table = build(cells)
     prompts = cells.load().prompts
     count = prompts["prompt_id"].nunique()
-    draws = np.random.default_rng(0).multinomial(count, [1 / count] * count, size=1000)
+    often = np.vstack([np.ones(count), 1 - np.eye(count)])  # all, then all but one
     for width, word in ((1, "faster"), (12, "slower")):
-        value, *values = (
-            speeds(prompts, runs["hidden", width], times) / speeds(prompts, runs["none", width], times)
-            for times in (np.ones((1, count)), draws)
-        )
-        low, high = np.quantile(values, [0.025, 0.975])
+        value, *without = speeds(prompts, runs["hidden", width], often) / speeds(prompts, runs["none", width], often)
+        reach = stats.t.ppf(0.975, count - 1) * (1 + 1 / count) * np.sqrt((count - 1) * np.var(np.log(without)))
         found = row_of(table, runs["hidden", width])["with / without"]
-        assert found == f"{value[0]:.3f} [{low:.3f}, {high:.3f}] ({word})"
+        assert found == f"{written((value, value * np.exp(-reach), value * np.exp(reach)), 3)} ({word})"
 
 
 def test_a_conversation_of_one_run_alone_does_not_count(cells) -> None:
@@ -100,7 +99,7 @@ def test_a_conversation_of_one_run_alone_does_not_count(cells) -> None:
     assert isinstance(table, Table)
     both, once = rows[rows["prompt_id"] != lost], np.ones((1, rows["prompt_id"].nunique() - 1))
     ratio = (speeds(both, first, once) / speeds(both, other, once))[0]
-    assert row_of(table, first)["with / without"].startswith(f"{ratio:.3f} [")
+    assert row_of(table, first)["with / without"].startswith(f"{ratio:.3f} (")
 
 
 def test_the_effect_is_counted_over_widths(cells) -> None:

@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from budget_fills import SIZED, add, built, fill
+from recomputed import written
+from scipy import stats
 
 from bench.artifacts.blocks import every_run
 from bench.artifacts.outputs import NoResultsError
@@ -14,6 +16,9 @@ from bench.artifacts.tables import ABSENT
 from bench.papers.beyond.budget import budget
 
 pytestmark = pytest.mark.long
+
+EACH_OUT = np.vstack([np.ones(8), 1 - np.eye(8)])
+"""How often each of eight conversations counts: all, then all but one."""
 
 
 @pytest.fixture
@@ -54,16 +59,17 @@ def machine(first: pd.DataFrame, other: pd.DataFrame) -> float:
     """How far the interval of the speeds of two runs' autoregressive arms reaches from 1, either way round."""
     speeds = []
     for sums in (first, other):
-        total = [
-            resampled(8) @ sums[f"{name} autoregressive"].to_numpy() for name in ("num_decoded_tokens", "decode_s")
-        ]
+        total = [EACH_OUT @ sums[f"{name} autoregressive"].to_numpy() for name in ("num_decoded_tokens", "decode_s")]
         speeds.append(total[0] / total[1])
-    low, high = np.quantile(speeds[0] / speeds[1], [0.025, 0.975])
+    _, low, high = interval(speeds[0] / speeds[1], 1)
     return max(high, 1 / low) - 1
 
 
-def resampled(count: int) -> np.ndarray:
-    return np.random.default_rng(0).multinomial(count, [1 / count] * count, size=1000)
+def interval(values: np.ndarray, c: float) -> tuple[float, float, float]:
+    """A value and its interval, from the values of all eight conversations and without each in turn."""
+    value, without = values[0], np.log(values[1:])
+    reach = np.exp(stats.t.ppf(0.975, 7) * (1 + c / 8) * np.sqrt(7 * np.var(without)))
+    return value, value / reach, value * reach
 
 
 def test_every_number_is_what_plain_pandas_says(budget_cells) -> None:
@@ -73,10 +79,7 @@ def test_every_number_is_what_plain_pandas_says(budget_cells) -> None:
     for row in rows_of(table).itertuples():
         for metric in ("MAL", "speedup"):
             sums = totals(results, row.run_id, metric)
-            draws = value(sums, metric, resampled(8))
-            low, high = np.quantile(draws, [0.025, 0.975])
-            words = f"{float(value(sums, metric, np.ones(8))):.2f} [{low:.2f}, {high:.2f}]"
-            assert getattr(row, metric).rstrip(" *=") == words
+            assert getattr(row, metric).rstrip(" *=") == written(interval(value(sums, metric, EACH_OUT), 5))
         steps = results.steps[results.steps["run_id"] == row.run_id]
         assert row.nodes == f"{steps['num_drafted'].mean():.1f}"
         assert row.conversations == "8"
@@ -84,7 +87,7 @@ def test_every_number_is_what_plain_pandas_says(budget_cells) -> None:
     assert set(capped["Budget"] + "/" + capped["nodes"]) == {"8/6.0", "32/30.0"}
 
 
-def test_best_and_tied_are_what_a_bootstrap_of_pairs_says(budget_cells) -> None:
+def test_best_and_tied_are_what_intervals_of_pairs_say(budget_cells) -> None:
     _, table = built(budget_cells)
     results, seen = budget_cells.load(), defaultdict(int)
     sized = rows_of(table)[table.frame["Budget"] != ABSENT]
@@ -94,10 +97,10 @@ def test_best_and_tied_are_what_a_bootstrap_of_pairs_says(budget_cells) -> None:
             values = {run: float(value(found, metric, np.ones(8))) for run, found in sums.items()}
             best = max(values, key=values.__getitem__)
             for run, cell in zip(group["run_id"], group[metric], strict=True):
-                ratio = value(sums[best], metric, resampled(8)) / value(sums[run], metric, resampled(8))
-                low, high = np.quantile(ratio, [0.025, 0.975])
+                own = value(sums[best], metric, EACH_OUT) - value(sums[run], metric, EACH_OUT)
+                reach = stats.t.ppf(0.975, 7) * (1 + 1 / 8) * np.sqrt(7 * np.var(own[1:]))
                 apart = max(values[best] / values[run], values[run] / values[best]) - 1
-                tied = low <= 1 <= high or (metric == "speedup" and apart <= machine(sums[best], sums[run]))
+                tied = abs(own[0]) <= reach or (metric == "speedup" and apart <= machine(sums[best], sums[run]))
                 expected = "*" if run == best else "=" if tied else ""
                 assert cell.rpartition("]")[2].strip() == expected
                 seen[expected] += 1

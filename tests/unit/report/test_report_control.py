@@ -7,18 +7,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from recomputed import of_columns
 
 from bench.artifacts import control, ties
 from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.metric import MAL, SPEEDUP
 from bench.papers.opt_tree.comparison import paper_table
-
-
-def drawn(sums: np.ndarray, statistic) -> tuple[float, float, float]:
-    """A statistic of the totals of conversations with its percentile interval, from the definition."""
-    counts = np.random.default_rng(0).multinomial(len(sums), [1 / len(sums)] * len(sums), size=1000)
-    low, high = np.quantile([statistic(*(count @ sums)) for count in counts], [0.025, 0.975])
-    return statistic(*sums.sum(axis=0)), low, high
 
 
 def times(cells, run_id: str, arm: str) -> np.ndarray:
@@ -32,7 +26,7 @@ def test_autoregressive_decoding_is_set_against_itself(cells) -> None:
     run_id = cells.add("autoregressive", mal=1.0, speedup=1.0)
     cells.add("opt_tree")
     sums = np.hstack([times(cells, run_id, arm) for arm in ("autoregressive", "method")])
-    expected = drawn(sums, lambda base_s, base, own_s, own: (base_s / base) / (own_s / own))
+    expected = of_columns(sums, lambda base_s, base, own_s, own: (base_s / base) / (own_s / own))
     found = control.itself(cells.block())
     assert (found.value, found.low, found.high) == pytest.approx(expected)
     assert found.n == 6
@@ -43,7 +37,7 @@ def test_the_baselines_that_lie_furthest_apart(cells) -> None:
     expected = []
     for pair in itertools.permutations(runs, 2):
         sums = np.hstack([times(cells, run_id, "autoregressive") for run_id in pair])
-        expected.append(drawn(sums, lambda own_s, own, other_s, other: (own / own_s) / (other / other_s)))
+        expected.append(of_columns(sums, lambda own_s, own, other_s, other: (own / own_s) / (other / other_s), c=1))
     (found,) = control.arms(cells.block()).values()
     assert (found.widest.value, found.widest.low, found.widest.high) == pytest.approx(
         max((one for one in expected if one[0] >= 1), key=lambda one: max(one[2], 1 / one[1]))

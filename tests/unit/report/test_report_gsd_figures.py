@@ -15,6 +15,7 @@ from gsd_fills import OPTIONS, add
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.markers import CARETUPBASE
+from recomputed import of_columns, written
 
 from bench.artifacts import style
 from bench.artifacts.outputs import NoResultsError, write_all
@@ -35,12 +36,10 @@ def build(name: str, cells) -> tuple[list[Axes], Table]:
     return figure.canvas.axes, table
 
 
-def interval(values: dict[str, Sequence[float]], digits: int = 2) -> str:
-    """Mean of all values and its percentile interval over conversations, from their definition."""
+def interval(values: dict[str, Sequence[float]], digits: int = 2, scale: str = "log") -> str:
+    """Mean of all values and its interval over conversations."""
     sums = np.array([(sum(values[name]), len(values[name])) for name in sorted(values)])
-    draws = np.random.default_rng(0).multinomial(len(sums), [1 / len(sums)] * len(sums), size=1000)
-    low, high = np.quantile([np.divide(*(count @ sums)) for count in draws], [0.025, 0.975])
-    return f"{np.divide(*sums.sum(axis=0)):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    return written(of_columns(sums, np.divide, scale=scale), digits)
 
 
 def by_conversation(
@@ -104,7 +103,7 @@ def test_recurrence_is_the_mean_over_graphs(cells) -> None:
             return [row[n - 1] for row in group[column]]
 
         means = [
-            interval(by_conversation(found, lambda group, column=column, n=n: shares(group, column, n)))
+            interval(by_conversation(found, lambda group, column=column, n=n: shares(group, column, n)), scale="logit")
             for n, found in graphs.items()
         ]
         assert table.frame[name].tolist() == means

@@ -2,9 +2,9 @@
 
 import json
 
-import numpy as np
 import pandas as pd
 import pytest
+from recomputed import of_columns, written
 
 from bench.artifacts.tables import Table, to_csv, to_latex, to_markdown
 from bench.papers.opt_tree.comparison import dataset_table, paper_table
@@ -19,13 +19,6 @@ def table(artifact: str, results: Results) -> Table:
     return only
 
 
-def bootstrap(sums: np.ndarray, statistic) -> str:
-    """Value and percentile interval over conversations, written down once more from its definition."""
-    draws = np.random.default_rng(0).multinomial(len(sums), [1 / len(sums)] * len(sums), size=1000)
-    low, high = np.quantile([statistic(*(count @ sums)) for count in draws], [0.025, 0.975])
-    return f"{statistic(*sums.sum(axis=0)):.2f} [{low:.2f}, {high:.2f}]"
-
-
 def recomputed(results: Results, run_id: str) -> dict[str, str]:
     steps, prompts = (frame[frame["run_id"] == run_id] for frame in (results.steps, results.prompts))
     accepted = steps.groupby("prompt_id")["acceptance_length"].agg(["sum", "count"]).to_numpy()
@@ -36,8 +29,8 @@ def recomputed(results: Results, run_id: str) -> dict[str, str]:
     ].to_numpy()
     rate = arms[("decoded", "method")].sum() / arms[("decode_s", "method")].sum()
     return {
-        "MAL": bootstrap(accepted, lambda tokens, count: tokens / count),
-        "speedup": bootstrap(times, lambda base_s, base, own_s, own: (base_s / base) / (own_s / own)),
+        "MAL": written(of_columns(accepted, lambda tokens, count: tokens / count)),
+        "speedup": written(of_columns(times, lambda base_s, base, own_s, own: (base_s / base) / (own_s / own))),
         "tokens/s": f"{rate:.1f}",
     }
 
@@ -61,7 +54,7 @@ def test_table_1_counts_as_published_too(table1_cells) -> None:
         steps, prompts = (frame[frame["run_id"] == run_id] for frame in (results.steps, results.prompts))
         turns = steps.groupby(["prompt_id", "turn"])["acceptance_length"].agg(["sum", "count"])
         counts = turns.assign(count=turns["count"] - 1).groupby("prompt_id").sum().to_numpy()
-        counted = bootstrap(counts, lambda tokens, count: tokens / count)
+        counted = written(of_columns(counts, lambda tokens, count: tokens / count))
         plainly = row["Method"] == "autoregressive"  # 1 by definition, whatever is divided by
         assert row["MAL as published"].rstrip(" *=") == ("–" if plainly else counted)
         timed = prompts.assign(s=prompts["prefill_s"] + prompts["decode_s"]).groupby("arm")
@@ -89,6 +82,7 @@ def test_the_best_size_has_the_largest_speedup_whatever_the_machine_did(cells) -
 def test_the_published_speedup_is_judged_with_prefill(cells, prefill_s: float, verdict: str) -> None:
     """Twice as fast in decoding is 1.69 times as fast only if the time of the prefill counts in both arms."""
     options = {"published": REAL, "pair": "llama2_7b_chat_jf68m", "device": "NVIDIA GeForce RTX 4090"}
+    options["conversations"] = 40
     cells.add("autoregressive", speedup=1.0, **options)
     cells.add("opt_tree", params={"n": 25}, mal=5.0, speedup=2.0, prefill_s=prefill_s, **options)
     frame = table("table1", cells.load()).frame.set_index("Method")
@@ -171,6 +165,7 @@ def test_only_failed_runs(cells) -> None:
 
 def test_a_real_pair_is_judged_by_value_and_time_by_device(cells) -> None:
     options = {"published": REAL, "pair": "llama2_7b_chat_jf68m", "device": "NVIDIA GeForce RTX 4090"}
+    options["conversations"] = 40
     cells.add("autoregressive", speedup=1.0, **options)
     cells.add("opt_tree", params={"n": 25}, mal=5.0, speedup=1.69, **options)
     frame = table("table1", cells.load()).frame.set_index("Method")

@@ -84,7 +84,10 @@ def test_numbers() -> None:
     nan = float("nan")
     assert tables.number(2.346) == "2.35"
     assert tables.number(None) == tables.number(nan) == tables.ABSENT
-    assert tables.interval(Interval(2.0, 1.5, 2.5, 3)) == "2.00 [1.50, 2.50]"
+    assert tables.interval(Interval(2.0, 1.5, 2.5, 6)) == "2.00 [1.50, 2.50]"
+    assert tables.interval(Interval(2.0, 1.5, 2.5, 5)) == "2.00 (1.50 to 2.50)"
+    assert tables.ratio(Interval(1.0526, 0.98, 1.1, 2)) == "1.053 (0.980 to 1.100)"
+    assert tables.signed(Interval(-0.1, -0.2, 0.05, 2)) == "-0.100 (-0.200 to +0.050)"
     assert tables.interval(Interval(2.0, nan, nan, 1)) == "2.00 [–, –]"
     assert tables.interval(None) == tables.ABSENT
     assert [tables.percent(share) for share in (1.0, 0.9999, 0.5, 0.0, None)] == ["100%", "99.9%", "50.0%", "0.0%", "–"]

@@ -1,11 +1,11 @@
-"""Marks of the best value of a block and of those tied with it, against all resamples of three conversations."""
+"""Marks of the best value of a block and of those tied with it, against a t-test of pairs."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from bench.artifacts import ties
 from bench.artifacts.tables import ABSENT, Table, to_csv, to_latex, to_markdown
@@ -22,42 +22,36 @@ def entry(over: list[float], *, lossless: bool = True) -> Entry:
     return Entry(Interval(value, value - 1, value + 1, len(over)), Sample(sums, ("tokens",), ("steps",)), lossless)
 
 
-def shares(first: list[float], other: list[float]) -> tuple[float, float]:
-    """How many of all resamples have the first below, and above, the other."""
-    sums = np.array([(first, other)])[0]
-    totals = [sums[:, list(drawn)].sum(axis=1) for drawn in itertools.product(range(len(first)), repeat=len(first))]
-    return float(np.mean([a < b for a, b in totals])), float(np.mean([a > b for a, b in totals]))
-
-
 def test_the_best_is_marked_and_what_the_pairs_cannot_tell_from_it() -> None:
-    values = {"best": [6.0, 2.0, 4.0], "close": [5.0, 3.0, 3.4], "always less": [5.9, 1.9, 3.9]}
-    below, above = shares(values["best"], values["close"])
-    assert min(below, above) > 0.025  # neither is ahead
-    assert shares(values["best"], values["always less"]) == (0.0, 1.0)  # behind in every resample
+    values = {"best": [6.0, 2.0, 4.0] * 2, "close": [5.0, 3.0, 3.4] * 2, "always less": [5.9, 1.9, 3.8] * 2}
+    p = {name: stats.ttest_rel(values["best"], one).pvalue for name, one in values.items() if name != "best"}
+    assert p["always less"] < 0.01 < 0.4 < p["close"]
     assert np.mean(values["always less"]) > np.mean(values["close"])  # though it is nearer by value
     assert marks([entry(one) for one in values.values()]) == [BEST, TIED, ""]
     assert marks([entry(one) for one in reversed(values.values())]) == ["", TIED, BEST]
 
 
 def test_equal_sums_are_tied() -> None:
-    assert marks([entry([3.0, 7.0]), entry([3.0, 7.0])]) == [BEST, TIED]
+    assert marks([entry([3.0, 7.0] * 3), entry([3.0, 7.0] * 3)]) == [BEST, TIED]
 
 
 def test_rows_that_are_not_lossless_are_ranked_among_themselves() -> None:
-    rows = [entry([2.0, 3.0]), entry([1.0, 1.5]), entry([9.0, 9.5], lossless=False), entry([4.0, 4.5], lossless=False)]
+    rows = [entry([2.0, 3.0] * 3), entry([1.0, 1.5] * 3)]
+    rows += [entry([9.0, 9.5] * 3, lossless=False), entry([4.0, 4.5] * 3, lossless=False)]
     assert marks(rows) == [BEST, "", BEST, ""]
     assert marks(rows[:3]) == [BEST, "", ""]  # one alone is set against none
 
 
 def test_what_has_no_interval_is_neither_best_nor_tied() -> None:
     unsure = Entry(Interval(9.0, np.nan, np.nan, 1), entry([9.0]).sample)
-    assert marks([unsure, entry([2.0, 3.0]), Entry(None, None)]) == ["", "", ""]
-    assert marks([unsure, entry([2.0, 3.0]), entry([1.0, 1.5])]) == ["", BEST, ""]
+    assert marks([unsure, entry([2.0, 3.0] * 3), Entry(None, None)]) == ["", "", ""]
+    assert marks([unsure, entry([2.0, 3.0] * 3), entry([1.0, 1.5] * 3)]) == ["", BEST, ""]
+    assert marks([entry([2.0, 3.0, 2.0, 3.0, 2.0]), entry([1.0] * 5)]) == ["", ""]  # a range of five is no interval
 
 
 def test_marks_stand_behind_the_cells_and_survive_every_rendering() -> None:
     rows = [{"Method": "a", "MAL": "2.50 [1.50, 3.50]"}, {"Method": "b", "MAL": "2.50 [1.50, 3.50]"}]
-    ties.mark(rows, {"MAL": [entry([2.0, 3.0]), entry([3.0, 2.0])]})
+    ties.mark(rows, {"MAL": [entry([2.0, 3.0] * 3), entry([3.0, 2.0] * 3)]})
     frame = pd.DataFrame(rows)
     assert frame["MAL"].tolist() == ["2.50 [1.50, 3.50] *", "2.50 [1.50, 3.50] ="]
     table = Table("t", "T", frame, ties.note(frame))
@@ -88,11 +82,11 @@ def timed(over: list[float], control: list[float], **more: bool) -> Entry:
 
 
 def test_times_of_a_busy_machine_are_not_ranked() -> None:
-    quiet = [timed([6.0, 2.0, 4.0], [1.0, 1.0, 1.0]), timed([3.0, 1.0, 2.0], [1.15, 1.15, 1.15])]
+    quiet = [timed([6.0, 2.0, 4.0] * 2, [1.0] * 6), timed([3.0, 1.0, 2.0] * 2, [1.15] * 6)]
     assert marks(quiet) == [BEST, ""]
-    assert marks([*quiet, timed([2.0, 3.0, 4.0], [0.8, 0.8, 0.8])]) == [UNRANKED] * 3  # 1.15, 1.25, 1.44: mostly
-    assert marks([*quiet, timed([2.0, 3.0, 4.0], [0.9, 0.9, 0.9])]) == [BEST, "", TIED]  # 1.15, 1.11, 1.28: one pair
-    lossy = timed([2.0, 3.0, 4.0], [0.8, 0.8, 0.8], lossless=False)
+    assert marks([*quiet, timed([2.0, 3.0, 4.0] * 2, [0.8] * 6)]) == [UNRANKED] * 3  # 1.15, 1.25, 1.44: mostly
+    assert marks([*quiet, timed([2.0, 3.0, 4.0] * 2, [0.9] * 6)]) == [BEST, "", TIED]  # 1.15, 1.11, 1.28: one pair
+    lossy = timed([2.0, 3.0, 4.0] * 2, [0.8] * 6, lossless=False)
     unsure = Entry(Interval(9.0, np.nan, np.nan, 1), entry([9.0]).sample)
     assert marks([*quiet, lossy, unsure, Entry(None, None)]) == [UNRANKED] * 3 + [""] * 2
     assert marks([replace(one, sample=replace(one.sample, controls=())) for one in (*quiet, lossy)]) == [BEST, "", ""]
@@ -100,7 +94,7 @@ def test_times_of_a_busy_machine_are_not_ranked() -> None:
 
 def test_the_note_says_why_times_are_not_ranked() -> None:
     rows = [{"tokens/s": "2.0"}, {"tokens/s": "3.0"}]
-    ties.mark(rows, {"tokens/s": [timed([2.0, 2.0], [1.0, 1.0]), timed([3.0, 3.0], [1.3, 1.3])]})
+    ties.mark(rows, {"tokens/s": [timed([2.0] * 6, [1.0] * 6), timed([3.0] * 6, [1.3] * 6)]})
     frame = pd.DataFrame(rows)
     assert frame["tokens/s"].tolist() == ["2.0 !", "3.0 !"]
     assert ties.note(frame) == (ties.BUSY_NOTE,)
