@@ -77,6 +77,11 @@ class Files:
         return own.join(plain.add_suffix("0"), how="inner").groupby("prompt_id").sum()
 
 
+def dataset(name: Any) -> str:
+    """Of means over datasets, where each conversation is named after its own, which then has a variance of its own."""
+    return str(name).partition("/")[0] if "/" in str(name) else ""
+
+
 def interval(sums: pd.DataFrame, statistic: Callable[[Any], Any], *, c: float = 5, scale: str = "log") -> Numbers:
     """Value, low and high of a function of the column totals; on the plain scale where the other has no place."""
     sums = sums.astype(float).sort_index()
@@ -94,9 +99,11 @@ def interval(sums: pd.DataFrame, statistic: Callable[[Any], Any], *, c: float = 
     if not all(least < one < most for one in (value, *without)):
         scale = "plain"
     there, back = {"log": (np.log, np.exp), "logit": (special.logit, special.expit), "plain": (float, float)}[scale]
-    moved = np.array([there(one) for one in without])
-    error = math.sqrt((n - 1) * np.mean((moved - moved.mean()) ** 2))
-    reach = stats.t.ppf(0.975, n - 1) * error * (1 + c / n)
+    parts = pd.Series([there(one) for one in without]).groupby([dataset(name) for name in sums.index])
+    variances, freedoms = (parts.size() - 1) ** 2 / parts.size() * parts.var(), parts.size() - 1
+    error = math.sqrt(variances.sum(skipna=False))
+    freedom = error**4 / (variances**2 / freedoms).sum() if error and len(variances) > 1 else n - 1
+    reach = stats.t.ppf(0.975, freedom) * error * (1 + c / (freedom + 1))
     low, high = (float(back(there(value) + side * reach)) for side in (-1, 1))
     return value, low if low > least or math.isnan(low) else least, high if high < most or math.isnan(high) else most
 

@@ -122,6 +122,8 @@ def marks(lines: Sequence[Line]) -> list[str]:
 def _busy(lines: Sequence[Line]) -> bool:
     """By the median over pairs of runs."""
     shared = reduce(pd.Index.intersection, (line.sums.index for line in lines)) if lines else pd.Index([])
+    if len(shared) < 6:
+        return False
     reach: dict[int, list[float]] = {}
     for first, other in combinations(lines, 2):
         for place, arms in enumerate(zip(first.controls, other.controls, strict=False)):
@@ -135,9 +137,9 @@ def verdict(line: Line, others: Sequence[Line]) -> str:
     """Of a row of a stand-in: whether no other row with a published value says that the paper's order is not ours."""
     if line.published is None:
         return NO_VALUE
-    if not line.known:
+    if math.isnan(sum(line.interval)):
         return NO_INTERVAL
-    judged = [other for other in others if other.published is not None and other.known]
+    judged = [other for other in others if other.published is not None and not math.isnan(sum(other.interval))]
     if not judged:
         return ALONE
     if _busy([line, *(other for other in others if other.known)]):
@@ -221,7 +223,7 @@ def _agrees(line: Line, other: Line) -> tuple[bool | None, int, float]:
     theirs, n = line.published - other.published, len(line.sums.index.intersection(other.sums.index))
     ours, _, _, ratio = compared(line, other)
     if n < 6:
-        return None, n, max(6, _of_a_pair(n, theirs, line, other))
+        return None, n, 6
     if ours * theirs > 0:
         return True, n, 0
     larger, smaller = max(line.published, other.published), min(line.published, other.published)

@@ -192,7 +192,7 @@ def test_the_gain_counts_the_tokens_of_every_arm_and_the_conversations_of_both_r
     expected, other = (samples.interval(samples.speedup(own)).value for own in rows)
     assert expected < 1.2, "twice the tokens in the same time"
     (line,) = build("fig3", cells)[2].frame.itertuples(index=False)
-    assert line.mt_bench.startswith(f"{expected / other:.3f} [")
+    assert line.mt_bench.startswith(f"{expected / other:.3f} (")
 
 
 def test_gains_are_marked_as_too_noisy_by_block_as_the_speedups_are(cells) -> None:

@@ -346,4 +346,4 @@ def _ratio_of_means(measure: str, sums: list[tuple[pd.DataFrame, ...]]) -> recom
     def mean(total: pd.DataFrame, side: str) -> pd.Series:
         return sum(value(total, side, place) for place in range(len(sums))) / len(sums)
 
-    return recomputed.interval(every, lambda total: mean(total, "first") / mean(total, "other"))
+    return recomputed.interval(every, lambda total: mean(total, "first") / mean(total, "other"), c=1)

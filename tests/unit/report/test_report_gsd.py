@@ -197,7 +197,7 @@ def test_of_one_conversation_nothing_is_concluded(cells) -> None:
     for method in ("tsd", "gsd"):
         add(cells, method, **GREEDY | LARGE | {"conversations": 1})
     notes = " ".join(build("table1", cells)[0].notes)
-    assert "one conversation has no interval to judge by" in notes
+    assert "so few conversations have no interval to judge by" in notes
 
 
 def test_layers_that_are_left_out_are_told_where_the_config_has_them(cells) -> None:
