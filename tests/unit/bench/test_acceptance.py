@@ -46,7 +46,7 @@ RULES = {
 }
 CELLS = [(name, draws) for name, rule in RULES.items() for draws in sorted(rule.lossless_for)]
 TOKENIZER = word_tokenizer([f"w{number}" for number in range(61)])
-PROMPTS = [[3, 1, 4, 1], [5], [9, 2, 6], [5, 3, 5, 8, 9, 7]]
+PROMPTS = [[3, 1, 4, 1], [5], [9, 2, 6], [5, 3, 5, 8, 9, 7], [2, 7, 1], [8, 2, 8, 1]]
 
 
 def request(verifier="without_replacement", draws="without_replacement", **changes):
@@ -97,9 +97,9 @@ def test_every_lossless_pair_of_rule_and_draws(pair, verifier, draws, temperatur
     )
     assert sum(found.p) + found.reject == pytest.approx(1, abs=1e-12)
     assert found.rejection[-1] == pytest.approx(found.reject, abs=1e-12)
-    assert found.num_prompts == 4
+    assert found.num_prompts == 6
     if estimator == "analytic":
-        assert found.num_positions == 4 * 6
+        assert found.num_positions == 6 * 6
     if verifier != "k_seq" or temperature == 0:
         assert found.rejection == pytest.approx((1 - np.cumsum(found.p)).tolist(), abs=1e-12)
     for value, low, high in zip(found.p, found.low, found.high, strict=True):

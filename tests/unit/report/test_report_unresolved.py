@@ -104,7 +104,7 @@ def test_one_method_is_set_against_none(cells) -> None:
 
 @pytest.mark.parametrize("artifact", ["dyspec/table1", "smoke"])
 def test_reference_tables_know_their_settings(artifact: str) -> None:
-    """Of several settings those without an answer are counted; two of the fourteen have fewer than six conversations."""
+    """Of several settings those without an answer are counted; two of fourteen have fewer than six conversations."""
     for table in build(artifact, REFERENCE):
         if isinstance(table, Table):
             for blurred, of in re.findall(r"in (\d+) of (\d+) settings", table.warning):
