@@ -5,8 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from bench.artifacts.tables import ABSENT, Table, frame, interval
+from bench.statistics import samples
 from bench.statistics.intervals import Interval
-from bench.statistics.samples import Sample, paired_ratio
+from bench.statistics.samples import Sample
 from specdec_core.models.graphs import EAGER
 
 EAGER_COLUMN, PLAIN_COLUMN = "to eager", "to plain decoding"
@@ -20,15 +21,14 @@ LEGEND = {
 }
 
 
-def sample(rows: pd.DataFrame, arm: str) -> Sample:
-    """Tokens per second of an arm; the rounds of a prompt are averaged, so that prompts are what is drawn."""
-    means = rows[rows["arm"] == arm].groupby("prompt_id")[["tokens", "seconds"]].mean()
-    return Sample(means, ("tokens",), ("seconds",))
-
-
 def ratio(rows: pd.DataFrame, arm: str, other: str) -> Interval:
-    """Tokens per second of an arm / those of another one on the same prompts."""
-    return paired_ratio(sample(rows, arm), sample(rows, other))
+    """Tokens per second of an arm / those of another one on the same prompts, with the interval of a speedup.
+
+    The rounds of a prompt are averaged, so that each prompt counts once.
+    """
+    means = rows.groupby(["arm", "prompt_id"])[["tokens", "seconds"]].mean()
+    sums = means.loc[arm].join(means.loc[other].add_suffix("_other"), how="inner")
+    return samples.interval(Sample(sums, ("tokens", "seconds_other"), ("tokens_other", "seconds")))
 
 
 def table(rows: pd.DataFrame, title: str) -> Table:

@@ -38,7 +38,7 @@ def test_all_arms_are_measured_and_ours_are_the_librarys_own_outputs(monkeypatch
     ]
     assert len(cells) == 11
     assert {row[-1] for row in cells.values()} == {"100%"}
-    assert cells[BASE][1] == "1.00 [1.00, 1.00]"
+    assert cells[BASE][1] == "1.00 (1.00 to 1.00)"
     assert cells["ours, autoregressive"][3] == "1.00" < cells["ours, OPT-Tree, n = 25"][3]
     target, draft, outside = (float(cell.removesuffix("%")) for cell in cells["ours, OPT-Tree, n = 25"][4:7])
     assert target > 0 < draft

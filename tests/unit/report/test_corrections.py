@@ -24,7 +24,7 @@ def student(value: float, error: float, n: int) -> Interval:
 
 @pytest.mark.parametrize(
     ("value", "error", "n", "null"),
-    [(1.2, 0.1, 6, 1.0), (0.7, 0.2, 2, 1.0), (3.0, 0.3, 9, 2.5), (0.98, 0.004, 81, 1.0), (1.0, 0.1, 8, 1.0)],
+    [(1.2, 0.1, 6, 1.0), (0.7, 0.2, 7, 1.0), (3.0, 0.3, 9, 2.5), (0.98, 0.004, 81, 1.0), (1.0, 0.1, 8, 1.0)],
 )
 def test_p_is_that_of_students_t_on_the_logarithm(value: float, error: float, n: int, null: float) -> None:
     expected = 2 * stats.t.sf(abs(math.log(value / null)) / error, n - 1)
@@ -33,7 +33,7 @@ def test_p_is_that_of_students_t_on_the_logarithm(value: float, error: float, n:
 
 def test_p_is_at_most_5_percent_exactly_where_the_interval_leaves_the_null_out() -> None:
     rng = np.random.default_rng(1)
-    for n, null in itertools.product((2, 6, 7, 24, 80), (0.8, 1.0, 2.1)):
+    for n, null in itertools.product((6, 7, 24, 80), (0.8, 1.0, 2.1)):
         value = float(rng.uniform(0.5, 2.5))
         low, high = value * rng.uniform(0.6, 0.999), value * rng.uniform(1.001, 1.5)  # not symmetric
         assert (p_value(Interval(value, low, high, n), null) <= 0.05) == (not low <= null <= high)
@@ -41,6 +41,7 @@ def test_p_is_at_most_5_percent_exactly_where_the_interval_leaves_the_null_out()
 
 def test_without_an_interval_p_decides_nothing() -> None:
     assert p_value(Interval(2.0, math.nan, math.nan, 1)) == 1
+    assert p_value(Interval(2.0, 1.9, 2.1, 5)) == 1, "a range"
     assert p_value(Interval(2.0, -1.0, 5.0, 8)) == 1
     assert p_value(Interval(math.nan, math.nan, math.nan, 0)) == 1
     assert p_value(Interval(1.0, 1.0, 1.0, 8)) == 1
