@@ -28,8 +28,9 @@ _WORK = columns(RunRow, Role.SETTING, Role.OPTIONS)
 """What the baselines of two runs must have in common to be the same work, in blocks that sweep it."""
 NONE = "A/A compares two runs of one decoding, and there is one of each: which differences are resolved is not known."
 """What is said of a block without a control."""
+NO_ARM = "A/A compares autoregressive arms, and no run has one: which differences of times are resolved is not known."
 TOO_FEW = "A/A: fewer than six conversations have no interval: which differences are resolved here is not known."
-"""What is said of a block whose controls were run over fewer conversations than have an interval."""
+"""What is said of a block whose controls decoded fewer conversations than have an interval."""
 
 LIMIT = "Plain decoding runs at {:.0%} of what memory bandwidth allows: the nearer it comes, the smaller are speedups."
 """Median over runs."""
@@ -130,17 +131,17 @@ def _note(block: Block) -> str:
     for words, others in arms(block).items():
         of = f" {words}" if several else ""
         sentences.append(
-            f"A/A (the autoregressive arms of {others.runs} runs{of} against each other): up to "
-            f"{tables.interval(others.widest)} times as fast in {others.widest.n} conversations: between "
-            f"some of them tokens/s that differ by less than {_percent(others.widest)} are not resolved."
+            f"A/A (the autoregressive arms of {others.runs} runs{of} against each other): the least certain pair is "
+            f"{tables.interval(others.widest)} times as fast in {others.widest.n} conversations: in such a pair "
+            f"tokens/s that differ by less than {_percent(others.widest)} are not resolved."
         )
         if others.too_noisy:
             sentences.append(
-                f"For most pairs it is more than {samples.TOO_BUSY:.0%}: times here are too noisy to rank anything."
+                f"Most pairs do not resolve {samples.TOO_BUSY:.0%}: times here are too noisy to rank anything."
             )
     if sentences or not block.ran:
         return " ".join(sentences)
-    return TOO_FEW if _alone(block) else NONE
+    return _reason(block)
 
 
 def _shared(block: Block) -> str:
@@ -185,12 +186,16 @@ def _resumed(block: Block) -> str:
     return RESUMED.format(", ".join(names)) if names else ""
 
 
-def _alone(block: Block) -> bool:
-    """Whether there is something to compare, and no run has enough conversations to compare it over."""
-    runs = list(block.ok)
-    works = [_work(run) for run in runs]
-    compared = len(set(works)) < len(works) or any(run.method == AUTOREGRESSIVE for run in runs)
-    return compared and all(run["num_conversations"] < FEWEST for run in runs)
+def _reason(block: Block) -> str:
+    """Why no two of its arms can be compared."""
+    arms_of = [(run, len(sample.sums)) for run in block.ok if (sample := run.sample("autoregressive_tokens_per_s"))]
+    decoded = [(run, conversations) for run, conversations in arms_of if conversations and _own(run)]
+    works = [_work(run) for run, _ in decoded]
+    if not decoded:
+        return NO_ARM
+    compared = len(set(works)) < len(works) or any(run.method == AUTOREGRESSIVE for run, _ in decoded)
+    few = all(conversations < FEWEST for _, conversations in decoded)
+    return TOO_FEW if compared and few else NONE
 
 
 def _own(run: Run) -> bool:

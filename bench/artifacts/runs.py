@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -221,19 +221,19 @@ _SAMPLES: Mapping[str, Callable[[Run], Sample]] = {
 }
 
 
-def per_row(rows: pd.DataFrame, column: str, denominator: str | None = None) -> Sample | None:
-    """The sums over conversations of which `intervals.ratio_of_sums` makes an interval; None where there is no row."""
+def per_row(rows: pd.DataFrame, column: str, denominator: str | None = None, most: float = math.inf) -> Sample | None:
+    """The sums over conversations of a ratio that is at most `most` by definition; None where there is no row."""
     if rows.empty:
         return None
     grouped = rows.groupby("prompt_id")
     below = grouped.size() if denominator is None else grouped[denominator].sum()
-    return Sample(pd.DataFrame({"above": grouped[column].sum(), "below": below}), ("above",), ("below",))
+    return Sample(pd.DataFrame({"above": grouped[column].sum(), "below": below}), ("above",), ("below",), most=most)
 
 
 def seconds_per_token(prompts: pd.DataFrame, arm: str = METHOD) -> Interval:
     """Seconds of decoding per decoded token of an arm, prefill excluded, with its interval."""
-    rows = prompts[(prompts["arm"] == arm) & (prompts["status"] == "ok") & ~metrics.contaminated(prompts)]
-    return intervals.ratio_of_sums(rows, "decode_s", "num_decoded_tokens")
+    speed = samples.tokens_per_s(prompts, arm)
+    return samples.interval(replace(speed, over=speed.under, under=speed.over))
 
 
 def cost_ratio(runs: Sequence[Run]) -> float:

@@ -21,6 +21,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from bench.statistics.intervals import Interval
 
+CUT = 2
+"""Times the highest value, where intervals leave a panel."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette: told apart with every common colour vision."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -162,6 +164,8 @@ def of_methods(methods: Sequence[str]) -> list[dict[str, Any]]:
 
 def same_scale(canvas: Canvas) -> None:
     """One scale for each quantity: the panels of a figure whose axes have the same label have the same limits."""
+    for axes in canvas.axes:
+        _cut(axes)
     for side in ("x", "y"):
         shared: dict[tuple[str, str], list[Axes]] = {}
         for axes in canvas.axes:
@@ -178,6 +182,14 @@ def same_scale(canvas: Canvas) -> None:
         low, high = (pick(mesh.get_clim()[end] for mesh in meshes) for end, pick in enumerate((min, max)))
         for mesh in meshes:
             mesh.set_clim(low, high)
+
+
+def _cut(axes: Axes) -> None:
+    """Let intervals of a linear axis end at `CUT` times the highest value, so that they press no line flat."""
+    values = [line.get_ydata() for line in axes.lines if line.get_marker() not in ("None", "_")]
+    highest = np.nanmax(np.concatenate(values).astype(float), initial=0) if values else 0
+    if axes.get_yscale() == "linear" and 0 < CUT * highest < axes.get_ylim()[1]:
+        axes.set_ylim(top=CUT * highest)
 
 
 def one_scale(panels: Sequence[Axes], side: str) -> None:

@@ -50,15 +50,23 @@ def scale(block: Block) -> str:
     first, counts = block.first, block.runs.loc[block.runs["status"] == "ok", "num_conversations"]
     prompts = "no" if counts.empty else " to ".join(str(count) for count in dict.fromkeys((counts.min(), counts.max())))
     kinds = f" ({found})" if (found := categories(block)) else ""
+    ended = f", of which {silent} end with their first token" if (silent := _silent(block)) else ""
     place = f", {first['dtype']} on {first['device_name']}" if block.ran else ""
     return (
         f"{_pair_words(block)}, {first['dataset']}, temperature {temperatures}{more}: "
-        f"{prompts} conversations{kinds}, at most {first['max_new_tokens']} new tokens a turn, seed {first['seed']}"
+        f"{prompts} conversations{kinds}{ended}, at most {first['max_new_tokens']} new tokens a turn, "
+        f"seed {first['seed']}"
         f"{place}. {repetition(block)}"
     ).strip()
 
 
-EMBEDDED = " It was chosen so that E(A) meets A in greedy decoding."
+def _silent(block: Block) -> int:
+    """Conversations without a decoding step in the run that has the fewest such."""
+    counts = [int(run["num_conversations"]) - run.steps["prompt_id"].nunique() for run in block.ok if len(run.steps)]
+    return min(counts, default=0)
+
+
+EMBEDDED = " It was chosen so that E(A) meets A in greedy decoding of the bundled prompts."
 """What is said of the embedded target's drafts (`bench/tiny/README.md`)."""
 
 

@@ -57,7 +57,28 @@ def surviving(results: Path) -> str:
     return _grid(names, kept.assign(Pair=pairs)[names].to_numpy().tolist())
 
 
-FACTS: Mapping[str, Callable[[Path], str]] = {"trees": trees, "answers": answers, "surviving": surviving}
+def measured(results: Path) -> str:
+    """Where and when each pair's rows were measured, and at which revision."""
+    files = sorted(results.rglob("runs/packed.parquet"))
+    where = [str(path.parents[1].relative_to(results)) for path in files]
+    rows = pd.concat([pd.read_parquet(path).assign(rows=name) for path, name in zip(files, where, strict=True)])
+    rows = rows.assign(revision=rows["git_revision"].str[:7], day=rows["created_utc"].str[:10])
+    keys = ["pair", "device_name", "num_threads", "max_new_tokens", "revision"]
+    lines = []
+    for key, group in rows.groupby(keys, dropna=False):
+        counts = group["num_conversations"]
+        conversations = " to ".join(dict.fromkeys((f"{counts.min():g}", f"{counts.max():g}")))
+        names = ", ".join(group["rows"].drop_duplicates())
+        lines.append([*map(str, key), conversations, group["day"].min(), names])
+    return _grid(["pair", "machine", "threads", "new tokens", "revision", "conversations", "day", "rows"], lines)
+
+
+FACTS: Mapping[str, Callable[[Path], str]] = {
+    "trees": trees,
+    "answers": answers,
+    "surviving": surviving,
+    "measured": measured,
+}
 """What a mark may name."""
 _KINDS = ("order holds", "order holds, plain decoding not beaten", "reversed or no lead", "not resolved")
 

@@ -65,12 +65,16 @@ def ratio_of_sums(
     stretch: float = ALONE,
     scale: Scale = "log",
 ) -> Interval:
-    """Interval of sum(numerator) / sum(denominator) over clusters; without a denominator: per row."""
+    """Interval of sum(numerator) / sum(denominator) over clusters; without a denominator: per row.
+
+    Clusters in which both are 0 say nothing of the ratio and do not count.
+    """
     if frame.empty:
         return Interval(math.nan, math.nan, math.nan, 0)
     grouped = frame.groupby(by)
     below = grouped.size() if denominator is None else grouped[denominator].sum()
     sums = np.column_stack([grouped[numerator].sum(), below]).astype(float)
+    sums = sums[(sums != 0).any(axis=1)]
     return of_sums(sums, lambda total: _divide(total[0], total[1]), stretch=stretch, scale=scale)
 
 

@@ -48,6 +48,9 @@ class Sample:
     under: tuple[str, ...] = ()
     controls: tuple[Sample, ...] = ()
     more: tuple[Quotient, ...] = ()
+    least: float = -math.inf
+    most: float = math.inf
+    """Between these the metric lies by its definition, and so does its interval."""
 
     @property
     def quotients(self) -> tuple[Quotient, ...]:
@@ -63,9 +66,10 @@ class Sample:
 def mal(steps: pd.DataFrame) -> Sample:
     """New tokens / decoding steps."""
     if steps.empty:
-        return Sample(pd.DataFrame(columns=["tokens", "steps"]), ("tokens",), ("steps",))
+        return Sample(pd.DataFrame(columns=["tokens", "steps"]), ("tokens",), ("steps",), least=1.0)
     lengths = steps.groupby("prompt_id")["acceptance_length"]
-    return Sample(pd.DataFrame({"tokens": lengths.sum(), "steps": lengths.size()}), ("tokens",), ("steps",))
+    sums = pd.DataFrame({"tokens": lengths.sum(), "steps": lengths.size()})
+    return Sample(sums, ("tokens",), ("steps",), least=1.0)
 
 
 def mal_as_published(steps: pd.DataFrame) -> Sample:
@@ -78,7 +82,7 @@ def mal_as_published(steps: pd.DataFrame) -> Sample:
         return mal(steps)
     sums = mal(steps).sums
     turns = steps.drop_duplicates(["prompt_id", "turn"]).groupby("prompt_id").size()
-    return Sample(sums.assign(steps=sums["steps"] - turns), ("tokens",), ("steps",))
+    return Sample(sums.assign(steps=sums["steps"] - turns), ("tokens",), ("steps",), least=1.0)
 
 
 def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
@@ -135,7 +139,8 @@ def _mean(several: Sequence[Sample], join: Literal["inner", "outer"]) -> Sample:
 
 def interval(sample: Sample) -> Interval:
     """The metric with its 95% interval over conversations; nan without any."""
-    return _interval(sample.sums.sort_index(), lambda total: _value(total, _columns(sample)))
+    made = _interval(sample.sums.sort_index(), lambda total: _value(total, _columns(sample)))
+    return replace(made, low=max(made.low, sample.least), high=min(made.high, sample.most)) if made.known else made
 
 
 def paired_ratio(first: Sample | None, other: Sample | None) -> Interval:
@@ -326,7 +331,11 @@ def _interval(
     stretch: float = intervals.ALONE,
     scale: Scale = "log",
 ) -> Interval:
-    """Within each of several datasets, which the first level of the index tells apart."""
+    """Within each of several datasets, which the first level of the index tells apart.
+
+    A conversation in which nothing was counted, such as one that ended with its first token, says nothing.
+    """
+    sums = sums[(sums != 0).any(axis=1)]
     if sums.empty:
         return NOTHING
     strata = sums.index.codes[0] if isinstance(sums.index, pd.MultiIndex) else None

@@ -42,10 +42,11 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the report; asks for the browser first, so that nothing is built in vain."""
+def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The folder of the report, in the short form of one pair; asks for the browser first, to build nothing in vain."""
     out = tmp_path_factory.mktemp("report")
-    assert main(["--results", str(REFERENCE), "--out", str(out)]) == 0
+    pair = () if request.config.getoption("--all") else ("--pair", "smollm2_135m_eagle")
+    assert main(["--results", str(REFERENCE), "--out", str(out), *pair]) == 0
     return out
 
 
@@ -55,6 +56,7 @@ def test_every_page_is_whole(page: str, width: int, site: Path, browser: Browser
     assert visit(browser, site / f"{page}.html", width) == []
 
 
+@pytest.mark.long
 def test_there_are_no_other_pages_and_the_papers_show_what_was_run(site: Path) -> None:
     """Without it, pages with nothing on them would pass."""
     assert {path.stem for path in site.glob("*.html")} == set(PAGES)
@@ -64,6 +66,7 @@ def test_there_are_no_other_pages_and_the_papers_show_what_was_run(site: Path) -
         assert text.count("<caption>") + text.count("<img ") >= len(run)
 
 
+@pytest.mark.long
 def test_the_reference_results_build_without_a_failure(site: Path) -> None:
     listed = (site / "index.html").read_text(encoding="utf-8").partition('id="all"')[2]
     assert 'class="badge measured"' in listed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -178,7 +179,7 @@ def _figure(name: str, words: str, found: Found) -> style.Figure:
         above, below = (axes[(2 * row + metric) * columns :][:columns] for metric in range(len(METRICS)))
         for both, lines in zip(zip(above, below, strict=True), group, strict=False):
             block = lines[0][1].block
-            both[0].set_title(_place(block, found))
+            both[0].set_title(textwrap.fill(_place(block, found), 42))
             for axis, metric in zip(both, METRICS, strict=True):
                 _panel(axis, metric, lines, looks, hollow=metric is SPEEDUP and control.place(block) in noisy)
             _control(both[1], None if control.place(block) in noisy else control.itself(block))

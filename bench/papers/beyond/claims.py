@@ -52,7 +52,8 @@ LEGEND = {
     "of ...: the paper has no such row, and the value is of the one that is named",
     "published ahead": "datasets on which the paper has the first method ahead, were it by a tie, of those run",
     "ours": "the same ratio over all comparable datasets together: of the methods' means; in brackets its 95% "
-    f"interval, {intervals.METHOD} over conversations that both decoded",
+    f"interval, {intervals.METHOD} over conversations that both decoded; in parentheses the means, and OPT-Tree's "
+    "delta, on which its trees and so its order may hang (its Figures 8 and 9)",
     "n": "conversations, of all datasets together",
     "pooled": "the claim over these datasets together. order holds: as in the paper; of speedups the first is shown to "
     "be faster than plain decoding too, unless it says otherwise. order reversed: the second is ahead. no lead: surely "
@@ -239,11 +240,21 @@ class Judged:
     answer: Answer
     """Over all datasets together."""
     by_dataset: str
+    delta: float | None
+    """What one more level must add to E(A), of a method that has such a threshold."""
+    values: tuple[Interval | None, Interval | None]
+    """Of the first method and of the second."""
 
     @property
     def comparable(self) -> bool:
         """Whether there is an answer, on any dataset."""
         return not self.answer.words.startswith("not comparable")
+
+    def _ours(self) -> str:
+        """The ratio, of which values it is one, and the threshold behind the first."""
+        first, other = (tables.number(one.value) if one else tables.ABSENT for one in self.values)
+        delta = "" if self.delta is None else f", delta {self.delta:g}"
+        return f"{tables.ratio(self.ratio)} ({first} / {other}{delta})"
 
     def row(self, corrected: float | None) -> dict[str, str]:
         """As the table has it; `corrected` is p after the correction, None where nothing was judged."""
@@ -257,7 +268,7 @@ class Judged:
             "temperature": self.temperature,
             "published": tables.number(self.lead) + (f" ({', '.join(words)})" if words else ""),
             "published ahead": self.ahead,
-            "ours": tables.ratio(self.ratio),
+            "ours": self._ours(),
             "n": str(self.ratio.n),
             "pooled": self.answer.words,
             "after correction": tables.ABSENT if corrected is None else _after(corrected),
@@ -280,7 +291,10 @@ def _judged(claim: Claim, where: tuple[str, ...], every: Sequence[Setting]) -> J
     by_dataset = "; ".join(f"{words} ({', '.join(names)})" for words, names in sorted(named.items()))
     lead = (first.published or 0.0) / (other.published or 1.0)
     ratio = samples.paired_ratio(first.sample, other.sample)
-    return Judged(claim, kind, pair, decoding, lead, ahead, ratio, answer, by_dataset)
+    run = every[0].cells[0].run
+    delta = run.params.get("delta") if run else None
+    values = first.ours, other.ours
+    return Judged(claim, kind, pair, decoding, lead, ahead, ratio, answer, by_dataset, delta, values)
 
 
 def _of_dataset(claim: Claim, one: Setting, leads: Sequence[float | None]) -> Answer:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SETTING = (
     "right of 1 the method that the paper has ahead is ahead; lines: 95% intervals over conversations; hollow: not "
-    "comparable"
+    "comparable, or fewer than six conversations"
 )
 SIDES = (
     "what a step gives (MAL, acceptance rate, alpha): first method / second",
@@ -45,7 +45,7 @@ def _panel(axes: Axes, judged: Sequence[Judged], pairs: Sequence[tuple[str, str]
             number = pairs.index((one.kind, one.pair))
             look, y = style.look(number), place + 0.18 * (number - (len(pairs) - 1) / 2)
             axes.plot(one.lead, y, **PUBLISHED)
-            hollow = {} if one.comparable else {"markerfacecolor": "white"}
+            hollow = {} if one.comparable and one.ratio.known else {"markerfacecolor": "white"}
             axes.plot(one.ratio.value, y, linestyle="none", **look | hollow)
             axes.hlines(y, *one.ratio.ends, color=look["color"], linewidth=1)
     axes.axvline(1, color="black", linewidth=0.8)

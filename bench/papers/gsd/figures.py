@@ -111,7 +111,7 @@ def accepted(run: Run) -> pd.DataFrame:
 def _share(header: str, those: Callable[[pd.Series], pd.Series], means: str) -> Metric:
     def sums(run: Run) -> Sample | None:
         found = run.once(accepted)
-        return per_row(found.assign(those=those(found["child"]).astype(float)), "those")
+        return per_row(found.assign(those=those(found["child"]).astype(float)), "those", most=1.0)
 
     return measured(header, sums, means)
 
@@ -142,7 +142,7 @@ def _of_visited(header: str, rank: int, fewest: int, means: str) -> Metric:
     def sums(run: Run) -> Sample | None:
         nodes = run.once(visited)
         nodes = nodes[nodes["children"] >= fewest]
-        return per_row(nodes.assign(accepted=(nodes["accepted"] == rank).astype(float)), "accepted")
+        return per_row(nodes.assign(accepted=(nodes["accepted"] == rank).astype(float)), "accepted", most=1.0)
 
     return _where_there_are(rank, measured(header, sums, means * (rank == 1)))
 

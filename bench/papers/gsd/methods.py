@@ -151,7 +151,7 @@ def _share_of_steps(header: str, column: str, means: str) -> Metric:
 
     def sums(run: Run) -> Sample | None:
         known = run.steps.reindex(columns=["prompt_id", column]).dropna(subset=[column])
-        return per_row(known.assign(happened=(known[column] > 0).astype(float)), "happened")
+        return per_row(known.assign(happened=(known[column] > 0).astype(float)), "happened", most=1.0)
 
     return replace(measured(header, sums, means), text=percents)
 
@@ -173,7 +173,7 @@ CROSSED = _share_of_steps("crosses a merge", "num_behind_merge", definitions.CRO
 SHARED = _share_of_steps("shared subtrees", "num_in_shared_subtree", definitions.SHARED_SUCCESS)
 VARIATION = measured(
     "variation",
-    lambda run: per_row(run.rows("variation").dropna(subset=["total_variation"]), "total_variation"),
+    lambda run: per_row(run.rows("variation").dropna(subset=["total_variation"]), "total_variation", most=1.0),
     definitions.VARIATION,
     3,
 )

@@ -99,7 +99,7 @@ def alpha_drafted(run: Run) -> Sample | None:
 
 def _rate(run: Run, levels: float | pd.Series) -> Sample | None:
     accepted = metrics.accepted_drafts(run.steps, virtual=virtual(run))
-    return per_row(run.steps.assign(accepted=accepted, levels=levels), "accepted", "levels")
+    return per_row(run.steps.assign(accepted=accepted, levels=levels), "accepted", "levels", most=1.0)
 
 
 ALPHA = measured("alpha", alpha, definitions.ALPHA)

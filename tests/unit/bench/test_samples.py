@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -34,6 +35,32 @@ def test_intervals_leave_out_each_conversation_in_turn():
 
     without = [ratio(seconds.keys() - {out}) for out in sorted(seconds)]
     assert numbers(speedup(prompts_of(seconds))) == pytest.approx(jackknife(ratio(seconds), without))
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_an_interval_ends_where_the_metric_does(least):
+    """MAL is at least 1, a share at most 1, however far a wide interval would reach."""
+    lengths = {f"p{place}": [least] * 9 + [least + 8 * (place == 0)] for place in range(6)}
+    own = samples.mal(steps_of(lengths))
+    free = samples.interval(replace(own, least=-math.inf))
+    assert free.low < 1 or least == 2
+    assert samples.interval(own).low == max(free.low, 1.0)
+    assert samples.interval(own).high == free.high
+    share = samples.Sample(pd.DataFrame({"above": [9, 9, 9, 9, 9, 1], "below": 10}), ("above",), ("below",))
+    free = samples.interval(share)
+    assert free.high > 1
+    assert samples.interval(replace(share, most=1.0)) == replace(free, high=1.0)
+
+
+def test_conversations_in_which_nothing_was_counted_are_no_conversations():
+    frame = pd.DataFrame(
+        {"prompt_id": range(9), "s": [0.0] * 4 + [1.0, 2, 3, 4, 5], "t": [0.0] * 4 + [2.0, 2, 2, 2, 2]}
+    )
+    few = intervals.ratio_of_sums(frame, "s", "t")
+    assert (few.n, few.known) == (5, False)
+    sums = frame.set_index("prompt_id")
+    assert samples.interval(samples.Sample(sums, ("s",), ("t",))) == few
+    assert samples.compare(*[samples.Sample(sums, ("s",), ("t",))] * 2).ratio.n == 5
 
 
 def test_opt_trees_script_counts_a_step_less_of_every_turn():

@@ -98,6 +98,25 @@ def test_over_a_single_conversation_nothing_is_known_though_there_are_controls(c
     assert list(control.notes([cells.block()])) == [control.TOO_FEW]
 
 
+def test_conversations_that_decode_nothing_are_no_control(cells) -> None:
+    """Eight conversations in each arm, of which four end with their first token; and runs without an arm."""
+    for size in (8, 16):
+        cells.add("opt_tree", params={"n": size}, conversations=8)
+    block = cells.block()
+    assert "A/A (the autoregressive arms of 2 runs" in " ".join(control.notes([block]))
+    turns = block.results.prompts
+    ended = turns["prompt_id"].isin(sorted(turns["prompt_id"].unique())[:4])
+    turns.loc[ended, "num_decoded_tokens"] = 0
+    assert list(control.notes([of(block, prompts=turns)])) == [control.TOO_FEW]
+    assert list(control.notes([of(block, prompts=turns[turns["arm"] == "method"])])) == [control.NO_ARM]
+
+
+def of(block: Block, **tables) -> Block:
+    """The block of the same runs with other rows."""
+    (other,) = blocks(replace(block.results, **tables))
+    return other
+
+
 def test_several_blocks_are_named_and_a_table_says_it(cells) -> None:
     for dataset in ("mt_bench", "gsm8k"):
         for drafter in ("autoregressive", "opt_tree"):
