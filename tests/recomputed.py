@@ -2,7 +2,7 @@
 
 Intervals are what the reports say they are: every conversation is left out once; what the logarithm then moves by gives
 its standard error; Student's t reaches so far, 1 + 5 / n times, or 1 + 1 / n times of E(A) and of two runs in pairs.
-Fewer than six conversations have the range of what each of them gives.
+Fewer than six conversations have the range of what each of them gives. Those that decoded nothing are none.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ def dataset(name: Any) -> str:
 def interval(sums: pd.DataFrame, statistic: Callable[[Any], Any], *, c: float = 5, scale: str = "log") -> Numbers:
     """Value, low and high of a function of the column totals; on the plain scale where the other has no place."""
     sums = sums.astype(float).sort_index()
+    sums = sums[(sums != 0).any(axis=1)]
     n = len(sums)
     with np.errstate(divide="ignore", invalid="ignore"):
         value = float(statistic(sums.sum()))
@@ -130,15 +131,21 @@ def mean(rows: pd.DataFrame, values: pd.Series, *, c: float = 5) -> Numbers:
     return ratio(by.sum(), by.size(), c=c)
 
 
+def at_least_one(numbers: Numbers) -> Numbers:
+    """A length counts the bonus token of its step: its interval ends at 1."""
+    value, low, high = numbers
+    return value, max(low, 1), high
+
+
 def mal(steps: pd.DataFrame) -> Numbers:
     """New tokens / decoding steps, the bonus token counted."""
-    return mean(steps, steps["acceptance_length"])
+    return at_least_one(mean(steps, steps["acceptance_length"]))
 
 
 def mal_as_published(steps: pd.DataFrame) -> Numbers:
     """The same tokens / the steps of every turn but one."""
     by = steps.groupby("prompt_id")
-    return ratio(by["acceptance_length"].sum(), by.size() - by["turn"].nunique())
+    return at_least_one(ratio(by["acceptance_length"].sum(), by.size() - by["turn"].nunique()))
 
 
 def gain(total: Any, end: str = "") -> Any:

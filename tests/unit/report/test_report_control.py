@@ -154,7 +154,7 @@ def test_noise_is_told_of_the_decoding_that_has_it_as_marks_are(cells) -> None:
 
 def test_a_block_of_a_busy_machine_says_that_its_times_rank_nothing(cells) -> None:
     run_id, _ = cells.add("opt_tree"), cells.add("binary")
-    words = "more than 20%: times here are too noisy to rank anything."
+    words = "20%: times here are too noisy to rank anything."
     for factor, busy in ((1.0, False), (1.6, True), (1 / 1.6, True)):
         block = slowed(cells, run_id, factor)
         (note,) = control.notes([block])
