@@ -52,7 +52,7 @@ LOST := $(filter-out $(TAKEN),$(GIVEN))
 $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN),none of $(OPTIONS))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-cluster torture lint docs format reproduce reproduce-all report figures \
+.PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-cluster torture lint docs drawn format reproduce reproduce-all report figures \
 	notebooks lossless architectures tiny tiny-eagle smollm2 judge clean compare pack reference new-pair new-dataset \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
@@ -213,8 +213,12 @@ lint: setup-dev  ## ruff, mypy, import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: $(VENV)/.docs  ## the documentation as a site, site/index.html: these texts, and the API from docstrings; links checked
+docs: $(VENV)/.docs drawn  ## the site, site/index.html: these texts, all that is drawn from results/reference, the API; links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+drawn: setup-dev  ## what git does not keep of results/reference: its tables, figures, pages and executed notebooks: 5 minutes
+	$(BIN)/python -m bench.report --results results/reference --out results/reference/report >/dev/null
+	$(BIN)/python -m bench.notebooks --results results/reference --out results/reference/report/notebooks
 
 $(VENV)/.docs: pyproject.toml constraints.txt | setup
 	$(PIP) -e '.[docs]'

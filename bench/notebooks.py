@@ -1,22 +1,18 @@
-"""`python -m bench.notebooks`: run the notebooks top to bottom on a results folder and write them with their outputs.
+"""`python -m bench.notebooks`: run the notebooks top to bottom on a results folder; write them and pages of HTML.
 
-With nbconvert installed (`pip install nbconvert`) each is written as a page of HTML too. `--in-place` writes the
-committed notebooks themselves, with outputs small enough to be committed.
+`--in-place` writes the committed notebooks: the tour with small outputs, the others without any.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
-import hashlib
 import io
 import logging
 import os
 import re
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +23,7 @@ from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbconvert import HTMLExporter
 from PIL import Image
 
 from bench.report.notebook import REFERENCE, VARIABLE
@@ -35,10 +32,9 @@ FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 TIMEOUT_S = 300
 MOST_PX, MOST_COLOURS = 900, 64
 """Of an image in a committed notebook: about as wide as code hosts show it."""
-DIGEST = "results_sha256"
-"""The key in a committed notebook's metadata: of which rows its outputs are."""
+WITH_OUTPUTS = ("tour",)
+"""Notebooks that code hosts show: committed with their outputs, which are of the bundled models alone."""
 _STYLE = re.compile(r'(<(?!iframe)\w+[^>]*?) style="[^"]*"')  # code hosts leave it out
-_ARTIFACT = re.compile(r'"(\w+/\w+)"')
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -83,8 +79,8 @@ def execute(path: Path, results: Path) -> Any:
     return notebook
 
 
-def small(notebook: Any, results: Path) -> Any:
-    """The same notebook as it is committed: tables without style, small images, no times; it names its rows."""
+def committed(notebook: Any) -> Any:
+    """The same notebook as it is committed: tables without style, small images, no times."""
     for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
         cell.metadata.clear()
         for output in cell.outputs:
@@ -95,19 +91,15 @@ def small(notebook: Any, results: Path) -> Any:
             if "image/png" in data:
                 data["image/png"] = _shrunk(data["image/png"])
                 about["image/png"] = {"width": min(about.get("image/png", {}).get("width", MOST_PX), MOST_PX)}
-    language, kernel = {"name": "python"}, notebook.metadata.kernelspec
-    notebook.metadata = {"kernelspec": kernel, "language_info": language, DIGEST: digest(notebook, results)}
+    notebook.metadata = {"kernelspec": notebook.metadata.kernelspec, "language_info": {"name": "python"}}
     return nbformat.from_dict(notebook)
 
 
-def digest(notebook: Any, results: Path) -> str:
-    """SHA-256 of the rows of all artifacts that a notebook's code names."""
-    source = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    found = hashlib.sha256()
-    for name in sorted({*_ARTIFACT.findall(source)}):
-        for path in sorted((results / name).rglob("*.parquet")):
-            found.update(path.relative_to(results).as_posix().encode() + path.read_bytes())
-    return found.hexdigest()
+def bare(notebook: Any) -> Any:
+    """The same notebook without outputs."""
+    for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
+        cell.outputs, cell.execution_count = [], None
+    return committed(notebook)
 
 
 def _shrunk(png: str) -> str:
@@ -131,17 +123,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what = f"no notebook {strangers[0]!r} in {FOLDER}" if strangers else f"no folder {options.results}"
         print(f"there is {what}", file=sys.stderr)
         return 2
-    if not options.in_place:
-        options.out.mkdir(parents=True, exist_ok=True)
     failed = 0
     for path in paths:
         try:
-            notebook = execute(path, options.results)
-            if options.in_place:
-                nbformat.write(small(notebook, options.results), path)
-                written = [path]
-            else:
-                written = _write(notebook, options.out / path.name)
+            written = (
+                _rewrite(path, options.results) if options.in_place else _write(path, options.results, options.out)
+            )
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             failed += 1
             print(f"{path.name} failed: {_COLOURS.sub('', str(error))}", file=sys.stderr)
@@ -150,14 +137,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return min(failed, 1)
 
 
-def _write(notebook: Any, path: Path) -> list[Path]:
-    nbformat.write(notebook, path)
-    if find_spec("nbconvert") is None:
-        return [path]
-    exporter = import_module("nbconvert").HTMLExporter()
-    page = path.with_suffix(".html")
-    page.write_text(exporter.from_notebook_node(notebook)[0], encoding="utf-8")
-    return [path, page]
+def _rewrite(path: Path, results: Path) -> list[Path]:
+    """A committed notebook itself."""
+    shown = path.stem in WITH_OUTPUTS
+    nbformat.write(committed(execute(path, results)) if shown else bare(nbformat.read(path, as_version=4)), path)
+    return [path]
+
+
+def _write(path: Path, results: Path, out: Path) -> list[Path]:
+    """A notebook with its outputs, and its page."""
+    notebook = execute(path, results)
+    out.mkdir(parents=True, exist_ok=True)
+    copy = out / path.name
+    nbformat.write(notebook, copy)
+    page = copy.with_suffix(".html")
+    page.write_text(HTMLExporter().from_notebook_node(notebook)[0], encoding="utf-8")
+    return [copy, page]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -168,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, default=Path("results/notebooks"), help="where to write (default: %(default)s)"
     )
-    parser.add_argument("--in-place", action="store_true", help="write the notebooks themselves, with small outputs")
+    parser.add_argument("--in-place", action="store_true", help="write the notebooks themselves, as they are committed")
     return parser
 
 

@@ -1,7 +1,7 @@
 """What mkdocs calls to make a site of the repository: every page keeps its place, so that links lead where they led.
 
-Pages are the texts at the root, those of `docs/` and of `bench/`, the reference results with their report, and a page
-of `specdec_core` for each of its modules, from its docstrings.
+Pages are the texts at the root, those of `docs/` and of `bench/`, the reference results with what `make drawn` made of
+them, and a page of `specdec_core` for each of its modules, from its docstrings.
 """
 
 import ast
@@ -12,12 +12,16 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "specdec_core"
-PATTERNS = ("*.md", "docs/*.md", "bench/**/README.md", "results/reference/**/*.md", "results/reference/**/*.png")
+REPORT = "results/reference/report"
+PATTERNS = ("*.md", "docs/*.md", "bench/**/README.md", "results/reference/**/*.md", f"{REPORT}/**/*.*")
+SITE = "../../deployments"
+"""Where code hosts link to a published site, from the repository's root."""
+_SPAN = re.compile(r"(?<![`\[])`(\w+/\w+)`(?!`)")
 _LINK = re.compile(r"(?<!!)\[([^\]\n]+)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
 def pages() -> list[str]:
-    """Paths of all texts and figures, from the repository's root."""
+    """Paths of all texts and of all that is drawn, from the repository's root."""
     return sorted({path.relative_to(ROOT).as_posix() for pattern in PATTERNS for path in ROOT.glob(pattern)})
 
 
@@ -58,14 +62,25 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def linked(markdown: str, page: str) -> str:
-    """A folder's link leads to its README; a file that is no page is named without a link; others are as they were."""
-    known = set(pages())
+    """The text with links within the site.
+
+    An artifact's name leads to its page and the published site's address to the report, a folder to its README; a file
+    that is no page is named without a link; other links are as they were.
+    """
+    known, here = set(pages()), Path(page).parent
 
     def follow(link: re.Match[str]) -> str:
         text, target, anchor = link.groups(default="")
-        path = os.path.normpath(Path(page).parent / target)
+        path = os.path.normpath(here / target)
+        if path == SITE:
+            return f"[{text}]({os.path.relpath(f'{REPORT}/index.html', here)})"
         if f"{path}/README.md" in known:
             return f"[{text}]({target.rstrip('/')}/README.md{anchor})"
         return text if path not in known and (ROOT / path).exists() else link[0]
 
-    return _LINK.sub(follow, markdown)
+    def lead(name: re.Match[str]) -> str:
+        drawn = (path for suffix in (".md", ".html") if (path := f"{REPORT}/{name[1]}{suffix}") in known)
+        path = next(drawn, None)
+        return f"[{name[0]}]({os.path.relpath(path, here)})" if path else name[0]
+
+    return _SPAN.sub(lead, _LINK.sub(follow, markdown))

@@ -27,7 +27,10 @@ ONLY: dict[str, tuple[type, ...]] = {"figures": (Figure, Html), "tables": (Table
 
 @warned_once()
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables of one artifact or the statuses of all, and the paths written; 0, or 2 with one sentence."""
+    """Print the tables of one artifact or the statuses of all, and the paths written.
+
+    0; 1 if an artifact of a report could not be drawn, which its page says; or 2 with one sentence.
+    """
     options = _parser().parse_args(arguments)
     if not options.artifact and not options.results.is_dir():
         return _fail(f"there is no folder {options.results}; give another --results, or run `make smoke` first")
@@ -103,7 +106,7 @@ def _site(options: argparse.Namespace) -> int:
     site, paths = pages.write(_report(options))
     print(", ".join(f"{site.states[state]} {state}" for state in STATES if state in site.states))
     print("\n".join(map(str, paths)))
-    return 0
+    return min(len(site.broken), 1)
 
 
 def _report(options: argparse.Namespace) -> Report:

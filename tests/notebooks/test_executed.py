@@ -60,16 +60,15 @@ def test_a_failing_cell_is_told_and_the_others_are_written(folder: Path, capsys:
     written = nbformat.read(folder / "out" / "good.ipynb", as_version=4)
     assert written.cells[1].outputs[0].text == f"{folder}\n"
     assert not (folder / "out" / "bad.ipynb").exists()
+    assert f"{folder}" in (folder / "out" / "good.html").read_text(encoding="utf-8")
 
 
-def test_in_place_outputs_are_small_and_name_their_rows(folder: Path) -> None:
-    put(folder / "one.ipynb", "from shown import show", 'show("paper/table1")')
+def test_in_place_outputs_are_small_or_none(folder: Path) -> None:
+    put(folder / "tour.ipynb", "from shown import show", 'show("paper/table1")')
+    put(folder / "paper.ipynb", "1 / 0")
     (folder / "shown.py").write_text(SHOWN)
-    rows = folder / "paper" / "table1" / "runs" / "packed.parquet"
-    rows.parent.mkdir(parents=True)
-    rows.write_bytes(b"rows")
     assert notebooks.main(["--in-place", "--results", str(folder)]) == 0
-    written = nbformat.read(folder / "one.ipynb", as_version=4)
+    written = nbformat.read(folder / "tour.ipynb", as_version=4)
     table, image = written.cells[1].outputs
     assert table.data == {"text/html": '<td class="a">1</td><iframe style="b"></iframe>'}
     with Image.open(BytesIO(base64.b64decode(image.data["image/png"]))) as found:
@@ -79,9 +78,8 @@ def test_in_place_outputs_are_small_and_name_their_rows(folder: Path) -> None:
     assert image.metadata["image/png"]["width"] == notebooks.MOST_PX
     assert [cell.execution_count for cell in written.cells] == [1, 2]
     assert [cell.metadata for cell in written.cells] == [{}, {}]
-    assert written.metadata[notebooks.DIGEST] == notebooks.digest(written, folder)
-    rows.write_bytes(b"others")
-    assert written.metadata[notebooks.DIGEST] != notebooks.digest(written, folder)
+    (bare,) = nbformat.read(folder / "paper.ipynb", as_version=4).cells
+    assert (bare.source, bare.outputs, bare.execution_count) == ("1 / 0", [], None)
 
 
 def test_unknown_notebooks_and_folders_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

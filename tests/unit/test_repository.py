@@ -27,11 +27,22 @@ def hooks() -> dict[str, Any]:
         ("README.md", "[a](LICENSE), [b](conf/variants.yaml)", "a, b"),
         ("docs/decisions.md", "[a](../LICENSE) [b](fidelity.md#gsd)", "a [b](fidelity.md#gsd)"),
         ("docs/decisions.md", "[a](gone.md) [b](#here)", "[a](gone.md) [b](#here)"),
+        ("README.md", "[a](../../deployments)", "[a](results/reference/report/index.html)"),
+        ("docs/decisions.md", "[a](../../../deployments)", "[a](../results/reference/report/index.html)"),
+        ("docs/decisions.md", "`gsd/none`, `claims`, ``a`b/c`d``, `a=b/c`", None),
         ("README.md", "![a](LICENSE) <https://example.org> [a](https://example.org)", None),
     ],
 )
 def test_links_lead_to_pages_and_broken_ones_stay(hooks: dict, page: str, text: str, expected: str | None) -> None:
     assert hooks["linked"](text, page) == (expected or text)
+
+
+def test_an_artifacts_name_leads_to_its_page_where_it_was_drawn(hooks: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = ["results/reference/report/gsd/table1.md", "results/reference/report/notebooks/tour.html"]
+    monkeypatch.setitem(hooks["linked"].__globals__, "pages", lambda: drawn)
+    text = "`gsd/table1`, [`gsd/table1`](x.md), `notebooks/tour`, `gsd/table2`"
+    links = "[`gsd/table1`](report/gsd/table1.md), [`gsd/table1`](x.md), [`notebooks/tour`](report/notebooks/tour.html)"
+    assert hooks["linked"](text, "results/reference/README.md") == f"{links}, `gsd/table2`"
 
 
 def test_the_site_has_every_text_and_every_module_in_its_contents(hooks: dict) -> None:
@@ -58,6 +69,8 @@ def test_the_workflow_runs_what_ci_runs() -> None:
     assert {"lint", "docs", "test", "test-cluster"} <= set(targets)
     assert targets.index("docs") < targets.index("test"), "broken links are told before the long tests"
     assert any("make test-all" in (step or "") for step in steps)
+    uploads = [step["with"]["path"] for job in workflow["jobs"].values() for step in job["steps"] if "with" in step]
+    assert uploads == ["site"], "what make docs has drawn is published"
     assert "schedule" in workflow[True]  # YAML reads the key `on` as true
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert [target for target in targets if not re.search(rf"^{target}:", makefile, flags=re.MULTILINE)] == []

@@ -45,11 +45,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One artifact: its status, what was built of it, where its rows are and what they were measured with."""
+    """One artifact: its status, what was built of it, where its rows are and what they were measured with.
+
+    `broken`: it has rows, and something of it cannot be shown.
+    """
 
     entry: Entry
     state: str
     detail: str
+    broken: bool
     command: str
     views: list[View]
     verdicts: Mapping[str, int]
@@ -125,6 +129,11 @@ class Site:
         return _sums(paper.states for paper in self.papers)
 
     @property
+    def broken(self) -> list[str]:
+        """Artifacts that have rows and could not be drawn."""
+        return [section.entry.name for paper in self.papers for section in paper.sections if section.broken]
+
+    @property
     def judged(self) -> list[str]:
         """The verdicts that any table has."""
         return [word for word in facts.VERDICTS if any(paper.verdicts[word] for paper in self.papers)]
@@ -183,6 +192,7 @@ def section(report: Report, entry: Entry) -> Section:
         entry=entry,
         state=state,
         detail=detail,
+        broken=bool(built.failure or built.empty),
         command=artifacts.command(entry.name, report.pair, report.results) if registered else "",
         views=sorted(
             (views.of(one, files, report.out, outputs) for one, files in shown), key=lambda one: one["folded"] > ""

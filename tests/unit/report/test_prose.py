@@ -38,6 +38,7 @@ def test_docs_have_no_measured_interval_nor_time_of_ours(name: str) -> None:
     assert re.findall(rf"{INTERVAL}|\d ?(?:us|ms)\b|\d times as", text) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", prose.TEXTS)
 def test_what_is_marked_is_what_the_command_draws(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")

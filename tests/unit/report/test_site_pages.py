@@ -63,10 +63,10 @@ def add(registry, name: str, *outputs, error: Exception | None = None) -> None:
     registry[name] = Artifact(build, lambda folder, pair: None)
 
 
-def report(tmp_path: Path, capsys, *more: str) -> tuple[Path, str, str]:
+def report(tmp_path: Path, capsys, *more: str, code: int = 0) -> tuple[Path, str, str]:
     (tmp_path / "results").mkdir(exist_ok=True)
     out = tmp_path / "out"
-    assert main(("--results", str(tmp_path / "results"), "--out", str(out), *more)) == 0
+    assert main(("--results", str(tmp_path / "results"), "--out", str(out), *more)) == code
     return out, *capsys.readouterr()
 
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_built_is_listed_and_stops_no_other(registry, tmp_path: P
     add(registry, "sequoia/table2", error=ValueError("the rows are of another time"))
     add(registry, "sequoia/table3", error=NoResultsError("none"))
     add(registry, "sequoia/table4", Table("table4", "T", pd.DataFrame({"MAL": ["2.5"]})))
-    out, said, err = report(tmp_path, capsys)
+    out, said, err = report(tmp_path, capsys, code=1)
     found = statuses(out)
     assert "ZeroDivisionError: by nothing" in found["sequoia.html#table1"]
     assert "the rows are of another time" in found["sequoia.html#table2"]
@@ -118,7 +118,7 @@ def test_an_empty_figure_or_table_counts_as_failed_and_is_not_shown(registry, tm
     canvas.add_subplot().set_title("nothing here")
     add(registry, "gsd/fig3", Figure("fig3", "F", canvas, ()))
     add(registry, "gsd/table1", Table("table1", "T", pd.DataFrame({"MAL": []})))
-    out, said, _ = report(tmp_path, capsys)
+    out, said, _ = report(tmp_path, capsys, code=1)
     assert said.startswith("2 failed, ")
     assert "nothing is shown in fig3" in statuses(out)["gsd.html#fig3"]
     assert "nothing is shown in table1" in statuses(out)["gsd.html#table1"]
@@ -133,7 +133,7 @@ def test_everything_is_escaped(registry, tmp_path: Path, capsys) -> None:
     add(registry, "gsd/table1", Table("table1", NASTY, frame, (NASTY,), legend, (NASTY,)))
     add(registry, "gsd/fig6", Html("fig6", f"<!DOCTYPE html><title>t</title>{NASTY}"))
     add(registry, "gsd/table2", error=ValueError(NASTY))
-    out, _, _ = report(tmp_path, capsys)
+    out, _, _ = report(tmp_path, capsys, code=1)
     for path in out.glob("*.html"):
         page = Page(path)
         assert not page.all("script")
@@ -211,7 +211,7 @@ def test_a_progress_that_cannot_be_told_stops_no_other(table1_cells, tmp_path: P
         return read(root, artifact, pair)
 
     monkeypatch.setattr(progress, "read", broken)
-    out, said, _ = report(tmp_path, capsys)
+    out, said, _ = report(tmp_path, capsys, code=1)
     assert said.startswith("1 failed, ")
     assert "ZeroDivisionError: by nothing" in statuses(out)["opt_tree.html#table1"]
 

@@ -1,0 +1,27 @@
+"""All that is committed as rows can be drawn: every artifact with rows gives tables of numbers."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.artifacts.tables import Table
+from bench.papers.registry import ARTIFACTS, SUMMARIES, build
+
+REFERENCE = Path(__file__).parents[3] / "results" / "reference"
+MEASURED = [*(name for name in ARTIFACTS if (REFERENCE / name).is_dir()), *SUMMARIES]
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", MEASURED)
+def test_every_artifact_with_rows_has_tables_of_numbers(name: str) -> None:
+    tables = [output for output in build(name, REFERENCE) if isinstance(output, Table)]
+    assert tables
+    for table in tables:
+        cells = table.frame.astype(str).to_numpy().ravel()
+        assert any(re.search(r"\d", cell) for cell in cells), table.name
+
+
+def test_the_committed_rows_are_of_artifacts() -> None:
+    folders = {path.parents[1].relative_to(REFERENCE).as_posix() for path in REFERENCE.rglob("runs/*.parquet")}
+    assert {name for name in folders if not name.startswith("calibration")} <= {*ARTIFACTS, *SUMMARIES}
