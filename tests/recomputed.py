@@ -61,12 +61,17 @@ class Files:
         rows = self.rows("prompts", *run_ids)
         return rows[(rows["status"] == "ok") & (rows["arm"] == arm)]
 
+    def timed(self, arm: str, *run_ids: str) -> pd.DataFrame:
+        """Turns of one arm that have a time: whose GPU was its own, and whose CPU did not stall."""
+        turns = self.turns(arm, *run_ids)
+        return turns[turns["contaminated"].ne(True)] if "contaminated" in turns else turns
+
     def seconds(self, arm: str, run_id: str, *, prefill: bool = False) -> pd.DataFrame:
         """Seconds and decoded tokens of the turns of an arm, with or without the seconds of the prefill.
 
         Without, those that decoded something.
         """
-        turns = self.turns(arm, run_id).set_index(TURN)
+        turns = self.timed(arm, run_id).set_index(TURN)
         if prefill:
             return pd.DataFrame({"s": turns["prefill_s"] + turns["decode_s"], "t": turns["num_decoded_tokens"]})
         return pd.DataFrame({"s": turns["decode_s"], "t": turns["num_decoded_tokens"]}).query("t > 0")
@@ -137,6 +142,12 @@ def at_least_one(numbers: Numbers) -> Numbers:
     return value, max(low, 1), high
 
 
+def at_most_one(numbers: Numbers) -> Numbers:
+    """A share's."""
+    value, low, high = numbers
+    return value, low, min(high, 1)
+
+
 def mal(steps: pd.DataFrame) -> Numbers:
     """New tokens / decoding steps, the bonus token counted."""
     return at_least_one(mean(steps, steps["acceptance_length"]))
@@ -172,7 +183,7 @@ def speedup_ratio(first: pd.DataFrame, other: pd.DataFrame) -> Numbers:
 
 
 def seconds_per_token(files: Files, arm: str, *run_ids: str) -> Numbers:
-    by = files.turns(arm, *run_ids).groupby("prompt_id")
+    by = files.timed(arm, *run_ids).groupby("prompt_id")
     return ratio(by["decode_s"].sum(), by["num_decoded_tokens"].sum())
 
 
@@ -225,7 +236,8 @@ def assert_printed(cell: str, expected: Numbers | float, *, least: int = 1) -> N
     assert len(found) == len(wanted), f"{cell!r} has not the numbers {wanted}"
     for text, value in zip(found, wanted, strict=True):
         digits = len(text.partition(".")[2])
-        same = math.isnan(value) if text == "–" else digits >= least and abs(float(text) - value) <= unit(digits)
+        precise = digits >= least or text == "100"  # of a percentage at its end
+        same = math.isnan(value) if text == "–" else precise and abs(float(text) - value) <= unit(digits)
         assert same, f"{cell!r} should be {wanted}"
 
 

@@ -112,6 +112,8 @@ def marks(lines: Sequence[Line]) -> list[str]:
         if len(places) < 2:
             continue
         shared = reduce(pd.Index.intersection, (lines[place].sums.index for place in places))
+        if len(shared) < 6:
+            continue
         kept = {place: _of(lines[place], shared) for place in places}
         best = max(places, key=lambda place: kept[place].interval[0])
         for place, line in kept.items():
@@ -121,13 +123,13 @@ def marks(lines: Sequence[Line]) -> list[str]:
 
 def _busy(lines: Sequence[Line]) -> bool:
     """By the median over pairs of runs."""
-    shared = reduce(pd.Index.intersection, (line.sums.index for line in lines)) if lines else pd.Index([])
-    if len(shared) < 6:
-        return False
     reach: dict[int, list[float]] = {}
     for first, other in combinations(lines, 2):
+        shared = first.sums.index.intersection(other.sums.index)
         for place, arms in enumerate(zip(first.controls, other.controls, strict=False)):
             both = of_two(*(arm[arm.index.isin(shared)] for arm in arms))
+            if len(both) < 6:
+                continue
             _, slower, faster = interval(both, lambda total: quotient(total) / quotient(total, "_"), c=1)
             reach.setdefault(place, []).append(max(faster, 1 / slower) - 1)
     return any(statistics.median(found) > 0.2 for found in reach.values())

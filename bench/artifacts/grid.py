@@ -156,7 +156,7 @@ class Column:
 
     def value(self, cell: Cell) -> Any:
         """Ours: an interval, a number, words, or None."""
-        runs = self._runs(cell)
+        runs = self.runs(cell)
         if len(runs) == 1:
             return self.metric.of(runs[0]) if runs[0] else None
         sample = self.sample(cell)
@@ -164,7 +164,7 @@ class Column:
 
     def sample(self, cell: Cell) -> Sample | None:
         """The sums behind it; None where one of the runs has none."""
-        found = [self.metric.sample(run) if run and self.metric.sample else None for run in self._runs(cell)]
+        found = [self.metric.sample(run) if run and self.metric.sample else None for run in self.runs(cell)]
         known = [sample for sample in found if sample]
         if len(known) < len(found):
             return None
@@ -186,7 +186,7 @@ class Column:
         twice = cell.arm.printed_tree and own is first
         if twice or (self.of_tree and not (own and first and own.nodes == first.nodes)):
             return Entry(None, None)
-        lossless = all(run.lossless for run in self._runs(cell) if run)
+        lossless = all(run.lossless for run in self.runs(cell) if run)
         return Entry(self.value(cell), self.sample(cell), lossless)
 
     def judge(self, cell: Cell, pairings: Mapping[Cell, Pairing]) -> str:
@@ -228,7 +228,7 @@ class Column:
 
     def ending(self, cell: Cell) -> str:
         """How a run ended that did not end well, if it is to be said."""
-        return next((run.status for run in self._runs(cell) if self.ended and run and not run.ok), "")
+        return next((run.status for run in self.runs(cell) if self.ended and run and not run.ok), "")
 
     def _why_not(self, cell: Cell) -> str:
         if cell.other_budget:
@@ -237,7 +237,8 @@ class Column:
             return "other tree"
         return self.without(cell)
 
-    def _runs(self, cell: Cell) -> list[Run | None]:
+    def runs(self, cell: Cell) -> list[Run | None]:
+        """Those of a cell that it is of."""
         return [cell.runs[place] for place in self.of]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from bench.artifacts.tables import ABSENT, Table
-from bench.papers.beyond.answers import NO_LEAD, REVERSED
+from bench.papers.beyond.answers import NO_LEAD, REVERSED, TIE_HOLDS
 from bench.papers.registry import build
 
 TEXTS = ("README.md", "results/reference/README.md")
@@ -80,7 +80,7 @@ FACTS: Mapping[str, Callable[[Path], str]] = {
     "measured": measured,
 }
 """What a mark may name."""
-_KINDS = ("order holds", "order holds, plain decoding not beaten", "reversed or no lead", "not resolved")
+_KINDS = ("order holds", "order holds, plain decoding not beaten", TIE_HOLDS, NO_LEAD, REVERSED, "not resolved")
 
 
 def rewritten(text: str, results: Path) -> str:
@@ -115,9 +115,7 @@ def _real(results: Path) -> pd.DataFrame:
 
 def _kind(words: str) -> str:
     """Which column of `answers` counts an answer."""
-    if words in (REVERSED, NO_LEAD):
-        return _KINDS[2]
-    return _KINDS[1] if words.startswith(f"{_KINDS[0]}, ") else words
+    return _KINDS[1] if words.startswith(f"{_KINDS[0]}, ") else words.partition(",")[0]
 
 
 def _of(every: int, sure: int) -> str:

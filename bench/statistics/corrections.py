@@ -16,7 +16,7 @@ LEVEL = 0.05
 def p_value(found: Interval, null: float = 1.0) -> float:
     """The two-sided p of a positive value if `null` were true; 1 without an interval.
 
-    The interval is read as Student's at 95% on the logarithm with n - 1 degrees of freedom, by the end that faces
+    The interval is read as Student's at 95% on the logarithm with its degrees of freedom, by the end that faces
     `null`: p is at most 0.05 exactly where the interval does not hold it.
     """
     facing = found.low if found.value > null else found.high
@@ -25,13 +25,14 @@ def p_value(found: Interval, null: float = 1.0) -> float:
     away, reach = abs(math.log(found.value / null)), abs(math.log(found.value / facing))
     if not (away and reach):
         return float(not away)
-    return float(2 * special.stdtr(found.n - 1, -away / reach * quantile(1 - LEVEL / 2, found.n - 1)))
+    return float(2 * special.stdtr(found.degrees, -away / reach * quantile(1 - LEVEL / 2, found.degrees)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Each p after Holm's correction for their number (Holm 1979), in the given order.
 
-    Those of at most 0.05 are together wrong with a probability of at most 0.05, however they depend on each other.
+    Those of at most 0.05 are together wrong with a probability of at most 0.05, however they depend on each other, as
+    far as each p is right. Far behind 5% these are too small by some factor, since few conversations miss the rare.
     """
     adjusted, most = [0.0] * len(p_values), 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):

@@ -50,7 +50,7 @@ class Population:
         """The intervals of reports, of drawn conversations [draws, n, columns]."""
         total = drawn.sum(axis=1)
         without = self.value(np.moveaxis(total[:, None] - drawn, 2, 0))
-        return intervals.bounds(self.value(total.T), without, self.stretch, self.scale)
+        return intervals.bounds(self.value(total.T), without, self.stretch, self.scale)[:2]
 
     def bootstrap(self, drawn: Floats, rng: np.random.Generator, resamples: int = 400) -> Bounds:
         """Percentiles over conversations drawn anew from those drawn."""

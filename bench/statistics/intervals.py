@@ -37,13 +37,20 @@ _ROUNDING = 1e-12
 class Interval:
     """A measured value, its interval, and `n`, the number of conversations behind it; nan bounds where n < 2.
 
-    Below `FEWEST` conversations the bounds are the least and the largest value of any of them.
+    Below `FEWEST` conversations the bounds are the least and the largest value of any of them. `freedom`: Student's
+    degrees of freedom, where they are fewer than n - 1, as of a mean over several datasets.
     """
 
     value: float
     low: float
     high: float
     n: int
+    freedom: float = math.inf
+
+    @property
+    def degrees(self) -> float:
+        """Degrees of freedom of Student's t behind the ends."""
+        return min(self.freedom, self.n - 1)
 
     @property
     def known(self) -> bool:
@@ -111,8 +118,8 @@ def of_sums(
     if scale == "log" and (sums < 0).any():
         scale = "plain"  # a mean of differences, which has both signs
     without = np.asarray(statistic(left_out(sums)), dtype=float)
-    low, high = bounds(np.asarray(value), without, stretch, scale, strata)
-    return Interval(value, float(low), float(high), clusters)
+    low, high, freedom = bounds(np.asarray(value), without, stretch, scale, strata)
+    return Interval(value, float(low), float(high), clusters, float(freedom))
 
 
 def of_median(values: NDArray[np.float64]) -> Interval:
@@ -141,8 +148,10 @@ def bounds(
     stretch: float,
     scale: Scale = "log",
     strata: NDArray[np.integer[Any]] | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Both ends around values [...], from what they are without each of n clusters, [..., n]; nan where one is nan.
+) -> tuple[NDArray[np.float64], NDArray[np.float64], Any]:
+    """Both ends around values [...], from what they are without each of n clusters, [..., n], and degrees of freedom.
+
+    Ends are nan where a value is.
 
     Values with no place on the scale, such as a logarithm of 0, have theirs on the plain one, cut where the scale ends.
     """
@@ -155,7 +164,7 @@ def bounds(
         reach = np.where(error == 0, 0.0, reach)
         ends = [np.where(inside, back(end), np.clip(end, least, most)) for end in (middle - reach, middle + reach)]
     low, high = (np.where(reach == 0, value, end) for end in ends)  # there and back is not exact
-    return low, high
+    return low, high, freedom
 
 
 def _error(moved: NDArray[np.float64], strata: NDArray[np.integer[Any]] | None) -> tuple[NDArray[np.float64], Any]:

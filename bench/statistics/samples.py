@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -218,9 +219,10 @@ def compare(first: Sample, other: Sample) -> Comparison:
 
 def unpaired(first: Interval, other: Interval) -> Comparison:
     """The same of two separate intervals, whose conversations are not the same or not known."""
-    n, value = min(first.n, other.n), _quotient(first.value, other.value)
-    difference = Interval(first.value - other.value, first.low - other.high, first.high - other.low, n)
-    ratio = Interval(value, _quotient(first.low, other.high), _quotient(first.high, other.low), n)
+    fewest = min(first.n, other.n), min(first.degrees, other.degrees)
+    difference = Interval(first.value - other.value, first.low - other.high, first.high - other.low, *fewest)
+    value, low, high = first.value, first.low, first.high
+    ratio = Interval(_quotient(value, other.value), _quotient(low, other.high), _quotient(high, other.low), *fewest)
     return Comparison(difference, ratio)
 
 
@@ -235,37 +237,43 @@ def resolution(ratio: Interval) -> float:
 
 
 def too_busy(every: Sequence[Sample]) -> bool:
-    """Whether controls of two of these metrics, over what all decoded, may mostly lie further apart than `TOO_BUSY`."""
-    if not every:
-        return False
-    shared = reduce(pd.Index.intersection, [one.sums.index for one in every])
-    controls = zip(*(one.of(shared).controls for one in every), strict=True)
+    """Whether controls of two such metrics, over what both decoded, may mostly lie further apart than `TOO_BUSY`."""
+    controls = zip(*(one.of(one.sums.index).controls for one in every), strict=True)
     return any(typical_resolution(of_place) > TOO_BUSY for of_place in controls)
 
 
 def typical_resolution(every: Sequence[Sample]) -> float:
-    """The median `resolution` of the ratio of two of these metrics, over the conversations that all of them have.
+    """The median `resolution` of the ratio of two of these metrics, over the conversations that both have.
 
-    Metrics without any are left out; 0 of fewer than two metrics or `FEWEST` conversations. It is what `paired_ratio`
-    gives for all pairs, at the cost of one for each metric. The largest would only grow with the number of runs.
+    Pairs of fewer than `FEWEST` common conversations are left out; 0 without any. It is what `paired_ratio` gives for
+    all pairs, at the cost of one for each metric. The largest would only grow with the number of runs.
     """
     known = [one for one in every if len(one.sums)]
     if len(known) < 2:
         return 0.0
-    shared = reduce(pd.Index.intersection, [one.sums.index for one in known])
+    index = reduce(pd.Index.union, [one.sums.index for one in known])
+    decoded = np.array([index.isin(one.sums.index) for one in known])
+    pairs: dict[bytes, list[tuple[int, int]]] = {}
+    for first, other in combinations(range(len(known)), 2):
+        pairs.setdefault((decoded[first] & decoded[other]).tobytes(), []).append((first, other))
+    shared = {both: index[np.frombuffer(both, dtype=bool)] for both in pairs}
+    reach = [_resolutions(known, shared[both], alike) for both, alike in pairs.items()]
+    return float(np.median(np.concatenate(reach))) if any(map(len, reach)) else 0.0
+
+
+def _resolutions(known: Sequence[Sample], shared: pd.Index, pairs: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
+    """`resolution` of the ratios of pairs of metrics, by their places, over shared conversations."""
     if len(shared) < intervals.FEWEST:
-        return 0.0
-    sums = [one.sums.loc[shared.sort_values()].to_numpy(dtype=float) for one in known]
-    whole = np.array([_value(own.sum(axis=0), _columns(one)) for own, one in zip(sums, known, strict=True)])
-    without = np.array([_value(intervals.left_out(own), _columns(one)) for own, one in zip(sums, known, strict=True)])
-    sound = (np.isfinite(without) & (without > 0)).all(axis=1)
-    whole, without = whole[sound], without[sound]
-    apart: list[float] = []
-    for place, first in enumerate(whole[:-1]):
-        ratios = whole[place + 1 :] / first, without[place + 1 :] / without[place]
-        low, high = intervals.bounds(*ratios, intervals.IN_PAIRS)
-        apart += (np.maximum(high, 1 / low) - 1).tolist()
-    return float(np.median(apart)) if apart else 0.0
+        return np.empty(0)
+    whole, without = np.ones(len(known)), np.ones((len(known), len(shared)))
+    for place in {place for pair in pairs for place in pair}:
+        sums, columns = known[place].sums.loc[shared].to_numpy(dtype=float), _columns(known[place])
+        whole[place], without[place] = _value(sums.sum(axis=0), columns), _value(intervals.left_out(sums), columns)
+    sound = {place for place, values in enumerate(without) if (np.isfinite(values) & (values > 0)).all()}
+    places = [pair for pair in pairs if sound.issuperset(pair)]
+    first, other = np.array(places, dtype=int).reshape(-1, 2).T
+    low, high, _ = intervals.bounds(whole[other] / whole[first], without[other] / without[first], intervals.IN_PAIRS)
+    return np.maximum(high, 1 / low) - 1
 
 
 def _control(first: Sample, other: Sample) -> Interval:
@@ -281,7 +289,7 @@ def _upright(ratio: Interval) -> Interval:
     """A ratio the larger over the smaller, so that it reaches furthest upwards."""
     if not ratio.value < 1 or not ratio.low > 0:
         return ratio
-    return Interval(1 / ratio.value, 1 / ratio.high, 1 / ratio.low, ratio.n)
+    return replace(ratio, value=1 / ratio.value, low=1 / ratio.high, high=1 / ratio.low)
 
 
 def _turns(prompts: pd.DataFrame, arm: str, *, prefill: bool) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from bench.statistics import samples
 from bench.statistics.corrections import p_value
 from bench.statistics.intervals import Interval
 
-REVERSED, NO_LEAD = "order reversed", "no lead"
+TIE_HOLDS, REVERSED, NO_LEAD = "tie holds", "order reversed", "no lead"
 SLOWER, LEVEL_WITH = "slower than plain decoding", "not told from plain decoding"
 
 
@@ -29,13 +29,14 @@ def answered(first: Pairing, other: Pairing, *, timed: bool) -> Answer:
         return Answer(verdict.NOT_RESOLVED)
     if not stand.agrees:
         return Answer(REVERSED if stand.found.ahead else NO_LEAD, stand.p)
-    return _against_plain(stand.p, first.ours) if timed and first.ours else Answer(verdict.ORDER_HOLDS, stand.p)
+    holds = verdict.ORDER_HOLDS if stand.found.ahead else TIE_HOLDS
+    return _against_plain(holds, stand.p, first.ours) if timed and first.ours else Answer(holds, stand.p)
 
 
-def _against_plain(p: float, speedup: Interval) -> Answer:
-    """An order that holds, with what the first method's speedup says of plain decoding, which is 1."""
+def _against_plain(holds: str, p: float, speedup: Interval) -> Answer:
+    """What holds, with what the first method's speedup says of plain decoding, which is 1."""
     ahead = samples.unpaired(speedup, Interval(1.0, 1.0, 1.0, speedup.n)).ahead
-    words = {1: verdict.ORDER_HOLDS, -1: f"{verdict.ORDER_HOLDS}, {SLOWER}"}
+    words = {1: holds, -1: f"{holds}, {SLOWER}"}
     if not ahead:
-        return Answer(f"{verdict.ORDER_HOLDS}, {LEVEL_WITH}", p)
+        return Answer(f"{holds}, {LEVEL_WITH}", p)
     return Answer(words[ahead], max(p, p_value(speedup)))

@@ -51,13 +51,14 @@ LEGEND = {
     f"tie: nearer to 1 than {verdict.TOLERANCE:.0%}, of which the rule asks no lead, and which a lead of ours keeps; "
     "of ...: the paper has no such row, and the value is of the one that is named",
     "published ahead": "datasets on which the paper has the first method ahead, were it by a tie, of those run",
-    "ours": "the same ratio over all comparable datasets together: of the methods' means; in brackets its 95% "
-    f"interval, {intervals.METHOD} over conversations that both decoded; in parentheses the means, and OPT-Tree's "
-    "delta, on which its trees and so its order may hang (its Figures 8 and 9)",
-    "n": "conversations, of all datasets together",
+    "ours": f"the same ratio over all comparable datasets of {intervals.FEWEST} conversations or more together: of the "
+    f"methods' means; in brackets its 95% interval, {intervals.METHOD} over conversations that both decoded; in "
+    "parentheses the means, and OPT-Tree's delta, on which its trees and so its order may hang (its Figures 8 and 9)",
+    "n": "conversations that both decoded, of each of these datasets",
     "pooled": "the claim over these datasets together. order holds: as in the paper; of speedups the first is shown to "
-    "be faster than plain decoding too, unless it says otherwise. order reversed: the second is ahead. no lead: surely "
-    "nearer to 1 than half of the published lead. not resolved: by so few conversations, or such times",
+    "be faster than plain decoding too, unless it says otherwise. tie holds: the paper's values are a tie, and so are "
+    "ours. order reversed: the second is ahead. no lead: surely nearer to 1 than half of the published lead. not "
+    "resolved: by so few conversations, or such times",
     "after correction": "whether all that the pooled answer says holds after Holm's correction for the number of these "
     "answers, and p after it (two-sided, from the interval)",
     "by dataset": "the same claim on each dataset alone, uncorrected; tables judge a row against all others by what "
@@ -69,9 +70,9 @@ NOTES = (
     "No pair is a paper's own: all stand in for larger models, and their drafts were trained here, for these targets. "
     "Ratios show orders. The papers decode 128 to 1,024 tokens. Intervals of speedups are over conversations; how far "
     "the machine drifted stands in the tables (A/A).",
-    "OPT-Tree's trees have 25 nodes here; the paper prints its best of 25, 50 and 60. Sequoia's printed size is 63 to "
-    "127 drafted nodes, SpecInfer's 5x8 and 8x8 have 40 and 64; in Table 6 all rules have one tree. DySpec's table has "
-    "64 nodes for all.",
+    "OPT-Tree's trees have 25 nodes here; the paper prints its best of 25, 50 and 60. Sequoia's printed size is that "
+    "of the paper's tree, SpecInfer's 5x8 and 8x8 have 40 and 64; in Table 6 all rules have one tree. DySpec's table "
+    "has 64 nodes for all.",
     "GSD: the paper prunes siblings, and does not say whether its TSD does. Both readings are rows. Nor does it say of "
     "which decoding its acceptance rates are; ours are of greedy decoding. How often merging counts is in the column "
     "Graph Success of its Table 1.",
@@ -188,7 +189,7 @@ def claims(name: str, found: Mapping[str, Results]) -> list[Output]:
     for claim, one in known:
         groups.setdefault((claim, _where(claim, one)), []).append(one)
     judged = [_judged(claim, where, every) for (claim, where), every in groups.items()]
-    runs = tuple(" ".join(one.run_ids for one in every) for every in groups.values())
+    runs = tuple(_run_ids(claim, every) for (claim, _), every in groups.items())
     corrected = holm([one.answer.p for one in judged if one.comparable])
     after = iter(corrected)
     rows = [
@@ -239,6 +240,8 @@ class Judged:
     ratio: Interval
     answer: Answer
     """Over all datasets together."""
+    counts: tuple[int, ...]
+    """Conversations that both methods decoded, of each of these datasets."""
     by_dataset: str
     delta: float | None
     """What one more level must add to E(A), of a method that has such a threshold."""
@@ -269,7 +272,7 @@ class Judged:
             "published": tables.number(self.lead) + (f" ({', '.join(words)})" if words else ""),
             "published ahead": self.ahead,
             "ours": self._ours(),
-            "n": str(self.ratio.n),
+            "n": " + ".join(map(str, self.counts)),
             "pooled": self.answer.words,
             "after correction": tables.ABSENT if corrected is None else _after(corrected),
             "by dataset": self.by_dataset,
@@ -280,7 +283,8 @@ def _judged(claim: Claim, where: tuple[str, ...], every: Sequence[Setting]) -> J
     kind, pair, decoding = where
     leads = [_pooled(claim, every, place).published for place in (0, 1)]
     alone = [(one, _of_dataset(claim, one, leads)) for one in every]
-    pooled = [one for one, answer in alone if not answer.words.startswith("not comparable")]
+    comparable = [one for one, answer in alone if not answer.words.startswith("not comparable")]
+    pooled = [one for one in comparable if _conversations(claim, one) >= intervals.FEWEST] or comparable
     first, other = (_pooled(claim, pooled or every, place) for place in (0, 1))
     published = [[claim.column.number(cell) or 0.0 for cell in one.cells] for one in every]
     ahead = f"{sum(mine > theirs for mine, theirs in published)} of {len(published)}"
@@ -293,8 +297,20 @@ def _judged(claim: Claim, where: tuple[str, ...], every: Sequence[Setting]) -> J
     ratio = samples.paired_ratio(first.sample, other.sample)
     run = every[0].cells[0].run
     delta = run.params.get("delta") if run else None
+    counts = tuple(_conversations(claim, one) for one in pooled or every)
     values = first.ours, other.ours
-    return Judged(claim, kind, pair, decoding, lead, ahead, ratio, answer, by_dataset, delta, values)
+    return Judged(claim, kind, pair, decoding, lead, ahead, ratio, answer, counts, by_dataset, delta, values)
+
+
+def _conversations(claim: Claim, one: Setting) -> int:
+    """How many both methods decoded."""
+    return samples.paired_ratio(*(claim.column.sample(cell) for cell in one.cells)).n
+
+
+def _run_ids(claim: Claim, every: Sequence[Setting]) -> str:
+    """Those of the runs that the claim's column is of, dataset by dataset."""
+    cells = (cell for one in every for cell in one.cells)
+    return " ".join(dict.fromkeys(run.run_id for cell in cells for run in claim.column.runs(cell) if run))
 
 
 def _of_dataset(claim: Claim, one: Setting, leads: Sequence[float | None]) -> Answer:

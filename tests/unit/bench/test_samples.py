@@ -185,9 +185,30 @@ def test_the_typical_resolution_of_several_metrics_is_the_median_over_their_pair
     assert max(pairs) > 0.5
     nothing = samples.tokens_per_s(pd.DataFrame(), AUTOREGRESSIVE)
     assert samples.typical_resolution([nothing, *every, nothing]) == samples.typical_resolution(every)
-    fewer = every[0].of(pd.Index([*"abcdef"]))
-    assert samples.typical_resolution([fewer, *every]) == samples.typical_resolution(
-        [one.of(fewer.sums.index) for one in (fewer, *every)]
-    )
+    fewer, few = every[0].of(pd.Index([*"abcdef"])), every[1].of(pd.Index([*"abcde"]))
+    pairs += [samples.resolution(samples.paired_ratio(fewer, one)) for one in every]
+    assert samples.typical_resolution([fewer, *every, few]) == pytest.approx(np.median(pairs), rel=1e-12)
+
+
+def test_conversations_that_some_methods_lost_make_a_noisy_block_no_quieter():
+    """Each of three lost others, so that five are of all, and six or more of each two."""
+    rng = np.random.default_rng(1)
+    seconds = [dict(zip("abcdefgh", map(tuple, rng.uniform(0.3, 3.0, (8, 2))), strict=True)) for _ in range(3)]
+    lost = [
+        {name: one for name, one in every.items() if name != out} for every, out in zip(seconds, "abc", strict=True)
+    ]
+    noisy, torn = ([samples.speedup(prompts_of(one)) for one in some] for some in (seconds, lost))
+    assert len(set.intersection(*(set(one.sums.index) for one in torn))) == 5
+    assert samples.too_busy(noisy)
+    assert samples.too_busy(torn)
+    still = [dict.fromkeys(one, (1.0, 1.0)) | {"d": (1.01, 1.0)} for one in lost]
+    assert not samples.too_busy([samples.speedup(prompts_of(one)) for one in still])
+
+
+def test_without_pairs_of_enough_conversations_there_is_no_typical_resolution():
+    rng = np.random.default_rng(0)
+    times = dict(zip("abcdefg", map(tuple, rng.uniform(0.6, 2.4, (7, 2))), strict=True))
+    every = [samples.tokens_per_s(prompts_of(times), arm) for arm in (METHOD, AUTOREGRESSIVE)]
+    nothing = samples.tokens_per_s(pd.DataFrame(), AUTOREGRESSIVE)
     for none in ([], every[:1], [nothing, every[0]], [one.of(pd.Index([*"abcde"])) for one in every]):
         assert samples.typical_resolution(none) == 0

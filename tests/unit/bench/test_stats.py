@@ -184,7 +184,7 @@ def test_one_of_several_intervals_at_an_end_of_the_scale_leaves_the_others_as_th
     without = np.array([[2.0, 2.5, 3, 2, 2, 3], [0.0, 1, 1, 1, 1, 1]])
     both = intervals.bounds(np.array([2.4, 0.9]), without, intervals.ALONE)
     alone = intervals.bounds(np.array(2.4), without[0], intervals.ALONE)
-    assert [end[0] for end in both] == pytest.approx([float(end) for end in alone])
+    assert [end[0] for end in both[:2]] == pytest.approx([float(end) for end in alone[:2]])
     assert both[0][1] == 0
 
 

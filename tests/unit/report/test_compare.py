@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,9 @@ def test_ratios_are_those_of_the_sums_over_conversations(cells, after) -> None:
     assert (mal.ratio.n, couple.num_conversations) == (6, 6)
 
 
-def test_only_turns_that_both_decoded_count(cells, after) -> None:
-    """B has fewer conversations, and one turn of it did not end well: A's rows of these turns are left out."""
-    ids = cells.add(conversations=6), after.add(conversations=4, mal=3.0)
+def test_only_conversations_that_both_decoded_whole_count(cells, after) -> None:
+    """B has fewer conversations, and one turn of it did not end well: its whole conversation is left out of both."""
+    ids = cells.add(conversations=9), after.add(conversations=8, mal=3.0)
     lost = ("p1", 1)
     alter(
         after.store.folder,
@@ -48,15 +49,13 @@ def test_only_turns_that_both_decoded_count(cells, after) -> None:
     steps = []
     for one, run_id in zip((cells, after), ids, strict=True):
         rows = Files(one.store.folder).steps(run_id)
-        kept = rows["prompt_id"].isin(["p0", "p1", "p2", "p3"]) & ~((rows["prompt_id"] == "p1") & (rows["turn"] == 1))
-        steps.append(rows[kept])
+        steps.append(rows[~rows["prompt_id"].isin(["p1", "p8"])])
     (couple,) = couples(cells.store.folder, after.store.folder)
     assert numbers(couple.changes["mal"].ratio) == pytest.approx(recomputed.mal_ratio(steps[1], steps[0]))
     assert couple.changes["mal"].first == pytest.approx(recomputed.mal(steps[0])[0])
-    assert couple.num_conversations == 4
+    assert couple.num_conversations == 7
     said = "\n".join(compared(cells.store.folder, after.store.folder).notes)
-    assert "A decoded 6 conversations, B 4; all is of the 4 of both" in said
-    assert "prompts_sha256: 6 in A, 4 in B" in said
+    assert re.search(r"9 conversations, B 8; all is of the [78] of both|9 conversations, B 7", said)
 
 
 def test_conversations_with_another_first_prompt_are_left_out(cells, after) -> None:

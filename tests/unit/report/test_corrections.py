@@ -10,7 +10,8 @@ from scipy import stats
 
 from bench.artifacts import verdict
 from bench.artifacts.verdict import UNCORRECTED, Pairing, Verdict
-from bench.papers.beyond.answers import LEVEL_WITH, NO_LEAD, REVERSED, SLOWER, answered
+from bench.papers.beyond.answers import LEVEL_WITH, NO_LEAD, REVERSED, SLOWER, TIE_HOLDS, answered
+from bench.statistics import samples
 from bench.statistics.corrections import holm, p_value
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
@@ -29,6 +30,27 @@ def student(value: float, error: float, n: int) -> Interval:
 def test_p_is_that_of_students_t_on_the_logarithm(value: float, error: float, n: int, null: float) -> None:
     expected = 2 * stats.t.sf(abs(math.log(value / null)) / error, n - 1)
     assert p_value(student(value, error, n), null) == pytest.approx(expected, rel=1e-6)
+
+
+def test_p_of_a_mean_over_datasets_has_the_degrees_of_freedom_of_its_interval() -> None:
+    """Satterthwaite's, which are few where one dataset has most of the variance."""
+    rng = np.random.default_rng(3)
+    spread = {"a": 0.5, "b": 0.02}
+    lengths = {name: rng.normal(2, size, 8).clip(0.5) for name, size in spread.items()}
+    parts = [Sample(pd.DataFrame({"x": own, "n": 1.0}), ("x",), ("n",)) for own in lengths.values()]
+    found = samples.interval(samples.mean_over(*parts))
+    means = np.array([own.mean() for own in lengths.values()])
+    moved = [
+        np.log((means.sum() - means[place] + (own.sum() - own) / 7) / 2) for place, own in enumerate(lengths.values())
+    ]
+    variances = np.array([49 / 8 * np.var(one, ddof=1) for one in moved])
+    freedom = variances.sum() ** 2 / (variances**2 / 7).sum()
+    error = math.sqrt(variances.sum()) * (1 + 5 / (freedom + 1))
+    assert freedom < 8
+    assert found.degrees == pytest.approx(freedom)
+    for null in (1.5, 2.0, 3.0):
+        expected = 2 * stats.t.sf(abs(math.log(found.value / null)) / error, freedom)
+        assert p_value(found, null) == pytest.approx(expected, rel=1e-6)
 
 
 def test_p_is_at_most_5_percent_exactly_where_the_interval_leaves_the_null_out() -> None:
@@ -124,6 +146,19 @@ def test_a_claim_is_answered_by_its_own_order(first: float, other: float, words:
     assert found.p < 0.05
     untimed = answered(times(first, 2.0), times(other, 1.6), timed=False)
     assert untimed.words == words.partition(",")[0]
+
+
+@pytest.mark.parametrize(
+    ("other", "timed", "words"),
+    [
+        (1.5, False, TIE_HOLDS),
+        (1.5, True, TIE_HOLDS),
+        (1.2, False, "order holds"),
+        (1.9, False, REVERSED),
+    ],
+)
+def test_a_tie_of_the_paper_is_kept_by_a_tie_and_by_a_lead(other: float, timed: bool, words: str) -> None:
+    assert answered(times(1.5, 1.61), times(other, 1.6), timed=timed).words == words
 
 
 def test_few_or_scattered_conversations_answer_nothing() -> None:

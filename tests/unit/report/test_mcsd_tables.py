@@ -199,7 +199,10 @@ def test_a_stand_in_has_its_own_column_and_is_judged_by_order(cells) -> None:
     assert {"llama2_7b_chat", tiny, "vicuna_7b"} <= set(wide.frame.columns)
     assert row(wide, Dataset="mt_bench", Method=TI, Draft="tiny (for jf68m)")["llama2_7b_chat"] == ABSENT
     assert row(details, Dataset="mt_bench", Method=TI, Target=tiny)["verdict"] == "order holds"
-    assert row(details, Dataset="mt_bench", Method=TI, Target="llama2_7b_chat")["verdict"] in ("matches", "differs")
+    assert row(details, Dataset="mt_bench", Method=TI, Target="llama2_7b_chat")["verdict"].split(" (")[0] in (
+        "matches",
+        "differs",
+    )
     # what was run for one of the columns is not told as not run for the other; what nobody ran is told once
     assert len(details.frame[(details.frame["Target"] == "vicuna_7b") & (details.frame["Dataset"] == "mt_bench")]) == 3
 
