@@ -39,6 +39,8 @@ class Line:
     controls: tuple[pd.DataFrame, ...] = ()  # tokens and seconds of its runs' autoregressive arms, of times
     published: float | None = None
     lossless: bool = True
+    plain: bool = False
+    """Whether it is autoregressive decoding, against which a speedup's own interval stands."""
 
     @property
     def interval(self) -> Numbers:
@@ -90,6 +92,9 @@ def ahead(first: Line, other: Line) -> int:
 
 def compared(first: Line, other: Line) -> tuple[int, Numbers | None, Numbers, Numbers]:
     """Who is ahead, the ratio of the runs' arms where that hides it, and the intervals of difference and ratio."""
+    if other.plain:
+        value, low, high = first.interval
+        return int(low > 1) - int(high < 1), None, (value - 1, low - 1, high - 1), (value, low, high)
     both = of_two(first.sums, other.sums)
     difference = interval(both, lambda total: first.value(total) - other.value(total, "_"), c=1, scale="plain")
     ratio = interval(both, lambda total: first.value(total) / other.value(total, "_"), c=1)
@@ -174,7 +179,7 @@ def _drifts(first: Line, other: Line) -> list[Numbers]:
 
 def autoregressive(line: Line) -> Line:
     """What every speedup is set against: 1 by definition, in every conversation."""
-    return Line(pd.DataFrame({"above": 1.0, "below": 1.0}, index=line.sums.index), published=1.0)
+    return Line(pd.DataFrame({"above": 1.0, "below": 1.0}, index=line.sums.index), published=1.0, plain=True)
 
 
 def mark_of(cell: str) -> str:

@@ -244,8 +244,10 @@ def tied(published: float, other: float) -> bool:
 
 def _compared(row: Pairing, other: Pairing) -> Comparison:
     """The two in pairs, or as two separate intervals where they have no conversations in common."""
-    if row.sample and other.sample and (found := samples.compare(row.sample, other.sample)).known:
-        return found
+    if row.sample and other.sample:
+        found = samples.compare(row.sample, other.sample)
+        if found.known or 0 < found.difference.n < FEWEST:
+            return found
     assert row.ours is not None and other.ours is not None  # noqa: PT018 - both are complete
     return samples.unpaired(row.ours, other.ours)
 

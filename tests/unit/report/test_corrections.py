@@ -165,3 +165,14 @@ def test_few_or_scattered_conversations_answer_nothing() -> None:
     few = answered(paired(STEADY[:5], 2.0), paired([0.5 * one for one in STEADY[:5]], 1.6), timed=False)
     wide = answered(paired([0.5, 2.0, 0.7, 3.0, 0.4, 1.9, 0.6, 2.5], 2.0), times(1.3, 1.6), timed=False)
     assert (few.words, few.p) == (wide.words, wide.p) == ("not resolved", 1.0)
+
+
+@pytest.mark.parametrize("common", [0, 1, 5, 6])
+def test_rows_of_fewer_than_six_common_conversations_are_not_told_apart(common: int) -> None:
+    """However many each has; without any in common, as of pages that were printed, the two intervals decide."""
+    first = paired([3 * one for one in STEADY], 2.0)
+    other = paired(STEADY, 1.6)
+    assert other.sample is not None
+    moved = other.sample.sums.rename(lambda name: name if int(name[1:]) < common else f"other {name}")
+    stand = verdict.standing(first, Pairing(other.ours, other.published, Sample(moved, ("above",), ("below",))))
+    assert stand.agrees == (None if 0 < common < 6 else True)

@@ -65,7 +65,7 @@ def _seconds(prompts: pd.DataFrame, speed: float) -> Callable[[dict[str, Any]], 
     places = {prompt: place for place, prompt in enumerate(sorted(set(prompts["prompt_id"])))}
 
     def seconds(row: dict[str, Any]) -> float:
-        faster = speed * (1 + places[row["prompt_id"]]) if row["arm"] == "method" else 1.0
+        faster = speed * (2 + places[row["prompt_id"]] / len(places)) if row["arm"] == "method" else 1.0
         return row["num_decoded_tokens"] / 100 / faster
 
     return seconds
