@@ -1,8 +1,9 @@
 """Who is ahead in a table, once more from the files alone: marks of the best and verdicts by order, without `bench`.
 
-The rule is the one that the reports state. Two rows are told apart by the 95% interval of the difference of their
-values, over the conversations that both decoded, each left out in turn; two times also need a ratio beyond what the
-autoregressive arms of their runs may differ by, of a mean of two decodings those of either.
+The rule is the one that the reports state. Two rows are told apart by the 95% interval of the ratio of their values, or
+of their difference where one may be 0, over the conversations that both decoded, each left out in turn; two times also
+need a ratio beyond what the autoregressive arms of their runs may differ by, of a mean of two decodings those of
+either.
 """
 
 from __future__ import annotations
@@ -91,17 +92,24 @@ def ahead(first: Line, other: Line) -> int:
 
 
 def compared(first: Line, other: Line) -> tuple[int, Numbers | None, Numbers, Numbers]:
-    """Who is ahead, the ratio of the runs' arms where that hides it, and the intervals of difference and ratio."""
+    """Who is ahead, the ratio of the runs' arms where that hides it, and intervals: how far apart, and the ratio."""
     if other.plain:
         value, low, high = first.interval
-        return int(low > 1) - int(high < 1), None, (value - 1, low - 1, high - 1), (value, low, high)
+        return int(low > 1) - int(high < 1), None, _logs((value, low, high)), (value, low, high)
     both = of_two(first.sums, other.sums)
     difference = interval(both, lambda total: first.value(total) - other.value(total, "_"), c=1, scale="plain")
     ratio = interval(both, lambda total: first.value(total) / other.value(total, "_"), c=1)
+    alike = (ratio[0] > 1 and difference[0] > 0) or (ratio[0] < 1 and difference[0] < 0) or difference[0] == 0
+    apart = _logs(ratio) if ratio[1] > 0 and alike else difference
     for found in _drifts(first, other):
         if max(ratio[0], 1 / ratio[0]) <= max(found[2], 1 / found[1]) + 1e-9:
-            return 0, found, difference, ratio
-    return int(difference[1] > 0) - int(difference[2] < 0), None, difference, ratio
+            return 0, found, apart, ratio
+    return int(apart[1] > 0) - int(apart[2] < 0), None, apart, ratio
+
+
+def _logs(ratio: Numbers) -> Numbers:
+    value, low, high = (math.log(one) if one > 0 else -math.inf for one in ratio)
+    return value, low, high
 
 
 def marks(lines: Sequence[Line]) -> list[str]:

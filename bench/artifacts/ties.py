@@ -199,15 +199,15 @@ def _ends(metric: str, block: Block, rows: Mapping[str, str]) -> tuple[bool, flo
     compared = samples.compare(first, other)
     if not compared.known:
         return None
-    difference, pairs = compared.difference, len(values) * (len(values) - 1) / 2
-    wider, one = (intervals.quantile(1 - 0.025 / count, difference.n - 1) for count in (pairs, 1))
-    reach, needed = (difference.value - difference.low) * wider / one, math.inf
-    if difference.value > 0:
+    apart, pairs = compared.apart, len(values) * (len(values) - 1) / 2
+    wider, one = (intervals.quantile(1 - 0.025 / count, apart.n - 1) for count in (pairs, 1))
+    reach, needed = (apart.value - apart.low) * wider / one, math.inf
+    if apart.value > 0:
         again = compared.needed if compared.ahead == 0 else 0.0
-        needed = max(again, difference.n * (reach / difference.value) ** 2)
-    words = f"{_name(best, block, rows)} from {_name(worst, block, rows)} over {difference.n} conversations"
-    told = compared.ahead == 1 and difference.value > reach
-    return told, needed, f"{words} ({needed_words(difference.n, needed)})"
+        needed = max(again, apart.n * (reach / apart.value) ** 2)
+    words = f"{_name(best, block, rows)} from {_name(worst, block, rows)} over {apart.n} conversations"
+    told = compared.ahead == 1 and apart.value > reach
+    return told, needed, f"{words} ({needed_words(apart.n, needed)})"
 
 
 def _name(run: Run, block: Block, rows: Mapping[str, str]) -> str:

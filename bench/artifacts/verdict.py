@@ -16,10 +16,11 @@ or `not run`. n counts conversations. For one metric of one row:
    row, a value is `not comparable: conversations failed`; an order is judged over the others.
 4. Order. The row is set against every other method of its block (same pair, prompts, decoding, device) that has an
    interval and a published value, over the conversations that both decoded (`bench.statistics.samples.compare`). The
-   interval of the difference of ours and the other's has the sign of the published difference: the two agree. It has
-   the opposite sign: they contradict the paper. It holds 0, or the ratio is no further from 1 than the machine alone
-   may move it (by the runs' autoregressive arms): it is not resolved, unless the interval of our ratio, widened by
-   what the machine alone may do, lies wholly nearer to 1 than half of the published lead, which contradicts the paper.
+   interval of our ratio to the other's lies on the published side of 1: the two agree. It lies on the other side: they
+   contradict the paper. It holds 1, or the ratio is no further from 1 than the machine alone may move it (by the runs'
+   autoregressive arms): it is not resolved, unless this interval, widened by what the machine alone may do, lies
+   wholly nearer to 1 than half of the published lead, which contradicts the paper. Where a value may be 0, the
+   difference takes the place of the ratio, and 0 that of 1.
    Two published values that differ by less than 5% of the larger one are a tie of the paper. The same sign agrees with
    it, and so does an interval of our ratio wholly within [0.95, 1 / 0.95]. The opposite sign contradicts it where that
    interval lies wholly outside; all else is not resolved.
@@ -27,7 +28,7 @@ or `not run`. n counts conversations. For one metric of one row:
    its times rank nothing, as in the marks: `not comparable: times too noisy`.
    For speedups autoregressive decoding, which is 1 by definition, is always one of the other methods.
    Without common conversations, or for a metric that is no ratio of sums over conversations, two separate intervals
-   that do not overlap take the place of one that excludes 0. Rows that keep the target's distribution and rows that do
+   that do not overlap take the place of one that excludes 1. Rows that keep the target's distribution and rows that do
    not are set against each other where the paper does so; marks in the tables rank them apart.
    One contradiction: `differs`. Else one pair that is not resolved: `not resolved`. Else: `order holds`. Without any
    other method there is no order to judge and the reason of (2) or (3) stands.

@@ -162,6 +162,18 @@ class Comparison:
     """The ratio of the two runs' controls, larger over smaller, of several the coarsest; nan where one has none."""
 
     @property
+    def apart(self) -> Interval:
+        """How far apart the two are: the logarithm of their ratio where both are above 0, else their difference.
+
+        By the ratio a lead that all conversations share is one, however much they differ from each other.
+        """
+        ratio, difference = self.ratio, self.difference
+        if not (ratio.known and ratio.low > 0 and (ratio.value - 1) * difference.value >= 0):
+            return difference
+        value, low, high = map(math.log, (ratio.value, ratio.low, ratio.high))
+        return replace(ratio, value=value, low=low, high=high)
+
+    @property
     def noise(self) -> float:
         """How far from 1 the machine alone may have moved the ratio; 0 without controls."""
         return resolution(self.control) if self.control.known else 0.0
@@ -174,10 +186,10 @@ class Comparison:
     @property
     def noisy(self) -> bool:
         """Whether the ratio is no further from 1 than the machine alone may move it."""
-        return self.ratio.value > 0 and self._apart <= self.noise + 1e-9  # rounding tells nothing apart
+        return self.ratio.value > 0 and self._lead <= self.noise + 1e-9  # rounding tells nothing apart
 
     @property
-    def _apart(self) -> float:
+    def _lead(self) -> float:
         """How far the ratio is from 1, either way round."""
         return max(self.ratio.value, 1 / self.ratio.value) - 1
 
@@ -185,11 +197,11 @@ class Comparison:
     def ahead(self) -> int | None:
         """1 where the first metric is the larger one, -1 where it is the smaller one, 0 for a tie; None: unknown.
 
-        A tie: the interval of the difference holds 0, or the machine alone may move the ratio as far.
+        A tie: the interval of how far they are apart holds 0, or the machine alone may move the ratio as far.
         """
         if not self.known:
             return None
-        return 0 if self.noisy else int(self.difference.low > 0) - int(self.difference.high < 0)
+        return 0 if self.noisy else int(self.apart.low > 0) - int(self.apart.high < 0)
 
     @property
     def needed(self) -> float:
@@ -197,15 +209,15 @@ class Comparison:
 
         More of them show better how fast the machine was in either run; if that alone is as far apart, none help.
         """
-        told = intervals.needed(self.difference, -math.inf, 0.0)
+        told = intervals.needed(self.apart, -math.inf, 0.0)
         if self.known and self.difference.value == 0:
             return math.inf
         if not (self.known and self.noisy):
             return told
         drift = self.control.value - 1  # of the machine, as far as it is known
-        if drift >= self._apart:
+        if drift >= self._lead:
             return math.inf
-        return max(told, self.control.n * ((self.noise - drift) / (self._apart - drift)) ** 2)
+        return max(told, self.control.n * ((self.noise - drift) / (self._lead - drift)) ** 2)
 
 
 def compare(first: Sample, other: Sample) -> Comparison:

@@ -60,16 +60,34 @@ def test_ahead_is_antisymmetric_and_holds_with_zeros():
     assert samples.ahead(above, samples.mean(pd.Series({"a": 3.0}))) is None
 
 
-def test_ahead_is_the_sign_of_a_difference_over_pairs():
+def test_ahead_is_the_sign_of_the_ratios_logarithm_over_pairs():
     rng = np.random.default_rng(1)
     signs = set()
-    for shift in (0.0, 0.4, 0.8, 1.6):
-        own, theirs = rng.integers(1, 9, 7) + shift * 3, rng.integers(1, 9, 7).astype(float)
-        both = [samples.mean(pd.Series(values, index=list("abcdefg"))) for values in (own, theirs)]
-        low, high = stats.t.interval(0.95, 6, 0, (8 / 7) * stats.sem(own - theirs)) + np.mean(own - theirs)
+    for shift in (0.0, 0.4, 0.8, 1.6, 3.2):
+        first, other = rng.integers(1, 9, 7) + shift * 3, rng.integers(1, 9, 7).astype(float)
+        both = [samples.mean(pd.Series(values, index=list("abcdefg"))) for values in (first, other)]
+        moved = np.log((first.sum() - first) / (other.sum() - other))  # without each
+        reach = stats.t.ppf(0.975, 6) * (8 / 7) * 6 * stats.sem(moved)
+        low, high = np.log(first.sum() / other.sum()) + np.array([-reach, reach])
         signs.add(samples.ahead(*both))
         assert samples.ahead(*both) == int(low > 0) - int(high < 0) == -samples.ahead(*both[::-1])
     assert signs == {0, 1}
+
+
+@pytest.mark.parametrize("lead", [1.02, 1.1, 3.0])
+def test_a_lead_that_all_conversations_share_is_one_however_much_they_differ(lead):
+    """Of sums, of a quotient, of either sign; where one may be 0, the difference decides."""
+    sums = np.array([1.0, 2, 3, 8, 5, 40])
+    for under in (np.ones(6), np.array([3.0, 1, 2, 5, 4, 6])):
+        first, other = (
+            samples.Sample(pd.DataFrame({"over": over, "under": under}, index=list("abcdef")), ("over",), ("under",))
+            for over in (sums * lead, sums)
+        )
+        assert (samples.ahead(first, other), samples.ahead(other, first)) == (1, -1)
+        assert samples.compare(first, other).apart.value == pytest.approx(math.log(lead))
+    below = [samples.mean(pd.Series(-values, index=list("abcdef"))) for values in (sums * lead, sums)]
+    assert samples.compare(*below).apart == samples.compare(*below).difference
+    assert samples.compare(*below).apart.value < 0
 
 
 def test_times_are_tied_within_what_the_autoregressive_arms_differ_by():

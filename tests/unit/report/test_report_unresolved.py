@@ -32,11 +32,11 @@ def lengths(cells, run_id: str) -> np.ndarray:
 
 
 def test_methods_that_the_intervals_cannot_tell_apart_are_named_first_with_the_number_that_would(cells) -> None:
-    """The number is recomputed: conversations x (reach of the difference below its value / value) squared."""
+    """The number is recomputed: conversations x (reach of the ratio's logarithm / its value) squared."""
     runs = [cells.add(method, mal=mal, conversations=6) for method, mal in (("opt_tree", 2.55), ("binary", 2.5))]
     sums = np.hstack([lengths(cells, run_id) for run_id in runs])
     often = np.vstack([np.ones(6), 1 - np.eye(6)])  # all, then all but one
-    value, *without = [(total[0] / total[1]) - (total[2] / total[3]) for total in often @ sums]
+    value, *without = [np.log(total[0] / total[1] * total[3] / total[2]) for total in often @ sums]
     reach = stats.t.ppf(0.975, 5) * (1 + 1 / 6) * np.sqrt(5 * np.var(without))
     assert abs(value) <= reach
     needed = 6 * (reach / value) ** 2
