@@ -82,8 +82,10 @@ def test_who_is_ahead_is_said_both_ways(ours: float, other: float, ahead: str, c
 
 
 def test_who_is_ahead_is_said_by_name() -> None:
-    ratio, ends = Interval(1.1, 0.9, 1.3, 9), [(0.05, 0.2), (-0.1, 0.2), (-0.2, -0.05), (math.nan, math.nan)]
-    words = [ahead(Comparison(Interval(0.1, *both, 9), ratio), NAMES) for both in ends]
+    ends = [(1.1, 1.05, 1.2), (1.1, 0.9, 1.2), (0.9, 0.8, 0.95), (1.1, math.nan, math.nan)]
+    ratios = [Interval(*one, 9) for one in ends]
+    differences = [Interval(one.value - 1, one.low - 1, one.high - 1, 9) for one in ratios]
+    words = [ahead(Comparison(*both), NAMES) for both in zip(differences, ratios, strict=True)]
     assert words == ["DySpec", "neither", "Sequoia", None]
     assert [ahead(value, NAMES) for value in (1.2, 0.8, 1.0, None)] == ["DySpec", "Sequoia", "neither", None]
 
