@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     cells = sum(table == "runs" for _, table, _ in found.rows)
     print(f"{given.into}: {cells} cells of {len({name for name, *_ in found.rows})} experiments")
-    for sentence in found.begun:
+    for sentence in found.unfinished:
         print(sentence, file=sys.stderr)
     return 0
 

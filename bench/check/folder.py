@@ -16,8 +16,9 @@ from typing import Any
 import pandas as pd
 
 from bench.check import columns
-from bench.results import failures, partial, progress
+from bench.results import failures, progress
 from bench.results.digests import output_sha256
+from bench.results.finished import unfinished
 from bench.results.judgements import known
 from bench.results.rows import AUTOREGRESSIVE, METHOD, RECORDED, TABLES
 from bench.results.store import OK, Store, experiments
@@ -66,7 +67,7 @@ def check(root: Path) -> Found:
     """Read all of a folder."""
     found = Found()
     planned = {path.parent.relative_to(root).as_posix() for path in root.rglob(progress.FILE)}
-    begun = partial.begun(root)
+    begun = unfinished(root)
     for name in sorted(planned | {store.experiment for store in experiments(root)} | {name for name, _ in begun}):
         store = Store(root, name)
         found.experiments += 1
@@ -75,9 +76,11 @@ def check(root: Path) -> Found:
             tables = {table: store.read(table) for table in TABLES}
         found.altered += dict.fromkeys(str(warning.message) for warning in said)
         _complete(root, store, tables["runs"], name in planned, found)
-        finished = set(tables["runs"].loc[tables["runs"]["status"] == OK, "run_id"])
-        left = [run_id for experiment, run_id in begun if experiment == name and run_id not in finished]
-        found.incomplete += [f"{name}: cell {run_id} was begun; the same command goes on with it" for run_id in left]
+        found.incomplete += [
+            f"{name}: cell {run_id} was begun; the same command goes on with it"
+            for experiment, run_id in begun
+            if experiment == name
+        ]
         _committed(store, tables["runs"], found)
         _failed(store, tables["runs"], tables["prompts"], found)
         _lossless(store, tables["runs"], tables["prompts"], found)

@@ -39,8 +39,8 @@ AGREE = 0.1
 _warm = itertools.count()
 """Is drawn from by each warm-up, of which the first finds a cold process."""
 TEN_TIMES = 10
-Keep = Callable[[str, int | None, Generation | None], object]
-"""Is told (conversation, turn, the method's generation) behind each turn, (conversation, None, None) at its end."""
+Save = Callable[[Conversation, int, Generation], object]
+"""Called behind each decoded turn with the conversation, the turn's number and the method's generation."""
 
 
 class Chance:
@@ -65,10 +65,10 @@ class Measurement:
     """Measures conversations of one cell with loaded models, into `rows`."""
 
     def __init__(
-        self, cell: Cell, pair: Pair, rows: Rows, runtime: Runtime, lent: Mapping[str, PromptRow] | None = None
+        self, cell: Cell, pair: Pair, rows: Rows, runtime: Runtime, baseline: Mapping[str, PromptRow] | None = None
     ) -> None:
-        """`lent` are first turns that another run decoded autoregressively, by conversation."""
-        self.cell, self.pair, self.rows, self.runtime, self.lent = cell, pair, rows, runtime, lent or {}
+        """`baseline` are first turns that another run decoded autoregressively, by conversation."""
+        self.cell, self.pair, self.rows, self.runtime, self.shared = cell, pair, rows, runtime, baseline or {}
         self.decoding = Decoding(cell, pair, runtime)
         self.drafter, self.second_pass = self.decoding.drafter, SecondPass(self.decoding, rows)
         own_cpu = pair.target.device.type == "cpu" and not runtime.placement
@@ -129,7 +129,7 @@ class Measurement:
             "allow_useless_draft=true measures it all the same"
         )
 
-    def run(self, conversation: Conversation, keep: Keep = lambda *_: None, place: int = 0) -> None:
+    def run(self, conversation: Conversation, save: Save = lambda *_: None, place: int = 0) -> None:
         """All turns in both arms, but those whose rows are there. Later turns see the method's own answers.
 
         A prompt that cannot be decoded is recorded as failed and ends its conversation. `place` is the conversation's
@@ -144,9 +144,8 @@ class Measurement:
                 break
             for arm, generation in done.items():
                 texts[arm].append(self.decoding.text(generation))
-            keep(conversation.id, number, done[METHOD])
+            save(conversation, number, done[METHOD])
         self.second_pass.answers(conversation, texts[METHOD], texts[AUTOREGRESSIVE])
-        keep(conversation.id, None, None)
 
     def _decoded(self, conversation: Conversation) -> dict[str, list[str]]:
         """The answers to the turns that an earlier start of the cell decoded, by arm."""
@@ -164,16 +163,16 @@ class Measurement:
 
     def _both_arms(self, turn: Turn, place: int) -> dict[str, Generation]:
         """Decode a turn in both arms, which take turns at going first, and write their rows."""
-        lent = self.lent.get(turn.conversation.id) if turn.number == 0 else None
-        if lent and lent.prompt_ids_sha256 != output_sha256(turn.prompt):
-            raise PairError(f"the baseline that {lent.run_id} lends of {turn.conversation.id} is of other tokens")
-        arms = [METHOD, AUTOREGRESSIVE] if self.runtime.baseline and lent is None else [METHOD]
+        shared = self.shared.get(turn.conversation.id) if turn.number == 0 else None
+        if shared and shared.prompt_ids_sha256 != output_sha256(turn.prompt):
+            raise PairError(f"the baseline that {shared.run_id} lends of {turn.conversation.id} is of other tokens")
+        arms = [METHOD, AUTOREGRESSIVE] if self.runtime.baseline and shared is None else [METHOD]
         if (place + turn.number) % 2:
             arms.reverse()
         done, columns = self._undisturbed(turn, arms)
-        if lent:
-            self.rows.prompts.append(replace(lent, run_id=self.cell.run_id, start=None))
-            done[AUTOREGRESSIVE] = Generation(lent.output_ids, lent.finish, [], lent.prefill_s, lent.decode_s)
+        if shared:
+            self.rows.prompts.append(replace(shared, run_id=self.cell.run_id, start=None))
+            done[AUTOREGRESSIVE] = Generation(shared.output_ids, shared.finish, [], shared.prefill_s, shared.decode_s)
         key = (self.cell.run_id, turn.conversation, turn.number)
         for arm in arms:
             generation = done[arm]

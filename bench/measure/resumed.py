@@ -19,40 +19,38 @@ from typing import Any
 import torch
 
 from bench.measure import provenance
-from bench.measure.cell import Cell, Runtime
+from bench.measure.cell_run import CellRun
 from bench.measure.preemption import Preempted, Stop
 from bench.measure.to_rows import Outcome, Rows
 from bench.prompts.conversations import Conversation, labels_fingerprint
-from bench.results.partial import Begun, Entry, Partial
+from bench.results.partial import EarlierStarts, Entry
 from bench.results.roles import Role, columns
-from bench.results.rows import RECORDED, RunRow
-from bench.results.store import Store
+from bench.results.rows import RunRow
 from specdec_core.models.ranks import agreed
 from specdec_core.openmp import SPINS
 
 log = logging.getLogger(__name__)
 LOADED = columns(RunRow, Role.LOADED)
 """What is known of weights and prompts before the first token is decoded."""
+END = None
+"""In place of a turn's number: what is known at a conversation's end."""
 
 
-def header(
-    cell: Cell, runtime: Runtime, outcome: Outcome, like: Mapping[str, Any], conversations: Sequence[Conversation]
-) -> dict[str, Any]:
-    """What the rows of a start must share with those of the others: code, machine, models, prompts, what is recorded.
+def header(run: CellRun, outcome: Outcome, conversations: Sequence[Conversation]) -> dict[str, Any]:
+    """What all starts of a cell must share: code, machine, models, prompts, and which tables are recorded.
 
-    `like` is what rows of other experiments must share to be taken over. A revision whose checkout is dirty says
-    nothing of the code, which has a digest of its own.
+    The revision of a checkout with changes says nothing of the code, which therefore has a digest of its own.
     """
-    found = [name for name in (*LOADED, "dtype", "attention", "baseline_of") if hasattr(outcome, name)]
+    known = [name for name in (*LOADED, "dtype", "attention", "baseline_of") if hasattr(outcome, name)]
     return {
-        "run_id": cell.run_id,
-        **like,
+        "run_id": run.run_id,
+        **run.machine,
         "code_sha256": code_sha256(),
-        **{name: getattr(outcome, name) for name in found},
+        **{name: getattr(outcome, name) for name in known},
         "labels_sha256": labels_fingerprint(conversations),
-        "baseline": runtime.baseline,
-        "recorded": [table for table in RECORDED if getattr(runtime, f"record_{table}")],
-        "case_study": runtime.case_study,
+        "baseline": run.runtime.baseline,
+        "recorded": run.recorded,
+        "case_study": run.runtime.case_study,
     }
 
 
@@ -66,52 +64,53 @@ def code_sha256() -> str:
     return digest.hexdigest()
 
 
-class Kept:
-    """The rows of a cell over all its starts, of which this is the last one."""
+class Journal:
+    """Saves a cell's rows prompt by prompt, and begins with those of its earlier starts."""
 
-    def __init__(self, cell: Cell, runtime: Runtime, store: Store, rows: Rows, of: Mapping[str, Any]) -> None:
-        """Fill `rows` with those of the earlier starts, unless they are of something else, and note this start."""
-        self._partial, self._rows = Partial(store.folder, cell.run_id), rows
-        begun = agreed(lambda: _continued(self._partial, of, cell, runtime))
-        entries = begun.entries if begun else []
+    def __init__(self, run: CellRun, rows: Rows, header: Mapping[str, Any]) -> None:
+        """Fill `rows` with those of earlier starts, unless these had another header, and note this start."""
+        self._partial, self._rows = run.partial, rows
+        earlier = agreed(lambda: _resumable(run, header))
+        starts, entries = (earlier.starts, earlier.entries) if earlier else ((), [])
         for entry in entries:
-            for table, found in entry.rows.items():
-                getattr(rows, table).extend(found)
-        self._ended = {entry.prompt_id for entry in entries if entry.turn is None}
-        self._loads = [start[-1].facts for start in begun.starts if start] if begun else []
-        self.missed = any(facts.get("missed") for facts in self._loads)
-        rows.start = 1 + (len(begun.starts) if begun else 0)
-        if begun:
-            log.info("%s: start %d goes on behind %d prompts", cell.label, rows.start, len(entries) - len(self._ended))
-        agreed(lambda: self._partial.begin(of, begun))
-        self._before, self._written = provenance.cpu_times(), self._lengths()
+            for table, entry_rows in entry.rows.items():
+                getattr(rows, table).extend(entry_rows)
+        self._ended = {entry.prompt_id for entry in entries if entry.turn is END}
+        self._loads = [start[-1].facts for start in starts if start]
+        self.missed_graphs = any(facts.get("missed") for facts in self._loads)
+        """Whether forwards of earlier starts ran without the compiled graphs."""
+        rows.start = 1 + len(starts)
+        if earlier:
+            log.info("%s: start %d goes on behind %d prompts", run.label, rows.start, len(entries) - len(self._ended))
+        agreed(lambda: self._partial.begin(header, earlier))
+        self._before, self._saved = provenance.cpu_times(), self._lengths()
 
     def has_ended(self, conversation: Conversation) -> bool:
         """Whether a conversation was decoded to its end."""
         return conversation.id in self._ended
 
-    def keep(self, prompt_id: str, turn: int | None, stop: Stop, *, missed: bool) -> None:
-        """Write the rows that are new; Preempted then, where the process was asked to end. `missed`: graphs were."""
+    def save(self, prompt_id: str, turn: int | None, stop: Stop, *, missed_graphs: bool) -> None:
+        """Save the rows that are new, of a turn or of a conversation's end; Preempted then, if a stop was asked for."""
         lengths = self._lengths()
-        new = {table: getattr(self._rows, table)[self._written[table] :] for table in lengths}
-        entry = Entry(prompt_id, turn, new, {**self._load(), "missed": missed})
-        self._written = lengths
+        new = {table: getattr(self._rows, table)[self._saved[table] :] for table in lengths}
+        entry = Entry(prompt_id, turn, new, {**self._load(), "missed": missed_graphs})
+        self._saved = lengths
 
-        def written() -> bool:
+        def saved() -> bool:
             self._partial.add(entry)
             return stop.asked
 
-        if agreed(written):
+        if agreed(saved):
             raise Preempted
 
     @property
     def other_load(self) -> float | None:
         """Cores that others kept busy while prompts were decoded, in any start; None where one could not tell."""
-        every = [*self._loads, self._load()]
-        if any(facts["other_load"] is None for facts in every):
+        loads = [*self._loads, self._load()]
+        if any(load["other_load"] is None for load in loads):
             return None
-        total = sum(facts["wall_s"] for facts in every)
-        return sum(facts["other_load"] * facts["wall_s"] for facts in every) / total if total else None
+        total = sum(load["wall_s"] for load in loads)
+        return sum(load["other_load"] * load["wall_s"] for load in loads) / total if total else None
 
     def _load(self) -> dict[str, Any]:
         now = provenance.cpu_times()
@@ -119,35 +118,35 @@ class Kept:
         return {"other_load": provenance.other_load(self._before, now), "wall_s": wall_s}
 
     def _lengths(self) -> dict[str, int]:
-        return {
-            each.name: len(found) for each in fields(Rows) if isinstance(found := getattr(self._rows, each.name), list)
-        }
+        tables = {field.name: getattr(self._rows, field.name) for field in fields(Rows)}
+        return {name: len(rows) for name, rows in tables.items() if isinstance(rows, list)}
 
 
-def _continued(partial: Partial, of: Mapping[str, Any], cell: Cell, runtime: Runtime) -> Begun | None:
-    """What is begun if it is of the same; says what is not.
+def _resumable(run: CellRun, header: Mapping[str, Any]) -> EarlierStarts | None:
+    """The earlier starts if this one may go on behind them: their headers are equal. A warning says what differs.
 
-    Threads that nobody chose are then those it began with. How they wait, if nobody said, is the machine's matter.
+    A number of threads that nobody chose is then theirs. A wait policy that nobody chose may differ.
     """
-    if runtime.force:
+    if run.runtime.force:
         return None
-    if (begun := partial.read()) is None:
-        if partial.path.is_file() and partial.path.stat().st_size:
-            log.warning("%s: %s is damaged or of another version, and all is decoded anew", cell.label, partial.path)
+    path, earlier = run.partial.path, run.partial.read()
+    if earlier is None:
+        if path.is_file() and path.stat().st_size:
+            log.warning("%s: %s is damaged or of another version, and all is decoded anew", run.label, path)
         return None
-    other = [name for name in of if begun.of.get(name) != of[name]]
-    if {begun.of.get("wait_policy"), of.get("wait_policy")} <= {None, f"GOMP_SPINCOUNT={SPINS}"}:
-        other = [name for name in other if name != "wait_policy"]
-    if other == ["num_threads"] and not (runtime.num_threads or os.environ.get("OMP_NUM_THREADS")):
-        torch.set_num_threads(begun.of["num_threads"])
-        other = []
-    if other:
-        log.warning("%s: %s", cell.label, _dropped(begun, other, of))
+    differing = [name for name in header if earlier.header.get(name) != header[name]]
+    if {earlier.header.get("wait_policy"), header.get("wait_policy")} <= {None, f"GOMP_SPINCOUNT={SPINS}"}:
+        differing = [name for name in differing if name != "wait_policy"]
+    if differing == ["num_threads"] and not (run.runtime.num_threads or os.environ.get("OMP_NUM_THREADS")):
+        torch.set_num_threads(earlier.header["num_threads"])
+        differing = []
+    if differing:
+        log.warning("%s: %s", run.label, _dropped(earlier, differing, header))
         return None
-    return begun
+    return earlier
 
 
-def _dropped(begun: Begun, other: Sequence[str], of: Mapping[str, Any]) -> str:
-    count = sum(entry.turn is not None for entry in begun.entries)
-    shown = ", ".join(f"{name} {begun.of.get(name)} then, {of[name]} now" for name in other)
+def _dropped(earlier: EarlierStarts, differing: Sequence[str], header: Mapping[str, Any]) -> str:
+    count = sum(entry.turn is not END for entry in earlier.entries)
+    shown = ", ".join(f"{name} {earlier.header.get(name)} then, {header[name]} now" for name in differing)
     return f"{count} prompts of an earlier start are dropped and decoded anew, since they are of another state: {shown}"

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from bench.measure import provenance
-from bench.measure.cell import Cell, Runtime
+from bench.measure.cell_run import CellRun
 from bench.prompts import datasets
 from bench.prompts.datasets import Conversation
 from bench.results.digests import output_sha256
@@ -137,8 +137,9 @@ def step_rows(run_id: str, conversation: Conversation, turn: int, generation: Ge
         yield StepRow(run_id=run_id, prompt_id=conversation.id, turn=turn, step=number, **columns, **told)
 
 
-def run_row(cell: Cell, runtime: Runtime, rows: Rows, outcome: Outcome) -> RunRow:
+def run_row(run: CellRun, rows: Rows, outcome: Outcome) -> RunRow:
     """The row that marks a cell as run."""
+    cell, runtime = run.cell, run.runtime
     target, draft = cell.pair.target, cell.pair.draft
     attention = outcome.attention or runtime.attention
     origin: dict[str, Any] = provenance.collect(

@@ -1,4 +1,4 @@
-"""Which weights a model has, by all bytes of its folder or its hub's commit; and rows that are of others."""
+"""Which weights a model has, by all bytes of its folder or its hub's commit; and runs that are of others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from transformers.utils import cached_file
 from transformers.utils.hub import extract_commit_hash
 
@@ -47,15 +46,6 @@ def commits(pair: PairSpec) -> dict[str, Any]:
     """What hub ids stand for, for the keys of what is kept; nothing where all weights are folders, which keys have."""
     found = {column: value for column, value in revisions(pair).items() if not value.startswith("files:")}
     return {"commits": found} if found else {}
-
-
-def other(row: Mapping[Any, Any], now: Mapping[str, str]) -> list[str]:
-    """What differs between the weights that a row is of and those now; what either does not know is no difference."""
-    return [
-        f"{column} {row[column]} then, {value} now"
-        for column, value in now.items()
-        if not pd.isna(row[column]) and row[column] != value
-    ]
 
 
 def replaced(cell: Cell, store: Store) -> str:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench.results import partial, progress
+from bench.results import progress
 from bench.results.digests import digest
+from bench.results.finished import Asked, state_of_row, unfinished
 from bench.results.locks import held
 from bench.results.parquet import write_table
 from bench.results.progress import Planned
@@ -40,7 +41,7 @@ class Merged:
     plans: dict[str, Planned] = field(default_factory=dict)
     files: dict[Path, Path] = field(default_factory=dict)
     """Others, by their place below the root."""
-    begun: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
     """Cells that no source finished and that stay behind, in a sentence each."""
     problems: list[str] = field(default_factory=list)
 
@@ -65,7 +66,12 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
             for table in [table for table in TABLES if table not in CELL_TABLES]:
                 _kept(stores, table, found)
         found.problems += dict.fromkeys(str(warning.message) for warning in said)
-    _begun([root for root in roots if root != into], found)
+    found.unfinished += [
+        f"{name}: cell {run_id} was begun in {root} and stays behind; finish it there and merge again, or run it anew"
+        for root in roots
+        if root != into
+        for name, run_id in unfinished(root, *roots)
+    ]
     _plans(roots, found)
     _files(roots, found)
     if found.problems:
@@ -76,30 +82,31 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
 
 def _cells(stores: Sequence[Store], found: Merged) -> None:
     """Of every cell the rows of one source: of the one that finished it, else of the newest."""
-    rows = [store.read("runs").set_index("run_id") for store in stores]
-    tables = {store.root: {table: store.rows(table).by_id() for table in CELL_TABLES} for store in stores}
-    for run_id in sorted({run_id for runs in rows for run_id in runs.index}):
-        ended = [(runs.loc[run_id], store) for runs, store in zip(rows, stores, strict=True) if run_id in runs.index]
-        good = [(run, store) for run, store in ended if run["status"] == OK]
-        ranked = good or sorted(ended, key=lambda one: str(one[0]["created_utc"]))[-1:]
-        every = [
-            {table: own for table, by_id in tables[store.root].items() if (own := by_id.get(run_id)) is not None}
-            for _, store in ranked
-        ]
-        if len({digest(tables.values()) for tables in every}) > 1:
-            where = " and ".join(f"{store.root} ({run['device_name']}, {run['git_revision']})" for run, store in ranked)
-            found.problems.append(
-                f"{stores[0].experiment}: cell {run_id} ({ranked[0][0]['drafter']}) was measured apart in {where}; "
-                f"delete its files in all but one"
-            )
+    rows = {store: {row["run_id"]: row for row in store.read("runs").to_dict("records")} for store in stores}
+    tables = {store: {table: store.rows(table).by_id() for table in CELL_TABLES} for store in stores}
+    for run_id in sorted({run_id for by_id in rows.values() for run_id in by_id}):
+        ended = {store: by_id[run_id] for store, by_id in rows.items() if run_id in by_id}
+        states = {store: state_of_row(store, row, Asked()) for store, row in ended.items()}
+        sources = [store for store in ended if states[store].status == OK]
         found.problems += [
             f"{store.experiment}: cell {run_id} in {store.root} is ok and lacks {table}; run it again with force=true"
-            for (_, store), tables_of in zip(good, every, strict=False)
-            for table in ("prompts", "steps")
-            if table not in tables_of
+            for store in sources
+            for table in states[store].lacks
         ]
-        for table, own in every[0].items():
-            found.rows[stores[0].experiment, table, run_id] = own
+        sources = sources or [max(reversed(ended), key=lambda store: str(ended[store]["created_utc"]))]
+        copies = [
+            {table: by_id[run_id] for table, by_id in tables[store].items() if by_id.get(run_id) is not None}
+            for store in sources
+        ]
+        if len({digest(copy.values()) for copy in copies}) > 1:
+            runs = [(store.root, ended[store]) for store in sources]
+            where = " and ".join(f"{root} ({run['device_name']}, {run['git_revision']})" for root, run in runs)
+            found.problems.append(
+                f"{stores[0].experiment}: cell {run_id} ({runs[0][1]['drafter']}) was measured apart in {where}; "
+                f"delete its files in all but one"
+            )
+        for table, copied in copies[0].items():
+            found.rows[stores[0].experiment, table, run_id] = copied
 
 
 def _kept(stores: Sequence[Store], table: str, found: Merged) -> None:
@@ -112,21 +119,6 @@ def _kept(stores: Sequence[Store], table: str, found: Merged) -> None:
             found.problems.append(f"{stores[0].experiment}: {run_id} was measured apart in {where}; delete all but one")
         for own, _ in every[:1]:
             found.rows[stores[0].experiment, table, run_id] = own
-
-
-def _begun(roots: Sequence[Path], found: Merged) -> None:
-    """Cells that were killed in a source, where the same command goes on with them."""
-    ended = {
-        (name, run_id)
-        for (name, table, run_id), rows in found.rows.items()
-        if table == "runs" and OK in rows["status"].to_pylist()
-    }
-    found.begun += [
-        f"{name}: cell {run_id} was begun in {root} and stays behind; finish it there and merge again, or run it anew"
-        for root in roots
-        for name, run_id in partial.begun(root)
-        if (name, run_id) not in ended
-    ]
 
 
 _PLACES = ("pair", "results_dir", "data_dir", "shard")

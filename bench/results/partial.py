@@ -36,10 +36,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class EarlierStarts:
     """What earlier starts of a cell have left; `starts` has the entries of each, in order."""
 
-    of: Mapping[str, Any]
+    header: Mapping[str, Any]
+    """What their rows are of: code, machine, weights, prompts, what is recorded."""
     starts: tuple[tuple[Entry, ...], ...] = ()
 
     @property
@@ -56,7 +57,7 @@ class Partial:
         self._end: int | None = None
         """Bytes there behind the last line that this object wrote."""
 
-    def read(self) -> Begun | None:
+    def read(self) -> EarlierStarts | None:
         """What is there; None where there is nothing that can be used."""
         lines = self._lines()
         try:
@@ -67,17 +68,17 @@ class Partial:
                     starts.append([])
                 else:
                     starts[-1].append(_entry(line, head["columns"]))
-            return Begun(head["of"], tuple(map(tuple, starts)))
+            return EarlierStarts(head["of"], tuple(map(tuple, starts)))
         except (StopIteration, LookupError, TypeError, ValueError, AttributeError):
             return None
 
-    def begin(self, of: Mapping[str, Any], begun: Begun | None) -> None:
-        """Note a start of a cell, behind the earlier ones that are `begun`, or the first of a new file."""
-        starts, self._end = 1 + len(begun.starts if begun else ()), None
+    def begin(self, header: Mapping[str, Any], earlier: EarlierStarts | None) -> None:
+        """Note a start of a cell, behind the earlier ones, or the first of a new file."""
+        starts, self._end = 1 + len(earlier.starts if earlier else ()), None
         with explained(self.path.parent):
-            if begun is None or not self.path.is_file():
+            if earlier is None or not self.path.is_file():
                 self.path.unlink(missing_ok=True)
-                self._append({"of": of, "columns": {table: _names(kind) for table, kind in TABLES.items()}})
+                self._append({"of": header, "columns": {table: _names(kind) for table, kind in TABLES.items()}})
                 sync_folder(self.path.parent)
             else:
                 self._repair()
@@ -136,7 +137,7 @@ class Partial:
                 temporary.unlink(missing_ok=True)
 
 
-def begun(root: Path) -> list[tuple[str, str]]:
+def cells(root: Path) -> list[tuple[str, str]]:
     """Experiment and run id of all such files below a folder of results."""
     found = ((path.parent.relative_to(root).as_posix(), path.stem) for path in root.rglob(f"{_PREFIX}*.jsonl"))
     return sorted((experiment, stem.removeprefix(_PREFIX)) for experiment, stem in found)

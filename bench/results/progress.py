@@ -17,11 +17,13 @@ from typing import Any
 
 import pandas as pd
 
+from bench.results import finished
+from bench.results.finished import Asked
 from bench.results.identity import identity
 from bench.results.locks import held
 from bench.results.parquet import replace_text
 from bench.results.rows import TABLES
-from bench.results.store import Store
+from bench.results.store import OK, Store
 
 ANY = "*"
 """Stands in a planned config for a value that is measured before the cell runs."""
@@ -150,8 +152,9 @@ def _ended(store: Store, pair: str | None, tables: Iterable[str] = ()) -> pd.Dat
     runs = store.read("runs")
     runs = runs[runs["status"] != "interrupted"]
     runs = runs if pair is None else runs[runs["pair"] == pair]
-    kept = [row.status != "ok" or store.whole(str(row.run_id), tables) for row in runs.itertuples()]
-    return runs[pd.Series(kept, index=runs.index, dtype=bool)]
+    states = [finished.state_of_row(store, row, Asked(tables=tuple(tables))) for row in runs.to_dict("records")]
+    ended = [state.finished or state.status != OK for state in states]
+    return runs[pd.Series(ended, index=runs.index, dtype=bool)]
 
 
 def _counted(store: Store, planned: int | None, done: int, failed: pd.DataFrame, pairs: Collection[str]) -> Progress:

@@ -9,66 +9,73 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from bench.results.finished import BASELINE, Asked, state_of_row
 from bench.results.identity import identity
 from bench.results.parquet import write_table
 from bench.results.rows import AUTOREGRESSIVE, RECORDED, PromptRow
-from bench.results.store import Store, explained
+from bench.results.store import OK, Store, explained
 
 
-def take_over(
-    store: Store, run_id: str, like: Mapping[str, Any], *, baseline: bool, recorded: Sequence[str] = ()
-) -> str:
-    """Take a finished cell from another experiment of the same results; its name, "" where there is none.
+def take_over(store: Store, run_id: str, here: Mapping[str, Any], asked: Asked) -> str:
+    """Copy a finished cell from another experiment of the same results; the experiment's name, "" if there is none.
 
-    Its `runs` row must have the values of `like`: whoever measures now would have written the same. Without a revision,
-    or with changes to it, nobody knows what code a row is of, and nothing is taken. It needs the baseline's arm where
-    `baseline` is asked for, and the tables in `recorded` beside the usual ones. Only the `runs` row is written anew,
-    for its experiment; other rows say nothing of it.
+    `here` are columns of `runs` as this process would write them, and the row must have the same: code, machine and
+    weights. Nothing is taken unless the code is committed. Only the `runs` row names an experiment, and is changed.
     """
-    if not is_committed(like):
+    if not is_committed(here):
         return ""
     for folder in sorted(store.root.glob("**/runs")):
-        other = Store(store.root, folder.parent.relative_to(store.root).as_posix())
-        if not other.has("runs", run_id):
+        source = Store(store.root, folder.parent.relative_to(store.root).as_posix())
+        if not source.has("runs", run_id):
             continue
-        runs = other.read("runs", [run_id])
         # a folder of other results below these ones holds experiments by other names than its rows say
-        wanted = {**like, "status": "ok", "experiment": other.experiment}
-        if runs.empty or any(_plain(runs[key].iloc[0]) != value for key, value in wanted.items()):
-            continue
-        lacks = baseline and runs["autoregressive_tokens_per_s"].isna().all()
-        if not lacks and _copied(store, other, run_id, ("prompts", "steps", *recorded)):
-            return other.experiment
+        same = {**here, "experiment": source.experiment}
+        for row in source.read("runs", [run_id]).to_dict("records"):
+            state = state_of_row(source, row, asked)
+            # tables that it lacks are left to `_copy`, which reads them, so that a warning names a damaged file
+            usable = state.status == OK and BASELINE not in state.lacks and _equals(row, same)
+            if usable and _copy(source, store, run_id, asked.tables):
+                return source.experiment
     return ""
 
 
-def is_committed(like: Mapping[str, Any]) -> bool:
+def is_committed(here: Mapping[str, Any]) -> bool:
     """Whether rows name the code that they are of."""
-    return like["git_revision"] is not None and like["git_dirty"] is False
+    return here["git_revision"] is not None and here["git_dirty"] is False
 
 
-def lent_baseline(
-    store: Store, config: Mapping[str, Any], like: Mapping[str, Any], first: str | None = None
+def shared_baseline(
+    store: Store, config: Mapping[str, Any], here: Mapping[str, Any], preferred: str | None = None
 ) -> tuple[str | None, dict[str, PromptRow]]:
-    """A finished run of the experiment in the same setting that has an autoregressive arm of its own, and its rows.
+    """A run of the experiment that decoded the same prompts autoregressively, and these rows by conversation.
 
-    The setting is all of a config but drafter and rule. By conversation, of first turns alone: later ones are asked
-    behind the method's own answers. Of several the run `first`, if it is one. None and nothing where there is no such
-    run, and where rows do not name their code.
+    It ended well, with the columns `here`, and its config differs in drafter and rule alone. Rows are of first turns,
+    since later prompts contain the method's own answers. The `preferred` run is tried first. (None, {}) if there is no
+    such run, or the code is not committed.
     """
-    if not is_committed(like):
+    if not is_committed(here):
         return None, {}
-    wanted, runs = {**like, "status": "ok"}, store.read("runs")
-    for _, run in runs.sort_values("run_id", key=lambda ids: ids != first, kind="stable").iterrows():
-        same = _setting(json.loads(run["config"])) == _setting(config) and pd.isna(run["baseline_of"])
-        if same and not any(_plain(run[key]) != value for key, value in wanted.items()):
-            rows = store.read("prompts", [run["run_id"]])
-            rows = rows[(rows["arm"] == AUTOREGRESSIVE) & (rows["turn"] == 0) & (rows["status"] == "ok")]
-            if len(rows):
-                records: Any = rows.to_dict("records")
-                found = (PromptRow(**{key: _value(value) for key, value in row.items()}) for row in records)
-                return str(run["run_id"]), {row.prompt_id: row for row in found}
+    same, runs = {**here, "status": OK}, store.read("runs")
+    runs = runs.sort_values("run_id", key=lambda ids: ids != preferred, kind="stable")
+    for run in runs[runs["baseline_of"].isna()].to_dict("records"):
+        if _equals(run, same) and _setting(json.loads(run["config"])) == _setting(config):
+            rows = _first_baseline_turns(store, run["run_id"])
+            if rows:
+                return run["run_id"], rows
     return None, {}
+
+
+def _first_baseline_turns(store: Store, run_id: str) -> dict[str, PromptRow]:
+    """First turns of a run that were decoded autoregressively, by conversation."""
+    rows = store.read("prompts", [run_id])
+    rows = rows[(rows["arm"] == AUTOREGRESSIVE) & (rows["turn"] == 0) & (rows["status"] == OK)]
+    records: Any = rows.to_dict("records")
+    return {row["prompt_id"]: PromptRow(**{key: _value(value) for key, value in row.items()}) for row in records}
+
+
+def _equals(row: Mapping[Any, Any], columns: Mapping[str, Any]) -> bool:
+    """Whether a row has these values, None where they are missing."""
+    return all(_plain(row[name]) == value for name, value in columns.items())
 
 
 def _setting(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,17 +87,17 @@ def _value(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray) else value if isinstance(value, list) else _plain(value)
 
 
-def _copied(store: Store, other: Store, run_id: str, needed: Sequence[str]) -> bool:
-    """Copy all rows of a cell, if those of the needed tables can be read."""
-    tables = [*("prompts", "steps", *RECORDED, "judgements"), "runs"]
-    found = {name: own[0] for name in tables if (own := other.rows(name).tables([run_id]))}
-    if any(found.get(name) is None for name in (*needed, "runs")):
+def _copy(source: Store, into: Store, run_id: str, asked: Sequence[str]) -> bool:
+    """Copy all rows of a cell, if those of all tables that are asked for can be read; whether they were copied."""
+    names = [*("prompts", "steps", *RECORDED, "judgements"), "runs"]
+    tables = {name: read[0] for name in names if (read := source.rows(name).tables([run_id]))}
+    if any(tables.get(name) is None for name in ("prompts", "steps", *asked, "runs")):
         return False
-    store.forget(run_id)
-    for name, table in found.items():
+    into.forget(run_id)
+    for name, table in tables.items():
         if table is not None:
-            changed = {"experiment": store.experiment} if name == "runs" else {}
-            path = store.path(name, run_id)
+            changed = {"experiment": into.experiment} if name == "runs" else {}
+            path = into.path(name, run_id)
             with explained(path.parent):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_table(path, table, changed)

@@ -95,9 +95,9 @@ class Store:
         """Whether a cell has rows of a table, be they none."""
         return self.rows(table).has(run_id)
 
-    def whole(self, run_id: str, tables: Iterable[str] = ()) -> bool:
-        """Whether a cell's prompts, steps and these tables are there; of each file the footer alone is read."""
-        return all(self.rows(table).whole(run_id) for table in ("prompts", "steps", *tables))
+    def lacking(self, run_id: str, tables: Iterable[str] = ()) -> list[str]:
+        """Which of a cell's prompts, steps and these tables are not there; of each file the footer alone is read."""
+        return [table for table in ("prompts", "steps", *tables) if not self.rows(table).whole(run_id)]
 
     def forget(self, run_id: str) -> None:
         """Unmark a cell before its rows are replaced, so that a kill leaves no old mark or instrument on new rows.

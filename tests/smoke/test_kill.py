@@ -11,7 +11,7 @@ import pytest
 import torch
 from cells import execute, stamps, start
 
-from bench.measure.measurement import Keep, Measurement
+from bench.measure.measurement import Measurement, Save
 from bench.prompts.datasets import Conversation
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Results, Store, load
@@ -152,10 +152,10 @@ def test_out_of_memory_is_a_row_and_the_next_cell_runs(tmp_path, monkeypatch):
     cell = (*SHORT, "limit=3", "decoding.max_new_tokens=4", "drafter=chain4")
     run = Measurement.run
 
-    def full(self: Measurement, conversation: Conversation, *keep: Keep) -> object:
+    def full(self: Measurement, conversation: Conversation, *more: Save | int) -> object:
         if conversation.id.endswith("3"):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
-        return run(self, conversation, *keep)
+        return run(self, conversation, *more)
 
     with monkeypatch.context() as patched:
         patched.setattr(Measurement, "run", full)

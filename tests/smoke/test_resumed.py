@@ -112,14 +112,14 @@ def test_a_signal_in_the_middle_costs_no_decoded_prompt(sent, tmp_path, monkeypa
 
 def test_sigterm_ends_a_sweep_behind_the_prompt_at_hand(tmp_path, monkeypatch):
     """The next cell is not begun, and the exit status is that of a process that SIGTERM ended."""
-    keep = resumed.Kept.keep
+    save = resumed.Journal.save
 
     def asked(self, prompt_id, turn, stop, **more):
         signal.raise_signal(signal.SIGTERM)
-        keep(self, prompt_id, turn, stop, **more)
+        save(self, prompt_id, turn, stop, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(resumed.Kept, "keep", asked)
+        patch.setattr(resumed.Journal, "save", asked)
         assert command(tmp_path, "-m", *CELL, "seed=0,1", "runtime.progress=false") == 143
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     found = load(tmp_path / "results", "default")

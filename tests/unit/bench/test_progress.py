@@ -9,7 +9,7 @@ from cells import config, execute
 
 from bench import status
 from bench.artifacts.outputs import read_results
-from bench.measure import provenance, runner
+from bench.measure import cell_run, provenance
 from bench.reproduce import planned
 from bench.results import progress
 from bench.results.locks import CellBusyError, held, lock
@@ -127,7 +127,7 @@ def test_a_cell_notes_its_pair_while_it_runs(tmp_path, monkeypatch):
         raise ValueError("seen enough")
 
     seen: list[dict[str, str]] = []
-    monkeypatch.setattr(runner, "_wanted", look)
+    monkeypatch.setattr(cell_run, "is_wanted", look)
     with pytest.raises(ValueError, match="seen enough"):
         execute(tmp_path, *CELL)
     assert [list(found.values()) for found in seen] == [["tiny"]]

@@ -11,7 +11,7 @@ import pytest
 from report_rows import DEFAULTS, run_row
 
 from bench.artifacts import blocks, control
-from bench.measure import resumed, runner
+from bench.measure import cell_run, resumed
 from bench.measure.to_rows import Outcome
 from bench.papers.sequoia import tokens
 from bench.results.parquet import frame
@@ -81,7 +81,7 @@ def test_every_list_asks_for_the_roles_that_it_is_about(name: str) -> None:
     assert (name in CELL) == (own in (*BEFORE, Role.METHOD))
     assert (name in control._WORK) == (own in BEFORE)
     assert (name in blocks._ALIKE) == (own is Role.OPTIONS)
-    assert (name in runner._SAME) == (own is Role.MACHINE)
+    assert (name in cell_run.MACHINE) == (own is Role.MACHINE)
     assert (name in resumed.LOADED) == (own is Role.LOADED)
     assert name not in tokens._SAME or own in (Role.SETTING, Role.LOADED)
 
