@@ -5,11 +5,15 @@ from pathlib import Path
 
 import torch
 
+from bench.measure import hub_configs
 from bench.measure.cell import PairSpec, Runtime
 from bench.measure.fingerprints import fingerprint_folder
 from bench.measure.neutral import say_left_out
-from bench.measure.planted import planted_pair
+from specdec_core.errors import LoadError
 from specdec_core.models import Pair, load_pair
+from specdec_core.models.graphs import usable
+from specdec_core.models.placement import resolve_device, resolve_dtype
+from specdec_core.models.planted.pair import plant_pair
 
 _loaded: dict[tuple[object, ...], Pair] = {}
 
@@ -23,7 +27,7 @@ def loaded(spec: PairSpec, runtime: Runtime) -> Pair:
     key = (spec.target, spec.draft, spec.planted, str(options), files)
     if key not in _loaded:
         release()
-        _loaded[key] = planted_pair(spec, runtime) if spec.planted else load_pair(spec.target, spec.draft, **options)
+        _loaded[key] = _planted(spec, runtime) if spec.planted else load_pair(spec.target, spec.draft, **options)
         say_left_out(_loaded[key], spec.name)
     return _loaded[key]
 
@@ -35,3 +39,27 @@ def release() -> None:
     _loaded.clear()
     gc.collect()
     torch.cuda.empty_cache()
+
+
+def _planted(spec: PairSpec, runtime: Runtime) -> Pair:
+    """A pair of random weights in published shapes, on one device or with its target's layers offloaded.
+
+    LoadError where that needs more memory than there is.
+    """
+    if spec.planted is None:
+        raise LoadError(f"pair {spec.name} is not planted")
+    if runtime.device_map or runtime.tensor_parallel or runtime.draft_device:
+        raise LoadError(f"{spec.name} is made on one device; leave out device_map, tensor_parallel and draft_device")
+    device = torch.device(resolve_device(runtime.device))
+    specs = [model for model in (spec.target, spec.draft) if model is not None]
+    pair = plant_pair(
+        specs,
+        [hub_configs.config_of(model.id) for model in specs],
+        spec.planted,
+        device=device,
+        dtype=resolve_dtype(runtime.dtype, device),
+        attention=runtime.attention,
+    )
+    configs = [pair.target.config]
+    pair.compile(usable(runtime.graphs, runtime.attention, device, configs, whole=not spec.target.offload))
+    return pair

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.measure.decoding import Decoding, Turn
-from bench.measure.masks import MaskRecorder
-from bench.measure.nodes import NodeRecorder
 from bench.measure.quality import answer_rows, log_likelihoods, quality_rows
+from bench.measure.recorders import MaskRecorder, NodeRecorder
 from bench.measure.to_rows import Rows
 from bench.measure.variation import DrawnVariation, FirstTokenProbs, VariationRecorder, first_token_probs
 from bench.prompts.datasets import Conversation

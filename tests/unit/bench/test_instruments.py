@@ -19,7 +19,7 @@ from bench.calibrate import forward_times
 from bench.configs.cells import dataset_of, pair_of
 from bench.measure.cell import LatencyGrid, Runtime
 from bench.measure.measurement import Measurement
-from bench.measure.nodes import NodeRecorder
+from bench.measure.recorders import NodeRecorder
 from bench.measure.to_rows import Rows
 from bench.measure.transcript import DRAFT, MERGED, TARGET, pieces, write_case_study
 from bench.prompts.datasets import Conversation, load

@@ -9,8 +9,8 @@ from cells import cell, execute, word_pair
 from doubles import random_tree
 
 from bench.measure.cell import Runtime
-from bench.measure.masks import BLOCK, MaskRecorder
 from bench.measure.measurement import Measurement
+from bench.measure.recorders import BLOCK, MaskRecorder
 from bench.measure.to_rows import Rows
 from bench.prompts.datasets import Conversation
 from bench.results.rows import MaskRow

@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb
 from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table
-from bench.measure.masks import MaskRecorder
+from bench.measure.recorders import MaskRecorder
 from bench.papers.dyspec.masks import ORDERS, Mask
 from bench.papers.registry import ARTIFACTS
 from bench.results.rows import MaskRow
