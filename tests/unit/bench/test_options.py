@@ -86,7 +86,7 @@ UNKNOWN = {
 
 @pytest.fixture
 def no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((pairs, "load_pair"), (pairs, "planted_pair"), (kept, "latency")):
+    for module, name in ((pairs, "load_pair"), (pairs, "_planted"), (kept, "latency")):
         monkeypatch.setattr(module, name, lambda *given, **more: pytest.fail("weights were loaded"))
 
 
