@@ -63,11 +63,28 @@ class Table:
     """What its intervals cannot tell; it stands above the rows."""
     findings: tuple[str, ...] = ()
     """What it shows, in sentences: the first of the notes, and all that a terminal prints below the rows."""
+    aside: tuple[str, ...] = ()
+    """Columns that stand in a second grid below the first, and not in LaTeX."""
+    lead: int = 0
+    """How many of the first columns say what a row is of."""
+    long: pd.DataFrame | None = None
+    """The long frame (`bench.artifacts.frame`) that its cells are written from, a row per run and metric."""
 
     @property
     def run_ids(self) -> set[str]:
         """All runs behind its rows, of which one may have several."""
         return {run_id for runs in self.runs for run_id in runs.split()}
+
+    @property
+    def main(self) -> pd.DataFrame:
+        """The columns that answer its question."""
+        return self.frame.drop(columns=list(self.aside))
+
+    @property
+    def details(self) -> pd.DataFrame:
+        """The columns that stand aside, behind those that say what a row is of; without columns if there are none."""
+        lead = [name for name in self.frame.columns[: self.lead] if name not in self.aside]
+        return self.frame[[*lead, *self.aside] if self.aside else []]
 
     def header(self, column: str) -> str:
         """What stands above a column."""
@@ -84,7 +101,8 @@ class Table:
 
 def to_markdown(table: Table) -> str:
     """Title, table, notes, then the meaning of the headers; columns are padded so that it reads in a terminal too."""
-    parts = [f"### {table.title}", *[f"**{_cell(table.warning)}**"] * bool(table.warning), _grid(table, table.frame)]
+    parts = [f"### {table.title}", *[f"**{_cell(table.warning)}**"] * bool(table.warning), _grid(table, table.main)]
+    parts += ["Details:", _grid(table, table.details)] if table.aside else []
     legend = [f"**{header}**: {meaning}" for header, meaning in _legend(table)]
     parts += ["\n".join(f"- {line}" for line in lines) for lines in (_notes(table), legend) if lines]
     return "\n\n".join(parts) + "\n"
@@ -94,14 +112,14 @@ def to_text(table: Table, key: str = "") -> str:
     """Title, warning, rows, `key` and findings for a terminal; rows of several settings fall into a table for each."""
     several = SETTING in table.frame
     parts = [wrapped(line) for line in (table.title, table.warning) if line]
-    for name, rows in table.frame.groupby(SETTING, sort=False) if several else [("", table.frame)]:
+    for name, rows in table.main.groupby(SETTING, sort=False) if several else [("", table.main)]:
         parts += [f"{name}:"] * several + [_grid(table, rows.drop(columns=SETTING, errors="ignore"))]
     return "\n\n".join([*parts, "\n".join(map(wrapped, filter(None, (key, *table.findings))))]) + "\n"
 
 
 def to_latex(table: Table) -> str:
     """A floating table with booktabs rules (needs `booktabs` and `graphicx`); notes stand below, in small print."""
-    header, *rows = [" & ".join(map(_latex, cells)) + r" \\" for cells in (_headers(table), *_rows(table))]
+    header, *rows = [" & ".join(map(_latex, cells)) + r" \\" for cells in _lines(table)]
     legend = [f"{header}: {meaning}" for header, meaning in _legend(table)]
     small = map(_latex, (*[table.warning] * bool(table.warning), *_notes(table), *legend))
     lines = [
@@ -110,7 +128,7 @@ def to_latex(table: Table) -> str:
         rf"\caption{{{_latex(table.title)}}}",
         rf"\label{{tab:{table.name}}}",
         r"\resizebox{\textwidth}{!}{%",
-        rf"\begin{{tabular}}{{{'l' * len(table.frame.columns)}}}",
+        rf"\begin{{tabular}}{{{'l' * len(table.main.columns)}}}",
         *(r"\toprule", header, r"\midrule", *rows, r"\bottomrule"),
         r"\end{tabular}}",
         *(rf"\par\raggedright\footnotesize {line}" for line in small),
@@ -121,7 +139,7 @@ def to_latex(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """Header and rows alone, with the run behind each row as the last column."""
-    frame = table.frame.set_axis(_headers(table), axis=1)
+    frame = table.frame.rename(columns=table.header)
     frame = frame.assign(run_id=table.runs) if table.runs else frame
     return frame.to_csv(index=False, lineterminator="\n")
 
@@ -131,15 +149,18 @@ def to_html(table: Table) -> str:
 
     Pages of notebooks have a style of their own, so that every style stands in its element.
     """
-    same = leading_constants(table.frame)
-    frame = table.frame.drop(columns=list(same)).rename(columns=table.header)
-    lines = _html_row(frame, "th") + "".join(_html_row(row, "td") for row in frame.itertuples(index=False, name=None))
+    same = leading_constants(table.main)
+    grid, more = (
+        _html_grid(frame.drop(columns=list(same), errors="ignore").rename(columns=table.header))
+        for frame in (table.main, table.details)
+    )
     legend = [f"<b>{escape(header)}</b>: {escape(meaning)}" for header, meaning in _legend(table)]
     every, runs = ", ".join(f"{name} {value}" for name, value in same.items()), _runs(table)
     content = (
         (f"<p>{escape(table.warning)}</p>" if table.warning else "")
         + (f'<p style="{_SMALL}">In all rows: {escape(every)}.</p>' if same else "")
-        + f'<div style="overflow-x: auto"><table>{lines}</table></div>'
+        + grid
+        + _folded("More columns", more if table.aside else "")
         + _html_list(map(escape, (*table.findings, *table.notes)))
         + _folded("What the columns are", _html_list(legend))
         + _folded("Runs", f'<p style="{_SMALL}">{escape(runs)}</p>' if runs else "")
@@ -214,12 +235,10 @@ def leading_constants(frame: pd.DataFrame) -> dict[str, str]:
     return {str(name): str(frame[name].iloc[0]) for name in constant}
 
 
-def _headers(table: Table) -> list[str]:
-    return [table.header(str(column)) for column in table.frame]
-
-
-def _rows(table: Table) -> Iterator[tuple[str, ...]]:
-    return iter(table.frame.itertuples(index=False, name=None))
+def _lines(table: Table) -> Iterator[tuple[str, ...]]:
+    """Headers and rows of the main columns."""
+    yield tuple(table.header(str(column)) for column in table.main)
+    yield from table.main.itertuples(index=False, name=None)
 
 
 def _runs(table: Table) -> str:
@@ -256,6 +275,11 @@ def _cell(text: str) -> str:
 
 def _latex(text: str) -> str:
     return " ".join(text.split()).translate(_LATEX)
+
+
+def _html_grid(frame: pd.DataFrame) -> str:
+    lines = _html_row(frame, "th") + "".join(_html_row(row, "td") for row in frame.itertuples(index=False, name=None))
+    return f'<div style="overflow-x: auto"><table>{lines}</table></div>'
 
 
 def _html_row(texts: Iterable[object], tag: str) -> str:

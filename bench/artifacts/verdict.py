@@ -66,6 +66,7 @@ from bench.statistics.intervals import FEWEST, Interval
 from bench.statistics.samples import Comparison, Sample
 
 MATCHES, ORDER_HOLDS, DIFFERS, NOT_RESOLVED, NOT_RUN = "matches", "order holds", "differs", "not resolved", "not run"
+NOT_COMPARABLE = "not comparable"
 TOLERANCE = 0.05
 _EVEN = (1 - TOLERANCE, 1 / (1 - TOLERANCE))
 """Ratios that are a tie."""
@@ -99,7 +100,7 @@ class Pairing:
 
 def not_comparable(reason: str) -> str:
     """The verdict that says why there is none."""
-    return f"not comparable: {reason}"
+    return f"{NOT_COMPARABLE}: {reason}"
 
 
 def not_resolved(n: int, needed: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -121,6 +122,15 @@ def who(block: Block) -> dict[str, str]:
         target, draft = f"{block.pair} (for {target})", draft if draft == NO_DRAFT else f"{block.pair} (for {draft})"
     draft = NO_MODEL if draft == NO_DRAFT else draft
     return {"Target": target, "Draft": draft, "Dataset": str(block.first["dataset"])}
+
+
+def model_words(run: Any) -> tuple[str, str]:
+    """What stands under Target and Draft, of a row of the long frame: the published names, or the pair's."""
+    target, draft = (run.target, run.draft) if run.target and run.draft else (run.pair, run.pair)
+    if run.stand_in:
+        target, draft = f"{run.pair} (for {target})", draft if draft == NO_DRAFT else f"{run.pair} (for {draft})"
+    mark = f" [{run.variant}]" if run.variant else ""
+    return target + mark, NO_MODEL if draft == NO_DRAFT else draft
 
 
 def stand_ins(found: Sequence[Block]) -> Iterator[str]:

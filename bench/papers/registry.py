@@ -15,7 +15,7 @@ from bench.artifacts.outputs import Artifact, Output
 from bench.artifacts.tables import Table
 from bench.papers import beyond
 from bench.papers.beyond import claims
-from bench.papers.opt_tree.comparison import dataset_table
+from bench.papers.opt_tree.tables import dataset_table
 from bench.results import progress
 from bench.results.store import Results
 

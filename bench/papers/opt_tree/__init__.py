@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from bench.artifacts import case_study
 from bench.artifacts.outputs import Artifact
-from bench.papers.opt_tree import comparison, figures
+from bench.papers.opt_tree import figures, tables
 
 TITLE = "OPT-Tree: Speculative Decoding with Adaptive Draft Tree Structure (arXiv:2406.17276)"
 ARTIFACTS: Mapping[str, Artifact] = {
-    **{name: Artifact(comparison.paper_table) for name in comparison.TABLES},
+    **{name: Artifact(tables.paper_table) for name in tables.TABLES},
     "fig3": Artifact(figures.fig3),
     "fig5": Artifact(figures.FIG5),
     "fig6": Artifact(figures.FIG6),

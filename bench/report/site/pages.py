@@ -187,7 +187,8 @@ def section(report: Report, entry: Entry) -> Section:
     found, built = _progress(report, entry.name, built)
     outputs = [output for output, _ in built.written]
     state, detail = facts.status(built, found, entry.absent)
-    shown = [(output, files) for output, files in built.written if not views.is_empty(output)]
+    parts = (part for output, files in built.written for part in views.parts(output, files))
+    shown = [(output, files) for output, files in parts if not views.is_empty(output)]
     return Section(
         entry=entry,
         state=state,

@@ -6,6 +6,7 @@ import base64
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,16 @@ def of(output: Output, files: Sequence[Path], out: Path, beside: Sequence[Output
     else:
         raise TypeError(f"the report cannot show a {type(output).__name__}")
     return view | {"files": [link(path, out) for path in files]}
+
+
+def parts(output: Output, files: Sequence[Path]) -> Iterator[tuple[Output, Sequence[Path]]]:
+    """What is shown of an output, with its files: of a table with columns aside these are a table of their own."""
+    if not (isinstance(output, Table) and output.aside):
+        yield output, files
+        return
+    yield replace(output, frame=output.main, aside=()), files
+    bare = replace(output, aside=(), notes=(), findings=(), warning="")
+    yield replace(bare, name=output.name + DETAILS, title=f"{output.title}, more columns", frame=output.details), ()
 
 
 def is_empty(output: Output) -> bool:

@@ -62,7 +62,7 @@ def _assert_pair(files: Files, found: Sequence[tuple[Row, list[str]]]) -> None:
                 wanted = "not comparable: 1 by definition"
             elif metric == "mal":
                 wanted = _of_trees(methods[run_id], trees, every)
-            assert alone_judged(row[f"verdict {header}"]) == wanted
+            assert alone_judged(row[f"verdict {header}"]) == ("" if wanted.startswith("not comparable") else wanted)
 
 
 def _of_trees(method: str, trees: dict[str, list[str]], every: dict[str, Line]) -> str:

@@ -12,7 +12,7 @@ from recomputed import of_columns
 from bench.artifacts import control, ties
 from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.metric import MAL, SPEEDUP
-from bench.papers.opt_tree.comparison import paper_table
+from bench.papers.opt_tree.tables import paper_table
 
 
 def times(cells, run_id: str, arm: str) -> np.ndarray:

@@ -10,7 +10,7 @@ from scipy import stats
 from bench.artifacts import ties
 from bench.artifacts.tables import ABSENT, Table, to_csv, to_latex, to_markdown
 from bench.artifacts.ties import BEST, TIED, UNRANKED, Entry, marks
-from bench.papers.opt_tree.comparison import paper_table
+from bench.papers.opt_tree.tables import paper_table
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from bench.artifacts.tables import Table, to_html, to_latex, to_markdown
 from bench.artifacts.ties import warn
-from bench.papers.opt_tree.comparison import paper_table
+from bench.papers.opt_tree.tables import paper_table
 from bench.papers.registry import build
 from bench.report.site import views
 

@@ -1,0 +1,326 @@
+"""The long frame behind tables and figures: a row per run and metric, ours beside the paper's, marked and judged.
+
+`load` has a row per run; `measure` repeats it for every metric, with `value`, `interval` and `sample`; `beside` adds
+the paper's number as `published`, `rank` the `mark` of the best, `judge` the `verdict`; `bench.artifacts.table` shows
+it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from bench.artifacts import devices, ties, verdict
+from bench.artifacts.definitions import drafter_label
+from bench.artifacts.metrics import Metric
+from bench.artifacts.outputs import NoResultsError
+from bench.artifacts.tables import named_rows
+from bench.artifacts.ties import Entry
+from bench.artifacts.verdict import Pairing, Verdict
+from bench.results.roles import Role, columns
+from bench.results.rows import OK, RunRow
+from bench.results.store import Results
+from bench.statistics import samples
+from bench.statistics.corrections import LEVEL, holm
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
+
+CELL = columns(RunRow, Role.SETTING, Role.OPTIONS)
+PLACE = columns(RunRow, Role.LOADED, Role.MACHINE)
+"""What runs of one block have in common: what is asked of a cell, and what only runs that ended well surely know."""
+NO_DRAFT = "none"
+"""The published draft of a target without one, or with heads or layers of its own."""
+
+
+def load(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
+    """A row per run, its block and what follows from its rows; runs of a block may differ in the columns `across`.
+
+    A failed run stands in every block of its cell's setting, whatever it knew of prompts and device. `steps` and
+    `prompts` are the run's rows of these tables, `params` its drafter's arguments. NoResultsError without runs.
+    """
+    if results.runs.empty:
+        raise NoResultsError("nothing was run")
+    return _described(_in_blocks(results.runs, [column for column in CELL if column not in across]), results)
+
+
+def _in_blocks(runs: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
+    runs = runs.sort_values("created_utc", kind="stable")
+    done, failed = runs[runs["status"] == OK], runs[runs["status"] != OK]
+    done = done.assign(block=done.groupby([*cell, *PLACE], sort=False, dropna=False).ngroup())
+    known = done[[*cell, "block"]].drop_duplicates()
+    failed = failed.merge(known, how="left", on=cell) if len(failed) else failed.assign(block=None)
+    alone = failed["block"].isna()
+    last = done["block"].max() if len(done) else -1
+    failed.loc[alone, "block"] = failed[alone].groupby(cell, sort=False, dropna=False).ngroup() + last + 1
+    both = pd.concat([done, failed], ignore_index=True) if len(failed) else done.reset_index(drop=True)
+    return both.astype({"block": int}).sort_values("block", kind="stable", ignore_index=True)
+
+
+def _described(runs: pd.DataFrame, results: Results) -> pd.DataFrame:
+    pairs = [json.loads(config).get("pair") or {} for config in runs["config"]]
+    paper = [pair.get("published") or {} for pair in pairs]
+    lost = (
+        {*zip(results.failed["pair"], results.failed["prompts_sha256"], strict=True)} if len(results.failed) else set()
+    )
+    runs = put(
+        runs,
+        ok=(runs["status"] == OK).tolist(),
+        params=[_dict(text) for text in runs["drafter_params"]],
+        steps=_of_runs(results.steps, runs["run_id"]),
+        prompts=_of_runs(results.prompts, runs["run_id"]),
+        target=[names.get("target") for names in paper],
+        draft=[names.get("draft") for names in paper],
+        stand_in=[bool(names.get("stand_in")) for names in paper],
+        planted=[bool(pair.get("planted")) for pair in pairs],
+        incomplete=[key in lost for key in zip(runs["pair"], runs["prompts_sha256"], strict=True)],
+    )
+    largest = [steps["num_drafted"].max() if len(steps) else None for steps in runs["steps"]]
+    sizes = [_size(params, most) for params, most in zip(runs["params"], largest, strict=True)]
+    drawn = [most if most is not None else size for most, size in zip(largest, sizes, strict=True)]
+    runs = put(
+        runs,
+        size=sizes,
+        budget=[_budget(params, size) for params, size in zip(runs["params"], sizes, strict=True)],
+        nodes=[int(size) + 1 if size else None for size in drawn],
+        levels=[int(steps["depth"].max()) + 1 if len(steps) else None for steps in runs["steps"]],
+        mean_size=[float(steps["num_drafted"].mean()) if len(steps) else None for steps in runs["steps"]],
+        name=_names(runs),
+    )
+    words = _variants(runs)
+    return put(
+        runs,
+        variant=[words[block] for block in runs["block"]],
+        setting=[
+            f"{pair}, {words[block]}" if words[block] else pair
+            for pair, block in zip(runs["pair"], runs["block"], strict=True)
+        ],
+    )
+
+
+def put(frame: pd.DataFrame, **values: Iterable[Any]) -> pd.DataFrame:
+    """The frame with columns of whatever objects, which keep their types."""
+    made = pd.DataFrame({name: pd.Series(list(column), frame.index, dtype=object) for name, column in values.items()})
+    return pd.concat([frame.drop(columns=list(values), errors="ignore"), made], axis=1)
+
+
+def standing_in(runs: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
+    """Stand-ins for models that are not among these published rows stand for the first that are."""
+    printed = [*zip(paper["target"], paper["draft"], strict=True)]
+    lost = [one.stand_in and bool(printed) and (one.target, one.draft) not in printed for one in named_rows(runs)]
+    names = [printed[0] if away else (one.target, one.draft) for away, one in zip(lost, named_rows(runs), strict=True)]
+    return put(runs, target=[target for target, _ in names], draft=[draft for _, draft in names])
+
+
+def measure(runs: pd.DataFrame, metrics: Iterable[Metric]) -> pd.DataFrame:
+    """Every run once for each metric: `value` is a number, words or None; `interval` and `sample` may be None."""
+    return pd.concat([_measured(runs, metric) for metric in metrics], ignore_index=True)
+
+
+def _measured(runs: pd.DataFrame, metric: Metric) -> pd.DataFrame:
+    made = [metric.of(run) if run.ok else None for run in named_rows(runs)]
+    return of_values(put(runs, metric=[metric] * len(runs)), made)
+
+
+def of_values(rows: pd.DataFrame, made: Sequence[Sample | Interval | float | str | None]) -> pd.DataFrame:
+    """Rows of the long frame with these values: sums have their interval, an interval its value."""
+    parts = [one if isinstance(one, Sample) else None for one in made]
+    reach = [samples.interval(one) if isinstance(one, Sample) else one for one in made]
+    reach = [None if isinstance(one, Interval) and math.isnan(one.value) else one for one in reach]
+    value = [one.value if isinstance(one, Interval) else one for one in reach]
+    value = [None if isinstance(one, float) and math.isnan(one) else one for one in value]
+    return put(rows, value=value, interval=[one if isinstance(one, Interval) else None for one in reach], sample=parts)
+
+
+def beside(long: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str], names: Mapping[str, str]) -> pd.DataFrame:
+    """The paper's number as `published`, of several the last; `names` has the paper's metric by the key of ours.
+
+    Rows are joined where they have the same in the columns `on`. `fact` is what they were joined by, `hardware` the
+    paper's.
+    """
+    keys = [tuple(row) for row in paper[[*on, "metric"]].itertuples(index=False)]
+    facts = dict(zip(keys, zip(paper["value"], paper["hardware"], strict=True), strict=True))
+    own = [
+        (*row, names.get(metric.key))
+        for row, metric in zip(long[[*on]].itertuples(index=False), long["metric"], strict=True)
+    ]
+    numbers, hardware = zip(*(facts.get(key, (None, "")) for key in own), strict=True) if own else ((), ())
+    units = (metric.unit for metric in long["metric"])
+    published = [None if number is None else number * unit for number, unit in zip(numbers, units, strict=True)]
+    return put(long, published=published, hardware=hardware, fact=own)
+
+
+def of_models(paper: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The paper's rows about models that were run; a target's without a draft stand with each of its drafts."""
+    pairs = runs[["target", "draft"]].drop_duplicates()
+    own = [
+        paper[(paper["target"] == target) & paper["draft"].isin([draft, NO_DRAFT])].assign(draft=draft)
+        for target, draft in pairs.itertuples(index=False)
+    ]
+    return pd.concat(own, ignore_index=True)
+
+
+def with_unrun(runs: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
+    """The runs, and for each of the paper's methods that a block lacks a row without a run; `place` has the order.
+
+    That is the paper's, then ours. `paper` are rows of `of_models`; a block's have the same in the columns `on`.
+    """
+    blocks = []
+    for _, rows in runs.groupby("block", sort=False):
+        first = rows.iloc[0]
+        methods = [*dict.fromkeys([*paper.loc[(paper[[*on]] == first[[*on]]).all(axis=1), "method"], *rows["method"]])]
+        lost = [method for method in methods if method not in set(rows["method"])]
+        empty = {"run_id": "", "ok": False, "status": verdict.NOT_RUN, "params": {}, "size": None, "lossless": False}
+        unrun = pd.DataFrame(
+            [{**first, **empty, "method": method} for method in lost], columns=rows.columns, dtype=object
+        )
+        both = pd.concat([rows.astype(object), unrun], ignore_index=True)
+        blocks.append(put(both, place=[methods.index(method) for method in both["method"]]))
+    return pd.concat(blocks, ignore_index=True)
+
+
+def rank(long: pd.DataFrame, among: Sequence[str] = ("block",), only: pd.Series | None = None) -> pd.DataFrame:
+    """The `mark` of the best and of those tied with it, among the rows that are alike in these columns."""
+    marks = dict.fromkeys(long.index, "")
+    ranked = long["metric"].map(lambda metric: metric.ranked).astype(bool)
+    rows = long[ranked if only is None else ranked & only]
+    for _, group in rows.groupby([rows["metric"].map(lambda metric: metric.key), *among], sort=False, dropna=False):
+        signs = ties.marks([Entry(one.interval, one.sample, bool(one.lossless)) for one in named_rows(group)])
+        marks |= zip(group.index, signs, strict=True)
+    return put(long, mark=marks.values())
+
+
+def judge(long: pd.DataFrame, who: str = "method") -> pd.DataFrame:
+    """The `verdict` on every published number (`bench.artifacts.verdict`) among a block's rows, one for each `who`.
+
+    A row with a reason in `why` has none; one that is `alone` counts in no order of others. Holm's correction is of all
+    that a table prints, and so `corrected` there.
+    """
+    verdicts = dict.fromkeys(long.index, "")
+    judged = long["metric"].map(lambda metric: metric.judged).astype(bool) & long["published"].notna()
+    for _, group in long.groupby([long["metric"].map(lambda metric: metric.key), "block"], sort=False):
+        if judged[group.index].any():
+            verdicts |= zip(group.index, _verdicts(group, who), strict=True)
+    return put(long, verdict=verdicts.values())
+
+
+def _verdicts(rows: pd.DataFrame, who: str) -> list[str]:
+    every = [(str(getattr(one, who)), one) for one in named_rows(rows)]
+    return [_verdict(name, one, _against(name, one, every)) for name, one in every]
+
+
+def _against(name: str, one: Any, every: Sequence[tuple[str, Any]]) -> dict[str, Pairing]:
+    """A row and those that it is set against: no other of its own runs, and none of its own published number."""
+    block = {name: pairing(one)}
+    for other, row in every:
+        if other != name and row.run_id != one.run_id:
+            counts = row.fact != one.fact and not getattr(row, "alone", False)
+            block[other] = pairing(row) if counts else replace(pairing(row), published=None)
+    return block
+
+
+def _verdict(name: str, one: Any, block: Mapping[str, Pairing]) -> str:
+    if one.ok and (why := getattr(one, "why", "")):
+        return verdict.not_comparable(why)
+    same = not one.metric.timed or devices.same_device(str(one.device_name), one.hardware)
+    facts = {"stand_in": one.stand_in, "same_device": same, "speedup": one.metric.of_baseline}
+    return verdict.judge(name, block, **facts, whole=not one.incomplete)
+
+
+def pairing(one: Any) -> Pairing:
+    """Ours and the paper's value of a row."""
+    return Pairing(one.interval, None if pd.isna(one.published) else float(one.published), one.sample)
+
+
+def corrected(long: pd.DataFrame) -> pd.DataFrame:
+    """The frame with those verdicts marked that do not survive Holm's correction for their number (rule 6)."""
+    words: list[Any] = list(long["verdict"])
+    places = [place for place, one in enumerate(words) if isinstance(one, Verdict)]
+    for place, p in zip(places, holm([words[place].p for place in places]), strict=True):
+        if verdict.word(words[place]) != verdict.NOT_RESOLVED and p > LEVEL:
+            words[place] = f"{words[place]} {verdict.UNCORRECTED}"
+    return put(long, verdict=words)
+
+
+def _of_runs(rows: pd.DataFrame, run_ids: pd.Series) -> list[pd.DataFrame]:
+    """The rows of each run; none of one that recorded none."""
+    by_run = dict(list(rows.groupby("run_id")))
+    return [by_run.get(run_id, rows.iloc[:0]) for run_id in run_ids]
+
+
+def _dict(text: str) -> dict[str, Any]:
+    made = json.loads(text)
+    return made if isinstance(made, dict) else {}
+
+
+def _shape(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    shape = params.get("shape")
+    return shape if isinstance(shape, dict) else {}
+
+
+def _size(params: Mapping[str, Any], largest: int | None) -> int | None:
+    """The tree size n of the drafter or of its shape, else of the largest tree it drew; None for a bare root."""
+    size = params.get("n", _shape(params).get("n", _shape(params).get("size")))
+    size = size if isinstance(size, int) else largest
+    return int(size) if size else None
+
+
+def _budget(params: Mapping[str, Any], size: int | None) -> int | None:
+    """How many nodes it may draft in a step: n, or the nodes of its shape; None if it is not known."""
+    shape = _shape(params)
+    return int(shape["num_sequences"]) * int(shape["depth"]) if {"num_sequences", "depth"} <= shape.keys() else size
+
+
+def _names(runs: pd.DataFrame) -> list[str]:
+    """The drafter as tables print it, with its config's name where another of its block is alike."""
+    labels = [drafter_label(method, params) for method, params in zip(runs["method"], runs["params"], strict=True)]
+    alike = runs["drafter"].groupby([runs["block"], labels]).transform("nunique")
+    named = zip(labels, runs["drafter"], alike, strict=True)
+    return [label if count == 1 else f"{label} ({drafter})" for label, drafter, count in named]
+
+
+def _variants(runs: pd.DataFrame) -> dict[Any, str]:
+    """By block: in which columns it is not like the others of its pair, digests by their start.
+
+    Of another dataset the prompts are others anyway, and of what failed the place need not be known. Of code and
+    machine beyond the device those alone are named that tell it from a block which no other column does.
+    """
+    firsts = runs.drop_duplicates("block").set_index("block")
+    code = [column for column in columns(RunRow, Role.MACHINE) if column not in ("device_name", "dtype")]
+    words = {}
+    for block, own in firsts.iterrows():
+        others = firsts[firsts["pair"] == own["pair"]].drop(index=block)
+        differ = [column for column in (*CELL, *PLACE) if column not in code and _apart(own, others, column).any()]
+        same = others[~_any(_apart(own, others, column) for column in differ)] if differ else others
+        for column in code:
+            apart = _apart(own, same, column)
+            if apart.any():
+                differ.append(column)
+                same = same[~apart]
+        words[block] = ", ".join(_words(column, str(own[column])) for column in differ)
+    return words
+
+
+def _apart(own: pd.Series, others: pd.DataFrame, column: str) -> pd.Series:
+    """Which blocks differ from one in a column; a missing value equals a missing value."""
+    missing = pd.isna(own[column])
+    apart = others[column].notna() if missing else (others[column] != own[column]).fillna(True).astype(bool)
+    if column in PLACE:
+        apart &= others["ok"].astype(bool) & bool(own["ok"])
+    if column in ("prompts_sha256", "prompt_ids_sha256"):
+        apart &= others["dataset"] == own["dataset"]
+    return apart
+
+
+def _any(several: Iterable[pd.Series]) -> pd.Series:
+    return pd.concat(list(several), axis=1).any(axis=1)
+
+
+def _words(column: str, value: str) -> str:
+    if column.endswith(("_sha256", "_revision")):
+        return f"{column.removesuffix('_sha256').replace('_', ' ')} {value.removeprefix('files:')[:6]}"
+    return f"{column.replace('_', ' ')} {value}"

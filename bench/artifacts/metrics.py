@@ -1,0 +1,128 @@
+"""What can be shown of a run, as data: header, meaning, digits, how it is made, and where it may be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from bench.artifacts import definitions, tables
+from bench.results.rows import AUTOREGRESSIVE
+from bench.statistics import intervals, metrics, samples
+from bench.statistics.intervals import Interval
+from bench.statistics.samples import Sample
+
+Value = Sample | Interval | float | str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
+    """`of` makes sums over conversations, an interval, a number or words of a row of `frame.load`."""
+
+    key: str
+    header: str
+    means: str
+    of: Callable[[Any], Value]
+    digits: int = 2
+    percent: bool = False
+    unit: float = 1.0
+    """What the published number is multiplied by to be in ours."""
+    ranked: bool = False
+    """Whether the best of a block is marked."""
+    judged: bool = True
+    """Whether there is a verdict on what the paper prints."""
+    timed: bool = False
+    """Whether it is judged by order alone on another device than the paper's."""
+    of_baseline: bool = False
+    """Whether it is a ratio to autoregressive decoding, which is 1 then."""
+    counterpart: str = ""
+    """What stands above the paper's number and the verdict, if not our header."""
+
+    @property
+    def published(self) -> str:
+        """What stands above the paper's numbers."""
+        return f"{self.counterpart or self.header} published"
+
+    @property
+    def verdict(self) -> str:
+        """What stands above the verdicts."""
+        return f"verdict {self.counterpart or self.header}"
+
+    def text(self, value: Any) -> str:
+        """A number or words as they stand in a cell, without an interval."""
+        if value is None or isinstance(value, str):
+            return value or tables.ABSENT
+        return tables.percent(value) if self.percent else tables.number(value, self.digits)
+
+    def cell(self, value: Any, interval: Interval | None) -> str:
+        """The same with the interval, where there is one."""
+        if interval is None:
+            return self.text(value)
+        ends = (self.text(end) for end in (interval.low, interval.high))
+        return tables.with_ends(interval, self.text(interval.value), *ends)
+
+
+def _rows(rows: pd.DataFrame, above: str, below: str | None = None) -> Sample | None:
+    """Sums over conversations of a ratio per row, or of two columns; None where there is no row."""
+    if rows.empty:
+        return None
+    by = rows.groupby("prompt_id")
+    sums = pd.DataFrame({"above": by[above].sum(), "below": by[below].sum() if below else by.size()})
+    return Sample(sums, ("above",), ("below",))
+
+
+def expected_acceptance(run: Any) -> Interval | None:
+    """Mean E(A) with its interval; None where the drafter has no probabilities."""
+    if pd.isna(metrics.expected_acceptance(run.steps)):
+        return None
+    return intervals.ratio_of_sums(run.steps, "expected_acceptance", stretch=intervals.EVEN)
+
+
+def lossless_words(run: Any) -> str:
+    """`yes, 98.0% identical`: whether its rule is lossless, and the share of outputs equal to the target's own."""
+    word = "yes" if run.lossless else "no"
+    return word if pd.isna(run.identical) else f"{word}, {tables.percent(run.identical)} identical"
+
+
+def _own_autoregressive(run: Any) -> float:
+    return samples.interval(samples.tokens_per_s(run.prompts, AUTOREGRESSIVE)).value
+
+
+def _per_step(column: str) -> Callable[[Any], float | None]:
+    return lambda run: float(run.steps[column].mean()) if len(run.steps) else None
+
+
+MAL = Metric("mal", "MAL", definitions.MAL, lambda run: samples.mal(run.steps), ranked=True)
+SPEEDUP = Metric(
+    "speedup",
+    "speedup",
+    definitions.SPEEDUP,
+    lambda run: samples.speedup(run.prompts),
+    ranked=True,
+    timed=True,
+    of_baseline=True,
+)
+TOKENS_PER_S = Metric(
+    "tokens_per_s",
+    "tokens/s",
+    definitions.TOKENS_PER_S,
+    lambda run: samples.tokens_per_s(run.prompts),
+    1,
+    ranked=True,
+    timed=True,
+)
+AUTOREGRESSIVE_TOKENS_PER_S = Metric(
+    "autoregressive_tokens_per_s", "tokens/s autoregressive", definitions.OWN_AUTOREGRESSIVE, _own_autoregressive, 1
+)
+SPEEDS = (TOKENS_PER_S, AUTOREGRESSIVE_TOKENS_PER_S)
+"""They stand together: a speedup is of two speeds of one run, and other runs' are of other minutes."""
+EXPECTED = Metric("expected_acceptance", "E(A)", definitions.EXPECTED, expected_acceptance)
+FORWARDS = Metric("draft_forwards", "draft forwards", "per decoding step", _per_step("draft_forwards"), 1)
+LOSSLESS = Metric("lossless", "lossless", definitions.LOSSLESS, lossless_words)
+IDENTICAL = Metric("identical", "identical", definitions.IDENTICAL, lambda run: run.identical, percent=True)
+MEAN_SIZE = Metric("mean_size", "nodes", f"{definitions.SIZE}, mean over steps", lambda run: run.mean_size, 1)
+NODES = Metric("nodes", "N", definitions.NODES, lambda run: run.nodes, 0)
+LEVELS = Metric("levels", "levels", definitions.LEVELS, lambda run: run.levels, 0)
+STEPS = Metric("steps", "Steps", "decoding steps", lambda run: len(run.steps), 0)

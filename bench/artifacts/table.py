@@ -1,0 +1,87 @@
+"""A long frame as a table: a row per run, a column per metric, the paper's number and a verdict where there is one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from bench.artifacts import definitions, frame, tables, ties, verdict
+from bench.artifacts.metrics import Metric
+from bench.artifacts.tables import ABSENT, Table, named_rows
+
+
+def table(
+    name: str,
+    title: str,
+    long: pd.DataFrame,
+    rows: Mapping[str, str],
+    metrics: Sequence[Metric],
+    *,
+    aside: Iterable[str] = (),
+    notes: Iterable[str] = (),
+    means: Mapping[str, str] | None = None,
+) -> Table:
+    """The lines of the frame in their order; `rows` has the columns that say what a line is of, with their headers.
+
+    Verdicts are corrected for their number, and stand last. `aside` has the headers of columns that stand below,
+    `means` what `rows` mean.
+    """
+    long = frame.corrected(long) if "verdict" in long else long
+    keys = ["block", "run_id", *rows]
+    keyed = long["metric"].map(lambda metric: metric.key)
+    number = long[keys].astype(str).groupby(keys, sort=False).ngroup()
+    cells: dict[str, list[str]] = {header: long.loc[~number.duplicated(), key].tolist() for key, header in rows.items()}
+    verdicts: dict[str, list[str]] = {}
+    for metric in metrics:
+        own = long[keyed == metric.key]
+        lines = [
+            line for _, line in sorted(zip(number[own.index], named_rows(own), strict=True), key=lambda pair: pair[0])
+        ]
+        cells[metric.header] = [_ours(metric, line) for line in lines]
+        if "published" in long and any(line.published is not None for line in lines):
+            cells[metric.published] = [tables.number(line.published, max(metric.digits, 2)) for line in lines]
+        if "verdict" in long and any(words := [_said(line.verdict) for line in lines]):
+            verdicts[metric.verdict] = words
+    grid = tables.frame(
+        [dict(zip(cells | verdicts, row, strict=True)) for row in zip(*(cells | verdicts).values(), strict=True)],
+        cells | verdicts,
+    )
+    legend = {**(means or {}), **{metric.header: metric.means for metric in metrics if metric.means}}
+    legend |= dict.fromkeys([*verdicts][:1], definitions.VERDICT)
+    runs = tuple(long.loc[~number.duplicated(), "run_id"])
+    notes = (*notes, *_without_verdict(long), *ties.note(grid))
+    return Table(
+        name,
+        title,
+        grid,
+        notes,
+        legend,
+        runs,
+        aside=tuple(header for header in grid if header in {*aside}),
+        lead=len(rows),
+        long=long,
+    )
+
+
+def _ours(metric: Metric, line: Any) -> str:
+    """Ours with its interval and mark; of a run that did not end well how it ended, where there would be a sample."""
+    if line.run_id and not line.ok:
+        return str(line.status) if metric.ranked else ABSENT
+    return metric.cell(line.value, line.interval) + str(getattr(line, "mark", ""))
+
+
+def _without_verdict(long: pd.DataFrame) -> Iterator[str]:
+    """A sentence on why published numbers have none."""
+    words = long.loc[long["published"].notna(), "verdict"] if "verdict" in long else ()
+    reasons = Counter(text.partition(": ")[2] for text in words if text.startswith(verdict.NOT_COMPARABLE))
+    if reasons:
+        counts = ", ".join(f"{reason} ({count})" for reason, count in reasons.items())
+        yield f"Published numbers without a verdict are not comparable: {counts}."
+
+
+def _said(words: str) -> str:
+    """A verdict, where there is one."""
+    return "" if words.startswith(verdict.NOT_COMPARABLE) or words == verdict.NOT_RUN else words
