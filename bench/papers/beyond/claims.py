@@ -40,7 +40,7 @@ from bench.statistics import intervals, samples
 from bench.statistics.corrections import LEVEL, holm
 from bench.statistics.intervals import Interval
 
-TITLE = "Which claims hold on a real model"
+TITLE = "Which claims hold, on embedded pairs and on a real model"
 LEGEND = {
     "Claim": "in the paper's table the first method's value is larger than the second's, on most datasets",
     "measure": f"MAL: {MAL.means}; OPT-Tree's as its script counts (steps - 1). acceptance rate: "
