@@ -41,26 +41,6 @@ def shown(table: Table) -> set[str]:
     return {run_id for _, runs in rows(table) for run_id in runs}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("artifact", ["opt_tree/table1", "bench/mt_bench"])
-def test_opt_tree(artifact: str) -> None:
-    files, found = tables(artifact)
-    (table,) = found.values()
-    assert shown(table) == run_ids(artifact)
-    for row, (run_id,) in rows(table):
-        assert_printed(row["MAL"], recomputed.mal(files.steps(run_id)), least=2)
-        if files.run(run_id)["method"] == "autoregressive":
-            assert row["MAL as published"] == ABSENT, "1 by definition"
-        else:
-            assert_printed(row["MAL as published"], recomputed.mal_as_published(files.steps(run_id)), least=2)
-        assert_printed(row["tokens/s"], recomputed.tokens_per_s(files, run_id))
-        assert_printed(row["tokens/s autoregressive"], recomputed.tokens_per_s(files, run_id, "autoregressive")[0])
-        assert_printed(row["tokens/s with prefill"], recomputed.tokens_per_s(files, run_id, prefill=True))
-        assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
-        assert_printed(row["speedup with prefill"], recomputed.speedup(files, run_id, prefill=True), least=2)
-        assert_printed(row["lossless"], percents(_identical(files, run_id)), least=0)
-
-
 def test_smoke() -> None:
     files, found = tables("smoke")
     assert shown(found["smoke"]) == shown(found["smoke_details"]) == run_ids("smoke")

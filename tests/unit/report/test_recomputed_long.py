@@ -1,0 +1,77 @@
+"""Every value and interval of a table's long frame, and the cell that prints it, once more from the files alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import groupby
+
+import pytest
+import recomputed
+from compared import REFERENCE
+from recomputed import TURN, Files, Numbers, assert_printed
+
+from bench.artifacts.tables import Table, named_rows
+from bench.papers.registry import build
+
+ARTIFACTS = ["opt_tree/table1", "opt_tree/table2", "opt_tree/table3", "bench/mt_bench"]
+"""Those whose tables stand on the long frame."""
+
+
+def of_steps(of: Callable[..., Numbers]) -> Callable[[Files, str], Numbers]:
+    return lambda files, run_id: of(files.steps(run_id))
+
+
+def identical(files: Files, run_id: str) -> Numbers | None:
+    """The share in percent of the turns whose tokens are the target's own; sampled turns are not compared."""
+    if files.run(run_id)["temperature"]:
+        return None
+    own, plain = (files.turns(arm, run_id).set_index(TURN)["output_sha256"] for arm in ("method", "autoregressive"))
+    return recomputed.percents(float((own == plain.reindex(own.index)).mean()))
+
+
+ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
+    "mal": of_steps(recomputed.mal),
+    "mal_as_published": of_steps(recomputed.mal_as_published),
+    "tokens_per_s": recomputed.tokens_per_s,
+    "autoregressive_tokens_per_s": lambda files, run_id: recomputed.tokens_per_s(files, run_id, "autoregressive")[:1],
+    "tokens_per_s_with_prefill": partial(recomputed.tokens_per_s, prefill=True),
+    "speedup": recomputed.speedup,
+    "speedup_with_prefill": partial(recomputed.speedup, prefill=True),
+    "lossless": identical,
+}
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("artifact", ARTIFACTS)
+def test_every_value_is_that_of_its_run(artifact: str) -> None:
+    """Each run of the folder has each metric once; a metric that has no oracle here fails."""
+    files, tables = Files(REFERENCE / artifact), [one for one in build(artifact, REFERENCE) if isinstance(one, Table)]
+    for table in tables:
+        assert table.long is not None
+        metrics = [metric for metric, _ in groupby(table.long["metric"])]
+        for metric in metrics:
+            rows = table.long[table.long["metric"].map(lambda one, key=metric.key: one.key == key).astype(bool)]
+            assert rows["run_id"].tolist() == list(table.runs)
+            assert sorted(filter(None, rows["run_id"])) == files.ids()
+            for row, cell in zip(named_rows(rows), table.frame[metric.header], strict=True):
+                numbers = ORACLES[metric.key](files, row.run_id) if row.run_id else None
+                if numbers is None or row.value is None:
+                    assert row.value is None or not row.run_id or isinstance(row.value, str)
+                    continue
+                assert_printed(cell, numbers, least=0 if metric.key == "lossless" else metric.digits)
+                if row.interval is not None:
+                    ours = (row.interval.value, row.interval.low, row.interval.high)
+                    assert ours == pytest.approx(numbers, rel=1e-9, nan_ok=True)
+
+
+@pytest.mark.parametrize("artifact", ARTIFACTS[:1])
+def test_what_is_left_without_a_value_is_plain_decoding_alone(artifact: str) -> None:
+    """Its MAL is 1 by definition."""
+    (table,) = build(artifact, REFERENCE)
+    assert isinstance(table, Table)
+    assert table.long is not None
+    blank = table.long[table.long["value"].isna()]
+    assert {(metric.key, method) for metric, method in zip(blank["metric"], blank["method"], strict=True)} == {
+        ("mal_as_published", "autoregressive")
+    }
