@@ -73,6 +73,8 @@ NAMES = {"mal_as_published": "mal", "tokens_per_s_with_prefill": "tokens_per_s",
 """The paper's metrics by ours that count as its script does."""
 METRICS = (MAL, MAL_AS_PUBLISHED, *SPEEDS, SPEED, SPEEDUP, SPEEDUP_WITH_PREFILL, LOSSLESS)
 ASIDE = ("delta", *(one.header for one in (MAL, *SPEEDS, SPEED, SPEEDUP, LOSSLESS)), SPEED.published, SPEED.verdict)
+ASIDE_ALONE = ("delta", *(one.header for one in (MAL_AS_PUBLISHED, *SPEEDS, SPEED, SPEEDUP_WITH_PREFILL)))
+"""Of columns those that stand below; where the paper has no number, those that count as it does."""
 ROWS = {
     "target_words": "Target",
     "draft_words": "Draft",
@@ -118,7 +120,8 @@ def _table(name: str, title: str, paper: pd.DataFrame, results: Results, said: I
         *control.notes(found),
         *said,
     ]
-    return [table(name, title, long, ROWS, METRICS, aside=ASIDE, notes=notes, means=MEANS)]
+    aside = ASIDE if long["published"].notna().any() else ASIDE_ALONE
+    return [table(name, title, long, ROWS, METRICS, aside=aside, notes=notes, means=MEANS)]
 
 
 def _best(runs: pd.DataFrame) -> pd.DataFrame:
