@@ -174,13 +174,17 @@ def with_unrun(runs: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str]) -> pd
         first = rows.iloc[0]
         methods = [*dict.fromkeys([*paper.loc[(paper[[*on]] == first[[*on]]).all(axis=1), "method"], *rows["method"]])]
         lost = [method for method in methods if method not in set(rows["method"])]
-        empty = {"run_id": "", "ok": False, "status": verdict.NOT_RUN, "params": {}, "size": None, "lossless": False}
-        unrun = pd.DataFrame(
-            [{**first, **empty, "method": method} for method in lost], columns=rows.columns, dtype=object
-        )
-        both = pd.concat([rows.astype(object), unrun], ignore_index=True)
+        empty = pd.DataFrame([unrun(first) for _ in lost], columns=rows.columns, dtype=object).assign(method=lost)
+        both = pd.concat([rows.astype(object), empty], ignore_index=True)
         blocks.append(put(both, place=[methods.index(method) for method in both["method"]]))
     return pd.concat(blocks, ignore_index=True)
+
+
+def unrun(first: pd.Series) -> pd.Series:
+    """The row of a method that a block lacks: what all runs of the block share, and nothing that was measured."""
+    unknown = dict.fromkeys(("size", "budget", "nodes", "levels", "mean_size", "identical"))
+    ended = {"run_id": "", "ok": False, "status": verdict.NOT_RUN, "params": {}, "lossless": False}
+    return pd.Series({**first, **unknown, **ended}, dtype=object)
 
 
 def rank(long: pd.DataFrame, among: Sequence[str] = ("block",), only: pd.Series | None = None) -> pd.DataFrame:

@@ -34,7 +34,7 @@ class Setting:
     arms: Sequence[Arm]
     paper: pd.DataFrame  # its rows; empty where it has none
     blocks: Sequence[Block | None] = (None,)  # with a run of each arm; None where nothing was run
-    chosen: Callable[[Arm, Block], Run | None] = Arm.chosen
+    chosen: Callable[[Arm, Block], Run | None] = lambda arm, block: arm.chosen(block.every)
     shown: Callable[[Cell], object] = lambda cell: not cell.arm.extra or cell.run_ids
 
     @cached_property

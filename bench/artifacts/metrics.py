@@ -90,6 +90,10 @@ def _own_autoregressive(run: Any) -> float:
     return samples.interval(samples.tokens_per_s(run.prompts, AUTOREGRESSIVE)).value
 
 
+def _number(column: str) -> Callable[[Any], float | None]:
+    return lambda run: None if pd.isna(getattr(run, column)) else float(getattr(run, column))
+
+
 def _per_step(column: str) -> Callable[[Any], float | None]:
     return lambda run: float(run.steps[column].mean()) if len(run.steps) else None
 
@@ -123,6 +127,29 @@ FORWARDS = Metric("draft_forwards", "draft forwards", "per decoding step", _per_
 LOSSLESS = Metric("lossless", "lossless", definitions.LOSSLESS, lossless_words)
 IDENTICAL = Metric("identical", "identical", definitions.IDENTICAL, lambda run: run.identical, percent=True)
 MEAN_SIZE = Metric("mean_size", "nodes", f"{definitions.SIZE}, mean over steps", lambda run: run.mean_size, 1)
-NODES = Metric("nodes", "N", definitions.NODES, lambda run: run.nodes, 0)
-LEVELS = Metric("levels", "levels", definitions.LEVELS, lambda run: run.levels, 0)
+NODES = Metric("nodes", "N", definitions.NODES, lambda run: run.nodes, 0, judged=False)
+LEVELS = Metric("levels", "levels", definitions.LEVELS, lambda run: run.levels, 0, judged=False)
+BUDGET = Metric(
+    "budget", "budget", "nodes that the method may draft in a step, root excluded", lambda run: run.budget, 0
+)
+SECONDS = Metric(
+    "s_per_token",
+    "s/token",
+    definitions.SECONDS_PER_TOKEN,
+    lambda run: samples.seconds_per_token(run.prompts),
+    4,
+    judged=False,
+)
+AUTOREGRESSIVE_SECONDS = Metric(
+    "autoregressive_s_per_token",
+    "s/token autoregressive",
+    "the same of the autoregressive arm of the same run",
+    lambda run: samples.seconds_per_token(run.prompts, AUTOREGRESSIVE),
+    4,
+    judged=False,
+)
+PREDICTED_SPEEDUP = Metric(
+    "predicted_speedup", "speedup predicted", definitions.PREDICTED_SPEEDUP, _number("predicted_speedup")
+)
+PREDICTED_MAL = Metric("predicted_mal", "MAL predicted", definitions.PREDICTED_MAL, _number("predicted_mal"))
 STEPS = Metric("steps", "Steps", "decoding steps", lambda run: len(run.steps), 0)

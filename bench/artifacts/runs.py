@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,6 +58,11 @@ class Run:
     def method(self) -> str:
         """The method that the drafter is one of."""
         return str(self.row["method"])
+
+    @property
+    def verifier(self) -> str:
+        """The name of the rule that judged it."""
+        return str(self.row["verifier"])
 
     @cached_property
     def name(self) -> str:
@@ -232,8 +237,7 @@ def per_row(rows: pd.DataFrame, column: str, denominator: str | None = None, mos
 
 def seconds_per_token(prompts: pd.DataFrame, arm: str = METHOD) -> Interval:
     """Seconds of decoding per decoded token of an arm, prefill excluded, with its interval."""
-    speed = samples.tokens_per_s(prompts, arm)
-    return samples.interval(replace(speed, over=speed.under, under=speed.over))
+    return samples.interval(samples.seconds_per_token(prompts, arm))
 
 
 def cost_ratio(runs: Sequence[Run]) -> float:

@@ -33,7 +33,8 @@ def table(
     keys = ["block", "run_id", *rows]
     keyed = long["metric"].map(lambda metric: metric.key)
     number = long[keys].astype(str).groupby(keys, sort=False).ngroup()
-    cells: dict[str, list[str]] = {header: long.loc[~number.duplicated(), key].tolist() for key, header in rows.items()}
+    first = long[~number.duplicated()]
+    cells: dict[str, list[str]] = {header: [_word(value) for value in first[key]] for key, header in rows.items()}
     verdicts: dict[str, list[str]] = {}
     for metric in metrics:
         own = long[keyed == metric.key]
@@ -42,7 +43,7 @@ def table(
         ]
         cells[metric.header] = [_ours(metric, line) for line in lines]
         if "published" in long and any(line.published is not None for line in lines):
-            cells[metric.published] = [tables.number(line.published, max(metric.digits, 2)) for line in lines]
+            cells[metric.published] = [tables.printed(line.published, metric.digits) for line in lines]
         if "verdict" in long and any(words := [_said(line.verdict) for line in lines]):
             verdicts[metric.verdict] = words
     grid = tables.frame(
@@ -51,7 +52,6 @@ def table(
     )
     legend = {**(means or {}), **{metric.header: metric.means for metric in metrics if metric.means}}
     legend |= dict.fromkeys([*verdicts][:1], definitions.VERDICT)
-    runs = tuple(long.loc[~number.duplicated(), "run_id"])
     notes = (*notes, *_without_verdict(long), *ties.note(grid))
     return Table(
         name,
@@ -59,11 +59,15 @@ def table(
         grid,
         notes,
         legend,
-        runs,
+        tuple(first["run_id"]),
         aside=tuple(header for header in grid if header in {*aside}),
         lead=len(rows),
         long=long,
     )
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _ours(metric: Metric, line: Any) -> str:

@@ -179,6 +179,12 @@ def number(value: float | None, digits: int = 2) -> str:
     return ABSENT if value is None or pd.isna(value) else f"{value:.{digits}f}"
 
 
+def printed(value: float | None, digits: int) -> str:
+    """A published number: a count whole, others with two digits or more, as many as are not 0, at most `digits`."""
+    whole, point, places = number(value, digits and max(digits, 2)).partition(".")
+    return f"{whole}{point}{places[:2]}{places[2:].rstrip('0')}"
+
+
 def percent(share: float | None) -> str:
     """A share as a percentage; rounded down below 100, so that 100% means all."""
     if share is None or pd.isna(share):

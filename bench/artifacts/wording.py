@@ -124,12 +124,16 @@ def who(block: Block) -> dict[str, str]:
     return {"Target": target, "Draft": draft, "Dataset": str(block.first["dataset"])}
 
 
-def model_words(run: Any) -> tuple[str, str]:
-    """What stands under Target and Draft, of a row of the long frame: the published names, or the pair's."""
+def model_words(run: Any, beside: Collection[str] = ()) -> tuple[str, str]:
+    """What stands under Target and Draft, of a row of the long frame: the published names, or the pair's.
+
+    Behind the target stands what tells its block from others of the pair, but for what has columns `beside` it.
+    """
     target, draft = (run.target, run.draft) if run.target and run.draft else (run.pair, run.pair)
     if run.stand_in:
         target, draft = f"{run.pair} (for {target})", draft if draft == NO_DRAFT else f"{run.pair} (for {draft})"
-    mark = f" [{run.variant}]" if run.variant else ""
+    apart = [words for words in run.variant.split(", ") if words.rpartition(" ")[0].replace(" ", "_") not in beside]
+    mark = f" [{', '.join(apart)}]" if any(apart) else ""
     return target + mark, NO_MODEL if draft == NO_DRAFT else draft
 
 

@@ -129,7 +129,7 @@ def _methods(experiment: str, run: Run) -> dict[str, Mapping[str, str]]:
     paper, artifact = experiment.split("/")
     arms: Mapping[str, Sequence[Arm]] = getattr(import_module(f"bench.papers.{paper}"), "ARMS", {})
     if artifact in arms:
-        return {arm.paper: arm.params for arm in arms[artifact] if arm.paper and arm.chosen(run.block) is not None}
+        return {arm.paper: arm.params for arm in arms[artifact] if arm.paper and arm.chosen([run]) is not None}
     named: dict[str, Mapping[str, str]] = {
         arm.paper: {} for of in arms.values() for arm in of if arm.paper and {run.drafter, run.method} & set(arm.ours)
     }

@@ -105,6 +105,12 @@ def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD, *, prefill: bool = Fa
     return Sample(sums, ("tokens",), ("seconds",), controls)
 
 
+def seconds_per_token(prompts: pd.DataFrame, arm: str = METHOD) -> Sample:
+    """Seconds of decoding / decoded tokens of an arm, prefill excluded."""
+    speed = tokens_per_s(prompts, arm)
+    return replace(speed, over=speed.under, under=speed.over)
+
+
 def mean(values: pd.Series) -> Sample:
     """The mean over conversations of one value for each; `values` is indexed by prompt_id, missing ones left out."""
     kept = values.dropna().astype(float)

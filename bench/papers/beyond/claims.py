@@ -28,13 +28,13 @@ from bench.artifacts.verdict import Pairing, Verdict
 from bench.artifacts.wording import draft_temperatures
 from bench.papers.beyond.answers import Answer, answered
 from bench.papers.beyond.claims_figure import figure
-from bench.papers.dyspec.layouts import LAYOUTS as DYSPEC
+from bench.papers.dyspec.tables import ARMS as DYSPEC
 from bench.papers.gsd import methods as gsd
 from bench.papers.gsd import table1 as gsd_table1
 from bench.papers.improving_mcsd import methods as mcsd
 from bench.papers.improving_mcsd.comparison import ALPHA
 from bench.papers.opt_tree.tables import MAL_AS_PUBLISHED, SPEEDUP_WITH_PREFILL
-from bench.papers.sequoia.layouts import LAYOUTS as SEQUOIA
+from bench.papers.sequoia.tables import ARMS as SEQUOIA
 from bench.results.store import Results
 from bench.statistics import intervals, samples
 from bench.statistics.corrections import LEVEL, holm
@@ -143,7 +143,7 @@ _TREES = (
     Arm("EAGLE's tree", ("eagle25",), "eagle_tree"),
     Arm("binary", ("binary_n25",), "binary"),
 )
-_CHOSEN, _PRINTED, *_SPEC_INFER = SEQUOIA["table4"].arms
+_CHOSEN, _PRINTED, *_SPEC_INFER = SEQUOIA["table4"]
 _GSD = {arm.header: arm for arm in gsd_table1.ARMS}
 _TSD_PRUNED = replace(_GSD[gsd.TSD_SIB.header], paper=gsd.TSD.paper)
 _TI_MCSD, _EQUAL = mcsd.target_init((2, 4, 3, 1, 1)), mcsd.mcsd((8, 3, 1, 1), matched=True)
@@ -154,8 +154,8 @@ CLAIMS: Sequence[Claim] = (
     *_against("opt_tree/table1", _STATED, _OPT_TREE, *_TREES),
     *_against("sequoia/table4", _STATED, (_LENGTH,), _PRINTED, *_SPEC_INFER),
     *_against("sequoia/table4", _STATED, (SPEEDUP,), _CHOSEN, *_SPEC_INFER),
-    *_against("sequoia/table6", _WITH_TOP_P, (_LENGTH, SPEEDUP), *SEQUOIA["table6"].arms[:3]),
-    *_against("dyspec/table1", _STATED, (_LENGTH, SPEEDUP), *DYSPEC["table1"].arms[:3]),
+    *_against("sequoia/table6", _WITH_TOP_P, (_LENGTH, SPEEDUP), *SEQUOIA["table6"][:3]),
+    *_against("dyspec/table1", _STATED, (_LENGTH, SPEEDUP), *DYSPEC["table1"][:3]),
     *_against("gsd/table1", _gsd, (gsd_table1.RATE,), _GSD["GSD"], _GSD["SSD"], _GSD["TSD"], _TSD_PRUNED),
     *_against("gsd/table1", _gsd, (gsd_table1.DRAFTED,), _GSD["TSD"], _GSD["GSD"]),
     *_against("gsd/table1", _gsd, (gsd_table1.DRAFTED,), _TSD_PRUNED, _GSD["GSD"]),

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from bench.artifacts.outputs import Artifact
-from bench.papers.dyspec import figures, layouts, masks
+from bench.papers.dyspec import figures, masks, tables
 
 TITLE = "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure (arXiv:2410.11744)"
 ARTIFACTS: Mapping[str, Artifact] = {
-    **{name: Artifact(layout) for name, layout in layouts.LAYOUTS.items()},
+    **{name: Artifact(tables.paper_table) for name in tables.TITLES},
     "fig2": Artifact(figures.FIG2),
     "fig4": Artifact(figures.FIG4),
     "fig5": Artifact(figures.tree_sizes),
@@ -18,5 +18,5 @@ ARTIFACTS: Mapping[str, Artifact] = {
     "fig8": Artifact(masks.attention_figure),
     "fig9": Artifact(masks.blocks_by_prefix),
 }
-ARMS = {name: layout.arms for name, layout in layouts.LAYOUTS.items()}
+ARMS = tables.ARMS
 """The methods by which the plan finds an artifact's rows in the CSV."""

@@ -41,7 +41,7 @@ def plain(block: Block) -> Run:
 
 
 def _chosen(arm: Arm, block: Block) -> Run | None:
-    return plain(block) if arm is VANILLA else arm.chosen(block)
+    return plain(block) if arm is VANILLA else arm.chosen(block.every)
 
 
 def texts(run: Run) -> pd.DataFrame:

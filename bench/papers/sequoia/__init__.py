@@ -5,14 +5,14 @@ from functools import partial
 
 from bench.artifacts.latency import forward_time
 from bench.artifacts.outputs import Artifact
-from bench.papers.sequoia import bounds, layouts, speedups, tokens, vectors
+from bench.papers.sequoia import bounds, speedups, tables, tokens, vectors
 
 FIG4 = "Sequoia Figure 4: time of one forward against the number of tokens"
 TITLE = "Sequoia: Scalable, Robust, and Hardware-aware Speculative Decoding (arXiv:2402.12374)"
 ARTIFACTS: Mapping[str, Artifact] = {
     "table1": Artifact(bounds.table1),
     "table2": Artifact(bounds.table2),
-    **{name: Artifact(layout) for name, layout in layouts.LAYOUTS.items()},
+    **{name: Artifact(tables.paper_table) for name in tables.TITLES},
     "fig1": Artifact(tokens.fig1),
     "fig2": Artifact(tokens.fig2),
     "fig3": Artifact(vectors.rejection_rates),
@@ -21,5 +21,5 @@ ARTIFACTS: Mapping[str, Artifact] = {
     "fig5b": Artifact(speedups.speedup_by_temperature),
     "fig5c": Artifact(speedups.speedup_by_size),
 }
-ARMS = {name: layout.arms for name, layout in layouts.LAYOUTS.items()} | {"fig5b": layouts.LAYOUTS["table6"].arms}
+ARMS = tables.ARMS | {"fig5b": tables.ARMS["table6"]}
 """The methods by which the plan finds an artifact's rows in the CSV."""

@@ -60,4 +60,6 @@ def assert_verdicts(
         line, plain = lines[place], [autoregressive(lines[place])] if "speedup" in header.lower() else []
         alone = [bool(whose) and one == whose[place] for one in whose or lines]
         every = [replace(one, published=None) if twin else one for one, twin in zip(lines, alone, strict=True)]
-        assert alone_judged(rows[place][header]) == verdict(line, [*every[:place], *every[place + 1 :], *plain]), header
+        wanted = verdict(line, [*every[:place], *every[place + 1 :], *plain])
+        unsaid = ("",) * wanted.startswith("not comparable")
+        assert alone_judged(rows[place][header]) in (wanted, *unsaid), header

@@ -62,46 +62,6 @@ def test_smoke() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("artifact", ["sequoia/table4", "sequoia/table6", "dyspec/table1"])
-def test_speedup_and_mal_by_method(artifact: str) -> None:
-    files, found = tables(artifact)
-    wide, details = found.values()
-    assert shown(wide) == shown(details) == run_ids(artifact)
-    for row, runs in rows(wide):
-        arms = [name for name in row if re.match(r"\d+\.\d+x \(", row[name]) and not re.search("publ|predi", name)]
-        for arm, run_id in zip(arms, runs, strict=True):
-            numbers = recomputed.speedup(files, run_id)[0], recomputed.mal(files.steps(run_id))[0]
-            assert_printed(row[arm], numbers, least=2)
-    for row, (run_id,) in rows(details):
-        steps = files.steps(run_id)
-        assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
-        assert_printed(row["MAL"], recomputed.mal(steps), least=2)
-        assert int(row["N"]) == steps["num_drafted"].max() + 1
-        assert int(row["levels"]) == steps["depth"].max() + 1
-
-
-@pytest.mark.long
-def test_dyspec_against_sequoia() -> None:
-    """Seconds per token, accepted tokens, and the paired ratios of the first method to the others."""
-    files, found = tables("dyspec/table1")
-    wide, details = found.values()
-    first = {run_id: runs[0] for _, runs in rows(wide) for run_id in runs}
-    for row, (run_id,) in rows(details):
-        accepted = files.steps(run_id)["num_accepted"]
-        assert_printed(row["MAL - 1"], float(accepted.sum() / len(accepted)), least=2)
-        assert_printed(row["s/token"], recomputed.seconds_per_token(files, "method", run_id), least=4)
-        if run_id == first[run_id]:
-            assert row["MAL ratio"] == row["speedup ratio"] == ABSENT
-            continue
-        steps, sums = (list(map(of, (first[run_id], run_id))) for of in (files.steps, files.speedup_sums))
-        assert_printed(row["MAL ratio"], recomputed.mal_ratio(*steps), least=3)
-        assert_printed(row["speedup ratio"], recomputed.speedup_ratio(*sums), least=3)
-    plain = [row for row in details.frame.to_dict("records") if row["Method"] == "plain"]
-    for (_, runs), row in zip(rows(wide), plain, strict=True):
-        assert_printed(row["s/token"], recomputed.seconds_per_token(files, "autoregressive", *runs), least=4)
-
-
-@pytest.mark.long
 def test_gsd_main_table() -> None:
     """The counts are of greedy decoding; the speedup is the mean of both decodings'."""
     files, found = tables("gsd/table1")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import pytest
 import recomputed
@@ -14,7 +17,9 @@ from recomputed import TURN, Files, Numbers, assert_printed
 from bench.artifacts.tables import Table, named_rows
 from bench.papers.registry import build
 
-ARTIFACTS = ["opt_tree/table3", "opt_tree/table2", "opt_tree/table1", "bench/mt_bench"]
+ARTIFACTS = ["opt_tree/table3", "dyspec/table4", "opt_tree/table2", "opt_tree/table1", "bench/mt_bench"]
+ARTIFACTS += [f"sequoia/table{number}" for number in (3, 4, 5, 6, 7)]
+ARTIFACTS += [f"dyspec/table{number}" for number in (1, 2, 3)]
 """Those whose tables stand on the long frame."""
 
 
@@ -30,6 +35,42 @@ def identical(files: Files, run_id: str) -> Numbers | None:
     return recomputed.percents(float((own == plain.reindex(own.index)).mean()))
 
 
+def params(files: Files, run_id: str) -> dict[str, Any]:
+    return json.loads(files.run(run_id)["drafter_params"])
+
+
+def budget(files: Files, run_id: str) -> Numbers:
+    given = params(files, run_id)
+    shape = given.get("shape", given)
+    return (shape.get("num_sequences", 1) * shape["depth"] if "num_sequences" in shape else shape.get("n"),)
+
+
+def at_cap(files: Files, run_id: str) -> Numbers | None:
+    """The share in percent of the steps whose tree has as many nodes as its cap, of trees that a threshold ends."""
+    given = params(files, run_id)
+    if "threshold" not in given:
+        return None
+    return recomputed.percents(float((files.steps(run_id)["num_drafted"] >= given["n"]).mean()))
+
+
+def stored(files: Files, run_id: str, column: str) -> Numbers | None:
+    value = files.run(run_id)[column]
+    return None if value is None or math.isnan(value) else (value,)
+
+
+def ratio(files: Files, run_id: str, of: Callable[[str], Any], statistic: Callable[..., Numbers]) -> Numbers | None:
+    """Of DySpec's value to this run's, both of one setting."""
+    run = files.run(run_id)
+    same = ("pair", "dataset", "temperature", "prompts_sha256", "git_revision")
+    (first,) = (
+        other
+        for other in files.ids()
+        if files.run(other)["drafter"] in ("dyspec", "dyspec_threshold")
+        and all(files.run(other)[name] == run[name] for name in same)
+    )
+    return None if first == run_id else statistic(of(first), of(run_id))
+
+
 ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     "mal": of_steps(recomputed.mal),
     "mal_as_published": of_steps(recomputed.mal_as_published),
@@ -39,6 +80,19 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     "speedup": recomputed.speedup,
     "speedup_with_prefill": partial(recomputed.speedup, prefill=True),
     "lossless": identical,
+    "s_per_token": lambda files, run_id: recomputed.seconds_per_token(files, "method", run_id),
+    "autoregressive_s_per_token": lambda files, run_id: recomputed.seconds_per_token(files, "autoregressive", run_id),
+    "nodes": of_steps(lambda steps: (steps["num_drafted"].max() + 1,)),
+    "levels": of_steps(lambda steps: (steps["depth"].max() + 1,)),
+    "mean_size": of_steps(lambda steps: (float(steps["num_drafted"].mean()),)),
+    "mean_depth": of_steps(lambda steps: (float(steps["depth"].mean()),)),
+    "accepted": of_steps(lambda steps: (float(steps["num_accepted"].sum() / len(steps)),)),
+    "at_cap": at_cap,
+    "budget": budget,
+    "predicted_speedup": lambda files, run_id: stored(files, run_id, "predicted_speedup"),
+    "predicted_mal": lambda files, run_id: stored(files, run_id, "predicted_mal"),
+    "mal_ratio": lambda files, run_id: ratio(files, run_id, files.steps, recomputed.mal_ratio),
+    "speedup_ratio": lambda files, run_id: ratio(files, run_id, files.speedup_sums, recomputed.speedup_ratio),
 }
 
 

@@ -1,0 +1,214 @@
+"""DySpec, Tables 1 to 4: how far DySpec is ahead of Sequoia and SpecInfer of the same budget.
+
+A lead of ours is paired: each conversation that both runs decoded is left out of both, so that what one prompt gives to
+both does not widen the interval. Of two methods of different budgets none is ahead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from bench import published
+from bench.artifacts import arms, control, definitions, frame, metrics, ties, wording
+from bench.artifacts.arms import LENGTH, SECONDS, Arm
+from bench.artifacts.blocks import blocks, drafted
+from bench.artifacts.metrics import MAL, SPEEDUP, Metric
+from bench.artifacts.outputs import Output
+from bench.artifacts.table import table
+from bench.artifacts.tables import named_rows
+from bench.papers.dyspec import threshold
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Results
+from bench.statistics import samples
+from bench.statistics.metrics import accepted_per_step
+from bench.statistics.samples import Comparison
+
+PAPER = "dyspec"
+TITLES = {
+    "table1": "DySpec Table 1: speedup and accepted tokens (the paper: 64 nodes, A100)",
+    "table2": "DySpec Table 2: speedup and accepted tokens (the paper: 64 nodes, A100)",
+    "table3": "DySpec Table 3: offloaded target (the paper: 64 nodes, A100)",
+    "table4": "DySpec Table 4: offloaded target, DySpec with a threshold (the paper: at most 768 nodes, A100)",
+}
+
+
+def _arms(budget: int, drafter: str, shape: str) -> tuple[Arm, ...]:
+    return (
+        Arm("DySpec", (drafter,), "dyspec", budget=budget),
+        Arm("Sequoia", ("sized_sequoia", "sequoia"), "sequoia", budget=budget),
+        Arm("SpecInfer", (f"spec_infer_{shape}",), "specinfer", budget=budget),
+    )
+
+
+SMALL = (*_arms(64, "dyspec", "8x8"), Arm("DySpec, a call per node", ("dyspec_heap",), "dyspec", budget=64, extra=True))
+ARMS = {"table1": SMALL, "table2": SMALL, "table3": SMALL, "table4": _arms(768, "dyspec_threshold", "16x48")}
+FIRST, RIVAL = "DySpec", "Sequoia"
+MAL_RATIO = Metric(
+    "mal_ratio", "MAL ratio", definitions.RATIO.format("DySpec's MAL", "this one's"), lambda run: None, 3, judged=False
+)
+SPEEDUP_RATIO = Metric("speedup_ratio", "speedup ratio", "the same for the speedups", lambda run: None, 3, judged=False)
+RATIOS = {MAL: MAL_RATIO, SPEEDUP: SPEEDUP_RATIO}
+"""How far DySpec is ahead, by what."""
+ACCEPTED = Metric(
+    "accepted",
+    "MAL - 1",
+    "accepted drafted tokens a step, without the token that the target adds",
+    lambda run: accepted_per_step(run.steps),
+)
+SIZES = (metrics.BUDGET, metrics.NODES, metrics.LEVELS, replace(metrics.MEAN_SIZE, header="n mean"))
+OF_THRESHOLD = (
+    Metric("at_cap", "at cap", threshold.AT_CAP.means, threshold.at_cap, percent=True),
+    Metric("mean_depth", "depth mean", threshold.DEPTH.means, lambda run: run.steps["depth"].mean(), 1),
+)
+SPEEDS = (replace(metrics.SECONDS, digits=5), replace(metrics.AUTOREGRESSIVE_SECONDS, digits=5))
+"""With as many digits as the paper prints."""
+METRICS = (SPEEDUP, MAL, *SPEEDS, *SIZES, *OF_THRESHOLD, metrics.PREDICTED_MAL, ACCEPTED, metrics.LOSSLESS)
+NAMES = {"speedup": "speedup", "mal": LENGTH, "s_per_token": SECONDS, "autoregressive_s_per_token": "plain"}
+"""The paper's metrics by the key of ours."""
+ROWS = {"target_words": "Target", "draft_words": "Draft", "dataset": "Dataset", "temperature": "temperature"}
+ROWS |= {"label": "Method"}
+_NOTES = (
+    "The paper's accepted tokens per step count the token that the target adds (its list of accepted tokens holds it), "
+    "so that they stand beside MAL.",
+    "The paper decodes up to 1,000 examples of each dataset from their first 128 tokens, 128 new ones of each. So does "
+    "the experiment by default, but 100 where the target is offloaded, and 40 of MT-Bench's 80, since the others "
+    "calibrate Sequoia; LIMIT and MAX_NEW_TOKENS change that.",
+)
+_SMALL = (
+    "The paper does not say whether its 64 count the root; the blocks of its Figure 9 fit trees that do. Nor does it "
+    "state the shape of SpecInfer's tree.",
+    "The paper's caption says latency; what it prints are speedups.",
+    "The paper runs its draft once for every node (Algorithm 1), and times that: a call per node. DySpec here reads a "
+    "layer per forward; it draws from the same distribution over trees. Both rows are judged by the paper's number.",
+)
+_LARGE = (
+    "The paper's text has a threshold of 0.001 and a cap of 768 nodes. DySpec grows layer by layer down to a threshold "
+    "here, as in the paper, and may leave part of its budget unused; at cap and depth mean say what ended its trees.",
+    "DySpec, Sequoia and plain decoding are the paper's own runs; SpecInfer's numbers are copied from Sequoia's Table "
+    "5, on an L40. The paper prints no speedups: those that stand here are its plain s/token over the method's, left "
+    "out for SpecInfer, whose device is another.",
+)
+
+
+def paper_table(name: str, results: Results) -> list[Output]:
+    """A row per method and setting, ours beside the paper's, and how far DySpec is ahead of it."""
+    paper, large = of_paper(name), name == "table4"
+    shown = tuple(one for one in METRICS if large or one not in OF_THRESHOLD)
+    long = arms.judged(results, paper, ARMS[name], ("dataset", "temperature"), shown, NAMES)
+    long = pd.concat([long, *(leads(long, metric) for metric in RATIOS)], ignore_index=True)
+    found = [block.standing_in(drafted(paper)) for block in blocks(results)]
+    notes = [
+        *map(wording.scale, found),
+        *wording.stand_ins(found),
+        *wording.left_out(paper, found),
+        *_NOTES,
+        *(_LARGE if large else _SMALL),
+        *wording.draft_temperatures(run for block in found for run in block.ok),
+        *_temperature(),
+        *(words for metric in RATIOS for words in (*_ahead(long, metric), *_defeats(paper, metric))),
+        *control.notes(found),
+    ]
+    main = (SPEEDUP, MAL, *(SPEEDS if large else ()), *RATIOS.values())
+    aside = [header for one in shown if one not in main for header in (one.header, one.published)]
+    aside += [one.published for one in RATIOS.values()]
+    title = wording.titled(TITLES[name], found)
+    return [table(name, title, long, ROWS, (*shown, *RATIOS.values()), aside=aside, notes=notes)]
+
+
+def of_paper(name: str) -> pd.DataFrame:
+    """The paper's rows of a table; where it prints seconds alone, with `plain` decoding's and with speedups.
+
+    A speedup is of two times on one device.
+    """
+    paper = published.find(PAPER, name)
+    setting = ["target", "dataset", "temperature"]
+    timed = paper[paper["metric"] == SECONDS]
+    plain = timed.loc[timed["method"] == AUTOREGRESSIVE, [*setting, "value", "hardware"]]
+    both = timed[timed["method"] != AUTOREGRESSIVE].merge(plain, on=setting, suffixes=("", "_plain"))
+    same = both[both["hardware"] == both["hardware_plain"]]
+    speedups = same.assign(metric="speedup", value=same["value_plain"] / same["value"])
+    return pd.concat([paper, both.assign(metric="plain", value=both["value_plain"]), speedups])[[*paper.columns]]
+
+
+def leads(long: pd.DataFrame, metric: Metric) -> pd.DataFrame:
+    """Rows of the ratio of DySpec's value to each other method's, and who is `ahead`: a name, "neither" or a reason.
+
+    Of times that are too noisy, and of other budgets, none is; None where there is no ratio.
+    """
+    rows = long[long["metric"].map(lambda one: one is metric).astype(bool)]
+    lines, first = list(named_rows(rows)), {line.block: line for line in named_rows(rows) if line.label == FIRST}
+    compared = [lead(first[line.block], line) for line in lines]
+    known = [None if one is None else one.ratio for one in compared]
+    made = frame.of_values(frame.put(rows, metric=[RATIOS[metric]] * len(rows)), known)
+    who = [_who(first[line.block], line, one) for line, one in zip(lines, compared, strict=True)]
+    marks = ["" if words is None else words if words == ties.UNRANKED else f" ({words})" for words in who]
+    return frame.put(
+        made,
+        ahead=who,
+        mark=marks,
+        published=[_published(first[line.block], line) for line in lines],
+        verdict=[""] * len(rows),
+    )
+
+
+def lead(first: Any, other: Any) -> Comparison | None:
+    """How far the first row is ahead; None of itself, and where no conversation of both was measured."""
+    if first.run_id == other.run_id or first.interval is None or other.interval is None:
+        return None
+    compared = samples.compare(first.sample, other.sample)
+    return None if pd.isna(compared.ratio.value) else compared
+
+
+def _who(first: Any, other: Any, compared: Comparison | None) -> str | None:
+    if compared is None:
+        return None
+    if len({first.budget, other.budget} - {None}) > 1:
+        return "budgets differ"
+    if ties.UNRANKED in (first.mark, other.mark):
+        return ties.UNRANKED
+    return "no interval" if compared.ahead is None else ("neither", first.label, other.label)[compared.ahead]
+
+
+def _published(first: Any, other: Any) -> float | None:
+    both = first.published is not None and other.published and first.label != other.label
+    return first.published / other.published if both else None
+
+
+def _ahead(long: pd.DataFrame, metric: Metric) -> Iterator[str]:
+    """In how many settings which of DySpec and Sequoia is ahead."""
+    rows = long[long["metric"].map(lambda one: one is RATIOS[metric]).astype(bool) & (long["label"] == RIVAL)]
+    counts = Counter(words for words in rows["ahead"] if words not in (None, "no interval"))
+    noisy, uneven = counts.pop(ties.UNRANKED, 0), counts.pop("budgets differ", 0)
+    left = [f"{noisy} whose times are too noisy"] * bool(noisy) + [f"{uneven} of other budgets"] * bool(uneven)
+    uncounted = f"; not counted: {' and '.join(left)}" if left else ""
+    if counts or left:
+        yield (
+            f"Here, by {metric.header}, {FIRST} is ahead of {RIVAL} in {counts[FIRST]} of {counts.total()} settings, "
+            f"behind in {counts[RIVAL]}, and tied in {counts['neither']}{uncounted}."
+        )
+
+
+def _defeats(paper: pd.DataFrame, metric: Metric) -> Iterator[str]:
+    """Where the paper's own DySpec is behind."""
+    setting = ["target", "dataset", "temperature"]
+    values = paper[paper["metric"] == NAMES[metric.key]].pivot_table("value", setting, "method", sort=False)
+    lost = values[values["dyspec"] < values["sequoia"]].reset_index()
+    words = [
+        f"{one.dataset} at temperature {one.temperature:g} ({one.dyspec:.2f} < {one.sequoia:.2f})"
+        for one in named_rows(lost)
+    ]
+    where = f"{len(lost)} of {len(values)} settings: {'; '.join(words)}" if words else "no setting"
+    yield f"In the paper's own table, by {metric.header}, {FIRST} is behind {RIVAL} in {where}."
+
+
+def _temperature() -> Iterator[str]:
+    value = published.find(PAPER, "setup_text", metric="draft_temperature")["value"].iloc[0]
+    yield (
+        f"The paper's draft temperature is {value:g} at every temperature of the target; whether for {RIVAL} and "
+        "SpecInfer too, it does not state."
+    )
