@@ -51,16 +51,17 @@ def _ranked(block: Block) -> str:
     runs = [run for run in block.ok if run.method != AUTOREGRESSIVE]
     if len(runs) < 2:
         return ""
-    return " ".join(filter(None, (_first("Fastest", SPEEDUP, runs), _first("Longest", MAL, runs))))
+    fastest = _first("Fastest", SPEEDUP, runs, busy=ties.busy(block.ok))
+    return " ".join(filter(None, (fastest, _first("Longest", MAL, runs))))
 
 
-def _first(word: str, metric: Metric, runs: Sequence[Run]) -> str:
+def _first(word: str, metric: Metric, runs: Sequence[Run], *, busy: bool = False) -> str:
     """`Fastest: EAGLE's tree, speedup 1.20 [1.10, 1.34], tied with 2 others.`"""
     entries = ties.over_common([metric.entry(run) for run in runs])
     known = [(entry.value.value, place) for place, entry in enumerate(entries) if entry.value]
     if not known:
         return ""
-    place, signs = max(known)[1], ties.marks(entries)
+    place, signs = max(known)[1], ties.marks(entries, busy)
     best, value = runs[place], f"{metric.header} {_written(entries[place].value)}"
     if signs[place] == ties.UNRANKED:
         return f"{word}: not told, since times are too noisy ({best.name} has {value})."

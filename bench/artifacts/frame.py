@@ -90,6 +90,7 @@ def _described(runs: pd.DataFrame, results: Results) -> pd.DataFrame:
         levels=[int(steps["depth"].max()) + 1 if len(steps) else None for steps in runs["steps"]],
         mean_size=[float(steps["num_drafted"].mean()) if len(steps) else None for steps in runs["steps"]],
         name=_names(runs),
+        busy=_busy(runs),
     )
     words = _variants(runs)
     return put(
@@ -193,7 +194,8 @@ def rank(long: pd.DataFrame, among: Sequence[str] = ("block",), only: pd.Series 
     ranked = long["metric"].map(lambda metric: metric.ranked).astype(bool)
     rows = long[ranked if only is None else ranked & only]
     for _, group in rows.groupby([rows["metric"].map(lambda metric: metric.key), *among], sort=False, dropna=False):
-        signs = ties.marks([Entry(one.interval, one.sample, bool(one.lossless)) for one in named_rows(group)])
+        entries = [Entry(one.interval, one.sample, bool(one.lossless)) for one in named_rows(group)]
+        signs = ties.marks(entries, bool(group["busy"].any()))
         marks |= zip(group.index, signs, strict=True)
     return put(long, mark=marks.values())
 
@@ -232,6 +234,7 @@ def _verdict(name: str, one: Any, block: Mapping[str, Pairing]) -> str:
         return verdict.not_comparable(why)
     same = not one.metric.timed or devices.same_device(str(one.device_name), one.hardware)
     facts = {"stand_in": one.stand_in, "same_device": same, "speedup": one.metric.of_baseline}
+    facts["busy"] = one.busy and one.metric.timed
     return verdict.judge(name, block, **facts, whole=not one.incomplete)
 
 
@@ -277,6 +280,14 @@ def _budget(params: Mapping[str, Any], size: int | None) -> int | None:
     """How many nodes it may draft in a step: n, or the nodes of its shape; None if it is not known."""
     shape = _shape(params)
     return int(shape["num_sequences"]) * int(shape["depth"]) if {"num_sequences", "depth"} <= shape.keys() else size
+
+
+def _busy(runs: pd.DataFrame) -> list[bool]:
+    """Whether times of a block's decoding are too noisy to rank any: most of its runs' baselines lie too far apart."""
+    noisy = pd.Series(False, runs.index)
+    for _, alike in runs[runs["ok"].astype(bool)].groupby(["block", *CELL], dropna=False):
+        noisy[alike.index] = samples.too_busy([samples.speedup(prompts) for prompts in alike["prompts"]])
+    return noisy.tolist()
 
 
 def _names(runs: pd.DataFrame) -> list[str]:

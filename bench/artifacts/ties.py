@@ -81,6 +81,12 @@ def unranked(entries: Iterable[Entry]) -> bool:
     return UNRANKED in marks(list(entries))
 
 
+def busy(runs: Iterable[Run]) -> bool:
+    """Whether times of runs of one decoding are too noisy to rank any: one decision for all that is said of them."""
+    sums = [run.sample("speedup") for run in runs if run.interval("speedup")]
+    return samples.too_busy([one for one in sums if one])
+
+
 def _shared(every: Sequence[Sample]) -> pd.Index:
     """The conversations that all of them have."""
     found = [sample.sums.index for sample in every]
@@ -134,9 +140,9 @@ def warn(results: Results, table: Table) -> Table:
     Of times that are too noisy, as `marks` has it, it says that alone.
     """
     keep = results.runs["run_id"].isin(list(table.run_ids)) & (results.runs["status"] == "ok")
-    runs = results.runs[keep & (results.runs["method"] != AUTOREGRESSIVE)]
+    drafted = results.runs.loc[keep, "method"] != AUTOREGRESSIVE
     shown = " ".join([*map(str, table.frame), *table.headers.values()])
-    found = blocks(results, runs) if len(runs) > 1 else []
+    found = blocks(results, results.runs[keep]) if drafted.sum() > 1 else []
     asked = [metric for metric in _METRICS if metric in shown or _ALSO.get(metric, metric) in shown]
     told, names = bool(table.warning), _rows(table)  # a table with a warning of its own says that times are noisy
     sentences = [text for metric in asked for text in _sentence(metric, found, names, told=told)]
@@ -165,7 +171,7 @@ def _rows(table: Table) -> dict[str, str]:
 
 def _sentence(metric: str, found: list[Block], rows: Mapping[str, str], *, told: bool) -> Iterator[str]:
     ends = [(block, one) for block in found if (one := _ends(metric, block, rows))]
-    noisy = [block for block, _ in ends if samples.too_busy([sample for _, sample in _known_runs(metric, block)])]
+    noisy = [block for block, _ in ends if metric == "speedup" and busy(block.ok)]
     blurred = [(needed, block, words) for block, (told, needed, words) in ends if not told and block not in noisy]
     words, several = f"{metric} does not tell the best method from the worst", len(ends) > 1
     if noisy and not told:
@@ -177,11 +183,13 @@ def _sentence(metric: str, found: list[Block], rows: Mapping[str, str], *, told:
 
 
 def _known_runs(metric: str, block: Block) -> list[tuple[Run, Sample]]:
-    """The runs with an interval, and the sums behind it."""
+    """The drafting runs with an interval, and the sums behind it."""
     return [
         (run, sample)
         for run in block.ok
-        if (sample := run.sample(_METRICS[metric])) and len(sample.sums) >= intervals.FEWEST
+        if run.method != AUTOREGRESSIVE
+        and (sample := run.sample(_METRICS[metric]))
+        and len(sample.sums) >= intervals.FEWEST
     ]
 
 

@@ -129,11 +129,13 @@ def judge(
     same_device: bool = True,
     speedup: bool = False,
     whole: bool = True,
+    busy: bool | None = None,
 ) -> str:
     """The verdict on `method`, one of the rows of `block`; `same_device` is True for metrics that know no time.
 
     `speedup` says that the metric is one: autoregressive decoding, by definition 1, joins the block unless it has both.
-    `whole` says that no conversation failed: the paper's value is of all prompts, an order may be of some.
+    `whole` says that no conversation failed: the paper's value is of all prompts, an order may be of some. `busy` says
+    that times are too noisy to rank any; without it these rows decide.
     """
     row = block[method]
     own = block.get(AUTOREGRESSIVE)
@@ -146,9 +148,9 @@ def judge(
     if not _complete(row):
         return not_comparable("no interval")
     if stand_in:
-        return by_order(method, block, otherwise="other models")
+        return by_order(method, block, otherwise="other models", busy=busy)
     if not same_device:
-        return by_order(method, block, otherwise="other device")
+        return by_order(method, block, otherwise="other device", busy=busy)
     return by_value(row.ours, row.published) if whole else not_comparable("conversations failed")
 
 
@@ -162,12 +164,12 @@ def by_value(ours: Interval, published: float) -> str:
     return Verdict(MATCHES if inside else DIFFERS, _beyond(ours, published - slack, published + slack))
 
 
-def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str) -> str:
+def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str, busy: bool | None = None) -> str:
     """Rule 4: the signs of the differences against every other row with both values."""
     row, others = block[method], [other for name, other in block.items() if name != method and _complete(other)]
     if not others:
         return not_comparable(otherwise)
-    if samples.too_busy([one.sample for one in block.values() if one.ours and one.sample]):
+    if samples.too_busy([one.sample for one in block.values() if one.ours and one.sample]) if busy is None else busy:
         return not_comparable("times too noisy")
     against = [standing(row, other) for other in others]
     if contradicting := [one.p for one in against if one.agrees is False]:

@@ -59,9 +59,10 @@ def by_speedup(name: str, title: str, results: Results) -> list[Output]:
 def _table(name: str, title: str, columns: Sequence[Metric], found: Sequence[Block], runs: Sequence[Run]) -> Table:
     """These columns, the best marked."""
     rows = [_who(run, found) | cells(columns, run) for run in runs]
+    busy = {block: ties.busy(block.ok) for block in found}
     for metric in columns:
         among = [(id(run.block), run.size if metric.header == MAL.header else None) for run in runs]
-        ties.mark(rows, {metric.header: [metric.entry(run) for run in runs]}, among)
+        ties.mark(rows, {metric.header: [metric.entry(run) for run in runs]}, among, [busy[run.block] for run in runs])
     frame = tables.frame(rows, rows[0] if rows else ())
     marks = ties.note(frame)
     return Table(name, title, frame, (*marks, *[EVEN] * bool(marks)), legend(columns), run_ids(runs))

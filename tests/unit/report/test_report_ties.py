@@ -5,12 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import Cells
 from scipy import stats
 
 from bench.artifacts import ties
 from bench.artifacts.tables import ABSENT, Table, to_csv, to_latex, to_markdown
 from bench.artifacts.ties import BEST, TIED, UNRANKED, Entry, marks
 from bench.papers.opt_tree.tables import paper_table
+from bench.papers.registry import build
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
@@ -100,3 +102,24 @@ def test_the_note_says_why_times_are_not_ranked() -> None:
     assert ties.note(frame) == (ties.BUSY_NOTE,)
     assert "cannot be told to lie within 20%" in ties.BUSY_NOTE
     assert ties.note(pd.concat([frame, pd.DataFrame([{"tokens/s": "4.0 *"}])])) == (ties.NOTE, ties.BUSY_NOTE)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("name", ["smoke", "opt_tree/table1", "bench/mt_bench"])
+def test_whether_times_are_too_noisy_is_one_decision(name: str, plain: bool, tmp_path) -> None:
+    """One of four baselines is four times as slow, and half of the pairs far apart; with plain decoding's most are not.
+
+    The marks, the sentence above the table, what it shows below and the verdicts say the same.
+    """
+    cells = Cells(tmp_path, name)
+    for method, base_step_s in {"opt_tree": 0.004, "eagle_tree": 0.016, "binary": 0.004, "sequoia": 0.004}.items():
+        cells.add(method, params={"n": 25}, speedup=1.5, base_step_s=base_step_s)
+    if plain:
+        cells.add("autoregressive", speedup=1.0)
+    made = next(one for one in build(name, tmp_path) if isinstance(one, Table))
+    marked = made.frame["speedup"].str.endswith((BEST, TIED)).any()
+    assert marked == plain
+    assert ("noisy" in f"{made.warning} {' '.join(made.findings)}") == (not marked)
+    if made.long is not None:
+        judged = made.long[made.long["metric"].map(lambda one: one.timed) & made.long["published"].notna()]
+        assert judged["verdict"].str.contains("noisy").any() == (not marked)
