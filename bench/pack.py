@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.results.pack import PackError
 from bench.results.parquet import warned_once
-from bench.results.store import StoreError, experiments
+from bench.results.store import StoreError, experiments, within
 
 
 @warned_once()
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _size(root: Path) -> str:
-    sizes = [path.stat().st_size for path in root.rglob("*.parquet")]
+    sizes = [path.stat().st_size for path in within(root, "*.parquet")]
     return f"{len(sizes)} files and {sum(sizes) / 1e6:.1f} MB"
 
 

@@ -21,7 +21,7 @@ from bench.results.digests import output_sha256
 from bench.results.finished import unfinished
 from bench.results.judgements import known
 from bench.results.rows import AUTOREGRESSIVE, METHOD, RECORDED, TABLES
-from bench.results.store import OK, Store, experiments
+from bench.results.store import OK, Store, experiments, within
 from bench.statistics.aggregates import aggregates
 
 UNITS = {"float32": 0.0, "float16": 8 * 2**-10, "bfloat16": 8 * 2**-7}
@@ -66,7 +66,7 @@ class Found:
 def check(root: Path) -> Found:
     """Read all of a folder."""
     found = Found()
-    planned = {path.parent.relative_to(root).as_posix() for path in root.rglob(progress.FILE)}
+    planned = {path.parent.relative_to(root).as_posix() for path in within(root, progress.FILE)}
     begun = unfinished(root)
     for name in sorted(planned | {store.experiment for store in experiments(root)} | {name for name, _ in begun}):
         store = Store(root, name)

@@ -13,6 +13,7 @@ from bench.compare.sides import Run
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
+from bench.statistics.metrics import contaminated
 from bench.statistics.samples import Sample
 
 FASTER, SLOWER, TIED, NO_INTERVAL = "faster", "slower", "tied", "no interval"
@@ -39,6 +40,8 @@ class Change:
 class _Rows:
     prompts: pd.DataFrame
     steps: pd.DataFrame
+    timed: pd.DataFrame
+    """The prompts whose times count in both runs."""
 
 
 @dataclass(frozen=True)
@@ -75,19 +78,24 @@ class Couple:
         """Those of which both decoded a turn."""
         return int(self._turns["prompt_id"].nunique())
 
+    @property
+    def num_timed(self) -> int:
+        """Those of which a turn of both has times that count."""
+        return int(self._rows[0].timed["prompt_id"].nunique())
+
     @cached_property
     def changes(self) -> dict[str, Change]:
         """By metric."""
         return {
             "mal": self._change(lambda rows: samples.mal(rows.steps)),
-            "tokens_per_s": self._change(lambda rows: samples.tokens_per_s(rows.prompts)),
-            "speedup": self._change(lambda rows: samples.speedup(rows.prompts)),
+            "tokens_per_s": self._change(lambda rows: samples.tokens_per_s(rows.timed)),
+            "speedup": self._change(lambda rows: samples.speedup(rows.timed)),
         }
 
     @cached_property
     def control(self) -> Interval:
         """Tokens/s of autoregressive decoding, the second run's over the first's: what the machine did to both."""
-        first, second = (samples.tokens_per_s(rows.prompts, AUTOREGRESSIVE) for rows in self._rows)
+        first, second = (samples.tokens_per_s(rows.timed, AUTOREGRESSIVE) for rows in self._rows)
         return samples.paired_ratio(second, first)
 
     @cached_property
@@ -144,11 +152,20 @@ class Couple:
     def _rows(self) -> tuple[_Rows, _Rows]:
         """Of either run the rows of the turns that both have."""
         turns = self._turns[["prompt_id", "turn"]]
+        prompts = [run.prompts.merge(self._shared, on=_TURN) for run in (self.first, self.second)]
+        spoilt = pd.concat([rows.loc[contaminated(rows), ["prompt_id", "turn"]] for rows in prompts])
+        clean = self._shared[~_is_in(self._shared, spoilt)]
         first, second = (
-            _Rows(run.prompts.merge(self._shared, on=_TURN), run.steps.merge(turns, on=["prompt_id", "turn"]))
-            for run in (self.first, self.second)
+            _Rows(rows, run.steps.merge(turns, on=["prompt_id", "turn"]), rows.merge(clean, on=_TURN))
+            for run, rows in zip((self.first, self.second), prompts, strict=True)
         )
         return first, second
+
+
+def _is_in(rows: pd.DataFrame, turns: pd.DataFrame) -> pd.Series:
+    keys = zip(rows["prompt_id"], rows["turn"], strict=True)
+    known = {*zip(turns["prompt_id"], turns["turn"], strict=True)}
+    return pd.Series([key in known for key in keys], rows.index, dtype=bool)
 
 
 def _first_turns(run: Run) -> dict[str, tuple[int, object]]:

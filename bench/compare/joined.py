@@ -78,7 +78,7 @@ def _measured(found: Joined) -> Joined:
     if any(couple.broken or couple.measured for couple in found.couples):
         return found
     if any(couple.other_prompts for couple in found.couples if couple.ok):
-        raise ComparisonError("the prompts are not the same: no conversation has its id and length on both sides")
+        raise ComparisonError("the prompts are not the same: no conversation has its id and first prompt on both sides")
     states = {run.row["status"] for couple in found.couples for run in (couple.first, couple.second)}
     what = "no conversation was decoded on both sides" if states == {"ok"} else "no cell ended well on both sides"
     raise ComparisonError(f"{what}: there is nothing to compare")

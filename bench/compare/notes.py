@@ -21,6 +21,7 @@ DIFFERENT = (
 )
 """Columns of `runs` that are told of where they differ."""
 _LONGEST = 40
+_MANY = 6
 
 
 def notes(found: Joined, judged: Sequence[str]) -> Iterator[str]:
@@ -65,9 +66,14 @@ def _other_prompts(couples: Sequence[Couple]) -> Iterator[str]:
     other = [couple for couple in couples if couple.ok and not couple.same_prompts]
     if other:
         yield (
-            f"In {len(other)} of {len(couples)} cells the prompts are not the same; conversations are paired by id and "
-            f"length, and {sum(len(couple.other_prompts) for couple in other)} that differ in length are left out."
+            f"In {len(other)} of {len(couples)} cells the prompts are not the same. Conversations are paired by id; left "
+            f"out, since their first prompts differ: {_listed(set.union(*(couple.other_prompts for couple in other)))}."
         )
+
+
+def _listed(prompt_ids: set[str]) -> str:
+    words = ", ".join(sorted(prompt_ids)[:_MANY]) + ", ..." * (len(prompt_ids) > _MANY)
+    return f"{len(prompt_ids)} ({words})" if prompt_ids else "none"
 
 
 def _alone(run: Run, others: Sequence[Run]) -> str:

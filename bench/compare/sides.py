@@ -127,7 +127,7 @@ def _read(folder: Path, experiment: str, run_id: str) -> Iterator[Run]:
 
 def _cells(root: Path) -> list[tuple[Path, str]]:
     """The runs below a folder: of each the experiment's folder and the run id."""
-    found = sorted(root.rglob("runs"))
+    found = store.within(root, "runs")
     return [(runs.parent, one) for runs in found for one in sorted(store.Store(runs.parent, "").rows("runs").ids())]
 
 

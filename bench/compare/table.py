@@ -26,7 +26,8 @@ _WORD = "faster or slower where the 95% interval of B - A does not hold 0, tied 
 _TIMED = "the same; tied too where B/A is no farther from 1 than the interval of the {}"
 EXPERIMENT, ARGUMENTS, CONTROL = "Experiment", "arguments", "control"
 LEGEND = {
-    "n": "conversations that both decoded, of which all else is",
+    "n": "conversations that both decoded, of which all else is; timed: those whose times count in both, where another "
+    "process or a stall spoilt some",
     "identical": "share of turns for which the methods of A and B gave the same tokens",
     "MAL A": definitions.MAL.partition("; in brackets")[0],
     "MAL B/A": _RATIO.format("MAL"),
@@ -76,7 +77,8 @@ def _measured(couple: Couple) -> dict[str, str]:
     if not couple.ok:
         states = (str(run.row["status"]) for run in (couple.first, couple.second))
         return dict.fromkeys(_columns(), tables.ABSENT) | dict(zip(("MAL A", "MAL B"), states, strict=True))
-    row = {"n": str(couple.num_conversations), "identical": tables.percent(couple.identical)}
+    timed = f" ({couple.num_timed} timed)" if couple.num_timed < couple.num_conversations else ""
+    row = {"n": f"{couple.num_conversations}{timed}", "identical": tables.percent(couple.identical)}
     for metric, change in couple.changes.items():
         header, digits = METRICS[metric], 1 if metric == "tokens_per_s" else 2
         row |= {f"{header} A": tables.number(change.first, digits), f"{header} B": tables.number(change.second, digits)}

@@ -86,7 +86,7 @@ def claim(run: CellRun, held: contextlib.ExitStack) -> bool:
     held.enter_context(run.store.lock(run.run_id, note=run.cell.pair.name))
     if is_wanted(run) and not _is_taken_over(run):
         if not run.store.has("runs", run.run_id) and (before := weights.replaced(run.cell, run.store)):
-            log.warning("%s: run %s is of other weights in the same folders; measured anew", run.label, before)
+            log.warning("%s: %s in the same files; measured anew", run.label, before)
         return True
     _drop_partial_rows(run)
     return False

@@ -1,4 +1,4 @@
-"""Which weights a model has, by all bytes of its folder or its hub's commit; and runs that are of others."""
+"""Which weights a model has, by all bytes of its folder or its hub's commit; and runs of other files."""
 
 from __future__ import annotations
 
@@ -49,18 +49,30 @@ def commits(pair: PairSpec) -> dict[str, Any]:
 
 
 def replaced(cell: Cell, store: Store) -> str:
-    """The newest run of the same cell with other weights in its folders; "" where there is none."""
-    runs = store.read("runs").sort_values("created_utc")
+    """`run 1a2b3c is of other prompts`: the newest run of a cell that is alike but for its files; "" without one."""
+    runs = store.read("runs").sort_values("created_utc", ascending=False)
     runs = runs[(runs["drafter"] == cell.drafter) & (runs["run_id"] != cell.run_id)]
-    wanted = _without_weights(cell.config)
-    same = [row["run_id"] for _, row in runs.iterrows() if _without_weights(json.loads(row["config"])) == wanted]
-    return str(same[-1]) if same else ""
+    wanted, contents = _apart(cell.config)
+    for run_id, config in zip(runs["run_id"], runs["config"], strict=True):
+        same, before = _apart(json.loads(config))
+        if same == wanted:
+            return (
+                f"run {run_id} is of other {' and '.join(name for name in contents if contents[name] != before[name])}"
+            )
+    return ""
 
 
-def _without_weights(config: Mapping[str, Any]) -> dict[str, Any]:
+def _apart(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A cell's identity without its files' contents, and these by what they are of."""
     plain = identity(config)
-    models = {role: {**plain["pair"][role], "files_sha256": None} for role in _ROLES if plain["pair"][role]}
-    return {**plain, "pair": plain["pair"] | models}
+    pair, dataset = dict(plain["pair"]), dict(plain["dataset"])
+    models = {role: dict(pair[role]) for role in _ROLES if pair[role]}
+    contents = {
+        "weights": {role: model.pop("files_sha256", None) for role, model in models.items()},
+        "template": pair.pop("template_sha256", None),
+        "prompts": dataset.pop("prompts_sha256", None),
+    }
+    return {**plain, "pair": pair | models, "dataset": dataset}, contents
 
 
 @cache

@@ -20,7 +20,7 @@ from bench.results.locks import held
 from bench.results.parquet import write_table
 from bench.results.progress import Planned
 from bench.results.rows import RECORDED, TABLES
-from bench.results.store import OK, Store, experiments, explained
+from bench.results.store import OK, Store, experiments, explained, within
 
 CELL_TABLES = ("prompts", "steps", *RECORDED, "judgements", "runs")
 """Tables whose rows of a cell belong together; the `runs` row is written last."""
@@ -128,7 +128,7 @@ _PLACES = ("pair", "results_dir", "data_dir", "shard")
 def _plans(roots: Sequence[Path], found: Merged) -> None:
     """The cells of all plans of an artifact, which may differ in the pairs alone."""
     for root in roots:
-        for path in sorted(root.rglob(progress.FILE)):
+        for path in within(root, progress.FILE):
             name, plan = path.parent.relative_to(root).as_posix(), progress.read_plan(path.parent)
             if plan is None:
                 found.problems.append(f"{path} cannot be read; `make reproduce` writes it again")
@@ -172,7 +172,7 @@ def _files(roots: Sequence[Path], found: Merged) -> None:
 
 
 def _others(root: Path) -> Iterator[Path]:
-    for path in sorted(root.rglob("*")):
+    for path in within(root, "*"):
         place = path.relative_to(root)
         hidden = any(part.startswith(".") for part in place.parts)
         told = path.name == progress.FILE or (path.suffix == ".parquet" and path.parent.name in TABLES)

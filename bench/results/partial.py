@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.results.parquet import hidden_name, sync_folder
 from bench.results.rows import TABLES
-from bench.results.store import explained
+from bench.results.store import explained, within
 
 _PREFIX = ".partial-"
 
@@ -139,7 +139,7 @@ class Partial:
 
 def cells(root: Path) -> list[tuple[str, str]]:
     """Experiment and run id of all such files below a folder of results."""
-    found = ((path.parent.relative_to(root).as_posix(), path.stem) for path in root.rglob(f"{_PREFIX}*.jsonl"))
+    found = ((path.parent.relative_to(root).as_posix(), path.stem) for path in within(root, f"{_PREFIX}*.jsonl"))
     return sorted((experiment, stem.removeprefix(_PREFIX)) for experiment, stem in found)
 
 

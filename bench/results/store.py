@@ -27,7 +27,8 @@ from bench.results.rows import RECORDED, SCHEMA_VERSION, TABLES, RunRow
 CELL = columns(RunRow, Role.SETTING, Role.OPTIONS, Role.METHOD)
 """Columns of `runs` that say which cell it is; of runs that differ elsewhere (prompts, device) a report takes one."""
 
-
+REFERENCE = "reference"
+"""The folder in `results` of the committed results."""
 _OF_PROMPTS = ("prompts", "steps", *RECORDED, "judgements")
 """Tables with rows of conversations."""
 
@@ -145,9 +146,14 @@ class Store:
         return TableFolder(self.folder / table, TABLES[table])
 
 
+def within(root: Path, pattern: str) -> list[Path]:
+    """The paths of a folder of results, but for its `reference`: the committed results are a folder of their own."""
+    return sorted(path for path in root.rglob(pattern) if path.relative_to(root).parts[0] != REFERENCE)
+
+
 def experiments(root: Path) -> list[Store]:
     """Those that have rows below a folder, by name."""
-    folders = {path.parents[1] for path in root.rglob("*.parquet") if path.parent.name in TABLES}
+    folders = {path.parents[1] for path in within(root, "*.parquet") if path.parent.name in TABLES}
     return [Store(root, folder.relative_to(root).as_posix()) for folder in sorted(folders)]
 
 

@@ -15,10 +15,16 @@ import pytest
 from filled import row
 
 import bench.results.store
+from bench.check.folder import check
+from bench.compare.sides import find
+from bench.papers.registry import yours
 from bench.results.kept_rows import LatencyRow
 from bench.results.locks import CellBusyError
+from bench.results.merging import merge
+from bench.results.partial import cells
+from bench.results.progress import Planned
 from bench.results.rows import TABLES, NodeRow, PromptRow, RunRow, StepRow, schema
-from bench.results.store import Store, StoreError, load, run_id
+from bench.results.store import Store, StoreError, experiments, load, run_id
 
 CHECKOUT = Path(bench.results.store.__file__).parents[1]
 
@@ -253,3 +259,19 @@ def test_the_expected_acceptance_of_repeated_paths_is_not_kept(tmp_path):
     for rows in (found.runs, found.steps):
         known = rows.set_index("run_id")["expected_acceptance"].dropna()
         assert known.to_dict() == {"b": 10.6, "c": 10.6}
+
+
+def test_the_committed_results_are_a_folder_of_their_own(tmp_path):
+    """Whatever reads a folder of results leaves out those that lie in its `reference`, and reads these by name."""
+    folders = {"own": tmp_path / "results", "theirs": tmp_path / "results" / "reference"}
+    for experiment, root in folders.items():
+        Store(root, experiment).write("runs", "ab12", [row(RunRow, run_id="ab12")])
+        Planned(overrides=(), pairs=(), cells=()).write(root / experiment)
+        (root / experiment / ".partial-cd34.jsonl").touch()
+    for experiment, root in folders.items():
+        assert [one.experiment for one in experiments(root)] == [experiment]
+        assert [name for name, _ in cells(root)] == [experiment]
+        assert yours(root) == [experiment]
+        assert (check(root).experiments, check(root).cells) == (1, 1)
+        assert [run.experiment for run in find(str(root), root).runs] == [experiment]
+        assert set(merge([root], tmp_path / f"merged_{experiment}").plans) == {experiment}

@@ -156,6 +156,21 @@ def test_a_cell_whose_folder_changed_is_measured_again_and_says_so(tmp_path: Pat
     assert runs["target_revision"].nunique() == 1
 
 
+def test_a_cell_whose_prompts_changed_is_measured_again_and_says_so(tmp_path: Path, caplog) -> None:
+    questions = tmp_path / "own.jsonl"
+    questions.write_text('{"id": "1", "turns": ["What is a list?"]}\n{"id": "2", "turns": ["What is a tuple?"]}\n')
+    own = (*SHORT, "pair=tiny", f"+dataset.file={questions}", "~dataset.files")
+    assert [execute(tmp_path / "results", *own) for _ in range(2)] == ["ok", "skipped"]
+    caplog.clear()
+    questions.write_text(questions.read_text().replace("tuple", "dict"))
+    assert execute(tmp_path / "results", *own) == "ok"
+    (message,) = (one.getMessage() for one in caplog.records if one.levelname == "WARNING")
+    (before, _) = Store(tmp_path / "results", "default").read("runs").sort_values("created_utc")["run_id"]
+    assert before in message
+    assert "prompts" in message
+    assert "weights" not in message
+
+
 def test_a_hub_id_that_stands_for_another_commit_is_measured_again_and_says_so(
     tmp_path: Path, caplog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,35 @@ def test_only_conversations_that_both_decoded_whole_count(cells, after) -> None:
     assert re.search(r"9 conversations, B 8; all is of the [78] of both|9 conversations, B 7", said)
 
 
+def test_columns_of_times_are_of_the_turns_that_count_in_both(cells, after) -> None:
+    """A stall in A spoils one turn of p1 and all of p2, another in B one arm of p3: none counts on either side."""
+    ids = cells.add(conversations=9), after.add(conversations=9, speedup=0.9)
+    spoilt = ({("p1", 1), ("p2", 0), ("p2", 1)}, {("p3", 0)})
+    for one, run_id, turns in zip((cells, after), ids, spoilt, strict=True):
+        alter(
+            one.store.folder,
+            "prompts",
+            run_id,
+            contaminated=lambda row, turns=turns: (row["prompt_id"], row["turn"]) in turns and row["arm"] == "method",
+        )
+    (couple,) = couples(cells.store.folder, after.store.folder)
+    sums = []
+    for one, run_id in zip((cells, after), ids, strict=True):
+        arms = [Files(one.store.folder).turns(arm, run_id) for arm in ("method", "autoregressive")]
+        kept = [
+            rows[[turn not in spoilt[0] | spoilt[1] for turn in zip(rows["prompt_id"], rows["turn"], strict=True)]]
+            for rows in arms
+        ]
+        totals = [rows[["decode_s", "num_decoded_tokens"]].sum() for rows in kept]
+        sums.append([total["decode_s"] / total["num_decoded_tokens"] for total in totals])
+    gain, speed = couple.changes["speedup"], couple.changes["tokens_per_s"]
+    gains, speeds = [plain / own for own, plain in sums], [1 / own for own, _ in sums]
+    assert (gain.first, gain.second) == pytest.approx(gains)
+    assert (speed.first, speed.second) == pytest.approx(speeds)
+    assert (gain.ratio.value, speed.ratio.value) == pytest.approx((gains[1] / gains[0], speeds[1] / speeds[0]))
+    assert (couple.num_conversations, couple.num_timed) == (9, 8)
+
+
 def test_conversations_with_another_first_prompt_are_left_out(cells, after) -> None:
     """Ids are the same in two versions of a dataset; p1 and p4 have other lengths, and second turns do not count."""
     ids = cells.add(), after.add(mal=3.0)
@@ -79,9 +108,9 @@ def test_conversations_with_another_first_prompt_are_left_out(cells, after) -> N
         kept.append(steps[steps["prompt_id"].isin(["p0", "p2", "p3", "p5"])])
     assert numbers(couple.changes["mal"].ratio) == pytest.approx(recomputed.mal_ratio(kept[1], kept[0]))
     first, *_ = compared(cells.store.folder, after.store.folder).notes
-    assert "In 1 of 1 cells the prompts are not the same; conversations are paired by id and length, and 2 " in first
+    assert "2 (p1, p4)" in first
     alter(after.store.folder, "prompts", ids[1], num_prompt_tokens=lambda row: 1)
-    with pytest.raises(ComparisonError, match="no conversation has its id and length on both sides"):
+    with pytest.raises(ComparisonError, match="no conversation has its id and first prompt"):
         couples(cells.store.folder, after.store.folder)
 
 
