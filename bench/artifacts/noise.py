@@ -16,7 +16,7 @@ import pandas as pd
 from bench.artifacts import frame
 from bench.results.rows import AUTOREGRESSIVE, OK
 from bench.statistics import samples
-from bench.statistics.intervals import FEWEST, Interval
+from bench.statistics.intervals import Interval
 
 
 def done(rows: pd.DataFrame) -> pd.DataFrame:
@@ -75,16 +75,6 @@ def too_noisy(block: pd.DataFrame) -> bool:
     """Whether two baselines of a block's runs, which do the same work, mostly lie too far apart to rank anything."""
     speedups = [sample for sample in map(samples.speedup, done(block)["prompts"]) if len(sample.sums)]
     return samples.too_busy(speedups) or bool((arms(block)["typical"] > samples.TOO_BUSY).any())
-
-
-def lacking(block: pd.DataFrame) -> str:
-    """Why no two of a block's baselines can be compared."""
-    timed = baselines(block)
-    if timed.empty:
-        return "no run has an autoregressive arm"
-    compared = timed.duplicated([*frame.CELL]).any() or (timed["method"] == AUTOREGRESSIVE).any()
-    few = all(len(speed.sums) < FEWEST for speed in timed["baseline"])
-    return "fewer than six conversations" if compared and few else "one run of each decoding"
 
 
 def _decoding(temperature: float, top_p: float) -> str:

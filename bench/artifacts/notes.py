@@ -34,28 +34,28 @@ AA = (
     "(speedup), and the baselines of two runs (tokens/s: of the least certain pair, and of the median one)."
 )
 
+NO_AA = "no A/A, which takes two autoregressive arms of one decoding over six conversations"
 
-def of_blocks(
-    runs: pd.DataFrame, paper: pd.DataFrame | None = None, on: Sequence[str] = (), *, timed: bool = True
-) -> list[str]:
-    """What all blocks share, a clause for each with what it alone has, and what their pairs are.
 
-    With `paper`, rows of `frame.of_models`, also the hardware of those that have the same in the columns `on`; without
-    `timed` nothing of times.
-    """
-    words = facts(runs, paper, on, timed=timed)
+def of_blocks(runs: pd.DataFrame, **given: Any) -> list[str]:
+    """What all blocks share, a clause for each with what it alone has, and what their pairs are; `given` to `facts`."""
+    words = facts(runs, **given)
     same = [] if len(words.drop_duplicates()) == 1 else [kind for kind, own in words.items() if own.nunique() == 1]
     shared = [f"All: {text}." for text in [_clause(words[same].iloc[0])] if text]
     clauses = words.drop(columns=same).agg(_clause, axis=1)
     named = [f"{', '.join(own.index.unique())}: {text}." for text, own in clauses.groupby(clauses, sort=False) if text]
-    controls = [AA] * (timed and any("%" in text for text in words["A/A"]))
+    controls = [AA] * any("%" in text for text in words.get("A/A", ()))
     return [*shared, *named, *controls, *stand_ins(runs), *draft_temperatures(runs)]
 
 
 def facts(
     runs: pd.DataFrame, paper: pd.DataFrame | None = None, on: Sequence[str] = (), *, timed: bool = True
 ) -> pd.DataFrame:
-    """A row of words per block, by its name, a column per kind of fact; "" where there is nothing to say."""
+    """A row of words per block, by its name, a column per kind of fact; "" where there is nothing to say.
+
+    With `paper`, rows of `frame.of_models`, also the hardware of those that have the same in the columns `on`; without
+    `timed` nothing of times.
+    """
     blocks = [rows for _, rows in runs.groupby("block", sort=False)]
     kinds = {**DECODED, **(TIMED if timed else {})}
     kinds |= {} if paper is None else {"published": partial(_published, paper=paper, on=on)}
@@ -100,9 +100,8 @@ def model_words(run: Any) -> tuple[str, str]:
 
 def stand_ins(runs: pd.DataFrame) -> Iterator[str]:
     """A sentence on the pairs that stand in for others."""
-    pairs = runs[runs["stand_in"].astype(bool)].drop_duplicates(["pair", "target", "draft"])
-    if names := [f"{one.pair} (for {models(one.target, one.draft)})" for one in named_rows(pairs)]:
-        yield f"Stand-ins: {', '.join(names)}; absolute values are not comparable, rows are judged by order."
+    if names := [*dict.fromkeys(_pair_words(run) for run in named_rows(runs) if run.stand_in)]:
+        yield f"{', '.join(names)}: absolute values are not comparable, rows are judged by order."
 
 
 def draft_temperatures(runs: pd.DataFrame) -> Iterator[str]:
@@ -116,13 +115,11 @@ def draft_temperatures(runs: pd.DataFrame) -> Iterator[str]:
     values = [f"{_several(own, 9)} for {pair}" for pair, own in best.groupby("pair", sort=False)["value"]]
     embedded = best.loc[best["target_id"].str.startswith("tiny/"), "pair"].unique().tolist()
     chosen = f" That of {', '.join(embedded)} makes E(A) meet A in greedy decoding of the bundled prompts."
-    means = (
-        "path probabilities and thresholds are of q at it, which grown trees depend on and trees of fixed shape do not"
-    )
     if values:
         yield (
-            f"Draft temperature {', '.join(values)} (the papers: 1; DySpec: 0.6): {means}; "
-            f"bench/draft_temperature shows what it does.{chosen * bool(embedded)}"
+            f"Draft temperature {', '.join(values)} (the papers: 1; DySpec: 0.6): path probabilities and thresholds "
+            "are of q at it, which grown trees depend on and others do not; bench/draft_temperature shows what it does."
+            f"{chosen * bool(embedded)}"
         )
 
 
@@ -170,13 +167,11 @@ def _conversations(rows: pd.DataFrame) -> str:
 
 
 def _categories(rows: pd.DataFrame) -> str:
-    """` (1 each of writing, roleplay)` or ` (3 of writing, 2 of roleplay)`; nothing where there are no two."""
+    """` (3 each of writing, roleplay; 1 each of math)`; nothing where there are no two."""
     counts = _turns(rows).drop_duplicates("prompt_id")["category"].value_counts(sort=False)
-    if len(counts) < 2:
-        return ""
-    if counts.nunique() == 1:
-        return f" ({counts.iloc[0]} each of {', '.join(counts.index.astype(str))})"
-    return f" ({', '.join(f'{count} of {name}' for name, count in counts.items())})"
+    alike = counts.astype(str).groupby(counts, sort=False)
+    words = [f"{count} each of {', '.join(map(str, names.index))}" for count, names in alike]
+    return f" ({'; '.join(words)})" if len(counts) > 1 else ""
 
 
 def _repetition(rows: pd.DataFrame) -> str:
@@ -205,7 +200,7 @@ def _resolved(rows: pd.DataFrame) -> str:
         noisy = ", too noisy to rank" * (arm.typical > samples.TOO_BUSY)
         spread = f"{_percent(samples.resolution(arm.widest))} (median {_percent(arm.typical)}, {arm.runs} runs{noisy})"
         words.append(f"tokens/s{f' ({arm.decoding})' * several} within {spread}")
-    return f"A/A resolves no {', no '.join(words)}" if words else f"no A/A: {noise.lacking(rows)}"
+    return f"A/A resolves no {', no '.join(words)}" if words else NO_AA
 
 
 def _limit(rows: pd.DataFrame) -> str:
@@ -225,35 +220,35 @@ def _disturbed(rows: pd.DataFrame) -> str:
     return ", ".join([out] * bool(left) + [repeated] * bool(again))
 
 
-def _column(column: str, text: str = "{}") -> Callable[[pd.DataFrame], str]:
+def _values(column: str, text: str, rows: pd.DataFrame) -> str:
     """The text with the distinct values of a column; nothing where there are none."""
-    return lambda rows: text.format(words) if (words := _several(rows.loc[rows[column] != "", column], 9)) else ""
+    values = rows.loc[rows[column] != "", column].sort_values()
+    return text.format(_several(values, 9)) if len(values) else ""
 
 
-def _names(text: str, which: Callable[[pd.DataFrame], pd.Series]) -> Callable[[pd.DataFrame], str]:
+def _named(text: str, runs: pd.DataFrame) -> str:
     """The text with the names of those runs that ended well; nothing where there are none."""
-    return lambda rows: text.format(words) if (words := ", ".join(done(rows[which(rows)])["name"].unique())) else ""
+    names = done(runs)["name"].unique()
+    return text.format(", ".join(names)) if len(names) else ""
 
 
 DECODED: Mapping[str, Callable[[pd.DataFrame], str]] = {
     "synthetic": lambda rows: "synthetic" * bool(rows["planted"].iloc[0]),
-    "dataset": _column("dataset"),
-    "temperature": _column("temperature", "temperature {}"),
+    "dataset": partial(_values, "dataset", "{}"),
+    "temperature": partial(_values, "temperature", "temperature {}"),
     "conversations": _conversations,
-    "tokens": _column("max_new_tokens", "at most {} new tokens a turn"),
-    "seed": _column("seed", "seed {}"),
-    "dtype": _column("dtype"),
-    "device": _column("device_name"),
+    "tokens": partial(_values, "max_new_tokens", "at most {} new tokens a turn"),
+    "seed": partial(_values, "seed", "seed {}"),
+    "dtype": partial(_values, "dtype", "{}"),
+    "device": partial(_values, "device_name", "{}"),
     "repetition": _repetition,
 }
 TIMED: Mapping[str, Callable[[pd.DataFrame], str]] = {
     "A/A": _resolved,
-    "shared": _names("one autoregressive arm shared by {}", lambda rows: rows["baseline_of"].notna()),
+    "shared": lambda rows: _named("one autoregressive arm shared by {}", rows[rows["baseline_of"].notna()]),
     "limit": _limit,
     "disturbed": _disturbed,
-    "resumed": _names(
-        "resumed, so that tokens/s mix several starts: {}", lambda rows: rows["num_starts"].fillna(1) > 1
-    ),
+    "resumed": lambda rows: _named("resumed (tokens/s of several starts): {}", rows[rows["num_starts"].fillna(1) > 1]),
 }
 
 
@@ -263,8 +258,8 @@ def _clause(words: Iterable[str]) -> str:
 
 def _name(run: pd.Series) -> str:
     """The pair, and what tells the block from others of it, but for what is said of every block."""
-    marks = [mark for mark in run["variant"].split(", ") if not mark.startswith(("dataset ", "temperature "))]
-    return ", ".join(filter(None, (run["pair"], *marks)))
+    marks = str(run["setting"]).split(", ")
+    return ", ".join(mark for mark in marks if not mark.startswith(("dataset ", "temperature ")))
 
 
 def _turns(rows: pd.DataFrame) -> pd.DataFrame:

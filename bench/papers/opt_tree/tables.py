@@ -107,7 +107,7 @@ def _table(name: str, title: str, paper: pd.DataFrame, loaded: pd.DataFrame, mor
     long = frame.beside(frame.measure(runs, METRICS), theirs, [*SETTING, "method"], NAMES)
     sizes = _printed_sizes(theirs)
     long = _judged(frame.put(long, printed=[sizes.get(key, frozenset()) for key in _keys(long)]))
-    below = [*notes.of_blocks(loaded, theirs, SETTING), *more]
+    below = [*notes.of_blocks(loaded, paper=theirs, on=SETTING), *more]
     aside = ASIDE if long["published"].notna().any() else ASIDE_ALONE
     return [table(name, title, long, ROWS, METRICS, aside=aside, notes=below, means=MEANS)]
 
