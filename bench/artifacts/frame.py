@@ -110,6 +110,11 @@ def put(frame: pd.DataFrame, **values: Iterable[Any]) -> pd.DataFrame:
     return pd.concat([frame.drop(columns=list(values), errors="ignore"), made], axis=1)
 
 
+def done(rows: pd.DataFrame) -> pd.DataFrame:
+    """The runs, or the turns, that ended well."""
+    return rows[rows["status"] == OK]
+
+
 def standing_in(runs: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
     """Stand-ins for models that are not among these published rows stand for the first that are."""
     printed = [*zip(paper["target"], paper["draft"], strict=True)]

@@ -14,14 +14,10 @@ from typing import cast
 import pandas as pd
 
 from bench.artifacts import frame
-from bench.results.rows import AUTOREGRESSIVE, OK
+from bench.artifacts.frame import done
+from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
-
-
-def done(rows: pd.DataFrame) -> pd.DataFrame:
-    """The runs, or the turns, that ended well."""
-    return rows[rows["status"] == OK]
 
 
 def itself(runs: pd.DataFrame) -> Interval | None:

@@ -19,8 +19,7 @@ from typing import Any
 import pandas as pd
 
 from bench.artifacts import noise
-from bench.artifacts.frame import NO_DRAFT
-from bench.artifacts.noise import done
+from bench.artifacts.frame import NO_DRAFT, done
 from bench.artifacts.tables import Table, named_rows
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.statistics import metrics, samples

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from bench import published
-from bench.artifacts import definitions, notes, ties
+from bench.artifacts import definitions, notes, unresolved
 from bench.artifacts.outputs import Artifact, Output
 from bench.artifacts.tables import Table
 from bench.papers import beyond
@@ -80,7 +80,7 @@ def _headed(name: str, found: object, output: Output) -> Output:
     if paper in PAPERS:
         below += (*published.recovered(paper, artifact), f"{FIDELITY}#{paper}-{artifact}.")
     table = replace(output, headers=ours | dict(output.headers), notes=below)
-    return notes.excerpted(found.runs, ties.warn(found, table)) if isinstance(found, Results) else table
+    return notes.excerpted(found.runs, unresolved.warn(found, table)) if isinstance(found, Results) else table
 
 
 def command(name: str, pair: str | None = None, root: Path | None = None) -> str:
