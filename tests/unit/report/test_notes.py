@@ -133,6 +133,17 @@ def test_facts_have_the_numbers_of_the_runs(cells: Cells) -> None:
     assert ("OPT-Tree" in facts["repetition"], "binary" in facts["repetition"]) == (True, False)
 
 
+def test_conversations_that_failed_or_decode_nothing_are_counted(cells: Cells) -> None:
+    """Two of eight failed in some run of the same prompts; three have no decoding step."""
+    cells.add("opt_tree", conversations=8)
+    cells.add("opt_tree", conversations=6, seed=1)
+    steps, runs = cells.load().steps, cells.load().runs.set_index("num_conversations")
+    lost = pd.DataFrame({"prompt_id": ["p8", "p9", "p9"], "error": "long", "pair": "tiny"})
+    lost = lost.assign(prompts_sha256=runs.loc[8, "prompts_sha256"], run_id=runs.loc[8, "run_id"])
+    rows = loaded(cells, failed=lost, steps=steps[~steps["prompt_id"].isin(["p0", "p1", "p2"])])
+    assert [re.findall(r"\d+", words) for words in notes.facts(rows)["conversations"]] == [["8", "3", "2"], ["6", "3"]]
+
+
 def test_what_blocks_share_is_said_once_and_no_run_is_named(cells: Cells) -> None:
     for dataset, conversations in (("mt_bench", 6), ("gsm8k", 8)):
         for drafter in ("autoregressive", "opt_tree"):
