@@ -18,8 +18,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from bench.artifacts import findings
-from bench.artifacts.blocks import every_run
+from bench.artifacts import findings, frame
 from bench.calibrate import attention_times, drafters, kept, skip_search
 from bench.calibrate.decision import kept as kept_models
 from bench.configs import resolvers, variants
@@ -109,7 +108,7 @@ def _cell(cell: Cell, runtime: Runtime, store: Store, *, told: bool) -> str:
 
 def _told(store: Store, run_id: str) -> Iterator[str]:
     """What a cell that was run alone has found, where its rows are, and what shows them."""
-    yield from findings.facts(every_run(one_run(store, run_id))[0])
+    yield from findings.facts(frame.load(one_run(store, run_id)))
     root = "" if store.root == Path("results") else f" RESULTS={store.root}"
     yield f"Files: {store.folder}/{{runs,prompts,steps}}/run_id={run_id}.parquet; `make report{root}` shows them."
 

@@ -10,11 +10,10 @@ import pandas as pd
 
 from bench.artifacts import frame
 from bench.artifacts.metrics import MAL, Metric
+from bench.artifacts.notes import model_words
 from bench.artifacts.tables import named_rows
-from bench.artifacts.wording import model_words
 from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE
-from bench.results.store import Results
 
 TREE = ("tree_size", "tree_depth")
 """What they call N and levels of a tree."""
@@ -80,7 +79,7 @@ def has_tree(run: Any, published: Mapping[str, float]) -> bool:
 
 
 def judged(
-    results: Results,
+    runs: pd.DataFrame,
     paper: pd.DataFrame,
     arms: Sequence[Arm],
     on: Sequence[str],
@@ -91,7 +90,6 @@ def judged(
 
     `on` has the columns that the paper states of a setting, `names` the paper's metric by the key of ours.
     """
-    runs = frame.standing_in(frame.load(results), paper[paper["draft"] != frame.NO_DRAFT])
     lines = rows(runs, paper, arms, on)
     words = [model_words(line, ("dataset", "temperature", "top_p")) for line in named_rows(lines)]
     lines = frame.put(lines, target_words=[target for target, _ in words], draft_words=[draft for _, draft in words])

@@ -1,16 +1,17 @@
-"""What runs show, in sentences: the fastest and the longest method, identical outputs; and one run in lines."""
+"""What runs of `frame.load` show, in sentences: the fastest and the longest method, identical outputs; one in lines."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pandas as pd
 
-from bench.artifacts import tables, ties
-from bench.artifacts.blocks import Block
-from bench.artifacts.metric import MAL, SPEEDUP, Metric
-from bench.artifacts.runs import Run
+from bench.artifacts import frame, tables, ties
+from bench.artifacts.frame import done
+from bench.artifacts.metrics import MAL, SPEEDUP, Metric
+from bench.artifacts.tables import named_rows
+from bench.artifacts.ties import Entry
 from bench.results import failures
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.statistics import samples
@@ -23,57 +24,59 @@ BUSY = (
 )
 
 
-def findings(found: Sequence[Block]) -> tuple[str, ...]:
+def findings(runs: pd.DataFrame) -> tuple[str, ...]:
     """The sentences of all blocks: what each ranks, whether all outputs were identical, and what did not end well."""
-    every = [run for block in found for run in block.every]
-    ranked = [(block, _ranked(block)) for block in found]
-    lines = [f"{block.name}: {words}" if len(found) > 1 else words for block, words in ranked if words]
-    lost = [f"{run.name} ({run.status})" for run in every if not run.ok]
-    failed = f"{len(lost)} of {len(every)} runs did not end well: {', '.join(lost)}."
-    return (*lines, _identical([run for run in every if run.ok]), *[failed] * bool(lost))
+    blocks = list(runs.groupby("setting", sort=False))
+    ranked = [f"{name}: {words}" if len(blocks) > 1 else words for name, rows in blocks if (words := _ranked(rows))]
+    lost = [f"{run.name} ({run.status})" for run in named_rows(runs) if not run.ok]
+    failed = f"{len(lost)} of {len(runs)} runs did not end well: {', '.join(lost)}."
+    return (*ranked, _identical(done(runs)), *[failed] * bool(lost))
 
 
-def facts(run: Run) -> Iterator[str]:
-    """A run in a few lines: what it is, MAL, speedup, and whether its outputs were identical."""
-    of = f"{run['num_conversations']} conversation{'s' * (run['num_conversations'] != 1)} of {run['dataset']}"
-    rule = f"judged by {run['verifier']} at temperature {run['temperature']:g}"
-    yield f"{run.name} with the pair {run['pair']}, {rule}, {of}:"
-    lost = failures.errors(run.block.results.failed)
-    if said := failures.sentence(lost, int(run["num_conversations"]) + len(lost)):
-        yield f"  failed     {said} None of their turns counts below."
-    yield f"  MAL        {_written(run.mal)} new tokens per decoding step"
-    yield f"  speedup    {_written(run.speedup)} times autoregressive decoding"
-    yield f"  outputs    {_identical([run])}"
+def facts(alone: pd.DataFrame) -> Iterator[str]:
+    """The only run in a few lines: what it is, MAL, speedup, and whether its outputs were identical."""
+    (run,) = named_rows(alone)
+    of = f"{run.num_conversations} conversation{'s' * (run.num_conversations != 1)} of {run.dataset}"
+    yield f"{run.name} with the pair {run.pair}, judged by {run.verifier} at temperature {run.temperature:g}, {of}:"
+    lost = failures.errors(run.failed)
+    if words := failures.sentence(lost, int(run.num_conversations) + len(lost)):
+        yield f"  failed     {words} None of their turns counts below."
+    mal, speedup = frame.measure(alone, [MAL, SPEEDUP])["interval"]
+    yield f"  MAL        {_written(mal)} new tokens per decoding step"
+    yield f"  speedup    {_written(speedup)} times autoregressive decoding"
+    if left := int(pd.notna(run.num_contaminated) and run.num_contaminated):
+        yield f"  left out   {left} of {len(run.prompts)} outputs: no time above is of them (CPU stalled, GPU shared)"
+    yield f"  outputs    {_identical(alone)}"
 
 
-def _ranked(block: Block) -> str:
+def _ranked(block: pd.DataFrame) -> str:
     """The fastest and the longest of a block's methods; nothing where there are no two."""
-    runs = [run for run in block.ok if run.method != AUTOREGRESSIVE]
+    runs = done(block[block["method"] != AUTOREGRESSIVE])
     if len(runs) < 2:
         return ""
-    fastest = _first("Fastest", SPEEDUP, runs, busy=ties.busy(block.ok))
-    return " ".join(filter(None, (fastest, _first("Longest", MAL, runs))))
+    return " ".join(filter(None, (_first("Fastest", SPEEDUP, runs), _first("Longest", MAL, runs))))
 
 
-def _first(word: str, metric: Metric, runs: Sequence[Run], *, busy: bool = False) -> str:
+def _first(word: str, metric: Metric, runs: pd.DataFrame) -> str:
     """`Fastest: EAGLE's tree, speedup 1.20 [1.10, 1.34], tied with 2 others.`"""
-    entries = ties.over_common([metric.entry(run) for run in runs])
+    rows = list(named_rows(frame.measure(runs, [metric])))
+    entries = ties.over_common([Entry(row.interval, row.sample, bool(row.lossless)) for row in rows])
     known = [(entry.value.value, place) for place, entry in enumerate(entries) if entry.value]
     if not known:
         return ""
-    place, signs = max(known)[1], ties.marks(entries, busy)
-    best, value = runs[place], f"{metric.header} {_written(entries[place].value)}"
+    place, signs = max(known)[1], ties.marks(entries, bool(runs["busy"].any()))
+    best, value = rows[place], f"{metric.header} {_written(entries[place].value)}"
     if signs[place] == ties.UNRANKED:
         return f"{word}: not told, since times are too noisy ({best.name} has {value})."
-    tied = [sign for run, sign in zip(runs, signs, strict=True) if run.lossless == best.lossless].count(ties.TIED)
+    tied = [sign for row, sign in zip(rows, signs, strict=True) if row.lossless == best.lossless].count(ties.TIED)
     others = f", tied with {tied} other{'s' * (tied > 1)}" if tied else ""
     lossy = "" if best.lossless else " (not lossless)"
     return f"{word}: {best.name}{lossy}, {value}{others}."
 
 
-def _identical(runs: Sequence[Run]) -> str:
+def _identical(runs: pd.DataFrame) -> str:
     """How many outputs are those of autoregressive decoding, and of which methods not all are."""
-    audits = [(run, audit) for run in runs if len(audit := _audited(run))]
+    audits = [(run, audit) for run in named_rows(runs) if len(audit := _audited(run.prompts))]
     total, same = (sum(int(count(audit)) for _, audit in audits) for count in (len, sum))
     if not total:
         return "Outputs are compared with autoregressive decoding's in greedy decoding alone; none here was."
@@ -83,10 +86,9 @@ def _identical(runs: Sequence[Run]) -> str:
     return f"{same} of {total} outputs are identical to autoregressive decoding's; not all of: {differ}."
 
 
-def _audited(run: Run) -> pd.Series:
+def _audited(turns: pd.DataFrame) -> pd.Series:
     """Of every output whether it is identical, where that was asked."""
-    rows = run.prompts
-    return rows.loc[rows["arm"] == METHOD, "identical"].dropna().astype(bool)
+    return turns.loc[turns["arm"] == METHOD, "identical"].dropna().astype(bool)
 
 
 def _written(value: Interval | None) -> str:

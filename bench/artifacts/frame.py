@@ -41,7 +41,8 @@ def load(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
     """A row per run, its block and what follows from its rows; runs of a block may differ in the columns `across`.
 
     A failed run stands in every block of its cell's setting, whatever it knew of prompts and device. `steps` and
-    `prompts` are the run's rows of these tables, `params` its drafter's arguments. NoResultsError without runs.
+    `prompts` are the run's rows of these tables, `failed` the turns of its prompts that failed in any run, `params` its
+    drafter's arguments. NoResultsError without runs.
     """
     if results.runs.empty:
         raise NoResultsError("nothing was run")
@@ -78,6 +79,7 @@ def _described(runs: pd.DataFrame, results: Results) -> pd.DataFrame:
         stand_in=[bool(names.get("stand_in")) for names in paper],
         planted=[bool(pair.get("planted")) for pair in pairs],
         incomplete=[key in lost for key in zip(runs["pair"], runs["prompts_sha256"], strict=True)],
+        failed=_failed(results.failed, runs),
     )
     largest = [steps["num_drafted"].max() if len(steps) else None for steps in runs["steps"]]
     sizes = [_size(params, most) for params, most in zip(runs["params"], largest, strict=True)]
@@ -109,8 +111,14 @@ def put(frame: pd.DataFrame, **values: Iterable[Any]) -> pd.DataFrame:
     return pd.concat([frame.drop(columns=list(values), errors="ignore"), made], axis=1)
 
 
+def done(rows: pd.DataFrame) -> pd.DataFrame:
+    """The runs, or the turns, that ended well."""
+    return rows[rows["status"] == OK]
+
+
 def standing_in(runs: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
-    """Stand-ins for models that are not among these published rows stand for the first that are."""
+    """Stand-ins for models that are not among these published rows stand for the first that are, with a draft."""
+    paper = paper[paper["draft"] != NO_DRAFT]
     printed = [*zip(paper["target"], paper["draft"], strict=True)]
     lost = [one.stand_in and bool(printed) and (one.target, one.draft) not in printed for one in named_rows(runs)]
     names = [printed[0] if away else (one.target, one.draft) for away, one in zip(lost, named_rows(runs), strict=True)]
@@ -257,6 +265,13 @@ def _of_runs(rows: pd.DataFrame, run_ids: pd.Series) -> list[pd.DataFrame]:
     """The rows of each run; none of one that recorded none."""
     by_run = dict(list(rows.groupby("run_id")))
     return [by_run.get(run_id, rows.iloc[:0]) for run_id in run_ids]
+
+
+def _failed(lost: pd.DataFrame, runs: pd.DataFrame) -> list[pd.DataFrame]:
+    """The failed turns of each row's pair and prompts, in whichever run."""
+    columns = ["pair", "prompts_sha256"]
+    by_prompts = dict(list(lost.groupby(columns))) if len(lost) else {}
+    return [by_prompts.get(key, lost.iloc[:0]) for key in zip(*(runs[column] for column in columns), strict=True)]
 
 
 def _dict(text: str) -> dict[str, Any]:

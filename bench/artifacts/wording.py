@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
 from bench.artifacts.blocks import NO_DRAFT, Block, drafted, every_run
+from bench.artifacts.notes import NO_MODEL as NO_MODEL
+from bench.artifacts.notes import models as models
 from bench.artifacts.runs import Run
-from bench.artifacts.tables import Table
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.results.store import Results
 from bench.statistics import metrics
 
 LOOPS = 0.5
 """Share of repeated 4-grams from which an output is called a loop; texts of people have a few percent."""
-NO_MODEL = "no draft model"
-"""What stands under Draft where the target drafts for itself, or heads on it do."""
 
 
 def setting(found: Iterable[Block], *, but: Sequence[str] = ()) -> str:
@@ -110,11 +107,6 @@ def other_runs(results: Results, shown: Collection[str], arguments: Callable[[Ru
     )
 
 
-def models(target: str, draft: str) -> str:
-    """The words for models by their published names."""
-    return f"{target} without a draft model" if draft == NO_DRAFT else f"{target} + {draft}"
-
-
 def who(block: Block) -> dict[str, str]:
     """What stands in a row under Target, Draft and Dataset."""
     target, draft = block.published_as or (block.pair, block.pair)
@@ -122,19 +114,6 @@ def who(block: Block) -> dict[str, str]:
         target, draft = f"{block.pair} (for {target})", draft if draft == NO_DRAFT else f"{block.pair} (for {draft})"
     draft = NO_MODEL if draft == NO_DRAFT else draft
     return {"Target": target, "Draft": draft, "Dataset": str(block.first["dataset"])}
-
-
-def model_words(run: Any, beside: Collection[str] = ()) -> tuple[str, str]:
-    """What stands under Target and Draft, of a row of the long frame: the published names, or the pair's.
-
-    Behind the target stands what tells its block from others of the pair, but for what has columns `beside` it.
-    """
-    target, draft = (run.target, run.draft) if run.target and run.draft else (run.pair, run.pair)
-    if run.stand_in:
-        target, draft = f"{run.pair} (for {target})", draft if draft == NO_DRAFT else f"{run.pair} (for {draft})"
-    apart = [words for words in run.variant.split(", ") if words.rpartition(" ")[0].replace(" ", "_") not in beside]
-    mark = f" [{', '.join(apart)}]" if any(apart) else ""
-    return target + mark, NO_MODEL if draft == NO_DRAFT else draft
 
 
 def stand_ins(found: Sequence[Block]) -> Iterator[str]:
@@ -173,16 +152,6 @@ def repetition(block: Block) -> str:
     which = "every run" if len(loops) == len(by_run) else ", ".join(loops)
     marked = f"; loops ({LOOPS:.0%} or more): {which}" if loops else ""
     return f"Repeated 4-grams: {said}{marked}." if said else ""
-
-
-def excerpted(runs: pd.DataFrame, table: Table) -> Table:
-    """The table with a note: the excerpt of the first of its runs that has one; itself where none has."""
-    known = runs[runs["run_id"].isin(list(table.run_ids)) & runs["excerpt"].notna()]
-    if known.empty:
-        return table
-    run = known.iloc[0]
-    text = f'What was decoded, for instance ({run["pair"]}, {run["dataset"]}): "{run["excerpt"]}"'
-    return replace(table, notes=(*table.notes, text))
 
 
 def _prompts(block: Block) -> pd.DataFrame:

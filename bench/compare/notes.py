@@ -65,9 +65,10 @@ def outcome(found: Joined, judged: Sequence[str]) -> Iterator[str]:
 def _other_prompts(couples: Sequence[Couple]) -> Iterator[str]:
     other = [couple for couple in couples if couple.ok and not couple.same_prompts]
     if other:
+        left = set.union(*(couple.other_prompts for couple in other))
         yield (
-            f"In {len(other)} of {len(couples)} cells the prompts are not the same. Conversations are paired by id; left "
-            f"out, since their first prompts differ: {_listed(set.union(*(couple.other_prompts for couple in other)))}."
+            f"In {len(other)} of {len(couples)} cells the prompts are not the same. Conversations are paired by id; "
+            f"left out, as their first prompts differ: {_listed(left)}."
         )
 
 

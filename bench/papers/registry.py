@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from bench import published
-from bench.artifacts import definitions, ties, wording
+from bench.artifacts import definitions, notes, unresolved
 from bench.artifacts.outputs import Artifact, Output
 from bench.artifacts.tables import Table
 from bench.papers import beyond
@@ -76,11 +76,11 @@ def _headed(name: str, found: object, output: Output) -> Output:
         return output
     paper, _, artifact = name.partition("/")
     ours = definitions.headers(paper, map(str, output.frame))
-    notes = output.notes
+    below = output.notes
     if paper in PAPERS:
-        notes += (*published.recovered(paper, artifact), f"{FIDELITY}#{paper}-{artifact}.")
-    table = replace(output, headers=ours | dict(output.headers), notes=notes)
-    return wording.excerpted(found.runs, ties.warn(found, table)) if isinstance(found, Results) else table
+        below += (*published.recovered(paper, artifact), f"{FIDELITY}#{paper}-{artifact}.")
+    table = replace(output, headers=ours | dict(output.headers), notes=below)
+    return notes.excerpted(found.runs, unresolved.warn(found, table)) if isinstance(found, Results) else table
 
 
 def command(name: str, pair: str | None = None, root: Path | None = None) -> str:

@@ -299,11 +299,11 @@ def _control(first: Sample, other: Sample) -> Interval:
     if not (first.controls and other.controls):
         return NOTHING
     pairs = zip(first.controls, other.controls, strict=True)
-    found = [_upright(paired_ratio(*pair)) for pair in pairs]
+    found = [upright(paired_ratio(*pair)) for pair in pairs]
     return max((one for one in found if one.known), key=resolution, default=NOTHING)
 
 
-def _upright(ratio: Interval) -> Interval:
+def upright(ratio: Interval) -> Interval:
     """A ratio the larger over the smaller, so that it reaches furthest upwards."""
     if not ratio.value < 1 or not ratio.low > 0:
         return ratio

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from bench.artifacts import control, definitions, tables, ties
+from bench.artifacts import control, definitions, frame, tables, ties
 from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.findings import BUSY, findings
 from bench.artifacts.metric import EXPECTED, IS_LOSSLESS, MAL, SPEEDS, SPEEDUP, Metric, cells, legend
@@ -49,31 +49,36 @@ def by_speedup(name: str, title: str, results: Results) -> list[Output]:
     found = blocks(results)
     runs = [run for block in found for run in sorted(block.every, key=lambda run: -run.rank)]
     words = f"{title} ({setting(found)})"
-    details = _table(f"{name}_details", f"{words}, details", FULL, found, runs)
-    short = replace(_table(name, words, SHORT, found, runs), headers={"MAL": "MAL"}, findings=findings(found))
+    loaded = frame.load(results)
+    busy = set(loaded.loc[loaded["busy"].astype(bool), "run_id"])
+    details = _table(f"{name}_details", f"{words}, details", FULL, found, runs, busy)
+    short = _table(name, words, SHORT, found, runs, busy)
+    short = replace(short, headers={"MAL": "MAL"}, findings=findings(loaded))
     notes = [*map(scale, found), *draft_temperatures(run for block in found for run in block.ok), *control.notes(found)]
     short = replace(short, notes=(*notes, *short.notes, f"All columns are in {details.name}."))
     return [_unmarked(short), details]
 
 
-def _table(name: str, title: str, columns: Sequence[Metric], found: Sequence[Block], runs: Sequence[Run]) -> Table:
-    """These columns, the best marked."""
+def _table(
+    name: str, title: str, columns: Sequence[Metric], found: Sequence[Block], runs: Sequence[Run], busy: Collection[str]
+) -> Table:
+    """These columns, the best marked; `busy` has the runs whose times rank nothing."""
     rows = [_who(run, found) | cells(columns, run) for run in runs]
-    busy = {block: ties.busy(block.ok) for block in found}
     for metric in columns:
         among = [(id(run.block), run.size if metric.header == MAL.header else None) for run in runs]
-        ties.mark(rows, {metric.header: [metric.entry(run) for run in runs]}, among, [busy[run.block] for run in runs])
-    frame = tables.frame(rows, rows[0] if rows else ())
-    marks = ties.note(frame)
-    return Table(name, title, frame, (*marks, *[EVEN] * bool(marks)), legend(columns), run_ids(runs))
+        entries = [metric.entry(run) for run in runs]
+        ties.mark(rows, {metric.header: entries}, among, [run.run_id in busy for run in runs])
+    grid = tables.frame(rows, rows[0] if rows else ())
+    marks = ties.note(grid)
+    return Table(name, title, grid, (*marks, *[EVEN] * bool(marks)), legend(columns), run_ids(runs))
 
 
 def _unmarked(table: Table) -> Table:
     """The table without the marks of times that are too noisy to rank, and with a warning in their place."""
-    frame = table.frame.apply(lambda column: column.str.removesuffix(ties.UNRANKED))
-    busy = not frame.equals(table.frame)
+    grid = table.frame.apply(lambda column: column.str.removesuffix(ties.UNRANKED))
+    busy = not grid.equals(table.frame)
     notes = tuple(note for note in table.notes if note != ties.BUSY_NOTE)
-    return replace(table, frame=frame, notes=notes, warning=BUSY * busy)
+    return replace(table, frame=grid, notes=notes, warning=BUSY * busy)
 
 
 def _who(run: Run, found: Sequence[Block]) -> dict[str, str]:

@@ -14,9 +14,8 @@ from typing import Any
 import pandas as pd
 
 from bench import published
-from bench.artifacts import arms, control, definitions, frame, metrics, ties, wording
+from bench.artifacts import arms, definitions, frame, metrics, notes, ties
 from bench.artifacts.arms import LENGTH, SECONDS, Arm
-from bench.artifacts.blocks import blocks, drafted
 from bench.artifacts.metrics import MAL, SPEEDUP, Metric
 from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
@@ -99,25 +98,22 @@ def paper_table(name: str, results: Results) -> list[Output]:
     """A row per method and setting, ours beside the paper's, and how far DySpec is ahead of it."""
     paper, large = of_paper(name), name == "table4"
     shown = tuple(one for one in METRICS if large or one not in OF_THRESHOLD)
-    long = arms.judged(results, paper, ARMS[name], ("dataset", "temperature"), shown, NAMES)
+    runs = frame.standing_in(frame.load(results), paper)
+    long = arms.judged(runs, paper, ARMS[name], ("dataset", "temperature"), shown, NAMES)
     long = pd.concat([long, *(leads(long, metric) for metric in RATIOS)], ignore_index=True)
-    found = [block.standing_in(drafted(paper)) for block in blocks(results)]
-    notes = [
-        *map(wording.scale, found),
-        *wording.stand_ins(found),
-        *wording.left_out(paper, found),
+    below = [
+        *(words for metric in RATIOS for words in (*_ahead(long, metric), *_defeats(paper, metric))),
+        *notes.of_blocks(runs),
+        *notes.not_run(paper, runs),
         *_NOTES,
         *(_LARGE if large else _SMALL),
-        *wording.draft_temperatures(run for block in found for run in block.ok),
         *_temperature(),
-        *(words for metric in RATIOS for words in (*_ahead(long, metric), *_defeats(paper, metric))),
-        *control.notes(found),
     ]
     main = (SPEEDUP, MAL, *(SPEEDS if large else ()), *RATIOS.values())
     aside = [header for one in shown if one not in main for header in (one.header, one.published)]
     aside += [one.published for one in RATIOS.values()]
-    title = wording.titled(TITLES[name], found)
-    return [table(name, title, long, ROWS, (*shown, *RATIOS.values()), aside=aside, notes=notes)]
+    title = notes.titled(TITLES[name], runs)
+    return [table(name, title, long, ROWS, (*shown, *RATIOS.values()), aside=aside, notes=below)]
 
 
 def of_paper(name: str) -> pd.DataFrame:

@@ -15,16 +15,13 @@ from typing import Any
 import pandas as pd
 
 from bench import published
-from bench.artifacts import control, definitions, frame, tables, verdict
-from bench.artifacts.blocks import blocks
+from bench.artifacts import definitions, frame, notes, tables, verdict
 from bench.artifacts.definitions import method_label
 from bench.artifacts.metrics import LOSSLESS, MAL, SPEEDS, SPEEDUP, Metric
 from bench.artifacts.outputs import Output
-from bench.artifacts.speedups import of_block, where_published
 from bench.artifacts.table import table
 from bench.artifacts.tables import named_rows
 from bench.artifacts.verdict import Verdict
-from bench.artifacts.wording import draft_temperatures, left_out, model_words, scale, setting, stand_ins, titled
 from bench.published import params_of
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
@@ -92,19 +89,17 @@ MEANS = {
 
 def paper_table(name: str, results: Results) -> list[Output]:
     """One of the paper's tables: the blocks that were run, each with the methods that the paper has beside them."""
-    paper = published.find(PAPER, name)
-    found = blocks(results)
-    return _table(name, titled(TABLES[name], found), paper, results, left_out(paper, found))
+    paper, loaded = published.find(PAPER, name), frame.load(results)
+    return _table(name, notes.titled(TABLES[name], loaded), paper, loaded, notes.not_run(paper, loaded))
 
 
 def dataset_table(name: str, results: Results) -> list[Output]:
     """The same table for any dataset: beside it what the paper's tables have for that setting, if anything."""
-    paper = published.load(PAPER)
-    return _table(name, f"Trees on {setting(blocks(results))}", paper[paper["artifact"].isin(list(TABLES))], results)
+    paper, loaded = published.load(PAPER), frame.load(results)
+    return _table(name, f"Trees on {notes.setting(loaded)}", paper[paper["artifact"].isin(list(TABLES))], loaded)
 
 
-def _table(name: str, title: str, paper: pd.DataFrame, results: Results, said: Iterable[str] = ()) -> list[Output]:
-    loaded = frame.load(results)
+def _table(name: str, title: str, paper: pd.DataFrame, loaded: pd.DataFrame, more: Iterable[str] = ()) -> list[Output]:
     theirs = frame.of_models(paper, loaded)
     runs = _best(frame.with_unrun(loaded, theirs, SETTING)).sort_values(
         ["block", "place", "size"], na_position="first", kind="stable"
@@ -112,16 +107,9 @@ def _table(name: str, title: str, paper: pd.DataFrame, results: Results, said: I
     long = frame.beside(frame.measure(runs, METRICS), theirs, [*SETTING, "method"], NAMES)
     sizes = _printed_sizes(theirs)
     long = _judged(frame.put(long, printed=[sizes.get(key, frozenset()) for key in _keys(long)]))
-    found = blocks(results)
-    notes = [
-        *(scale(block) + where_published(of_block(paper, ("dataset", "temperature"), block)) for block in found),
-        *stand_ins(found),
-        *draft_temperatures(run for block in found for run in block.ok),
-        *control.notes(found),
-        *said,
-    ]
+    below = [*notes.of_blocks(loaded, paper=theirs, on=SETTING), *more]
     aside = ASIDE if long["published"].notna().any() else ASIDE_ALONE
-    return [table(name, title, long, ROWS, METRICS, aside=aside, notes=notes, means=MEANS)]
+    return [table(name, title, long, ROWS, METRICS, aside=aside, notes=below, means=MEANS)]
 
 
 def _best(runs: pd.DataFrame) -> pd.DataFrame:
@@ -131,7 +119,7 @@ def _best(runs: pd.DataFrame) -> pd.DataFrame:
     alike = rank.groupby([runs["block"], runs["method"]])
     best = runs.index.isin(alike.idxmax())
     several = (alike.transform("size") > 1) & best & (rank > -math.inf)
-    words = [model_words(row) for row in named_rows(runs)]
+    words = [notes.model_words(row) for row in named_rows(runs)]
     sizes = zip(runs["run_id"], runs["size"], several, strict=True)
     return frame.put(
         runs,

@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from bench import published
-from bench.artifacts import arms, control, metrics, wording
+from bench.artifacts import arms, frame, metrics, notes
 from bench.artifacts.arms import LENGTH, SECONDS, Arm
-from bench.artifacts.blocks import blocks, drafted
 from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
 from bench.published import params_of
@@ -85,22 +84,17 @@ _NOTES: Mapping[str, tuple[str, ...]] = {
 def paper_table(name: str, results: Results) -> list[Output]:
     """A row per method and setting, ours beside the paper's."""
     paper = of_paper(name)
-    long = arms.judged(results, paper, ARMS[name], SETTINGS.get(name, STATED), METRICS[name == "table5"], NAMES)
-    found = [block.standing_in(drafted(paper)) for block in blocks(results)]
-    notes = [
-        *map(wording.scale, found),
-        *wording.stand_ins(found),
-        *wording.left_out(paper, found),
+    runs = frame.standing_in(frame.load(results), paper)
+    shown = METRICS[name == "table5"]
+    long = arms.judged(runs, paper, ARMS[name], SETTINGS.get(name, STATED), shown, NAMES)
+    below = [
+        *notes.of_blocks(runs),
+        *notes.not_run(paper, runs),
         *_NOTES.get(name, (_TWO_TREES,)),
         *(_offloaded() if name == "table5" else ()),
-        *control.notes(found),
     ]
     rows = ROWS | ({"top_p": "top-p"} if "top_p" in SETTINGS.get(name, ()) else {}) | {"label": "Method"}
-    return [
-        table(
-            name, wording.titled(TITLES[name], found), long, rows, METRICS[name == "table5"], aside=ASIDE, notes=notes
-        )
-    ]
+    return [table(name, notes.titled(TITLES[name], runs), long, rows, shown, aside=ASIDE, notes=below)]
 
 
 def of_paper(name: str) -> pd.DataFrame:

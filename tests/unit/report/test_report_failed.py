@@ -6,6 +6,8 @@ import pytest
 
 from bench.artifacts import findings, ties
 from bench.artifacts.blocks import every_run
+from bench.artifacts.frame import load
+from bench.artifacts.unresolved import warn
 from bench.artifacts.verdict import Pairing, judge
 from bench.check.__main__ import NO, verdicts
 from bench.check.folder import check
@@ -86,7 +88,7 @@ def test_methods_that_failed_in_different_halves_are_not_ranked(cells) -> None:
     assert not {
         sign for cell in details.frame.to_numpy().flat for sign in (ties.BEST, ties.TIED) if str(cell).endswith(sign)
     }
-    assert "8 of 8 conversations failed" in ties.warn(cells.load(), short).warning
+    assert "8 of 8 conversations failed" in warn(cells.load(), short).warning
 
 
 def test_a_run_that_failed_as_a_whole_leaves_nothing_out(cells) -> None:
@@ -99,24 +101,24 @@ def test_a_run_that_failed_as_a_whole_leaves_nothing_out(cells) -> None:
 def test_tables_say_how_many_failed_and_why(cells) -> None:
     long_ones_failed(cells, turn=1)
     short, _ = by_speedup("smoke", "All tree methods", cells.load())
-    warning = ties.warn(cells.load(), short).warning
+    warning = warn(cells.load(), short).warning
     assert "2 of 8 conversations failed: the draft has 256 positions." in warning
     assert failures.NOTE in warning
     assert "head" in warning
     alone = replace(short, runs=(next(run_id for run_id in short.runs if run_id),))
-    assert "2 of 8" in ties.warn(cells.load(), alone).warning, "a table of one run says so too"
+    assert "2 of 8" in warn(cells.load(), alone).warning, "a table of one run says so too"
 
 
 def test_a_table_of_whole_conversations_says_nothing(cells) -> None:
     cells.add("chain", "chain", conversations=8)
     short, _ = by_speedup("smoke", "All tree methods", cells.load())
-    assert "failed" not in ties.warn(cells.load(), short).warning
+    assert "failed" not in warn(cells.load(), short).warning
 
 
 def test_a_cell_alone_says_so_too(cells) -> None:
     run_id = cells.add("head", "eagle_tree", conversations=8)
     fail(cells, run_id, "p1", "p3", turn=1)
-    text = "\n".join(findings.facts(every_run(one_run(cells.store, run_id))[0]))
+    text = "\n".join(findings.facts(load(one_run(cells.store, run_id))))
     assert "2 of 8 conversations failed: the draft has 256 positions" in text
 
 

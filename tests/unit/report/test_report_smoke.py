@@ -5,9 +5,10 @@ import re
 import pytest
 
 from bench.artifacts import findings, ties
-from bench.artifacts.blocks import every_run
+from bench.artifacts.frame import load
 from bench.artifacts.tables import WIDTH, Table, to_text
 from bench.artifacts.ties import BEST
+from bench.artifacts.unresolved import warn
 from bench.papers.beyond.by_speedup import EVEN, by_speedup
 from bench.results.rows import METHOD
 
@@ -140,7 +141,7 @@ def test_a_busy_machine_is_a_warning_in_place_of_marks(cells) -> None:
         "Fastest: not told, since times are too noisy (OPT-Tree, n = 25 (drafter2) has speedup "
     )
     assert "Longest: OPT-Tree" in short.findings[0]
-    assert ties.warn(cells.load(), short).warning.startswith(findings.BUSY)
+    assert warn(cells.load(), short).warning.startswith(findings.BUSY)
 
 
 def test_a_quiet_machine_is_no_warning(cells) -> None:
@@ -176,8 +177,7 @@ def test_several_settings_are_a_column_and_a_table_for_each_in_a_terminal(cells)
 def test_a_single_run_in_lines(cells) -> None:
     opt_tree(cells, "alone", 25, 3.0, speedup=1.5)
     short, _ = smoke(cells)
-    (run,) = every_run(cells.load())
-    first, mal, speedup, outputs = findings.facts(run)
+    first, mal, speedup, outputs = findings.facts(load(cells.load()))
     assert first == "OPT-Tree, n = 25 with the pair tiny, judged by greedy at temperature 0, 8 conversations of mini:"
     assert short.frame["MAL"].item() in mal
     assert short.frame["speedup"].item() in speedup

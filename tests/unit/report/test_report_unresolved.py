@@ -11,7 +11,7 @@ from compared import REFERENCE
 from scipy import stats
 
 from bench.artifacts.tables import Table, to_html, to_latex, to_markdown
-from bench.artifacts.ties import warn
+from bench.artifacts.unresolved import warn
 from bench.papers.opt_tree.tables import paper_table
 from bench.papers.registry import build
 from bench.report.site import views
