@@ -149,8 +149,9 @@ def at_most_one(numbers: Numbers) -> Numbers:
 
 
 def mal(steps: pd.DataFrame) -> Numbers:
-    """New tokens / decoding steps, the bonus token counted."""
-    return at_least_one(mean(steps, steps["acceptance_length"]))
+    """New tokens / decoding steps, the bonus token counted: at most those of a whole path of the deepest tree."""
+    value, low, high = at_least_one(mean(steps, steps["acceptance_length"]))
+    return value, low, min(high, 1 + steps["depth"].max())
 
 
 def mal_as_published(steps: pd.DataFrame) -> Numbers:

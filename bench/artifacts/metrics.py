@@ -74,10 +74,11 @@ def _rows(rows: pd.DataFrame, above: str, below: str | None = None) -> Sample | 
 
 
 def expected_acceptance(run: Any) -> Interval | None:
-    """Mean E(A) with its interval; None where the drafter has no probabilities."""
+    """Mean E(A) with its interval, from 1 to a whole path; None where the drafter has no probabilities."""
     if pd.isna(metrics.expected_acceptance(run.steps)):
         return None
-    return intervals.ratio_of_sums(run.steps, "expected_acceptance", stretch=intervals.EVEN)
+    reach = intervals.ratio_of_sums(run.steps, "expected_acceptance", stretch=intervals.EVEN)
+    return reach.within(1.0, float(run.steps["depth"].max()) + 1)
 
 
 def lossless_words(run: Any) -> str:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pandas as pd
 
 from bench.artifacts.definitions import drafter_label
+from bench.artifacts.metrics import expected_acceptance
 from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.statistics import intervals, metrics, samples
+from bench.statistics import metrics, samples
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
@@ -143,9 +144,7 @@ class Run:
     @cached_property
     def expected(self) -> Interval:
         """Mean E(A); nan where the drafter has no probabilities."""
-        if math.isnan(metrics.expected_acceptance(self.steps)):
-            return samples.NOTHING
-        return intervals.ratio_of_sums(self.steps, "expected_acceptance", stretch=intervals.EVEN)
+        return expected_acceptance(self) or samples.NOTHING
 
     @cached_property
     def draft_forwards(self) -> float:

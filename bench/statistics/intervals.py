@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -61,6 +61,10 @@ class Interval:
     def ends(self) -> tuple[float, float]:
         """The bounds of an interval, nan of a range: figures draw no interval where there is none."""
         return (self.low, self.high) if self.known else (math.nan, math.nan)
+
+    def within(self, least: float, most: float) -> Interval:
+        """The same where the value can lie by its definition; a range of few conversations as it is."""
+        return replace(self, low=max(self.low, least), high=min(self.high, most)) if self.known else self
 
 
 def ratio_of_sums(

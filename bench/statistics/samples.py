@@ -65,12 +65,12 @@ class Sample:
 
 
 def mal(steps: pd.DataFrame) -> Sample:
-    """New tokens / decoding steps."""
+    """New tokens / decoding steps: 1 or more, and no more than a path of the deepest tree and the target's token."""
     if steps.empty:
         return Sample(pd.DataFrame(columns=["tokens", "steps"]), ("tokens",), ("steps",), least=1.0)
     lengths = steps.groupby("prompt_id")["acceptance_length"]
     sums = pd.DataFrame({"tokens": lengths.sum(), "steps": lengths.size()})
-    return Sample(sums, ("tokens",), ("steps",), least=1.0)
+    return Sample(sums, ("tokens",), ("steps",), least=1.0, most=float(steps["depth"].max()) + 1)
 
 
 def mal_as_published(steps: pd.DataFrame) -> Sample:
@@ -141,13 +141,17 @@ def _mean(several: Sequence[Sample], join: Literal["inner", "outer"]) -> Sample:
         for one, end in zip(several, ends, strict=True)
         for above, below in one.quotients
     ]
-    return Sample(sums, over, under, tuple(control for one in several for control in one.controls), tuple(more))
+    controls = tuple(control for one in several for control in one.controls)
+    least, most = (
+        math.fsum(ends) / len(several) for ends in zip(*((one.least, one.most) for one in several), strict=True)
+    )
+    return Sample(sums, over, under, controls, tuple(more), least, most)
 
 
 def interval(sample: Sample) -> Interval:
     """The metric with its 95% interval over conversations; nan without any."""
     made = _interval(sample.sums.sort_index(), lambda total: _value(total, _columns(sample)))
-    return replace(made, low=max(made.low, sample.least), high=min(made.high, sample.most)) if made.known else made
+    return made.within(sample.least, sample.most)
 
 
 def paired_ratio(first: Sample | None, other: Sample | None) -> Interval:

@@ -12,9 +12,9 @@ from scipy import stats
 from bench.statistics.intervals import Interval
 
 
-def steps_of(lengths: dict[str, list[int]]) -> pd.DataFrame:
+def steps_of(lengths: dict[str, list[int]], depth=99) -> pd.DataFrame:
     rows = [(prompt, length) for prompt, every in lengths.items() for length in every]
-    return pd.DataFrame(rows, columns=["prompt_id", "acceptance_length"])
+    return pd.DataFrame(rows, columns=["prompt_id", "acceptance_length"]).assign(depth=depth)
 
 
 def prompts_of(seconds: dict[str, tuple[float, float]], tokens: int = 10) -> pd.DataFrame:

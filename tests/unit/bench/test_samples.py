@@ -39,13 +39,15 @@ def test_intervals_leave_out_each_conversation_in_turn():
 
 @pytest.mark.parametrize("least", [1, 2])
 def test_an_interval_ends_where_the_metric_does(least):
-    """MAL is at least 1, a share at most 1, however far a wide interval would reach."""
+    """MAL is at least 1 and at most a whole path, a share at most 1, however far a wide interval would reach."""
     lengths = {f"p{place}": [least] * 9 + [least + 8 * (place == 0)] for place in range(6)}
     own = samples.mal(steps_of(lengths))
     free = samples.interval(replace(own, least=-math.inf))
     assert free.low < 1 or least == 2
     assert samples.interval(own).low == max(free.low, 1.0)
     assert samples.interval(own).high == free.high
+    assert samples.mal(steps_of(lengths, depth=7)).most == 8
+    assert samples.interval(replace(own, most=free.high - 0.1)).high == free.high - 0.1
     share = samples.Sample(pd.DataFrame({"above": [9, 9, 9, 9, 9, 1], "below": 10}), ("above",), ("below",))
     free = samples.interval(share)
     assert free.high > 1
@@ -68,7 +70,7 @@ def test_opt_trees_script_counts_a_step_less_of_every_turn():
     steps = pd.DataFrame(
         [(prompt, turn, length) for prompt, turn, *lengths in STEPS for length in lengths],
         columns=["prompt_id", "turn", "acceptance_length"],
-    )
+    ).assign(depth=99)
     found = samples.mal_as_published(steps)
     assert found.sums.to_dict("index") == {
         "a": {"tokens": 9, "steps": 2},
