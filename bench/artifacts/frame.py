@@ -45,7 +45,16 @@ def load(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
     """
     if results.runs.empty:
         raise NoResultsError("nothing was run")
-    return _described(_in_blocks(results.runs, [column for column in CELL if column not in across]), results)
+    cell = [column for column in CELL if column not in across]
+    return _described(_in_blocks(results.runs, cell), results, cell)
+
+
+def finished(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
+    """The same of the runs that ended well alone; NoResultsError without any."""
+    runs = results.runs[results.runs["status"] == OK]
+    if runs.empty:
+        raise NoResultsError("no run ended well")
+    return load(replace(results, runs=runs), across=across)
 
 
 def _in_blocks(runs: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
@@ -61,7 +70,7 @@ def _in_blocks(runs: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
     return both.astype({"block": int}).sort_values("block", kind="stable", ignore_index=True)
 
 
-def _described(runs: pd.DataFrame, results: Results) -> pd.DataFrame:
+def _described(runs: pd.DataFrame, results: Results, cell: Sequence[str]) -> pd.DataFrame:
     pairs = [json.loads(config).get("pair") or {} for config in runs["config"]]
     paper = [pair.get("published") or {} for pair in pairs]
     lost = (
@@ -91,7 +100,7 @@ def _described(runs: pd.DataFrame, results: Results) -> pd.DataFrame:
         mean_size=[float(steps["num_drafted"].mean()) if len(steps) else None for steps in runs["steps"]],
         name=_names(runs),
     )
-    words = _variants(runs)
+    words = _variants(runs, cell)
     return put(
         runs,
         variant=[words[block] for block in runs["block"]],
@@ -283,7 +292,7 @@ def _names(runs: pd.DataFrame) -> list[str]:
     return [label if count == 1 else f"{label} ({drafter})" for label, drafter, count in named]
 
 
-def _variants(runs: pd.DataFrame) -> dict[Any, str]:
+def _variants(runs: pd.DataFrame, cell: Sequence[str]) -> dict[Any, str]:
     """By block: in which columns it is not like the others of its pair, digests by their start.
 
     Of another dataset the prompts are others anyway, and of what failed the place need not be known. Of code and
@@ -294,7 +303,7 @@ def _variants(runs: pd.DataFrame) -> dict[Any, str]:
     words = {}
     for block, own in firsts.iterrows():
         others = firsts[firsts["pair"] == own["pair"]].drop(index=block)
-        differ = [column for column in (*CELL, *PLACE) if column not in code and _apart(own, others, column).any()]
+        differ = [column for column in (*cell, *PLACE) if column not in code and _apart(own, others, column).any()]
         same = others[~_any(_apart(own, others, column) for column in differ)] if differ else others
         for column in code:
             apart = _apart(own, same, column)

@@ -86,6 +86,10 @@ def lossless_words(run: Any) -> str:
     return word if pd.isna(run.identical) else f"{word}, {tables.percent(run.identical)} identical"
 
 
+def _predicted(metric: str) -> Callable[[Any], float | None]:
+    return lambda run: getattr(run, f"predicted_{metric}", None)
+
+
 def _own_autoregressive(run: Any) -> float:
     return samples.interval(samples.tokens_per_s(run.prompts, AUTOREGRESSIVE)).value
 
@@ -126,3 +130,14 @@ MEAN_SIZE = Metric("mean_size", "nodes", f"{definitions.SIZE}, mean over steps",
 NODES = Metric("nodes", "N", definitions.NODES, lambda run: run.nodes, 0)
 LEVELS = Metric("levels", "levels", definitions.LEVELS, lambda run: run.levels, 0)
 STEPS = Metric("steps", "Steps", "decoding steps", lambda run: len(run.steps), 0)
+GAP = Metric("gap", "E(A) - MAL", "", lambda run: metrics.calibration(run.steps).gap)
+CORRELATION = Metric(
+    "correlation",
+    "correlation",
+    "Pearson's, of E(A) and A over steps",
+    lambda run: metrics.calibration(run.steps).correlation,
+)
+PREDICTED_MAL = Metric("predicted_mal", "MAL predicted", definitions.PREDICTED_MAL, _predicted("mal"))
+PREDICTED_SPEEDUP = Metric(
+    "predicted_speedup", "speedup predicted", definitions.PREDICTED_SPEEDUP, _predicted("speedup")
+)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 
+import pandas as pd
 import pytest
 import recomputed
 from compared import REFERENCE
@@ -15,6 +17,7 @@ from bench.artifacts.tables import Table, named_rows
 from bench.papers.registry import build
 
 ARTIFACTS = ["opt_tree/table3", "opt_tree/table2", "opt_tree/table1", "bench/mt_bench"]
+ARTIFACTS += [f"opt_tree/fig{number}" for number in (5, 6, 7, 8, 9)]
 """Those whose tables stand on the long frame."""
 
 
@@ -30,6 +33,23 @@ def identical(files: Files, run_id: str) -> Numbers | None:
     return recomputed.percents(float((own == plain.reindex(own.index)).mean()))
 
 
+def over_sequoia(files: Files, run_id: str) -> Numbers | None:
+    """MAL over that of Sequoia's tree of the same size."""
+    sizes = {one: json.loads(files.run(one)["drafter_params"])["n"] for one in files.ids()}
+    trees = [one for one in files.ids() if files.run(one)["method"] == "sequoia" and sizes[one] == sizes[run_id]]
+    return None if run_id in trees else recomputed.mal_ratio(files.steps(run_id), files.steps(*trees))
+
+
+def share(steps: pd.DataFrame, phases: Sequence[str]) -> Numbers:
+    return recomputed.percents(seconds(steps, phases) / seconds(steps, PHASES))
+
+
+def seconds(steps: pd.DataFrame, phases: Sequence[str]) -> float:
+    return float(steps[[f"{phase}_s" for phase in phases]].sum(axis=1).mean())
+
+
+PHASES = ("tree", "draft", "score", "judge", "commit")
+PARTS = {"tree operations": PHASES[:1], "drafting": PHASES[1:2], "verification": PHASES[2:], "step": PHASES}
 ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     "mal": of_steps(recomputed.mal),
     "mal_as_published": of_steps(recomputed.mal_as_published),
@@ -39,6 +59,13 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     "speedup": recomputed.speedup,
     "speedup_with_prefill": partial(recomputed.speedup, prefill=True),
     "lossless": identical,
+    "expected_acceptance": of_steps(lambda steps: recomputed.mean(steps, steps["expected_acceptance"], c=1)),
+    "steps": of_steps(lambda steps: (float(len(steps)),)),
+    "gap": of_steps(lambda steps: (float((steps["expected_acceptance"] - steps["acceptance_length"]).mean()),)),
+    "correlation": of_steps(lambda steps: (float(steps["expected_acceptance"].corr(steps["acceptance_length"])),)),
+    "mal_over_sequoia": over_sequoia,
+    **{f"{part}_share": of_steps(partial(share, phases=phases)) for part, phases in PARTS.items()},
+    **{f"{part}_ms": of_steps(lambda steps, own=own: (1000 * seconds(steps, own),)) for part, own in PARTS.items()},
 }
 
 
@@ -59,7 +86,9 @@ def test_every_value_is_that_of_its_run(artifact: str) -> None:
                 if numbers is None or row.value is None:
                     assert row.value is None or not row.run_id or isinstance(row.value, str)
                     continue
-                assert_printed(cell, numbers, least=0 if metric.key == "lossless" else metric.digits)
+                assert_printed(
+                    cell, numbers, least=0 if metric.key == "lossless" else 1 if metric.percent else metric.digits
+                )
                 if row.interval is not None:
                     ours = (row.interval.value, row.interval.low, row.interval.high)
                     assert ours == pytest.approx(numbers, rel=1e-9, nan_ok=True)
