@@ -198,13 +198,18 @@ def blocks_of(results: Results, runs: pd.DataFrame, across: Sequence[str] = ()) 
 
 
 def notes(
-    blocks: Sequence[Block], runs: pd.DataFrame, remarks: Iterable[str] = (), *, timed: bool = True
+    blocks: Sequence[Block],
+    runs: pd.DataFrame,
+    remarks: Iterable[str] = (),
+    *,
+    timed: bool = True,
+    temperatures: bool = True,
 ) -> Iterator[str]:
-    """What was run, what an artifact remarks, the temperatures of drafts, and if times are shown what they resolve."""
+    """What was run, what an artifact remarks, temperatures of drafts unless swept, what times resolve if shown."""
     yield from dict.fromkeys(map(scale, blocks))
     yield from remarks
-    ids = {*runs["run_id"]}
-    yield from draft_temperatures(run for block in blocks for run in block.ok if run.run_id in ids)
+    if temperatures:
+        yield from draft_temperatures(run for block in blocks for run in block.ok if run.run_id in {*runs["run_id"]})
     yield from control.notes(blocks) if timed else ()
     if "mark" in runs and runs["mark"].any():
         yield "Marked among the lines of a pair at one point."

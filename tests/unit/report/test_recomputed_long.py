@@ -18,6 +18,7 @@ from bench.papers.registry import build
 
 ARTIFACTS = ["opt_tree/table3", "opt_tree/table2", "opt_tree/table1", "bench/mt_bench"]
 ARTIFACTS += [f"opt_tree/fig{number}" for number in (5, 6, 7, 8, 9)]
+ARTIFACTS += ["bench/draft_temperature"]
 """Those whose tables stand on the long frame."""
 
 

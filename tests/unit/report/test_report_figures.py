@@ -231,14 +231,13 @@ def test_mal_against_the_drafts_temperature_is_a_line_per_drafter(cells) -> None
     frame = made.frame.set_index(["Line", "draft_temperature"])
     best = made.frame[made.frame["MAL"].str.endswith(" *")]
     assert best["draft_temperature"].tolist() == ["0.5", "0.8", "1"], "the best of every temperature is marked"
-    assert "Marked among the lines of a pair at one draft temperature." in made.notes
     assert not any(note.startswith("Draft temperature") for note in made.notes), "it is what the table is about"
     own = cells.load()
     for _, run in own.runs.iterrows():
         steps = own.steps[own.steps["run_id"] == run["run_id"]]
         found = frame.loc[({"opt_tree": "OPT-Tree", "eagle_tree": "EAGLE's tree"}[run["method"]], temperature_of(run))]
         assert found["MAL"].split(" ")[0] == f"{steps['acceptance_length'].mean():.2f}"
-        assert found["E(A)"] == f"{steps['expected_acceptance'].mean():.2f}"
+        assert found["E(A)"].split(" ")[0] == f"{steps['expected_acceptance'].mean():.2f}"
 
 
 def temperature_of(run) -> str:
