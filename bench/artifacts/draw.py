@@ -208,8 +208,8 @@ def notes(
     """What was run, what an artifact remarks, temperatures of drafts unless swept, what times resolve if shown."""
     yield from dict.fromkeys(map(scale, blocks))
     yield from remarks
-    if temperatures:
-        yield from draft_temperatures(run for block in blocks for run in block.ok if run.run_id in {*runs["run_id"]})
+    ids = {*runs["run_id"]} if temperatures else {}
+    yield from draft_temperatures(run for block in blocks for run in block.ok if run.run_id in ids)
     yield from control.notes(blocks) if timed else ()
-    if "mark" in runs and runs["mark"].any():
+    if {"line", "mark"} <= {*runs} and runs["mark"].any():
         yield "Marked among the lines of a pair at one point."
