@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -64,13 +65,13 @@ class Metric:
         return tables.with_ends(interval, self.text(interval.value), *ends)
 
 
-def _rows(rows: pd.DataFrame, above: str, below: str | None = None) -> Sample | None:
-    """Sums over conversations of a ratio per row, or of two columns; None where there is no row."""
+def per_row(rows: pd.DataFrame, above: str, below: str | None = None, most: float = math.inf) -> Sample | None:
+    """Sums over conversations of a ratio per row, or of two columns, at most `most`; None where there is no row."""
     if rows.empty:
         return None
     by = rows.groupby("prompt_id")
     sums = pd.DataFrame({"above": by[above].sum(), "below": by[below].sum() if below else by.size()})
-    return Sample(sums, ("above",), ("below",))
+    return Sample(sums, ("above",), ("below",), most=most)
 
 
 def expected_acceptance(run: Any) -> Interval | None:
