@@ -23,7 +23,7 @@ def _by_depth(depth: int, means: str = "") -> Metric:
     return Metric(f"depth_{depth}", f"d={depth}", means, lambda run: metrics.acceptance_by_depth(run.steps).get(depth))
 
 
-WITHOUT_INTERVAL = replace(EXPECTED, of=lambda run: metrics.expected_acceptance(run.steps))
+WITHOUT_INTERVAL = replace(EXPECTED, key="expected_value", of=lambda run: metrics.expected_acceptance(run.steps))
 DEPTHS = (
     _by_depth(
         1, "share of steps that accepted 1 drafted token or more, of those whose tree is so deep (d=2: 2 or more, ...)"

@@ -242,7 +242,7 @@ def _thresholds_said(long: pd.DataFrame) -> Iterator[str]:
         'acceptance rate for tokens at latter positions"; its bars have no numbers.'
     )
     for _, rows in long.groupby("curve", sort=False):
-        first, last = rows.loc[rows["x"].idxmin()], rows.loc[rows["x"].idxmax()]
+        first, last = (rows.sort_values("x", kind="stable").iloc[place] for place in (0, -1))
         if first["run_id"] != last["run_id"]:
             ends = rows[rows["run_id"].isin([first["run_id"], last["run_id"]])]
             span = f"theta_sib {first['point']} to {last['point']}"
