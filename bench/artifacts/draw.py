@@ -23,7 +23,9 @@ from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 
 OPEN: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white"}
-"""The look of a second metric."""
+STAR: dict[str, Any] = {"color": "black", "marker": "*", "markersize": 9, "linestyle": ""}
+ACROSS: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "linewidth": 1}
+"""The looks of a second metric, of a published point, and of a line across."""
 RUN_ROWS = {"setting": "Pair", "name": "Drafter"}
 LINE_ROWS = {"setting": "Pair", "line": "Line"}
 """The columns that say in a table which run or line a row is of, with their headers."""
@@ -58,10 +60,7 @@ def _labels(texts: pd.Series) -> pd.Series:
     keys = dict.fromkeys(key for line in parts.values() for key in line if key != "method")
     alike = [(a, b) for a in parts.values() for b in parts.values() if a["method"] == b["method"]]
     differ = [key for key in keys if any(a.get(key) != b.get(key) for a, b in alike)]
-    words = {
-        text: [_argument(key, line[key]) for key in differ if line.get(key) not in (None, False)]
-        for text, line in parts.items()
-    }
+    words = {text: [_argument(key, line[key]) for key in differ if line.get(key)] for text, line in parts.items()}
     return texts.map(lambda text: ", ".join([method_label(parts[text]["method"]), *words[text]]))
 
 
@@ -105,29 +104,20 @@ def _panel(axes: Axes, rows: pd.DataFrame, label: str, drawings: Sequence[Drawin
         draw(axes, rows, *shown)
     for one in marks:
         mark(axes, **{key: value for key, value in one.items() if key != "block"})
-    if not axes.get_legend_handles_labels()[1]:
-        axes.remove()  # nothing has a value
-    else:
+    if axes.get_legend_handles_labels()[1]:
         style.legend_below(axes, columns=columns)
+    else:
+        axes.remove()  # nothing has a value
 
 
 def mark(axes: Axes, words: str, x: float | None = None, y: float | None = None, **look: Any) -> None:
     """What a paper says of a curve: a star at (x, y), else a line across at x or at y."""
     if x is not None and y is not None:
-        star: dict[str, Any] = {
-            "color": "black",
-            "marker": "*",
-            "markersize": 9,
-            "linestyle": "",
-            "label": words,
-        } | look
-        axes.plot(x, y, **star)
-        return
-    line: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "linewidth": 1, "label": words} | look
-    if x is not None:
-        axes.axvline(x, **line)
+        axes.plot(x, y, **STAR | look, label=words)
+    elif x is not None:
+        axes.axvline(x, **ACROSS | look, label=words)
     elif y is not None:
-        axes.axhline(y, **line)
+        axes.axhline(y, **ACROSS | look, label=words)
 
 
 def curve(axes: Axes, rows: pd.DataFrame, metric: Metric) -> None:
@@ -180,10 +170,8 @@ def per_run(
     name: str, words: tuple[str, str], draw: Callable[[Axes, Any], None], runs: pd.DataFrame, most: int = 2, **look: Any
 ) -> style.Figure:
     """A panel for each run, `most` side by side but never more than two of up to four; `words`: title and setting."""
-    panels = [(run,) for run in named_rows(runs)]
-    return style.drawn(
-        name, *words, draw, panels, runs["run_id"], columns=most if len(panels) > 4 else min(most, 2), **look
-    )
+    panels, columns = [(run,) for run in named_rows(runs)], most if len(runs) > 4 else min(most, 2)
+    return style.drawn(name, *words, draw, panels, runs["run_id"], columns=columns, **look)
 
 
 def ranked(long: pd.DataFrame, metric: Metric) -> pd.DataFrame:

@@ -201,7 +201,7 @@ def _beside_sequoia(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _even(axes: Axes, rows: pd.DataFrame) -> None:
-    axes.axhline(1, color=style.GREY, linestyle="--", linewidth=1)
+    axes.axhline(1, **draw.ACROSS)
 
 
 def _facts(runs: pd.DataFrame, artifact: str) -> Iterator[tuple[Any, Any]]:
