@@ -46,7 +46,16 @@ def load(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
     """
     if results.runs.empty:
         raise NoResultsError("nothing was run")
-    return _described(_in_blocks(results.runs, [column for column in CELL if column not in across]), results)
+    cell = [column for column in CELL if column not in across]
+    return _described(_in_blocks(results.runs, cell), results, cell)
+
+
+def finished(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
+    """The same of the runs that ended well alone; NoResultsError without any."""
+    runs = results.runs[results.runs["status"] == OK]
+    if runs.empty:
+        raise NoResultsError("no run ended well")
+    return load(replace(results, runs=runs), across=across)
 
 
 def _in_blocks(runs: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
@@ -62,7 +71,7 @@ def _in_blocks(runs: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
     return both.astype({"block": int}).sort_values("block", kind="stable", ignore_index=True)
 
 
-def _described(runs: pd.DataFrame, results: Results) -> pd.DataFrame:
+def _described(runs: pd.DataFrame, results: Results, cell: Sequence[str]) -> pd.DataFrame:
     pairs = [json.loads(config).get("pair") or {} for config in runs["config"]]
     paper = [pair.get("published") or {} for pair in pairs]
     lost = (
@@ -94,7 +103,7 @@ def _described(runs: pd.DataFrame, results: Results) -> pd.DataFrame:
         name=_names(runs),
         busy=_busy(runs),
     )
-    words = _variants(runs)
+    words = _variants(runs, cell)
     return put(
         runs,
         variant=[words[block] for block in runs["block"]],
@@ -118,10 +127,13 @@ def done(rows: pd.DataFrame) -> pd.DataFrame:
 
 def standing_in(runs: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
     """Stand-ins for models that are not among these published rows stand for the first that are, with a draft."""
-    paper = paper[paper["draft"] != NO_DRAFT]
+    names = [*zip(runs["target"], runs["draft"], strict=True)]
     printed = [*zip(paper["target"], paper["draft"], strict=True)]
-    lost = [one.stand_in and bool(printed) and (one.target, one.draft) not in printed for one in named_rows(runs)]
-    names = [printed[0] if away else (one.target, one.draft) for away, one in zip(lost, named_rows(runs), strict=True)]
+    first = next((models for models in printed if models[1] != NO_DRAFT), None)
+    names = [
+        first if first and stand_in and models not in printed else models
+        for models, stand_in in zip(names, runs["stand_in"], strict=True)
+    ]
     return put(runs, target=[target for target, _ in names], draft=[draft for _, draft in names])
 
 
@@ -313,7 +325,7 @@ def _names(runs: pd.DataFrame) -> list[str]:
     return [label if count == 1 else f"{label} ({drafter})" for label, drafter, count in named]
 
 
-def _variants(runs: pd.DataFrame) -> dict[Any, str]:
+def _variants(runs: pd.DataFrame, cell: Sequence[str]) -> dict[Any, str]:
     """By block: in which columns it is not like the others of its pair, digests by their start.
 
     Of another dataset the prompts are others anyway, and of what failed the place need not be known. Of code and
@@ -324,7 +336,7 @@ def _variants(runs: pd.DataFrame) -> dict[Any, str]:
     words = {}
     for block, own in firsts.iterrows():
         others = firsts[firsts["pair"] == own["pair"]].drop(index=block)
-        differ = [column for column in (*CELL, *PLACE) if column not in code and _apart(own, others, column).any()]
+        differ = [column for column in (*cell, *PLACE) if column not in code and _apart(own, others, column).any()]
         same = others[~_any(_apart(own, others, column) for column in differ)] if differ else others
         for column in code:
             apart = _apart(own, same, column)

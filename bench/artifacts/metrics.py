@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -64,13 +65,13 @@ class Metric:
         return tables.with_ends(interval, self.text(interval.value), *ends)
 
 
-def _rows(rows: pd.DataFrame, above: str, below: str | None = None) -> Sample | None:
-    """Sums over conversations of a ratio per row, or of two columns; None where there is no row."""
+def per_row(rows: pd.DataFrame, above: str, below: str | None = None, most: float = math.inf) -> Sample | None:
+    """Sums over conversations of a ratio per row, or of two columns, at most `most`; None where there is no row."""
     if rows.empty:
         return None
     by = rows.groupby("prompt_id")
     sums = pd.DataFrame({"above": by[above].sum(), "below": by[below].sum() if below else by.size()})
-    return Sample(sums, ("above",), ("below",))
+    return Sample(sums, ("above",), ("below",), most=most)
 
 
 def expected_acceptance(run: Any) -> Interval | None:
@@ -85,6 +86,10 @@ def lossless_words(run: Any) -> str:
     """`yes, 98.0% identical`: whether its rule is lossless, and the share of outputs equal to the target's own."""
     word = "yes" if run.lossless else "no"
     return word if pd.isna(run.identical) else f"{word}, {tables.percent(run.identical)} identical"
+
+
+def _predicted(metric: str) -> Callable[[Any], float | None]:
+    return lambda run: getattr(run, f"predicted_{metric}", None)
 
 
 def _own_autoregressive(run: Any) -> float:
@@ -154,3 +159,14 @@ PREDICTED_SPEEDUP = Metric(
 )
 PREDICTED_MAL = Metric("predicted_mal", "MAL predicted", definitions.PREDICTED_MAL, _number("predicted_mal"))
 STEPS = Metric("steps", "Steps", "decoding steps", lambda run: len(run.steps), 0)
+GAP = Metric("gap", "E(A) - MAL", "", lambda run: metrics.calibration(run.steps).gap)
+CORRELATION = Metric(
+    "correlation",
+    "correlation",
+    "Pearson's, of E(A) and A over steps",
+    lambda run: metrics.calibration(run.steps).correlation,
+)
+PREDICTED_MAL = Metric("predicted_mal", "MAL predicted", definitions.PREDICTED_MAL, _predicted("mal"))
+PREDICTED_SPEEDUP = Metric(
+    "predicted_speedup", "speedup predicted", definitions.PREDICTED_SPEEDUP, _predicted("speedup")
+)

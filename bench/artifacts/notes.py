@@ -36,15 +36,19 @@ AA = (
 NO_AA = "no A/A, which takes two autoregressive arms of one decoding over six conversations"
 
 
-def of_blocks(runs: pd.DataFrame, **given: Any) -> list[str]:
-    """What all blocks share, a clause for each with what it alone has, and what their pairs are; `given` to `facts`."""
+def of_blocks(runs: pd.DataFrame, *, temperatures: bool = True, **given: Any) -> list[str]:
+    """What all blocks share, a clause for each with what it alone has, and what their pairs are; `given` to `facts`.
+
+    Without `temperatures` nothing of the drafts', as where these are swept.
+    """
     words = facts(runs, **given)
     same = [] if len(words.drop_duplicates()) == 1 else [kind for kind, own in words.items() if own.nunique() == 1]
     shared = [f"All: {text}." for text in [_clause(words[same].iloc[0])] if text]
     clauses = words.drop(columns=same).agg(_clause, axis=1)
     named = [f"{', '.join(own.index.unique())}: {text}." for text, own in clauses.groupby(clauses, sort=False) if text]
     controls = [AA] * any("%" in text for text in words.get("A/A", ()))
-    return [*shared, *named, *controls, *stand_ins(runs), *draft_temperatures(runs)]
+    drafted = draft_temperatures(runs) if temperatures else ()
+    return [*shared, *named, *controls, *stand_ins(runs), *drafted]
 
 
 def facts(

@@ -1,27 +1,22 @@
 """A figure with a panel per run, and a table of the same runs: what is drawn and what a row holds is described.
 
-Below it the two that several artifacts have: where the time of a step goes, and E(A) against A.
+Below it what several artifacts have: where the time of a step goes.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
-from matplotlib.ticker import MaxNLocator
 
-from bench.artifacts import definitions, style, tables
+from bench.artifacts import style, tables
 from bench.artifacts.blocks import Block, measured_blocks
-from bench.artifacts.metric import MAL, Metric, cells, legend
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import Table
-from bench.artifacts.wording import draft_temperatures, scale, setting, without_expected
+from bench.artifacts.wording import draft_temperatures, scale, setting
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import metrics
@@ -119,60 +114,3 @@ def time_by_phase(
 
     size = (4.6, 2.75 + 0.15 * len(groups))
     return RunFigure(title, [draw], lambda run: [row(run)], legend, remarks=remarks, panel=size)
-
-
-# Expected acceptance length against the actual one, as a count map
-
-_TICKS = [digit * 10**power for power in range(6) for digit in (1, 3)]
-_COLUMNS = (
-    Metric("Steps", lambda run: str(len(run.steps))),
-    Metric("E(A)", lambda run: run.expected, definitions.EXPECTED),
-    MAL,
-    Metric("E(A) - MAL", lambda run: metrics.calibration(run.steps).gap),
-    Metric(
-        "correlation", lambda run: metrics.calibration(run.steps).correlation, "Pearson's, of E(A) and A over steps"
-    ),
-)
-
-
-def expected_actual(title: str) -> RunFigure:
-    """A panel for every run that drafted anything with probabilities: OPT-Tree's Figure 5, and the smoke run's."""
-    return RunFigure(
-        title,
-        [_count_map],
-        lambda run: [cells(_COLUMNS, run)],
-        legend(_COLUMNS),
-        lambda run: _drafts(run) and not math.isnan(run.expected.value),
-        "no run drafted a token with a probability",
-        _left_out,
-        aside="; dashed: E(A) = A",
-        panel=(4.3, 3.9),
-        across=3,
-    )
-
-
-def _drafts(run: Run) -> bool:
-    return bool((run.steps["num_drafted"] > 0).any())
-
-
-def _left_out(found: Sequence[Block]) -> Iterator[str]:
-    runs = [run for block in found for run in block.ok if _drafts(run)]
-    if absent := [run.name for run in runs if math.isnan(run.expected.value)]:
-        yield without_expected(absent)
-
-
-def _count_map(axes: Axes, run: Run) -> None:
-    counts = metrics.expected_vs_actual(run.steps)
-    x, y = (np.append(index, index[-1] + 1) - 0.5 for index in (counts.columns.to_numpy(), counts.index.to_numpy()))
-    shown = np.ma.masked_equal(counts.to_numpy(), 0)
-    mesh = axes.pcolormesh(x, y, shown, cmap="Blues", norm=LogNorm(0.7, max(shown.max(), 2)), rasterized=True)
-    longest = max(x[-1], y[-1])
-    axes.axline((0.5, 0.5), slope=1, color=style.COLOURS[1], linestyle="--", linewidth=1)
-    axes.set(xlim=(0.5, longest), ylim=(0.5, longest), aspect="equal", xlabel="E(A), rounded", ylabel="A")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    fit = metrics.calibration(run.steps)
-    words = f"E(A) - MAL = {fit.gap:+.2f}, r = {tables.number(fit.correlation)}"
-    axes.set_title(f"{run.block.name}, {run.name}\n{words}")
-    bar = axes.figure.colorbar(mesh, ax=axes, label="decoding steps", shrink=0.85, ticks=_TICKS, format="%d")
-    bar.minorticks_off()

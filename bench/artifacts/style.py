@@ -229,6 +229,20 @@ def bars(
     return x
 
 
+def pie(axes: Axes, title: str, times: Mapping[str, float], colours: Iterable[int]) -> None:
+    """The parts of a time in milliseconds, by name, in these colours; the title ends with the whole."""
+    total = sum(times.values())
+    labels = [f"{part}: {time:.2f} ms ({time / total:.1%})" for part, time in times.items()]
+    look: dict[str, Any] = {
+        "startangle": 90,
+        "counterclock": False,
+        "wedgeprops": {"edgecolor": "white", "linewidth": 1},
+    }
+    wedges = axes.pie([time / total for time in times.values()], colors=[COLOURS[one] for one in colours], **look)[0]
+    axes.set(title=f"{title}: {total:.1f} ms a step", xlim=(-1.05, 1.05), ylim=(-1.05, 1.05))
+    axes.legend(wedges, labels, loc="upper center", bbox_to_anchor=(0.5, 0.0))
+
+
 def powers_of_two(axes: Axes, sizes: Iterable[float]) -> None:
     """A logarithmic x axis with a tick at every power of two that the sizes span."""
     exponents = [math.log2(size) for size in sizes]

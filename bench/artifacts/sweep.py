@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from bench.artifacts import style, tables
-from bench.artifacts.blocks import Block, measured_blocks
+from bench.artifacts.blocks import Block
 from bench.artifacts.definitions import method_label
 from bench.artifacts.metric import Metric
 from bench.artifacts.outputs import NoResultsError, Output
@@ -114,15 +114,12 @@ class Mark:
     x: float | None = None
     y: float | None = None
     look: Mapping[str, Any] = field(default_factory=dict)
-    right: bool = False  # on the axis of the second metric
 
     def draw(self, axes: Axes) -> None:
-        """Put it on the axes; what belongs to the right one stands in the legend of the left one."""
+        """Put it on the axes."""
         if self.x is not None and self.y is not None:
             star: dict[str, Any] = {"color": "black", "marker": "*", "markersize": 9, "linestyle": ""} | dict(self.look)
-            twins = [one for one in axes.figure.axes if one is not axes and one.bbox.bounds == axes.bbox.bounds]
-            (twins[0] if self.right else axes).plot(self.x, self.y, **star)
-            axes.plot([], [], label=self.words, **star)
+            axes.plot(self.x, self.y, label=self.words, **star)
             return
         line: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "linewidth": 1, "label": self.words}
         line |= self.look
@@ -146,38 +143,6 @@ def curve(metric: Metric) -> Draw:
     return draw
 
 
-def bare(metric: Metric) -> Draw:
-    """Lines of values alone, dashed with open markers; one entry in the legend for all."""
-
-    def draw(axes: Axes, panel: Panel) -> None:
-        for line, look in zip(panel.lines, panel.looks, strict=True):
-            axes.plot(line.x, [metric.of(run) for run in line.runs], **look | OPEN)
-        axes.plot([], [], color=style.GREY, marker="o", label=metric.header, **OPEN)
-
-    return draw
-
-
-def twin(left: Metric, right: Metric, *, log: bool = False) -> Draw:
-    """Two metrics, one on each axis, in one colour each; lines differ in their markers."""
-
-    def draw(axes: Axes, panel: Panel) -> None:
-        other = axes.twinx()
-        other.grid(visible=False)
-        other.spines["right"].set_visible(True)
-        for line, own in zip(panel.lines, panel.looks, strict=True):
-            for place, (side, metric) in enumerate(((axes, left), (other, right))):
-                look = own | {"color": style.COLOURS[place], "linestyle": "-"} | (OPEN if place else {})
-                band(side, line, metric, **look)
-                words = f"{metric.header} ({'right' if place else 'left'}), {line.label}"
-                axes.plot([], [], label=words, **look)
-        axes.set_ylabel(f"{left.header} (95% interval)", color=style.COLOURS[0])
-        other.set_ylabel(f"{right.header}{', log' * log} (95% interval)", color=style.COLOURS[1])
-        if log:
-            style.few_log_ticks(other)
-
-    return draw
-
-
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """One artifact: what is swept, what is drawn over it, what stands in the table, what the paper says."""
@@ -187,31 +152,24 @@ class Sweep:
     label: str
     draw: Sequence[Sequence[Draw]]  # of every panel of a block
     columns: Sequence[Metric]
+    panels: Callable[[Results], Iterable[Panel]]
     header: str = ""  # of the column with what is swept, if not its name
     means: str = ""
     line: str = "Line"  # the header of the column with the lines' labels
     line_means: str = ""
-    read: Callable[[Run], float | None] | None = None  # where it is no argument of the drafter
-    across: tuple[str, ...] = ()  # columns of a cell that are swept
-    only: Callable[[Run], bool] = lambda run: True  # what a run of a shown line has
-    as_block: Callable[[Block], Block] = lambda block: block
-    panels: Callable[[Results], Iterable[Panel]] | None = None  # where lines are no `series` along `over`
     together: bool = False  # the lines of all blocks share their panels
-    marks: Callable[[Panel], Iterable[Mark]] = lambda panel: ()
     remarks: Callable[[Sequence[Panel], Results], Iterable[str]] = lambda panels, results: ()
     ranked: Sequence[Metric] = ()
     along: bool = False  # the best of a line are marked, in place of the best line at every x
     look: Mapping[str, Any] = field(default_factory=dict)  # of the canvas
     legend_columns: int = 2
-    whose: str = "run"  # in the sentence that there is none
-    timed: bool = True  # whether it is said what the machine resolves
 
     def __call__(self, name: str, results: Results) -> list[Output]:
         """The figure, its panels for every block, and the table."""
-        found = list(self.panels(results)) if self.panels else list(self._found(results))
+        found = list(self.panels(results))
         if not found:
-            raise NoResultsError(f"no {self.whose} sweeps the {self.over}")
-        words = setting((panel.block for panel in found), but=self.across)
+            raise NoResultsError(f"no run sweeps the {self.over}")
+        words = setting(panel.block for panel in found)
         groups = [_joined(found)] if self.together else found
         every = [(panel, draws) for panel in groups for draws in self.draw]
         ids = run_ids(run for panel in found for run in panel.runs)
@@ -233,24 +191,13 @@ class Sweep:
             said=self.remarks(found, results),
             marks="" if self.along else f"Marked among the lines of a pair at one {self.over.replace('_', ' ')}.",
             means={name: means for name, means in ((self.line, self.line_means), (header, self.means)) if means},
-            timed=self.timed,
-            draft_temperature=self.over != "draft_temperature",
         )
         return [figure, table]
-
-    def _found(self, results: Results) -> Iterator[Panel]:
-        for block in map(self.as_block, measured_blocks(results, across=self.across)):
-            lines = [line for line in series(block, self.over, self.read) if all(map(self.only, line.runs))]
-            if lines:
-                yield Panel(block, lines)
 
     def _panel(self, axes: Axes, panel: Panel, draws: Sequence[Draw]) -> None:
         axes.set(title=panel.block.name, xlabel=self.label)
         for draw in draws:
             draw(axes, panel)
-        if draws is self.draw[0]:
-            for mark in self.marks(panel):
-                mark.draw(axes)
         if not axes.get_legend_handles_labels()[1]:
             axes.remove()  # nothing has a value
         elif axes.lines:

@@ -14,8 +14,8 @@ ARTIFACTS: Mapping[str, Artifact] = {
     "table5": Artifact(merging.merge_kl),
     "fig3": Artifact(merging.recurrence),
     **{name: Artifact(sweep) for name, sweep in figures.FIG5.items()},
-    "fig7": Artifact(figures.FIG7),
-    "fig8": Artifact(figures.FIG8),
+    "fig7": Artifact(figures.fig7),
+    "fig8": Artifact(figures.fig8),
     **{name: Artifact(by_dataset.by_dataset) for name in by_dataset.LAYOUTS},
     "fig6": Artifact(merging.story, case_study.read),
 }

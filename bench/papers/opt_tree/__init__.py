@@ -10,11 +10,11 @@ TITLE = "OPT-Tree: Speculative Decoding with Adaptive Draft Tree Structure (arXi
 ARTIFACTS: Mapping[str, Artifact] = {
     **{name: Artifact(tables.paper_table) for name in tables.TABLES},
     "fig3": Artifact(figures.fig3),
-    "fig5": Artifact(figures.FIG5),
-    "fig6": Artifact(figures.FIG6),
-    "fig7": Artifact(figures.FIG7),
-    "fig8": Artifact(figures.FIG8),
-    "fig9": Artifact(figures.FIG9),
+    "fig5": Artifact(figures.fig5),
+    "fig6": Artifact(figures.fig6),
+    "fig7": Artifact(figures.fig7),
+    "fig8": Artifact(figures.fig8),
+    "fig9": Artifact(figures.fig9),
     "fig10": Artifact(figures.fig10, case_study.read),
-    "fig11": Artifact(figures.FIG11),
+    "fig11": Artifact(figures.fig11),
 }

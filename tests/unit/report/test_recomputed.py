@@ -41,26 +41,6 @@ def shown(table: Table) -> set[str]:
     return {run_id for _, runs in rows(table) for run_id in runs}
 
 
-def test_smoke() -> None:
-    files, found = tables("smoke")
-    assert shown(found["smoke"]) == shown(found["smoke_details"]) == run_ids("smoke")
-    for row, (run_id,) in rows(found["smoke_details"]):
-        steps = files.steps(run_id)
-        assert_printed(row["MAL"], recomputed.mal(steps), least=2)
-        assert_printed(row["E(A)"], float(steps["expected_acceptance"].mean()), least=2)
-        for depth in range(1, 5):
-            assert_printed(row[f"d={depth}"], recomputed.reached(steps, depth), least=2)
-        assert_printed(row["forwards"], float(steps["draft_forwards"].mean()))
-        assert_printed(row["tokens/s"], recomputed.tokens_per_s(files, run_id)[0])
-        assert_printed(row["tokens/s autoregressive"], recomputed.tokens_per_s(files, run_id, "autoregressive")[0])
-        assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
-        assert_printed(row["identical"], percents(_identical(files, run_id)), least=0)
-    for row, (run_id,) in rows(found["smoke_expected_actual"]):
-        steps = files.steps(run_id)
-        assert_printed(row["E(A)"], recomputed.mean(steps, steps["expected_acceptance"], c=1), least=2)
-        assert_printed(row["correlation"], _correlation(steps), least=2)
-
-
 @pytest.mark.long
 def test_gsd_main_table() -> None:
     """The counts are of greedy decoding; the speedup is the mean of both decodings'."""
@@ -177,16 +157,6 @@ COUNTS = {
 
 def _success(steps: pd.DataFrame) -> recomputed.Numbers:
     return recomputed.at_most_one(recomputed.mean(steps, (steps["num_displaced"] > 0).astype(float)))
-
-
-def _identical(files: Files, run_id: str) -> float:
-    """Share of the turns whose tokens are the target's own."""
-    own, plain = (files.turns(arm, run_id).set_index(TURN)["output_sha256"] for arm in ("method", "autoregressive"))
-    return float((own == plain.reindex(own.index)).mean())
-
-
-def _correlation(steps: pd.DataFrame) -> float:
-    return float(steps["expected_acceptance"].corr(steps["acceptance_length"]))
 
 
 FIRST = {"OPT-Tree": {"opt_tree"}, "Sequoia": {"sequoia", "sequoia_hardware", "sequoia_printed", "sized_sequoia"}}
