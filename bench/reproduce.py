@@ -169,12 +169,16 @@ def _run(command: Sequence[str]) -> int:
 
 
 def _outcome(names: Sequence[str], given: Mapping[str, str], root: Path) -> int:
-    """Report the artifacts that are named, else all as pages, and name those that are not done."""
+    """Report the artifacts that are named, else all as pages, and name those that are not done.
+
+    Where all that was asked for failed, the report of what was measured before stays.
+    """
     where = ["--results", str(root), "--out", str(root / "report")]
     every = [] if names and all(name in ARTIFACTS for name in names) else [where]
-    single = [[name, *where, *_single(name, given, root)] for name in names if name in ARTIFACTS]
-    status = max(report(arguments) for arguments in (*single, *every))
     states = {name: progress.read(root, name) for name in _artifacts(names)}
+    lost = [name for name, state in states.items() if state.failed and not state.done]
+    single = [[name, *where, *_single(name, given, root)] for name in names if name in ARTIFACTS and name not in lost]
+    status = max((report(arguments) for arguments in (*single, *every)), default=0)
     undone = {name: state for name, state in states.items() if state.state != progress.DONE}
     if "shard" in given:
         undone = {name: state for name, state in undone.items() if state.failed}

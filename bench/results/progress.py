@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,8 @@ class Progress:
     running: int
     detail: str = ""
     """Of the first that failed: what went wrong."""
+    others: int = 0
+    """Finished cells that the plan does not ask for, such as those of an earlier one."""
 
     @property
     def missing(self) -> int:
@@ -92,6 +94,7 @@ def words(found: Progress) -> str:
         parts = [f"{found.done} of {found.planned}"]
     counts = {"failed": found.failed, "running": found.running, "missing": found.missing}
     parts += [f"{count} {name}" for name, count in counts.items() if count]
+    parts += [f"{found.others} of other plans done"] * bool(found.others)
     return f"{found.state}: {', '.join(parts)}" + (f" ({found.detail})" if found.detail else "")
 
 
@@ -130,7 +133,8 @@ def read(root: Path, artifact: str, pair: str | None = None) -> Progress:
     counts = [one for one in counts if pair in (None, one[1]) or not one[1]]
     measured = sum(min(count, _measured(store, table, name)) for table, name, count in counts)
     planned = len(cells) + sum(count for *_, count in counts)
-    return _counted(store, planned, int(ok.sum()) + measured, ended[~ok], pairs or plan.pairs)
+    counted = _counted(store, planned, int(ok.sum()) + measured, ended[~ok], pairs or plan.pairs)
+    return replace(counted, others=int((runs["status"] == OK).sum() - ok.sum()))
 
 
 def planned_runs(folder: Path) -> set[str]:

@@ -58,6 +58,20 @@ def test_two_artifacts_are_run_reported_and_not_run_again(tmp_path, monkeypatch,
     assert_what_is_not_done_is_named(results, monkeypatch, capsys)
 
 
+def test_an_attempt_that_fails_leaves_the_report_and_what_was_measured(tmp_path, monkeypatch):
+    for folder, text in (("well", TEXT), ("broken", "no json")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mt_bench.jsonl").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    drawn = tmp_path / "results" / "report" / "opt_tree" / "fig7.md"
+    assert reproduce.main(["opt_tree/fig7", *SHORT, "data_dir=well"]) == 0
+    before = drawn.read_text()
+    assert reproduce.main(["opt_tree/fig7", *SHORT, "data_dir=broken"]) == 1
+    assert drawn.read_text() == before
+    state = progress.read(tmp_path / "results", "opt_tree/fig7")
+    assert (state.state, state.done, state.failed, state.others) == ("failed", 0, 1, 1)
+
+
 @pytest.mark.long
 def test_what_is_run_along_is_in_the_table_of_a_pair(tmp_path, monkeypatch):
     """Medusa's heads are a pair of their own, and GSD's Table 4 sets them beside the draft model's GSD."""

@@ -82,8 +82,10 @@ def test_a_cell_without_what_it_should_record_is_not_done(one_done):
 
 def test_other_measurements_count_by_pair(one_done):
     plan_of(one_done, measures={"latency": {"tiny": 1, "big": 1}, "attention": {"": 1}})
-    assert progress.words(progress.read(one_done, "default")) == "missing: 0 of 3, 3 missing"
-    assert progress.words(progress.read(one_done, "default", "tiny")) == "missing: 0 of 2, 2 missing"
+    for pair, planned in ((None, 3), ("tiny", 2)):
+        state = progress.read(one_done, "default", pair)
+        assert (state.state, state.planned, state.missing) == ("missing", planned, planned)
+        assert state.others == 1, "the finished cell is of no plan any more"
 
 
 def test_a_held_lock_is_a_running_cell_and_looking_does_not_take_it(one_done):
@@ -168,7 +170,7 @@ def test_a_row_whose_config_is_none_is_passed_over(config, copied):
     plan_of(copied, "drafter=chain4")
     assert progress.planned_runs(copied / "default") == set(Store(copied, "default").read("runs")["run_id"])
     change(copied, config=config)
-    assert progress.words(progress.read(copied, "default")) == "missing: 0 of 1, 1 missing"
+    assert progress.read(copied, "default").missing == 1
     assert progress.planned_runs(copied / "default") == set()
 
 
