@@ -121,6 +121,8 @@ def check_overrides(overrides: Sequence[str]) -> None:
             sys.exit(f"{text}: limit is a number of conversations, a whole one from 1 on")
         if key == "decoding.max_new_tokens" and value is not None and not (type(value) is int and value >= 1):
             sys.exit(f"{text}: an answer has a whole number of tokens, from 1 on")
+        if key == "decoding.temperature" and isinstance(value, int | float) and value < 0:
+            sys.exit(f"{text}: a temperature is 0 (greedy) or positive")
         if key == "data_dir" and value and not Path(str(value)).is_dir():
             sys.exit(f"{text}: there is no such folder")
 

@@ -186,7 +186,10 @@ def check_names(key: str) -> None:
     holder = next((name for name in above if name in known), None)
     if holder is None or (holder != key and known[holder]):
         whole = [name for name in known if "." not in name]
-        raise ValueError(unknown("option", key, [name for name in known if name.startswith(f"{section}.")] or whole))
+        inside = [name for name in known if name.startswith(f"{section}.")]
+        every = {*known, *(name for part in (*BESIDE, *SECTIONS) for name in options(part))}
+        alike = sorted((name for name in every if name.rpartition(".")[2] == key), key=lambda name: name.count("."))
+        raise ValueError(unknown("option", key, inside or alike or whole))
 
 
 def sentence(error: Exception) -> str:

@@ -120,6 +120,7 @@ def test_ctrl_c_waits_for_the_sweep_and_says_so_in_a_line(tmp_path):
     ("override", "sentence"),
     [
         ("limit=0", "from 1 on"),
+        ("decoding.temperature=-1", "positive"),
         ("limit=two", "from 1 on"),
         ("limit=1.5", "from 1 on"),
         ("limit=true", "from 1 on"),

@@ -75,6 +75,7 @@ WRONG_VALUES = {
     "measure=attention attention.heads=x": "attention.heads=x: a whole number is expected",
 }
 UNKNOWN = {
+    "temperature=1": 'unknown option "temperature"; did you mean "decoding.temperature" or',
     "drafter.nn=3": 'unknown option "drafter.nn"; did you mean "drafter.n" or',
     "drafter.shape.dept=3": 'unknown option "drafter.shape.dept"; did you mean "drafter.shape.depth"',
     "foo=1": 'unknown option "foo"; did you mean "force"?',
