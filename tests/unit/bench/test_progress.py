@@ -82,9 +82,9 @@ def test_a_cell_without_what_it_should_record_is_not_done(one_done):
 
 def test_other_measurements_count_by_pair(one_done):
     plan_of(one_done, measures={"latency": {"tiny": 1, "big": 1}, "attention": {"": 1}})
-    for pair, planned in ((None, 3), ("tiny", 2)):
+    for pair, count in ((None, 3), ("tiny", 2)):
         state = progress.read(one_done, "default", pair)
-        assert (state.state, state.planned, state.missing) == ("missing", planned, planned)
+        assert (state.state, state.planned, state.missing) == ("missing", count, count)
         assert state.others == 1, "the finished cell is of no plan any more"
 
 
