@@ -19,7 +19,7 @@ from bench.papers.registry import build
 
 ARTIFACTS = ["smoke", "opt_tree/table3", "dyspec/table4", "opt_tree/table2", "opt_tree/table1", "bench/mt_bench"]
 ARTIFACTS += [*(f"opt_tree/fig{number}" for number in (5, 6, 7, 8, 9)), "bench/draft_temperature"]
-ARTIFACTS += [f"sequoia/table{number}" for number in (3, 4, 5, 6, 7)]
+ARTIFACTS += ["sequoia/fig5b", "sequoia/fig5c", *(f"sequoia/table{number}" for number in (3, 4, 5, 6, 7))]
 ARTIFACTS += [f"dyspec/table{number}" for number in (1, 2, 3)]
 """Those whose tables stand on the long frame."""
 
@@ -83,6 +83,15 @@ def over_sequoia(files: Files, run_id: str) -> Numbers | None:
     return None if run_id in trees else recomputed.mal_ratio(files.steps(run_id), files.steps(*trees))
 
 
+def lead(files: Files, run_id: str) -> Numbers | None:
+    """Speedup of Sequoia's rule at the temperature of this run over its own."""
+    runs = {
+        one: files.run(one) for one in files.ids() if files.run(one)["temperature"] == files.run(run_id)["temperature"]
+    }
+    (first,) = (one for one, run in runs.items() if run["verifier"] == "without_replacement")
+    return None if first == run_id else recomputed.speedup_ratio(files.speedup_sums(first), files.speedup_sums(run_id))
+
+
 def share(steps: pd.DataFrame, phases: Sequence[str]) -> Numbers:
     return recomputed.percents(seconds(steps, phases) / seconds(steps, PHASES))
 
@@ -125,6 +134,7 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     "gap": of_steps(lambda steps: (float((steps["expected_acceptance"] - steps["acceptance_length"]).mean()),)),
     "correlation": of_steps(lambda steps: (float(steps["expected_acceptance"].corr(steps["acceptance_length"])),)),
     "mal_over_sequoia": over_sequoia,
+    "lead": lead,
     **{f"{part}_share": of_steps(partial(share, phases=phases)) for part, phases in PARTS.items()},
     **{f"{part}_ms": of_steps(lambda steps, own=own: (1000 * seconds(steps, own),)) for part, own in PARTS.items()},
 }
