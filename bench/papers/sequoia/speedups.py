@@ -13,13 +13,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import draw, frame, notes, style, tables
+from bench.artifacts import definitions, draw, frame, notes, style, tables
 from bench.artifacts.definitions import method_label
 from bench.artifacts.metrics import (
     IS_LOSSLESS,
     LEVELS,
     MAL,
-    NODES,
     PREDICTED_MAL,
     PREDICTED_SPEEDUP,
     SPEEDUP,
@@ -46,11 +45,9 @@ _SIZED, _CHOSEN = "sequoia", "sequoia_hardware"
 
 def _lead(run: Any) -> Interval | None:
     """Over the conversations that both decoded."""
-    return (
-        None
-        if run.sequoia is None
-        else samples.paired_ratio(samples.speedup(run.sequoia), samples.speedup(run.prompts))
-    )
+    if run.sequoia is None:
+        return None
+    return samples.paired_ratio(samples.speedup(run.sequoia), samples.speedup(run.prompts))
 
 
 LEAD = Metric(
@@ -62,9 +59,10 @@ LEAD = Metric(
     _lead,
     3,
 )
-COLUMNS = (NODES, LEVELS, SPEEDUP, PREDICTED_SPEEDUP, MAL, PREDICTED_MAL, IS_LOSSLESS)
+COLUMNS = (LEVELS, SPEEDUP, PREDICTED_SPEEDUP, MAL, PREDICTED_MAL, IS_LOSSLESS)
 ASIDE = [one.header for one in (LEVELS, PREDICTED_SPEEDUP, PREDICTED_MAL, IS_LOSSLESS)]
-ROWS = {"setting": "Setting", "label": "Method", "rule": "Rule", "temperature": "temperature"}
+ROWS = {"setting": "Setting", "label": "Method", "rule": "Rule", "temperature": "temperature", "n": "N"}
+MEANS = {"N": definitions.NODES}
 
 
 def speedup_by_temperature(name: str, results: Results) -> list[Output]:
@@ -82,14 +80,15 @@ def speedup_by_temperature(name: str, results: Results) -> list[Output]:
     columns = 3 if (drawn.groupby("block")["tree"].nunique() == 1).all() else 2
     figure = draw.curves(name, words, drawn, [[(_rules,)]], columns=columns)
     below = draw.below(loaded, runs, [*_leads_said(long), MARKED], temperatures=False)
-    return [figure, table(name, figure.title, long, ROWS, (*COLUMNS, LEAD), aside=ASIDE, notes=below)]
+    return [figure, table(name, figure.title, long, ROWS, (*COLUMNS, LEAD), aside=ASIDE, notes=below, means=MEANS)]
 
 
 def _labelled(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with words for their method, rule and tree, and the paper's name of the rule as `baseline`."""
     labels, rules = runs["method"].map(method_label), runs["verifier"]
-    trees = [f"{label}, N = {nodes}" for label, nodes in zip(labels, runs["nodes"], strict=True)]
-    return runs.assign(label=labels, rule=rules.map(rule_label), tree=trees, baseline=rules.map(_PUBLISHED))
+    sizes = [str(nodes or tables.ABSENT) for nodes in runs["nodes"]]
+    trees = [f"{label}, N = {nodes}" for label, nodes in zip(labels, sizes, strict=True)]
+    return runs.assign(label=labels, rule=rules.map(rule_label), tree=trees, baseline=rules.map(_PUBLISHED), n=sizes)
 
 
 def _beside_sequoia(runs: pd.DataFrame) -> pd.DataFrame:
@@ -161,7 +160,7 @@ def speedup_by_size(name: str, results: Results) -> list[Output]:
     words = (BY_SIZE, notes.setting(drawn), "tree size N (root counted)")
     figure = draw.curves(name, words, drawn, [[(_sizes,)]], columns=1)
     below = draw.below(loaded, runs, _chosen_said(drawn), temperatures=False)
-    return [figure, table(name, figure.title, long, ROWS, COLUMNS, aside=ASIDE, notes=below)]
+    return [figure, table(name, figure.title, long, ROWS, COLUMNS, aside=ASIDE, notes=below, means=MEANS)]
 
 
 def _chosen_said(drawn: pd.DataFrame) -> Iterator[str]:
