@@ -79,6 +79,13 @@ def drafting(runs: pd.DataFrame) -> pd.DataFrame:
     return runs
 
 
+def repeated(runs: pd.DataFrame, **values: Sequence[Any]) -> pd.DataFrame:
+    """Each run once for every one of these values."""
+    times = len(next(iter(values.values())))
+    rows = runs.loc[runs.index.repeat(times)].reset_index(drop=True)
+    return frame.put(rows, **{name: [*column] * len(runs) for name, column in values.items()})
+
+
 def curves(
     name: str,
     words: tuple[str, str, str],

@@ -75,10 +75,10 @@ def fig2(name: str, results: Results) -> list[Output]:
     if runs.empty:
         raise NoResultsError(_NO_NODES)
     title = "DySpec Figure 2: acceptance and target probability against draft probability, first children"
-    panels = _repeated(runs, column=[*_HEATS])
+    panels = draw.repeated(runs, column=[*_HEATS])
     look: dict[str, Any] = {"aside": "; columns sum to 1; nodes above", "panel": (4.6, 4.4)}
     figure = draw.per_run(name, (title, notes.setting(runs)), _heat, panels, **look)
-    bins = _repeated(
+    bins = draw.repeated(
         runs, q=[f"{place / BINS:.2f} to {(place + 1) / BINS:.2f}" for place in range(BINS)], place=range(BINS)
     )
     inside = [row.children[row.children["bin"] == row.place] for row in named_rows(bins)]
@@ -86,13 +86,6 @@ def fig2(name: str, results: Results) -> list[Output]:
     below = draw.below(runs, runs, map(_correlation_said, named_rows(runs)), timed=False)
     means = {"q": "draft probability of a node, at the draft's temperature"}
     return [figure, table(name, figure.title, long, draw.RUN_ROWS | {"q": "q"}, IN_BIN, notes=below, means=means)]
-
-
-def _repeated(runs: pd.DataFrame, **values: Sequence[Any]) -> pd.DataFrame:
-    """Each run once for every one of these values."""
-    times = len(next(iter(values.values())))
-    rows = runs.loc[runs.index.repeat(times)].reset_index(drop=True)
-    return frame.put(rows, **{name: [*column] * len(runs) for name, column in values.items()})
 
 
 def first_children(run: Any, nodes: pd.DataFrame) -> pd.DataFrame:
