@@ -71,6 +71,21 @@ def _argument(name: str, value: Any) -> str:
     return f"{name}=[{', '.join(f'{item:.3g}' for item in value[:3])}{', …' if len(value) > 3 else ''}]"
 
 
+def drafting(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs of other methods than autoregressive decoding; NoResultsError without any."""
+    runs = runs[runs["method"] != AUTOREGRESSIVE]
+    if runs.empty:
+        raise NoResultsError("no run but autoregressive ones")
+    return runs
+
+
+def repeated(runs: pd.DataFrame, **values: Sequence[Any]) -> pd.DataFrame:
+    """Each run once for every one of these values."""
+    times = len(next(iter(values.values())))
+    rows = runs.loc[runs.index.repeat(times)].reset_index(drop=True)
+    return frame.put(rows, **{name: [*column] * len(runs) for name, column in values.items()})
+
+
 def curves(
     name: str,
     words: tuple[str, str, str],

@@ -96,10 +96,6 @@ def _own_autoregressive(run: Any) -> float:
     return samples.interval(samples.tokens_per_s(run.prompts, AUTOREGRESSIVE)).value
 
 
-def _number(column: str) -> Callable[[Any], float | None]:
-    return lambda run: None if pd.isna(getattr(run, column)) else float(getattr(run, column))
-
-
 def _per_step(column: str) -> Callable[[Any], float | None]:
     return lambda run: float(run.steps[column].mean()) if len(run.steps) else None
 
@@ -131,6 +127,7 @@ SPEEDS = (TOKENS_PER_S, AUTOREGRESSIVE_TOKENS_PER_S)
 EXPECTED = Metric("expected_acceptance", "E(A)", definitions.EXPECTED, expected_acceptance)
 FORWARDS = Metric("draft_forwards", "draft forwards", "per decoding step", _per_step("draft_forwards"), 1)
 LOSSLESS = Metric("lossless", "lossless", definitions.LOSSLESS, lossless_words)
+IS_LOSSLESS = Metric("is_lossless", "lossless", definitions.LOSSLESS, lambda run: "yes" if run.lossless else "no")
 IDENTICAL = Metric("identical", "identical", definitions.IDENTICAL, lambda run: run.identical, percent=True)
 MEAN_SIZE = Metric("mean_size", "nodes", f"{definitions.SIZE}, mean over steps", lambda run: run.mean_size, 1)
 NODES = Metric("nodes", "N", definitions.NODES, lambda run: run.nodes, 0, judged=False)
@@ -154,10 +151,6 @@ AUTOREGRESSIVE_SECONDS = Metric(
     4,
     judged=False,
 )
-PREDICTED_SPEEDUP = Metric(
-    "predicted_speedup", "speedup predicted", definitions.PREDICTED_SPEEDUP, _number("predicted_speedup")
-)
-PREDICTED_MAL = Metric("predicted_mal", "MAL predicted", definitions.PREDICTED_MAL, _number("predicted_mal"))
 STEPS = Metric("steps", "Steps", "decoding steps", lambda run: len(run.steps), 0)
 GAP = Metric("gap", "E(A) - MAL", "", lambda run: metrics.calibration(run.steps).gap)
 CORRELATION = Metric(

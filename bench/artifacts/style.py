@@ -229,10 +229,13 @@ def bars(
     return x
 
 
-def pie(axes: Axes, title: str, times: Mapping[str, float], colours: Iterable[int]) -> None:
-    """The parts of a time in milliseconds, by name, in these colours; the title ends with the whole."""
+def pie(axes: Axes, title: str, times: Mapping[str, float], colours: Iterable[int], beside: Mapping[str, str]) -> None:
+    """The parts of a time in milliseconds, by name, in these colours; the title ends with the whole.
+
+    `beside` has words that stand behind the share of a part.
+    """
     total = sum(times.values())
-    labels = [f"{part}: {time:.2f} ms ({time / total:.1%})" for part, time in times.items()]
+    labels = [f"{part}: {time:.2f} ms ({time / total:.1%}{beside.get(part, '')})" for part, time in times.items()]
     look: dict[str, Any] = {
         "startangle": 90,
         "counterclock": False,

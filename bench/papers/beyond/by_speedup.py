@@ -9,7 +9,7 @@ import pandas as pd
 
 from bench.artifacts import definitions, frame, notes, ties
 from bench.artifacts.findings import BUSY, findings
-from bench.artifacts.metrics import EXPECTED, FORWARDS, IDENTICAL, MAL, MEAN_SIZE, SPEEDS, SPEEDUP, Metric
+from bench.artifacts.metrics import EXPECTED, FORWARDS, IDENTICAL, IS_LOSSLESS, MAL, MEAN_SIZE, SPEEDS, SPEEDUP, Metric
 from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
 from bench.artifacts.tables import SETTING, Table, named_rows
@@ -30,7 +30,6 @@ DEPTHS = (
 )
 A_STEP = replace(FORWARDS, header="forwards", means="draft forwards per decoding step")
 CONTROLLED = replace(SPEEDUP, means=definitions.CONTROLLED_SPEEDUP)
-IS_LOSSLESS = Metric("is_lossless", "lossless", definitions.LOSSLESS, lambda run: "yes" if run.lossless else "no")
 SHORT = (MEAN_SIZE, MAL, WITHOUT_INTERVAL, A_STEP, CONTROLLED, IDENTICAL)
 FULL = (MEAN_SIZE, MAL, WITHOUT_INTERVAL, *DEPTHS, A_STEP, *SPEEDS, CONTROLLED, IDENTICAL, IS_LOSSLESS)
 MEANS = {"n": f"the most {definitions.SIZE}"}

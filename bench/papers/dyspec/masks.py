@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,12 +15,11 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from bench import published
-from bench.artifacts import definitions, style, tables, verdict
-from bench.artifacts.blocks import measured_blocks
+from bench.artifacts import definitions, draw, frame, notes, style, tables, verdict
+from bench.artifacts.metrics import Metric
 from bench.artifacts.outputs import NoResultsError, Output
-from bench.artifacts.runs import Run, run_ids
-from bench.artifacts.tables import Table
-from bench.artifacts.wording import scale, setting
+from bench.artifacts.table import table
+from bench.artifacts.tables import Table, named_rows
 from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import intervals
@@ -37,25 +37,56 @@ _ORDER = (
     "layer; depth first: children in draft order; heavy path first: the child of the largest subtree first"
 )
 PICTURES = "DySpec Figure {}: attention mask of one tree, blocks of {} x {}"
-PICTURES_LEGEND = {
-    "Order": _ORDER,
-    "Nodes": "rows of the mask, root included",
-    "Blocks filled": "blocks of the nodes among themselves with an entry that is seen; prefix left out",
-    "of at most": "blocks on and below the diagonal, the most that any order fills",
-}
+_MASK = (
+    Metric("mask_nodes", "Nodes", "rows of the mask, root included", lambda row: len(row.mask.parents), 0),
+    Metric(
+        "filled",
+        "Blocks filled",
+        "blocks of the nodes among themselves with an entry that is seen; prefix left out",
+        lambda row: row.mask.filled,
+        0,
+    ),
+    Metric(
+        "at_most",
+        "of at most",
+        "blocks on and below the diagonal, the most that any order fills",
+        lambda row: row.mask.at_most,
+        0,
+    ),
+    Metric("filled_share", "share", "", lambda row: row.mask.filled / row.mask.at_most, percent=True),
+)
 BY_PREFIX = "DySpec Figure 9: blocks of the tree attention mask against the length of the prefix"
-BY_PREFIX_LEGEND = {
-    "n": "budget of drafted nodes, root excluded",
-    "Order": _ORDER,
-    "nodes": "mean rows of the mask, root included",
-    "prefix": "mean number of cached tokens before the tree",
-    "blocks": "mean blocks with an entry that is seen, prefix included, counted from the first cached token; in "
-    f"brackets the 95% interval ({intervals.METHOD} over conversations)",
-    "published": "the paper's text for a mask of so many rows; it states neither pair nor prefix, nor whether its size "
-    "counts the root: its blocks depth first fit a root that is counted (one row more adds some ten)",
-    "tree blocks": "the same of the nodes among themselves, prefix left out",
-    "share": "tree blocks of this order / of the heap order",
-}
+BLOCKS = Metric(
+    "blocks",
+    "blocks",
+    "mean blocks with an entry that is seen, prefix included, counted from the first cached token; in brackets the 95% "
+    f"interval ({intervals.METHOD} over conversations); published: the paper's text for a mask of so many rows; it "
+    "states neither pair nor prefix, nor whether its size counts the root: its blocks depth first fit a root that is "
+    "counted (one row more adds some ten)",
+    lambda row: intervals.ratio_of_sums(row.steps, "num_blocks"),
+    1,
+)
+_STEPS = (
+    Metric("mask_steps", "steps", "", lambda row: len(row.steps), 0),
+    Metric("mean_nodes", "nodes", "mean rows of the mask, root included", lambda row: row.steps["num_nodes"].mean(), 1),
+    Metric(
+        "prefix",
+        "prefix",
+        "mean number of cached tokens before the tree",
+        lambda row: row.steps["num_prefix"].mean(),
+        1,
+    ),
+    BLOCKS,
+    Metric(
+        "tree_blocks",
+        "tree blocks",
+        "the same of the nodes among themselves, prefix left out",
+        lambda row: intervals.ratio_of_sums(row.steps, "num_tree_blocks"),
+        1,
+    ),
+    Metric("of_heap", "share", "tree blocks of this order / of the heap order", lambda row: _of_heap(row)),
+)
+_ROWS = draw.RUN_ROWS | {"words": "Order"}
 _BIN = 16
 """Prefix lengths that are averaged for a point of a line; half a block."""
 _EMPTY, _MASKED, _SEEN = "#D9D9D9", "#FFFFFF", "#0072B2"
@@ -104,34 +135,24 @@ class Mask:
         return colours[read.astype(int) + self.visible]
 
 
-def _recorded(results: Results) -> list[tuple[Run, pd.DataFrame]]:
-    """The runs that recorded their masks, with these rows."""
-    every = [(run, run.rows("masks")) for block in measured_blocks(results) for run in block.ok]
-    if not any(len(masks) for _, masks in every):
+def _recorded(results: Results, orders: Iterable[str]) -> pd.DataFrame:
+    """The runs that recorded their masks, as `masks`, once for each of these orders that they have, in `words`."""
+    runs, by_run = frame.finished(results), dict(list(results.masks.groupby("run_id")))
+    runs = runs[runs["run_id"].isin(list(by_run))]
+    if runs.empty:
         raise NoResultsError("no run recorded its masks")
-    return [(run, masks) for run, masks in every if len(masks)]
+    rows = draw.repeated(frame.put(runs, masks=[by_run[run_id] for run_id in runs["run_id"]]), order=[*orders])
+    rows = rows[[order in set(masks["order"]) for order, masks in zip(rows["order"], rows["masks"], strict=True)]]
+    return rows.assign(words=rows["order"].map(ORDERS))
 
 
 def tree_masks(name: str, results: Results, *, orders: Sequence[str], block: int) -> list[Output]:
     """A row of panels per run, one order each: the largest tree of the run, the first of several."""
-    masks_of = [(run, order, _largest(masks, order)) for run, masks in _recorded(results) for order in orders]
-    drawn = [(run, order, Mask(parents, block)) for run, order, parents in masks_of]
-    rows = [
-        {
-            "Pair": run.block.name,
-            "Drafter": run.name,
-            "Order": ORDERS[order],
-            "Nodes": str(len(mask.parents)),
-            "Blocks filled": str(mask.filled),
-            "of at most": str(mask.at_most),
-            "share": tables.percent(mask.filled / mask.at_most),
-        }
-        for run, order, mask in drawn
-    ]
-    title, runs = PICTURES.format(name.removeprefix("fig"), block, block), [run for run, *_ in drawn]
-    words, panels = setting(run.block for run in runs), [panel for _, *panel in drawn]
-    figure = style.drawn(name, title, words, _picture, panels, run_ids(runs), panel=(5.4, 5.8))
-    return [figure, _table(figure, rows, runs, PICTURES_LEGEND)]
+    rows = _recorded(results, orders)
+    rows = frame.put(rows, mask=[Mask(_largest(row.masks, row.order), block) for row in named_rows(rows)])
+    words = (PICTURES.format(name.removeprefix("fig"), block, block), notes.setting(rows))
+    figure = draw.per_run(name, words, _picture, rows, panel=(5.4, 5.8))
+    return [figure, _table(figure, frame.measure(rows, _MASK), _ROWS, _MASK)]
 
 
 def _largest(masks: pd.DataFrame, order: str) -> list[int]:
@@ -141,8 +162,8 @@ def _largest(masks: pd.DataFrame, order: str) -> list[int]:
     return [int(parent) for parent in same.set_index("order")["parents"][order]]
 
 
-def _picture(axes: Axes, order: str, mask: Mask) -> None:
-    size = len(mask.parents)
+def _picture(axes: Axes, row: Any) -> None:
+    mask, size = row.mask, len(row.mask.parents)
     axes.imshow(mask.picture(), extent=(0, size, size, 0), interpolation="antialiased")
     edges = np.arange(0, size + mask.block, mask.block).clip(max=size)
     axes.grid(visible=False)
@@ -151,7 +172,7 @@ def _picture(axes: Axes, order: str, mask: Mask) -> None:
     every = -(-len(mask.blocks) // 8)
     axes.set(xlim=(-0.5, size + 0.5), ylim=(size + 0.5, -0.5), xticks=edges[::every], yticks=edges[::every])
     counts = f"{mask.filled} of {mask.at_most} blocks filled, {size} nodes"
-    axes.set(xlabel="node that is seen", ylabel="node", title=f"{ORDERS[order]}: {counts}")
+    axes.set(xlabel="node that is seen", ylabel="node", title=f"{row.words}: {counts}")
     if not axes.figure.legends:  # one for all panels
         handles = [Patch(facecolor=colour, edgecolor=style.GREY, label=text) for colour, text in _WORDS.items()]
         axes.figure.legend(handles=handles, loc="outside lower left", ncols=len(handles))
@@ -159,62 +180,62 @@ def _picture(axes: Axes, order: str, mask: Mask) -> None:
 
 def blocks_by_prefix(name: str, results: Results) -> list[Output]:
     """One panel per run that recorded its masks: every step as a dot, means as lines, the paper's values dashed."""
-    panels = sorted(_recorded(results), key=lambda recorded: recorded[0].params.get("n", 0))
-    lines = [(run, order, masks) for run, masks in panels for order in ORDERS if order in set(masks["order"])]
-    runs = [run for run, *_ in lines]
-    words = setting(run.block for run in runs)
-    figure = style.drawn(name, BY_PREFIX, words, _by_prefix, panels, run_ids(runs), panel=(5.8, 4.6))
-    return [figure, _table(figure, [_by_order(*line) for line in lines], runs, BY_PREFIX_LEGEND)]
+    rows = _recorded(results, ORDERS)
+    steps = [row.masks[row.masks["order"] == row.order] for row in named_rows(rows)]
+    budgets = [params.get("n") for params in rows["params"]]
+    rows = frame.put(rows, steps=steps, n=[budget or tables.ABSENT for budget in budgets])
+    rows = rows.assign(asked=[budget or 0 for budget in budgets]).sort_values("asked", kind="stable")
+    long = frame.measure(rows.assign(size=rows["asked"] + 1), _STEPS)
+    long = frame.beside(long, _blocks_printed(), ["size", "order"], {BLOCKS.key: "num_blocks"})
+    panels = [(own,) for _, own in long[long["metric"].isin([BLOCKS])].groupby("run_id", sort=False)]
+    figure = style.drawn(name, BY_PREFIX, notes.setting(rows), _by_prefix, panels, rows["run_id"], panel=(5.8, 4.6))
+    means = {"n": "budget of drafted nodes, root excluded"}
+    return [figure, _table(figure, long, draw.RUN_ROWS | {"n": "n"} | _ROWS, _STEPS, means)]
 
 
-def _papers_blocks(run: Run, order: str) -> float | None:
-    """The paper's mean blocks for a mask of n + 1 rows in an order; None for a size that it does not have."""
-    values = published.find("dyspec", "fig_text", metric="num_blocks").set_index("params")["value"]
-    size = (run.params.get("n") or 0) + 1
-    params = f"figure=9;size={size};reorder={'true' if order == 'dfs' else 'false'}"
-    return float(values[params]) if order in ("heap", "dfs") and params in values else None
+def _blocks_printed() -> pd.DataFrame:
+    """The paper's mean blocks by the rows of a mask, in its original order and depth first."""
+    facts = published.find("dyspec", "fig_text", metric="num_blocks")
+    given = [params_of(text) for text in facts["params"]]
+    orders = ["dfs" if one["reorder"] == "true" else "heap" for one in given]
+    return facts.assign(size=[int(one["size"]) for one in given], order=orders)
 
 
-def _by_prefix(axes: Axes, run: Run, masks: pd.DataFrame) -> None:
-    for index, order in enumerate(ORDERS):
-        rows, look = masks[masks["order"] == order], style.look(index)
-        if rows.empty:
-            continue
-        axes.plot(rows["num_prefix"], rows["num_blocks"], ".", color=look["color"], markersize=2.5, alpha=0.35)
-        means = rows.groupby(rows["num_prefix"] // _BIN)[["num_prefix", "num_blocks"]].mean()
-        every, alone = (rows[column].mean() for column in ("num_blocks", "num_tree_blocks"))
-        words = f"{ORDERS[order]}: mean {every:.1f}, tree alone {alone:.1f}"
+def _of_heap(row: Any) -> float | None:
+    means = row.masks.groupby("order")["num_tree_blocks"].mean()
+    return means[row.order] / means["heap"] if "heap" in means else None
+
+
+def _by_prefix(axes: Axes, rows: pd.DataFrame) -> None:
+    for row in named_rows(rows):
+        look, steps = style.look([*ORDERS].index(row.order)), row.steps
+        axes.plot(steps["num_prefix"], steps["num_blocks"], ".", color=look["color"], markersize=2.5, alpha=0.35)
+        means = steps.groupby(steps["num_prefix"] // _BIN)[["num_prefix", "num_blocks"]].mean()
+        words = f"{row.words}: mean {row.value:.1f}, tree alone {steps['num_tree_blocks'].mean():.1f}"
         axes.plot(means["num_prefix"], means["num_blocks"], label=words, **look)
-        if (paper := _papers_blocks(run, order)) is not None:
-            words = f"paper, {'original order' if order == 'heap' else ORDERS[order]}: {paper:g}"
-            axes.axhline(paper, color=look["color"], linestyle="--", linewidth=1, label=words)
-    size = masks["block"].iloc[0]
-    axes.set_title(f"{run.block.name}, {run.name}, blocks of {size} x {size}")
+        if row.published is not None:
+            words = f"paper, {'original order' if row.order == 'heap' else row.words}: {row.published:g}"
+            axes.axhline(row.published, color=look["color"], linestyle="--", linewidth=1, label=words)
+    first = rows.iloc[0]
+    size = first["steps"]["block"].iloc[0]
+    axes.set_title(f"{first['setting']}, {first['name']}, blocks of {size} x {size}")
     axes.set(xlabel="prefix length (cached tokens)", ylabel="blocks, prefix included", ylim=(0, None))
     style.legend_below(axes, columns=1)
 
 
-def _by_order(run: Run, order: str, masks: pd.DataFrame) -> dict[str, str]:
-    rows, means = masks[masks["order"] == order], masks.groupby("order")["num_tree_blocks"].mean()
-    return {
-        "Pair": run.block.name,
-        "Drafter": run.name,
-        "n": str(run.params.get("n", tables.ABSENT)),
-        "Order": ORDERS[order],
-        "steps": str(len(rows)),
-        "nodes": tables.number(rows["num_nodes"].mean(), 1),
-        "prefix": tables.number(rows["num_prefix"].mean(), 1),
-        "blocks": tables.interval(intervals.ratio_of_sums(rows, "num_blocks"), 1),
-        "published": tables.number(_papers_blocks(run, order)),
-        "tree blocks": tables.interval(intervals.ratio_of_sums(rows, "num_tree_blocks"), 1),
-        "share": tables.number(means[order] / means.get("heap", np.nan)),
-    }
-
-
-def _table(figure: style.Figure, rows: list[dict[str, str]], runs: Sequence[Run], legend: Mapping[str, str]) -> Table:
+def _table(
+    figure: style.Figure,
+    long: pd.DataFrame,
+    rows: Mapping[str, str],
+    shown: Sequence[Metric],
+    means: Mapping[str, str] | None = None,
+) -> Table:
     """A row per run and order."""
-    notes = tuple(dict.fromkeys(scale(run.block) for run in runs))
-    return Table(figure.name, figure.title, tables.frame(rows, rows[0]), notes, legend, figure.runs)
+    below, means = (
+        notes.of_blocks(long.drop_duplicates("run_id"), timed=False, temperatures=False),
+        {**(means or {}), "Order": _ORDER},
+    )
+    return table(figure.name, figure.title, long, rows, shown, notes=below, means=means)
 
 
 # Table 5 and Figure 8: time of attention over random trees, and the blocks of its mask
@@ -270,9 +291,9 @@ def attention_table(name: str, results: Results) -> list[Output]:
     verdict.correct(rows)
     columns = ("Device", "Grid", "Tokens", "Reordered", *(f"{kernel} ms" for kernel in kernels))
     papers = (*(f"{kernel}, paper" for kernel in PAPERS_KERNELS),)
-    frame = tables.frame(rows, (*columns, "blocks", "paper's", "difference", "Verdict", *papers)).fillna(tables.ABSENT)
+    grid = tables.frame(rows, (*columns, "blocks", "paper's", "difference", "Verdict", *papers)).fillna(tables.ABSENT)
     ids = tuple(str(key[0]) for key, _ in found)
-    return [Table(name, f"{TITLE} ({_words(times)})", frame, (*NOTES, *_repeats(times)), LEGEND, ids)]
+    return [Table(name, f"{TITLE} ({_words(times)})", grid, (*NOTES, *_repeats(times)), LEGEND, ids)]
 
 
 def attention_figure(name: str, results: Results) -> list[Output]:

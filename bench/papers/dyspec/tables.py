@@ -60,10 +60,7 @@ ACCEPTED = Metric(
     lambda run: accepted_per_step(run.steps),
 )
 SIZES = (metrics.BUDGET, metrics.NODES, metrics.LEVELS, replace(metrics.MEAN_SIZE, header="n mean"))
-OF_THRESHOLD = (
-    Metric("at_cap", "at cap", threshold.AT_CAP.means, threshold.at_cap, percent=True),
-    Metric("mean_depth", "depth mean", threshold.DEPTH.means, lambda run: run.steps["depth"].mean(), 1),
-)
+OF_THRESHOLD = (threshold.AT_CAP, threshold.DEPTH)
 SPEEDS = (replace(metrics.SECONDS, digits=5), replace(metrics.AUTOREGRESSIVE_SECONDS, digits=5))
 """With as many digits as the paper prints."""
 METRICS = (SPEEDUP, MAL, *SPEEDS, *SIZES, *OF_THRESHOLD, metrics.PREDICTED_MAL, ACCEPTED, metrics.LOSSLESS)

@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import case_study, definitions, draw, frame, notes, style, ties
+from bench.artifacts import case_study, definitions, draw, frame, notes, phases, style, ties
 from bench.artifacts.case_study import DRAFT, LISTED, MERGED, CaseStudy
 from bench.artifacts.definitions import method_label
 from bench.artifacts.expected_actual import expected_actual
@@ -25,7 +25,6 @@ from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.table import table
 from bench.artifacts.tables import named_rows
 from bench.published import params_of
-from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import intervals, metrics, samples
 from bench.statistics.intervals import Interval
@@ -46,52 +45,23 @@ def fig5(name: str, results: Results) -> list[Output]:
     return expected_actual(name, title, results)
 
 
-_PARTS: Mapping[str, tuple[int, str, tuple[str, ...]]] = {
+PARTS: phases.Parts = {
     "tree operations": (4, "growing the tree, draft forwards excluded", ("tree",)),
     "drafting": (5, "draft forwards", ("draft",)),
     "verification": (0, "target forward, judging and committing the accepted path", ("score", "judge", "commit")),
 }
-"""What a step consists of: colour, meaning and phases of each part."""
-
-
-def _times(run: Any) -> dict[str, float]:
-    """Mean milliseconds of a step by part."""
-    phases = metrics.phase_times(run.steps) * 1000
-    return {part: float(phases[[*members]].sum()) for part, (_, _, members) in _PARTS.items()}
-
-
-def _time(part: str) -> Metric:
-    return Metric(f"{part}_ms", f"{part} ms", _PARTS[part][1], lambda run: _times(run)[part])
-
-
-def _share(part: str) -> Metric:
-    return Metric(
-        f"{part}_share", f"{part} share", "", lambda run: _times(run)[part] / sum(_times(run).values()), percent=True
-    )
-
-
-STEP = Metric("step_ms", "step ms", "", lambda run: sum(_times(run).values()))
-TIMES = (*map(_share, _PARTS), STEP, *map(_time, _PARTS))
-
-
-def _pie(axes: Axes, run: Any) -> None:
-    style.pie(axes, f"{run.setting}, {run.name}", _times(run), [colour for colour, _, _ in _PARTS.values()])
+TIMES = phases.columns(PARTS)
 
 
 def fig7(name: str, results: Results) -> list[Output]:
     """Where the time of a decoding step goes."""
     loaded = frame.finished(results)
-    runs = loaded[loaded["method"] != AUTOREGRESSIVE]
-    if runs.empty:
-        raise NoResultsError("no run but autoregressive ones")
-    long = frame.measure(runs, TIMES)
-    title = "OPT-Tree Figure 7: mean time of a decoding step by operation"
-    size = (4.6, 2.75 + 0.15 * len(_PARTS))
-    figure = draw.per_run(name, (title, notes.setting(loaded)), _pie, runs, panel=size)
+    runs = draw.drafting(loaded)
+    figure = phases.pies(name, "OPT-Tree Figure 7: mean time of a decoding step by operation", loaded, runs, PARTS)
     fact = published.find(PAPER, "section4_4", metric="tree_ops_share").iloc[0]
     share = f"{fact['value']:g}% of a step with its smallest models (A100, n = 50)"
     below = draw.below(loaded, runs, [f"The paper's text: tree operations take {share}."], timed=False)
-    aside = [f"{part} ms" for part in _PARTS]
+    long, aside = frame.measure(runs, TIMES), phases.aside(PARTS)
     return [figure, table(name, figure.title, long, draw.RUN_ROWS, TIMES, aside=aside, notes=below)]
 
 

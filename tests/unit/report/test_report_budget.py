@@ -10,9 +10,9 @@ from budget_fills import SIZED, add, built, fill
 from recomputed import written
 from scipy import stats
 
-from bench.artifacts.blocks import every_run
+from bench.artifacts import frame
 from bench.artifacts.outputs import NoResultsError
-from bench.artifacts.tables import ABSENT
+from bench.artifacts.tables import ABSENT, named_rows
 from bench.papers.beyond.budget import budget
 
 pytestmark = pytest.mark.long
@@ -146,7 +146,7 @@ def test_what_failed_is_named_and_what_is_lossy_is_not_there(cells) -> None:
     assert set(table.runs) == set(kept)
     assert figure.runs == (kept[0],)
     row = table.frame.set_index("Method").loc["chain"]
-    assert (row["MAL"], row["Budget"], row["nodes"], row["conversations"]) == ("oom", "8", ABSENT, "0")
+    assert (row["MAL"], row["Budget"], row["nodes"], row["conversations"]) == ("oom", "8", ABSENT, ABSENT)
     assert not table.frame["MAL"].str.contains("[*]").any(), "one run alone is set against none"
 
 
@@ -171,5 +171,5 @@ def test_budgets_are_read_off_parameters(method: str, params: dict, expected: in
     run_id = cells.add(method, params=params, size=drawn)
     results = cells.load()
     for steps, size in ((results.steps, expected), (results.steps.iloc[:0], expected if method in SIZED else None)):
-        (run,) = (run for run in every_run(replace(results, steps=steps)) if run.run_id == run_id)
+        (run,) = (run for run in named_rows(frame.load(replace(results, steps=steps))) if run.run_id == run_id)
         assert budget(run) == size

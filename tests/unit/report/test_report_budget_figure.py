@@ -9,8 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import Polygon, Rectangle
 
-from bench.artifacts import control, ties
-from bench.artifacts.blocks import blocks
+from bench.artifacts import frame, noise, ties
 from bench.artifacts.outputs import write_all
 from bench.artifacts.style import METHODS
 from bench.artifacts.tables import ABSENT
@@ -92,8 +91,6 @@ def test_the_control_is_a_band_around_one(budget_cells) -> None:
     box = band.get_extents().transformed(figure.canvas.axes[4].transData.inverted())
     assert (box.y0, box.y1) == pytest.approx((low, high), abs=0.006)
     assert not figure.canvas.axes[0].patches
-    words = f"A/A (autoregressive against itself in one run): speedup {row['speedup']} in 8 conversations"
-    assert any("dataset c4, temperature 0.0" in note and words in note for note in table.notes)
 
 
 def noisy_pair(cells) -> None:
@@ -134,7 +131,7 @@ def test_times_of_a_pair_that_are_too_noisy_rank_nothing_anywhere(cells) -> None
 
 def test_the_decision_is_of_pair_and_machine(cells) -> None:
     noisy_pair(cells)
-    found = blocks(cells.load())
-    assert control.unranked(found) == {("tiny", "Test CPU")}
-    assert control.unranked(block for block in found if block.pair == "other") == set()
-    assert control.unranked([]) == set()
+    runs = frame.load(cells.load())
+    assert (noise.unranked(runs) == (runs["pair"] == "tiny")).all()
+    assert not noise.unranked(runs[runs["pair"] == "other"]).any()
+    assert noise.unranked(runs[:0]).empty

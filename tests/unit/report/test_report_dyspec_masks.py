@@ -126,8 +126,8 @@ def test_blocks_by_prefix_beside_the_papers(cells):
     ]
     assert dashed == [[], [366.12, 218.31]]
     frame = table.frame.set_index(["n", "Order"])
-    assert frame.loc[("767", ORDERS["heap"]), "published"] == "366.12"
-    assert frame.loc[("767", ORDERS["dfs"]), "published"] == "218.31"
+    assert frame.loc[("767", ORDERS["heap"]), "blocks published"] == "366.12"
+    assert frame.loc[("767", ORDERS["dfs"]), "blocks published"] == "218.31"
     assert set(frame["steps"]) == {"12"}
     for rows, n in ((small, "40"), (large, "767")):
         means = {order: [row.num_tree_blocks for row in rows if row.order == order] for order in ORDERS}
