@@ -322,8 +322,8 @@ def _turns(prompts: pd.DataFrame, arm: str, *, prefill: bool) -> pd.DataFrame:
     if prompts.empty:
         prompts = pd.DataFrame(columns=[*_TURN, "status", "arm", *_COUNTED[True]])
     kept = (prompts["status"] == "ok") & (prompts["arm"] == arm) & ~metrics.contaminated(prompts)
-    rows = prompts[kept].set_index(_TURN)
     tokens, *seconds = _COUNTED[prefill]
+    rows = prompts.loc[kept, [*_TURN, tokens, *seconds]].set_index(_TURN)
     rows = rows if prefill else rows[rows[tokens] > 0]
     return pd.DataFrame({"seconds": rows[seconds].sum(axis=1), "tokens": rows[tokens]})
 
