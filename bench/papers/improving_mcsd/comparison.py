@@ -10,19 +10,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import control, definitions, grid, style, tables, ties
+from bench.artifacts import arms, definitions, frame, notes, style, tables, ties
+from bench.artifacts import metrics as shown
 from bench.artifacts.arms import Arm
-from bench.artifacts.blocks import Block, drafted, side_by_side
-from bench.artifacts.grid import Column, Setting
-from bench.artifacts.metric import FORWARDS, LOSSLESS, MAL, SPEEDS, TOKENS_PER_S, Metric, measured, or_status
+from bench.artifacts.blocks import Block, side_by_side
+from bench.artifacts.metric import MAL, SPEEDS, TOKENS_PER_S, or_status
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.run_table import run_table
 from bench.artifacts.runs import Run, run_ids
-from bench.artifacts.tables import Table
-from bench.artifacts.wording import scale, setting, titled, who
+from bench.artifacts.table import table
+from bench.artifacts.tables import Table, named_rows
+from bench.artifacts.wording import scale, setting
 from bench.papers.improving_mcsd import decisions
 from bench.papers.improving_mcsd import methods as mcsd
 from bench.published import params_of
+from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import intervals, metrics, samples
 from bench.statistics.intervals import Interval
@@ -80,141 +82,72 @@ FIGURES: Mapping[str, Layout] = {
 
 # The tables
 
-
-def _if_ok(metric: Metric) -> Column:
-    """Nothing of a run that did not end well."""
-    return Column(replace(metric, of=lambda run: metric.of(run) if run.ok else None))
-
-
-ALPHA = Column(mcsd.ALPHA, paper="acceptance_rate", ended=True)
-DETAILS = (
-    Column(Metric("Configuration", lambda run: None), words=lambda cell: mcsd.configuration(cell.arm)),
-    ALPHA,
-    _if_ok(measured("alpha drafted", mcsd.alpha_drafted, definitions.ALPHA_DRAFTED)),
-    _if_ok(
-        Metric("accepted / depth", lambda run: metrics.acceptance_rate_depth(run.steps), definitions.ACCEPTED_DEPTH, 3)
+NAMES = {"alpha": "acceptance_rate"}
+"""The paper's metric by the key of ours."""
+SETTING = ["dataset", "draft", "temperature", "target"]
+"""What tells the settings of a table, the first before others in its order."""
+ROWS = {"target_words": "Target", "draft_words": "Draft", "dataset": "Dataset", "temperature": "temperature"}
+ROWS |= {"label": "Method", "configuration": "Configuration"}
+ALPHA_DRAFTED = shown.Metric("alpha_drafted", "alpha drafted", definitions.ALPHA_DRAFTED, mcsd.alpha_drafted)
+OF_NODES = (
+    shown.Metric(
+        "accepted_per_depth",
+        "accepted / depth",
+        definitions.ACCEPTED_DEPTH,
+        lambda run: metrics.acceptance_rate_depth(run.steps),
+        3,
     ),
-    _if_ok(
-        Metric("accepted / node", lambda run: metrics.acceptance_rate_node(run.steps), definitions.ACCEPTED_NODE, 3)
+    shown.Metric(
+        "accepted_per_node",
+        "accepted / node",
+        definitions.ACCEPTED_NODE,
+        lambda run: metrics.acceptance_rate_node(run.steps),
+        3,
     ),
-    Column(MAL),
-    _if_ok(Metric("draft nodes", lambda run: mcsd.NODES.of(run) - mcsd.first_tokens(run), definitions.DRAFT_NODES, 1)),
-    _if_ok(Metric("verified", lambda run: mcsd.NODES.of(run) + (not mcsd.virtual(run)), definitions.VERIFIED_ROWS, 1)),
-    _if_ok(replace(FORWARDS, means="forwards of the draft, mean over steps")),
-    Column(mcsd.SPEEDUP),
-    _if_ok(
-        replace(
-            LOSSLESS,
-            means=f"{definitions.LOSSLESS}; of greedy decoding also the share of outputs identical to the target's own",
-        )
+    shown.Metric(
+        "draft_nodes",
+        "draft nodes",
+        definitions.DRAFT_NODES,
+        lambda run: run.mean_size - mcsd.first_tokens(run),
+        1,
+    ),
+    shown.Metric(
+        "verified", "verified", definitions.VERIFIED_ROWS, lambda run: run.mean_size + (not mcsd.virtual(run)), 1
     ),
 )
-Group = dict[str, Setting]
-"""Methods with one draft and dataset, at one temperature, by our words for their target."""
+COSTS = (replace(shown.MAL), shown.FORWARDS, shown.SPEEDUP, shown.LOSSLESS)
+"""MAL is a copy, which is ranked among trees of whatever size."""
+METRICS = (mcsd.LONG_ALPHA, ALPHA_DRAFTED, *OF_NODES, *COSTS)
+ASIDE = ("temperature", "Configuration", *(one.header for one in METRICS[1:]))
 
 
 def acceptance_table(name: str, results: Results) -> list[Output]:
-    """One of the tables, twice: as printed, and a row per run with intervals, costs and verdicts."""
+    """A row per method and setting, and for what the paper alone has."""
     layout, paper = TABLES[name], published.find(mcsd.PAPER, name)
-    found = mcsd.blocks_of(results, layout.methods, layout.temperatures, drafted(paper))
-    groups = _groups(layout, paper, found)
-    swept = ("temperature",) if len(layout.temperatures) > 1 else ()
-    title = titled(layout.title, found, but=("dataset", *swept))
-    notes = (*map(scale, found), *mcsd.about_pairs(paper, found), *layout.notes)
-    cells = [cell for group in groups for one in group.values() for cell in one.cells]
-    notes += tuple(decisions.about(results, (cell.run for cell in cells)))
-    notes += tuple(mcsd.not_shown(results, " ".join(cell.run_ids for cell in cells).split()))
-    ranked = [one for one in DETAILS if one.header in ("alpha", "MAL", "speedup")]
-    full = grid.in_detail(name, title, _told_once(groups), DETAILS, (*notes, *control.notes(found)), ranked=ranked)
-    means = {header: text for header, text in full.legend.items() if header != ALPHA.verdict}
-    details = replace(
-        full,
-        frame=full.frame.rename(columns={ALPHA.verdict: "verdict"}),
-        legend=means | {"verdict": f"on alpha, {definitions.VERDICT}"},
-    )
-    return [_as_printed(name, title, layout, groups, notes), details]
+    loaded = mcsd.load(results, layout.methods, layout.temperatures, paper)
+    runs = in_order(loaded, paper)
+    long = arms.judged(runs, paper, layout.methods, ("dataset", "temperature"), METRICS, NAMES)
+    long = long[(long["run_id"] != "") | long["theirs"].map(bool)]
+    long = frame.put(long, configuration=map(mcsd.configuration, long["arm"]))
+    said = [*notes.of_blocks(loaded), *layout.notes, *decisions.about(results, named_rows(loaded))]
+    said += mcsd.unshown(results, long["run_id"])
+    title = notes.titled(layout.title, loaded, but=("dataset", *["temperature"] * (len(layout.temperatures) > 1)))
+    aside = ASIDE[len(layout.temperatures) > 1 :]
+    return [table(name, title, long, ROWS, METRICS, aside=aside, notes=said)]
 
 
-def _groups(layout: Layout, paper: pd.DataFrame, found: Sequence[Block]) -> list[Group]:
-    """What was run and what the paper has, in its order; what it does not have comes last.
-
-    A setting that was run twice, with other seeds or on another device, has rows of its own for each.
-    """
-    names = ["dataset", "draft", "temperature"]
-    places = list(dict.fromkeys(paper[names].itertuples(index=False, name=None)))
-
-    def place(block: Block) -> tuple[str, str, float]:
-        first = block.first
-        return str(first["dataset"]), (block.published_as or ("", ""))[1], float(first["temperature"])
-
-    run = side_by_side(found, lambda one: (place(one), who(one)["Draft"]), lambda one: who(one)["Target"])
-    every = [(place(next(iter(blocks.values()))), blocks) for blocks in run]
-    every += [(at, {}) for at in places if at not in [one for one, _ in every]]
-    every.sort(key=lambda one: places.index(one[0]) if one[0] in places else len(places))
-    targets = _targets(paper, found)
-    return [
-        {words: _setting(layout, paper, at, target, blocks.get(words)) for words, target in targets.items()}
-        for at, blocks in every
-    ]
-
-
-def _targets(paper: pd.DataFrame, found: Sequence[Block]) -> dict[str, str]:
-    """The paper's targets by our words, in its order, then others that were run."""
-    run = {who(block)["Target"]: (block.published_as or ("", ""))[0] for block in found}
-    printed = {
-        words: target
-        for target in dict.fromkeys(paper["target"])
-        for words in ([words for words, name in run.items() if name == target] or [target])
-    }
-    return printed | run
-
-
-def _setting(
-    layout: Layout, paper: pd.DataFrame, at: tuple[str, str, float], target: str, block: Block | None
-) -> Setting:
-    """The methods with one target, by the paper's names where it was not run."""
-    dataset, draft, temperature = at
-    names = who(block) if block else {"Target": target, "Draft": draft, "Dataset": dataset}
-    rows = paper[(paper[["dataset", "draft", "temperature", "target"]] == [*at, target]).all(axis=1)]
-    return Setting({**names, "Temp": f"{temperature:g}"}, layout.methods, rows, (block,), mcsd.chosen)
-
-
-def _told_once(groups: Sequence[Group]) -> list[Setting]:
-    """The runs of every setting; the paper's numbers alone stand there once, where nobody ran its models."""
-
-    def place(one: Setting) -> tuple[str, ...]:
-        target, draft = (one.block.published_as or ("", "")) if one.block else (one.who["Target"], one.who["Draft"])
-        return target, draft, one.who["Dataset"], one.who["Temp"]
-
-    every = [one for group in groups for one in group.values()]
-    told = {place(one) for one in every if one.block}
-    kept = []
-    for one in every:
-        if one.block or place(one) not in told:
-            told.add(place(one))
-            kept.append(replace(one, shown=lambda cell: cell.run if cell.setting.block else cell.published))
-    return kept
-
-
-def _as_printed(name: str, title: str, layout: Layout, groups: Sequence[Group], notes: tuple[str, ...]) -> Table:
-    """A row per method that was run there or that the paper has; beside each target the paper's number."""
-    lines, runs = [], []
-    for group in groups:
-        names = next((one for one in group.values() if one.block), next(iter(group.values()))).who
-        for cells in zip(*(one.cells for one in group.values()), strict=True):
-            if any(cell.run or cell.published for cell in cells):
-                arm = cells[0].arm
-                line = {**names, "Method": arm.header, "Configuration": mcsd.configuration(arm)}
-                for words, cell in zip(group, cells, strict=True):
-                    line[words], line[grid.beside(words)] = ALPHA.as_printed(cell)
-                lines.append(line)
-                runs.append(" ".join(cell.run_ids for cell in cells if cell.run))
-    targets = list(groups[0])
-    columns = ["Dataset", "Draft", *["Temp"] * (len(layout.temperatures) > 1), "Method", "Configuration"]
-    columns += [header for words in targets for header in (words, grid.beside(words))]
-    legend = {targets[0]: f"alpha: {definitions.ALPHA.partition('; in brackets')[0]}"}
-    headers = {words: f"{words}: alpha" for words in targets}
-    return Table(name, title, tables.frame(lines, columns), notes, legend, tuple(runs), headers)
+def in_order(runs: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
+    """The runs in the paper's order, and for each of its settings without a block a row without a run."""
+    settings = [*dict.fromkeys(paper[SETTING].itertuples(index=False, name=None))]
+    places = {key: at for at, key in enumerate(settings)}
+    lost = [key for key in settings if key not in {*runs[SETTING].itertuples(index=False, name=None)}]
+    empty = pd.DataFrame([frame.unrun(runs.iloc[0])] * len(lost), columns=runs.columns, dtype=object)
+    empty = empty.assign(block=[-1 - at for at in range(len(lost))], method=AUTOREGRESSIVE, variant="", stand_in=False)
+    empty[SETTING] = lost
+    empty[["pair", "incomplete"]] = "", False
+    both = pd.concat([runs.astype(object), empty], ignore_index=True)
+    place = [places.get(key, len(settings)) for key in both[SETTING].itertuples(index=False, name=None)]
+    return both.assign(place=place).sort_values("place", kind="stable", ignore_index=True)
 
 
 # The figures

@@ -21,6 +21,7 @@ ARTIFACTS = ["smoke", "opt_tree/table3", "dyspec/table4", "opt_tree/table2", "op
 ARTIFACTS += [*(f"opt_tree/fig{number}" for number in (5, 6, 7, 8, 9)), "bench/draft_temperature"]
 ARTIFACTS += [f"sequoia/table{number}" for number in (3, 4, 5, 6, 7)]
 ARTIFACTS += [f"dyspec/table{number}" for number in (1, 2, 3)]
+ARTIFACTS += [f"improving_mcsd/table{number}" for number in (2, 3, 4)]
 """Those whose tables stand on the long frame."""
 
 
@@ -91,6 +92,36 @@ def seconds(steps: pd.DataFrame, phases: Sequence[str]) -> float:
     return float(steps[[f"{phase}_s" for phase in phases]].sum(axis=1).mean())
 
 
+def alpha(files: Files, run_id: str, *, drafted: bool = False) -> Numbers:
+    """Accepted drafts per level that the draft might add, or added; first tokens are the target's own."""
+    steps, first = files.steps(run_id), first_tokens(files, run_id) > 0
+    most = mcsd_levels(params(files, run_id))
+    levels = (steps["depth"] - first if drafted else steps["depth"] * 0 + most).groupby(steps["prompt_id"]).sum()
+    return recomputed.at_most_one(
+        recomputed.ratio((steps["num_accepted"] - first).groupby(steps["prompt_id"]).sum(), levels)
+    )
+
+
+def mcsd_levels(given: Mapping[str, Any]) -> int:
+    """A chain's depth, the widths of a k-configuration, or the depth of a fork; the target's own level left out."""
+    shape = given.get("shape", given)
+    return len(shape["widths"]) - ("shape" not in given) if "widths" in shape else shape["depth"]
+
+
+def first_tokens(files: Files, run_id: str) -> int:
+    given = params(files, run_id)
+    return given["widths"][0] if "widths" in given else given["width"] if given.get("init") == "target" else 0
+
+
+def accepted_per(steps: pd.DataFrame, column: str) -> Numbers:
+    return (float(steps["num_accepted"].sum() / steps[column].sum()),)
+
+
+def mcsd_nodes(files: Files, run_id: str, of: Callable[[int], int]) -> Numbers:
+    """The mean size of the tree, and what the number of first tokens makes of it."""
+    return (float(files.steps(run_id)["num_drafted"].mean()) + of(first_tokens(files, run_id)),)
+
+
 PHASES = ("tree", "draft", "score", "judge", "commit")
 PARTS = {"tree operations": PHASES[:1], "drafting": PHASES[1:2], "verification": PHASES[2:], "step": PHASES}
 ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
@@ -125,6 +156,12 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     "gap": of_steps(lambda steps: (float((steps["expected_acceptance"] - steps["acceptance_length"]).mean()),)),
     "correlation": of_steps(lambda steps: (float(steps["expected_acceptance"].corr(steps["acceptance_length"])),)),
     "mal_over_sequoia": over_sequoia,
+    "alpha": alpha,
+    "alpha_drafted": partial(alpha, drafted=True),
+    "accepted_per_depth": of_steps(partial(accepted_per, column="depth")),
+    "accepted_per_node": of_steps(partial(accepted_per, column="num_drafted")),
+    "draft_nodes": partial(mcsd_nodes, of=lambda first: -first),
+    "verified": partial(mcsd_nodes, of=lambda first: first == 0),
     **{f"{part}_share": of_steps(partial(share, phases=phases)) for part, phases in PARTS.items()},
     **{f"{part}_ms": of_steps(lambda steps, own=own: (1000 * seconds(steps, own),)) for part, own in PARTS.items()},
 }
