@@ -17,6 +17,7 @@ from bench.artifacts.metric import Metric, measured
 from bench.artifacts.metrics import per_row
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import named_rows
+from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import metrics, samples
 from bench.statistics.intervals import Interval
@@ -291,7 +292,10 @@ def load(results: Results, arms: Sequence[Arm], temperatures: Sequence[float], p
 
 
 def unshown(results: Results, shown: Collection[str]) -> Iterator[str]:
-    """A sentence on the runs that are not among these."""
+    """A sentence on the drafting runs that are not among these."""
+    drafted = results.runs.loc[results.runs["method"] != AUTOREGRESSIVE, "run_id"]
+    if drafted.isin(list(shown)).all():
+        return
     if words := notes.unshown(frame.load(results), shown, _arguments):
         yield (
             f"Not shown: {words}: other methods, rules, configurations or decodings than what is shown, "
