@@ -114,7 +114,7 @@ OF_NODES = (
 )
 COSTS = (replace(shown.MAL), shown.FORWARDS, shown.SPEEDUP, shown.LOSSLESS)
 """MAL is a copy, which is ranked among trees of whatever size."""
-METRICS = (mcsd.LONG_ALPHA, ALPHA_DRAFTED, *OF_NODES, *COSTS)
+METRICS = (mcsd.ALPHA, ALPHA_DRAFTED, *OF_NODES, *COSTS)
 ASIDE = ("temperature", "Configuration", *(one.header for one in METRICS[1:]))
 
 
@@ -170,7 +170,7 @@ _CLAIM = (
 )
 _WIDTH = 0.84  # of the bars of one dataset together
 BAR_ROWS = {"panel": "Pair", "dataset": "Dataset", "label": "Method", "configuration": "Configuration"}
-BARS = (shown.SPEEDUP, *shown.SPEEDS, mcsd.LONG_ALPHA, shown.MAL)
+BARS = (shown.SPEEDUP, *shown.SPEEDS, mcsd.ALPHA, shown.MAL)
 
 
 def speedup_bars(name: str, results: Results) -> list[Output]:

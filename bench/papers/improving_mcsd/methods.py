@@ -9,17 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from bench.artifacts import definitions, frame, notes, ties, wording
-from bench.artifacts import metrics as shown
+from bench.artifacts import definitions, frame, notes, wording
 from bench.artifacts.arms import Arm
 from bench.artifacts.blocks import Block, blocks
-from bench.artifacts.metric import Metric, measured
-from bench.artifacts.metrics import per_row
+from bench.artifacts.metrics import Metric, per_row
 from bench.artifacts.runs import Run
 from bench.artifacts.tables import named_rows
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
-from bench.statistics import metrics, samples
+from bench.statistics import metrics
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
@@ -107,38 +105,7 @@ def _rate(run: Any, levels: float | pd.Series) -> Sample | None:
     return per_row(run.steps.assign(accepted=accepted, levels=levels), "accepted", "levels", most=1.0)
 
 
-LONG_ALPHA = shown.Metric("alpha", "alpha", definitions.ALPHA, alpha, ranked=True)
-ALPHA = measured("alpha", alpha, definitions.ALPHA)
-FINE_ALPHA = replace(ALPHA, digits=3)
-SPEEDUP = measured("speedup", "speedup", f"{definitions.SPEEDUP}; in brackets the 95% interval")
-NODES = Metric(
-    "nodes",
-    lambda run: run.mean_size,
-    "nodes that the target verifies, first tokens counted; mean over steps",
-    1,
-)
-
-
-def unranked(runs: Iterable[Run | None]) -> bool:
-    """Whether times of these runs of one block are too noisy to rank any, as the marks in tables say."""
-    return ties.unranked(map(SPEEDUP.entry, runs))
-
-
-def noisy(block: Block) -> bool:
-    """The same of all runs of a block, found once."""
-    return block.every[0].once(_of_block)
-
-
-def _of_block(run: Run) -> bool:
-    return unranked(run.block.ok)
-
-
-def gain(first: Run, other: Run) -> Interval:
-    """The first run's speedup over the other's, over the conversations that both decoded; nan where there is none.
-
-    Every run has its own autoregressive arm, so that what the machine did meanwhile cancels in part.
-    """
-    return samples.paired_ratio(first.sample("speedup"), other.sample("speedup"))
+ALPHA = Metric("alpha", "alpha", definitions.ALPHA, alpha, ranked=True)
 
 
 def ahead(ratio: Interval | None, faster: str, slower: str, level: str) -> str | None:

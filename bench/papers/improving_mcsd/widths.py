@@ -27,7 +27,7 @@ from bench.statistics.intervals import Interval
 
 METHOD, NO_DECISION = "dynamic_mcsd", "no decision model"
 FASTER, SLOWER, LEVEL = "faster", "slower", "within the interval"
-ALPHA = replace(mcsd.LONG_ALPHA, digits=3)
+ALPHA = replace(mcsd.ALPHA, digits=3)
 NODES = Metric(
     "mean_size",
     "nodes",
