@@ -94,12 +94,13 @@ def curves(
     marks: Marks = (),
     *,
     columns: int = 2,
+    across: int = 2,
     **look: Any,
 ) -> style.Figure:
     """A panel for each block of the long frame and each of `panels`.
 
-    `words` are the title, the setting and what stands below the x axis; `columns` are those of the legend, and `look`
-    is the canvas's.
+    `words` are the title, the setting and what stands below the x axis; `columns` are those of the legend, `across` the
+    panels side by side, and `look` is the canvas's.
     """
     title, setting, label = words
     marks = [*marks]
@@ -108,7 +109,7 @@ def curves(
         for block, rows in long.groupby("block", sort=False)
         for drawings in panels
     ]
-    return style.drawn(name, title, setting, _panel, shown, dict.fromkeys(long["run_id"]), **look)
+    return style.drawn(name, title, setting, _panel, shown, dict.fromkeys(long["run_id"]), columns=across, **look)
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, label: str, drawings: Sequence[Drawing], marks: Marks, columns: int) -> None:
@@ -145,6 +146,14 @@ def bare(axes: Axes, rows: pd.DataFrame, metric: Metric) -> None:
     for _, points, look in _of(rows, metric):
         axes.plot(points["x"], points["value"].astype(float), **look | OPEN)
     axes.plot([], [], color=style.GREY, marker="o", label=metric.header, **OPEN)
+
+
+def pair(axes: Axes, rows: pd.DataFrame, solid: Metric, dashed: Metric) -> None:
+    """Two metrics of each line with their intervals, the second one dashed with open markers."""
+    for (label, points, look), (_, others, _) in zip(_of(rows, solid), _of(rows, dashed), strict=True):
+        _band(axes, points, label=f"{solid.header}, {label}", **look | {"linestyle": "-"})
+        _band(axes, others, label=f"{dashed.header}, {label}", **look | OPEN)
+    axes.set_ylabel(f"{solid.header.partition('_')[0]} (95% interval)")
 
 
 def twin(axes: Axes, rows: pd.DataFrame, left: Metric, right: Metric) -> Axes:

@@ -246,8 +246,8 @@ DECODED: Mapping[str, Callable[[pd.DataFrame], str]] = {
     "conversations": _conversations,
     "tokens": partial(_values, "max_new_tokens", "at most {} new tokens a turn"),
     "seed": partial(_values, "seed", "seed {}"),
-    "dtype": partial(_values, "dtype", "{}"),
-    "device": partial(_values, "device_name", "{}"),
+    "dtype": lambda rows: _values("dtype", "{}", done(rows)),
+    "device": lambda rows: _values("device_name", "{}", done(rows)),
     "repetition": _repetition,
 }
 TIMED: Mapping[str, Callable[[pd.DataFrame], str]] = {

@@ -35,6 +35,12 @@ class Run:
         """A column of its row in `runs`."""
         return self.row[column]
 
+    def __getattr__(self, column: str) -> Any:
+        """The same, as rows of `frame.load` have it."""
+        if column not in self.row.index:
+            raise AttributeError(column)
+        return self.row[column]
+
     @property
     def run_id(self) -> str:
         """Its id."""

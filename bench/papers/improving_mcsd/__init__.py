@@ -10,9 +10,9 @@ TITLE = "Improving Multi-candidate Speculative Decoding (arXiv:2409.10644)"
 ARTIFACTS: Mapping[str, Artifact] = {
     "table1": Artifact(quality.answers_table),
     "fig4": Artifact(heat_map.heat_map),
-    "fig6": Artifact(widths.FIG6),
+    "fig6": Artifact(widths.fig6),
     "fig7": Artifact(scores.scores, decisions.read_beside("fig8")),
-    "fig8": Artifact(widths.FIG8, decisions.read_beside("fig7")),
+    "fig8": Artifact(widths.fig8, decisions.read_beside("fig7")),
     **{name: Artifact(comparison.speedup_bars) for name in comparison.FIGURES},
     **{name: Artifact(comparison.acceptance_table) for name in comparison.TABLES},
 }

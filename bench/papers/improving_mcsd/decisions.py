@@ -11,7 +11,6 @@ import pandas as pd
 
 from bench.artifacts import tables
 from bench.artifacts.outputs import read_results
-from bench.artifacts.runs import Run
 from bench.papers.improving_mcsd import methods as mcsd
 from bench.results.store import Results, Store
 from bench.statistics import metrics
@@ -22,12 +21,12 @@ def kind(model: Any) -> str | None:
     return str(model["kind"] if isinstance(model, dict) else model) if model else None
 
 
-def levels(run: Run) -> pd.Series:
+def levels(run: Any) -> pd.Series:
     """The levels that were drafted, of every step."""
     return metrics.drafted_levels(run.steps, virtual=mcsd.virtual(run))
 
 
-def early(run: Run) -> pd.Series:
+def early(run: Any) -> pd.Series:
     """Of every step whether its tree has fewer levels than it may."""
     return levels(run) < mcsd.draft_levels(run)
 
@@ -41,12 +40,12 @@ def trained(results: Results, pair: str, name: str) -> str:
     return f", trained on {words}" if words else ""
 
 
-def about(results: Results, runs: Iterable[Run | None]) -> Iterator[str]:
+def about(results: Results, runs: Iterable[Any]) -> Iterator[str]:
     """A sentence for every kind of a pair's decision models: how many trees of these runs they ended early."""
-    groups: dict[tuple[str, str], list[Run]] = {}
+    groups: dict[tuple[str, str], list[Any]] = {}
     for run in runs:
         if run and run.ok and (name := kind(run.params.get("decision"))):
-            groups.setdefault((str(run["pair"]), name), []).append(run)
+            groups.setdefault((str(run.pair), name), []).append(run)
     for (pair, name), own in groups.items():
         ended = pd.concat([early(run) for run in own])
         same = "" if ended.any() else ": they are the trees without a model"

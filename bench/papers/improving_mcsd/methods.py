@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from bench.artifacts import definitions, ties, wording
+from bench.artifacts import definitions, frame, notes, wording
 from bench.artifacts.arms import Arm
-from bench.artifacts.blocks import Block, blocks, every_run
-from bench.artifacts.metric import Metric, measured
-from bench.artifacts.runs import Run, per_row
+from bench.artifacts.blocks import Block, blocks
+from bench.artifacts.metrics import Metric, per_row
+from bench.artifacts.runs import Run
+from bench.artifacts.tables import named_rows
+from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
-from bench.statistics import metrics, samples
+from bench.statistics import metrics
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
@@ -52,13 +55,13 @@ OF_DYNAMIC = (
 )
 
 
-def virtual(run: Run) -> bool:
+def virtual(run: Any) -> bool:
     """Whether the first level is the target's own. A run that failed early left no draws: its arguments say it."""
-    draws = str(run["draws"] or "")
+    draws = str(run.draws or "")
     return draws.startswith("target") if draws else first_tokens(run) > 0
 
 
-def first_tokens(run: Run) -> int:
+def first_tokens(run: Any) -> int:
     """W, the number of first tokens from the target's distribution; 0 where the tree starts from the last token."""
     params = run.params
     if "widths" in params:  # TargetInit; a shape's widths stand in the shape
@@ -66,7 +69,7 @@ def first_tokens(run: Run) -> int:
     return int(params["width"]) if params.get("init") == "target" else 0
 
 
-def draft_levels(run: Run) -> int:
+def draft_levels(run: Any) -> int:
     """The most levels that the draft adds to a tree, the target's own level left out; 0 where the arguments say none.
 
     gamma of a sequence, the length of a k-configuration without the target's level, D of a fork (Lu et al., 2024,
@@ -82,57 +85,27 @@ def draft_levels(run: Run) -> int:
     return len(tree["widths"]) if "widths" in tree else depth if isinstance(depth, int) else 0
 
 
-def lossy_mark(run: Run) -> str:
+def lossy_mark(run: Any) -> str:
     """` (lossy)`, to be put behind a method, below several first tokens and by the paper's own rule; else nothing."""
-    return LOSSY if first_tokens(run) > 1 or run["verifier"] == LOSSY_RULE else ""
+    return LOSSY if first_tokens(run) > 1 or run.verifier == LOSSY_RULE else ""
 
 
-def alpha(run: Run) -> Sample | None:
+def alpha(run: Any) -> Sample | None:
     """What `metrics.alpha` is a ratio of, by conversation; None without a step."""
     return _rate(run, float(draft_levels(run)))
 
 
-def alpha_drafted(run: Run) -> Sample | None:
+def alpha_drafted(run: Any) -> Sample | None:
     """What `metrics.alpha_drafted` is a ratio of, by conversation; None without a step."""
     return _rate(run, metrics.drafted_levels(run.steps, virtual=virtual(run)))
 
 
-def _rate(run: Run, levels: float | pd.Series) -> Sample | None:
+def _rate(run: Any, levels: float | pd.Series) -> Sample | None:
     accepted = metrics.accepted_drafts(run.steps, virtual=virtual(run))
     return per_row(run.steps.assign(accepted=accepted, levels=levels), "accepted", "levels", most=1.0)
 
 
-ALPHA = measured("alpha", alpha, definitions.ALPHA)
-FINE_ALPHA = replace(ALPHA, digits=3)
-SPEEDUP = measured("speedup", "speedup", f"{definitions.SPEEDUP}; in brackets the 95% interval")
-NODES = Metric(
-    "nodes",
-    lambda run: run.mean_size,
-    "nodes that the target verifies, first tokens counted; mean over steps",
-    1,
-)
-
-
-def unranked(runs: Iterable[Run | None]) -> bool:
-    """Whether times of these runs of one block are too noisy to rank any, as the marks in tables say."""
-    return ties.unranked(map(SPEEDUP.entry, runs))
-
-
-def noisy(block: Block) -> bool:
-    """The same of all runs of a block, found once."""
-    return block.every[0].once(_of_block)
-
-
-def _of_block(run: Run) -> bool:
-    return unranked(run.block.ok)
-
-
-def gain(first: Run, other: Run) -> Interval:
-    """The first run's speedup over the other's, over the conversations that both decoded; nan where there is none.
-
-    Every run has its own autoregressive arm, so that what the machine did meanwhile cancels in part.
-    """
-    return samples.paired_ratio(first.sample("speedup"), other.sample("speedup"))
+ALPHA = Metric("alpha", "alpha", definitions.ALPHA, alpha, ranked=True)
 
 
 def ahead(ratio: Interval | None, faster: str, slower: str, level: str) -> str | None:
@@ -142,13 +115,16 @@ def ahead(ratio: Interval | None, faster: str, slower: str, level: str) -> str |
     return faster if ratio.low > 1 else slower if ratio.high < 1 else level
 
 
-def admits(arm: Arm, run: Run) -> bool:
+def admits(arm: Arm, run: Any) -> bool:
     """Whether a run is of a method in the paper's configuration, by its rule, and drafts as its decoding asks for."""
-    named = run.method in arm.ours and run["verifier"] in arm.rules
-    params = run.params
-    if isinstance(model := params.get("decision"), dict):  # its kind and the hash of its weights
-        params = params | {"decision": model["kind"]}
-    return named and arm.given.items() <= params.items() and drafts_as_asked(run, arm.given)
+    named = run.method in arm.ours and run.verifier in arm.rules
+    return named and arm.given.items() <= with_kind(run.params).items() and drafts_as_asked(run, arm.given)
+
+
+def with_kind(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a drafter, with the kind of its decision model in place of kind and hash."""
+    model = params.get("decision")
+    return {**params} | ({"decision": model["kind"]} if isinstance(model, dict) else {})
 
 
 def chosen(arm: Arm, block: Block) -> Run | None:
@@ -170,10 +146,10 @@ def last(runs: Sequence[Run]) -> Run:
     return sorted(runs, key=lambda run: run.ok)[-1]
 
 
-def drafts_as_asked(run: Run, names: Collection[str]) -> bool:
+def drafts_as_asked(run: Any, names: Collection[str]) -> bool:
     """Whether a run drafts as its decoding asks for, and has no arguments beside that and those of these names."""
     params = run.params
-    return _drawn(float(run["temperature"])).items() <= params.items() and params.keys() <= {*names} | _FREE
+    return _drawn(float(run.temperature)).items() <= params.items() and params.keys() <= {*names} | _FREE
 
 
 def _drawn(temperature: float) -> dict[str, Any]:
@@ -216,9 +192,9 @@ def dynamic(width: int, depth: int, decision: str | None = None) -> Arm:
     return _method(f"{header}{LOSSY}", "dynamic_mcsd", given, paper, LOSSY_RULE)
 
 
-def _arguments(run: Run) -> str:
+def _arguments(run: Any) -> str:
     """` (widths 4x2)`: the arguments of a run that is not shown; how it draws where it is not as asked."""
-    given, asked = run.params, _drawn(float(run["temperature"]))
+    given, asked = run.params, _drawn(float(run.temperature))
     usual = {key for key in _FREE & given.keys() if asked.get(key, given[key]) == given[key]}
     usual -= {"beta"} if given.get("decision") else set()
     params = {key: value for key, value in given.items() if key not in usual}
@@ -260,11 +236,38 @@ def blocks_of(
     results: Results, methods: Sequence[Arm], temperatures: Sequence[float], paper: pd.DataFrame
 ) -> list[Block]:
     """The blocks of these decodings, without top-p, of the runs of these methods; stand-ins stand for `paper`'s."""
-    runs = results.runs
+    runs = results.runs[admitted(results.runs, methods, temperatures)]
+    return [block.standing_in(paper) for block in blocks(results, runs)]
+
+
+def admitted(runs: pd.DataFrame, arms: Sequence[Arm], temperatures: Sequence[float]) -> pd.Series:
+    """Which rows of the table `runs` are of these methods in these decodings, without top-p."""
+    every = named_rows(frame.put(runs, params=map(json.loads, runs["drafter_params"])))
+    known = [any(admits(arm, run) for arm in arms) for run in every]
     decoded = runs["temperature"].isin(list(temperatures)) & (runs["top_p"] == 1)
-    known = [any(admits(one, run) for one in methods) for run in every_run(results)]
-    keep = decoded & pd.Series(known, index=runs.index, dtype=bool)
-    return [block.standing_in(paper) for block in blocks(results, runs[keep])]
+    return decoded & pd.Series(known, runs.index, dtype=bool)
+
+
+def load(results: Results, arms: Sequence[Arm], temperatures: Sequence[float], paper: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `frame.load` of these runs alone; stand-ins stand for models of `paper`.
+
+    Of a decision model `params` have the kind.
+    """
+    runs = results.runs[admitted(results.runs, arms, temperatures)]
+    loaded = frame.standing_in(frame.load(replace(results, runs=runs)), paper)
+    return frame.put(loaded, params=map(with_kind, loaded["params"]))
+
+
+def unshown(results: Results, shown: Collection[str]) -> Iterator[str]:
+    """A sentence on the drafting runs that are not among these."""
+    drafted = results.runs.loc[results.runs["method"] != AUTOREGRESSIVE, "run_id"]
+    if drafted.isin(list(shown)).all():
+        return
+    if words := notes.unshown(frame.load(results), shown, _arguments):
+        yield (
+            f"Not shown: {words}: other methods, rules, configurations or decodings than what is shown, "
+            "or another run of the same."
+        )
 
 
 def about_pairs(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:

@@ -68,7 +68,7 @@ def test_a_cell_has_the_numbers_of_its_run(cells, tmp_path: Path) -> None:
         steps, row = results.steps[results.steps["run_id"] == run_id], row_of(table, run_id)
         assert row["Tree"] == f"2-{a}-{b}-1-1"
         if (a, b) == (4, 3):
-            assert row[["nodes", "tokens/s", "alpha", "against the best"]].tolist() == [ABSENT, "oom", ABSENT, ABSENT]
+            assert row[["nodes", "tokens/s", "alpha", "against the best"]].tolist() == [ABSENT, "oom", "oom", ABSENT]
             assert texts(speed)["4", "3"] == texts(alpha)["4", "3"] == "oom"
             continue
         rate = (steps["num_accepted"] - 1).sum() / (4 * len(steps))
@@ -101,9 +101,7 @@ def test_the_best_tree_and_the_papers_are_framed(cells) -> None:
         *([tree, "behind"] for tree in ("2-1-1-1-1", "2-1-3-1-1", "2-2-1-1-1")),
         *(["2-2-3-1-1", "best"], ["2-4-3-1-1", ABSENT]),
     ]
-    (words,) = [note for note in table.notes if "largest speedup at" in note]
-    assert "at a = 2, b = 3:" in words
-    assert words.endswith("0 are level with it, 0 ahead, 3 behind; 1 cannot be compared.")
+    assert any("a = 2, b = 3: " in note and "0 are level with it, 0 ahead, 3 behind; 1" in note for note in table.notes)
 
 
 def test_trees_that_are_as_fast_are_level(cells) -> None:
@@ -140,9 +138,9 @@ def test_what_drafts_otherwise_or_failed_takes_no_cell(cells) -> None:
     ]
     _, table = build(cells)
     assert table.runs == (shown,)
-    (note,) = [note for note in table.notes if note.startswith("Not shown")]
-    assert all(run in note for run in others)
-    assert all(f"(widths 2x1x1x1, {what}) by" in note for what in ("draft_temperature 0.3", "draws topk"))
+    assert not set(others) & set(table.runs)
+    for what in ("draft_temperature 0.3", "draws topk"):
+        assert any(f"(widths 2x1x1x1, {what}) by" in note for note in table.notes)
 
 
 def test_the_papers_claim_stands_beside_its_trees_place(cells) -> None:
@@ -150,8 +148,7 @@ def test_the_papers_claim_stands_beside_its_trees_place(cells) -> None:
     runs = {key: tree(cells, (2, *key, 1, 1), speedup=speed, steps=40) for key, speed in speeds.items()}
     tree(cells, (3, 4, 3, 1, 1), speedup=3.0)
     _, table = build(cells)
-    assert "finds 2-4-3-1-1 to yield the optimal speedup on MT-Bench" in table.notes[1]
-    (said,) = [note for note in table.notes if "the paper's tree" in note]
+    (said,) = [note for note in table.notes if "the paper's tree, 2-4-3-1-1" in note]
     one, best = (row_of(table, runs[key])["speedup"].split()[0] for key in ((4, 3), (1, 1)))
     start = "tiny, (2, a, b, 1, 1) (lossy), mt_bench: the paper's tree, 2-4-3-1-1, takes place "
     assert said.startswith(f"{start}2 of 3 by speedup, behind the best (")

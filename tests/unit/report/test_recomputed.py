@@ -92,34 +92,6 @@ def test_gsd_by_dataset() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["table2", "table3"])
-def test_improving_mcsd(name: str) -> None:
-    """What a tree may add at most, and the target's own first tokens W, are read off the printed configuration."""
-    files, found = tables(f"improving_mcsd/{name}")
-    wide, details = found[name], found[f"{name}_details"]
-    assert shown(wide) == shown(details) == run_ids(f"improving_mcsd/{name}")
-    alphas = {}
-    for row, (run_id,) in rows(details):
-        steps = files.steps(run_id)
-        levels, first = recomputed.mcsd_tree(row["Method"], row["Configuration"])
-        accepted = steps["num_accepted"] - (first > 0)  # without the target's own token
-        by = accepted.groupby(steps["prompt_id"])
-        alphas[run_id] = recomputed.at_most_one(recomputed.ratio(by.sum(), by.size() * levels))
-        drafted = (steps["depth"] - (first > 0)).groupby(steps["prompt_id"]).sum()
-        assert_printed(row["alpha"], alphas[run_id], least=2)
-        assert_printed(row["alpha drafted"], recomputed.at_most_one(recomputed.ratio(by.sum(), drafted)), least=2)
-        assert_printed(row["accepted / depth"], steps["num_accepted"].sum() / steps["depth"].sum(), least=3)
-        assert_printed(row["accepted / node"], steps["num_accepted"].sum() / steps["num_drafted"].sum(), least=3)
-        assert_printed(row["MAL"], recomputed.mal(steps), least=2)
-        assert_printed(row["draft nodes"], float(steps["num_drafted"].mean()) - first)
-        assert_printed(row["verified"], float(steps["num_drafted"].mean()) + (first == 0))
-        assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
-    for row, (run_id,) in rows(wide):
-        cells = [row[name] for name in row if f"{name} published" in row and row[name] != ABSENT]
-        assert_printed(*cells, alphas[run_id][0], least=2)
-
-
-@pytest.mark.long
 def test_improving_mcsd_answers() -> None:
     files, found = tables("improving_mcsd/table1")
     details = found["table1_details"]

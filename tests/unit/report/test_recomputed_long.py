@@ -21,6 +21,8 @@ ARTIFACTS = ["smoke", "opt_tree/table3", "dyspec/table4", "opt_tree/table2", "op
 ARTIFACTS += [*(f"opt_tree/fig{number}" for number in (5, 6, 7, 8, 9)), "bench/draft_temperature"]
 ARTIFACTS += ["sequoia/fig5b", "sequoia/fig5c", *(f"sequoia/table{number}" for number in (3, 4, 5, 6, 7))]
 ARTIFACTS += ["dyspec/fig4", *(f"dyspec/table{number}" for number in (1, 2, 3))]
+ARTIFACTS += [f"improving_mcsd/table{number}" for number in (2, 3, 4)]
+ARTIFACTS += [f"improving_mcsd/fig{number}" for number in (3, 4, 5, 6, 8)]
 """Those whose tables stand on the long frame."""
 
 
@@ -112,6 +114,55 @@ def seconds(steps: pd.DataFrame, phases: Sequence[str]) -> float:
     return float(steps[[f"{phase}_s" for phase in phases]].sum(axis=1).mean())
 
 
+def alpha(files: Files, run_id: str, *, drafted: bool = False) -> Numbers:
+    """Accepted drafts per level that the draft might add, or added; first tokens are the target's own."""
+    steps, first = files.steps(run_id), first_tokens(files, run_id) > 0
+    most = mcsd_levels(params(files, run_id))
+    levels = (steps["depth"] - first if drafted else steps["depth"] * 0 + most).groupby(steps["prompt_id"]).sum()
+    return recomputed.at_most_one(
+        recomputed.ratio((steps["num_accepted"] - first).groupby(steps["prompt_id"]).sum(), levels)
+    )
+
+
+def mcsd_levels(given: Mapping[str, Any]) -> int:
+    """A chain's depth, the widths of a k-configuration, or the depth of a fork; the target's own level left out."""
+    shape = given.get("shape", given)
+    return len(shape["widths"]) - ("shape" not in given) if "widths" in shape else shape["depth"]
+
+
+def first_tokens(files: Files, run_id: str) -> int:
+    given = params(files, run_id)
+    return given["widths"][0] if "widths" in given else given["width"] if given.get("init") == "target" else 0
+
+
+def accepted_per(steps: pd.DataFrame, column: str) -> Numbers:
+    return (float(steps["num_accepted"].sum() / steps[column].sum()),)
+
+
+def mcsd_nodes(files: Files, run_id: str, of: Callable[[int], int]) -> Numbers:
+    """The mean size of the tree, and what the number of first tokens makes of it."""
+    return (float(files.steps(run_id)["num_drafted"].mean()) + of(first_tokens(files, run_id)),)
+
+
+def over_none(files: Files, run_id: str) -> Numbers | None:
+    """The speedup with a decision model over that of the run that differs in nothing else."""
+    given, rule = params(files, run_id), files.run(run_id)["verifier"]
+    same = given | {"decision": None}
+    others = [one for one in files.ids() if params(files, one) == same and files.run(one)["verifier"] == rule]
+    if run_id in others:
+        return None
+    return recomputed.speedup_ratio(files.speedup_sums(run_id), files.speedup_sums(*others))
+
+
+def decision_share(steps: pd.DataFrame) -> Numbers | None:
+    asked = steps["decision_s"].dropna().astype(float)
+    return recomputed.percents(float(asked.sum()) / len(steps) / seconds(steps, PHASES)) if len(asked) else None
+
+
+def drafted_levels(files: Files, run_id: str) -> Numbers:
+    return (float((files.steps(run_id)["depth"] - (first_tokens(files, run_id) > 0)).mean()),)
+
+
 PHASES = ("tree", "draft", "score", "judge", "commit")
 PARTS = {"tree operations": PHASES[:1], "drafting": PHASES[1:2], "verification": PHASES[2:], "step": PHASES}
 PARTS |= {"tree construction": ("choice",), "sampling": ("sampling",), "mask, positions": ("layout",)}
@@ -157,6 +208,18 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     },
     "bounded_share": of_steps(building),
     **dict.fromkeys(("bounded_part", "bound", "within"), lambda files, run_id: None),
+    "alpha": alpha,
+    "alpha_drafted": partial(alpha, drafted=True),
+    "accepted_per_depth": of_steps(partial(accepted_per, column="depth")),
+    "accepted_per_node": of_steps(partial(accepted_per, column="num_drafted")),
+    "draft_nodes": partial(mcsd_nodes, of=lambda first: -first),
+    "alpha_max": alpha,
+    "draft_levels": drafted_levels,
+    "with_without": over_none,
+    "against_best": lambda files, run_id: None,
+    "decision_calls": of_steps(lambda steps: (float(steps["decision_calls"].astype(float).mean()),)),
+    "decision_time": of_steps(decision_share),
+    "verified": partial(mcsd_nodes, of=lambda first: first == 0),
 }
 
 
@@ -166,7 +229,7 @@ def test_every_value_is_that_of_its_run(artifact: str) -> None:
     """Each run of the folder has each metric once; a metric that has no oracle here fails."""
     files, tables = Files(REFERENCE / artifact), [one for one in build(artifact, REFERENCE) if isinstance(one, Table)]
     assert {run_id for table in tables for run_id in table.run_ids} == set(files.ids())
-    for table in tables:
+    for table in (one for one in tables if not one.name.endswith("_gains")):  # whose rows are of pairs of runs
         assert table.long is not None
         assert len(table.run_ids) == len([*filter(None, table.runs)])
         for metric in (one for one in table.long["metric"].unique() if one.header in table.frame):
