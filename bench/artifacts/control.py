@@ -79,25 +79,6 @@ def arms(block: Block) -> dict[str, Arms]:
     return {words: found for words, found in every if found}
 
 
-def unranked(found: Iterable[Block]) -> set[tuple[str, str]]:
-    """The pairs and machines whose times rank nothing: in a setting of theirs equal work mostly lies too far apart.
-
-    It is one decision for a pair on a machine, that all of a table and a figure ask: what was too noisy in one setting
-    was measured in the same hours as the others.
-    """
-    return {place(block) for block in found if block.ran and _too_noisy(block)}
-
-
-def place(block: Block) -> tuple[str, str]:
-    """Pair and machine of a block."""
-    return block.pair, str(block.first["device_name"])
-
-
-def _too_noisy(block: Block) -> bool:
-    controlled = [sample for run in block.ok if (sample := run.sample("speedup")) and len(sample.sums)]
-    return samples.too_busy(controlled) or any(one.too_noisy for one in arms(block).values())
-
-
 def _decodings(block: Block) -> list[str]:
     return list(dict.fromkeys(map(_decoding, block.ok)))
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.artifacts import definitions, tables
-from bench.artifacts.definitions import method_label
 from bench.artifacts.runs import Counted, Run
 from bench.artifacts.ties import Entry
 from bench.statistics.intervals import Interval
@@ -74,15 +73,7 @@ SPEEDS = (TOKENS_PER_S, AUTOREGRESSIVE_TOKENS_PER_S)
 EXPECTED = Metric("E(A)", lambda run: run.expected.value, definitions.EXPECTED)
 FORWARDS = Metric("draft forwards", lambda run: run.draft_forwards, "per decoding step", 1)
 LOSSLESS = Metric("lossless", lossless_words, definitions.LOSSLESS)
-IS_LOSSLESS = Metric(
-    "lossless", lambda run: ("yes" if run.lossless else "no") if run.ok else None, definitions.LOSSLESS
-)
-NODES = Metric("N", lambda run: run.nodes, definitions.NODES, 0)
-LEVELS = Metric("levels", lambda run: run.levels, definitions.LEVELS, 0)
-PREDICTED_SPEEDUP = Metric("speedup predicted", lambda run: run.predicted("speedup"), definitions.PREDICTED_SPEEDUP)
-PREDICTED_MAL = Metric("MAL predicted", lambda run: run.predicted("mal"), definitions.PREDICTED_MAL)
 DRAFTER = Metric("Drafter", lambda run: run.name)
-METHOD = Metric("Method", lambda run: method_label(run.method))
 
 
 def headers(columns: Iterable[Metric]) -> tuple[str, ...]:

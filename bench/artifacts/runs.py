@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,8 +13,8 @@ import pandas as pd
 
 from bench.artifacts.definitions import drafter_label
 from bench.artifacts.metrics import expected_acceptance
-from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.statistics import metrics, samples
+from bench.results.rows import AUTOREGRESSIVE
+from bench.statistics import samples
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
@@ -157,11 +157,6 @@ class Run:
         """Draft forwards per decoding step."""
         return float(self.steps["draft_forwards"].mean()) if len(self.steps) else math.nan
 
-    @cached_property
-    def seconds(self) -> Interval | None:
-        """Seconds of decoding per decoded token."""
-        return seconds_per_token(self.prompts) if self.tokens_per_s else None
-
     @property
     def size(self) -> int | None:
         """The tree size n of the drafter or of its shape, else the largest tree it drew; None for a bare root."""
@@ -194,11 +189,6 @@ class Run:
     def mean_size(self) -> float | None:
         """Drafted nodes a step, on average."""
         return None if self.steps.empty else float(self.steps["num_drafted"].mean())
-
-    def predicted(self, metric: str) -> float | None:
-        """The `mal` or `speedup` that was predicted for its tree."""
-        value = self.row.get(f"predicted_{metric}")
-        return None if value is None or pd.isna(value) else float(value)
 
     @cached_property
     def _largest(self) -> int | None:
@@ -238,16 +228,6 @@ def per_row(rows: pd.DataFrame, column: str, denominator: str | None = None, mos
     grouped = rows.groupby("prompt_id")
     below = grouped.size() if denominator is None else grouped[denominator].sum()
     return Sample(pd.DataFrame({"above": grouped[column].sum(), "below": below}), ("above",), ("below",), most=most)
-
-
-def seconds_per_token(prompts: pd.DataFrame, arm: str = METHOD) -> Interval:
-    """Seconds of decoding per decoded token of an arm, prefill excluded, with its interval."""
-    return samples.interval(samples.seconds_per_token(prompts, arm))
-
-
-def cost_ratio(runs: Sequence[Run]) -> float:
-    """The cost ratio mu, pooled over the runs of a sweep."""
-    return metrics.cost_ratio(*(pd.concat([getattr(run, name) for run in runs]) for name in ("prompts", "steps")))
 
 
 def run_ids(runs: Iterable[Run]) -> tuple[str, ...]:

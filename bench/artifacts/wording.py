@@ -88,11 +88,6 @@ def draft_temperatures(runs: Iterable[Run]) -> Iterator[str]:
         )
 
 
-def without_expected(drafters: Iterable[str]) -> str:
-    """A sentence on runs that a figure of E(A) leaves out."""
-    return f"Left out, since their drafters have no probabilities and so no E(A): {', '.join(dict.fromkeys(drafters))}."
-
-
 def other_runs(results: Results, shown: Collection[str], arguments: Callable[[Run], str]) -> str:
     """The drafting runs that are not shown, alike ones once: `gsd (k=2) by greedy at temperature 0 (run 1a2b)`."""
     groups: dict[str, list[str]] = {}

@@ -18,7 +18,7 @@ from bench.artifacts.tables import Table, named_rows
 from bench.papers.registry import build
 
 ARTIFACTS = ["smoke", "opt_tree/table3", "dyspec/table4", "opt_tree/table2", "opt_tree/table1", "bench/mt_bench"]
-ARTIFACTS += [*(f"opt_tree/fig{number}" for number in (5, 6, 7, 8, 9)), "bench/draft_temperature"]
+ARTIFACTS += [*(f"opt_tree/fig{number}" for number in (5, 6, 7, 8, 9)), "bench/draft_temperature", "bench/budget"]
 ARTIFACTS += ["sequoia/fig5b", "sequoia/fig5c", *(f"sequoia/table{number}" for number in (3, 4, 5, 6, 7))]
 ARTIFACTS += ["dyspec/fig4", *(f"dyspec/table{number}" for number in (1, 2, 3))]
 ARTIFACTS += [f"improving_mcsd/table{number}" for number in (2, 3, 4)]
@@ -207,7 +207,7 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
         for part, own in PARTS.items()
     },
     "bounded_share": of_steps(building),
-    **dict.fromkeys(("bounded_part", "bound", "within"), lambda files, run_id: None),
+    **dict.fromkeys(("bounded_part", "bound", "within", "conversations"), lambda files, run_id: None),
     "alpha": alpha,
     "alpha_drafted": partial(alpha, drafted=True),
     "accepted_per_depth": of_steps(partial(accepted_per, column="depth")),
