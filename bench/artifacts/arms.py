@@ -96,20 +96,26 @@ def judged(
     return frame.judge(rank(beside(frame.measure(lines, metrics), names)), who="label")
 
 
-def rows(runs: pd.DataFrame, paper: pd.DataFrame, arms: Sequence[Arm], on: Sequence[str]) -> pd.DataFrame:
+def rows(
+    runs: pd.DataFrame, paper: pd.DataFrame, arms: Sequence[Arm], on: Sequence[str], only: pd.Series | None = None
+) -> pd.DataFrame:
     """A row of every block for every arm: its run, or none; `arm`, its header as `label`, the paper's numbers `theirs`.
 
-    The paper's rows are those of a block's models with the same in the columns `on`. An arm for the printed tree has
-    the first arm's run where that has this tree: `again`. `other_tree` says that a chosen tree is not the printed one.
+    The paper's rows are those of a block's models with the same in the columns `on`. `only` says which runs an arm may
+    have. An arm for the printed tree has the first arm's run where that has this tree: `again`. `other_tree` says that
+    a chosen tree is not the printed one.
     """
     theirs = frame.of_models(paper, runs)
-    return pd.concat(
-        [_of_block(own, theirs, arms, on) for _, own in runs.groupby("block", sort=False)], ignore_index=True
-    )
+    blocks = [rows for _, rows in runs.groupby("block", sort=False)]
+    chosen = [list(named_rows(rows if only is None else rows[only[rows.index]])) for rows in blocks]
+    parts = [_of_block(rows, theirs, arms, on, own) for rows, own in zip(blocks, chosen, strict=True)]
+    return pd.concat(parts, ignore_index=True)
 
 
-def _of_block(runs: pd.DataFrame, paper: pd.DataFrame, arms: Sequence[Arm], on: Sequence[str]) -> pd.DataFrame:
-    first, candidates = runs.iloc[0], list(named_rows(runs))
+def _of_block(
+    runs: pd.DataFrame, paper: pd.DataFrame, arms: Sequence[Arm], on: Sequence[str], candidates: Sequence[Any]
+) -> pd.DataFrame:
+    first = runs.iloc[0]
     facts = paper[(paper[["target", "draft", *on]] == first[["target", "draft", *on]]).all(axis=1)]
     numbers = [arm.published(facts) for arm in arms]
     chosen = [arm.chosen(candidates) for arm in arms]

@@ -75,7 +75,7 @@ CAPPED = (
 )
 GRAPH_SUCCESS = (
     "share of all steps that accept a token whose place in the verified tree is not that in the graph, as the paper's "
-    "code counts: merged tokens and what the tree lists behind them. The paper's words are the next column's"
+    "code counts: merged tokens and what the tree lists behind them. The paper's words are those of: crosses a merge"
 )
 CROSSED = (
     "share of all steps whose accepted path has a token behind a merge edge, merge edges alone not counted: what the "

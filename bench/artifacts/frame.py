@@ -81,8 +81,8 @@ def _described(runs: pd.DataFrame, results: Results, cell: Sequence[str]) -> pd.
         runs,
         ok=(runs["status"] == OK).tolist(),
         params=[_dict(text) for text in runs["drafter_params"]],
-        steps=_of_runs(results.steps, runs["run_id"]),
-        prompts=_of_runs(results.prompts, runs["run_id"]),
+        steps=of_runs(results.steps, runs["run_id"]),
+        prompts=of_runs(results.prompts, runs["run_id"]),
         target=[names.get("target") for names in paper],
         draft=[names.get("draft") for names in paper],
         stand_in=[bool(names.get("stand_in")) for names in paper],
@@ -273,8 +273,8 @@ def corrected(long: pd.DataFrame) -> pd.DataFrame:
     return put(long, verdict=words)
 
 
-def _of_runs(rows: pd.DataFrame, run_ids: pd.Series) -> list[pd.DataFrame]:
-    """The rows of each run; none of one that recorded none."""
+def of_runs(rows: pd.DataFrame, run_ids: Iterable[str]) -> list[pd.DataFrame]:
+    """Of a table of results the rows of each run; none of one that recorded none."""
     by_run = dict(list(rows.groupby("run_id")))
     return [by_run.get(run_id, rows.iloc[:0]) for run_id in run_ids]
 

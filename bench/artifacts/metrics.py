@@ -28,6 +28,7 @@ class Metric:
     of: Callable[[Any], Value]
     digits: int = 2
     percent: bool = False
+    signed: bool = False
     unit: float = 1.0
     """What the published number is multiplied by to be in ours."""
     ranked: bool = False
@@ -55,7 +56,13 @@ class Metric:
         """A number or words as they stand in a cell, without an interval."""
         if value is None or isinstance(value, str):
             return value or tables.ABSENT
+        if self.signed and not math.isnan(value):
+            return f"{value:+.{self.digits}f}"
         return tables.percent(value) if self.percent else tables.number(value, self.digits)
+
+    def printed(self, value: float | None) -> str:
+        """The paper's number."""
+        return tables.percent(value) if self.percent else tables.printed(value, self.digits)
 
     def cell(self, value: Any, interval: Interval | None) -> str:
         """The same with the interval, where there is one."""

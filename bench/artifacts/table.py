@@ -41,9 +41,9 @@ def table(
         lines = [
             line for _, line in sorted(zip(number[own.index], named_rows(own), strict=True), key=lambda pair: pair[0])
         ]
-        cells[metric.header] = [_ours(metric, line) for line in lines]
+        cells[metric.header] = [_ours(line, says_how=metric.ranked or metric is metrics[0]) for line in lines]
         if "published" in long and any(line.published is not None for line in lines):
-            cells[metric.published] = [tables.printed(line.published, metric.digits) for line in lines]
+            cells[metric.published] = [metric.printed(line.published) for line in lines]
         if "verdict" in long and any(words := [_said(line.verdict) for line in lines]):
             verdicts[metric.verdict] = words
     grid = tables.frame(
@@ -70,11 +70,11 @@ def _word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _ours(metric: Metric, line: Any) -> str:
-    """Ours with its interval and mark; of a run that did not end well how it ended, where there would be a sample."""
+def _ours(line: Any, *, says_how: bool) -> str:
+    """Ours with its interval and mark; of a run that did not end well how it ended, in some of its cells."""
     if line.run_id and not line.ok:
-        return str(line.status) if metric.ranked else ABSENT
-    return metric.cell(line.value, line.interval) + str(getattr(line, "mark", ""))
+        return str(line.status) if says_how else ABSENT
+    return line.metric.cell(line.value, line.interval) + str(getattr(line, "mark", ""))
 
 
 def _without_verdict(long: pd.DataFrame) -> Iterator[str]:

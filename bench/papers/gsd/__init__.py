@@ -16,11 +16,11 @@ ARTIFACTS: Mapping[str, Artifact] = {
     **{name: Artifact(sweep) for name, sweep in figures.FIG5.items()},
     "fig7": Artifact(figures.fig7),
     "fig8": Artifact(figures.fig8),
-    **{name: Artifact(by_dataset.by_dataset) for name in by_dataset.LAYOUTS},
+    **{name: Artifact(by_dataset.by_dataset) for name in by_dataset.TABLES},
     "fig6": Artifact(merging.story, case_study.read),
 }
 ARMS = {
-    **{name: layout.arms for name, layout in by_dataset.LAYOUTS.items()},
+    **{name: kind.arms for name, kind in by_dataset.TABLES.items()},
     "table1": (*table1.ARMS, *table1.OWN),
     "table3": operations.ARMS,
     "table10": quality.ARMS,

@@ -11,11 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.markers import CARETUPBASE
 
 from bench import published
-from bench.artifacts import definitions, draw, frame, notes, style
+from bench.artifacts import draw, frame, notes, style
 from bench.artifacts.metrics import MAL, Metric, per_row
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.table import table
 from bench.artifacts.tables import named_rows
+from bench.papers.gsd.metrics import CAPPED, DRAFTED, MERGES, RATE, VERIFIED, per_sample
 from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import graph_metrics, intervals, samples
@@ -32,22 +33,12 @@ CUT = 0.05
 _PRUNING = "TSD prunes no siblings, and (ii) does not count those that GSD prunes; Table 1 has TSD with pruning too."
 
 
-def _per_sample(key: str, header: str, means: str, digits: int = 1) -> Metric:
-    """The mean over samples of a column of `graph_metrics.samples`."""
-    return Metric(key, header, means, lambda run: per_row(run.samples.dropna(subset=[key]), key), digits)
-
-
-RATE = _per_sample("acceptance_rate", "acceptance rate", definitions.ACCEPTANCE_RATE, 3)
-ACCEPTED = _per_sample(
+ACCEPTED = per_sample(
     "accepted_per_step",
     "accepted",
     "accepted drafted tokens / decoding steps, mean over samples; in brackets the 95% interval",
     2,
 )
-DRAFTED = _per_sample("drafted", "drafted tokens", definitions.DRAFTED_TOKENS)
-MERGES = _per_sample("aliases", "merge edges", definitions.ALIASES)
-VERIFIED = _per_sample("verified", "verified", definitions.VERIFIED)
-CAPPED = Metric("capped", "capped", definitions.CAPPED, lambda run: graph_metrics.capped_share(run.steps), percent=True)
 POINT = (RATE, ACCEPTED, DRAFTED, CAPPED, MAL, MERGES, VERIFIED)
 
 

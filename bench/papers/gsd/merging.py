@@ -15,13 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from bench import published
-from bench.artifacts import style, tables
-from bench.artifacts.blocks import Block, drafted_blocks, measured_blocks
+from bench.artifacts import frame, metrics, notes, style, tables, verdict
+from bench.artifacts.blocks import Block, measured_blocks
 from bench.artifacts.case_study import DRAFT, LISTED, MERGED, TARGET, CaseStudy, Look, pages, speed
-from bench.artifacts.metric import DRAFTER, Metric, measured, written
+from bench.artifacts.metric import DRAFTER, written
 from bench.artifacts.outputs import NoResultsError, Output
-from bench.artifacts.run_table import run_table
-from bench.artifacts.runs import Run, per_row, run_ids
+from bench.artifacts.runs import Run, run_ids
+from bench.artifacts.table import table
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import draft_temperatures, scale, setting
 from bench.papers.gsd.methods import labelled, of_main_pair
@@ -90,7 +90,7 @@ def recurrence(name: str, results: Results) -> list[Output]:
         | {"tokens published": tables.number(_tokens() if n == 1 else None), "n-grams": tables.interval(found.n_grams)}
         for run, n, found in rows
     ]
-    notes = (
+    remarks = (
         *map(scale, found),
         f"The paper: {_stated('section5_1', 'setting_runs'):g} trees of TSD with sibling pruning, of depth 10 and "
         "width 4; it states neither models nor data, and prints no number but that for single tokens. Here: the trees "
@@ -100,7 +100,7 @@ def recurrence(name: str, results: Results) -> list[Output]:
     )
     ids = run_ids(run for run, *_ in rows)
     figure = style.drawn(name, RECURRENCE, setting(found), _recurrences, found.items(), ids)
-    return [figure, Table(name, figure.title, pd.DataFrame(cells, dtype=str), notes, _RECURRENCE_LEGEND, figure.runs)]
+    return [figure, Table(name, figure.title, pd.DataFrame(cells, dtype=str), remarks, _RECURRENCE_LEGEND, figure.runs)]
 
 
 def _full_depth(run: Run) -> str:
@@ -178,12 +178,14 @@ def story(name: str, study: CaseStudy) -> list[Output]:
         }
         for who, look in LOOKS.items()
     ]
-    notes = (
+    remarks = (
         f'The paper: {paper} of the accepted drafted tokens "are derived from the subtrees associated with merged '
         'nodes". Its code colours the tokens of the last two rows alike. It does not say whose answer it shows.',
     )
-    table = Table(name, study.title, pd.DataFrame(rows, dtype=str), notes, _STORY_LEGEND, (study.run_id,) * len(rows))
-    return [*pages(name, study, LOOKS, summary), table]
+    counts = Table(
+        name, study.title, pd.DataFrame(rows, dtype=str), remarks, _STORY_LEGEND, (study.run_id,) * len(rows)
+    )
+    return [*pages(name, study, LOOKS, summary), counts]
 
 
 # Table 5
@@ -201,17 +203,11 @@ _NOTES = (
     "Its tau = 0 can only count tokens of context (by its text a single token is tau = 1), and so do the columns "
     "here: they are the text's tau 1, 2, 3, ...",
 )
-_STAND_IN = "{} stands in for the paper's models, which it does not name: absolute values are not comparable."
 
 
-def _place(run: Run) -> tuple[int, int]:
+def _place(params: Mapping[str, Any]) -> tuple[int, int]:
     """Its k, and its tau as the table counts it: tokens of context beside the redundant one itself."""
-    return int(run.params["k"]), int(run.params["tau"]) + bool(run.params.get("tau_as_context")) - 1
-
-
-def merges(run: Run) -> pd.DataFrame:
-    """A row per merge edge whose distributions were compared."""
-    return graph_metrics.merge_divergences(run.steps)
+    return int(params["k"]), int(params["tau"]) + bool(params.get("tau_as_context")) - 1
 
 
 @cache
@@ -230,16 +226,6 @@ def vocabulary(model_id: str) -> int | None:
     return None if size is None else int(size)
 
 
-def _vocabulary(run: Run) -> int | None:
-    return vocabulary(str(run["draft_id"]))
-
-
-def _per_element(run: Run) -> float | None:
-    """The divergence over the size of the vocabulary; None where one of them is not known."""
-    kl, size = KL.of(run), _vocabulary(run)
-    return kl.value / size if kl and size else None
-
-
 @cache
 def _printed() -> Mapping[tuple[int, int], float]:
     """The paper's values by k and tau."""
@@ -249,111 +235,103 @@ def _printed() -> Mapping[tuple[int, int], float]:
     return {(int(at["k"].replace("inf", str(UNLIMITED))), int(at["tau"])): float(value) for at, value in rows}
 
 
-def _printed_nats(place: tuple[int, int]) -> float | None:
-    """The paper's value times the vocabulary."""
-    value, size = _printed().get(place), vocabulary(_PAPERS_DRAFT)
-    return value * size if value and size else None
-
-
 def _k(k: int) -> str:
     return f"unlimited ({k})" if k == UNLIMITED else str(k)
 
 
-def _scientific(value: float | None, digits: int = 2) -> str:
-    return tables.ABSENT if value is None else f"{value:.{digits}e}"
+def _scientific(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2e}"
 
 
-KL = measured(
+def _per_element(run: Any) -> str | None:
+    """The divergence over the size of the vocabulary; None where one of them is not known."""
+    size = vocabulary(str(run.draft_id))
+    return _scientific(run.merges["kl"].mean() / size) if size and len(run.merges) else None
+
+
+KL = metrics.Metric(
+    "kl",
     "KL",
-    lambda run: per_row(run.once(merges), "kl"),
-    f"{_KL}; mean over merge edges, in brackets the 95% interval ({intervals.METHOD} over conversations)",
+    f"{_KL}; mean over merge edges, in brackets the 95% interval ({intervals.METHOD} over conversations); published: "
+    f"the paper's value times V = {vocabulary(_PAPERS_DRAFT)}, the vocabulary of its main pair's draft: {_INFERENCE}, "
+    "and so is V",
+    lambda run: metrics.per_row(run.merges, "kl"),
     3,
+    judged=False,
 )
-DETAILS = (
-    Metric("k", lambda run: _k(_place(run)[0])),
-    Metric("tau", lambda run: _place(run)[1], "tokens of context that are alike beside the redundant token itself", 0),
-    Metric(
-        "n-gram",
-        lambda run: _place(run)[1] + 1,
-        "length of the n-gram whose recurrence makes a node redundant, tau + 1; the paper's text calls that tau",
-        0,
-    ),
-    Metric("merges", lambda run: len(run.once(merges)) if run.ok else None, "merge edges", 0),
-    replace(KL, of=lambda run: KL.of(run) if run.ok else run.status),
-    Metric("V", _vocabulary, "size of the draft's vocabulary", 0),
-    Metric("KL / V", _per_element, f"the mean divided by V: {_INFERENCE}", text=_scientific),
-    Metric(
-        "KL published",
-        lambda run: _printed().get(_place(run)),
-        "as the paper prints it, beside KL / V",
-        text=_scientific,
-    ),
+SHOWN = (
+    KL,
+    metrics.Metric("merges", "merges", "merge edges", lambda run: len(run.merges), 0),
+    metrics.Metric("vocabulary", "V", "size of the draft's vocabulary", lambda run: vocabulary(str(run.draft_id)), 0),
+    metrics.Metric("kl_by_v", "KL / V", f"the mean divided by V: {_INFERENCE}", _per_element),
 )
+MEANS = {
+    "tau": "tokens of context that are alike beside the redundant token itself",
+    "n-gram": "length of the n-gram whose recurrence makes a node redundant, tau + 1; the paper's text calls that tau",
+    "KL / V published": "as the paper prints it",
+}
+ROWS = {"setting": "Pair", "k": "k", "tau": "tau", "n_gram": "n-gram", "printed": "KL / V published"}
 
 
 def merge_kl(name: str, results: Results) -> list[Output]:
-    """The paper's layout, a row per k and a column per tau; and a row per run with intervals and counts."""
-    every = {block: _probes(block) for block in map(of_main_pair, drafted_blocks(results))}
-    found = {block: runs for block, runs in every.items() if any(run.ok for run in runs)}
-    if not found:
+    """A row per k and tau that was run or that the paper prints, ours beside the paper's."""
+    runs = _probes(frame.standing_in(frame.load(results), published.find("gsd", "table1")))
+    lines = pd.concat([_with_unrun(rows) for _, rows in runs.groupby("block", sort=False)], ignore_index=True)
+    size = vocabulary(_PAPERS_DRAFT) or math.nan
+    lines = frame.put(
+        lines,
+        k=[_k(k) for k, _ in lines["place"]],
+        tau=[tau for _, tau in lines["place"]],
+        n_gram=[tau + 1 for _, tau in lines["place"]],
+        printed=[_scientific(_printed().get(place)) or tables.ABSENT for place in lines["place"]],
+    )
+    long = frame.measure(lines, SHOWN)
+    theirs = [_printed().get(row.place) if row.metric is KL else None for row in tables.named_rows(long)]
+    values = [verdict.NOT_RUN if row.metric is KL and not row.run_id else row.value for row in tables.named_rows(long)]
+    long = frame.put(long, value=values, published=[None if one is None else one * size for one in theirs])
+    below = [
+        *notes.of_blocks(runs, timed=False),
+        *(text.format(examples=_stated("table5", "setting_examples")) for text in _NOTES),
+        *(text for _, rows in lines.groupby("block", sort=False) for text in _same(rows)),
+    ]
+    title, aside = notes.titled(DIVERGENCE, runs), ["n-gram", "KL / V published", *(one.header for one in SHOWN[1:])]
+    return [table(name, title, long, ROWS, SHOWN, aside=aside, notes=below, means=MEANS)]
+
+
+def _probes(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs whose drafter merges and compares, of blocks with one that ended well; of those that failed: merges."""
+    merging = runs[runs["params"].map(lambda params: params.get("tau") is not None).astype(bool)]
+    known = merging["steps"].map(lambda steps: steps["merge_kl"].notna().any()).astype(bool)
+    probes = merging[known | ~merging["ok"].astype(bool)]
+    probes = probes[probes["block"].isin(probes.loc[probes["ok"].astype(bool), "block"])]
+    if probes.empty:
         raise NoResultsError("no run compared the draft's distributions with and without merging")
-    title = f"{DIVERGENCE} ({setting(found)})"
-    rows = [({"Pair": block.name}, run) for block, runs in found.items() for run in runs]
-    notes = [text.format(examples=_stated("table5", "setting_examples")) for text in _NOTES]
-    notes += [_STAND_IN.format(pair) for pair in dict.fromkeys(block.pair for block in found if block.stand_in)]
-    notes += [text for block, runs in found.items() for text in _same(block, runs)]
-    details = run_table(f"{name}_details", f"{title}, details", rows, DETAILS, said=notes, timed=False)
-    return [_by_tau(name, title, found, details.notes), details]
+    places, edges = map(_place, probes["params"]), probes["steps"].map(graph_metrics.merge_divergences)
+    return frame.put(probes, place=places, merges=edges)
 
 
-def _same(block: Block, runs: Sequence[Run]) -> Iterator[str]:
+def _with_unrun(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs of a block and the paper's places without one, by k and tau."""
+    lost = [place for place in _printed() if place not in set(runs["place"])]
+    empty = frame.put(pd.DataFrame([frame.unrun(runs.iloc[0]) for _ in lost], columns=runs.columns), place=lost)
+    return pd.concat([runs.astype(object), empty]).sort_values("place", kind="stable")
+
+
+def _same(rows: pd.DataFrame) -> Iterator[str]:
     """Why runs of several k have one KL: no more children of a node go on than the threshold leaves."""
-    known = [run for run in runs if KL.of(run) and run.params.get("theta_prob")]
+    known = [run for run in tables.named_rows(rows) if run.ok and len(run.merges) and run.params.get("theta_prob")]
     least = min((float(run.params["theta_prob"]) for run in known), default=1.0)
     most = math.floor(1 / least + 1e-9)
-    by_tau: dict[int, list[Run]] = {}
+    by_tau: dict[int, list[Any]] = {}
     for run in known:
-        if _place(run)[0] >= most:
-            by_tau.setdefault(_place(run)[1], []).append(run)
+        if run.place[0] >= most:
+            by_tau.setdefault(run.tau, []).append(run)
     several = [every for every in by_tau.values() if len(every) > 1]
-    if alike := [every for every in several if len(set(map(KL.cell, every))) == 1]:
-        names = " and ".join(_k(k) for k in sorted({_place(run)[0] for every in alike for run in every}))
+    means = [{round(run.merges["kl"].mean(), KL.digits) for run in every} for every in several]
+    if alike := [every for every, values in zip(several, means, strict=True) if len(values) == 1]:
+        names = " and ".join(_k(k) for k in sorted({run.place[0] for every in alike for run in every}))
         yield (
-            f"{block.name}: k = {names} have one KL at {len(alike)} of {len(several)} tau. With theta_prob = {least:g} "
-            f"at most {most} children of a node go on, and only these are merged: what a larger k adds are leaves, "
-            "which change later steps if one is accepted."
+            f"{rows['setting'].iloc[0]}: k = {names} have one KL at {len(alike)} of {len(several)} tau. With "
+            f"theta_prob = {least:g} at most {most} children of a node go on, and only these are merged: what a larger "
+            "k adds are leaves, which change later steps if one is accepted."
         )
-
-
-def _probes(block: Block) -> list[Run]:
-    """The runs whose drafter merges and compares, by k and tau; of those that failed: merges."""
-    merging = [run for run in block.every if run.params.get("tau") is not None]
-    return sorted((run for run in merging if not run.ok or run.steps["merge_kl"].notna().any()), key=_place)
-
-
-def _by_tau(name: str, title: str, found: Mapping[Block, Sequence[Run]], notes: tuple[str, ...]) -> Table:
-    places = {*_printed(), *(_place(run) for runs in found.values() for run in runs)}
-    taus, rows, ids = sorted({tau for _, tau in places}), [], []
-    for block, runs in found.items():
-        for k in sorted({k for k, _ in _printed()} | {_place(run)[0] for run in runs}):
-            row = {"Pair": block.name, "k": _k(k)}
-            for tau in taus:
-                here = [run for run in runs if _place(run) == (k, tau)]
-                row[f"tau {tau}"] = " / ".join(map(_nats, here)) or "not run"
-                row[f"tau {tau} published x V"] = tables.number(_printed_nats((k, tau)), KL.digits)
-            rows.append(row)
-            ids.append(" ".join(run.run_id for run in runs if _place(run)[0] == k))
-    legend = {
-        "tau 0": f"mean of {_KL}, over merge edges. tau counts the tokens of context that are alike beside the "
-        "redundant token itself",
-        "tau 0 published x V": f"the paper's value times V = {vocabulary(_PAPERS_DRAFT)}, the vocabulary of its main "
-        f"pair's draft: {_INFERENCE}, and so is V. As printed it stands in the details",
-    }
-    return Table(name, title, pd.DataFrame(rows, dtype=str), notes, legend, tuple(ids))
-
-
-def _nats(run: Run) -> str:
-    """The divergence, or how the run ended."""
-    if not run.ok:
-        return run.status
-    return tables.number(KL.of(run).value, KL.digits) if KL.of(run) else tables.ABSENT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -11,18 +11,16 @@ from typing import Any
 import pandas as pd
 
 from bench import published
-from bench.artifacts import definitions, tables
+from bench.artifacts import arms, definitions, frame, notes
 from bench.artifacts.arms import Arm
-from bench.artifacts.blocks import Block, blocks, drafted, every_run
-from bench.artifacts.grid import Setting
-from bench.artifacts.metric import Metric, lossless_words, measured
+from bench.artifacts.blocks import Block, blocks, drafted
+from bench.artifacts.frame import NO_DRAFT
+from bench.artifacts.metric import Metric, measured
 from bench.artifacts.runs import Run, per_row
 from bench.artifacts.sweep import series
-from bench.artifacts.wording import draft_temperatures, left_out, other_runs, scale, stand_ins
+from bench.artifacts.tables import named_rows
 from bench.results.store import Results
 from bench.statistics import graph_metrics
-from bench.statistics.intervals import Interval
-from bench.statistics.samples import Sample
 
 TEMPERATURE, TOP_P = 0.7, 0.7
 """Of all sampling in the paper (appendix A)."""
@@ -125,7 +123,71 @@ def off(arm: Arm, params: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-# what is measured of a run
+# the lines of a table
+
+
+def load(results: Results, paper: pd.DataFrame, decodings: Sequence[int] = (GREEDY, SAMPLED)) -> pd.DataFrame:
+    """The runs of these decodings, which a block holds together; stand-ins for models of these published rows."""
+    keep = reduce(or_, (_decoded(results.runs, decoding) for decoding in decodings))
+    own = replace(results, runs=results.runs[keep])
+    loaded = frame.standing_in(frame.load(own, across=("temperature", "top_p")), paper)
+    return frame.put(loaded, variation=frame.of_runs(results.variation, loaded["run_id"]))
+
+
+def lines(
+    runs: pd.DataFrame,
+    paper: pd.DataFrame,
+    methods: Sequence[Arm],
+    decodings: Sequence[int] = (GREEDY,),
+    on: Sequence[str] = ("dataset",),
+) -> list[pd.DataFrame]:
+    """For each decoding the same lines: every block's methods that were run or are printed, in the paper's order.
+
+    The `run_id` of a line has those of all its decodings.
+    """
+    runs = frame.put(runs, dataset=[DATASETS.get(name, name) for name in runs["dataset"]])
+    places = [[*dict.fromkeys(paper[column])] for column in ("target", "dataset")]
+    order = [_place(run, *places) for run in named_rows(runs)]
+    runs = frame.put(runs, order=order).sort_values("order", kind="stable", ignore_index=True)
+    parts = [arms.rows(runs, paper, methods, on, _decoded(runs, decoding)) for decoding in decodings]
+    ids = [" ".join(filter(None, own)) for own in zip(*(part["run_id"] for part in parts), strict=True)]
+    known = zip(ids, parts[0]["theirs"], parts[0]["arm"], strict=True)
+    shown = pd.Series([bool(own or theirs) or not arm.ours for own, theirs, arm in known])  # plain decoding is of all
+    words = [notes.model_words(line, ("dataset", "temperature", "top_p")) for line in named_rows(parts[0])]
+    target, draft = zip(*words, strict=True)
+    return [
+        frame.put(part, run_id=ids, samples=_samples(part), target_words=target, draft_words=draft)[shown]
+        for part in parts
+    ]
+
+
+def judged(long: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """The long frame beside the paper's numbers, marked and judged; without merging no graph is a success."""
+    long = arms.beside(long, names)
+    without = [
+        row.metric.key == "num_displaced" and row.published is not None and not row.arm.ours[0].startswith("gsd")
+        for row in named_rows(long)
+    ]
+    long = frame.put(
+        long, why=["0 without merging" if none else why for none, why in zip(without, long["why"], strict=True)]
+    )
+    return frame.judge(frame.rank(long), who="label")
+
+
+def _place(run: Any, targets: Sequence[str], datasets: Sequence[str]) -> tuple[int, int, bool]:
+    """Where a run's block stands: by the paper's targets and datasets, those that draft for themselves first."""
+    target, dataset = (
+        every.index(name) if name in every else len(every)
+        for every, name in ((targets, run.target), (datasets, run.dataset))
+    )
+    return target, dataset, run.draft != NO_DRAFT
+
+
+def _samples(rows: pd.DataFrame) -> list[pd.DataFrame | None]:
+    return [graph_metrics.samples(run.steps) if run.ok else None for run in named_rows(rows)]
+
+
+# what claims, which stand on blocks, measure of a run
 
 
 def drafts(run: Run) -> pd.DataFrame:
@@ -138,50 +200,8 @@ def per_sample(header: str, column: str, means: str, digits: int = 1) -> Metric:
     return measured(header, lambda run: per_row(run.once(drafts).dropna(subset=[column]), column), means, digits)
 
 
-def percents(found: Interval | None, digits: int = 0) -> str:
-    """A share with its interval."""
-    if found is None:
-        return tables.ABSENT
-    low, high = (tables.percent(end) for end in (found.low, found.high))
-    return tables.with_ends(found, tables.percent(found.value), low, high)
-
-
-def _share_of_steps(header: str, column: str, means: str) -> Metric:
-    """The share of the steps in which a count is above 0; of rows without it, as older ones, none."""
-
-    def sums(run: Run) -> Sample | None:
-        known = run.steps.reindex(columns=["prompt_id", column]).dropna(subset=[column])
-        return per_row(known.assign(happened=(known[column] > 0).astype(float)), "happened", most=1.0)
-
-    return replace(measured(header, sums, means), text=percents)
-
-
 RATE = per_sample("acceptance rate", "acceptance_rate", definitions.ACCEPTANCE_RATE, 3)
 DRAFTED = per_sample("drafted tokens", "drafted", definitions.DRAFTED_TOKENS)
-CREATED = per_sample("created nodes", "created", definitions.CREATED)
-MERGES = per_sample("merge edges", "aliases", definitions.ALIASES)
-PRUNED = per_sample("sibling leaves", "sib_leaves", definitions.SIB_LEAVES)
-VERIFIED = per_sample("verified nodes", "verified", definitions.VERIFIED)
-CAPPED = Metric(
-    "capped",
-    lambda run: graph_metrics.capped_share(run.steps) if run.ok else None,
-    definitions.CAPPED,
-    text=lambda share, digits: tables.percent(share),
-)
-SUCCESS = _share_of_steps("Graph Success", "num_displaced", definitions.GRAPH_SUCCESS)
-CROSSED = _share_of_steps("crosses a merge", "num_behind_merge", definitions.CROSSED)
-SHARED = _share_of_steps("shared subtrees", "num_in_shared_subtree", definitions.SHARED_SUCCESS)
-VARIATION = measured(
-    "variation",
-    lambda run: per_row(run.rows("variation").dropna(subset=["total_variation"]), "total_variation", most=1.0),
-    definitions.VARIATION,
-    3,
-)
-LOSSLESS = Metric(
-    "lossless",
-    lambda run: lossless_words(run) if run.ok else None,
-    f"{definitions.LOSSLESS}; of greedy decoding also the share of outputs identical to the target's own",
-)
 
 
 # which runs are set against which rows
@@ -239,39 +259,34 @@ def labelled(block: Block) -> Iterator[tuple[str, Run]]:
         yield from ((line.label, run) for run in line.runs)
 
 
-# what is said below every table
+# what is said below a table
 
 
-def said(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
-    """Notes of every table: what was run, what stands in, what was not run."""
-    yield from map(scale, found)
-    yield from stand_ins(found)
-    yield from left_out(paper, found)
-
-
-def not_shown(results: Results, arms: Sequence[Arm], settings: Iterable[Setting]) -> Iterator[str]:
-    """The draft's temperatures of the runs of a table, where nothing was merged, and which others it leaves out."""
-    ids = {run.run_id for one in settings for cell in one.cells for run in cell.runs if run}
-    shown = [run for run in every_run(results) if run.run_id in ids]
-    yield from draft_temperatures(shown)
-    yield from _unmerged([run for run in shown if run.ok and run.params.get("tau") is not None])
-    if listed := other_runs(results, ids, lambda run: _arguments(run, arms)):
+def unshown(results: Results, lines: pd.DataFrame, methods: Sequence[Arm]) -> Iterator[str]:
+    """Where tau changes nothing, since nothing was merged, and which runs a table leaves out."""
+    yield from _unmerged([run for run in named_rows(lines) if run.ok and run.params.get("tau") is not None])
+    shown = {run_id for ids in lines["run_id"] for run_id in ids.split()}
+    hidden = results.runs[~results.runs["run_id"].isin(list(shown))]
+    if hidden.empty:
+        return
+    others = frame.load(replace(results, runs=hidden))
+    if listed := notes.unshown(others, (), lambda run: _arguments(run, methods)):
         yield (
             f"Not in this table: {listed}: other methods, rules, parameters or sampling settings than the "
             "paper's, or another run of the same is shown."
         )
 
 
-def _unmerged(graphs: Sequence[Run]) -> Iterator[str]:
+def _unmerged(graphs: Sequence[Any]) -> Iterator[str]:
     """Whether runs of other tau could be alike, since nothing was merged in them."""
     alike = [run for run in graphs if not run.steps["num_alias"].any()]
     if len({run.params["tau"] for run in alike}) > 1:
         yield f"No candidate was merged in {len(alike)} of {len(graphs)} runs of GSD: there tau changes nothing."
 
 
-def _arguments(run: Run, arms: Sequence[Arm]) -> str:
+def _arguments(run: Any, methods: Sequence[Arm]) -> str:
     """` (k=2)`: what is not as in the arm of its method that is nearest."""
-    differences = [off(arm, run.params) for arm in arms if arm.named(run)]
+    differences = [off(arm, run.params) for arm in methods if arm.named(run)]
     params = min(differences, key=len, default={})
     return f" ({', '.join(f'{name}={_short(value)}' for name, value in params.items())})" if params else ""
 

@@ -109,7 +109,7 @@ OF_NODES = (
         1,
     ),
     shown.Metric(
-        "verified", "verified", definitions.VERIFIED_ROWS, lambda run: run.mean_size + (not mcsd.virtual(run)), 1
+        "verified_rows", "verified", definitions.VERIFIED_ROWS, lambda run: run.mean_size + (not mcsd.virtual(run)), 1
     ),
 )
 COSTS = (replace(shown.MAL), shown.FORWARDS, shown.SPEEDUP, shown.LOSSLESS)

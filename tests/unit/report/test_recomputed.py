@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import recomputed
-from recomputed import TURN, Files, assert_printed, percents
+from recomputed import TURN, Files, assert_printed
 
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table
@@ -42,56 +42,6 @@ def shown(table: Table) -> set[str]:
 
 
 @pytest.mark.long
-def test_gsd_main_table() -> None:
-    """The counts are of greedy decoding; the speedup is the mean of both decodings'."""
-    files, found = tables("gsd/table1")
-    wide, details = found["table1"], found["table1_details"]
-    assert shown(wide) == shown(details) == run_ids("gsd/table1")
-    for (row, runs), (full, same) in zip(rows(wide), rows(details), strict=True):
-        assert runs == same
-        greedy, sampled = sorted(runs, key=lambda run_id: files.run(run_id)["temperature"])
-        samples, steps = recomputed.gsd_samples(files, greedy), files.steps(greedy)
-        rate, success = (recomputed.mean(samples, samples["rate"]), _success(steps))
-        speedup = recomputed.mean_speedup(*map(files.speedup_sums, (greedy, sampled)))
-        assert_printed(row["Acceptance Rate"], rate[0], least=3)
-        assert_printed(row["Drafted Token Num"], recomputed.mean(samples, samples["drafted"])[0])
-        assert_printed(row["Graph Success"], percents(success[0]))
-        assert_printed(row["Speedup"], speedup[0], least=2)
-        assert_printed(full["Acceptance Rate"], rate, least=3)
-        for header, column in COUNTS.items():
-            assert_printed(full[header], recomputed.mean(samples, samples[column]))
-        assert_printed(full["Graph Success"], percents(*success))
-        assert_printed(full["capped"], percents(float(steps["capped"].mean())))
-        assert_printed(full["greedy"], recomputed.speedup(files, greedy), least=2)
-        assert_printed(full["top-p"], recomputed.speedup(files, sampled), least=2)
-        assert_printed(full["Speedup"], speedup, least=2)
-        assert_printed(full["MAL"], recomputed.mal(steps), least=2)
-
-
-@pytest.mark.long
-def test_gsd_by_dataset() -> None:
-    files, found = tables("gsd/table9")
-    wide, details = found["table9"], found["table9_details"]
-    assert shown(wide) == shown(details) == run_ids("gsd/table9")
-    for row, runs in rows(wide):
-        for run_id in runs:
-            samples, dataset = recomputed.gsd_samples(files, run_id), str(files.run(run_id)["dataset"])
-            (cell,) = (row[name] for name in row if name.startswith(dataset) and "published" not in name)
-            rate, speedup = recomputed.mean(samples, samples["rate"])[0], recomputed.speedup(files, run_id)[0]
-            assert_printed(cell, (rate, speedup), least=2)
-    for row, (run_id,) in rows(details):
-        samples, steps = recomputed.gsd_samples(files, run_id), files.steps(run_id)
-        assert_printed(row["speedup"], recomputed.speedup(files, run_id), least=2)
-        assert_printed(row["acceptance"], recomputed.mean(samples, samples["rate"]), least=3)
-        assert_printed(row["MAL"], recomputed.mal(steps), least=2)
-        assert_printed(row["drafted"], recomputed.mean(samples, samples["drafted"]))
-        assert_printed(row["Graph Success"], percents(_success(steps)[0]))
-        if row["variation"] != ABSENT:
-            variation = files.rows("variation", run_id)
-            assert_printed(row["variation"], recomputed.mean(variation, variation["total_variation"]), least=3)
-
-
-@pytest.mark.long
 def test_improving_mcsd_answers() -> None:
     files, found = tables("improving_mcsd/table1")
     details = found["table1_details"]
@@ -115,20 +65,6 @@ def test_the_oracle_notices_a_wrong_digit() -> None:
     for cell in ("2.59 [2.51, 2.66]", "2.58 [2.50, 2.66]", "2.58 [2.51, –]", "2.58", "failed", "–"):
         with pytest.raises(AssertionError):
             assert_printed(cell, (2.584, 2.508, 2.6649))
-
-
-COUNTS = {
-    "Drafted Token Num": "drafted",
-    "created nodes": "created",
-    "merge edges": "num_alias",
-    "sibling leaves": "num_sib_leaf",
-    "verified nodes": "num_drafted",
-}
-"""Of GSD's Table 1, by what they are here."""
-
-
-def _success(steps: pd.DataFrame) -> recomputed.Numbers:
-    return recomputed.at_most_one(recomputed.mean(steps, (steps["num_displaced"] > 0).astype(float)))
 
 
 FIRST = {"OPT-Tree": {"opt_tree"}, "Sequoia": {"sequoia", "sequoia_hardware", "sequoia_printed", "sized_sequoia"}}

@@ -23,6 +23,7 @@ ARTIFACTS += ["sequoia/fig5b", "sequoia/fig5c", *(f"sequoia/table{number}" for n
 ARTIFACTS += ["dyspec/fig4", *(f"dyspec/table{number}" for number in (1, 2, 3))]
 ARTIFACTS += [f"improving_mcsd/table{number}" for number in (2, 3, 4)]
 ARTIFACTS += [f"improving_mcsd/fig{number}" for number in (3, 4, 5, 6, 8)]
+ARTIFACTS += [f"gsd/table{number}" for number in (1, 2, 3, 4, 6, 7, 8, 9, 10)]
 """Those whose tables stand on the long frame."""
 
 
@@ -92,6 +93,40 @@ def lead(files: Files, run_id: str) -> Numbers | None:
     }
     (first,) = (one for one, run in runs.items() if run["verifier"] == "without_replacement")
     return None if first == run_id else recomputed.speedup_ratio(files.speedup_sums(first), files.speedup_sums(run_id))
+
+
+def of_samples(column: str) -> Callable[[Files, str], Numbers | None]:
+    """The mean over samples of a count of a token graph; None where the run has no graph."""
+
+    def numbers(files: Files, run_id: str) -> Numbers | None:
+        counted = recomputed.gsd_samples(files, run_id).dropna(subset=[column])
+        return recomputed.mean(counted, counted[column]) if len(counted) else None
+
+    return numbers
+
+
+def happened(files: Files, run_id: str, column: str) -> Numbers | None:
+    """The share of the steps in which a count is above 0."""
+    steps = files.steps(run_id).dropna(subset=[column])
+    happens = (steps[column] > 0).astype(float)
+    return recomputed.percents(*recomputed.at_most_one(recomputed.mean(steps, happens))) if len(steps) else None
+
+
+def variation(files: Files, run_id: str) -> Numbers | None:
+    rows = files.rows("variation", run_id).dropna(subset=["total_variation"])
+    return recomputed.at_most_one(recomputed.mean(rows, rows["total_variation"])) if len(rows) else None
+
+
+def milliseconds(steps: pd.DataFrame, phases: Sequence[str]) -> Numbers:
+    return recomputed.mean(steps, 1000 * steps[[f"{phase}_s" for phase in phases]].sum(axis=1))
+
+
+def of_texts(files: Files, run_id: str, column: str, *, minus: bool = False) -> Numbers | None:
+    """The mean of a score over the scored texts of a run; `minus` that of plain decoding's of the same turns."""
+    texts = files.rows("quality", run_id).dropna(subset=["rouge1"])
+    own, plain = (texts[texts["arm"] == arm].set_index(TURN)[column] for arm in ("method", "autoregressive"))
+    values = (own - plain if minus else own).dropna().reset_index()
+    return recomputed.mean(values, values[column]) if len(values) else None
 
 
 def share(steps: pd.DataFrame, phases: Sequence[str]) -> Numbers:
@@ -168,6 +203,9 @@ PARTS = {"tree operations": PHASES[:1], "drafting": PHASES[1:2], "verification":
 PARTS |= {"tree construction": ("choice",), "sampling": ("sampling",), "mask, positions": ("layout",)}
 PARTS |= {"rest of growing": ("grown",), "draft forwards": ("draft",), "target forward": ("score",)}
 PARTS |= {"judging, committing": ("judge", "commit")}
+OPERATIONS = {"draft_ms": ("draft", "tree"), "verify_ms": ("score", "judge"), "other_ms": ("commit",)}
+"""Of GSD's Table 3."""
+SCORES = ("rouge1", "rouge2", "rouge_l", "num_words")
 ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     "mal": of_steps(recomputed.mal),
     "mal_as_published": of_steps(recomputed.mal_as_published),
@@ -219,8 +257,33 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     "against_best": lambda files, run_id: None,
     "decision_calls": of_steps(lambda steps: (float(steps["decision_calls"].astype(float).mean()),)),
     "decision_time": of_steps(decision_share),
-    "verified": partial(mcsd_nodes, of=lambda first: first == 0),
+    "verified_rows": partial(mcsd_nodes, of=lambda first: first == 0),
+    "acceptance_rate": of_samples("rate"),
+    "drafted": of_samples("drafted"),
+    "created": of_samples("created"),
+    "aliases": of_samples("num_alias"),
+    "sib_leaves": of_samples("num_sib_leaf"),
+    "verified": of_samples("num_drafted"),
+    "capped": of_steps(lambda steps: recomputed.percents(float(steps["capped"].mean()))),
+    **{
+        column: partial(happened, column=column)
+        for column in ("num_displaced", "num_behind_merge", "num_in_shared_subtree")
+    },
+    "variation": variation,
+    **{key: of_steps(partial(milliseconds, phases=phases)) for key, phases in OPERATIONS.items()},
+    "plain_ms": lambda files, run_id: (1000 * recomputed.seconds_per_token(files, "autoregressive", run_id)[0],),
+    **{
+        f"{column}_a_step": of_steps(lambda steps, own=column: (float(steps[own].mean()),))
+        for column in ("draft_forwards", "draft_tokens", "num_drafted")
+    },
+    **{column: partial(of_texts, column=column) for column in SCORES},
+    **{f"difference_{column}": partial(of_texts, column=column, minus=True) for column in SCORES},
+    "greedy": recomputed.speedup,
+    "top_p": lambda files, ids: recomputed.speedup(files, ids.partition(" ")[2]),
+    "mean_speedup": lambda files, ids: recomputed.mean_speedup(*map(files.speedup_sums, ids.split())),
 }
+OF_ALL = {"top_p", "mean_speedup"}
+"""What is of more than the first run of a row."""
 
 
 @pytest.mark.few(1)
@@ -231,22 +294,22 @@ def test_every_value_is_that_of_its_run(artifact: str) -> None:
     assert {run_id for table in tables for run_id in table.run_ids} == set(files.ids())
     for table in (one for one in tables if not one.name.endswith("_gains")):  # whose rows are of pairs of runs
         assert table.long is not None
-        assert len(table.run_ids) == len([*filter(None, table.runs)])
+        assert len(table.run_ids) == sum(len(ids.split()) for ids in table.runs)
         for metric in (one for one in table.long["metric"].unique() if one.header in table.frame):
             rows = table.long[table.long["metric"].isin([metric])]
             assert rows["run_id"].tolist() == list(table.runs)
             for row, cell in zip(named_rows(rows), table.frame[metric.header], strict=True):
-                numbers = ORACLES[metric.key](files, row.run_id) if row.run_id else None
-                if numbers is None or row.value is None:
-                    assert row.value is None or not row.run_id or isinstance(row.value, str)
+                ids = row.run_id if metric.key in OF_ALL else row.run_id.partition(" ")[0]
+                numbers = ORACLES[metric.key](files, ids) if ids else None
+                if numbers is None or isinstance(row.value, str):
+                    assert row.value is None or isinstance(row.value, str)
                     continue
+                assert row.value is not None, f"{metric.key} of {row.run_id} has no value, and is {numbers}"
                 digits = 0 if metric.key == "lossless" else 1 if metric.percent else metric.digits
                 assert_printed(cell, numbers, least=digits)
                 if row.interval is not None:
-                    ours = tuple(
-                        (100 if metric.percent else 1) * end
-                        for end in (row.interval.value, row.interval.low, row.interval.high)
-                    )
+                    scale = 100 if metric.percent else 1
+                    ours = tuple(scale * one for one in (row.interval.value, row.interval.low, row.interval.high))
                     assert ours == pytest.approx(numbers, rel=1e-9, nan_ok=True)
 
 

@@ -1,46 +1,72 @@
-"""GSD's Table 1: numbers against the rows, the paper's beside them, and whether GSD drafts fewer nodes than TSD."""
+"""GSD's tables: which runs stand in which row, what the paper prints beside them, and what is said of both."""
 
+from __future__ import annotations
+
+import contextlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from gsd_fills import CHAT, FILLS, GREEDY, LARGE, LOSSY, SAMPLING, SELF, add, fill_table1
+from gsd_fills import (
+    CHAT,
+    CODE,
+    FILLS,
+    GREEDY,
+    LARGE,
+    LOSSY,
+    SAMPLING,
+    SELF,
+    SMALL,
+    add,
+    fill_datasets,
+    fill_rules,
+    fill_steps,
+    fill_table1,
+)
 
-from bench.artifacts.outputs import write_all
-from bench.artifacts.tables import ABSENT, Table
+from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.tables import ABSENT, Table, named_rows
+from bench.artifacts.verdict import NOT_RUN
 from bench.papers.registry import ARTIFACTS
 from bench.statistics import graph_metrics
+from specdec_core.drafters.unmerging import unmerge
 
 pytestmark = pytest.mark.long
 
-
-PAPER = ["Acceptance published", "Drafted published", "Graph published", "Speedup published"]
-
-
-def build(name: str, cells) -> list[Table]:
-    outputs = ARTIFACTS[f"gsd/{name}"].build(name, cells.load())
-    assert all(isinstance(output, Table) for output in outputs)
-    return outputs
+WARM: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0}
+PRINTED = ("acceptance_rate", "drafted", "num_displaced", "mean_speedup")
+LLAMA = {"target": "llama2_70b", "draft": "llama2_7b"}
 
 
-def sample_means(cells, run_id: str) -> dict[str, float]:
+def build(name: str, cells) -> Table:
+    (table,) = ARTIFACTS[f"gsd/{name}"].build(name, cells.load())
+    assert isinstance(table, Table)
+    return table
+
+
+def line(table: Table, method: str, key: str, **where: Any) -> Any:
+    """The row of a method and metric in the long frame."""
+    where |= {"label": method}
+    rows = named_rows(table.long)
+    (found,) = (
+        row for row in rows if row.metric.key == key and all(getattr(row, name) == one for name, one in where.items())
+    )
+    return found
+
+
+def published(table: Table, method: str, *keys: str, **where: Any) -> list[float | None]:
+    return [line(table, method, key, **where).published for key in keys]
+
+
+def cell(table: Table, method: str, header: str) -> str:
+    (text,) = table.frame.loc[table.frame["Method"] == method, header]
+    return text
+
+
+def means(cells, run_id: str) -> dict[str, float]:
     steps = cells.load().steps
     return graph_metrics.samples(steps[steps["run_id"] == run_id]).mean(numeric_only=True).to_dict()
-
-
-def speedup(cells, run_id: str) -> float:
-    prompts = cells.load().prompts
-    sums = prompts[prompts["run_id"] == run_id].groupby("arm")[["decode_s", "num_decoded_tokens"]].sum()
-    rates = sums["decode_s"] / sums["num_decoded_tokens"]
-    return rates["autoregressive"] / rates["method"]
-
-
-def row(table: Table, method: str, **where: str) -> Any:
-    frame = table.frame[table.frame["Method"] == method]
-    for column, value in where.items():
-        frame = frame[frame[column] == value]
-    (line,) = [line for _, line in frame.iterrows()]
-    return line
 
 
 @pytest.mark.parametrize("name", FILLS)
@@ -58,105 +84,62 @@ def test_every_table_is_written_also_where_little_was_run(name: str, cells, tmp_
     ):
         mine = type(cells)(tmp_path / str(place))
         fill(mine)
-        outputs = build(number, mine)
-        paths = write_all(outputs, tmp_path / "out")
-        assert [path.name for path in paths if path.suffix == ".md"] == [f"{number}.md", f"{number}_details.md"]
-        assert all(path.stat().st_size > 100 for path in paths)
-        for table in outputs:
-            assert not {"nan", "None", "nanx"} & set(table.frame.to_numpy().ravel())
-            assert len(table.runs) == len(table.frame)
-
-
-@pytest.mark.parametrize("name", FILLS)
-def test_where_nothing_was_run_the_papers_numbers_stand_alone(name: str, cells) -> None:
-    for table in build(name.removeprefix("gsd/"), cells):
-        assert "(not run)" in table.title
-        assert len(table.frame)
-        assert not any(table.runs)
-
-
-def test_rates_and_counts_are_those_of_greedy_decoding(cells) -> None:
-    runs = fill_table1(cells, **LARGE)
-    wide, details = build("table1", cells)
-    for header, method in (("SSD", "ssd"), ("TSD", "tsd"), ("GSD", "gsd"), ("SSD, no exit", "ssd_noexit")):
-        found = sample_means(cells, runs[method, "greedy"])
-        mine = row(wide, header)
-        assert mine["Acceptance Rate"] == f"{found['acceptance_rate']:.3f}"
-        assert mine["Drafted Token Num"] == f"{found['drafted']:.1f}"
-        full = row(details, header)
-        names = ("created nodes", "merge edges", "sibling leaves", "verified nodes")
-        for name, column in zip(names, ("created", "aliases", "sib_leaves", "verified"), strict=True):
-            assert full[name].startswith(f"{found[column]:.1f} [")
-    steps = cells.load().steps
-    own = steps[steps["run_id"] == runs["gsd", "greedy"]]
-    assert row(wide, "GSD")["Graph Success"] == f"{(own['num_displaced'] > 0).mean():.1%}"
-    assert row(details, "GSD")["crosses a merge"].startswith(f"{(own['num_behind_merge'] > 0).mean():.1%} [")
-    shared = (own["num_in_shared_subtree"] > 0).mean()
-    assert shared > (own["num_behind_merge"] > 0).mean()
-    assert row(details, "GSD")["shared subtrees"].startswith(f"{shared:.1%} [")
-    assert row(details, "SSD")["shared subtrees"] == "0.0% [0.0%, 0.0%]"
-
-
-def test_the_speedup_is_the_mean_of_greedy_and_top_p(cells) -> None:
-    runs = fill_table1(cells, speedup=1.5, **LARGE)
-    wide, details = build("table1", cells)
-    both = [speedup(cells, runs["gsd", decoding]) for decoding in ("greedy", "top-p")]
-    assert row(wide, "GSD")["Speedup"] == f"{sum(both) / 2:.2f}x"
-    full = row(details, "GSD")
-    assert full["Speedup"].startswith(f"{sum(both) / 2:.2f} [")
-    assert [full[name].split(" ")[0] for name in ("greedy", "top-p")] == [f"{value:.2f}" for value in both]
-    assert full["lossless"] == "yes, 100% identical"
+        with contextlib.suppress(*[NoResultsError] * bool(place)):  # of tables of the other decoding alone
+            outputs = ARTIFACTS[name].build(number, mine.load())
+            assert all(path.stat().st_size > 100 for path in write_all(outputs, tmp_path / "out"))
+            for table in outputs:
+                assert not {"nan", "None"} & set(table.frame.to_numpy().ravel())
+                assert len(table.runs) == len(table.frame)
 
 
 @pytest.mark.parametrize("given", [GREEDY, SAMPLING])
 def test_without_both_decodings_there_is_no_mean(given: dict[str, Any], cells) -> None:
-    add(cells, "gsd", **given | LARGE)
-    wide, details = build("table1", cells)
-    assert row(wide, "GSD")["Speedup"] == ABSENT
-    assert (row(wide, "GSD")["Acceptance Rate"] == ABSENT) == (given is SAMPLING)
-    assert [row(details, "GSD")[name] == ABSENT for name in ("greedy", "top-p")] == [given is SAMPLING, given is GREEDY]
-    assert row(wide, "TSD")[["Acceptance Rate", "Acceptance published"]].tolist() == [ABSENT, "0.894"]
+    run_id = add(cells, "gsd", **given | LARGE)
+    table = build("table1", cells)
+    known = [line(table, "GSD", key).value is not None for key in ("greedy", "top_p", "mean_speedup")]
+    assert known == [given is GREEDY, given is SAMPLING, False]
+    assert line(table, "GSD", "acceptance_rate").run_id == run_id
+    assert (
+        line(
+            table,
+            "TSD",
+            "acceptance_rate",
+        ).run_id
+        == ""
+    )
+    assert published(table, "TSD", "acceptance_rate") == [0.894]
 
 
 def test_the_papers_numbers_stand_beside_its_own_models_and_methods(cells) -> None:
     fill_table1(cells, **LARGE)
     fill_table1(cells, dataset="xsum", **CHAT)
-    wide, _ = build("table1", cells)
-    large, chat = {"Target": "llama2_70b", "Draft": "llama2_7b"}, {"Target": "llama2_70b_chat"}
-    assert row(wide, "GSD", **large)[PAPER].tolist() == ["0.917", "793.1", "27.7%", "1.96x"]
-    assert row(wide, "TSD", **chat)[PAPER].tolist() == ["0.634", "4601.2", "0.0%", "1.30x"]
-    assert row(wide, "SSD", **large)[PAPER].tolist() == ["0.795", "629.9", ABSENT, "1.85x"]
-    for header in ("SSD, no exit", "TSD, sibling pruning"):
-        assert row(wide, header, **large)[PAPER].tolist() == [ABSENT] * 4
-
-
-def test_self_drafting_has_all_columns_and_the_papers_speedup(cells) -> None:
-    runs = fill_table1(cells)
-    wide, _ = build("table1", cells)
-    own = row(wide, "Self SSD")
-    assert own[PAPER].tolist() == [ABSENT, ABSENT, ABSENT, "1.37x"]
-    assert own["Target"] == "tiny_self (for llama2_70b)"
-    assert own["Draft"] == "no draft model"
-    assert own["Acceptance Rate"] == f"{sample_means(cells, runs['self', 'greedy'])['acceptance_rate']:.3f}"
-    assert wide.frame["Method"].iloc[0] == "Self SSD"
-    assert row(wide, "GSD")["Target"] == "tiny (for llama2_70b)"
-    assert row(wide, "GSD")[PAPER].tolist() == ["0.917", "793.1", "27.7%", "1.96x"]
-
-
-def test_runs_of_the_lossy_rule_are_in_no_lossless_row(cells) -> None:
-    add(cells, "gsd", **GREEDY | LARGE)
-    add(cells, "gsd", **LOSSY | LARGE)
-    _, details = build("table1", cells)
-    assert row(details, "GSD")["top-p"] == ABSENT
+    table = build("table1", cells)
+    large, chat = LLAMA | {"dataset": "gsm8k"}, {"target": "llama2_70b_chat", "draft": "llama2_7b_chat"}
+    assert published(table, "GSD", *PRINTED, **large) == pytest.approx([0.917, 793.1, 0.277, 1.96])
+    assert published(table, "TSD", *PRINTED, **chat) == [0.634, 4601.2, 0.0, 1.30]
+    assert published(table, "SSD", *PRINTED, **large) == [0.795, 629.9, None, 1.85]
+    for method in ("SSD, no exit", "TSD, sibling pruning"):
+        assert published(table, method, *PRINTED, **large) == [None] * 4
+    assert published(table, "Self SSD", *PRINTED, draft="none", dataset="gsm8k") == [None, None, None, 1.37]
+    assert cell(table, "Self SSD", "Draft") == "no draft model"
+    assert table.frame["Method"].iloc[0] == "Self SSD"
+    assert {*table.frame.columns[4:]} <= {*table.legend} | {name for name in table.frame if " published" in name} | {
+        name for name in table.frame if name.startswith("verdict ")
+    }
 
 
 def test_a_run_that_failed_says_how(cells) -> None:
     add(cells, "ssd", **GREEDY | LARGE)
     add(cells, "gsd", **GREEDY | LARGE | {"status": "oom"})
-    wide, details = build("table1", cells)
-    assert row(wide, "GSD")["Acceptance Rate"] == "oom"
-    assert row(details, "GSD")["greedy"] == "oom"
-    assert row(details, "GSD")["verdict Acceptance Rate"] == "not run"
+    add(cells, "gsd", **SAMPLING | LARGE | {"status": "failed", "lossless": False})
+    table = build("table1", cells)
+    texts = [cell(table, "GSD", header) for header in ("acceptance rate", "speedup greedy", "speedup top-p", "speedup")]
+    assert texts == ["oom", "oom", "failed", "oom"]
+    assert line(table, "GSD", "acceptance_rate").verdict == NOT_RUN
+    add(cells, "gsd", **LOSSY | LARGE)
+    table = build("table2", cells)  # a failed run stands under its own rule
+    assert cell(table, "GSD", "speedup") == "failed"
+    assert line(table, "GSD (lossy)", "speedup").value is not None
 
 
 def test_verdicts_are_by_value_for_the_papers_models_and_by_order_for_others(cells) -> None:
@@ -164,61 +147,213 @@ def test_verdicts_are_by_value_for_the_papers_models_and_by_order_for_others(cel
     for pair in (LARGE, {}):
         add(cells, "tsd", **GREEDY | {"mal": 1 + 8 * 0.5} | pair)
         add(cells, "gsd", **GREEDY | {"mal": 1 + 8 * 0.917, "spread": False} | pair)
-    _, details = build("table1", cells)
-    header = "verdict Acceptance Rate"
-    words = [row(details, name, Target="llama2_70b")[header].split(" (")[0] for name in ("TSD", "GSD")]
-    assert words == ["differs", "matches"]
-    words = {row(details, name, Target="tiny (for llama2_70b)")[header] for name in ("TSD", "GSD")}
-    assert words == {"order holds"}
+    table = build("table1", cells)
+    for stand_in, wanted in ((False, ["differs", "matches"]), (True, ["order holds"] * 2)):
+        rows = [line(table, method, "acceptance_rate", stand_in=stand_in) for method in ("TSD", "GSD")]
+        assert [row.verdict.split(" (")[0] for row in rows] == wanted
 
 
 @pytest.mark.parametrize(
     ("live", "mal", "words"),
-    [
-        (20, 5.0, "fewer nodes, the rate not measurably different"),
-        (20, 3.0, "fewer nodes, the rate lower"),
-        (200, 8.0, "more nodes, the rate higher"),
-    ],
+    [(20, 5.0, ("fewer", "not")), (20, 3.0, ("fewer", "lower")), (200, 8.0, ("more", "higher"))],
 )
-def test_whether_gsd_drafts_fewer_nodes_is_said_from_the_rows(live: int, mal: float, words: str, cells) -> None:
+def test_whether_gsd_drafts_fewer_nodes_is_said_from_the_rows_in_pairs(
+    live: int, mal: float, words: tuple[str, str], cells
+) -> None:
     given = GREEDY | LARGE | {"spread": False, "conversations": 12}
     tree = add(cells, "tsd", **given | {"live": 100, "prob": 0, "mal": 5.0})
     graph = add(cells, "gsd", **given | {"live": live, "prob": 0, "sib": 0, "mal": mal})
-    wide, _ = build("table1", cells)
-    (note,) = [note for note in wide.notes if "GSD drafts" in note]
-    means = [sample_means(cells, run) for run in (graph, tree)]
-    assert f"GSD drafts {means[0]['drafted'] / means[1]['drafted']:.3f} [" in note
-    assert f"rate of {means[0]['acceptance_rate'] - means[1]['acceptance_rate']:+.3f} [" in note
-    assert words in note
-    assert "The paper: 0.09x at +0.023." in note
-    assert note.startswith("gsm8k, llama2_70b:")
+    (note,) = (note for note in build("table1", cells).notes if "0.09x at +0.023" in note)
+    first, other = (means(cells, run) for run in (graph, tree))
+    for number in (
+        f"{first['drafted'] / other['drafted']:.3f} [",
+        f"{first['acceptance_rate'] - other['acceptance_rate']:+.3f} [",
+    ):
+        assert number in note
+    assert all(f" {word} " in note.replace(".", " ") for word in words)
 
 
-def test_of_one_conversation_nothing_is_concluded(cells) -> None:
-    for method in ("tsd", "gsd"):
-        add(cells, method, **GREEDY | LARGE | {"conversations": 1})
-    notes = " ".join(build("table1", cells)[0].notes)
-    assert "so few conversations have no interval to judge by" in notes
+def test_rows_are_the_papers_methods_under_each_rule(cells) -> None:
+    runs = fill_rules(cells, **LARGE)
+    table = build("table2", cells)
+    names = {"SSD": "ssd", "SSD, drawn": "ssd_iid", "TSD": "tsd", "GSD": "gsd_tau2"}  # the later of two alike
+    rules = {"": "lossless", " (lossy)": "lossy", " (code)": "code"}
+    assert table.frame["Method"].tolist() == [name + ending for ending in rules for name in names]
+    assert [*table.runs] == [runs[drafter, rule] for rule in rules.values() for drafter in names.values()]
+    numbers = [published(table, f"{name} (code)", "speedup", dataset="gsm8k")[0] for name in names]
+    assert numbers == [1.80, None, 1.81, 2.14]
+    assert line(table, "TSD (lossy)", "variation").value is not None
+    assert line(table, "TSD", "variation").value is None
+    assert line(table, "TSD", "lossless").value == "yes"
 
 
-def test_layers_that_are_left_out_are_told_where_the_config_has_them(cells) -> None:
+@pytest.mark.parametrize(("name", "rates"), [("table8", [0.860, 0.863]), ("table9", [0.793, 0.848])])
+def test_datasets_of_a_pair_have_the_papers_numbers_and_other_seeds_rows_of_their_own(
+    name: str, rates: list[float], cells
+) -> None:
+    given = SMALL | (CODE if name == "table9" else GREEDY)
+    for dataset in ("alpaca", "wmt14", "gsm8k"):
+        add(cells, "gsd", **given | {"dataset": dataset})
+    add(cells, "gsd", **given | {"seed": 1})
+    add(cells, "ssd", **given | {"dataset": "wmt14", "status": "oom"})
+    table, method = build(name, cells), "GSD (code)" if name == "table9" else "GSD"
+    both = [published(table, method, "acceptance_rate", dataset=one)[0] for one in ("alpaca", "wmt14_en_de")]
+    assert both == rates
+    assert len(table.frame[table.frame["Method"] == method]) == 4
+    assert "oom" in set(table.frame["speedup"])
+
+
+def test_table_4_has_medusa_once_where_it_was_run(cells) -> None:
+    fill_table1(cells, **LARGE)
+    table = build("table4", cells)
+    assert published(table, "Medusa", "mean_speedup", **LLAMA) == [2.01]
+    assert published(table, "GSD", "mean_speedup", **LLAMA) == [1.96]
+    heads = add(cells, "medusa", **GREEDY | SELF | {"params": {}})
+    table = build("table4", cells)
+    (where,) = (runs for runs, method in zip(table.runs, table.frame["Method"], strict=True) if method == "Medusa")
+    assert where == heads
+
+
+def test_a_mean_is_of_the_papers_sampling_alone(cells) -> None:
+    runs = fill_table1(cells, **LARGE)
+    before = build("table1", cells)
+    add(cells, "gsd", **GREEDY | LARGE | WARM | {"speedup": 9.0})
+    after = build("table1", cells)
+    assert after.frame.equals(before.frame)
+    assert line(after, "GSD", "mean_speedup").run_id == f"{runs['gsd', 'greedy']} {runs['gsd', 'top-p']}"
+    assert len(after.notes) == len(before.notes) + 1
+    assert all("temperature" not in build(name, cells).title for name in ("table1", "table4"))
+
+
+@pytest.mark.parametrize("name", ["table2", "table9", "table10"])
+@pytest.mark.parametrize("given", [WARM, {"temperature": 0.7, "top_p": 0.9}, {"temperature": 1.0, "top_p": 0.7}])
+def test_other_sampling_is_in_no_table_of_sampling(name: str, given: dict[str, Any], cells) -> None:
+    add(cells, "gsd", **GREEDY | given)
+    with pytest.raises(NoResultsError):
+        build(name, cells)
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        *(("gsd", one) for one in ({"k": 2}, {"tau": 1}, {"tau": None}, {"theta_prob": 0.4}, {"theta_sib": 0.1})),
+        *(("gsd", one) for one in ({"max_steps": 5}, {"pruning": "whole"})),
+        ("ssd", {"theta_prob": 0.4}),
+        ("ssd_noexit", {"theta_prob": 0.2}),
+        ("tsd", {"theta_sib": 0.3}),
+        ("tsd_sib", {"theta_sib": 0.0}),
+    ],
+)
+def test_runs_with_other_parameters_stand_in_no_row_and_are_named(method: str, params: dict[str, Any], cells) -> None:
+    right = add(cells, method, **GREEDY | LARGE | {"spread": False})
+    other = add(cells, method, **GREEDY | LARGE | {"params": params})
+    table = build("table1", cells)
+    assert (right in table.run_ids, other in table.run_ids) == (True, False)
+    ((name, value),) = params.items()
+    text = f"({name}={'null' if value is None else value if isinstance(value, str) else f'{value:g}'})"
+    assert any(text in note for note in table.notes)
+
+
+def test_the_small_models_have_their_own_class(cells) -> None:
+    other = add(cells, "gsd", **GREEDY | SMALL | {"thresholds": {"tau": 2, "theta_prob": 0.2, "theta_sib": 0.3}})
+    assert other not in build("table8", cells).run_ids
+    mine = add(cells, "gsd", **GREEDY | SMALL)
+    assert build("table8", cells).run_ids == {mine}
+
+
+def test_of_repeated_runs_the_last_is_shown_and_none_of_another_rule(cells) -> None:
+    lossy = add(cells, "gsd", **LOSSY | LARGE)
+    _, second = (add(cells, "gsd", **GREEDY | LARGE | {"params": {"verify_cap": cap}}) for cap in (50, 100))
+    table = build("table1", cells)
+    assert table.run_ids == {second}
+    assert lossy not in table.run_ids
+    assert line(table, "GSD", "top_p").value is None
+
+
+def test_a_target_drafting_for_itself_is_called_so(cells) -> None:
     add(cells, "ssd", **GREEDY | SELF)
-    assert any(
-        note.startswith("The paper does not say what its Self SSD leaves out")
-        for note in build("table1", cells)[0].notes
+    add(cells, "gsd", **GREEDY | SELF)
+    for name in ("table1", "table4"):
+        table = build(name, cells)
+        assert not any("+ none" in text or "for none" in text for text in (table.title, *table.notes))
+        assert set(table.frame["Draft"]) == {"no draft model"}
+
+
+@pytest.mark.parametrize(("cap", "depth", "capped"), [(3, 2, False), (2, 2, False), (1, 2, True), (2, None, True)])
+def test_capped_is_a_cut_by_the_cap_and_not_by_depth(cap: int, depth: int | None, capped: bool, cells) -> None:
+    """A chain of three drafted tokens; what the column says is what the graph's own flag says."""
+    chain = unmerge(np.array([-1, 0, 1, 2]), np.ones(4), np.full(4, -1), cap=cap, depth=depth)
+    assert chain.capped is capped
+    add(cells, "gsd", **GREEDY | LARGE | {"capped": float(chain.capped)})
+    assert line(build("table1", cells), "GSD", "capped").value == capped
+
+
+def test_the_tables_of_datasets_are_filled_row_by_row(cells) -> None:
+    runs = fill_datasets(cells, **SMALL)
+    assert build("table8", cells).run_ids == {*runs.values()}
+    assert ABSENT not in set(build("table8", cells).frame["speedup"])
+
+
+def test_table_3_takes_both_k_and_has_the_ratio_of_drafting_times(cells) -> None:
+    runs = fill_steps(cells, **LARGE)
+    table = build("table3", cells)
+    assert table.runs == tuple(runs[name] for name in ("ssd", "tsd_k2", "gsd_k2", "tsd", "gsd"))
+    methods = table.frame["Method"]
+    drafting = [published(table, method, "draft_ms")[0] for method in methods]
+    assert drafting == [224.9, 257.0, 225.9, 323.9, 209.0]
+    assert [published(table, method, "other_ms")[0] for method in methods] == [45.8, 46.9, 45.5, 49.8, 50.2]
+    ours = [line(table, method, "draft_ms").value for method in ("GSD (k=4)", "TSD (k=4)")]
+    (note,) = (note for note in table.notes if f"{drafting[4] / drafting[3]:.2f}x" in note)
+    assert f"{ours[0] / ours[1]:.3f} [" in note
+
+
+def test_rouge_is_a_mean_over_first_turns_with_plain_decoding_beside(cells) -> None:
+    given = SMALL | {"dataset": "xsum", "params": {"tau": 1}}
+    runs = {"": add(cells, "gsd", **SAMPLING | given | {"rouge": 0.25})}
+    runs[" (lossy)"] = add(cells, "gsd", **LOSSY | given | {"rouge": 0.15})
+    table = build("table10", cells)
+    quality = cells.load().quality.dropna(subset=["rouge1"])
+    for ending, run_id in runs.items():
+        own = quality[quality["run_id"] == run_id].set_index(["prompt_id", "arm"])["rouge1"]
+        method, plain = (own.xs(arm, level="arm") for arm in ("method", "autoregressive"))
+        values = [line(table, f"GSD (tau=1){ending}", key).value for key in ("rouge1", "difference_rouge1")]
+        assert values == pytest.approx([method.mean(), (method - plain).mean()])
+    vanilla = line(table, "vanilla", "rouge1")
+    assert vanilla.value == pytest.approx(
+        quality[quality["arm"] == "autoregressive"].groupby("prompt_id")["rouge1"].mean().mean()
     )
+    assert (vanilla.run_id, vanilla.published) == ("", 0.25)
+    assert [line(table, "vanilla", key).value for key in ("difference_rouge1", "variation", "lossless")] == [None] * 3
+    assert published(table, "GSD (tau=1) (code)", "rouge_l") == [0.18]
+    assert published(table, "GSD (tau=1) (lossy)", "rouge_l") == [None]
+    assert "GSD (tau=2)" not in set(table.frame["Method"])  # neither run nor printed
+    assert line(table, "GSD (tau=1) (lossy)", "lossless").value == "no"
 
 
-def test_every_count_has_its_definition(cells) -> None:
-    fill_table1(cells)
-    for table in build("table1", cells):
-        mine = set(table.frame.columns) & {"Acceptance Rate", "Drafted Token Num", "Graph Success", "Speedup"}
-        mine |= set(table.frame.columns) & {
-            "created nodes",
-            "merge edges",
-            "sibling leaves",
-            "verified nodes",
-            "capped",
-        }
-        assert mine <= set(table.legend)
-        assert len(mine) >= 4
+@pytest.mark.parametrize(("merges", "alike"), [((0, 0), True), ((0, 2), False)])
+def test_a_note_says_where_tau_changes_nothing(merges: tuple[int, int], alike: bool, cells) -> None:
+    for tau, alias in zip((1, 2), merges, strict=True):
+        add(cells, "gsd", **SAMPLING | SMALL | {"dataset": "xsum", "params": {"tau": tau}, "alias": alias})
+    assert any("2 of 2 runs" in note for note in build("table10", cells).notes) == alike
+
+
+@pytest.mark.parametrize(
+    ("lossy", "scores", "counts"),
+    [
+        ({"rouge": 0.1, "conversations": 12}, {}, [(3, 3), (3, 0)]),
+        ({"rouge": 0.25, "conversations": 1}, {}, [(3, 3)]),  # one prompt has no interval
+        ({"rouge": 0.25, "conversations": 12}, {"rouge1": 0.0, "rouge2": 0.0}, [(1, 1), (2, None), (1, 1), (2, None)]),
+        ({"conversations": 12}, {}, [(3, 3)]),  # without scores
+    ],
+)
+def test_differences_of_rouge_are_counted_that_hold_0(
+    lossy: dict[str, Any], scores: dict[str, float], counts: list[tuple[int, int | None]], cells, monkeypatch
+) -> None:
+    """By rule: how many have an interval, and how many of these hold 0; those without width stand apart."""
+    monkeypatch.setattr("gsd_fills.ROUGE", {"rouge1": 1.0, "rouge2": 0.4, "rouge_l": 0.8} | scores)
+    given = SMALL | {"dataset": "xsum", "conversations": 12}
+    add(cells, "ssd", **SAMPLING | given | {"rouge": 0.25})
+    add(cells, "ssd", **LOSSY | given | lossy)
+    notes = [note for note in build("table10", cells).notes if "differences of" in note]
+    numbers = [[int(word) for word in note.split(";")[0].split() if word.isdigit()] for note in notes]
+    assert [(first, rest[0] if rest[1:] else None) for first, *rest in numbers] == counts
