@@ -99,6 +99,8 @@ def of_samples(column: str) -> Callable[[Files, str], Numbers | None]:
     """The mean over samples of a count of a token graph; None where the run has no graph."""
 
     def numbers(files: Files, run_id: str) -> Numbers | None:
+        if column != "rate" and files.steps(run_id)["num_live"].isna().all():
+            return None
         counted = recomputed.gsd_samples(files, run_id).dropna(subset=[column])
         return recomputed.mean(counted, counted[column]) if len(counted) else None
 
@@ -127,6 +129,12 @@ def of_texts(files: Files, run_id: str, column: str, *, minus: bool = False) -> 
     own, plain = (texts[texts["arm"] == arm].set_index(TURN)[column] for arm in ("method", "autoregressive"))
     values = (own - plain if minus else own).dropna().reset_index()
     return recomputed.mean(values, values[column]) if len(values) else None
+
+
+def expected(steps: pd.DataFrame) -> Numbers:
+    """No tree is expected to give more than a whole path of the deepest one, nor less than the target's token."""
+    value, low, high = recomputed.at_least_one(recomputed.mean(steps, steps["expected_acceptance"], c=1))
+    return value, low, min(high, 1 + steps["depth"].max())
 
 
 def share(steps: pd.DataFrame, phases: Sequence[str]) -> Numbers:
@@ -230,7 +238,7 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     "speedup_ratio": lambda files, run_id: ratio(files, run_id, files.speedup_sums, recomputed.speedup_ratio),
     "identical": identical,
     "is_lossless": lambda files, run_id: None,
-    "expected_acceptance": of_steps(lambda steps: recomputed.mean(steps, steps["expected_acceptance"], c=1)),
+    "expected_acceptance": of_steps(expected),
     "expected_value": of_steps(lambda steps: (float(steps["expected_acceptance"].mean()),)),
     "steps": of_steps(lambda steps: (float(len(steps)),)),
     "draft_forwards": of_steps(lambda steps: (float(steps["draft_forwards"].mean()),)),
@@ -300,8 +308,10 @@ def test_every_value_is_that_of_its_run(artifact: str) -> None:
             assert rows["run_id"].tolist() == list(table.runs)
             for row, cell in zip(named_rows(rows), table.frame[metric.header], strict=True):
                 ids = row.run_id if metric.key in OF_ALL else row.run_id.partition(" ")[0]
-                numbers = ORACLES[metric.key](files, ids) if ids else None
-                if numbers is None or isinstance(row.value, str):
+                if not ids or getattr(row, "why", "") == "1 by definition":
+                    continue
+                numbers = ORACLES[metric.key](files, ids)
+                if numbers is None or math.isnan(numbers[0]) or isinstance(row.value, str):
                     assert row.value is None or isinstance(row.value, str)
                     continue
                 assert row.value is not None, f"{metric.key} of {row.run_id} has no value, and is {numbers}"
