@@ -16,7 +16,6 @@ from bench.artifacts.metrics import MAL, SPEEDUP, Metric
 from bench.artifacts.tables import Table, named_rows, needed_words
 from bench.results import failures
 from bench.results.rows import AUTOREGRESSIVE
-from bench.results.store import Results
 from bench.statistics import intervals, samples
 from bench.statistics.intervals import FEWEST
 
@@ -24,15 +23,12 @@ ASKED = {MAL: ("MAL", "tokens/step"), SPEEDUP: ("speedup",)}
 """The metrics, and by which words papers call them in a table's headers."""
 
 
-def warn(results: Results, table: Table) -> Table:
+def warn(runs: pd.DataFrame, table: Table) -> Table:
     """The table with a sentence on what failed, and one per metric that does not tell its best method from its worst.
 
     It compares the drafting runs behind the table's rows, in pairs, within each setting; sizes of a method are methods.
     Of times that are too noisy, as `ties.marks` has it, it says that alone, or nothing where the table does.
     """
-    if not set(results.runs["run_id"]) & table.run_ids:
-        return table
-    runs = frame.load(results)
     shown = done(runs[runs["run_id"].isin(list(table.run_ids))])
     labelled = frame.put(shown, row=_labels(table, shown))
     drafting = labelled[labelled["method"] != AUTOREGRESSIVE]

@@ -9,8 +9,10 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+import pandas as pd
+
 from bench import published
-from bench.artifacts import definitions, notes, unresolved
+from bench.artifacts import definitions, frame, notes, unresolved
 from bench.artifacts.outputs import Artifact, Output
 from bench.artifacts.tables import Table
 from bench.papers import beyond
@@ -63,10 +65,11 @@ def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
         raise KeyError(f"there is no artifact {name!r}; the nearest are {', '.join(near)}")
     artifact = known.get(name, beyond.YOURS)
     found = artifact.read(root / name, pair)
-    return [_headed(name, found, output) for output in artifact.build(Path(name).name, found)]
+    runs = frame.load(found) if isinstance(found, Results) and len(found.runs) else None
+    return [_headed(name, runs, output) for output in artifact.build(Path(name).name, found)]
 
 
-def _headed(name: str, found: object, output: Output) -> Output:
+def _headed(name: str, runs: pd.DataFrame | None, output: Output) -> Output:
     """A table with the headers of its paper, those of its own before them, and where the paper's numbers are from.
 
     Above it stands what the intervals of its results cannot tell, below it where the page stands that says what differs
@@ -80,7 +83,7 @@ def _headed(name: str, found: object, output: Output) -> Output:
     if paper in PAPERS:
         below += (*published.recovered(paper, artifact), f"{FIDELITY}#{paper}-{artifact}.")
     table = replace(output, headers=ours | dict(output.headers), notes=below)
-    return notes.excerpted(found.runs, unresolved.warn(found, table)) if isinstance(found, Results) else table
+    return table if runs is None else notes.excerpted(runs, unresolved.warn(runs, table))
 
 
 def command(name: str, pair: str | None = None, root: Path | None = None) -> str:

@@ -92,17 +92,22 @@ def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
     The first new token is drawn from the prefill, so that neither arm counts it; with `prefill` both count the seconds
     of the prefill. Raises pandas' MergeError where a turn is there twice in an arm.
     """
-    method, base = (_turns(prompts, arm, prefill=prefill) for arm in (METHOD, AUTOREGRESSIVE))
-    pairs = method.join(base.add_suffix("_base"), how="inner", validate="one_to_one")
-    control = tokens_per_s(prompts, AUTOREGRESSIVE, prefill=prefill)
-    return Sample(pairs.groupby("prompt_id").sum(), ("seconds_base", "tokens"), ("tokens_base", "seconds"), (control,))
+    turns = _turns(prompts, prefill=prefill)
+    method, base = (turns[turns["arm"] == arm] for arm in (METHOD, AUTOREGRESSIVE))
+    pairs = method.merge(base, on=_TURN, suffixes=("", "_base"), validate="one_to_one")
+    sums = pairs.groupby("prompt_id")[["seconds", "tokens", "seconds_base", "tokens_base"]].sum()
+    return Sample(sums, ("seconds_base", "tokens"), ("tokens_base", "seconds"), (_speed(base),))
 
 
 def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD, *, prefill: bool = False) -> Sample:
     """Decoded tokens / seconds of decoding of an arm, with `prefill` of both; the token drawn from it is left out."""
-    controls = (tokens_per_s(prompts, AUTOREGRESSIVE, prefill=prefill),) if arm == METHOD else ()
-    sums = _turns(prompts, arm, prefill=prefill).groupby("prompt_id").sum()
-    return Sample(sums, ("tokens",), ("seconds",), controls)
+    turns = _turns(prompts, prefill=prefill)
+    controls = (_speed(turns[turns["arm"] == AUTOREGRESSIVE]),) if arm == METHOD else ()
+    return replace(_speed(turns[turns["arm"] == arm]), controls=controls)
+
+
+def _speed(turns: pd.DataFrame) -> Sample:
+    return Sample(turns.groupby("prompt_id")[["seconds", "tokens"]].sum(), ("tokens",), ("seconds",))
 
 
 def seconds_per_token(prompts: pd.DataFrame, arm: str = METHOD) -> Sample:
@@ -314,18 +319,17 @@ def upright(ratio: Interval) -> Interval:
     return replace(ratio, value=1 / ratio.value, low=1 / ratio.high, high=1 / ratio.low)
 
 
-def _turns(prompts: pd.DataFrame, arm: str, *, prefill: bool) -> pd.DataFrame:
-    """Seconds and tokens of the turns of an arm that ended well, uncontaminated: of decoding, or of the prefill too.
+def _turns(prompts: pd.DataFrame, *, prefill: bool) -> pd.DataFrame:
+    """Seconds and tokens of the turns that ended well, uncontaminated: of decoding, or of the prefill too.
 
     Turns whose answer ended with its first token have no decoding to count.
     """
     if prompts.empty:
         prompts = pd.DataFrame(columns=[*_TURN, "status", "arm", *_COUNTED[True]])
-    kept = (prompts["status"] == "ok") & (prompts["arm"] == arm) & ~metrics.contaminated(prompts)
     tokens, *seconds = _COUNTED[prefill]
-    rows = prompts.loc[kept, [*_TURN, tokens, *seconds]].set_index(_TURN)
+    rows = prompts.loc[(prompts["status"] == "ok") & ~metrics.contaminated(prompts), [*_TURN, "arm", tokens, *seconds]]
     rows = rows if prefill else rows[rows[tokens] > 0]
-    return pd.DataFrame({"seconds": rows[seconds].sum(axis=1), "tokens": rows[tokens]})
+    return rows[[*_TURN, "arm"]].assign(seconds=rows[seconds].sum(axis=1), tokens=rows[tokens])
 
 
 def _joined(first: Sample, other: Sample) -> tuple[pd.DataFrame, tuple[_Columns, _Columns]]:

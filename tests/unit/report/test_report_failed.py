@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from bench.artifacts import findings, ties
+from bench.artifacts import findings, frame, ties
 from bench.artifacts.blocks import every_run
 from bench.artifacts.frame import load
+from bench.artifacts.metrics import EXPECTED, MAL, SECONDS, SPEEDUP
 from bench.artifacts.unresolved import warn
 from bench.artifacts.verdict import Pairing, judge
 from bench.check.__main__ import NO, verdicts
@@ -56,10 +57,10 @@ def long_ones_failed(cells, turn: int = 0) -> None:
 def test_what_one_method_failed_in_counts_in_none(cells, turn) -> None:
     """In its first turn or in a later one: no turn of it counts, in either arm, of either method."""
     long_ones_failed(cells, turn)
-    for run in by_drafter(cells).values():
-        for rows in (run.prompts, run.steps):
-            assert set(rows["prompt_id"]) == {f"p{place}" for place in range(6)}
-        assert (run.mal.n, run.speedup.n, run.expected.n, run.seconds.n) == (6, 6, 6, 6)
+    runs = load(cells.load())
+    for rows in (*runs["prompts"], *runs["steps"]):
+        assert set(rows["prompt_id"]) == {f"p{place}" for place in range(6)}
+    assert {one.n for one in frame.measure(runs, [MAL, SPEEDUP, EXPECTED, SECONDS])["interval"]} == {6}
 
 
 def test_values_are_those_of_the_common_conversations_alone(cells) -> None:
@@ -88,7 +89,7 @@ def test_methods_that_failed_in_different_halves_are_not_ranked(cells) -> None:
     assert not {
         sign for cell in details.frame.to_numpy().flat for sign in (ties.BEST, ties.TIED) if str(cell).endswith(sign)
     }
-    assert "8 of 8 conversations failed" in warn(cells.load(), short).warning
+    assert "8 of 8 conversations failed" in warn(frame.load(cells.load()), short).warning
 
 
 def test_a_run_that_failed_as_a_whole_leaves_nothing_out(cells) -> None:
@@ -101,18 +102,18 @@ def test_a_run_that_failed_as_a_whole_leaves_nothing_out(cells) -> None:
 def test_tables_say_how_many_failed_and_why(cells) -> None:
     long_ones_failed(cells, turn=1)
     short, _ = by_speedup("smoke", "All tree methods", cells.load())
-    warning = warn(cells.load(), short).warning
+    warning = warn(frame.load(cells.load()), short).warning
     assert "2 of 8 conversations failed: the draft has 256 positions." in warning
     assert failures.NOTE in warning
     assert "head" in warning
     alone = replace(short, runs=(next(run_id for run_id in short.runs if run_id),))
-    assert "2 of 8" in warn(cells.load(), alone).warning, "a table of one run says so too"
+    assert "2 of 8" in warn(frame.load(cells.load()), alone).warning, "a table of one run says so too"
 
 
 def test_a_table_of_whole_conversations_says_nothing(cells) -> None:
     cells.add("chain", "chain", conversations=8)
     short, _ = by_speedup("smoke", "All tree methods", cells.load())
-    assert "failed" not in warn(cells.load(), short).warning
+    assert "failed" not in warn(frame.load(cells.load()), short).warning
 
 
 def test_a_cell_alone_says_so_too(cells) -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bench.artifacts import findings, ties
+from bench.artifacts import findings, frame, ties
 from bench.artifacts.frame import load
 from bench.artifacts.tables import WIDTH, Table, to_text
 from bench.artifacts.ties import BEST
@@ -141,7 +141,7 @@ def test_a_busy_machine_is_a_warning_in_place_of_marks(cells) -> None:
         "Fastest: not told, since times are too noisy (OPT-Tree, n = 25 (drafter2) has speedup "
     )
     assert "Longest: OPT-Tree" in short.findings[0]
-    assert warn(cells.load(), short).warning.startswith(findings.BUSY)
+    assert warn(frame.load(cells.load()), short).warning.startswith(findings.BUSY)
 
 
 def test_a_quiet_machine_is_no_warning(cells) -> None:

@@ -10,6 +10,7 @@ import pytest
 from compared import REFERENCE
 from scipy import stats
 
+from bench.artifacts import frame
 from bench.artifacts.tables import Table, to_html, to_latex, to_markdown
 from bench.artifacts.unresolved import warn
 from bench.papers.opt_tree.tables import paper_table
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.long
 
 def warned(cells) -> Table:
     (table,) = paper_table("table1", cells.load())
-    return warn(cells.load(), table)
+    return warn(frame.load(cells.load()), table)
 
 
 def lengths(cells, run_id: str) -> np.ndarray:
@@ -63,7 +64,7 @@ def headline(cells, *methods: str) -> str:
     results = cells.load()
     shown = {"Method": list(methods)} if methods else {}
     frame = pd.DataFrame(shown | {"MAL": "", "speedup": ""}, index=range(len(results.runs)))
-    return warn(results, Table("t", "t", frame, runs=tuple(results.runs["run_id"]))).warning
+    return warn(frame.load(results), Table("t", "t", frame, runs=tuple(results.runs["run_id"]))).warning
 
 
 SWEPT = ({"tau": 2, "tau_as_context": False, "n": 8}, {"tau": 0, "tau_as_context": True, "n": 8})
