@@ -117,7 +117,7 @@ def test_nodes_are_those_of_the_draft_and_the_target_reads_a_root_that_is_not_vi
     assert drafted == {"SD": 4, "MCSD": 44, "MCSD, equal budget": 80, TI: 80, ONE: 40}
     assert verified == {"SD": 5, "MCSD": 45, "MCSD, equal budget": 81, TI: 82, ONE: 41}
     table, dynamic = build("table3", cells), "Dynamic MCSD (lossy)"
-    found = [column(table, key, **here)[dynamic] for key in ("draft_nodes", "verified", "lossless")]
+    found = [column(table, key, **here)[dynamic] for key in ("draft_nodes", "verified_rows", "lossless")]
     assert found == [80, 96, "no"]
 
 
