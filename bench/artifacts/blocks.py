@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ import pandas as pd
 from bench.artifacts.outputs import NoResultsError
 from bench.artifacts.runs import Run
 from bench.results.roles import Role, columns
-from bench.results.rows import AUTOREGRESSIVE, RunRow
+from bench.results.rows import RunRow
 from bench.results.store import Results
 
 _CELL = columns(RunRow, Role.SETTING, Role.OPTIONS)
@@ -121,38 +121,6 @@ def measured_blocks(results: Results, *, across: Sequence[str] = ()) -> list[Blo
     """The blocks that hold runs that ended well, with these runs alone; raises NoResultsError where there are none."""
     _require(results.runs, "any method")
     return blocks(results, results.runs[results.runs["status"] == "ok"], across=across)
-
-
-def drafted_blocks(results: Results, methods: Sequence[str] = (), *, across: Sequence[str] = ()) -> list[Block]:
-    """The blocks of the runs of these methods (of none given: of all but the autoregressive), failed ones too.
-
-    Raises NoResultsError where none of them ended well.
-    """
-    runs = results.runs
-    keep = runs[runs["method"].isin(list(methods)) if methods else runs["method"] != AUTOREGRESSIVE]
-    _require(keep, ", ".join(methods) or "any tree method")
-    return blocks(results, keep, across=across)
-
-
-def side_by_side(
-    found: Iterable[Block], same: Callable[[Block], Hashable], differs: Callable[[Block], str]
-) -> list[dict[str, Block]]:
-    """Blocks that belong beside each other, by what they differ in; another run of the same begins anew.
-
-    They have the `same`, were run alike, and ran in one place: what failed may know neither device nor dtype.
-    """
-    groups: list[dict[str, Block]] = []
-    for block in found:
-        for group in groups:
-            every = [block, *group.values()]
-            alike = len({(same(one), *one.first[_ALIKE]) for one in every}) == 1
-            places = {tuple(one.first[["device_name", "dtype"]]) for one in every if one.ran}
-            if alike and differs(block) not in group and len(places) < 2:
-                group[differs(block)] = block
-                break
-        else:
-            groups.append({differs(block): block})
-    return groups
 
 
 def drafted(paper: pd.DataFrame) -> pd.DataFrame:

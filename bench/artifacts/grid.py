@@ -247,17 +247,6 @@ def beside(header: str) -> str:
     return f"{header} published"
 
 
-def in_one(cell: Cell, *columns: Column) -> tuple[str, str]:
-    """`2.31x (3.40)`, ours and the paper's: a column, in parentheses another; or how a run ended, or our budget."""
-    ours, theirs = (
-        ABSENT if set(texts) == {ABSENT} else " ".join([texts[0], *(f"({text})" for text in texts[1:])])
-        for texts in zip(*(column.as_printed(cell) for column in columns), strict=True)
-    )
-    if cell.other_budget:
-        theirs = f"{ABSENT} (ours: {cell.other_budget} nodes)"
-    return next(filter(None, (column.ending(cell) for column in columns)), ours), theirs
-
-
 def as_printed(
     name: str, title: str, settings: Sequence[Setting], columns: Sequence[Column], notes: Sequence[str]
 ) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bench.artifacts import definitions, tables
@@ -46,11 +46,6 @@ class Metric:
 def measured(header: str, counted: Counted, means: str = "", digits: int = 2) -> Metric:
     """A ratio of sums over a run's conversations, with its interval."""
     return Metric(header, lambda run: run.interval(counted), means, digits, lambda run: run.sample(counted))
-
-
-def or_status(metric: Metric) -> Metric:
-    """The same, with the status of a run that did not end well."""
-    return replace(metric, of=lambda run: metric.of(run) if run.ok else run.status)
 
 
 def lossless_words(run: Run) -> str:

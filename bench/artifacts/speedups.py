@@ -24,12 +24,6 @@ SPEEDUP = Column(
 )
 
 
-def where_published(paper: pd.DataFrame) -> str:
-    """The hardware of the paper's rows for a setting, behind the words for what was run."""
-    hardware = " / ".join(paper["hardware"].unique())
-    return f" Published: {hardware}." if hardware else " The paper has no numbers for this setting."
-
-
 def of_block(paper: pd.DataFrame, match: Sequence[str], block: Block) -> pd.DataFrame:
     """The paper's rows for a block's models and for what it has in the columns of `match`; empty if there are none."""
     target, draft = block.published_as or ("", "")

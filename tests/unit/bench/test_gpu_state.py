@@ -8,7 +8,6 @@ import pytest
 import torch
 from cells import cell, word_pair
 
-from bench.artifacts import control
 from bench.measure import gpu_state
 from bench.measure.cell import Runtime
 from bench.measure.gpu_state import Facts, Gpu, between
@@ -176,12 +175,3 @@ def test_without_nvml_a_cpus_calm_turns_are_all_counted(monkeypatch):
     found = rows.aggregates()
     assert (found["num_contaminated"], found["joules_per_token"]) == (0, None)
     assert found["speedup"] > 0
-
-
-def test_a_table_says_what_is_left_out():
-    run = SimpleNamespace(row={"num_contaminated": 3}, prompts=[0] * 40)
-    other = SimpleNamespace(row={"num_contaminated": None}, prompts=[0] * 40)
-    said = control._left_out(SimpleNamespace(ok=[run, other]))
-    assert said == control.LEFT_OUT.format(3, 80)
-    assert said.startswith("3 of 80 outputs are left out of times")
-    assert control._left_out(SimpleNamespace(ok=[other])) == ""

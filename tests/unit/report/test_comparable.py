@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 from report_rows import DEFAULTS, run_row
 
-from bench.artifacts import blocks, control
+from bench.artifacts import frame as long_frame
 from bench.measure import cell_run, resumed
 from bench.measure.to_rows import Outcome
 from bench.papers.sequoia import tokens
 from bench.results.parquet import frame
 from bench.results.roles import Role, columns
-from bench.results.rows import PromptRow, RunRow
+from bench.results.rows import PromptRow, RunRow, StepRow
 from bench.results.store import CELL, Results
 
 ROW = run_row("one", "here", DEFAULTS | {"drafter": "opt_tree", "method": "opt_tree", "created": 0})
@@ -31,16 +31,19 @@ def role(name: str) -> Role:
 def flipped(name: str) -> RunRow:
     """Another value of the column's type."""
     value, hint = getattr(ROW, name), typing.get_type_hints(RunRow)[name]
+    if name in ("config", "drafter_params"):
+        return dataclasses.replace(ROW, **{"run_id": "two", name: '{"n": 7}'})
     kind = next(iter([one for one in typing.get_args(hint) if one is not type(None)] or [hint]))
     other: Any = f"{value}x" if kind is str else not value if kind is bool else 7 + (value or 0)
     return dataclasses.replace(ROW, **{"run_id": "two"} | {name: other})
 
 
-def found(*rows: RunRow) -> list[blocks.Block]:
+def blocks(*rows: RunRow) -> list[pd.DataFrame]:
     runs = frame([], RunRow)
     table = pd.concat([runs, pd.DataFrame([dataclasses.asdict(row) for row in rows])[list(runs.columns)]])
     empty = {field.name: pd.DataFrame() for field in dataclasses.fields(Results)}
-    return blocks.blocks(Results(**empty | {"runs": table}))
+    tables = {"runs": table, "steps": frame([], StepRow), "prompts": frame([], PromptRow)}
+    return [block for _, block in long_frame.load(Results(**empty | tables)).groupby("block")]
 
 
 def test_every_column_has_one_role_and_unsaid_ones_are_refused() -> None:
@@ -53,11 +56,11 @@ def test_every_column_has_one_role_and_unsaid_ones_are_refused() -> None:
 def test_rows_of_a_block_agree_in_all_but_method_result_and_label(name: str) -> None:
     other = dataclasses.replace(flipped(name), status="ok")
     parts = role(name) in (*BEFORE, Role.LOADED, Role.MACHINE)
-    both = found(ROW, other)
+    both = blocks(ROW, other)
     assert len(both) == (2 if parts else 1)
-    assert sum(len(block.runs) for block in both) == 2
+    assert sum(map(len, both)) == 2
     if parts and name != "pair":
-        assert all(block.mark for block in both), "and a reader is told what differs"
+        assert all(block["variant"].all() for block in both), "and a reader is told what differs"
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -69,18 +72,18 @@ def test_a_missing_value_parts_from_a_value_and_not_from_itself(name: str) -> No
     ):
         return
     missing = dataclasses.replace(ROW, **{name: None})
-    assert len(found(missing, dataclasses.replace(missing, run_id="two"))) == 1
-    assert len(found(missing, flipped(name))) == 2
+    assert len(blocks(missing, dataclasses.replace(missing, run_id="two"))) == 1
+    assert len(blocks(missing, flipped(name))) == 2
     failed = dataclasses.replace(missing, run_id="two", status="failed")
-    assert len(found(missing, failed)) == 1, "and a failed run is beside those of its setting"
+    assert len(blocks(missing, failed)) == 1, "and a failed run is beside those of its setting"
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_list_asks_for_the_roles_that_it_is_about(name: str) -> None:
     own = role(name)
     assert (name in CELL) == (own in (*BEFORE, Role.METHOD))
-    assert (name in control._WORK) == (own in BEFORE)
-    assert (name in blocks._ALIKE) == (own is Role.OPTIONS)
+    assert (name in long_frame.CELL) == (own in BEFORE)
+    assert (name in long_frame.PLACE) == (own in (Role.LOADED, Role.MACHINE))
     assert (name in cell_run.MACHINE) == (own is Role.MACHINE)
     assert (name in resumed.LOADED) == (own is Role.LOADED)
     assert name not in tokens._SAME or own in (Role.SETTING, Role.LOADED)

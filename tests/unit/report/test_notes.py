@@ -13,8 +13,10 @@ import pytest
 from conftest import Cells
 from recomputed import of_columns
 
-from bench.artifacts import frame, noise, notes
+from bench.artifacts import frame, noise, notes, ties
+from bench.artifacts.metrics import MAL, SPEEDUP
 from bench.artifacts.tables import named_rows
+from bench.statistics import samples
 
 
 def sums(cells: Cells, run_id: str, arm: str = "autoregressive") -> np.ndarray:
@@ -154,3 +156,26 @@ def test_what_blocks_share_is_said_once_and_no_run_is_named(cells: Cells) -> Non
         assert text.count(once) == 1
     assert not any(run_id in text for run_id in rows["run_id"])
     assert not {*notes.facts(rows, timed=False)} & {*notes.TIMED}
+
+
+def test_noise_is_of_the_decoding_that_has_it(cells: Cells) -> None:
+    """Two greedy runs lie far apart, three that sample do not: over all pairs most would not."""
+    greedy = [cells.add(drafter) for drafter in ("opt_tree", "binary")]
+    for drafter in ("opt_tree", "binary", "eagle25"):
+        cells.add(drafter, temperature=0.7)
+    rows = loaded(cells, across=("temperature",), prompts=slower(cells, greedy[0], 1.6))
+    assert rows["block"].nunique() == 1
+    assert rows.groupby("temperature")["busy"].agg(set).to_dict() == {0.0: {True}, 0.7: {False}}
+    arms = noise.arms(rows).sort_values("runs")
+    assert (arms["typical"] > samples.TOO_BUSY).tolist() == [True, False]
+    long = frame.rank(frame.measure(rows, [SPEEDUP, MAL]), ["block", "temperature"])
+    unranked = long[long["mark"] == ties.UNRANKED]
+    assert set(zip(unranked["metric"], unranked["temperature"], strict=True)) == {(SPEEDUP, 0.0)}
+
+
+@pytest.mark.parametrize(("factor", "busy"), [(1.0, False), (1.6, True), (1 / 1.6, True)])
+def test_a_machine_that_changed_between_runs_ranks_nothing(cells: Cells, factor: float, busy: bool) -> None:
+    run_id, _ = cells.add("opt_tree"), cells.add("binary")
+    rows = loaded(cells, prompts=slower(cells, run_id, factor))
+    assert set(rows["busy"]) == {busy}
+    assert noise.too_noisy(rows) == busy
