@@ -119,7 +119,7 @@ reference: setup  ## what is committed under results/reference: run what is miss
 	$(BIN)/python -m bench.pack $(RESULTS)
 	$(BIN)/python -m bench.report.prose --results $(RESULTS)
 
-pack: setup  ## one file per experiment and table in RESULTS in place of one per cell, as results/reference is committed
+pack: setup  ## one file per table in RESULTS, rows/<table>.parquet, in place of one per cell, as results/reference is committed
 	$(BIN)/python -m bench.pack $(RESULTS)
 
 new-pair: setup  ## write the yaml of a pair of your own: TARGET=folder or hub id, DRAFT=...; NAME=, TEMPLATE=, KIND=eagle

@@ -1,4 +1,4 @@
-"""`python -m bench.pack results/reference`: one file per experiment and table in place of one per cell.
+"""`python -m bench.pack results/reference`: one file per table, `rows/<table>.parquet`, in place of one per cell.
 
 What reads results reads both; packing again takes in what was run since.
 """
@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.results.pack import PackError
+from bench.results.pack import PackError, pack
 from bench.results.parquet import warned_once
-from bench.results.store import StoreError, experiments, within
+from bench.results.store import StoreError, experiments, explained, within
 
 
 @warned_once()
@@ -25,14 +25,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"there is no folder {root}", file=sys.stderr)
         return 2
     before = _size(root)
+    idle = []
     for store in experiments(root):
         try:
-            count = store.pack()
-            if count:
-                print(f"{store.folder}: {count} files packed")
-        except (StoreError, PackError) as error:
+            store.check_idle()
+            idle.append(store.experiment)
+        except PackError as error:
             print(f"{store.folder}: {error}", file=sys.stderr)
             code = 2
+    try:
+        with explained(root):
+            counts = pack(root, idle)
+        print("".join(f"{root / name}: {count} files packed\n" for name, count in counts.items() if count), end="")
+    except (StoreError, PackError) as error:
+        print(error, file=sys.stderr)
+        code = 2
     print(f"{root}: {before} before, {_size(root)} now")
     return code
 

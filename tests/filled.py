@@ -2,7 +2,12 @@
 
 import types
 import typing
+from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+
+from bench.results.parquet import read_table, write_table
 
 _FILLER = {str: "text", int: 3, float: 0.5, bool: True, list[int]: [1, 2]}
 
@@ -12,3 +17,12 @@ def row(row_type: type, **values: Any) -> Any:
     hints = typing.get_type_hints(row_type)
     empty = {name: None if isinstance(hint, types.UnionType) else _FILLER[hint] for name, hint in hints.items()}
     return row_type(**(empty | values))
+
+
+def rewrite(path: Path, row_type: type, **columns: str) -> None:
+    """Other texts in columns of a file's rows."""
+    rows = read_table(path, row_type)
+    for name, text in columns.items():
+        place = rows.schema.get_field_index(name)
+        rows = rows.set_column(place, rows.schema.field(place), pa.array([text] * len(rows)))
+    write_table(path, rows)

@@ -8,6 +8,7 @@ Fewer than six conversations have the range of what each of them gives. Those th
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from scipy import special, stats
 
@@ -26,8 +28,14 @@ Numbers = tuple[float, ...]
 """A value, or a value and the ends of its interval."""
 
 
+def experiments(root: Path) -> list[str]:
+    """Those that have packed runs in a folder of results."""
+    footer = json.loads(pq.read_schema(root / "rows" / "runs.parquet").metadata[b"cells"])
+    return sorted({name for names, _ in footer for name in names})
+
+
 class Files:
-    """The rows of an experiment's runs: a file each, or one of all."""
+    """The rows of an experiment's runs: a file each, or groups of the file of all experiments in a folder above."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,15 +47,24 @@ class Files:
 
     def table(self, table: str, run_id: str) -> pa.Table:
         """Rows of a run. Read through bytes: the `=` in the names is no partition."""
-        own, packed = (self.folder / table / f"{name}.parquet" for name in (f"run_id={run_id}", "packed"))
-        content = (own if own.exists() else packed).read_bytes()
-        return pq.read_table(io.BytesIO(content), filters=[("run_id", "=", run_id)])
+        alone = self.folder / table / f"run_id={run_id}.parquet"
+        if alone.exists():
+            return pq.read_table(io.BytesIO(alone.read_bytes()))
+        return self.packed(table).filter(pc.field("run_id") == run_id)
+
+    @cache  # noqa: B019 - a few experiments
+    def packed(self, table: str) -> pa.Table:
+        """The rows of all its runs in the file of all experiments, whose footer says which row groups are of which."""
+        (root, *_) = (path for path in self.folder.parents if (path / "rows" / f"{table}.parquet").exists())
+        file = pq.ParquetFile(root / "rows" / f"{table}.parquet")
+        groups = [names for names, counts in json.loads(file.schema_arrow.metadata[b"cells"]) if any(counts.values())]
+        name = self.folder.relative_to(root).as_posix()
+        return file.read_row_groups([place for place, names in enumerate(groups) if name in names])
 
     def ids(self) -> list[str]:
         """The run ids."""
-        found = (self.folder / "runs").glob("*.parquet")
-        columns = [pq.read_table(io.BytesIO(path.read_bytes()), columns=["run_id"])["run_id"] for path in found]
-        return sorted({run_id for column in columns for run_id in column.to_pylist()})
+        alone = [path.stem.partition("=")[2] for path in (self.folder / "runs").glob("*.parquet")]
+        return sorted(alone or self.packed("runs")["run_id"].to_pylist())
 
     def run(self, run_id: str) -> dict[str, Any]:
         (row,) = self.rows("runs", run_id).to_dict("records")

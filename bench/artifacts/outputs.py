@@ -52,9 +52,7 @@ def write_all(outputs: Iterable[Output], folder: Path) -> list[Path]:
 
 def read_results(folder: Path, pair: str | None) -> store.Results:
     """The tables in an experiment's folder, first what its plan asks for; NoResultsError if nothing was measured."""
-    if not folder.is_dir():
-        raise NoResultsError(f"there are none in {folder}")
-    results = store.load(folder.parent, folder.name, pair, first=progress.planned_runs(folder))
+    results = store.load(*store.located(folder), pair, first=progress.planned_runs(folder))
     measured = (results.runs, results.latency, results.acceptance, results.attention, results.decisions)
     if all(table.empty for table in measured):
         raise NoResultsError(f"there are none in {folder}")

@@ -67,10 +67,11 @@ def find(name: str, results: Path) -> Side:
     ComparisonError if there is none, or more than one.
     """
     path = Path(name)
-    if path.is_dir():
+    if path.is_dir() or store.located(path)[1]:
         return _folder(name, path)
     root = path.parent if len(path.parts) > 1 else results
-    if not _RUN_ID.fullmatch(path.name) or not root.is_dir() or str(root) == path.anchor:
+    known = root.is_dir() or store.located(root)[1]
+    if not _RUN_ID.fullmatch(path.name) or not known or str(root) == path.anchor:
         where = "" if root is not results else f" in {results}"
         raise ComparisonError(
             f"{name} is neither a folder of results nor the id of a run{where} (12 hex digits, or its first 4)"
@@ -80,26 +81,25 @@ def find(name: str, results: Path) -> Side:
 
 def _folder(name: str, path: Path) -> Side:
     """Of runs of the same cell the newest counts, as in all reports."""
-    cells = _cells(path)
-    alone = (path / "runs").is_dir()
-    folders = [path] if alone else list(dict.fromkeys(folder for folder, _ in cells))
-    names = {folder: "" if alone else folder.relative_to(path).as_posix() for folder in folders}
-    runs = tuple(run for folder in folders for run in _loaded(folder, names[folder]))
+    experiments = _experiments(path)
+    alone = "" in experiments
+    runs = tuple(run for name, one in experiments.items() if not (alone and name) for run in _loaded(one, name))
     if not runs:
         raise ComparisonError(f"there are no runs in {name}; give an experiment's folder, or one that holds several")
     return Side(name, "experiment" if alone else "root", runs)
 
 
-def _loaded(folder: Path, experiment: str) -> Iterator[Run]:
-    found = store.load(folder, "")
-    for _, row in found.runs.iterrows():
-        yield Run(experiment, row, _of(found.prompts, row["run_id"]), _of(found.steps, row["run_id"]))
+def _loaded(of: store.Store, experiment: str) -> Iterator[Run]:
+    results = store.load(of.root, of.experiment)
+    for _, row in results.runs.iterrows():
+        yield Run(experiment, row, _of(results.prompts, row["run_id"]), _of(results.steps, row["run_id"]))
 
 
 def _run(name: str, start: str, root: Path) -> Side:
     """One run; of several experiments that hold it the one in which it was run last counts."""
-    cells = _cells(root)
-    ids = sorted({one for _, one in cells})
+    experiments = _experiments(root)
+    cells = {name: one.rows("runs").ids() for name, one in experiments.items()}
+    ids = sorted({run_id for run_ids in cells.values() for run_id in run_ids})
     matches = [one for one in ids if one.startswith(start)]
     if len(matches) > 1:
         raise ComparisonError(f"{start} is the start of {len(matches)} run ids: {_listed(matches)}; give more digits")
@@ -108,8 +108,8 @@ def _run(name: str, start: str, root: Path) -> Side:
         raise ComparisonError(
             f"there is no run {start} in {root}; " + (f"the nearest ids are {_listed(near)}" if near else "it has none")
         )
-    folders = [folder for folder, one in cells if one == matches[0]]
-    found = [run for folder in folders for run in _read(folder, folder.relative_to(root).as_posix(), matches[0])]
+    holders = [name for name, run_ids in cells.items() if matches[0] in run_ids]
+    found = [run for holder in holders for run in _read(experiments[holder], holder or ".", matches[0])]
     if not found:
         raise ComparisonError(f"the file of run {matches[0]} in {root} cannot be read; run its cell again")
     latest = max(found, key=lambda run: str(run.row["created_utc"]))
@@ -118,17 +118,20 @@ def _run(name: str, start: str, root: Path) -> Side:
     return Side(name, "run", (latest,), (said,) if others else ())
 
 
-def _read(folder: Path, experiment: str, run_id: str) -> Iterator[Run]:
-    own = store.Store(folder, "")
-    runs, prompts, steps = (own.read(table, [run_id]) for table in ("runs", "prompts", "steps"))
+def _read(of: store.Store, experiment: str, run_id: str) -> Iterator[Run]:
+    runs, prompts, steps = (of.read(table, [run_id]) for table in ("runs", "prompts", "steps"))
     for _, row in runs.iterrows():
         yield Run(experiment, row, failures.whole(prompts, prompts), failures.whole(steps, prompts))
 
 
-def _cells(root: Path) -> list[tuple[Path, str]]:
-    """The runs below a folder: of each the experiment's folder and the run id."""
-    found = store.within(root, "runs")
-    return [(runs.parent, one) for runs in found for one in sorted(store.Store(runs.parent, "").rows("runs").ids())]
+def _experiments(path: Path) -> dict[str, store.Store]:
+    """Those with runs that a path holds, by their names below it; "" is the path itself."""
+    root, name = store.located(path)
+    known = {one.experiment: one for one in store.experiments(root, "runs")}
+    if not name:
+        return {"" if key == "." else key: one for key, one in known.items()}
+    below = {key.removeprefix(name): one for key, one in known.items() if f"{key}/".startswith(f"{name}/")}
+    return {key.removeprefix("/"): one for key, one in below.items()}
 
 
 def _of(rows: pd.DataFrame, run_id: str) -> pd.DataFrame:

@@ -172,12 +172,12 @@ def opened(folders: Sequence[Path], endpoint: Endpoint) -> Iterator[Grading]:
     grading = Grading(endpoint)
     with contextlib.ExitStack() as held:
         for folder in dict.fromkeys(Path(folder).resolve() for folder in folders):
-            if not (folder / "runs").is_dir():
+            here = store.at(folder)
+            if not here.rows("runs").ids():
                 raise JudgeError(
                     f"{folder} is no results folder: it has no runs; give one such as results/<experiment>"
                 )
-            results = store.load(folder.parent, folder.name, first=progress.planned_runs(folder))
-            here = store.Store(folder.parent, folder.name)
+            results = store.load(here.root, here.experiment, first=progress.planned_runs(folder))
             done = results.runs.loc[results.runs["status"] == "ok", "run_id"]
             runs = [run for run in done if here.has("answers", run)]
             if not runs:

@@ -19,7 +19,7 @@ from bench.papers import beyond
 from bench.papers.beyond import claims
 from bench.papers.opt_tree.tables import dataset_table
 from bench.results import progress
-from bench.results.store import Results, within
+from bench.results.store import Results, experiments
 
 DATASETS = ("mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 """Datasets that have an experiment of their own, `bench/<dataset>`, for any pair."""
@@ -48,9 +48,9 @@ SUMMARIES: dict[str, Artifact] = {"claims": Artifact(claims.claims, claims.read)
 
 def yours(root: Path) -> list[str]:
     """The experiments under `root` that are no artifact and have runs, such as `default` of cells run alone."""
-    found = {path.parents[1].relative_to(root) for path in within(root, "runs/*.parquet")}
-    names = sorted(path.as_posix() for path in found if not any(part.startswith(".") for part in path.parts))
-    return [name for name in names if name not in ARTIFACTS and name != "."]
+    names = [store.experiment for store in experiments(root, "runs")]
+    names = [name for name in names if not any(part.startswith(".") for part in name.split("/"))]
+    return [name for name in names if name not in ARTIFACTS]
 
 
 def build(name: str, root: Path, pair: str | None = None) -> list[Output]:

@@ -14,7 +14,7 @@ from bench.measure.cell import PairSpec
 from bench.plan.estimates import Memory
 from bench.plan.jobs import Job
 from bench.results.rows import AUTOREGRESSIVE
-from bench.results.store import Store
+from bench.results.store import Store, experiments
 
 HOST_BPS = 25e9
 """Bytes per second from the host: PCIe 4.0 x16."""
@@ -130,10 +130,9 @@ def _origin(machine: Machine) -> str:
 def _runs(results_dir: Path) -> pd.DataFrame:
     """The `runs` rows of all experiments in a folder that ended well, the oldest first."""
     found = [Store(results_dir, FOLDER).read("runs", [])]
-    for folder in sorted(results_dir.glob("**/runs")):
-        experiment = folder.parent.relative_to(results_dir).as_posix()
-        rows = Store(results_dir, experiment).read("runs")
-        found.append(rows[rows["experiment"] == experiment])  # other results below these go by other names
+    for store in experiments(results_dir, "runs"):
+        rows = store.read("runs")
+        found.append(rows[rows["experiment"] == store.experiment])  # other results below these go by other names
     runs = pd.concat(found, ignore_index=True)
     return runs[runs["status"] == "ok"].sort_values("created_utc", kind="stable")
 

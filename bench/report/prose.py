@@ -18,6 +18,7 @@ import pandas as pd
 from bench.artifacts.tables import ABSENT, Table
 from bench.papers.beyond.answers import NO_LEAD, REVERSED, TIE_HOLDS
 from bench.papers.registry import build
+from bench.results.store import experiments
 
 TEXTS = ("README.md", "results/reference/README.md")
 MARKED = re.compile(r"<!-- rows: (\w+) -->\n(.*?)<!-- / -->", re.DOTALL)
@@ -59,16 +60,14 @@ def surviving(results: Path) -> str:
 
 def measured(results: Path) -> str:
     """Where and when each pair's rows were measured, and at which revision."""
-    files = sorted(results.rglob("runs/packed.parquet"))
-    where = [str(path.parents[1].relative_to(results)) for path in files]
-    rows = pd.concat([pd.read_parquet(path).assign(rows=name) for path, name in zip(files, where, strict=True)])
+    rows = pd.concat([store.read("runs") for store in experiments(results, "runs")])
     rows = rows.assign(revision=rows["git_revision"].str[:7], day=rows["created_utc"].str[:10])
     keys = ["pair", "device_name", "num_threads", "max_new_tokens", "revision"]
     lines = []
     for key, group in rows.groupby(keys, dropna=False):
         counts = group["num_conversations"]
         conversations = " to ".join(dict.fromkeys((f"{counts.min():g}", f"{counts.max():g}")))
-        names = ", ".join(group["rows"].drop_duplicates())
+        names = ", ".join(group["experiment"].drop_duplicates())
         lines.append([*map(str, key), conversations, group["day"].min(), names])
     return _grid(["pair", "machine", "threads", "new tokens", "revision", "conversations", "day", "rows"], lines)
 

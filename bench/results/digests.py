@@ -7,8 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
+from bench.results.parquet import digest
 from bench.results.rows import TABLES
 from bench.results.store import experiments
 
@@ -23,22 +22,11 @@ def output_sha256(tokens: Sequence[int]) -> str:
     return hashlib.sha256(",".join(map(str, tokens)).encode()).hexdigest()
 
 
-def digest(tables: Iterable[pa.Table | None]) -> str:
-    """SHA-256 over the values of tables in this order; columns without any value count as absent."""
-    found = hashlib.sha256()
-    for table in tables:
-        columns = {} if table is None else dict(zip(table.column_names, table.columns, strict=True))
-        for name, column in sorted(columns.items()):
-            if column.null_count < len(column):
-                found.update(f"{name}:{json.dumps(column.to_pylist())}\n".encode())
-    return found.hexdigest()
-
-
 def digest_of(root: Path) -> str:
     """Of all rows of a results folder."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for store in experiments(root):
         for table in TABLES:
             for run_id, rows in store.rows(table).by_id().items():
-                found.update(f"{store.experiment}/{table}/{run_id}:{digest([rows])}\n".encode())
-    return found.hexdigest()
+                sha.update(f"{store.experiment}/{table}/{run_id}:{digest([rows])}\n".encode())
+    return sha.hexdigest()

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench.results import progress
-from bench.results.digests import digest
+from bench.results import pack, progress
 from bench.results.finished import Asked, state_of_row, unfinished
 from bench.results.locks import held
-from bench.results.parquet import write_table
+from bench.results.parquet import digest, write_table
 from bench.results.progress import Planned
 from bench.results.rows import RECORDED, TABLES
 from bench.results.store import OK, Store, experiments, explained, within
@@ -176,7 +175,7 @@ def _others(root: Path) -> Iterator[Path]:
         place = path.relative_to(root)
         hidden = any(part.startswith(".") for part in place.parts)
         told = path.name == progress.FILE or (path.suffix == ".parquet" and path.parent.name in TABLES)
-        if path.is_file() and not (hidden or told) and place.parts[0] != DRAWN:
+        if path.is_file() and not (hidden or told) and place.parts[0] not in (DRAWN, pack.FOLDER):
             yield place
 
 

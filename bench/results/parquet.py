@@ -1,26 +1,28 @@
-"""One parquet file of typed rows, of one cell or of many: written whole or not at all, read only as it was written."""
+"""One parquet file of typed rows: written whole or not at all, read only as it was written."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.results.rows import schema
 
-PACK = "packed.parquet"
-"""Name of the file that holds many cells' rows of one table, see `bench.results.pack`."""
-_COUNTS = b"rows_by_run_id"
-_UNREADABLE = (OSError, ValueError, pa.ArrowException)
+_EXPERIMENT = "experiment"
+"""The column that names whose a row is."""
+UNREADABLE = (OSError, ValueError, pa.ArrowException)
+"""What a file raises that is cut off, altered or not ours."""
 
 
 def file_name(run_id: str) -> str:
@@ -42,7 +44,7 @@ def write_rows(path: Path, row_type: type, rows: Sequence[Any]) -> None:
     """Write rows of one type; a reader sees the old file or the new one, also after a kill or a power cut."""
     fields = schema(row_type)
     columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in fields]
-    _write(path, pa.Table.from_arrays(columns, schema=fields))
+    write_groups(path, pa.Table.from_arrays(columns, schema=fields))
 
 
 def read_table(path: Path, row_type: type) -> pa.Table | None:
@@ -50,33 +52,29 @@ def read_table(path: Path, row_type: type) -> pa.Table | None:
     return _read_file(path, schema(row_type))
 
 
-def write_table(path: Path, table: pa.Table, changed: Mapping[str, str] | None = None) -> None:
-    """Write such rows into an existing folder, with other values in the columns of text that `changed` names."""
-    for name, value in (changed or {}).items():
-        place = table.schema.get_field_index(name)
-        table = table.set_column(place, table.schema.field(name), pa.array([value] * len(table), pa.string()))
-    _write(path, table)
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write such rows into an existing folder."""
+    write_groups(path, table)
 
 
-def write_pack(path: Path, rows_of: Mapping[str, pa.Table]) -> None:
-    """Write the rows of some cells (at least one) into one file, by run id; its footer says how many each has."""
-    ordered = dict(sorted(rows_of.items()))
-    counts = json.dumps({run_id: len(rows) for run_id, rows in ordered.items()})
-    _write(path, pa.concat_tables(ordered.values()).replace_schema_metadata({_COUNTS: counts}))
+def renamed(table: pa.Table, old: str, new: str) -> pa.Table:
+    """The same rows, of another experiment where they name this one."""
+    if _EXPERIMENT not in table.column_names:
+        return table
+    place = table.column_names.index(_EXPERIMENT)
+    names = pc.if_else(pc.equal(table[place], old), new, table[place])
+    return table.set_column(place, table.schema.field(place), names)
 
 
-def read_pack(path: Path, row_type: type) -> dict[str, pa.Table] | None:
-    """The rows of such a file by run id; None with a warning if it cannot be used."""
-    table = _read_file(path, schema(row_type))
-    return None if table is None else _parts(table)
-
-
-def packed_ids(path: Path) -> set[str]:
-    """The run ids of such a file, of which the footer alone is read; none of one that is not there or was cut off."""
-    try:
-        return {*_counts(pq.read_schema(path))}
-    except _UNREADABLE:
-        return set()
+def digest(tables: Iterable[pa.Table | None]) -> str:
+    """SHA-256 over the values of tables in this order; columns without any value count as absent."""
+    sha = hashlib.sha256()
+    for table in tables:
+        columns = {} if table is None else dict(zip(table.column_names, table.columns, strict=True))
+        for name, column in sorted(columns.items()):
+            if column.null_count < len(column):
+                sha.update(f"{name}:{json.dumps(column.to_pylist())}\n".encode())
+    return sha.hexdigest()
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -108,7 +106,7 @@ def has_footer(path: Path) -> bool:
     try:
         with pq.ParquetFile(path):
             return True
-    except _UNREADABLE:
+    except UNREADABLE:
         return False
 
 
@@ -136,13 +134,25 @@ def sync_folder(folder: Path) -> None:
     os.close(descriptor)
 
 
-def _write(path: Path, table: pa.Table) -> None:
+def write_groups(path: Path, *groups: pa.Table, level: int = 9) -> None:
+    """Write tables of one schema, a row group each."""
     temporary = path.parent / hidden_name(path.name)
+    fields = groups[0].schema
+    measured = [field.name for field in fields if field.type == pa.float64()]  # seldom twice: bytes of a kind together
     try:
         with temporary.open("xb") as file:
-            pq.write_table(
-                table, file, compression="zstd", compression_level=9, write_statistics=False, write_page_checksum=True
-            )
+            with pq.ParquetWriter(
+                file,
+                fields,
+                compression="zstd",
+                compression_level=level,
+                use_dictionary=[field.name for field in fields if field.name not in measured],
+                use_byte_stream_split=measured,
+                write_statistics=False,
+                write_page_checksum=True,
+            ) as writer:
+                for group in filter(len, groups):
+                    writer.write_table(group, row_group_size=len(group))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -156,42 +166,26 @@ def _read_file(path: Path, expected: pa.Schema) -> pa.Table | None:
     try:
         # Not through a dataset, which would take "run_id=" in the name for a partition and make a column of it.
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = _completed(file.read(), expected)
-        if table.schema.equals(expected) and _belong(table, path.name):
+            table = completed(file.read(), expected)
+        if table.schema.equals(expected) and {path.name} >= set(map(file_name, table["run_id"].unique().to_pylist())):
             return table
-    except _UNREADABLE as error:
-        problem = f"it is not a readable parquet file ({str(error).strip().partition(chr(10))[0].rstrip('.')})"
-    cells = "its cells" if path.name == PACK else "its cell"
-    warnings.warn(f"Skipped {path}: {problem}; delete it, and {cells} will be run again.", stacklevel=2)
+    except UNREADABLE as error:
+        problem = f"it is not a readable parquet file ({reason(error)})"
+    skipped(path, problem, "its cell")
     return None
 
 
-def _belong(table: pa.Table, name: str) -> bool:
-    """Whether the rows are of the run that a file's name names, or of those that a pack's footer counts, in order."""
-    parts = {file_name(run_id): rows for run_id, rows in _parts(table).items()} if name == PACK else {name: table}
-    return all({own} >= set(map(file_name, rows["run_id"].unique().to_pylist())) for own, rows in parts.items())
+def skipped(path: Path, problem: str, cells: str) -> None:
+    """Warn of a file that cannot be used."""
+    warnings.warn(f"Skipped {path}: {problem}; delete it, and {cells} will be run again.", stacklevel=3)
 
 
-def _parts(table: pa.Table) -> dict[str, pa.Table]:
-    """The rows of a pack by run id, as its footer counts them. ValueError if there are more or fewer."""
-    found, start = {}, 0
-    for run_id, count in _counts(table.schema).items():
-        found[run_id] = table.slice(start, count).replace_schema_metadata()
-        start += count
-    if start != len(table):
-        raise ValueError("its footer counts other rows")
-    return found
+def reason(error: Exception) -> str:
+    """The first line of what an error says."""
+    return str(error).strip().partition("\n")[0].rstrip(".")
 
 
-def _counts(fields: pa.Schema) -> dict[str, int]:
-    """How many rows each cell of a pack has, as its footer says. ValueError if it does not."""
-    if _COUNTS not in (fields.metadata or {}):
-        raise ValueError("its footer does not say whose rows it holds")
-    counts: dict[str, int] = json.loads(fields.metadata[_COUNTS])
-    return counts
-
-
-def _completed(table: pa.Table, expected: pa.Schema) -> pa.Table:
+def completed(table: pa.Table, expected: pa.Schema) -> pa.Table:
     """Another version may have written fewer columns, those that may be missing, or in another order.
 
     It may also have had a value in every row of a column that may lack some now.

@@ -23,7 +23,7 @@ from bench.results.identity import identity
 from bench.results.locks import held
 from bench.results.parquet import replace_text
 from bench.results.rows import TABLES
-from bench.results.store import OK, Store
+from bench.results.store import OK, Store, at
 
 ANY = "*"
 """Stands in a planned config for a value that is measured before the cell runs."""
@@ -138,10 +138,10 @@ def read(root: Path, artifact: str, pair: str | None = None) -> Progress:
 
 
 def planned_runs(folder: Path) -> set[str]:
-    """The runs in an artifact's folder that its plan asks for; none without a plan."""
+    """The runs of an artifact's folder that its plan asks for; none without a plan."""
     if (plan := read_plan(folder)) is None:
         return set()
-    found = _by_identity(Store(folder.parent, folder.name).read("runs"))
+    found = _by_identity(at(folder).read("runs"))
     return {row["run_id"] for config, row in found if any(_same(cell["config"], config) for cell in plan.cells)}
 
 

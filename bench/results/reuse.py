@@ -11,9 +11,9 @@ import pandas as pd
 
 from bench.results.finished import BASELINE, Asked, state_of_row
 from bench.results.identity import identity
-from bench.results.parquet import write_table
+from bench.results.parquet import renamed, write_table
 from bench.results.rows import AUTOREGRESSIVE, RECORDED, PromptRow
-from bench.results.store import OK, Store, explained
+from bench.results.store import OK, Store, experiments, explained
 
 
 def take_over(store: Store, run_id: str, here: Mapping[str, Any], asked: Asked) -> str:
@@ -24,8 +24,7 @@ def take_over(store: Store, run_id: str, here: Mapping[str, Any], asked: Asked) 
     """
     if not is_committed(here):
         return ""
-    for folder in sorted(store.root.glob("**/runs")):
-        source = Store(store.root, folder.parent.relative_to(store.root).as_posix())
+    for source in experiments(store.root, "runs"):
         if not source.has("runs", run_id):
             continue
         # a folder of other results below these ones holds experiments by other names than its rows say
@@ -96,11 +95,10 @@ def _copy(source: Store, into: Store, run_id: str, asked: Sequence[str]) -> bool
     into.forget(run_id)
     for name, table in tables.items():
         if table is not None:
-            changed = {"experiment": into.experiment} if name == "runs" else {}
             path = into.path(name, run_id)
             with explained(path.parent):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_table(path, table, changed)
+                write_table(path, renamed(table, source.experiment, into.experiment))
     return True
 
 

@@ -1,4 +1,4 @@
-"""Results on disk: `<root>/<experiment>/<table>/run_id=<id>.parquet`, one file per cell and table, or packed ones.
+"""Results on disk: `<root>/<experiment>/<table>/run_id=<id>.parquet`, one file per cell and table, or packed.
 
 Two jobs never share a file. The `runs` file marks a cell as finished, so it is written last; rows of a cell without it
 are not read by `load`.
@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.results import failures, locks
+from bench.results import failures, locks, pack
 from bench.results.pack import PackError, TableFolder
 from bench.results.parquet import file_name, frame, hidden_name, hidden_names, write_rows
 from bench.results.roles import Role, columns
@@ -113,12 +113,16 @@ class Store:
                 for left in path.parent.glob(hidden_names(path.name)):
                     left.unlink(missing_ok=True)
 
-    def pack(self) -> int:
-        """Pack the tables; returns how many files went. PackError while a cell runs, or where a pack is unreadable."""
+    def check_idle(self) -> None:
+        """Raise PackError while a cell runs."""
         if locks.held(self.folder):
             raise PackError(f"{self.experiment} is being run or graded; pack it when that has ended.")
-        with explained(self.folder):
-            return sum(self.rows(table).pack() for table in TABLES if (self.folder / table).is_dir())
+
+    def pack(self) -> int:
+        """Pack the tables; returns how many files went. PackError while a cell runs, or where a pack is unreadable."""
+        self.check_idle()
+        with explained(self.root):
+            return pack.pack(self.root, [self.experiment])[self.experiment]
 
     @contextlib.contextmanager
     def lock(self, run_id: str, *, wait: bool = False, note: str = "") -> Iterator[None]:
@@ -143,7 +147,7 @@ class Store:
 
     def rows(self, table: str) -> TableFolder:
         """Where the rows of a table lie."""
-        return TableFolder(self.folder / table, TABLES[table])
+        return TableFolder(self.root, self.experiment, table)
 
 
 def within(root: Path, pattern: str) -> list[Path]:
@@ -151,10 +155,29 @@ def within(root: Path, pattern: str) -> list[Path]:
     return sorted(path for path in root.rglob(pattern) if path.relative_to(root).parts[0] != REFERENCE)
 
 
-def experiments(root: Path) -> list[Store]:
-    """Those that have rows below a folder, by name."""
-    folders = {path.parents[1] for path in within(root, "*.parquet") if path.parent.name in TABLES}
-    return [Store(root, folder.relative_to(root).as_posix()) for folder in sorted(folders)]
+def experiments(root: Path, table: str | None = None) -> list[Store]:
+    """Those that have rows below a folder, of one table if asked, by name."""
+    tables = TABLES if table is None else (table,)
+    folders = {path.parents[1] for name in tables for path in within(root, f"{name}/*.parquet")}
+    names = {folder.relative_to(root).as_posix() for folder in folders} | pack.experiments(root, tables)
+    return [Store(root, name) for name in sorted(names)]
+
+
+def located(path: Path) -> tuple[Path, str]:
+    """The folder of results whose packed rows have an experiment, or several, of this path, and their name there.
+
+    Others are looked for in the path itself, under the name "".
+    """
+    for root in path.parents:
+        name = path.relative_to(root).as_posix()
+        if any(f"{known}/".startswith(f"{name}/") for known in pack.experiments(root)):
+            return root, name
+    return path, ""
+
+
+def at(folder: Path) -> Store:
+    """The experiment of a folder, be it packed or not."""
+    return Store(*located(folder))
 
 
 def one_run(store: Store, run_id: str) -> Results:

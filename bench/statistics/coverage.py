@@ -62,7 +62,7 @@ class Population:
 
 def populations(folder: Path = CELLS) -> list[Population]:
     """All metrics of the drafting cells of 80 conversations, and of every two in pairs."""
-    results = store.load(folder.parents[1], "/".join(folder.parts[-2:]))
+    results = store.load(*store.located(folder))
     runs = results.runs[results.runs["num_conversations"] == CONVERSATIONS]
     if runs.empty:
         raise ValueError(f"{folder} has no cell of {CONVERSATIONS} conversations")

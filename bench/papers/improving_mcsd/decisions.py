@@ -12,7 +12,8 @@ import pandas as pd
 from bench.artifacts import tables
 from bench.artifacts.outputs import read_results
 from bench.papers.improving_mcsd import methods as mcsd
-from bench.results.store import Results, Store
+from bench.results import store
+from bench.results.store import Results
 from bench.statistics import metrics
 
 
@@ -68,7 +69,7 @@ def read_beside(other: str) -> Callable[[Path, str | None], Beside]:
     def read(folder: Path, pair: str | None) -> Beside:
         found = read_results(folder, pair)
         mine = {table.name: getattr(found, table.name) for table in fields(Results)}
-        return Beside(**mine, others=Store(folder.parent, other).read("decisions"))
+        return Beside(**mine, others=store.at(folder.parent / other).read("decisions"))
 
     return read
 

@@ -184,8 +184,6 @@ class Provenance:
 
 def provenance(root: Path, artifact: str, pair: str | None = None) -> Provenance:
     """Of all runs of an artifact, or of those of one pair; of what was measured without runs the device is known."""
-    if not (root / artifact).is_dir():
-        return Provenance()
     store = Store(root, artifact)
     runs = _of_pair(store.read("runs"), pair).sort_values("created_utc", kind="stable")
     if runs.empty:

@@ -200,7 +200,7 @@ def section(report: Report, entry: Entry) -> Section:
         ),
         verdicts=facts.count_verdicts(output for output in outputs if isinstance(output, Table)),
         provenance=facts.provenance(report.results, entry.name, report.pair),
-        rows=views.folders(report.results / entry.name, report.out),
+        rows=views.folders(report.results, entry.name, report.out),
     )
 
 

@@ -22,6 +22,7 @@ from bench.artifacts.outputs import Html, Output
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import ABSENT, Table, leading_constants
 from bench.report.site import facts
+from bench.results import pack
 
 DETAILS = "_details"
 """What the name of a table ends with that has another one's rows at length."""
@@ -193,10 +194,11 @@ def link(path: Path, out: Path) -> Link:
     return path.suffix.removeprefix(".").upper(), _href(path, out)
 
 
-def folders(results: Path, out: Path) -> tuple[Link, ...]:
-    """To what is in an artifact's folder: its tables of rows, and files such as a plan or a case study."""
-    found = sorted(path for path in results.glob("*") if not path.name.startswith("."))
-    inner = [path for path in found if path.is_file() or any(path.glob("*.parquet"))]
+def folders(results: Path, artifact: str, out: Path) -> tuple[Link, ...]:
+    """To what is in an artifact's folder: its tables of rows, and files such as a plan or a case study; to the pack."""
+    paths = sorted(path for path in (results / artifact).glob("*") if not path.name.startswith("."))
+    inner = [path for path in paths if path.is_file() or any(path.glob("*.parquet"))]
+    inner += [results / pack.FOLDER] * (artifact in pack.experiments(results))
     return tuple((path.name + "/" * path.is_dir(), _href(path, out) + "/" * path.is_dir()) for path in inner)
 
 

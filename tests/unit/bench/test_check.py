@@ -18,7 +18,7 @@ from bench.results.parquet import read_table, write_table
 from bench.results.partial import Partial
 from bench.results.progress import Planned
 from bench.results.rows import TABLES
-from bench.results.store import Store
+from bench.results.store import Store, experiments
 
 CELL = ("pair=tiny", "dataset=mini", "drafter=chain4", "runtime.warmup_conversations=0", "limit=2")
 SHORT = (*CELL, "decoding.max_new_tokens=4")
@@ -282,4 +282,4 @@ def test_the_committed_results_fit_together():
 
 
 def names():
-    return [path.parent.relative_to(REFERENCE).as_posix() for path in REFERENCE.rglob("runs")]
+    return [store.experiment for store in experiments(REFERENCE, "runs")]

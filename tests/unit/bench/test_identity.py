@@ -10,7 +10,7 @@ from cells import config
 from bench.configs.cells import scientific_config, setting_of
 from bench.measure.provenance import collect
 from bench.results.identity import identity
-from bench.results.store import Store, run_id
+from bench.results.store import Store, experiments, run_id
 
 REFERENCE = Path(__file__).resolve().parents[3] / "results" / "reference"
 
@@ -61,11 +61,7 @@ def test_options_that_came_later_change_no_cell_at_their_default():
 
 def test_kept_rows_have_the_ids_that_their_configs_give():
     """Of the results that are committed with the code."""
-    kept = [
-        row
-        for runs in REFERENCE.rglob("runs")
-        for row in Store(runs.parents[1], runs.parent.name).read("runs").itertuples()
-    ]
+    kept = [row for store in experiments(REFERENCE, "runs") for row in store.read("runs").itertuples()]
     assert kept
     assert all(run_id(identity(json.loads(row.config))) == row.run_id for row in kept)
     for row in kept:

@@ -4,13 +4,13 @@ import shutil
 
 import pytest
 from cells import config, execute, stamps
+from filled import rewrite
 
 from bench import merge
 from bench.configs.cells import scientific_config
 from bench.results.digests import digest_of
 from bench.results.identity import identity
 from bench.results.locks import lock
-from bench.results.parquet import read_table, write_table
 from bench.results.partial import Partial
 from bench.results.progress import Planned, read, read_plan, words
 from bench.results.rows import RunRow
@@ -76,7 +76,7 @@ def test_a_cell_that_was_measured_twice_is_refused(halves, capsys):
 def test_a_finished_cell_stands_before_one_that_failed(halves):
     shutil.copytree(halves / "a" / "default", halves / "b" / "default", dirs_exist_ok=True)
     for path in (halves / "b" / "default" / "runs").glob("*.parquet"):
-        write_table(path, read_table(path, RunRow), {"status": "failed"})
+        rewrite(path, RunRow, status="failed")
     assert joined(halves, "a", "b") == 0
     runs = load(halves / "c", "default").runs.set_index("seed")
     assert runs["status"].to_dict() == {0: "ok", 1: "failed"}
@@ -85,7 +85,7 @@ def test_a_finished_cell_stands_before_one_that_failed(halves):
 def test_what_is_there_and_not_finished_is_replaced(halves):
     shutil.copytree(halves / "a", halves / "c")
     for path in (halves / "c" / "default" / "runs").glob("*.parquet"):
-        write_table(path, read_table(path, RunRow), {"status": "interrupted"})
+        rewrite(path, RunRow, status="interrupted")
     assert joined(halves, "a", "b") == 0
     assert set(load(halves / "c", "default").runs["status"]) == {"ok"}
 

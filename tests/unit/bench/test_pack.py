@@ -21,9 +21,9 @@ from bench.compare.sides import find
 from bench.measure import provenance
 from bench.pack import main
 from bench.results import progress
-from bench.results.pack import PackError
-from bench.results.rows import TABLES, NodeRow, StepRow
-from bench.results.store import Store, load
+from bench.results.pack import PackError, pack, path_of
+from bench.results.rows import TABLES, NodeRow, RunRow, StepRow
+from bench.results.store import Store, experiments, load, located
 
 CHECKOUT = Path(bench.results.store.__file__).parents[2]
 CELL = (
@@ -31,7 +31,7 @@ CELL = (
     "decoding.max_new_tokens=4",
 )
 COUNTS = ({"a1": 1, "b2": 2}, {"a1": 1, "b2": 4}, {"a1": 2, "b2": 2}, {"b2": 1, "a1": 3})
-OWN = {"run_id=a1.parquet", "run_id=b2.parquet", "run_id=c3.parquet"}
+FILES = {"run_id=a1.parquet", "run_id=b2.parquet", "run_id=c3.parquet"}
 
 
 def steps(run_id, *numbers):
@@ -39,8 +39,8 @@ def steps(run_id, *numbers):
 
 
 def names(store, table="steps"):
-    """Visible files of a table."""
-    return {path.name for path in (store.folder / table).iterdir() if not path.name.startswith(".")}
+    """Visible files of a table's cells."""
+    return {path.name for path in (store.folder / table).glob("*.parquet") if not path.name.startswith(".")}
 
 
 def assert_same(first, second):
@@ -87,7 +87,9 @@ def test_rows_of_every_table_come_back(row_type, tmp_path):
         for run_id in ("b2", "a1", "c3"):
             one.write(table, run_id, [row(row_type, run_id=run_id)] * 2)
     stores[1].pack()
-    assert names(stores[1], table) == {"packed.parquet"}
+    assert names(stores[1], table) == set()
+    assert stores[1].rows(table).pack_path == tmp_path / "packed" / "rows" / f"{table}.parquet"
+    assert stores[1].rows(table).pack_path.exists()
     assert_same(*stores)
 
 
@@ -96,7 +98,7 @@ def test_measured_results_read_the_same(measured, packed):
         assert_same(Store(measured, name), Store(packed, name))
     assert progress.read(measured, "default") == progress.read(packed, "default")
     assert not list(packed.rglob("run_id=*"))
-    assert {path.name for path in packed.rglob("*.parquet") if path.name[0] != "."} == {"packed.parquet"}
+    assert {path.parent for path in packed.rglob("*.parquet")} == {packed / "rows"}
     for run in Store(measured, "default").read("runs")["run_id"]:
         sides = [find(run[:6], root).runs[0] for root in (measured, packed)]
         pd.testing.assert_series_equal(sides[0].row, sides[1].row)
@@ -114,7 +116,7 @@ def test_cells_are_found_in_the_order_asked_for_and_those_without_rows_are_known
 
 def test_packing_again_does_nothing_or_takes_in_what_is_new(store):
     store.pack()
-    path = store.folder / "steps" / "packed.parquet"
+    path = store.rows("steps").pack_path
     before = path.stat()
     assert store.pack() == 0
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
@@ -122,7 +124,7 @@ def test_packing_again_does_nothing_or_takes_in_what_is_new(store):
     whole = store.read("steps")
     assert whole["run_id"].tolist() == ["a1", "a2", "a2", "b2", "b2", "b2"]
     assert store.pack() == 1
-    assert names(store) == {"packed.parquet"}
+    assert names(store) == set()
     pd.testing.assert_frame_equal(store.read("steps"), whole)
 
 
@@ -133,7 +135,7 @@ def test_a_cells_own_file_stands_before_its_packed_rows(store):
         assert store.read("steps")["step"].tolist() == [5, 9]
         assert store.read("steps", ["b2"])["step"].tolist() == [9]
         store.pack()
-    assert names(store) == {"packed.parquet"}
+    assert names(store) == set()
 
 
 def test_a_forgotten_cell_is_gone_from_the_pack(store):
@@ -145,16 +147,16 @@ def test_a_forgotten_cell_is_gone_from_the_pack(store):
     assert not store.has("nodes", "a1")
     store.forget("b2")
     assert store.read("nodes").empty
-    assert names(store, "nodes") == set()
+    assert not store.rows("nodes").pack_path.exists()
     assert store.read("steps")["step"].tolist() == [5, 2, 1, 3], "they are replaced, not forgotten"
 
 
 @pytest.mark.parametrize(
-    ("patch", "left"),
-    [("os.fsync = ", OWN), ("Path.unlink = ", OWN | {"packed.parquet"})],
+    ("patch", "packed"),
+    [("os.fsync = ", False), ("Path.unlink = ", True)],
     ids=["while the pack is written", "before a file is deleted"],
 )
-def test_a_kill_while_packing_loses_and_doubles_nothing(patch, left, store, tmp_path):
+def test_a_kill_while_packing_loses_and_doubles_nothing(patch, packed, store, tmp_path):
     whole = store.read("steps")
     code = "import os, signal, sys\nfrom pathlib import Path\nfrom bench.results.store import Store\n"
     code += f"{patch}lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\nStore(Path(sys.argv[1]), 'e').pack()\n"
@@ -163,13 +165,14 @@ def test_a_kill_while_packing_loses_and_doubles_nothing(patch, left, store, tmp_
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=False, timeout=60)
     assert killed.returncode == -signal.SIGKILL
-    assert names(store) == left
+    assert names(store) == FILES
+    assert store.rows("steps").pack_path.exists() == packed
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pd.testing.assert_frame_equal(store.read("steps"), whole)
         assert store.pack() == 3
         pd.testing.assert_frame_equal(store.read("steps"), whole)
-    assert names(store) == {"packed.parquet"}
+    assert names(store) == set()
 
 
 def test_a_file_that_was_replaced_meanwhile_stays(store, monkeypatch):
@@ -182,7 +185,7 @@ def test_a_file_that_was_replaced_meanwhile_stays(store, monkeypatch):
 
     monkeypatch.setattr(bench.results.pack, "write_pack", slow)
     store.pack()
-    assert names(store) == {"packed.parquet", "run_id=b2.parquet"}
+    assert names(store) == {"run_id=b2.parquet"}
     assert store.read("steps")["step"].tolist() == [5, 9]
 
 
@@ -198,7 +201,7 @@ def _flipped(path):
 
 def _of_one_cell(path):
     """A file as cells write them: its footer counts nothing."""
-    other = Store(path.parents[2], "other")
+    other = Store(path.parents[1], "other")
     other.write("steps", "a1", steps("a1", 5))
     shutil.copy(other.path("steps", "a1"), path)
 
@@ -208,8 +211,8 @@ def _counted(counts):
 
     def damage(path):
         table = pq.read_table(path)
-        assert json.loads(table.schema.metadata[b"rows_by_run_id"]) == {"a1": 1, "b2": 3, "c3": 0}
-        pq.write_table(table.replace_schema_metadata({"rows_by_run_id": json.dumps(counts)}), path)
+        assert json.loads(table.schema.metadata[b"cells"]) == [[["e"], {"a1": 1, "b2": 3, "c3": 0}]]
+        pq.write_table(table.replace_schema_metadata({"cells": json.dumps([[["e"], counts]])}), path)
 
     return damage
 
@@ -217,15 +220,15 @@ def _counted(counts):
 @pytest.mark.parametrize("damage", [_half, _flipped, _of_one_cell, *map(_counted, COUNTS)])
 def test_a_pack_that_is_not_what_was_written_is_skipped_and_not_packed_over(damage, store, capsys):
     store.pack()
-    path = store.folder / "steps" / "packed.parquet"
+    path = store.rows("steps").pack_path
     damage(path)
     spoilt = path.read_bytes()
     store.write("steps", "d4", steps("d4", 4))
-    with pytest.warns(UserWarning, match=r"Skipped .*packed\.parquet: .*; delete it, and its cells will be run again"):
+    with pytest.warns(UserWarning, match=r"Skipped .*steps\.parquet: .*; delete it, and its cells will be run again"):
         assert store.read("steps")["run_id"].tolist() == ["d4"]
     with (
         pytest.warns(UserWarning, match="Skipped"),
-        pytest.raises(PackError, match=r"packed\.parquet cannot be read: bring"),
+        pytest.raises(PackError, match=r"steps\.parquet cannot be read: bring"),
     ):
         store.pack()
     with pytest.warns(UserWarning, match="Skipped"):
@@ -239,14 +242,43 @@ def test_a_cells_file_that_cannot_be_read_stays(store):
     store.path("steps", "a1").write_text("no rows")
     with pytest.warns(UserWarning, match="run_id=a1"):
         assert store.pack() == 2
-    assert names(store) == {"packed.parquet", "run_id=a1.parquet"}
+    assert names(store) == {"run_id=a1.parquet"}
+
+
+def test_what_experiments_share_stands_once_and_comes_back_to_each(tmp_path):
+    """Equal rows of a run are shared, whatever experiment they name; the same run measured apart is not."""
+    stores = {name: Store(tmp_path, name) for name in ("a/table1", "b/fig2", "c")}
+    for name, one in stores.items():
+        one.write("runs", "a1", [row(RunRow, run_id="a1", experiment=name)])
+        one.write("steps", "a1", steps("a1", 1, 2 if name == "c" else 3))
+        one.write("nodes", "a1", [])
+    frames = {(name, table): one.read(table) for name, one in stores.items() for table in ("runs", "steps", "nodes")}
+    assert pack(tmp_path, stores) == dict.fromkeys(stores, 3)
+    for (name, table), frame in frames.items():
+        pd.testing.assert_frame_equal(Store(tmp_path, name).read(table), frame)
+    counts = {table: pq.read_metadata(path_of(tmp_path, table)).num_rows for table in ("runs", "steps", "nodes")}
+    assert counts == {"runs": 1, "steps": 4, "nodes": 0}
+    assert [one.experiment for one in experiments(tmp_path)] == [*stores]
+    stores["b/fig2"].forget("a1")
+    assert [one.experiment for one in experiments(tmp_path, "runs")] == ["a/table1", "c"]
+    assert stores["a/table1"].read("runs")["experiment"].tolist() == ["a/table1"]
+
+
+def test_folders_of_packed_experiments_are_found_though_they_are_not_there(tmp_path):
+    for name in ("a/table1", "a/table10", "loose"):
+        Store(tmp_path, name).write("steps", "a1", steps("a1", 1))
+    pack(tmp_path, ["a/table1", "a/table10"])
+    assert located(tmp_path / "a" / "table1") == (tmp_path, "a/table1")
+    assert located(tmp_path / "a") == (tmp_path, "a"), "it holds two"
+    for path in (tmp_path, tmp_path / "loose", tmp_path / "a" / "table"):
+        assert located(path) == (path, "")
 
 
 def test_results_that_are_being_run_are_not_packed(store, capsys):
     with store.lock("a1"):
         assert main([str(store.root)]) == 2
     assert "e is being run or graded; pack it when that has ended." in capsys.readouterr().err
-    assert names(store) == OWN
+    assert names(store) == FILES
     assert main([str(store.root / "nowhere")]) == 2
     assert "there is no folder" in capsys.readouterr().err
 
@@ -258,7 +290,7 @@ def test_a_packed_cell_is_skipped_and_a_new_one_added(packed):
     assert execute(packed, *CELL, "seed=1") == "ok"
     runs = store.read("runs")
     (new,) = set(runs["run_id"]) - set(before["run_id"])
-    assert names(store, "runs") == {"packed.parquet", f"run_id={new}.parquet"}
+    assert names(store, "runs") == {f"run_id={new}.parquet"}
     old = runs[runs["run_id"] != new].reset_index(drop=True)
     pd.testing.assert_frame_equal(old, before)
     assert main([str(packed)]) == 0

@@ -6,6 +6,7 @@ import shutil
 import pandas as pd
 import pytest
 from cells import config, execute
+from filled import rewrite
 
 from bench import status
 from bench.artifacts.outputs import read_results
@@ -13,7 +14,6 @@ from bench.measure import cell_run, provenance
 from bench.reproduce import planned
 from bench.results import progress
 from bench.results.locks import CellBusyError, held, lock
-from bench.results.parquet import read_table, write_table
 from bench.results.progress import ANY, SWEEP, Planned
 from bench.results.rows import RunRow
 from bench.results.store import Store
@@ -51,7 +51,7 @@ def plan_of(root, *drafters: str, **more) -> None:
 def change(root, **columns: str) -> None:
     """Other values in the only row of `runs`."""
     (path,) = (root / "default" / "runs").glob("*.parquet")
-    write_table(path, read_table(path, RunRow), columns)
+    rewrite(path, RunRow, **columns)
 
 
 def test_a_cell_is_done_when_a_row_has_the_planned_config(one_done):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import recomputed
-from recomputed import Files
+from recomputed import Files, experiments
 
 from bench.artifacts.tables import Table
 from bench.compare.__main__ import main
@@ -37,12 +36,13 @@ def alter(folder: Path, rows: str, run_id: str, **columns: Callable[[dict[str, A
 
 def copied(experiment: str, to: Path) -> Path:
     """A copy of a reference experiment, a file per run and table."""
-    shutil.copytree(REFERENCE / experiment, to, ignore=shutil.ignore_patterns(".*"))
-    for pack in to.rglob("packed.parquet"):
-        rows = pq.read_table(pack)
-        for run_id in set(rows["run_id"].to_pylist()):
-            pq.write_table(rows.filter(pc.field("run_id") == run_id), pack.with_name(f"run_id={run_id}.parquet"))
-        pack.unlink()
+    for name in (name for name in experiments(REFERENCE) if f"{name}/".startswith(f"{experiment}/")):
+        files = Files(REFERENCE / name)
+        for rows in ("runs", "prompts", "steps"):
+            folder = to / name.removeprefix(experiment).lstrip("/") / rows
+            folder.mkdir(parents=True)
+            for run_id in files.ids():
+                pq.write_table(files.table(rows, run_id), folder / f"run_id={run_id}.parquet")
     return to
 
 

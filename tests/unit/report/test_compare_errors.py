@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from compared import REFERENCE, SMOKE, alone, alter, run, run_of, smoke_ids
+from recomputed import experiments
 
 pytestmark = pytest.mark.long
 
-SEQUOIA = ", ".join(sorted(runs.parent.name for runs in (REFERENCE / "sequoia").glob("*/runs")))
+SEQUOIA = ", ".join(name.partition("/")[2] for name in experiments(REFERENCE) if name.startswith("sequoia/"))
 
 
 def test_without_an_interval_there_is_no_verdict(capsys, tmp_path: Path) -> None:

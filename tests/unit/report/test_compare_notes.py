@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import recomputed
 from compared import REFERENCE, alone, alter, compared, copied, run_of
-from recomputed import Files
+from recomputed import Files, experiments
 
 from bench.compare.changes import NO_INTERVAL, TIED
 from bench.compare.joined import join
@@ -116,12 +116,12 @@ def test_two_runs_are_compared_as_they_are() -> None:
 
 def test_of_one_id_in_several_experiments_the_newest_counts() -> None:
     """Two tables of a paper share runs; which rows were taken is said."""
-    experiments = [Files(runs.parent) for runs in REFERENCE.rglob("runs")]
-    places = pd.Series([run_id for files in experiments for run_id in files.ids()])
+    folders = [Files(REFERENCE / name) for name in experiments(REFERENCE)]
+    places = pd.Series([run_id for files in folders for run_id in files.ids()])
     run_id = places[places.duplicated()].iloc[0]
     times = {
         files.folder.relative_to(REFERENCE).as_posix(): files.run(run_id)["created_utc"]
-        for files in experiments
+        for files in folders
         if run_id in files.ids()
     }
     newest = [place for place, time in times.items() if time == max(times.values())]

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from filled import rewrite
 
 from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.tables import Table
 from bench.artifacts.wording import LOOPS, categories, repetition, scale
 from bench.papers.registry import build
-from bench.results.parquet import read_table, write_table
 from bench.results.rows import RunRow
 from bench.results.store import Results
 
@@ -76,6 +76,6 @@ def test_a_table_shows_the_excerpt_of_its_first_run_that_has_one(table1_cells) -
     runs = cells.store.read("runs")
     for place, row in enumerate(runs.itertuples()):
         path = cells.store.path("runs", row.run_id)
-        write_table(path, read_table(path, RunRow), {"excerpt": f"It was run {place}"} if place else {})
+        rewrite(path, RunRow, **({"excerpt": f"It was run {place}"} if place else {}))
     (note,) = notes()
     assert note.startswith('What was decoded, for instance (tiny, mt_bench): "It was run ')
