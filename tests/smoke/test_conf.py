@@ -18,24 +18,20 @@ from bench.results.rows import RECORDED
 from bench.run import CONF
 from specdec_core.models.kinds import KINDS
 
-YAMLS = sorted(CONF.rglob("*.yaml"))
 EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix() for p in (CONF / "experiment").rglob("*.yaml")
 )
-PAPERS = tuple(f"{paper}/" for paper in published.papers())
 MEASURED_AS_LOSSY = {"longest_subtree"}
 """Rules that are lossless for some draws and are there to be measured with others."""
 
 
-@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.relative_to(CONF).as_posix())
-def test_a_yaml_is_short_and_says_what_it_is(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
+def test_yamls_are_short_and_begin_with_a_comment():
     longest = {"config.yaml": 26, "variants.yaml": 120, "full.yaml": 24}  # a line for every key, for every choice
-    assert len(lines) <= longest.get(path.name, 20)
-    assert max(map(len, lines)) <= 130
-    comment = lines[1] if lines[0].startswith("# @package") else lines[0]
-    assert comment.startswith("# ")
-    assert comment.endswith((".", "..."))
+    for path in CONF.rglob("*.yaml"):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert len(lines) <= longest.get(path.name, 20), path
+        assert max(map(len, lines)) <= 130, path
+        assert lines[lines[0].startswith("# @package")].startswith("# "), path
 
 
 @pytest.mark.parametrize("group", ["pair", "dataset", "drafter", "verifier"])
@@ -62,20 +58,24 @@ def test_a_variant_is_its_base_but_for_the_values_of_its_own():
             assert variant == OmegaConf.to_container(OmegaConf.merge(found, listed[group][base][name])) != found
 
 
-@pytest.mark.few(4)
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_the_first_and_the_last_cell_of_every_experiment_compose(experiment):
-    config = composed(f"experiment={experiment}", "pair=tiny")
-    assert config.pair.name == "tiny"
-    assert config.name.startswith((*PAPERS, "bench/", "smoke"))
-    if experiment.startswith(PAPERS):
-        assert config.name == experiment
-    assert set(config.get("pairs", [])) <= set(names("pair"))
-    batch = cells(experiment, "pair=tiny")
-    assert len({tuple(cell) for cell in batch}) == len(batch)
-    for cell in (batch[0], batch[-1]):
-        check_values(composed(*cell))
-        assert plain(composed(*cell))["pair"]["name"] == "tiny"
+def of_papers(*folders: str) -> list[str]:
+    """The experiments of these folders, "" for those of none."""
+    return [name for name in EXPERIMENTS if name.rpartition("/")[0] in folders]
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("paper", [*published.papers(), "beyond"])
+def test_the_first_and_the_last_cell_of_every_experiment_compose(paper):
+    for experiment in of_papers(*([paper] if paper != "beyond" else ["", "bench"])):
+        config = composed(f"experiment={experiment}", "pair=tiny")
+        assert config.pair.name == "tiny"
+        assert config.name == experiment or paper == "beyond"
+        assert set(config.get("pairs", [])) <= set(names("pair"))
+        batch = cells(experiment, "pair=tiny")
+        assert len({tuple(cell) for cell in batch}) == len(batch)
+        for cell in (batch[0], batch[-1]):
+            check_values(composed(*cell))
+            assert plain(composed(*cell))["pair"]["name"] == "tiny"
 
 
 def test_table_1_has_every_size_of_the_trees_whose_best_size_is_printed():
@@ -169,9 +169,12 @@ def test_every_pair_goes_with_every_drafter():
             assert found.get("draft_temperature") == (expected if takes_draft else None)
 
 
-@pytest.mark.few(6)
-@pytest.mark.parametrize("name", names("pair"))
-def test_pairs_are_complete(name):
+def test_pairs_are_complete():
+    for name in names("pair"):
+        check_pair(name)
+
+
+def check_pair(name: str) -> None:
     pair = plain(composed(f"pair={name}"))["pair"]
     keys = {"name", "target", "draft", "template", "draft_temperature"}
     planted, of_a_paper = name.startswith("planted/"), "published" in pair
@@ -192,17 +195,23 @@ def test_pairs_are_complete(name):
     assert not of_a_paper or (pair["published"]["target"], pair["published"]["draft"]) in printed
 
 
-@pytest.mark.few(6)
-@pytest.mark.parametrize("name", names("drafter"))
-def test_drafters_are_complete(name):
+def test_drafters_are_complete():
+    for name in names("drafter"):
+        check_drafter(name)
+
+
+def check_drafter(name: str) -> None:
     drafter = plain(composed(f"drafter={name}"))["drafter"]
     assert re.fullmatch(r"[a-z][a-z0-9_]*", drafter["method"])
     assert drafter["_target_"].startswith("specdec_core.drafters.")
 
 
-@pytest.mark.few(6)
-@pytest.mark.parametrize("name", names("dataset"))
-def test_datasets_are_complete(name):
+def test_datasets_are_complete():
+    for name in names("dataset"):
+        check_dataset(name)
+
+
+def check_dataset(name: str) -> None:
     spec = DatasetSpec.from_config(plain(composed(f"dataset={name}"))["dataset"])
     if spec.source == "hub":
         assert spec.adapter in ADAPTERS
@@ -216,9 +225,12 @@ def test_what_a_dataset_need_not_say_is_the_same_in_configs_and_in_python():
     assert {*base, "name"} == {field.name for field in fields(DatasetSpec)}  # so that each can be overridden
 
 
-@pytest.mark.few(6)
-@pytest.mark.parametrize("name", names("verifier"))
-def test_rules_are_complete(name):
+def test_rules_are_complete():
+    for name in names("verifier"):
+        check_rule(name)
+
+
+def check_rule(name: str) -> None:
     verifier = plain(composed(f"verifier={name}"))["verifier"]
     assert verifier["_target_"].startswith("specdec_core.verifiers.")
     given = {key: value for key, value in verifier.items() if key not in ("name", "allow_lossy")}
