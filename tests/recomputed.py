@@ -79,9 +79,13 @@ class Files:
         return rows[(rows["status"] == "ok") & (rows["arm"] == arm)]
 
     def timed(self, arm: str, *run_ids: str) -> pd.DataFrame:
-        """Turns of one arm that have a time: whose GPU was its own, and whose CPU did not stall."""
+        """Turns of one arm that have a time: of conversations in which no GPU was shared and no CPU stalled."""
+        rows = self.rows("prompts", *run_ids)
+        if "contaminated" not in rows:
+            return self.turns(arm, *run_ids)
+        spoilt = {(row.run_id, row.prompt_id) for row in rows.itertuples() if row.contaminated is True}
         turns = self.turns(arm, *run_ids)
-        return turns[turns["contaminated"].ne(True)] if "contaminated" in turns else turns
+        return turns[[pair not in spoilt for pair in zip(turns["run_id"], turns["prompt_id"], strict=True)]]
 
     def seconds(self, arm: str, run_id: str, *, prefill: bool = False) -> pd.DataFrame:
         """Seconds and decoded tokens of the turns of an arm, with or without the seconds of the prefill.

@@ -13,7 +13,7 @@ from bench.compare.sides import Run
 from bench.results.rows import AUTOREGRESSIVE, METHOD
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
-from bench.statistics.metrics import contaminated
+from bench.statistics.metrics import untimed
 from bench.statistics.samples import Sample
 
 FASTER, SLOWER, TIED, NO_INTERVAL = "faster", "slower", "tied", "no interval"
@@ -153,19 +153,13 @@ class Couple:
         """Of either run the rows of the turns that both have."""
         turns = self._turns[["prompt_id", "turn"]]
         prompts = [run.prompts.merge(self._shared, on=_TURN) for run in (self.first, self.second)]
-        spoilt = pd.concat([rows.loc[contaminated(rows), ["prompt_id", "turn"]] for rows in prompts])
-        clean = self._shared[~_is_in(self._shared, spoilt)]
+        left_out = pd.concat([rows.loc[untimed(rows), "prompt_id"] for rows in prompts])
+        clean = self._shared[~self._shared["prompt_id"].isin(left_out)]
         first, second = (
             _Rows(rows, run.steps.merge(turns, on=["prompt_id", "turn"]), rows.merge(clean, on=_TURN))
             for run, rows in zip((self.first, self.second), prompts, strict=True)
         )
         return first, second
-
-
-def _is_in(rows: pd.DataFrame, turns: pd.DataFrame) -> pd.Series:
-    keys = zip(rows["prompt_id"], rows["turn"], strict=True)
-    known = {*zip(turns["prompt_id"], turns["turn"], strict=True)}
-    return pd.Series([key in known for key in keys], rows.index, dtype=bool)
 
 
 def _first_turns(run: Run) -> dict[str, tuple[int, object]]:

@@ -40,6 +40,6 @@ def aggregates(prompts: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
         "num_conversations": decoded - failed,
         "num_failed": failed,
         "num_repeated": int((again > 0).sum()) if len(again) else None,
-        "num_contaminated": int(metrics.contaminated(prompts).sum()) if told else None,
+        "num_contaminated": int(metrics.untimed(prompts).sum()) if told else None,
     }
     return {name: float(value) if math.isfinite(value) else None for name, value in values.items()} | counts

@@ -109,14 +109,16 @@ def acceptance_by_depth(steps: pd.DataFrame) -> pd.Series:
     return pd.Series(shares, index=index, dtype="float64", name="acceptance")
 
 
-def contaminated(prompts: pd.DataFrame) -> pd.Series:
-    """Which rows were decoded while a GPU was throttled or shared, or a CPU stalled: no times to report.
+def untimed(prompts: pd.DataFrame) -> pd.Series:
+    """Which rows no time is of: all of a conversation in which a GPU was throttled or shared, or a CPU stalled.
 
-    Times leave them out; `prompts.assign(contaminated=False)` brings them back in.
+    Runs are compared by whole conversations, which must be of the same turns in both. `prompts.assign(
+    contaminated=False)` brings them back in.
     """
-    if "contaminated" not in prompts:
+    if "contaminated" not in prompts or prompts.empty:
         return pd.Series(False, index=prompts.index)
-    return prompts["contaminated"].eq(True).fillna(False).astype(bool)
+    disturbed = prompts["contaminated"].eq(True).fillna(False).astype(bool)
+    return disturbed.groupby([prompts["run_id"], prompts["prompt_id"]]).transform("any")
 
 
 def joules_per_token(prompts: pd.DataFrame, arm: str) -> float:
@@ -221,8 +223,7 @@ def _ok(prompts: pd.DataFrame, arm: str) -> pd.DataFrame:
 
 def _timed(prompts: pd.DataFrame, arm: str) -> pd.DataFrame:
     """Those of them whose times count."""
-    rows = _ok(prompts, arm)
-    return rows[~contaminated(rows)]
+    return _ok(prompts[~untimed(prompts)], arm)
 
 
 def _sum(frame: pd.DataFrame, column: str) -> float:

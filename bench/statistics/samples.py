@@ -320,14 +320,14 @@ def upright(ratio: Interval) -> Interval:
 
 
 def _turns(prompts: pd.DataFrame, *, prefill: bool) -> pd.DataFrame:
-    """Seconds and tokens of the turns that ended well, uncontaminated: of decoding, or of the prefill too.
+    """Seconds and tokens of the turns that ended well and have times that count: of decoding, or of the prefill too.
 
     Turns whose answer ended with its first token have no decoding to count.
     """
     if prompts.empty:
         prompts = pd.DataFrame(columns=[*_TURN, "status", "arm", *_COUNTED[True]])
     tokens, *seconds = _COUNTED[prefill]
-    rows = prompts.loc[(prompts["status"] == "ok") & ~metrics.contaminated(prompts), [*_TURN, "arm", tokens, *seconds]]
+    rows = prompts.loc[(prompts["status"] == "ok") & ~metrics.untimed(prompts), [*_TURN, "arm", tokens, *seconds]]
     rows = rows if prefill else rows[rows[tokens] > 0]
     return rows[[*_TURN, "arm"]].assign(seconds=rows[seconds].sum(axis=1), tokens=rows[tokens])
 

@@ -33,6 +33,25 @@ def test_only_shared_conversations_count():
     assert nothing.n == 0
 
 
+@pytest.mark.parametrize("arm", ["method", "autoregressive"])
+def test_a_stall_in_a_single_turn_of_one_run_takes_the_conversation_out_of_both(arm):
+    """All turns of the second run take twice the time, and turns differ: its ratio is 1/2, whatever was disturbed."""
+    turns = [(name, turn, place + 3.0 * turn + 1) for place, name in enumerate("abcdefg") for turn in (0, 1)]
+    runs = []
+    for slower, marked in ((1, {("b", 1)}), (2, {("d", 0), ("e", 0), ("e", 1)})):
+        rows = [
+            {"run_id": str(slower), "prompt_id": name, "turn": turn, "arm": each, "status": "ok"}
+            | {"num_decoded_tokens": 5, "contaminated": each == arm and (name, turn) in marked}
+            | {"decode_s": seconds * (slower if each == "method" else 3) * (100 if (name, turn) in marked else 1)}
+            for name, turn, seconds in turns
+            for each in ("method", "autoregressive")
+        ]
+        runs.append(pd.DataFrame(rows).assign(prefill_s=0.0))
+    for metric in (samples.speedup, samples.tokens_per_s):
+        ratio = samples.paired_ratio(*map(metric, reversed(runs)))
+        assert numbers(ratio) == pytest.approx((0.5, 0.5, 0.5, 4))
+
+
 def test_a_mean_of_two_metrics_is_that_of_their_ratios_over_the_conversations_of_both():
     rng = np.random.default_rng(1)
     greedy, sampled = ({name: tuple(rng.uniform(1, 4, 2)) for name in names} for names in ("zabcdef", "fedcbay"))
