@@ -91,12 +91,12 @@ def _described(runs: pd.DataFrame, results: Results, cell: Sequence[str]) -> pd.
         failed=_failed(results.failed, runs),
     )
     largest = [steps["num_drafted"].max() if len(steps) else None for steps in runs["steps"]]
-    sizes = [_size(params, most) for params, most in zip(runs["params"], largest, strict=True)]
+    sizes = [tree_size(params, most) for params, most in zip(runs["params"], largest, strict=True)]
     drawn = [most if most is not None else size for most, size in zip(largest, sizes, strict=True)]
     runs = put(
         runs,
         size=sizes,
-        budget=[_budget(params, size) for params, size in zip(runs["params"], sizes, strict=True)],
+        budget=[tree_budget(params, size) for params, size in zip(runs["params"], sizes, strict=True)],
         nodes=[int(size) + 1 if size else None for size in drawn],
         levels=[int(steps["depth"].max()) + 1 if len(steps) else None for steps in runs["steps"]],
         mean_size=[float(steps["num_drafted"].mean()) if len(steps) else None for steps in runs["steps"]],
@@ -296,14 +296,14 @@ def _shape(params: Mapping[str, Any]) -> Mapping[str, Any]:
     return shape if isinstance(shape, dict) else {}
 
 
-def _size(params: Mapping[str, Any], largest: int | None) -> int | None:
+def tree_size(params: Mapping[str, Any], largest: int | None = None) -> int | None:
     """The tree size n of the drafter or of its shape, else of the largest tree it drew; None for a bare root."""
     size = params.get("n", _shape(params).get("n", _shape(params).get("size")))
     size = size if isinstance(size, int) else largest
     return int(size) if size else None
 
 
-def _budget(params: Mapping[str, Any], size: int | None) -> int | None:
+def tree_budget(params: Mapping[str, Any], size: int | None) -> int | None:
     """How many nodes it may draft in a step: n, or the nodes of its shape; None if it is not known."""
     shape = _shape(params)
     return int(shape["num_sequences"]) * int(shape["depth"]) if {"num_sequences", "depth"} <= shape.keys() else size

@@ -5,19 +5,16 @@ besides is composed for the first pair and dataset alone, but for trees that a p
 """
 
 import itertools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import cache
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 from omegaconf import OmegaConf
 
 from bench.artifacts.arms import Arm
-from bench.artifacts.blocks import Block
-from bench.artifacts.runs import Run
+from bench.artifacts.frame import tree_budget, tree_size
 from bench.papers.gsd.merging import UNLIMITED
 from bench.papers.gsd.methods import CODE, DATASETS
 from bench.papers.improving_mcsd.methods import draft_levels
@@ -25,7 +22,6 @@ from bench.plan.composing import composer
 from bench.plan.jobs import sweep
 from bench.plan.trees import size
 from bench.published.join import NOBODY, PLAIN, STEPS, Cell
-from bench.results.store import Results
 
 FLAGS = {
     "record_quality": "quality",
@@ -120,7 +116,7 @@ def _cells(experiment: str, config: Mapping[str, Any], datasets: Sequence[str]) 
         yield from (found | {"dataset": dataset} for dataset in datasets)
 
 
-def _methods(experiment: str, run: Run) -> dict[str, Mapping[str, str]]:
+def _methods(experiment: str, run: Any) -> dict[str, Mapping[str, str]]:
     """The paper's names of a cell's method, and what the params of its rows must hold, as its report has them.
 
     Those are the arms of the artifact, which the paper's package offers; without any a cell has the names that other
@@ -136,26 +132,26 @@ def _methods(experiment: str, run: Run) -> dict[str, Mapping[str, str]]:
     return named or {run.method.removesuffix("_sib"): {}}
 
 
-def _run(config: Mapping[str, Any]) -> Run:
-    """A run of a config that ended well, as far as a method is known by it."""
-    drafter = {key: value for key, value in config["drafter"].items() if key not in ("name", "method", "_target_")}
-    row = {
-        "run_id": "",
-        "status": "ok",
-        "drafter": config["drafter"]["name"],
-        "method": config["drafter"]["method"],
-        "verifier": config["verifier"]["name"],
-        "drafter_params": json.dumps(drafter),
-        "draws": "",
-        "temperature": config["decoding"]["temperature"],
-        "top_p": config["decoding"]["top_p"],
-    }
-    nothing = Results(**{one.name: pd.DataFrame(columns=["run_id"]) for one in fields(Results)})
-    (run,) = Block(nothing, pd.DataFrame([row])).every
-    return run
+def _run(config: Mapping[str, Any]) -> SimpleNamespace:
+    """A row of a config's run that ended well, as far as arms know a method by it."""
+    drafter = config["drafter"]
+    params = {key: value for key, value in drafter.items() if key not in ("name", "method", "_target_")}
+    nodes = tree_size(params)
+    return SimpleNamespace(
+        ok=True,
+        drafter=drafter["name"],
+        method=drafter["method"],
+        verifier=config["verifier"]["name"],
+        params=params,
+        draws="",
+        nodes=nodes and nodes + 1,
+        budget=tree_budget(params, nodes),
+        temperature=config["decoding"]["temperature"],
+        top_p=config["decoding"]["top_p"],
+    )
 
 
-def _params(experiment: str, config: Mapping[str, Any], run: Run) -> dict[str, frozenset[str]]:
+def _params(experiment: str, config: Mapping[str, Any], run: Any) -> dict[str, frozenset[str]]:
     """What a row may state of a cell; of a mask the root is a row."""
     drafter, root = config["drafter"], experiment.partition("/")[0] in ROOTED
     shape, (nodes, depth) = drafter.get("shape") or {}, size(drafter, config["calibration"])

@@ -9,31 +9,29 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 
 from bench import published
-from bench.artifacts import definitions, tables, verdict
-from bench.artifacts.arms import LENGTH, Arm
-from bench.artifacts.blocks import Block, blocks, drafted
-from bench.artifacts.grid import Column, Setting
-from bench.artifacts.metric import MAL, measured
+from bench.artifacts import arms, definitions, frame, metrics, notes, tables, verdict
+from bench.artifacts.arms import Arm
+from bench.artifacts.metrics import MAL, SPEEDUP, Metric
 from bench.artifacts.outputs import NoResultsError, Output, read_results
-from bench.artifacts.speedups import SPEEDUP, of_block
-from bench.artifacts.tables import Table
+from bench.artifacts.tables import Table, named_rows
 from bench.artifacts.verdict import Pairing, Verdict
-from bench.artifacts.wording import draft_temperatures
 from bench.papers.beyond.answers import Answer, answered
 from bench.papers.beyond.claims_figure import figure
-from bench.papers.dyspec.tables import ARMS as DYSPEC
+from bench.papers.dyspec import tables as dyspec
 from bench.papers.gsd import methods as gsd
+from bench.papers.gsd import metrics as of_gsd
 from bench.papers.gsd import table1 as gsd_table1
+from bench.papers.improving_mcsd import comparison
 from bench.papers.improving_mcsd import methods as mcsd
-from bench.papers.opt_tree.tables import MAL_AS_PUBLISHED, SPEEDUP_WITH_PREFILL
-from bench.papers.sequoia.tables import ARMS as SEQUOIA
+from bench.papers.opt_tree import tables as opt_tree
+from bench.papers.sequoia import tables as sequoia
 from bench.results.store import Results
 from bench.statistics import intervals, samples
 from bench.statistics.corrections import LEVEL, holm
@@ -42,8 +40,8 @@ from bench.statistics.intervals import Interval
 TITLE = "Which claims hold, on embedded pairs and on a real model"
 LEGEND = {
     "Claim": "in the paper's table the first method's value is larger than the second's, on most datasets",
-    "measure": f"MAL: {MAL.means}; OPT-Tree's as its script counts (steps - 1). acceptance rate: "
-    f"{definitions.ACCEPTANCE_RATE}. alpha: {definitions.ALPHA}. drafted: {definitions.DRAFTED_TOKENS}. "
+    "measure": f"MAL: {metrics.MAL.means}; OPT-Tree's as its script counts (steps - 1). acceptance rate: "
+    f"{definitions.ACCEPTANCE_RATE}. alpha: {definitions.ALPHA}. drafted tokens: {definitions.DRAFTED_TOKENS}. "
     f"speedup: {definitions.SPEEDUP}; GSD's: {definitions.MEAN_SPEEDUP}",
     "Pair": "embedded: target and drafts of this repository, trained on Python's library; real: an instruct model",
     "published": "the first method's value / the second's, means over the same datasets; "
@@ -78,72 +76,35 @@ NOTES = (
     f"{mcsd.BUDGETS} {mcsd.LOSSY_NOTE} Those rows show what the paper shows, and no lead of a lossless method.",
     "The papers' speedups are of GPUs, where a larger tree costs hardly more than a token. On a CPU it does.",
 )
-Pick = Callable[[Results, pd.DataFrame, tuple[Arm, Arm]], Iterable[Setting]]
-"""The settings of a table that hold both methods."""
+Measure = Callable[[Results, Sequence[Arm], Sequence[Metric]], pd.DataFrame]
+"""The long frame of some arms and metrics beside the paper's numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Claim:
-    """In a paper's table the first method is ahead of the second."""
+    """In a paper's table the first method is ahead of the second, by this metric."""
 
     artifact: str
+    metric: Metric
     ahead: Arm
     behind: Arm
-    column: Column
-    pick: Pick
 
     @property
     def words(self) -> str:
         """`OPT-Tree > binary`."""
         return f"{self.ahead.header} > {self.behind.header}"
 
-    @property
-    def measure(self) -> str:
-        """`MAL`, `acceptance rate`."""
-        header = self.column.header
-        return header if header.isupper() else header.removesuffix(" Token Num").lower()
+
+def _against(artifact: str, several: Sequence[Metric], first: Arm, *others: Arm) -> list[Claim]:
+    return [Claim(artifact, metric, first, other) for metric in several for other in others]
 
 
-def _by(*match: str) -> Pick:
-    """Of tables in which the paper states these columns."""
-
-    def pick(results: Results, paper: pd.DataFrame, arms: tuple[Arm, Arm]) -> Iterator[Setting]:
-        paper["top_p"] = [float(published.params_of(text).get("top_p", "nan")) for text in paper["params"]]
-        for block in blocks(results):
-            block = block.standing_in(drafted(paper))
-            yield Setting({}, arms, of_block(paper, match, block), [block])
-
-    return pick
-
-
-def _gsd(results: Results, paper: pd.DataFrame, arms: tuple[Arm, Arm]) -> Iterator[Setting]:
-    for block in gsd.found_blocks(results, paper):
-        yield Setting({}, arms, gsd.of_setting(paper, block), gsd.by_decoding(block))
-
-
-def _mcsd(results: Results, paper: pd.DataFrame, arms: tuple[Arm, Arm]) -> Iterator[Setting]:
-    for block in blocks(results, results.runs[mcsd.admitted(results.runs, arms, (0.7,))]):
-        block = block.standing_in(drafted(paper))
-        yield Setting({}, arms, of_block(paper, ("dataset", "temperature"), block), [block])
-
-
-def _against(artifact: str, pick: Pick, columns: Sequence[Column], first: Arm, *others: Arm) -> list[Claim]:
-    return [Claim(artifact, first, other, column, pick) for column in columns for other in others]
-
-
-_STATED, _WITH_TOP_P = _by("dataset", "temperature"), _by("dataset", "temperature", "top_p")
-_ALPHA = Column(measured("alpha", mcsd.alpha), paper="acceptance_rate")
-_LENGTH = Column(MAL, paper=LENGTH, of_tree=True)
-_OPT_TREE = (
-    Column(measured(MAL_AS_PUBLISHED.header, "mal_as_published"), paper="mal"),
-    Column(measured(SPEEDUP_WITH_PREFILL.header, "speedup_with_prefill"), paper="speedup", timed=True),
-)
 _TREES = (
     Arm("OPT-Tree", ("opt_tree",), "opt_tree", given={"n": 25}),
     Arm("EAGLE's tree", ("eagle25",), "eagle_tree"),
     Arm("binary", ("binary_n25",), "binary"),
 )
-_CHOSEN, _PRINTED, *_SPEC_INFER = SEQUOIA["table4"]
+_CHOSEN, _PRINTED, *_SPEC_INFER = sequoia.ARMS["table4"]
 _GSD = {arm.header: arm for arm in gsd_table1.ARMS}
 _TSD_PRUNED = replace(_GSD[gsd.TSD_SIB.header], paper=gsd.TSD.paper)
 _TI_MCSD, _EQUAL = mcsd.target_init((2, 4, 3, 1, 1)), mcsd.mcsd((8, 3, 1, 1), matched=True)
@@ -151,19 +112,18 @@ _MCSD = mcsd.mcsd((4, 2, 2, 1))
 _BORROWED = {_TSD_PRUNED.header: "of TSD", _EQUAL.header: "of MCSD"}
 """Of rows that a paper does not have: whose published value stands in their place."""
 CLAIMS: Sequence[Claim] = (
-    *_against("opt_tree/table1", _STATED, _OPT_TREE, *_TREES),
-    *_against("sequoia/table4", _STATED, (_LENGTH,), _PRINTED, *_SPEC_INFER),
-    *_against("sequoia/table4", _STATED, (SPEEDUP,), _CHOSEN, *_SPEC_INFER),
-    *_against("sequoia/table6", _WITH_TOP_P, (_LENGTH, SPEEDUP), *SEQUOIA["table6"][:3]),
-    *_against("dyspec/table1", _STATED, (_LENGTH, SPEEDUP), *DYSPEC["table1"][:3]),
-    *_against("gsd/table1", _gsd, (gsd_table1.RATE,), _GSD["GSD"], _GSD["SSD"], _GSD["TSD"], _TSD_PRUNED),
-    *_against("gsd/table1", _gsd, (gsd_table1.DRAFTED,), _GSD["TSD"], _GSD["GSD"]),
-    *_against("gsd/table1", _gsd, (gsd_table1.DRAFTED,), _TSD_PRUNED, _GSD["GSD"]),
-    *_against("gsd/table1", _gsd, (gsd_table1.MEAN,), _GSD["GSD"], _GSD["SSD"], _GSD["TSD"]),
+    *_against("opt_tree/table1", (opt_tree.MAL_AS_PUBLISHED, opt_tree.SPEEDUP_WITH_PREFILL), *_TREES),
+    *_against("sequoia/table4", (MAL,), _PRINTED, *_SPEC_INFER),
+    *_against("sequoia/table4", (SPEEDUP,), _CHOSEN, *_SPEC_INFER),
+    *_against("sequoia/table6", (MAL, SPEEDUP), *sequoia.ARMS["table6"][:3]),
+    *_against("dyspec/table1", (MAL, SPEEDUP), *dyspec.ARMS["table1"][:3]),
+    *_against("gsd/table1", (of_gsd.RATE,), _GSD["GSD"], _GSD["SSD"], _GSD["TSD"], _TSD_PRUNED),
+    *_against("gsd/table1", (of_gsd.DRAFTED,), _GSD["TSD"], _GSD["GSD"]),
+    *_against("gsd/table1", (of_gsd.DRAFTED,), _TSD_PRUNED, _GSD["GSD"]),
+    *_against("gsd/table1", (of_gsd.MEAN,), _GSD["GSD"], _GSD["SSD"], _GSD["TSD"]),
     *_against(
         "improving_mcsd/table2",
-        _mcsd,
-        (_ALPHA,),
+        (mcsd.ALPHA,),
         _TI_MCSD,
         mcsd.sd(4),
         _MCSD,
@@ -172,60 +132,105 @@ CLAIMS: Sequence[Claim] = (
 )
 
 
+def _stating(paper: pd.DataFrame, names: Mapping[str, str], *more: str) -> Measure:
+    """Of tables that state dataset, temperature and these columns."""
+
+    def measured(results: Results, methods: Sequence[Arm], several: Sequence[Metric]) -> pd.DataFrame:
+        runs = frame.standing_in(frame.load(results), paper)
+        rows = arms.rows(runs, paper, methods, ("dataset", "temperature", *more))
+        return arms.beside(frame.measure(rows, several), names)
+
+    return measured
+
+
+def _of_gsd(results: Results, methods: Sequence[Arm], several: Sequence[Metric]) -> pd.DataFrame:
+    """Of greedy decoding, or the mean of both decodings."""
+    paper = published.find("gsd", "table1")
+    runs = gsd.load(results, paper)
+    if of_gsd.MEAN in several:
+        both = gsd.lines(runs, paper, methods, (gsd.GREEDY, gsd.SAMPLED))
+        return arms.beside(of_gsd.mean_of([frame.measure(part, [SPEEDUP]) for part in both], of_gsd.MEAN), of_gsd.NAMES)
+    (greedy,) = gsd.lines(runs, paper, methods)
+    return arms.beside(frame.measure(greedy, several), of_gsd.NAMES)
+
+
+def _of_mcsd(results: Results, methods: Sequence[Arm], several: Sequence[Metric]) -> pd.DataFrame:
+    paper = published.find(mcsd.PAPER, "table2")
+    rows = arms.rows(mcsd.load(results, methods, (0.7,), paper), paper, methods, ("dataset", "temperature"))
+    return arms.beside(frame.measure(rows, several), comparison.NAMES)
+
+
+MEASURES: Mapping[str, Measure] = {
+    "opt_tree/table1": _stating(published.find("opt_tree", "table1"), opt_tree.NAMES),
+    "sequoia/table4": _stating(sequoia.of_paper("table4"), sequoia.NAMES),
+    "sequoia/table6": _stating(sequoia.of_paper("table6"), sequoia.NAMES, "top_p"),
+    "dyspec/table1": _stating(dyspec.of_paper("table1"), dyspec.NAMES),
+    "gsd/table1": _of_gsd,
+    "improving_mcsd/table2": _of_mcsd,
+}
+
+
 def read(folder: Path, pair: str | None) -> dict[str, Results]:
     """The results of every experiment that a claim is of, of those beside `folder` that were run."""
-    found: dict[str, Results] = {}
-    for name in dict.fromkeys(claim.artifact for claim in CLAIMS):
+    results: dict[str, Results] = {}
+    for name in MEASURES:
         with contextlib.suppress(NoResultsError):
-            found[name] = read_results(folder.parent / name, pair)
-    if not found:
+            results[name] = read_results(folder.parent / name, pair)
+    if not results:
         raise NoResultsError("no experiment that a claim is of was run")
-    return found
+    return results
 
 
-def claims(name: str, found: Mapping[str, Results]) -> list[Output]:
+def claims(name: str, results: Mapping[str, Results]) -> list[Output]:
     """A row per claim, pair and decoding, over the datasets that were run."""
-    known = [(claim, one) for claim in CLAIMS if claim.artifact in found for one in _settings(claim, found)]
-    if not known:
+    groups: dict[tuple[Claim, Where], list[pd.DataFrame]] = {}
+    for claim, both in _measured(results):
+        groups.setdefault((claim, _where(claim, both.iloc[0])), []).append(both)
+    if not groups:
         raise NoResultsError("of no claim both methods were run")
-    groups: dict[tuple[Claim, tuple[str, ...]], list[Setting]] = {}
-    for claim, one in known:
-        groups.setdefault((claim, _where(claim, one)), []).append(one)
-    judged = [_judged(claim, where, every) for (claim, where), every in groups.items()]
-    runs = tuple(_run_ids(claim, every) for (claim, _), every in groups.items())
+    judged = [_judged(claim, where, rows) for (claim, where), rows in groups.items()]
     corrected = holm([one.answer.p for one in judged if one.comparable])
     after = iter(corrected)
-    rows = [
-        one.row(next(after) if one.comparable else None) | {tables.RUNS: ids}
-        for one, ids in zip(judged, runs, strict=True)
-    ]
-    shown = [block for _, one in known for block in one.blocks if block]
-    unlike = {(block.pair, *block.first[["dataset", "temperature", "max_new_tokens"]]): block for block in shown}
-    notes = (*NOTES, *draft_temperatures(run for block in unlike.values() for run in block.ok))
-    notes += tuple(_models(block) for block in {block.pair: block for block in unlike.values()}.values())
-    notes = (_surviving(judged, corrected), *notes)
-    return [Table(name, TITLE, tables.frame(rows, rows[0]), notes, LEGEND, runs), figure(name, TITLE, judged, runs)]
+    lines = [one.row(next(after) if one.comparable else None) for one in judged]
+    runs = pd.concat([both for several in groups.values() for both in several], ignore_index=True)
+    below = (_surviving(judged, corrected), *NOTES, *notes.draft_temperatures(runs), *_models(runs))
+    ids = tuple(one.run_ids for one in judged)
+    return [Table(name, TITLE, tables.frame(lines, lines[0]), below, LEGEND, ids), figure(name, TITLE, judged, ids)]
 
 
-def _settings(claim: Claim, found: Mapping[str, Results]) -> Iterator[Setting]:
-    """Those in which ours and the paper have both methods; the paper compares none that draft for themselves."""
-    paper = published.find(*claim.artifact.split("/"))
-    for one in claim.pick(found[claim.artifact], paper, (claim.ahead, claim.behind)):
-        pairings = [claim.column.pairing(cell) for cell in one.cells]
-        complete = all(pairing.ours and pairing.sample and pairing.published for pairing in pairings)
-        if complete and one.block and _pair(one.block)["draft"].get("kind") != "layer_skip":
-            yield one
+def _measured(results: Mapping[str, Results]) -> Iterator[tuple[Claim, pd.DataFrame]]:
+    """For each block in which ours and the paper have both methods two rows, judged; of drafts that are models."""
+    alike: dict[tuple[str, str, str], list[Claim]] = {}
+    for claim in CLAIMS:
+        if claim.artifact in results:
+            alike.setdefault((claim.artifact, claim.ahead.header, claim.metric.key), []).append(claim)
+    for several in alike.values():
+        claim, methods = several[0], (several[0].ahead, *(one.behind for one in several))
+        with contextlib.suppress(NoResultsError):
+            long = MEASURES[claim.artifact](results[claim.artifact], methods, [claim.metric])
+            known = long[long["sample"].notna() & long["interval"].notna() & long["published"].map(bool)]
+            known = known[[_model(config, "draft") is not None for config in known["config"]]]
+            yield from ((one, both) for one in several for both in _in_pairs(known, one))
 
 
-def _where(claim: Claim, one: Setting) -> tuple[str, ...]:
+def _in_pairs(long: pd.DataFrame, claim: Claim) -> Iterator[pd.DataFrame]:
+    """The rows of both methods of a claim in each block, the first ahead of the other, with a verdict on each."""
+    order = [claim.ahead.header, claim.behind.header]
+    for _, rows in long[long["label"].isin(order)].groupby("block"):
+        if len(rows) == len(order):
+            yield frame.judge(rows.sort_values("label", key=lambda labels: labels.map(order.index)), who="label")
+
+
+def _where(claim: Claim, run: pd.Series) -> Where:
     """The pair, and how it decoded."""
-    assert one.block is not None
-    model = _pair(one.block)["target"]["id"]
-    kind = "embedded" if model.startswith("tiny/") else "real"
-    first = one.blocks[claim.column.of[-1]] or one.block
-    top_p = "" if first.first["top_p"] == 1 else f", top-p {first.first['top_p']:g}"
-    decoding = f"{first.first['temperature']:g}{top_p}"
-    return kind, one.block.pair, f"0 and {decoding}" if len(claim.column.of) > 1 else decoding
+    kind = "embedded" if str(_model(run["config"], "target")).startswith("tiny/") else "real"
+    decoding = f"{run['temperature']:g}" + (f", top-p {run['top_p']:g}" if run["top_p"] != 1 else "")
+    both = f"{decoding} and {gsd.TEMPERATURE:g}, top-p {gsd.TOP_P:g}"
+    return kind, str(run["pair"]), both if claim.metric is of_gsd.MEAN else decoding
+
+
+Where = tuple[str, str, str]
+"""`embedded` or `real`, the pair, and how it decoded."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -233,10 +238,7 @@ class Judged:
     """A claim on one pair in one decoding, over datasets."""
 
     claim: Claim
-    kind: str
-    """embedded | real"""
-    pair: str
-    temperature: str
+    where: Where
     lead: float
     """The paper's ratio of the two."""
     ahead: str
@@ -250,11 +252,12 @@ class Judged:
     """What one more level must add to E(A), of a method that has such a threshold."""
     values: tuple[Interval | None, Interval | None]
     """Of the first method and of the second."""
+    run_ids: str
 
     @property
     def comparable(self) -> bool:
         """Whether there is an answer, on any dataset."""
-        return not self.answer.words.startswith("not comparable")
+        return not self.answer.words.startswith(verdict.NOT_COMPARABLE)
 
     def _ours(self) -> str:
         """The ratio, of which values it is one, and the threshold behind the first."""
@@ -264,14 +267,15 @@ class Judged:
 
     def row(self, corrected: float | None) -> dict[str, str]:
         """As the table has it; `corrected` is p after the correction, None where nothing was judged."""
+        kind, pair, decoding = self.where
         words = [_BORROWED[arm.header] for arm in (self.claim.ahead, self.claim.behind) if arm.header in _BORROWED]
         words += ["tie"] * verdict.tied(self.lead, 1)
         return {
             "Table": self.claim.artifact,
             "Claim": self.claim.words,
-            "measure": self.claim.measure,
-            "Pair": f"{self.pair} ({self.kind})",
-            "temperature": self.temperature,
+            "measure": self.claim.metric.header,
+            "Pair": f"{pair} ({kind})",
+            "temperature": decoding,
             "published": tables.number(self.lead) + (f" ({', '.join(words)})" if words else ""),
             "published ahead": self.ahead,
             "ours": self._ours(),
@@ -279,58 +283,58 @@ class Judged:
             "pooled": self.answer.words,
             "after correction": tables.ABSENT if corrected is None else _after(corrected),
             "by dataset": self.by_dataset,
+            tables.RUNS: self.run_ids,
         }
 
 
-def _judged(claim: Claim, where: tuple[str, ...], every: Sequence[Setting]) -> Judged:
-    kind, pair, decoding = where
-    leads = [_pooled(claim, every, place).published for place in (0, 1)]
-    alone = [(one, _of_dataset(claim, one, leads)) for one in every]
-    comparable = [one for one, answer in alone if not answer.words.startswith("not comparable")]
-    pooled = [one for one in comparable if _conversations(claim, one) >= intervals.FEWEST] or comparable
-    first, other = (_pooled(claim, pooled or every, place) for place in (0, 1))
-    published = [[claim.column.number(cell) or 0.0 for cell in one.cells] for one in every]
-    ahead = f"{sum(mine > theirs for mine, theirs in published)} of {len(published)}"
-    answer = answered(first, other, timed=claim.column.paper == "speedup") if pooled else alone[0][1]
-    named: dict[str, list[str]] = {}
-    for one, words in alone:
-        named.setdefault(words.words, []).append(str(one.block.first["dataset"]) if one.block else "")
-    by_dataset = "; ".join(f"{words} ({', '.join(names)})" for words, names in sorted(named.items()))
-    lead = (first.published or 0.0) / (other.published or 1.0)
-    ratio = samples.paired_ratio(first.sample, other.sample)
-    run = every[0].cells[0].run
-    delta = run.params.get("delta") if run else None
-    counts = tuple(_conversations(claim, one) for one in pooled or every)
-    values = first.ours, other.ours
-    return Judged(claim, kind, pair, decoding, lead, ahead, ratio, answer, counts, by_dataset, delta, values)
+def _judged(claim: Claim, where: Where, datasets: Sequence[pd.DataFrame]) -> Judged:
+    leads = [_pooled(datasets, place).published for place in (0, 1)]
+    answers = [_of_dataset(both, leads, claim.metric) for both in datasets]
+    comparable = [
+        both for both, one in zip(datasets, answers, strict=True) if not one.words.startswith(verdict.NOT_COMPARABLE)
+    ]
+    pooled = [both for both in comparable if _conversations(both) >= intervals.FEWEST] or comparable
+    first, other = (_pooled(pooled or datasets, place) for place in (0, 1))
+    names: dict[str, list[str]] = {}
+    for both, one in zip(datasets, answers, strict=True):
+        names.setdefault(one.words, []).append(str(both["dataset"].iloc[0]))
+    numbers = [list(both["published"]) for both in datasets]
+    return Judged(
+        claim,
+        where,
+        lead=(first.published or 0.0) / (other.published or 1.0),
+        ahead=f"{sum(mine > theirs for mine, theirs in numbers)} of {len(numbers)}",
+        ratio=samples.paired_ratio(first.sample, other.sample),
+        answer=answered(first, other, timed=claim.metric.of_baseline) if pooled else answers[0],
+        counts=tuple(map(_conversations, pooled or datasets)),
+        by_dataset="; ".join(f"{words} ({', '.join(of)})" for words, of in sorted(names.items())),
+        delta=datasets[0]["params"].iloc[0].get("delta"),
+        values=(first.ours, other.ours),
+        run_ids=" ".join(dict.fromkeys(" ".join(ids for both in datasets for ids in both["run_id"]).split())),
+    )
 
 
-def _conversations(claim: Claim, one: Setting) -> int:
+def _conversations(both: pd.DataFrame) -> int:
     """How many both methods decoded."""
-    return samples.paired_ratio(*(claim.column.sample(cell) for cell in one.cells)).n
+    return samples.paired_ratio(*both["sample"]).n
 
 
-def _run_ids(claim: Claim, every: Sequence[Setting]) -> str:
-    """Those of the runs that the claim's column is of, dataset by dataset."""
-    cells = (cell for one in every for cell in one.cells)
-    return " ".join(dict.fromkeys(run.run_id for cell in cells for run in claim.column.runs(cell) if run))
-
-
-def _of_dataset(claim: Claim, one: Setting, leads: Sequence[float | None]) -> Answer:
+def _of_dataset(both: pd.DataFrame, leads: Sequence[float | None], metric: Metric) -> Answer:
     """The answer on one dataset, held against the paper's means, or why the rule of all tables has none."""
-    both = {cell: claim.column.pairing(cell) for cell in one.cells}
-    words = claim.column.judge(one.cells[0], both)
+    words = both["verdict"].iloc[0]
     if not isinstance(words, Verdict):
         return Answer(str(words))
-    first, other = (replace(own, published=lead) for own, lead in zip(both.values(), leads, strict=True))
-    return answered(first, other, timed=claim.column.paper == "speedup")
+    first, other = (
+        replace(frame.pairing(row), published=lead) for row, lead in zip(named_rows(both), leads, strict=True)
+    )
+    return answered(first, other, timed=metric.of_baseline)
 
 
-def _pooled(claim: Claim, every: Sequence[Setting], place: int) -> Pairing:
+def _pooled(datasets: Sequence[pd.DataFrame], place: int) -> Pairing:
     """A method's mean over datasets, ours and the paper's."""
-    known = [claim.column.pairing(one.cells[place]) for one in every]
-    sample = samples.mean_over(*(one.sample for one in known if one.sample))
-    return Pairing(samples.interval(sample), sum(one.published or 0.0 for one in known) / len(known), sample)
+    rows = pd.DataFrame([both.iloc[place] for both in datasets])
+    sample = samples.mean_over(*rows["sample"])
+    return Pairing(samples.interval(sample), float(rows["published"].mean()), sample)
 
 
 def _after(corrected: float) -> str:
@@ -343,19 +347,22 @@ def _after(corrected: float) -> str:
 
 def _surviving(judged: Sequence[Judged], corrected: Sequence[float]) -> str:
     """How many answers there are of each kind, and how many of these hold after the correction."""
-    asked = [one.answer.words for one in judged if one.comparable]
-    counts = Counter(asked)
-    hold = Counter(words for words, p in zip(asked, corrected, strict=True) if p <= LEVEL)
-    said = "; ".join(f"{words}: {hold[words]} of {count}" for words, count in sorted(counts.items()))
-    return f"Of {len(asked)} answers {hold.total()} hold after the correction for their number. {said}."
+    answers = [one.answer.words for one in judged if one.comparable]
+    counts = Counter(answers)
+    hold = Counter(words for words, p in zip(answers, corrected, strict=True) if p <= LEVEL)
+    each = "; ".join(f"{words}: {hold[words]} of {count}" for words, count in sorted(counts.items()))
+    return f"Of {len(answers)} answers {hold.total()} hold after the correction for their number. {each}."
 
 
-def _models(block: Block) -> str:
-    target, draft = (_pair(block)[role]["id"] for role in ("target", "draft"))
-    where = f"{block.first['dtype']} on {block.first['device_name']}"
-    return f"{block.pair}: {target} with {draft}, {where}, at most {block.first['max_new_tokens']} new tokens a turn."
+def _models(runs: pd.DataFrame) -> Iterator[str]:
+    """A sentence for each pair: its models, where they ran, and how many tokens they decoded."""
+    for run in named_rows(runs.drop_duplicates("pair", keep="last")):
+        target, draft = (_model(run.config, role) for role in ("target", "draft"))
+        where = f"{run.dtype} on {run.device_name}"
+        yield f"{run.pair}: {target} with {draft}, {where}, at most {run.max_new_tokens} new tokens a turn."
 
 
-def _pair(block: Block) -> dict[str, dict[str, str]]:
-    pair = json.loads(block.first["config"]).get("pair") or {}
-    return {role: pair.get(role) or {"id": "", "kind": "layer_skip"} for role in ("target", "draft")}
+def _model(config: str, role: str) -> str | None:
+    """The id of a pair's model; None of layers that a target leaves out of itself."""
+    model = (json.loads(config).get("pair") or {}).get(role) or {}
+    return None if model.get("kind", "layer_skip") == "layer_skip" and role == "draft" else str(model.get("id", ""))

@@ -28,9 +28,9 @@ PUBLISHED: Any = {"color": GREY, "marker": "|", "markersize": 7, "markeredgewidt
 
 def figure(name: str, title: str, judged: Sequence[Judged], runs: Sequence[str]) -> Figure:
     """What a step gives and speedups, a panel each; drafted nodes are left out, whose ratios are ten times as large."""
-    pairs = sorted({(one.kind, one.pair) for one in judged})
-    shown = [one for one in judged if one.claim.measure != "drafted"]
-    sides = [[one for one in shown if one.claim.column.timed is timed] for timed in (False, True)]
+    pairs = sorted({one.where[:2] for one in judged})
+    shown = [one for one in judged if one.claim.metric.key != "drafted"]
+    sides = [[one for one in shown if one.claim.metric.timed is timed] for timed in (False, True)]
     panels = [(side, pairs, words) for side, words in zip(sides, SIDES, strict=True) if side]
     return style.drawn(name, title, SETTING, _panel, panels, " ".join(runs).split(), panel=(7.6, 6.2))
 
@@ -38,11 +38,11 @@ def figure(name: str, title: str, judged: Sequence[Judged], runs: Sequence[str])
 def _panel(axes: Axes, judged: Sequence[Judged], pairs: Sequence[tuple[str, str]], words: str) -> None:
     lines: dict[str, list[Judged]] = {}
     for one in judged:
-        where = f"{one.claim.artifact}: {one.claim.words}, T = {one.temperature}"
+        where = f"{one.claim.artifact}: {one.claim.words}, T = {one.where[2]}"
         lines.setdefault(where, []).append(one)
     for place, every in enumerate(lines.values()):
         for one in every:
-            number = pairs.index((one.kind, one.pair))
+            number = pairs.index(one.where[:2])
             look, y = style.look(number), place + 0.18 * (number - (len(pairs) - 1) / 2)
             axes.plot(one.lead, y, **PUBLISHED)
             hollow = {} if one.comparable and one.ratio.known else {"markerfacecolor": "white"}

@@ -107,7 +107,7 @@ def test_the_picture_of_the_claims_has_the_tables_ratios() -> None:
     table, figure = build("claims", REFERENCE)
     assert isinstance(table, Table)
     assert isinstance(figure, Figure)
-    rows = table.frame[table.frame["measure"] != "drafted"]
+    rows = table.frame[table.frame["measure"] != "drafted tokens"]
     looks: dict[str, list[float]] = {}
     for axes in figure.canvas.axes:
         for line in axes.lines:
@@ -129,14 +129,14 @@ def _counted(measure: str, files: Files, side: tuple[str, ...]) -> pd.DataFrame:
     steps = files.steps(run_id)
     by = steps.groupby("prompt_id")["acceptance_length"]
     turns = 0
-    if measure in ("acceptance rate", "drafted"):
-        by = recomputed.gsd_samples(files, run_id).groupby("prompt_id")[measure.removeprefix("acceptance ")]
+    if measure in ("acceptance rate", "drafted tokens"):
+        by = recomputed.gsd_samples(files, run_id).groupby("prompt_id")[measure.split()[measure.startswith("acc")]]
     elif measure == "alpha":
         params = json.loads(files.run(run_id)["drafter_params"])
         widths = params.get("widths") or params["shape"].get("widths") or [1] * params["shape"]["depth"]
         first = "widths" in params
         by = ((steps["num_accepted"] - first) / (len(widths) - first)).groupby(steps["prompt_id"])
-    elif measure == "mal as published":
+    elif measure == "MAL as published":
         turns = steps.groupby("prompt_id")["turn"].nunique()
     else:
         assert measure == "MAL"
