@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from bench.artifacts import definitions, tables
-from bench.artifacts.metric import SPEEDS, headers, legend
+from bench.artifacts.metrics import SPEEDS
 from bench.artifacts.tables import Table
 from bench.measure.bandwidth import bytes_per_token
 from bench.results.rows import AUTOREGRESSIVE
@@ -17,13 +17,13 @@ from bench.statistics.intervals import Interval
 from specdec_core.models import Pair
 
 COLUMNS = (
-    *("Method", "temperature", "MAL", "E(A)", *headers(SPEEDS), "speedup", "identical"),
+    *("Method", "temperature", "MAL", "E(A)", *(speed.header for speed in SPEEDS), "speedup", "identical"),
     *("ms per step", *(f"{phase} ms" for phase in metrics.PHASES)),
 )
 LEGEND = {
     "MAL": definitions.MAL,
     "E(A)": definitions.EXPECTED,
-    **legend(SPEEDS),
+    **{speed.header: speed.means for speed in SPEEDS},
     "speedup": "decoding time per token, autoregressive / method, paired: same prompts, process and device; in "
     "brackets the 95% interval",
     "identical": definitions.IDENTICAL,
@@ -112,7 +112,7 @@ def _row(method: Mapping[str, Any]) -> dict[str, str]:
         return row | {"MAL": method["status"]}
     row |= {"MAL": _cell(method["mal"]), "E(A)": tables.number(method["expected_acceptance"])}
     own = (method["tokens_per_s"] or {}).get("value"), method["autoregressive_tokens_per_s"]
-    row |= dict(zip(headers(SPEEDS), (tables.number(speed, 1) for speed in own), strict=True))
+    row |= dict(zip((speed.header for speed in SPEEDS), (tables.number(speed, 1) for speed in own), strict=True))
     row |= {"speedup": _cell(method["speedup"]), "identical": tables.percent(method["identical"])}
     times = {f"{phase} ms": tables.number(method[f"{phase}_ms"], 1) for phase in metrics.PHASES}
     return row | {"ms per step": tables.number(method["step_ms"], 1)} | times

@@ -109,7 +109,7 @@ def _cells(experiment: str, config: Mapping[str, Any], datasets: Sequence[str]) 
         gives = {STEPS, *(name for flag, name in FLAGS.items() if config[flag])}
         gives |= {"baseline"} if config["runtime"]["baseline"] else set()
         gives |= {"distributions"} if config["drafter"]["_target_"].endswith(".MergeProbe") else set()
-        run = _run(config)
+        run = row_of(config)
         methods = _methods(experiment, run) | ({PLAIN: {}} if "baseline" in gives else {})
         methods |= {"tree_attention": {}} if "blocks" in gives else {}
         found = common | {"methods": methods, "gives": frozenset(gives), "params": _params(experiment, config, run)}
@@ -132,7 +132,7 @@ def _methods(experiment: str, run: Any) -> dict[str, Mapping[str, str]]:
     return named or {run.method.removesuffix("_sib"): {}}
 
 
-def _run(config: Mapping[str, Any]) -> SimpleNamespace:
+def row_of(config: Mapping[str, Any]) -> SimpleNamespace:
     """A row of a config's run that ended well, as far as arms know a method by it."""
     drafter = config["drafter"]
     params = {key: value for key, value in drafter.items() if key not in ("name", "method", "_target_")}

@@ -14,8 +14,7 @@ import torch
 from cells import config
 from composed import names
 
-from bench.artifacts.blocks import blocks
-from bench.artifacts.wording import scale
+from bench.artifacts import frame, notes
 from bench.configs.cells import pair_of, runtime_of
 from bench.gpu import __main__ as gpu
 from bench.gpu import cells, checks, summary
@@ -92,8 +91,7 @@ def test_rows_are_the_usual_parquet_in_the_same_folder(done):
     table = (out / "gpu.md").read_text(encoding="utf-8")
     assert table in process.stdout
     assert "planted/small (synthetic" in table
-    (block, *_) = blocks(load(out, "gpu"))
-    assert "planted/small (synthetic, stands in for llama2_7b + jf68m)" in scale(block)
+    assert "planted/small (synthetic, stands in for llama2_7b + jf68m)" in notes.setting(frame.load(load(out, "gpu")))
     assert {path.name for path in out.iterdir()} == {"gpu", "calibration", "gpu.json", "gpu.md"}
 
 

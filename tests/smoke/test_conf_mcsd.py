@@ -1,29 +1,17 @@
 """Improved MCSD's experiments against what the paper's tables and figures compare."""
 
-import json
 import math
-from typing import Any
 
 import pandas as pd
 import pytest
 from composed import cells, composed, plain
 
 from bench import published
-from bench.artifacts.runs import Run
 from bench.papers.improving_mcsd.methods import DYNAMIC, STATIC, admits, draft_levels, first_tokens, lossy_mark, virtual
+from bench.plan.published import row_of
 
 SETS = {"mt_bench", "triviaqa", "alpaca"}
 FOUR = ["llama2_7b_chat_jf68m", "vicuna_7b_jf68m", "llama2_7b_chat_tinyllama", "vicuna_7b_tinyllama"]
-NO_BLOCK: Any = None
-
-
-def as_run(config) -> Run:
-    """What a report reads of a cell's row; its draws are those of a drafter that was never built."""
-    found = plain(config)
-    drafter = {key: value for key, value in found["drafter"].items() if key not in ("name", "method", "_target_")}
-    row = {"method": config.drafter.method, "drafter": config.drafter.name, "verifier": config.verifier.name}
-    row |= {"temperature": config.decoding.temperature, "top_p": config.decoding.top_p, "draws": ""}
-    return Run(NO_BLOCK, pd.Series(row | {"drafter_params": json.dumps(drafter), "status": "ok"}))
 
 
 @pytest.mark.parametrize(
@@ -53,17 +41,17 @@ def test_every_run_is_of_one_method_that_says_whether_it_is_lossy(experiment):
     """Reports show runs of the paper's configurations alone: what an experiment runs must have them."""
     methods = STATIC if experiment in ("table2", "fig3") else DYNAMIC
     for config in (composed(*cell) for cell in cells(f"improving_mcsd/{experiment}")):
-        run = as_run(config)
+        run = row_of(plain(config))
         (method,) = [one for one in methods if admits(one, run)]
         assert method.header.endswith(" (lossy)") == bool(lossy_mark(run)) == plain(config)["verifier"]["allow_lossy"]
         assert draft_levels(run) == (4 if methods is STATIC else 5)
-        assert virtual(run) == (first_tokens(run) > 0) == (run["method"] in ("target_init_mcsd", "dynamic_mcsd"))
+        assert virtual(run) == (first_tokens(run) > 0) == (run.method in ("target_init_mcsd", "dynamic_mcsd"))
 
 
 def test_every_number_of_the_tables_has_a_run():
     for table in ("table2", "table3", "table4"):
         configs = [composed(*cell) for cell in cells(f"improving_mcsd/{table}")]
-        runs = [(config.dataset.name, config.decoding.temperature, as_run(config)) for config in configs]
+        runs = [(config.dataset.name, config.decoding.temperature, row_of(plain(config))) for config in configs]
         for row in published.find("improving_mcsd", table).itertuples():
             rows = pd.DataFrame([row])
             methods = [one for one in (*STATIC, *DYNAMIC) if row.value in one.published(rows).values()]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -15,16 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from bench import published
-from bench.artifacts import frame, metrics, notes, style, tables, verdict
-from bench.artifacts.blocks import Block, measured_blocks
+from bench.artifacts import draw, frame, metrics, notes, style, tables, verdict
 from bench.artifacts.case_study import DRAFT, LISTED, MERGED, TARGET, CaseStudy, Look, pages, speed
-from bench.artifacts.metric import DRAFTER, written
 from bench.artifacts.outputs import NoResultsError, Output
-from bench.artifacts.runs import Run, run_ids
 from bench.artifacts.table import table
 from bench.artifacts.tables import Table
-from bench.artifacts.wording import draft_temperatures, scale, setting
-from bench.papers.gsd.methods import labelled, of_main_pair
 from bench.published import params_of
 from bench.results.store import Results
 from bench.statistics import graph_metrics, intervals
@@ -39,102 +34,102 @@ def _stated(artifact: str, metric: str) -> float:
 # Figure 3
 
 RECURRENCE = "GSD Figure 3: share of tokens that are part of n-grams that recur within a drafted tree"
-_RECURRENCE_LEGEND = {
-    "n": "length of the n-gram that ends at a node: its token and those of its nearest ancestors, the root counted",
-    "graphs": "drafted trees or graphs, one a decoding step, that have a path of n tokens: all means are over these",
-    "tokens": "of all nodes, those that are part of an n-gram that recurs, at any place, as the paper's caption says; "
-    f"mean over graphs, in brackets the 95% interval ({intervals.METHOD} over conversations)",
-    "tokens, full depth": "the same over the graphs that were drafted to the full depth, as the paper's trees were",
-    "n-grams": "of the nodes whose path has n tokens, those whose n-gram recurs: it ends at another node too, which is "
-    "neither above nor below",
-}
+_IN_BRACKETS = f"mean over graphs, in brackets the 95% interval ({intervals.METHOD} over conversations)"
 
 
-@dataclass(frozen=True, slots=True)
-class Recurring:
-    """Means over the graphs that have a path of n tokens, and how many these are; `deep` over those of full depth."""
-
-    graphs: int
-    tokens: Interval
-    n_grams: Interval
-    deep_graphs: int
-    deep: Interval | None
+def _share(graphs: pd.DataFrame, column: str) -> Interval | None:
+    """The mean over graphs; None without any."""
+    return None if graphs.empty else intervals.ratio_of_sums(graphs, column, scale="logit")
 
 
-def by_length(run: Run) -> dict[int, Recurring]:
-    """What recurs in its graphs, by n."""
-    every = graph_metrics.recurrences(run.steps)
-    return {int(str(n)): _recurring(graphs, run.params.get("max_steps")) for n, graphs in every.groupby("n")}
+def _deep(run: Any) -> pd.DataFrame:
+    """The graphs that were drafted to the full depth."""
+    return run.graphs[run.graphs["draft_forwards"] >= run.params.get("max_steps", math.inf)]
 
 
-def _recurring(graphs: pd.DataFrame, levels: int | None) -> Recurring:
-    deep = graphs[graphs["draft_forwards"] >= (levels or math.inf)]
-    tokens, ends = (intervals.ratio_of_sums(graphs, column, scale="logit") for column in ("in_recurring", "recurring"))
-    own = None if deep.empty else intervals.ratio_of_sums(deep, "in_recurring", scale="logit")
-    return Recurring(len(graphs), tokens, ends, len(deep), own)
+GRAPHS = metrics.Metric(
+    "graphs",
+    "graphs",
+    "drafted trees or graphs, one a decoding step, that have a path of n tokens: all means are over these",
+    lambda run: len(run.graphs),
+    0,
+)
+TOKENS = metrics.Metric(
+    "tokens",
+    "tokens",
+    "of all nodes, those that are part of an n-gram that recurs, at any place, as the paper's caption says; "
+    f"{_IN_BRACKETS}",
+    lambda run: _share(run.graphs, "in_recurring"),
+    judged=False,
+)
+DEEP_GRAPHS = metrics.Metric(
+    "deep_graphs",
+    "graphs of full depth",
+    "those that were drafted to the full depth, as the paper's trees were; drafting of the others ended before, where "
+    "no token was probable enough",
+    lambda run: len(_deep(run)),
+    0,
+)
+DEEP = metrics.Metric(
+    "deep", "tokens, full depth", "the same share over these alone", lambda run: _share(_deep(run), "in_recurring")
+)
+N_GRAMS = metrics.Metric(
+    "n_grams",
+    "n-grams",
+    "of the nodes whose path has n tokens, those whose n-gram recurs: it ends at another node too, which is neither "
+    "above nor below",
+    lambda run: _share(run.graphs, "recurring"),
+)
+RECURRING = (TOKENS, DEEP, N_GRAMS, GRAPHS, DEEP_GRAPHS)
+_N = "length of the n-gram that ends at a node: its token and those of its nearest ancestors, the root counted"
 
 
 def recurrence(name: str, results: Results) -> list[Output]:
-    """One panel per block, one line per run that drafted graphs or trees with their records."""
-    every = map(of_main_pair, measured_blocks(results))
-    found = {
-        block: lines for block in every if (lines := [line for line in labelled(block) if line[1].once(by_length)])
-    }
-    if not found:
-        raise NoResultsError("no run has a drafted graph")
-    runs = [run for lines in found.values() for _, run in lines]
-    rows = [(run, n, found) for run in runs for n, found in run.once(by_length).items()]
-    cells = [
-        {"Pair": run.block.name, "Drafter": DRAFTER.cell(run), "n": str(n), "graphs": str(found.graphs)}
-        | {"tokens": tables.interval(found.tokens), "tokens, full depth": written(found.deep, 2)}
-        | {"tokens published": tables.number(_tokens() if n == 1 else None), "n-grams": tables.interval(found.n_grams)}
-        for run, n, found in rows
-    ]
-    remarks = (
-        *map(scale, found),
+    """Shares by n of every run that drafted graphs or trees with their records, and their curves."""
+    loaded = frame.standing_in(frame.finished(results), published.find("gsd", "table1"))
+    long = frame.measure(_by_length(loaded), RECURRING)
+    stated = _stated("fig3", "recurring_token_share") / 100
+    first = long["metric"].isin([TOKENS]) & (long["x"] == 1)
+    long = frame.put(long, published=[stated if one else None for one in first])
+    paper = (
         f"The paper: {_stated('section5_1', 'setting_runs'):g} trees of TSD with sibling pruning, of depth 10 and "
         "width 4; it states neither models nor data, and prints no number but that for single tokens. Here: the trees "
-        "of all decoding steps.",
-        *(_full_depth(run) for run in runs if "max_steps" in run.params),
-        *draft_temperatures(runs),
+        "of all decoding steps."
     )
-    ids = run_ids(run for run, *_ in rows)
-    figure = style.drawn(name, RECURRENCE, setting(found), _recurrences, found.items(), ids)
-    return [figure, Table(name, figure.title, pd.DataFrame(cells, dtype=str), remarks, _RECURRENCE_LEGEND, figure.runs)]
+    blocks = loaded[loaded["block"].isin(long["block"])]
+    star = {"words": f"paper's text: about {stated:.0%} at n = 1", "x": 1, "y": stated}
+    marks = [{"block": block} | star for block in long["block"].unique()]
+    drawings: list[draw.Drawing] = [(draw.pair, TOKENS, N_GRAMS), (_full_depth, DEEP)]
+    words = RECURRENCE, notes.setting(blocks), "n of the n-gram (tokens)"
+    figure = draw.curves(name, words, long, [drawings], marks, columns=1)
+    rows = {**draw.RUN_ROWS, "n": "n"}
+    below = draw.below(loaded, long, [paper], timed=False)
+    return [figure, table(name, figure.title, long, rows, RECURRING, notes=below, means={"n": _N})]
 
 
-def _full_depth(run: Run) -> str:
-    """How many graphs are as deep as the paper's, and how much of these recurs."""
-    every = run.once(by_length)[1]
-    share = f"Of the tokens of full-depth graphs {tables.interval(every.deep)} recur (n = 1). " if every.deep else ""
-    return (
-        f"{run.block.name}, {run.name}: {every.deep_graphs} of {every.graphs} graphs have the full depth of "
-        f"{run.params['max_steps']}; drafting of the others ended before, where no token was probable enough. {share}"
-        f"The paper: about {tables.number(_tokens())} of a tree of depth 10 and width 4."
-    )
+def _by_length(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs once for every n, with the `graphs` that have a path of n tokens. NoResultsError without any."""
+    recurrences = [graph_metrics.recurrences(run.steps) for run in tables.named_rows(runs)]
+    parts = [
+        runs.loc[[index]].assign(n=n, x=float(str(n)), line=runs["name"][index], curve=index, part=place)
+        for place, (index, of_run) in enumerate(zip(runs.index, recurrences, strict=True))
+        for n in of_run["n"].unique()
+    ]
+    if not parts:
+        raise NoResultsError("no run has a drafted graph")
+    rows = pd.concat(parts, ignore_index=True)
+    graphs = [recurrences[row.part][recurrences[row.part]["n"] == row.n] for row in tables.named_rows(rows)]
+    return frame.put(rows, graphs=graphs, n=[str(n) for n in rows["n"]])
 
 
-def _recurrences(axes: Axes, block: Block, lines: Sequence[tuple[str, Run]]) -> None:
-    for index, (label, run) in enumerate(lines):
-        found = run.once(by_length)
-        last = max(found)
-        words = f"{label}, {{}} (95% interval), {found[1].graphs} graphs at n = 1, {found[last].graphs} at n = {last}"
-        for place, name in enumerate(("tokens", "n-grams")):
-            shares = [one.n_grams if place else one.tokens for one in found.values()]
-            style.band(axes, list(found), shares, 2 * index + place, label=words.format(name))
-        if found[1].deep:
-            words = f"{label}, tokens, {found[1].deep_graphs} graphs of full depth"
-            style.points(axes, [1], [found[1].deep], 2 * index, markerfacecolor="white", markersize=7, label=words)
-    words = f"paper's text: about {_tokens():.0%} at n = 1"
-    axes.plot(1, _tokens(), "*", color="black", markersize=10, label=words)
-    axes.set(title=block.name, xlabel="n of the n-gram (tokens)", ylabel="share that recurs", ylim=(0, 1))
+def _full_depth(axes: Axes, rows: pd.DataFrame, metric: metrics.Metric) -> None:
+    """A point at n = 1 for each line, of the graphs that are as deep as the paper's."""
+    known = rows[rows["metric"].isin([metric]) & (rows["x"] == 1) & rows["interval"].notna()]
+    for place, row in enumerate(tables.named_rows(known)):
+        words = f"{row.line}, tokens, {len(_deep(row))} of {len(row.graphs)} graphs of full depth"
+        style.points(axes, [1], [row.interval], 2 * place, markerfacecolor="white", markersize=7, label=words)
+    axes.set(ylabel="share that recurs (95% interval)", ylim=(0, 1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    style.legend_below(axes, columns=1)
-
-
-def _tokens() -> float:
-    """What the paper's text says of single tokens; the curve is in its figure alone."""
-    return _stated("fig3", "recurring_token_share") / 100
 
 
 # Figure 6

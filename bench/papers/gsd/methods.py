@@ -10,14 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from bench import published
-from bench.artifacts import arms, definitions, frame, notes
+from bench.artifacts import arms, frame, notes
 from bench.artifacts.arms import Arm
-from bench.artifacts.blocks import Block, blocks, drafted
 from bench.artifacts.frame import NO_DRAFT
-from bench.artifacts.metric import Metric, measured
-from bench.artifacts.runs import Run, per_row
-from bench.artifacts.sweep import series
 from bench.artifacts.tables import named_rows
 from bench.results.store import Results
 from bench.statistics import graph_metrics
@@ -187,23 +182,6 @@ def _samples(rows: pd.DataFrame) -> list[pd.DataFrame | None]:
     return [graph_metrics.samples(run.steps) if run.ok else None for run in named_rows(rows)]
 
 
-# what claims, which stand on blocks, measure of a run
-
-
-def drafts(run: Run) -> pd.DataFrame:
-    """What `graph_metrics` averages over samples, a row each."""
-    return graph_metrics.samples(run.steps)
-
-
-def per_sample(header: str, column: str, means: str, digits: int = 1) -> Metric:
-    """The mean over samples of a column of `drafts`."""
-    return measured(header, lambda run: per_row(run.once(drafts).dropna(subset=[column]), column), means, digits)
-
-
-RATE = per_sample("acceptance rate", "acceptance_rate", definitions.ACCEPTANCE_RATE, 3)
-DRAFTED = per_sample("drafted tokens", "drafted", definitions.DRAFTED_TOKENS)
-
-
 # which runs are set against which rows
 
 
@@ -212,51 +190,6 @@ def _decoded(runs: pd.DataFrame, decoding: int) -> pd.Series:
     if decoding == GREEDY:
         return runs["temperature"] == 0
     return (runs["temperature"] == TEMPERATURE) & (runs["top_p"] == TOP_P)
-
-
-def found_blocks(results: Results, paper: pd.DataFrame, decodings: Sequence[int] = (GREEDY, SAMPLED)) -> list[Block]:
-    """The blocks, each of all these decodings, stand-ins set against the models of these published rows."""
-    keep = reduce(or_, (_decoded(results.runs, decoding) for decoding in decodings))
-    found = blocks(replace(results, runs=results.runs[keep]), across=("temperature", "top_p"))
-    return [standing_in(replace(block, results=results), paper) for block in found]
-
-
-def by_decoding(block: Block | None) -> list[Block | None]:
-    """The parts of a block in greedy decoding and in the paper's sampling; None where there is none."""
-    if block is None:
-        return [None, None]
-    parts = [block.runs[_decoded(block.runs, decoding)].reset_index(drop=True) for decoding in (GREEDY, SAMPLED)]
-    return [None if runs.empty else replace(block, runs=runs) for runs in parts]
-
-
-def standing_in(block: Block, paper: pd.DataFrame) -> Block:
-    """The block, if it is a stand-in for models that are not printed: for the first that are, with a draft."""
-    printed = set(zip(paper["target"], paper["draft"], strict=True))
-    return block if block.published_as in printed else block.standing_in(drafted(paper))
-
-
-def of_main_pair(block: Block) -> Block:
-    """A stand-in, for the pair of Table 1: the paper states no models of Figures 3 and 5 and of Table 5."""
-    return standing_in(block, published.find("gsd", "table1"))
-
-
-def published_dataset(block: Block) -> str:
-    """The name of a block's dataset in the published rows."""
-    name = str(block.first["dataset"])
-    return DATASETS.get(name, name)
-
-
-def of_setting(paper: pd.DataFrame, block: Block) -> pd.DataFrame:
-    """The paper's rows for a block's models and prompts; empty if it has none."""
-    target, draft = block.published_as or ("", "")
-    rows = paper[(paper["target"] == target) & (paper["draft"] == draft)]
-    return rows[rows["dataset"] == published_dataset(block)]
-
-
-def labelled(block: Block) -> Iterator[tuple[str, Run]]:
-    """Its drafting runs, with what tells them apart."""
-    for line in series(block, "", lambda run: 0.0):
-        yield from ((line.label, run) for run in line.runs)
 
 
 # what is said below a table

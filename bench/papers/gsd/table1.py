@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from bench import published
-from bench.artifacts import frame, grid, metric, notes, tables
+from bench.artifacts import frame, notes, tables
 from bench.artifacts.frame import NO_DRAFT
 from bench.artifacts.metrics import LOSSLESS, MAL, SPEEDUP
 from bench.artifacts.outputs import Output
@@ -42,10 +42,6 @@ METHODS = (SSD, SSD_ADAPTIVE, SSD_NO_EXIT, TSD, TSD_SIB, GSD, GSD_LEAVES, GSD_CO
 ARMS = tuple(bound(arm, LARGE) for arm in METHODS)
 OWN = tuple(bound(self_drafting(arm), LARGE) for arm in METHODS)
 """The same where the target drafts for itself."""
-RATE = grid.Column(replace(methods.RATE, header="Acceptance Rate"), paper="acceptance_rate")
-DRAFTED = grid.Column(replace(methods.DRAFTED, header="Drafted Token Num"), paper="drafted_tokens")
-MEAN = grid.Column(replace(metric.SPEEDUP, header="Speedup"), of=(GREEDY, SAMPLED), paper="speedup", timed=True)
-"""What claims are of."""
 IN_GREEDY = replace(
     SPEEDUP, key="greedy", header="speedup greedy", means="speedup of greedy decoding, with its 95% interval"
 )

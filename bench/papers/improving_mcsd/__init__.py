@@ -17,7 +17,7 @@ ARTIFACTS: Mapping[str, Artifact] = {
     **{name: Artifact(comparison.acceptance_table) for name in comparison.TABLES},
 }
 ARMS = {
-    "table1": [replace(one, params={}) for one in quality.METHODS.values() if one.paper],
+    "table1": [replace(one, params={}) for one in quality.METHODS if one.paper],
     **{name: [one for one in layout.methods if one.paper] for name, layout in comparison.TABLES.items()},
 }
 """The methods by which the plan finds an artifact's rows in the CSV; those of Table 1 state first tokens alone."""

@@ -140,7 +140,7 @@ def in_order(runs: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
     lost = [key for key in settings if key not in {*runs[SETTING].itertuples(index=False, name=None)}]
     empty = pd.DataFrame([frame.unrun(runs.iloc[0])] * len(lost), columns=runs.columns, dtype=object)
     empty = empty.assign(block=[-1 - at for at in range(len(lost))], method=AUTOREGRESSIVE, variant="", stand_in=False)
-    empty[SETTING] = lost
+    empty[SETTING] = pd.DataFrame(lost, empty.index, SETTING)
     empty[["pair", "incomplete"]] = "", False
     both = pd.concat([runs.astype(object), empty], ignore_index=True)
     place = [places.get(key, len(settings)) for key in both[SETTING].itertuples(index=False, name=None)]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
-from bench.artifacts import definitions, frame, notes, wording
+from bench.artifacts import definitions, frame, notes
 from bench.artifacts.arms import Arm
-from bench.artifacts.blocks import Block, blocks
 from bench.artifacts.metrics import Metric, per_row
-from bench.artifacts.runs import Run
 from bench.artifacts.tables import named_rows
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
@@ -127,23 +125,12 @@ def with_kind(params: Mapping[str, Any]) -> dict[str, Any]:
     return {**params} | ({"decision": model["kind"]} if isinstance(model, dict) else {})
 
 
-def chosen(arm: Arm, block: Block) -> Run | None:
-    """The run of a method in a block, of several the last that ended well; None if there is none."""
-    runs = [run for run in block.every if admits(arm, run)]
-    return last(runs) if runs else None
-
-
 def configuration(arm: Arm) -> str:
     """The tree of a method as the paper writes it."""
     tree = arm.given.get("shape", arm.given)
     if "width" in tree:
         return f"D = {tree['depth']}, W = {tree['width']}"
     return _joined(tree["widths"], "x") if "widths" in tree else f"gamma = {tree['depth']}"
-
-
-def last(runs: Sequence[Run]) -> Run:
-    """Of several runs of the same the last that ended well, or the last."""
-    return sorted(runs, key=lambda run: run.ok)[-1]
 
 
 def drafts_as_asked(run: Any, names: Collection[str]) -> bool:
@@ -232,14 +219,6 @@ DYNAMIC = (sd(5), mcsd((4, 2, 2, 1, 1)), *TREES)
 """Of Table 3 and Figure 5."""
 
 
-def blocks_of(
-    results: Results, methods: Sequence[Arm], temperatures: Sequence[float], paper: pd.DataFrame
-) -> list[Block]:
-    """The blocks of these decodings, without top-p, of the runs of these methods; stand-ins stand for `paper`'s."""
-    runs = results.runs[admitted(results.runs, methods, temperatures)]
-    return [block.standing_in(paper) for block in blocks(results, runs)]
-
-
 def admitted(runs: pd.DataFrame, arms: Sequence[Arm], temperatures: Sequence[float]) -> pd.Series:
     """Which rows of the table `runs` are of these methods in these decodings, without top-p."""
     every = named_rows(frame.put(runs, params=map(json.loads, runs["drafter_params"])))
@@ -266,20 +245,5 @@ def unshown(results: Results, shown: Collection[str]) -> Iterator[str]:
     if words := notes.unshown(frame.load(results), shown, _arguments):
         yield (
             f"Not shown: {words}: other methods, rules, configurations or decodings than what is shown, "
-            "or another run of the same."
-        )
-
-
-def about_pairs(paper: pd.DataFrame, found: Sequence[Block]) -> Iterator[str]:
-    """What stands in, and which of the paper's pairs were not run."""
-    yield from wording.stand_ins(found)
-    yield from wording.left_out(paper, found)
-
-
-def not_shown(results: Results, shown: Iterable[str]) -> Iterator[str]:
-    """A sentence on the runs that are not shown; `shown` are the run ids of the rows."""
-    if listed := wording.other_runs(results, set(shown), _arguments):
-        yield (
-            f"Not shown: {listed}: other methods, rules, configurations or decodings than what is shown, "
             "or another run of the same."
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,11 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from bench import published
-from bench.artifacts import style, tables
-from bench.artifacts.metric import Metric, cells, headers, legend
+from bench.artifacts import frame, style, tables
+from bench.artifacts.metrics import Metric
 from bench.artifacts.outputs import NoResultsError, Output
-from bench.artifacts.tables import Table
+from bench.artifacts.table import table
+from bench.artifacts.tables import named_rows
 from bench.papers.improving_mcsd import decisions
 from bench.papers.improving_mcsd.methods import PAPER
 from bench.results.store import Results
@@ -33,127 +35,173 @@ _READS = {
 Floats = NDArray[np.float64]
 
 
-def _column(rows: pd.DataFrame, name: str) -> str:
-    """What all tokens of a model share."""
-    return str(rows[name].iloc[0])
-
-
-def _of_fate(rows: pd.DataFrame, fate: bool) -> pd.Series:
+def _of_fate(tokens: pd.DataFrame, fate: bool) -> pd.Series:
     """The scores of the accepted tokens, or of the rejected ones."""
-    return rows["score"][rows["accepted"].astype(bool) == fate]
+    return tokens["score"][tokens["accepted"].astype(bool) == fate]
 
 
-COLUMNS = (
-    Metric("Pair", lambda rows: _column(rows, "pair")),
-    Metric("Dataset", lambda rows: _column(rows, "dataset")),
-    Metric("temperature", lambda rows: f"{float(_column(rows, 'temperature')):g}"),
-    Metric("Kind", lambda rows: _column(rows, "kind"), "; ".join(_READS.values())),
-    Metric("trained on", lambda rows: _column(rows, "num_prompts"), "conversations; none of them is scored here"),
+def _beyond(tokens: pd.DataFrame, fate: bool) -> float:
+    """The share of the tokens of one fate that are on the other side of the paper's threshold."""
+    scores = _of_fate(tokens, fate)
+    return float(((scores > BETA) != fate).mean())
+
+
+ROWS = {"pair": "Pair", "dataset": "Dataset", "temperature": "temperature", "kind": "Kind"}
+METRICS = (
     Metric(
-        "conversations",
-        lambda rows: str(rows["prompt_id"].nunique()),
-        "whose tokens are scored; they also chose the epoch whose weights were kept, so that others may be scored "
-        "worse",
+        "accepted",
+        "accepted",
+        "share of the scored tokens that were accepted",
+        lambda model: float(model.tokens["accepted"].mean()),
+        percent=True,
     ),
     Metric(
-        "tokens",
-        lambda rows: str(len(rows)),
-        "drafted tokens that were scored, with the fate of each: accepted with probability min(1, p/q)",
+        "mean_accepted",
+        "mean accepted",
+        "mean score of the accepted tokens",
+        lambda model: float(_of_fate(model.tokens, True).mean()),
+        3,
     ),
-    Metric("accepted", lambda rows: tables.percent(rows["accepted"].mean()), "share of them that were accepted"),
-    Metric("mean accepted", lambda rows: _of_fate(rows, True).mean(), "mean score of the accepted tokens", 3),
-    Metric("mean rejected", lambda rows: _of_fate(rows, False).mean(), "mean score of the rejected tokens", 3),
     Metric(
+        "mean_rejected",
+        "mean rejected",
+        "mean score of the rejected tokens",
+        lambda model: float(_of_fate(model.tokens, False).mean()),
+        3,
+    ),
+    Metric(
+        "auc",
         "AUC",
-        lambda rows: None if math.isnan((found := auc(rows)).value) else found,
         "probability that an accepted token has a higher score than a rejected one, ties counted half; 0.5 tells "
         f"nothing; in brackets the 95% interval ({intervals.METHOD} over conversations)",
+        lambda model: auc(model.tokens),
         3,
     ),
     Metric(
         "overlap",
-        lambda rows: overlap(rows),
+        "overlap",
         f"area that the two histograms of {BINS} bins share: 0 apart, 1 alike",
+        lambda model: overlap(model.tokens),
         3,
     ),
     Metric(
+        "accepted_below",
         "accepted, below",
-        lambda rows: tables.percent((_of_fate(rows, True) <= BETA).mean()),
         f"share of the accepted tokens whose score is not above the paper's threshold of {BETA:g}: alone they would "
         "end a tree too early",
+        lambda model: _beyond(model.tokens, True),
+        percent=True,
     ),
     Metric(
+        "rejected_above",
         "rejected, above",
-        lambda rows: tables.percent((_of_fate(rows, False) > BETA).mean()),
         f"share of the rejected tokens whose score is above the paper's threshold of {BETA:g}: a tree goes on for them "
         "in vain",
+        lambda model: _beyond(model.tokens, False),
+        percent=True,
+    ),
+    Metric(
+        "num_prompts",
+        "trained on",
+        "conversations; none of them is scored here",
+        lambda model: float(model.num_prompts),
+        0,
+    ),
+    Metric(
+        "conversations",
+        "conversations",
+        "whose tokens are scored; they also chose the epoch whose weights were kept, so that others may be scored "
+        "worse",
+        lambda model: float(model.tokens["prompt_id"].nunique()),
+        0,
+    ),
+    Metric(
+        "num_tokens",
+        "tokens",
+        "drafted tokens that were scored, with the fate of each: accepted with probability min(1, p/q)",
+        lambda model: float(len(model.tokens)),
+        0,
     ),
 )
 """Of the tokens that a decision model scored and was not trained on, as rows."""
+ASIDE = ("Dataset", "temperature", *(metric.header for metric in METRICS[5:]))
 
 
 def scores(name: str, results: Results) -> list[Output]:
     """One panel per decision model, two histograms laid over each other; a table of how far they are apart."""
-    rows = results.decisions
-    if rows.empty:
+    if results.decisions.empty:
         raise NoResultsError("no decision model scored a token; run it with measure=decision")
-    kinds = list(_READS)
-    found = [group for _, group in rows.groupby(_MODEL, sort=False)]
-    found.sort(key=lambda one: (_column(one, "pair"), kinds.index(_column(one, "kind"))))
-    heat = "temperature " + _several(f"{value:g}" for value in rows["temperature"])
-    words = ", ".join([_several(rows["pair"]), _several(rows["dataset"]), heat, _several(rows["device_name"])])
-    ids, panels = (_column(one, "run_id") for one in found), [(one, _name(one, found)) for one in found]
-    figure = style.drawn(name, TITLE, words, _draw, panels, ids)
-    frame = tables.frame([cells(COLUMNS, one) for one in found], headers(COLUMNS))
+    models = _models(results.decisions)
+    columns = (
+        *(models[name] for name in ("pair", "dataset")),
+        models["temperature"].map("temperature {:g}".format),
+        models["device_name"],
+    )
+    words = ", ".join(map(_several, columns))
+    figure = style.drawn(name, TITLE, words, _draw, [(one,) for one in named_rows(models)], models["run_id"])
+    below = (*_notes(models), *decisions.not_those_of("Figure 8", results))
+    long = frame.measure(models, METRICS)
     return [
         figure,
-        Table(
+        table(
             name,
             figure.title,
-            frame,
-            (*_notes(found), *decisions.not_those_of("Figure 8", results)),
-            legend(COLUMNS),
-            figure.runs,
+            long,
+            ROWS,
+            METRICS,
+            aside=ASIDE,
+            notes=below,
+            means={"Kind": "; ".join(_READS.values())},
         ),
     ]
+
+
+def _models(decisions: pd.DataFrame) -> pd.DataFrame:
+    """A row per model, by pair and by what it reads, with the `tokens` that it scored."""
+    parts = [tokens for _, tokens in decisions.groupby(_MODEL, sort=False)]
+    firsts = pd.DataFrame([tokens.iloc[0] for tokens in parts]).reset_index(drop=True)
+    place = firsts["kind"].map([*_READS].index)
+    firsts = frame.put(firsts.assign(block=range(len(firsts)), ok=True, place=place), tokens=parts)
+    firsts = firsts.sort_values(["pair", "place"], kind="stable", ignore_index=True)
+    return frame.put(firsts, name=[_name(one, firsts) for _, one in firsts.iterrows()])
 
 
 def _several(values: Iterable[object]) -> str:
     return " / ".join(dict.fromkeys(map(str, values)))
 
 
-def _name(one: pd.DataFrame, found: Sequence[pd.DataFrame]) -> str:
+def _name(model: pd.Series, models: pd.DataFrame) -> str:
     """Pair and kind, and what else tells a model from the others."""
-    named = ("pair", "kind")
-    alike = [other for other in found if all(_column(other, name) == _column(one, name) for name in named)]
-    more = [column for column in _MODEL if any(_column(other, column) != _column(one, column) for other in alike)]
-    words = [f"{column.replace('_', ' ')} {_column(one, column)[:12]}" for column in more]
-    return ", ".join([*(_column(one, name) for name in named), *words])
+    alike = models[(models[["pair", "kind"]] == model[["pair", "kind"]]).all(axis=1)]
+    more = [column for column in _MODEL if alike[column].nunique() > 1]
+    words = [f"{column.replace('_', ' ')} {str(model[column])[:12]}" for column in more]
+    return ", ".join([model["pair"], model["kind"], *words])
 
 
-def _draw(axes: Axes, one: pd.DataFrame, name: str) -> None:
+def _draw(axes: Axes, model: Any) -> None:
     edges = np.linspace(0, 1, BINS + 1)
     for fate, colour, line in ((True, style.COLOURS[0], "-"), (False, style.COLOURS[1], "--")):
-        scored = _of_fate(one, fate)
+        scored = _of_fate(model.tokens, fate)
         shares = histogram(scored) / max(len(scored), 1)
         axes.stairs(shares, edges, fill=True, color=colour, alpha=0.35)
         label = f"{'accepted' if fate else 'rejected'}: {len(scored)} tokens"
         axes.stairs(shares, edges, color=colour, linewidth=1.6, linestyle=line, label=label)
     axes.axvline(BETA, color="black", linestyle=":", linewidth=1.4, label=f"the paper's threshold: {BETA:g}")
-    axes.set_title(f"{name}\nAUC {tables.number(auc(one).value)}, overlap {tables.number(overlap(one))}")
+    apart = f"AUC {tables.number(auc(model.tokens).value)}, overlap {tables.number(overlap(model.tokens))}"
+    axes.set_title(f"{model.name}\n{apart}")
     axes.set(xlim=(0, 1), xlabel="score of the decision model", ylabel="share of the tokens of this fate")
     style.legend_below(axes)
 
 
-def _notes(found: Sequence[pd.DataFrame]) -> Iterator[str]:
+def _notes(models: pd.DataFrame) -> Iterator[str]:
     yield (
         "The paper shows its hidden model alone and prints no number: its histograms share a significant area, by "
         "which it explains that trees end early."
     )
     yield "Histograms are shares of the tokens of one fate: what they have in common does not depend on their numbers."
-    for one in found:
-        if one["accepted"].nunique() < 2:
-            yield f"{_name(one, found)}: all tokens had the same fate, so that nothing can be told apart."
+    for model in named_rows(models):
+        if model.tokens["accepted"].nunique() < 2:
+            yield f"{model.name}: all tokens had the same fate, so that nothing can be told apart."
 
 
 def histogram(scores: pd.Series) -> Floats:

@@ -22,7 +22,6 @@ from report_rows import (
     step_rows,
 )
 
-from bench.artifacts.blocks import Block, blocks
 from bench.results import store
 
 
@@ -71,10 +70,6 @@ class Cells:
 
     def load(self, pair: str | None = None) -> store.Results:
         return store.load(self.root, self.experiment, pair=pair)
-
-    def block(self) -> Block:
-        (block,) = blocks(self.load())
-        return block
 
     def _write_rows(self, run_id: str, options: dict[str, Any]) -> None:
         rng = np.random.default_rng(int(run_id, 16) % 2**32)

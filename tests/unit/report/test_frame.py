@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
-import pytest
 from conftest import Cells
 
 from bench.artifacts import frame, metrics
-from bench.artifacts.blocks import blocks
 from bench.artifacts.table import table
 
 PAPER = {"target": "llama2_7b", "draft": "jf68m", "hardware": "1x RTX 4090"}
@@ -31,22 +27,6 @@ def test_a_failed_run_stands_in_every_block_of_its_setting(cells: Cells) -> None
     assert runs.groupby("block")["run_id"].agg(list).map(lambda ids: lost in ids).tolist() == [True, True, False]
     assert runs.loc[runs["run_id"] == alone, "block"].tolist() == [2]
     assert runs["setting"].nunique() == 3
-
-
-@pytest.mark.parametrize("differ", [{"seed": 1}, {"dataset": "gsm8k"}, {"temperature": 1.0}])
-def test_blocks_are_those_of_the_artifacts_that_have_no_frame_yet(cells: Cells, differ: dict[str, Any]) -> None:
-    """Until the last of them is moved."""
-    for given in ({}, differ):
-        cells.add("dyspec", params={"n": 25}, **given)
-        cells.add("chain4", "chain", params={"shape": {"_target_": "chain", "depth": 4}}, **given)
-    results = cells.load()
-    runs = frame.load(results)
-    assert runs["block"].nunique() == 2
-    for block, (_, rows) in zip(blocks(results), runs.groupby("block"), strict=True):
-        assert set(rows["setting"]) == {block.name}
-        for one, (_, row) in zip(block.every, rows.iterrows(), strict=True):
-            facts = (one.run_id, one.name, one.size, one.budget, one.nodes, one.levels, one.mean_size)
-            assert facts == tuple(row[["run_id", "name", "size", "budget", "nodes", "levels", "mean_size"]])
 
 
 def test_a_published_number_stands_beside_its_own_row_in_our_unit(cells: Cells) -> None:

@@ -1,23 +1,20 @@
 """What a run's arguments say of its tree, and alpha with its interval from them."""
 
-import json
+from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import pytest
 from mcsd_table_fills import chain, tree
 from mcsd_table_fills import run as add
 
-from bench.artifacts.blocks import blocks
-from bench.artifacts.runs import Run
+from bench.artifacts import frame
+from bench.artifacts.tables import named_rows
 from bench.papers.improving_mcsd.methods import alpha, alpha_drafted, draft_levels, first_tokens, lossy_mark, virtual
-from bench.statistics import metrics
-
-NO_BLOCK: Any = None
+from bench.statistics import metrics, samples
 
 
-def row(params: dict[str, Any], draws: str = "", verifier: str = "multi_candidate") -> Run:
-    return Run(NO_BLOCK, pd.Series({"drafter_params": json.dumps(params), "draws": draws, "verifier": verifier}))
+def row(params: dict[str, Any], draws: str = "", verifier: str = "multi_candidate") -> SimpleNamespace:
+    return SimpleNamespace(params=params, draws=draws, verifier=verifier)
 
 
 @pytest.mark.parametrize(
@@ -48,13 +45,10 @@ def test_what_is_lossy_is_told_by_the_first_tokens_and_by_the_rule():
 @pytest.mark.parametrize(("name", "stops"), [("ti", 0.0), ("dynamic", 0.3), ("mcsd4221", 0.0)])
 def test_alpha_with_its_interval_is_that_of_the_metrics(name: str, stops: float, cells) -> None:
     add(cells, name, stops=stops)
-    (block,) = blocks(cells.load())
-    (run,) = block.every
+    (run,) = named_rows(frame.load(cells.load()))
     steps = run.steps
     options = {"virtual": virtual(run)}
-    whole, drafted = run.interval(alpha), run.interval(alpha_drafted)
-    assert whole
-    assert drafted
+    whole, drafted = (samples.interval(of(run)) for of in (alpha, alpha_drafted))
     assert whole.value == pytest.approx(metrics.alpha(steps, draft_levels(run), **options))
     assert drafted.value == pytest.approx(metrics.alpha_drafted(steps, **options))
     assert (drafted.value > whole.value) == bool(stops)

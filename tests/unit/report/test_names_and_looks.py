@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from bench.artifacts import style
+from bench.artifacts import frame, style
 from bench.artifacts.definitions import drafter_label
-from bench.artifacts.runs import Run
 from bench.papers.registry import ARTIFACTS
 
 NAMES = {
@@ -35,18 +34,10 @@ def test_a_drafter_is_called_as_its_field_writes_it(which, given) -> None:
     assert drafter_label(which[0], params) == name
 
 
-def test_what_would_have_the_same_name_has_its_config_behind_it() -> None:
-    class Few:
-        """A block."""
-
-        every: tuple[Run, ...] = ()
-
-    block = Few()
-    rows = [("beam", "beam", "{}"), ("beam_k8", "beam", "{}"), ("chain4", "chain", '{"shape": {"x": 1, "depth": 4}}')]
-    block.every = tuple(
-        Run(block, {"drafter": drafter, "method": method, "drafter_params": params}) for drafter, method, params in rows
-    )
-    assert [run.name for run in block.every] == ["beam (beam)", "beam (beam_k8)", "chain"]
+def test_what_would_have_the_same_name_has_its_config_behind_it(cells) -> None:
+    for drafter, method, params in (("beam", "beam", {}), ("beam_k8", "beam", {}), ("chain4", "chain", {"depth": 4})):
+        cells.add(drafter, method, params=params)
+    assert frame.load(cells.load())["name"].tolist() == ["beam (beam)", "beam (beam_k8)", "chain"]
 
 
 def test_a_method_looks_the_same_beside_any_others() -> None:

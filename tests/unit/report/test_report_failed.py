@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from bench.artifacts import findings, frame, ties
-from bench.artifacts.blocks import every_run
 from bench.artifacts.frame import load
 from bench.artifacts.metrics import EXPECTED, MAL, SECONDS, SPEEDUP
+from bench.artifacts.tables import named_rows
 from bench.artifacts.unresolved import warn
 from bench.artifacts.verdict import Pairing, judge
 from bench.check.__main__ import NO, verdicts
@@ -42,8 +42,9 @@ def fail(cells, run_id: str, *prompt_ids: str, turn: int = 0, error: str = REASO
     cells.store.write("runs", run_id, [replace(run, num_conversations=left, num_failed=len(prompt_ids))])
 
 
-def by_drafter(cells) -> dict:
-    return {run.drafter: run for run in cells.block().every}
+def measured(cells, *several) -> list:
+    """The rows of MAL of all runs, or of these metrics."""
+    return [*named_rows(frame.measure(load(cells.load()), several or [MAL]))]
 
 
 def long_ones_failed(cells, turn: int = 0) -> None:
@@ -66,16 +67,16 @@ def test_what_one_method_failed_in_counts_in_none(cells, turn) -> None:
 def test_values_are_those_of_the_common_conversations_alone(cells) -> None:
     long_ones_failed(cells)
     whole = cells.store.read("steps")
-    for run in by_drafter(cells).values():
+    for run in measured(cells):
         mine = whole[(whole["run_id"] == run.run_id) & ~whole["prompt_id"].isin(["p6", "p7"])]
-        assert run.mal.value == pytest.approx(mine["acceptance_length"].mean())
+        assert run.value == pytest.approx(mine["acceptance_length"].mean())
 
 
 def test_another_pair_and_other_prompts_keep_their_conversations(cells) -> None:
     long_ones_failed(cells)
     cells.add("chain", "chain", pair="other", conversations=8)
     cells.add("chain", "chain", dataset="gsm8k", conversations=12)
-    counts = {(run["pair"], run["dataset"]): run.mal.n for run in every_run(cells.load()) if run.drafter == "chain"}
+    counts = {(run.pair, run.dataset): run.interval.n for run in measured(cells) if run.drafter == "chain"}
     assert counts == {("tiny", "mt_bench"): 6, ("other", "mt_bench"): 8, ("tiny", "gsm8k"): 12}
 
 
@@ -83,7 +84,7 @@ def test_methods_that_failed_in_different_halves_are_not_ranked(cells) -> None:
     first, other = (cells.add(name, name, mal=mal, conversations=8) for name, mal in (("chain", 2.0), ("binary", 4.0)))
     fail(cells, first, "p0", "p1", "p2", "p3")
     fail(cells, other, "p4", "p5", "p6", "p7")
-    assert all(run.mal is None and run.speedup is None for run in by_drafter(cells).values())
+    assert {row.interval for row in measured(cells, MAL, SPEEDUP)} == {None}
     short, details = by_speedup("smoke", "All tree methods", cells.load())
     assert not any("Fastest" in text or "Longest" in text for text in short.findings)
     assert not {
@@ -95,7 +96,7 @@ def test_methods_that_failed_in_different_halves_are_not_ranked(cells) -> None:
 def test_a_run_that_failed_as_a_whole_leaves_nothing_out(cells) -> None:
     cells.add("head", "eagle_tree", status="failed", conversations=8)
     cells.add("chain", "chain", conversations=8)
-    assert by_drafter(cells)["chain"].mal.n == 8
+    assert [row.interval.n for row in measured(cells) if row.drafter == "chain"] == [8]
     assert cells.load().failed.empty
 
 

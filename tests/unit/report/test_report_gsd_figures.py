@@ -111,10 +111,7 @@ def test_recurrence_is_the_mean_over_graphs(cells) -> None:
     full = expected.pop("tokens, full depth")
     assert 0 < len(rows[5]) < len(rows[1]) == len(steps)
     assert 0 < len(deep[1]) < len(steps)
-    (note,) = [
-        note for note in table.notes if f"{len(deep[1])} of {len(steps)} graphs have the full depth of 10" in note
-    ]
-    assert f"Of the tokens of full-depth graphs {full[1]} recur (n = 1). The paper: about 0.70" in note
+    assert table.frame["graphs of full depth"].tolist() == [str(len(found)) for found in deep.values()]
     assert table.frame["graphs"].tolist() == [str(len(found)) for found in rows.values()]
     assert table.frame["tokens published"].tolist() == ["0.70", *[ABSENT] * 4]
     *drawn, deepest, star = lines(axes)
@@ -123,11 +120,6 @@ def test_recurrence_is_the_mean_over_graphs(cells) -> None:
     assert star == [(1, 0.7)]
     every = [(n, text) for means in [*expected.values(), {1: full[1]}] for n, text in means.items()]
     assert reaches(axes) == [(n, text.partition(" ")[2]) for n, text in every]
-    counts = f"{len(steps)} graphs at n = 1, {len(rows[5])} at n = 5"
-    assert labels(axes)[:3] == [
-        *(f"TSD, sibling pruning, {name} (95% interval), {counts}" for name in ("tokens", "n-grams")),
-        f"TSD, sibling pruning, tokens, {len(deep[1])} graphs of full depth",
-    ]
     assert axes.get_xlabel().startswith("n of the n-gram")
 
 
