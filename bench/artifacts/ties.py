@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -68,37 +68,10 @@ def over_common(entries: Sequence[Entry]) -> list[Entry]:
     ]
 
 
-def unranked(entries: Iterable[Entry]) -> bool:
-    """Whether these are times that are too noisy to rank any."""
-    return UNRANKED in marks(list(entries))
-
-
 def _shared(every: Sequence[Sample]) -> pd.Index:
     """The conversations that all of them have."""
     found = [sample.sums.index for sample in every]
     return reduce(pd.Index.intersection, found) if found else pd.Index([])
-
-
-def mark(
-    rows: Sequence[MutableMapping[str, str]],
-    columns: Mapping[str, Sequence[Entry]],
-    among: Sequence[Hashable] | None = None,
-    busy: Sequence[bool] | None = None,
-) -> None:
-    """Put the marks behind the cells of the rows of one block; `columns` has an entry per row.
-
-    Rows of several blocks, or of other groups, are told apart by what `among` has for each. `busy` says of each whether
-    its times rank nothing, where that is decided for more than the group.
-    """
-    groups: dict[Hashable, list[int]] = {}
-    for place, group in enumerate(among or [None] * len(rows)):
-        groups.setdefault(group, []).append(place)
-    for column, entries in columns.items():
-        for places in groups.values():
-            for place, sign in zip(
-                places, marks([entries[place] for place in places], busy[places[0]] if busy else None), strict=True
-            ):
-                rows[place][column] += sign
 
 
 def note(frame: pd.DataFrame) -> tuple[str, ...]:

@@ -94,9 +94,3 @@ def merge_divergences(steps: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=[*SAMPLE, "kl"])
     found = steps.loc[steps["merge_kl"].notna(), [*SAMPLE, "merge_kl"]].explode("merge_kl")
     return found.dropna().rename(columns={"merge_kl": "kl"}).astype({"kl": float}).reset_index(drop=True)
-
-
-def operation_times(steps: pd.DataFrame) -> pd.Series:
-    """Mean seconds a step of `OPERATIONS` (GSD, Table 3)."""
-    means = {name: steps[list(columns)].sum(axis=1).mean() for name, columns in OPERATIONS.items()}
-    return pd.Series(means, dtype=float, name="seconds")

@@ -32,11 +32,6 @@ def mal(steps: pd.DataFrame) -> float:
     return _ratio(_sum(steps, "acceptance_length"), len(steps))
 
 
-def mal_kept(steps: pd.DataFrame) -> float:
-    """MAL of the tokens that are in the output: the last step of a prompt is clipped at the length limit."""
-    return _ratio(_sum(steps, "kept"), len(steps))
-
-
 def mal_prompt_mean(steps: pd.DataFrame) -> float:
     """Mean over prompts (conversation and turn) of each prompt's own mean acceptance length."""
     if steps.empty:

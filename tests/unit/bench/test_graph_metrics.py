@@ -132,14 +132,6 @@ def test_divergences_are_one_per_merge() -> None:
     assert found.to_dict("list") == {"prompt_id": ["a", "a", "b"], "turn": [0, 0, 0], "kl": [0.1, 0.3, 0.2]}
 
 
-def test_operations_share_out_all_the_time_of_a_step() -> None:
-    frame = steps({}, {"draft_s": 0.4})
-    found = graph_metrics.operation_times(frame)
-    assert found.to_dict() == pytest.approx({"draft": 0.4, "verification": 0.05, "others": 0.03})
-    times = [column for column in frame if column.endswith("_s")]
-    assert found.sum() == pytest.approx(frame[times].sum(axis=1).mean())
-
-
 def test_steps_without_a_graph_have_acceptance_alone() -> None:
     frame = plain({"num_accepted": 2}, {"num_accepted": 1})
     (row,) = graph_metrics.samples(frame).to_dict("records")

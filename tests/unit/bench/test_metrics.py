@@ -62,7 +62,6 @@ NOTHING = [pd.DataFrame(), STEPS.iloc[:0]]
     ("metric", "expected"),
     [
         (metrics.mal, 10 / 4),
-        (metrics.mal_kept, 8 / 4),
         (metrics.mal_prompt_mean, (2 + 2 + 4) / 3),
         (metrics.accepted_per_step, 7 / 4),
         (metrics.expected_acceptance, 10.4 / 4),
@@ -231,7 +230,7 @@ def test_nothing_gives_nan_and_never_an_error(nothing):
     numbers = [
         metric(nothing)
         for metric in (
-            *(metrics.mal, metrics.mal_kept, metrics.mal_prompt_mean, metrics.accepted_per_step),
+            *(metrics.mal, metrics.mal_prompt_mean, metrics.accepted_per_step),
             *(metrics.expected_acceptance, metrics.acceptance_rate_depth, metrics.acceptance_rate_node),
             *(metrics.target_step_s, metrics.draft_forward_s, metrics.alpha_drafted),
         )
