@@ -53,7 +53,7 @@ $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-cluster torture lint docs drawn format reproduce reproduce-all report figures \
-	notebooks lossless architectures tiny tiny-eagle smollm2 judge clean compare pack reference new-pair new-dataset \
+	notebooks lossless architectures tiny tiny-eagle smollm2 judge clean compare pack reference new-pair new-dataset new-paper \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
@@ -131,6 +131,10 @@ new-dataset: setup  ## write the yaml of a dataset of your own: FILE=quiz.jsonl;
 	@test -n "$(FILE)" || { echo "FILE is missing: make new-dataset FILE=quiz.jsonl"; exit 2; }
 	@$(BIN)/python -m bench.new dataset "$(FILE)" $(if $(NAME),--name "$(NAME)") \
 		$(if $(MAX_NEW_TOKENS),--max-new-tokens "$(MAX_NEW_TOKENS)")
+
+new-paper: setup-dev  ## write the files of a sixth paper, a table and a figure to begin with: TITLE="Short: ..."; NAME=
+	@test -n "$(TITLE)" || { echo 'TITLE is missing: make new-paper TITLE="Short: What It Is About (arXiv:2401.01234)" NAME=short'; exit 2; }
+	@$(BIN)/python -m bench.new paper "$(TITLE)" $(if $(NAME),--name "$(NAME)")
 
 judge: setup  ## have recorded answers graded by JUDGE_MODEL at JUDGE_BASE_URL (JUDGE_API_KEY): TABLE=improving_mcsd/table1
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make judge TABLE=improving_mcsd/table1"; exit 2; }

@@ -1,13 +1,14 @@
-"""`python -m bench.new pair | dataset`: writes the yaml of your own models or prompts, once they are checked.
+"""`python -m bench.new pair | dataset | paper`: writes the yaml of your own models or prompts, or a paper's files.
 
 python -m bench.new pair --target /models/llama-7b --draft JackFram/llama-68m
 python -m bench.new dataset quiz.jsonl --max-new-tokens 256
+python -m bench.new paper "Short: What It Is About (arXiv:2401.01234)" --name short
 """
 
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -16,6 +17,7 @@ from bench.configs import variants
 from bench.configs.options import CONF
 from bench.configs.values import shown
 from bench.names import unknown
+from bench.new_paper import new_paper
 from bench.prompts import templates
 from bench.prompts.conversations import DatasetError, read_jsonl
 from bench.prompts.datasets import MAX_NEW_TOKENS
@@ -164,11 +166,14 @@ def main(arguments: Sequence[str]) -> None:
     dataset = groups.add_parser("dataset")
     dataset.add_argument("file", help="a JSONL file of conversations")
     dataset.add_argument("--max-new-tokens", type=int, default=MAX_NEW_TOKENS)
-    for one in (pair, dataset):
-        one.add_argument("--name", help="of the yaml; else made of the models' or the file's")
+    paper = groups.add_parser("paper")
+    paper.add_argument("title", help="the full title, with where it is found")
+    for one in (pair, dataset, paper):
+        one.add_argument("--name", help="of what is written; else made of the models', the file's or the title's")
     given = vars(parser.parse_args(arguments))
+    make: dict[str, Callable[..., str]] = {"pair": new_pair, "dataset": new_dataset, "paper": new_paper}
     try:
-        print((new_pair if given.pop("group") == "pair" else new_dataset)(**given))
+        print(make[given.pop("group")](**given))
     except (SpecdecError, DatasetError, ValueError, OSError) as error:
         sys.exit(str(error))
 

@@ -85,7 +85,8 @@ class Files:
             return self.turns(arm, *run_ids)
         spoilt = {(row.run_id, row.prompt_id) for row in rows.itertuples() if row.contaminated is True}
         turns = self.turns(arm, *run_ids)
-        return turns[[pair not in spoilt for pair in zip(turns["run_id"], turns["prompt_id"], strict=True)]]
+        pairs = zip(turns["run_id"], turns["prompt_id"], strict=True)
+        return turns[pd.Series([pair not in spoilt for pair in pairs], turns.index, dtype=bool)]
 
     def seconds(self, arm: str, run_id: str, *, prefill: bool = False) -> pd.DataFrame:
         """Seconds and decoded tokens of the turns of an arm, with or without the seconds of the prefill.

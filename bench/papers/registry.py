@@ -24,16 +24,7 @@ from bench.results.store import Results, experiments
 DATASETS = ("mt_bench", "gsm8k", "c4", "cnn_dm", "xsum")
 """Datasets that have an experiment of their own, `bench/<dataset>`, for any pair."""
 FIDELITY = "What differs from the paper, and why: docs/fidelity.md"
-_MODULES = {
-    paper: import_module(f"bench.papers.{paper}")
-    for paper in (
-        "opt_tree",
-        "sequoia",
-        "dyspec",
-        "gsd",
-        "improving_mcsd",
-    )
-}
+_MODULES = {paper: import_module(f"bench.papers.{paper}") for paper in published.papers()}
 PAPERS: Mapping[str, Mapping[str, Artifact]] = {paper: module.ARTIFACTS for paper, module in _MODULES.items()}
 TITLES: Mapping[str, str] = {paper: _MODULES[paper].TITLE for paper in sorted(_MODULES)}
 """Full names of the papers, and where they are found, by short name."""

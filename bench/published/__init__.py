@@ -18,6 +18,10 @@ from pathlib import Path
 
 import pandas as pd
 
+COLUMNS = (
+    *("paper", "artifact", "target", "draft", "dataset", "temperature", "method", "params"),
+    *("metric", "value", "unit", "hardware", "notes"),
+)
 CATALOGUE = ("artifacts", "definitions", "sources", "unjoined")
 """The CSVs that are of no single paper."""
 WHOLE_PAPER = "*"

@@ -209,7 +209,7 @@ def _measured(results: Mapping[str, Results]) -> Iterator[tuple[Claim, pd.DataFr
         with contextlib.suppress(NoResultsError):
             long = MEASURES[claim.artifact](results[claim.artifact], methods, [claim.metric])
             known = long[long["sample"].notna() & long["interval"].notna() & long["published"].map(bool)]
-            known = known[[_model(config, "draft") is not None for config in known["config"]]]
+            known = known[known["config"].map(lambda config: _model(config, "draft") is not None).astype(bool)]
             yield from ((one, both) for one in several for both in _in_pairs(known, one))
 
 
