@@ -1,6 +1,5 @@
 """Improved MCSD's Figures 3 and 5: bars and their intervals, and how much faster the paper's method is than others."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ from matplotlib.colors import to_hex
 from mcsd_figure_fills import LARGE, LLAMA
 from mcsd_table_fills import AT_ONE, FIGURES, VICUNA, fill_dynamic, fill_static, run
 
-from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.outputs import NoResultsError
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table
 from bench.artifacts.ties import UNRANKED
@@ -43,27 +42,6 @@ def gain(gains: Table, over: str, column: str, name: str = "value", pair: str = 
 def speedup(cells, run_id: str) -> Interval:
     prompts = cells.load().prompts
     return samples.interval(samples.speedup(prompts[prompts["run_id"] == run_id]))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", FIGURES)
-def test_figures_are_written_also_where_little_was_run(name: str, cells, tmp_path: Path) -> None:
-    some = "ti" if name == "fig3" else "dynamic"
-    given = {} if name == "fig3" else AT_ONE
-    fills = (
-        FIGURES[name],
-        lambda empty: (run(empty, some, **given), run(empty, some, dataset="alpaca", status="oom", **given)),
-        lambda empty: run(empty, some, pair="mine", published=None, dataset="mini", **given),
-        lambda empty: run(empty, some, conversations=1, **given),
-    )
-    for place, fill in enumerate(fills):
-        mine = type(cells)(tmp_path / str(place))
-        fill(mine)
-        outputs = ARTIFACTS[f"improving_mcsd/{name}"].build(name, mine.load())
-        paths = write_all(outputs, tmp_path / "out")
-        assert {path.name for path in paths} >= {f"{name}.png", f"{name}.pdf", f"{name}.md", f"{name}_gains.md"}
-        for table in outputs[1:]:
-            assert not {"nan", "None", ""} & set(table.frame.to_numpy().ravel())
 
 
 @pytest.mark.parametrize("name", FIGURES)

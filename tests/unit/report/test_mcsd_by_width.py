@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from drawn import labels, lines, row_of
+from drawn import lines, row_of
 from matplotlib.axes import Axes
-from mcsd_figure_fills import FORK, HIDDEN, LARGE, LLAMA, SETTING, WIDTHS, fill_fig6, fork
+from mcsd_figure_fills import FORK, HIDDEN, LARGE, LLAMA, SETTING, fork
 
 from bench.artifacts import style
-from bench.artifacts.outputs import NoResultsError, write_all
+from bench.artifacts.outputs import NoResultsError
 from bench.artifacts.tables import ABSENT, Table
 from bench.artifacts.ties import BEST, TIED, UNRANKED
 from bench.papers.improving_mcsd.widths import forks
@@ -42,26 +41,6 @@ def curve(axes: Axes, index: int) -> list[tuple[float, float]]:
     look = style.of_methods(["dynamic_mcsd"] * 3)[index]
     (found,) = lines(axes, color=look["color"], marker=look["marker"])
     return [(float(x), float(y)) for x, y in found]
-
-
-def test_every_point_is_what_its_rows_come_to(cells, tmp_path: Path) -> None:
-    runs = fill_fig6(cells)
-    (alpha, tokens, speedup), table = build(cells)
-    results = cells.load()
-    for (pair, width), run_id in runs.items():
-        index, place = int(pair == LLAMA["pair"]), WIDTHS.index(width)
-        steps, prompts = of_run(results.steps, run_id), of_run(results.prompts, run_id)
-        accepted = steps["num_accepted"] - 1
-        sums = prompts.groupby("arm")[["num_decoded_tokens", "decode_s"]].sum()
-        per_s = sums["num_decoded_tokens"] / sums["decode_s"]
-        assert curve(alpha, index)[place] == (width, pytest.approx(accepted.mean() / 5))
-        assert curve(tokens, index)[place] == (width, pytest.approx(per_s["method"]))
-        assert curve(speedup, index)[place] == (width, pytest.approx(per_s["method"] / per_s["autoregressive"]))
-        assert column(table, "alpha")[pair, ABSENT, width] == pytest.approx(accepted.mean() / 5)
-        assert column(table, "mean_size")[pair, ABSENT, width] == 6 * width
-        assert column(table, "lossless")[pair, ABSENT, width] == ("yes" if width == 1 else "no")
-    assert labels(alpha)[:2] == [LARGE["pair"], LLAMA["pair"]]
-    assert write_all(ARTIFACTS["improving_mcsd/fig6"].build("fig6", results), tmp_path)
 
 
 def test_what_the_paper_says_stands_at_its_widths(cells) -> None:

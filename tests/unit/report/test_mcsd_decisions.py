@@ -21,7 +21,6 @@ from bench.artifacts.tables import ABSENT, Table
 from bench.artifacts.ties import UNRANKED
 from bench.papers import registry
 from bench.papers.improving_mcsd.methods import ahead
-from bench.papers.improving_mcsd.widths import FASTER, LEVEL, SLOWER
 from bench.papers.registry import ARTIFACTS
 from bench.statistics.intervals import Interval
 
@@ -106,18 +105,6 @@ def test_a_conversation_of_one_run_alone_does_not_count(cells) -> None:
 def ahead_of(table: Table, line: str) -> list[str | None]:
     rows = table.long[table.long["metric"].map(lambda metric: metric.key) == "with_without"]
     return rows.loc[rows["line"] == line, "ahead"].tolist()
-
-
-def test_the_effect_is_told_by_width(cells) -> None:
-    runs = fill_fig8(cells)
-    _, table = build(cells)
-    steps = cells.load().steps
-    assert ahead_of(table, "hidden") == [FASTER, SLOWER, SLOWER]
-    assert ahead_of(table, "topk") == [LEVEL] * 3
-    assert any("faster at 1 (W = 1); slower at 2 (W = 4, 12)" in note for note in table.notes)
-    of_hidden = [run_id for (kind, _), run_id in runs.items() if kind == "hidden"]
-    early = steps[steps["run_id"].isin(of_hidden)]["depth"] < 6
-    assert any(f"{early.sum()} of {len(early)} steps" in note for note in table.notes)
 
 
 def test_times_that_are_too_noisy_are_neither_faster_nor_slower(cells) -> None:

@@ -152,9 +152,3 @@ def test_without_a_model_there_is_no_figure(cells) -> None:
     cells.add("autoregressive")
     with pytest.raises(NoResultsError, match="measure=decision"):
         build(cells)
-
-
-def test_the_legend_says_that_the_conversations_chose_the_epoch(cells) -> None:
-    fill_fig7(cells)
-    _, table = build(cells)
-    assert "chose the epoch" in table.legend["conversations"]

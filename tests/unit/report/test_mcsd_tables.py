@@ -3,17 +3,15 @@
 Values and intervals of the reference results are recomputed in test_recomputed_long.
 """
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from mcsd_figure_fills import LARGE, LLAMA
-from mcsd_table_fills import AT_ONE, FILLS, OWN_RULE, SUBTREES, VICUNA, fill_dynamic, fill_static, fill_table4, run
+from mcsd_table_fills import AT_ONE, OWN_RULE, SUBTREES, VICUNA, fill_dynamic, fill_static, fill_table4, run
 
 from bench import published
 from bench.artifacts.definitions import method_label
-from bench.artifacts.outputs import NoResultsError, write_all
 from bench.artifacts.tables import Table
 from bench.artifacts.verdict import word
 from bench.papers.improving_mcsd import methods
@@ -41,39 +39,6 @@ def column(table: Table, key: str = "alpha", name: str = "value", **where: Any) 
 def steps(cells, run_id: str) -> pd.DataFrame:
     found = cells.load().steps
     return found[found["run_id"] == run_id]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", FILLS)
-def test_every_table_is_written_also_where_little_was_run(name: str, cells, tmp_path: Path) -> None:
-    """All of the sweep, one run of it, other models than the paper's; without one of its runs there is none."""
-    first = {"table2": "ti", "table3": "dynamic", "table4": "dynamic"}[name]
-    given = {} if name == "table2" else AT_ONE
-    fills = (
-        FILLS[name],
-        lambda empty: run(empty, first, **given),
-        lambda empty: run(empty, first, status="oom", draws="", **given),
-        lambda empty: run(empty, first, pair="mine", published=None, dataset="mini", **given),
-    )
-    for place, fill in enumerate(fills):
-        mine = type(cells)(tmp_path / str(place))
-        fill(mine)
-        table = build(name, mine)
-        assert [path.name for path in write_all([table], tmp_path) if path.suffix == ".md"] == [f"{name}.md"]
-        assert len(table.runs) == len(table.frame)
-        assert not {"nan", "None"} & set(table.frame.to_numpy().ravel())
-        assert (
-            not set(table.frame)
-            - {*table.legend}
-            - {"Target", "Draft", "Dataset", "temperature", "Method"}
-            - {
-                "Configuration",
-                "alpha published",
-            }
-        )
-    run(cells, "sd4", temperature=0.2)
-    with pytest.raises(NoResultsError):
-        build(name, cells)
 
 
 @pytest.mark.parametrize(("name", "some"), [("table2", "ti"), ("table3", "dynamic"), ("table4", "dynamic")])

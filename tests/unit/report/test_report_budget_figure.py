@@ -1,19 +1,13 @@
 """The figure at equal budget: what is drawn where, and that methods can be told apart."""
 
-import math
-from pathlib import Path
-
 import pytest
 from budget_fills import SIZED, add, built, fill, lines
-from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.patches import Polygon, Rectangle
 
 from bench.artifacts import frame, noise, ties
-from bench.artifacts.outputs import write_all
 from bench.artifacts.style import METHODS
 from bench.artifacts.tables import ABSENT
-from bench.papers.beyond.budget import APART
 
 pytestmark = pytest.mark.long
 
@@ -33,35 +27,6 @@ def test_variants_of_a_method_are_lines_of_their_own(cells) -> None:
     assert list(table.frame["Method"]) == 2 * ["OPT-Tree, delta=0.2", "OPT-Tree, delta=0.7"]
     looks = [(line.get_color(), line.get_marker(), line.get_linestyle()) for line in lines(figure.canvas.axes[0])]
     assert len(set(looks)) == 2
-
-
-def test_the_figure_shows_every_setting_at_measured_nodes(budget_cells, tmp_path: Path) -> None:
-    figure, table = built(budget_cells)
-    axes, (legend,) = figure.canvas.axes, figure.canvas.legends
-    settings = [(name, at) for name in ("c4", "mt_bench") for at in ("0", "0.6")]
-    assert [axis.get_title() for axis in axes] == [f"{name}, temperature {at}" for name, at in settings] + 4 * [""]
-    labels = {handle.get_marker(): handle.get_label() for handle in legend.get_lines()}
-    shown = {}
-    for place, axis in enumerate(axes):
-        for line in lines(axis):
-            for x, y in line.get_xydata():
-                key = (*settings[place % 4], "MAL" if place < 4 else "speedup", labels[line.get_marker()], f"{y:.2f}")
-                shown[key] = math.log2(x)
-        bars = [found for found in axis.collections if isinstance(found, LineCollection)]
-        assert sum(len(found.get_segments()) for found in bars) == 2 * len(SIZED)
-    rows = table.frame[table.frame["Budget"] != ABSENT]
-    expected = {
-        (row["Dataset"], row["Temperature"], metric, row["Method"], row[metric].split()[0]): math.log2(
-            float(row["nodes"])
-        )
-        for _, row in rows.iterrows()
-        for metric in ("MAL", "speedup")
-    }
-    assert shown.keys() == expected.keys()
-    assert max(abs(shown[key] - expected[key]) for key in expected) <= APART / 2
-    folder = tmp_path / "out"
-    write_all([figure, table], folder)
-    assert {path.suffix for path in folder.iterdir()} == {".png", ".pdf", ".md", ".tex", ".csv"}
 
 
 def test_a_method_alone_is_drawn_at_its_measured_nodes(cells) -> None:

@@ -12,7 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from bench.artifacts import frame
-from bench.artifacts.outputs import NoResultsError, Output, write_all
+from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table, named_rows
 from bench.papers.dyspec.figures import BINS, RULES, first_children, shares, within
@@ -134,12 +134,6 @@ def test_nodes_of_an_earlier_version_have_no_rank(cells) -> None:
     cells.store.write("nodes", run_id, [node(run_id, 0, 0.5, 0.5, rank=None)])
     with pytest.raises(NoResultsError, match="force=true"):
         build("fig2", cells)
-
-
-def test_one_node_is_drawn(cells, tmp_path) -> None:
-    run_id = cells.add("dyspec", conversations=1, **SAMPLING)
-    cells.store.write("nodes", run_id, [node(run_id, 0, 0.5, 0.5)])
-    assert write_all(build("fig2", cells), tmp_path)
 
 
 def test_components_of_a_step_and_the_papers_bound(cells) -> None:

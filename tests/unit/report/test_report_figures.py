@@ -1,20 +1,16 @@
 """Every builder on small results: files that are there, not blank, and name their runs."""
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from dyspec_fills import FILLS as DYSPEC
 from gsd_figure_fills import FILLS as GSD_FIGURES
-from PIL import Image
 from sequoia_fills import FILLS as SEQUOIA
 
 from bench.artifacts import draw, frame
 from bench.artifacts.outputs import NoResultsError, Output, write_all
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import ABSENT, Table
-from bench.papers.beyond.by_speedup import by_speedup
 from bench.papers.registry import ARTIFACTS
 
 
@@ -93,39 +89,8 @@ def build(name: str, cells) -> list[Output]:
     return ARTIFACTS[name].build(Path(name).name, cells.load())
 
 
-@pytest.mark.few(3)
-@pytest.mark.parametrize("name", FILLS)
-def test_every_artifact_is_written_and_not_blank(name: str, cells, tmp_path: Path) -> None:
-    FILLS[name](cells)
-    outputs = build(name, cells)
-    paths = write_all(outputs, tmp_path / "out")
-    assert len(paths) == len({path.name for path in paths})
-    assert all(path.stat().st_size > 100 for path in paths)
-    figures = [output for output in outputs if isinstance(output, Figure)]
-    assert bool(figures) == ("table" not in name and name not in ("bench/mt_bench", "bench/c4"))
-    for figure in figures:
-        image = Image.open(tmp_path / "out" / f"{figure.name}.png")
-        pixels = np.asarray(image.convert("L"), dtype=float)
-        assert pixels.std() > 8
-        assert (pixels[[0, -1]] == 255).all()  # nothing runs over the edges
-        assert (pixels[:, [0, -1]] == 255).all()
-        assert set(image.text["run_ids"].split(",")) == set(figure.runs)
-        assert b"run_ids=" in (tmp_path / "out" / f"{figure.name}.pdf").read_bytes()
-
-
 TITLED = ["opt_tree/fig5", "opt_tree/fig6", "opt_tree/fig8", "opt_tree/fig11", "smoke"]
 TITLED += [name for name in SEQUOIA if name not in ("sequoia/fig4", "sequoia/fig5b")]
-
-
-@pytest.mark.few(2)
-@pytest.mark.parametrize("name", TITLED)
-def test_titles_say_pair_dataset_temperature_and_device(name: str, cells) -> None:
-    FILLS[name](cells)
-    dataset = "cnn_dm" if name in SEQUOIA else {"smoke": "mini"}.get(name, "mt_bench")
-    for output in build(name, cells):
-        assert isinstance(output, Table | Figure)
-        for word in ("tiny", dataset, "temperature 0", "Test CPU"):
-            assert word in output.title
 
 
 @pytest.mark.parametrize("name", [name for name in FILLS if "fig" in name])
@@ -141,22 +106,6 @@ def test_no_interval_is_no_crash(cells, tmp_path: Path) -> None:
     opt_tree(cells, conversations=1, nodes=True)
     for name in ("opt_tree/fig5", "opt_tree/fig6", "opt_tree/fig8", "opt_tree/fig9", "opt_tree/fig11", "smoke"):
         assert write_all(build(name, cells), tmp_path / name)
-
-
-def test_smoke_table_numbers(cells) -> None:
-    fill_smoke(cells)
-    results = cells.load()
-    _, made = by_speedup("smoke", "All", results)
-    frame = made.frame.set_index("Drafter")
-    run_id = made.runs[made.frame["Drafter"].tolist().index("OPT-Tree, n = 25")]
-    steps = results.steps[results.steps["run_id"] == run_id]
-    assert frame.loc["OPT-Tree, n = 25", "E(A)"] == f"{steps['expected_acceptance'].mean():.2f}"
-    for depth in range(1, 5):
-        assert frame.loc["OPT-Tree, n = 25", f"d={depth}"] == f"{(steps['num_accepted'] >= depth).mean():.2f}"
-    assert frame.loc["OPT-Tree, n = 25", "forwards"] == "8.0"
-    assert frame.loc["autoregressive", "d=1"] == "–"
-    assert frame.loc["broken", "MAL"] == "failed"
-    assert frame.loc["OPT-Tree, n = 25", ["identical", "lossless"]].tolist() == ["100%", "yes"]
 
 
 def test_sequoias_sizes_are_a_line_beside_opt_trees(cells) -> None:
@@ -222,39 +171,6 @@ def test_lines_across_stand_at_mu_and_the_papers_best_delta(cells) -> None:
     assert across == [pytest.approx(mu), 0.2]
 
 
-def test_mal_against_the_drafts_temperature_is_a_line_per_drafter(cells) -> None:
-    fill_draft_temperature(cells)
-    figure, made = build("bench/draft_temperature", cells)
-    assert isinstance(made, Table)
-    (axes,) = figure.canvas.axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["OPT-Tree", "EAGLE's tree", "E(A)"]
-    frame = made.frame.set_index(["Line", "draft_temperature"])
-    best = made.frame[made.frame["MAL"].str.endswith(" *")]
-    assert best["draft_temperature"].tolist() == ["0.5", "0.8", "1"], "the best of every temperature is marked"
-    assert not any(note.startswith("Draft temperature") for note in made.notes), "it is what the table is about"
-    own = cells.load()
-    for _, run in own.runs.iterrows():
-        steps = own.steps[own.steps["run_id"] == run["run_id"]]
-        found = frame.loc[({"opt_tree": "OPT-Tree", "eagle_tree": "EAGLE's tree"}[run["method"]], temperature_of(run))]
-        assert found["MAL"].split(" ")[0] == f"{steps['acceptance_length'].mean():.2f}"
-        assert found["E(A)"].split(" ")[0] == f"{steps['expected_acceptance'].mean():.2f}"
-
-
-def temperature_of(run) -> str:
-    return f"{json.loads(run['drafter_params'])['draft_temperature']:g}"
-
-
-@pytest.mark.parametrize("name", ["opt_tree/table1", "opt_tree/fig6", "bench/budget", "bench/mt_bench", "smoke"])
-def test_another_draft_temperature_than_the_papers_is_told(name: str, cells) -> None:
-    """Of the draft's best tokens; what is drawn at random has its method's."""
-    settings = {"n": 8, "draft_temperature": 0.6}
-    cells.add("opt_tree", "opt_tree", params=settings, draws="without_replacement", size=8)
-    said = "Draft temperature 0.6 for tiny (the papers: 1; DySpec: 0.6)"
-    assert not any(note.startswith(said) for output in build(name, cells) for note in getattr(output, "notes", ()))
-    cells.add("opt_tree", "opt_tree", params=settings, draws="topk", size=8)
-    assert any(note.startswith(said) for output in build(name, cells) for note in getattr(output, "notes", ()))
-
-
 def test_figure_6_sets_opt_tree_against_sequoias_tree_of_its_size(cells) -> None:
     for method, mal in (("opt_tree", 4.0), ("sequoia", 3.2)):
         for size in (8, 32)[: 1 if method == "sequoia" else 2]:
@@ -265,11 +181,3 @@ def test_figure_6_sets_opt_tree_against_sequoias_tree_of_its_size(cells) -> None
     both = float(mal["OPT-Tree", "8"]) / float(mal["Sequoia", "8"])
     assert float(over["OPT-Tree", "8"]) == pytest.approx(both, abs=0.01)
     assert over["OPT-Tree", "32"] == over["Sequoia", "8"] == ABSENT
-
-
-def test_figure_6_says_for_what_texts_sequoias_trees_are_made(cells) -> None:
-    fill_fig6(cells)
-    before = build("opt_tree/fig6", cells)[1].notes
-    cells.add_vector([0.5, 0.2], dataset="c4")
-    (added,) = {*build("opt_tree/fig6", cells)[1].notes} - {*before}
-    assert "c4" in added

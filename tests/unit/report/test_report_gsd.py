@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,6 @@ import pytest
 from gsd_fills import (
     CHAT,
     CODE,
-    FILLS,
     GREEDY,
     LARGE,
     LOSSY,
@@ -19,14 +16,13 @@ from gsd_fills import (
     SELF,
     SMALL,
     add,
-    fill_datasets,
     fill_rules,
     fill_steps,
     fill_table1,
 )
 
-from bench.artifacts.outputs import NoResultsError, write_all
-from bench.artifacts.tables import ABSENT, Table, named_rows
+from bench.artifacts.outputs import NoResultsError
+from bench.artifacts.tables import Table, named_rows
 from bench.artifacts.verdict import NOT_RUN
 from bench.papers.registry import ARTIFACTS
 from bench.statistics import graph_metrics
@@ -67,29 +63,6 @@ def cell(table: Table, method: str, header: str) -> str:
 def means(cells, run_id: str) -> dict[str, float]:
     steps = cells.load().steps
     return graph_metrics.samples(steps[steps["run_id"] == run_id]).mean(numeric_only=True).to_dict()
-
-
-@pytest.mark.parametrize("name", FILLS)
-def test_every_table_is_written_also_where_little_was_run(name: str, cells, tmp_path: Path) -> None:
-    """All of the sweep, one run of it, a run that failed, and other models than the paper's."""
-    number = name.removeprefix("gsd/")
-    for place, fill in enumerate(
-        (
-            FILLS[name],
-            lambda empty: add(empty, "gsd", **SAMPLING),
-            lambda empty: add(empty, "gsd", **GREEDY),
-            lambda empty: add(empty, "tsd", status="oom"),
-            lambda empty: add(empty, "ssd", pair="mine", published=None, dataset="mini"),
-        )
-    ):
-        mine = type(cells)(tmp_path / str(place))
-        fill(mine)
-        with contextlib.suppress(*[NoResultsError] * bool(place)):  # of tables of the other decoding alone
-            outputs = ARTIFACTS[name].build(number, mine.load())
-            assert all(path.stat().st_size > 100 for path in write_all(outputs, tmp_path / "out"))
-            for table in outputs:
-                assert not {"nan", "None"} & set(table.frame.to_numpy().ravel())
-                assert len(table.runs) == len(table.frame)
 
 
 @pytest.mark.parametrize("given", [GREEDY, SAMPLING])
@@ -203,17 +176,6 @@ def test_datasets_of_a_pair_have_the_papers_numbers_and_other_seeds_rows_of_thei
     assert "oom" in set(table.frame["speedup"])
 
 
-def test_table_4_has_medusa_once_where_it_was_run(cells) -> None:
-    fill_table1(cells, **LARGE)
-    table = build("table4", cells)
-    assert published(table, "Medusa", "mean_speedup", **LLAMA) == [2.01]
-    assert published(table, "GSD", "mean_speedup", **LLAMA) == [1.96]
-    heads = add(cells, "medusa", **GREEDY | SELF | {"params": {}})
-    table = build("table4", cells)
-    (where,) = (runs for runs, method in zip(table.runs, table.frame["Method"], strict=True) if method == "Medusa")
-    assert where == heads
-
-
 def test_a_mean_is_of_the_papers_sampling_alone(cells) -> None:
     runs = fill_table1(cells, **LARGE)
     before = build("table1", cells)
@@ -286,12 +248,6 @@ def test_capped_is_a_cut_by_the_cap_and_not_by_depth(cap: int, depth: int | None
     assert chain.capped is capped
     add(cells, "gsd", **GREEDY | LARGE | {"capped": float(chain.capped)})
     assert line(build("table1", cells), "GSD", "capped").value == capped
-
-
-def test_the_tables_of_datasets_are_filled_row_by_row(cells) -> None:
-    runs = fill_datasets(cells, **SMALL)
-    assert build("table8", cells).run_ids == {*runs.values()}
-    assert ABSENT not in set(build("table8", cells).frame["speedup"])
 
 
 def test_table_3_takes_both_k_and_has_the_ratio_of_drafting_times(cells) -> None:

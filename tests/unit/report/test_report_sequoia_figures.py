@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pytest
 import recomputed
-from drawn import build, labels, lines, mal_of, row_of
-from sequoia_fills import GROWTH, SAMPLING, SETTING, P, fill_hardware, fill_sizes, sized
+from drawn import build, labels, lines, mal_of
+from sequoia_fills import GROWTH, SETTING, P, fill_hardware, fill_sizes, sized
 
 from bench.artifacts import style
 from bench.artifacts.outputs import write_all
 from bench.papers.registry import ARTIFACTS
 from bench.papers.sequoia.tokens import places
-from bench.statistics import samples
 
 pytestmark = pytest.mark.long
 
@@ -52,25 +51,6 @@ def test_limits_are_dotted_in_the_colour_of_their_structure(cells) -> None:
         "binary tree": "3.33",
         "sequence": "2.00",
     }
-
-
-def test_the_table_has_all_points(cells) -> None:
-    fill_sizes(cells)
-    run_id = sized(cells, "sequoia", 15, predicted_mal=2.55, depth=4)
-    failed = sized(cells, "k_sequences", 1023, status="oom")
-    fixed = cells.add("k16", "k_sequences", params={"shape": {"n": 31, "num_sequences": 16}}, size=31, **SAMPLING)
-    _, table = build("fig1", cells)
-    steps = cells.load().steps
-    interval = samples.interval(samples.mal(steps[steps["run_id"] == run_id]))
-    row = row_of(table, run_id)
-    assert row[["N", "levels", "F(T)"]].tolist() == ["16", "5", "2.55"]
-    assert row["MAL"] == f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
-    assert row["MAL - F(T)"] == f"{interval.value - 2.55:.2f}"
-    assert row_of(table, failed)[["N", "MAL", "MAL - F(T)"]].tolist() == ["1024", "oom", "–"]
-    assert row_of(table, fixed)[["N", "k", "F(T)"]].tolist() == ["32", "16", "–"]  # the growth row is of 4 sequences
-    alone = table.frame[(table.frame["Structure"] == "k-ary tree") & (table.frame["N"] == "32")].iloc[0]
-    assert alone[["k", "levels", "F(T)", "MAL"]].tolist() == ["4", "6", "2.50", "–"]
-    assert len(table.frame) == 5 * 4 + 3
 
 
 def test_of_several_vectors_the_one_for_these_draws_of_most_positions_counts(cells) -> None:

@@ -91,14 +91,6 @@ def test_a_terminal_shows_rows_and_sentences_in_120_columns(cells) -> None:
     ), told
 
 
-def test_a_tie_is_told(cells) -> None:
-    for name in ("one", "other", "third"):
-        opt_tree(cells, name, 25, 3.0, speedup=1.2)
-    fastest, longest = smoke(cells)[0].findings[0].split(". Longest")
-    assert fastest.endswith("tied with 2 others")
-    assert longest.endswith("tied with 2 others.")
-
-
 def test_one_conversation_has_no_interval(cells) -> None:
     for name, speedup in (("fast", 2.0), ("slow", 1.0)):
         cells.add(name, "opt_tree", params={"n": 25}, dataset="mini", conversations=1, speedup=speedup)
@@ -142,12 +134,6 @@ def test_a_busy_machine_is_a_warning_in_place_of_marks(cells) -> None:
     )
     assert "Longest: OPT-Tree" in short.findings[0]
     assert warn(frame.load(cells.load()), short).warning.startswith(findings.BUSY)
-
-
-def test_a_quiet_machine_is_no_warning(cells) -> None:
-    for place in range(3):
-        opt_tree(cells, f"drafter{place}", 25, 3.0, speedup=1.0 + place)
-    assert smoke(cells)[0].warning == ""
 
 
 @pytest.mark.parametrize("given", [{"params": {"n": 25, "delta": 0.4}}, {"verifier": "target_sample"}])
