@@ -41,8 +41,8 @@ def load(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
     """A row per run, its block and what follows from its rows; runs of a block may differ in the columns `across`.
 
     A failed run stands in every block of its cell's setting, whatever it knew of prompts and device. `steps` and
-    `prompts` are the run's rows of these tables, `failed` the turns of its prompts that failed in any run, `params` its
-    drafter's arguments. NoResultsError without runs.
+    `prompts` are the run's rows of these tables, `gain` the sums of its speedup, `failed` the turns of its prompts that
+    failed in any run, `params` its drafter's arguments. NoResultsError without runs.
     """
     if results.runs.empty:
         raise NoResultsError("nothing was run")
@@ -101,8 +101,9 @@ def _described(runs: pd.DataFrame, results: Results, cell: Sequence[str]) -> pd.
         levels=[int(steps["depth"].max()) + 1 if len(steps) else None for steps in runs["steps"]],
         mean_size=[float(steps["num_drafted"].mean()) if len(steps) else None for steps in runs["steps"]],
         name=_names(runs),
-        busy=_busy(runs),
+        gain=map(samples.speedup, runs["prompts"]),
     )
+    runs = put(runs, busy=_busy(runs))
     words = _variants(runs, cell)
     return put(
         runs,
@@ -313,7 +314,7 @@ def _busy(runs: pd.DataFrame) -> list[bool]:
     """Whether times of a block's decoding are too noisy to rank any: most of its runs' baselines lie too far apart."""
     noisy = pd.Series(False, runs.index)
     for _, alike in runs[runs["ok"].astype(bool)].groupby(["block", *CELL], dropna=False):
-        noisy[alike.index] = samples.too_busy([samples.speedup(prompts) for prompts in alike["prompts"]])
+        noisy[alike.index] = samples.too_busy([*alike["gain"]])
     return noisy.tolist()
 
 

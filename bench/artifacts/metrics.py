@@ -112,7 +112,7 @@ SPEEDUP = Metric(
     "speedup",
     "speedup",
     definitions.SPEEDUP,
-    lambda run: samples.speedup(run.prompts),
+    lambda run: run.gain,
     ranked=True,
     timed=True,
     of_baseline=True,

@@ -22,8 +22,8 @@ from bench.statistics.intervals import Interval
 
 def itself(runs: pd.DataFrame) -> Interval | None:
     """The speedup of autoregressive decoding over itself, of several runs the widest; None where none is known."""
-    turns = done(runs[runs["method"] == AUTOREGRESSIVE])["prompts"]
-    ratios = [ratio for ratio in map(samples.interval, map(samples.speedup, turns)) if ratio.known]
+    gains = done(runs[runs["method"] == AUTOREGRESSIVE])["gain"]
+    ratios = [ratio for ratio in map(samples.interval, gains) if ratio.known]
     return max(ratios, key=samples.resolution, default=None)
 
 
@@ -69,7 +69,7 @@ def unranked(runs: pd.DataFrame) -> pd.Series:
 
 def too_noisy(block: pd.DataFrame) -> bool:
     """Whether two baselines of a block's runs, which do the same work, mostly lie too far apart to rank anything."""
-    speedups = [sample for sample in map(samples.speedup, done(block)["prompts"]) if len(sample.sums)]
+    speedups = [sample for sample in done(block)["gain"] if len(sample.sums)]
     return samples.too_busy(speedups) or bool((arms(block)["typical"] > samples.TOO_BUSY).any())
 
 

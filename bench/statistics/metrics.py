@@ -113,7 +113,9 @@ def untimed(prompts: pd.DataFrame) -> pd.Series:
     if "contaminated" not in prompts or prompts.empty:
         return pd.Series(False, index=prompts.index)
     disturbed = prompts["contaminated"].eq(True).fillna(False).astype(bool)
-    return disturbed.groupby([prompts["run_id"], prompts["prompt_id"]]).transform("any")
+    return (
+        disturbed.groupby([prompts["run_id"], prompts["prompt_id"]]).transform("any") if disturbed.any() else disturbed
+    )
 
 
 def joules_per_token(prompts: pd.DataFrame, arm: str) -> float:

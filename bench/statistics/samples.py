@@ -24,6 +24,7 @@ from bench.statistics import intervals, metrics
 from bench.statistics.intervals import Interval, Scale
 
 _TURN = ["run_id", "prompt_id", "turn"]
+_BOTH = pd.MultiIndex.from_product([["seconds", "tokens"], [METHOD, AUTOREGRESSIVE]])
 Quotient = tuple[tuple[str, ...], tuple[str, ...]]
 """Names of the sums above the line and below it."""
 _Columns = list[tuple[list[int], list[int]]]
@@ -90,13 +91,13 @@ def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
     """Decoding seconds per decoded token, autoregressive / method, of the turns that ended well in both arms.
 
     The first new token is drawn from the prefill, so that neither arm counts it; with `prefill` both count the seconds
-    of the prefill. Raises pandas' MergeError where a turn is there twice in an arm.
+    of the prefill. Raises ValueError where a turn is there twice in an arm.
     """
     turns = _turns(prompts, prefill=prefill)
-    method, base = (turns[turns["arm"] == arm] for arm in (METHOD, AUTOREGRESSIVE))
-    pairs = method.merge(base, on=_TURN, suffixes=("", "_base"), validate="one_to_one")
-    sums = pairs.groupby("prompt_id")[["seconds", "tokens", "seconds_base", "tokens_base"]].sum()
-    return Sample(sums, ("seconds_base", "tokens"), ("tokens_base", "seconds"), (_speed(base),))
+    pairs = turns.pivot(index=_TURN, columns="arm", values=["seconds", "tokens"]).reindex(columns=_BOTH).dropna()
+    sums = pairs.set_axis(["seconds", "seconds_base", "tokens", "tokens_base"], axis=1).groupby("prompt_id").sum()
+    control = _speed(turns[turns["arm"] == AUTOREGRESSIVE])
+    return Sample(sums, ("seconds_base", "tokens"), ("tokens_base", "seconds"), (control,))
 
 
 def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD, *, prefill: bool = False) -> Sample:

@@ -299,7 +299,9 @@ def test_the_case_study_is_written_with_its_prompt(tmp_path, monkeypatch):
 def test_what_a_kill_left_of_a_file_goes_with_the_next_rows(tmp_path, monkeypatch):
     folder = tmp_path / "default" / "prompts"
     with monkeypatch.context() as patch:
-        patch.setattr("bench.results.parquet.pq.ParquetWriter.write_table", lambda *_, **__: (_ for _ in ()).throw(Killed))
+        patch.setattr(
+            "bench.results.parquet.pq.ParquetWriter.write_table", lambda *_, **__: (_ for _ in ()).throw(Killed)
+        )
         patch.setattr("pathlib.Path.unlink", lambda *_, **__: None)  # the dead tidy nothing up
         with pytest.raises(Killed):
             execute(tmp_path, *CELL)

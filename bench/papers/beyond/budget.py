@@ -53,7 +53,7 @@ Looks = Mapping[str, Mapping[str, Any]]
 
 def _conversations(run: Any) -> str:
     """How many MAL and the speedup are of."""
-    counts = (len(sample.sums) for sample in (samples.mal(run.steps), samples.speedup(run.prompts)))
+    counts = (len(sample.sums) for sample in (samples.mal(run.steps), run.gain))
     return " / ".join(dict.fromkeys(str(count) for count in counts if count))
 
 

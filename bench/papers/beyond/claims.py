@@ -200,14 +200,16 @@ def claims(name: str, results: Mapping[str, Results]) -> list[Output]:
 
 def _measured(results: Mapping[str, Results]) -> Iterator[tuple[Claim, pd.DataFrame]]:
     """For each block in which ours and the paper have both methods two rows, judged; of drafts that are models."""
-    alike: dict[tuple[str, str, str], list[Claim]] = {}
+    alike: dict[tuple[str, str, bool], list[Claim]] = {}
     for claim in CLAIMS:
         if claim.artifact in results:
-            alike.setdefault((claim.artifact, claim.ahead.header, claim.metric.key), []).append(claim)
-    for several in alike.values():
-        claim, methods = several[0], (several[0].ahead, *(one.behind for one in several))
+            key = claim.artifact, claim.ahead.header, claim.metric is of_gsd.MEAN
+            alike.setdefault(key, []).append(claim)
+    for (artifact, *_), several in alike.items():
+        methods = {arm.header: arm for one in several for arm in (one.ahead, one.behind)}
+        measured = dict.fromkeys(one.metric for one in several)
         with contextlib.suppress(NoResultsError):
-            long = MEASURES[claim.artifact](results[claim.artifact], methods, [claim.metric])
+            long = MEASURES[artifact](results[artifact], [*methods.values()], [*measured])
             known = long[long["sample"].notna() & long["interval"].notna() & long["published"].map(bool)]
             known = known[known["config"].map(lambda config: _model(config, "draft") is not None).astype(bool)]
             yield from ((one, both) for one in several for both in _in_pairs(known, one))
@@ -216,7 +218,7 @@ def _measured(results: Mapping[str, Results]) -> Iterator[tuple[Claim, pd.DataFr
 def _in_pairs(long: pd.DataFrame, claim: Claim) -> Iterator[pd.DataFrame]:
     """The rows of both methods of a claim in each block, the first ahead of the other, with a verdict on each."""
     order = [claim.ahead.header, claim.behind.header]
-    for _, rows in long[long["label"].isin(order)].groupby("block"):
+    for _, rows in long[long["metric"].isin([claim.metric]) & long["label"].isin(order)].groupby("block"):
         if len(rows) == len(order):
             yield frame.judge(rows.sort_values("label", key=lambda labels: labels.map(order.index)), who="label")
 

@@ -240,7 +240,7 @@ def _gain(run: Any) -> Interval | None:
     """Speedup with the decision model over that without, all else being the same; None where there is no such run."""
     if run.without is None:
         return None
-    return samples.paired_ratio(samples.speedup(run.prompts), samples.speedup(run.without))
+    return samples.paired_ratio(run.gain, samples.speedup(run.without))
 
 
 ALPHA_MAX = replace(ALPHA, key="alpha_max", header="alpha_max")

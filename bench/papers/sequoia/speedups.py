@@ -47,7 +47,7 @@ def _lead(run: Any) -> Interval | None:
     """Over the conversations that both decoded."""
     if run.sequoia is None:
         return None
-    return samples.paired_ratio(samples.speedup(run.sequoia), samples.speedup(run.prompts))
+    return samples.paired_ratio(samples.speedup(run.sequoia), run.gain)
 
 
 LEAD = Metric(

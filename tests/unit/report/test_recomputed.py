@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import recomputed
-from recomputed import TURN, Files, assert_printed
+from recomputed import TURN, Files, assert_printed, at_most_one
 
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table
@@ -44,18 +44,19 @@ def shown(table: Table) -> set[str]:
 @pytest.mark.long
 def test_improving_mcsd_answers() -> None:
     files, found = tables("improving_mcsd/table1")
-    details = found["table1_details"]
-    assert shown(details) == run_ids("improving_mcsd/table1")
-    for row, (run_id,) in rows(details):
+    assert shown(found["table1"]) == run_ids("improving_mcsd/table1")
+    for row, (run_id, *several) in rows(found["table1"]):
+        if several:  # the target alone
+            continue
         both = files.rows("quality", run_id)
         own, plain = (both[both["arm"] == arm].reset_index() for arm in ("method", "autoregressive"))
         paired = own.merge(plain, on=TURN, suffixes=("", "_plain"))
         variation = files.rows("variation", run_id)
         difference = paired["log_likelihood"] - paired["log_likelihood_plain"]
         assert_printed(row["log-likelihood - alone"], recomputed.mean(paired, difference), least=3)
-        assert_printed(row["ROUGE-L"], recomputed.mean(own, own["greedy_rouge_l"]), least=3)
+        assert_printed(row["ROUGE-L"], at_most_one(recomputed.mean(own, own["greedy_rouge_l"])), least=3)
         assert_printed(row["ROUGE-L alone"], recomputed.mean(plain, plain["greedy_rouge_l"]), least=3)
-        assert_printed(row["variation"], recomputed.mean(variation, variation["total_variation"]), least=3)
+        assert_printed(row["variation"], at_most_one(recomputed.mean(variation, variation["total_variation"])), least=3)
 
 
 @pytest.mark.long

@@ -63,8 +63,8 @@ def headline(cells, *methods: str) -> str:
     """The sentence above a table of all runs, which calls them by these methods, if any are given."""
     results = cells.load()
     shown = {"Method": list(methods)} if methods else {}
-    frame = pd.DataFrame(shown | {"MAL": "", "speedup": ""}, index=range(len(results.runs)))
-    return warn(frame.load(results), Table("t", "t", frame, runs=tuple(results.runs["run_id"]))).warning
+    cells = pd.DataFrame(shown | {"MAL": "", "speedup": ""}, index=range(len(results.runs)))
+    return warn(frame.load(results), Table("t", "t", cells, runs=tuple(results.runs["run_id"]))).warning
 
 
 SWEPT = ({"tau": 2, "tau_as_context": False, "n": 8}, {"tau": 0, "tau_as_context": True, "n": 8})
