@@ -101,8 +101,10 @@ class Table:
 
 def to_markdown(table: Table) -> str:
     """Title, table, notes, then the meaning of the headers; columns are padded so that it reads in a terminal too."""
-    parts = [f"### {table.title}", *[f"**{_cell(table.warning)}**"] * bool(table.warning), _grid(table, table.main)]
-    parts += ["Details:", _grid(table, table.details)] if table.aside else []
+    same, main, details = _without_constants(table)
+    parts = [f"### {table.title}", *[f"**{_cell(table.warning)}**"] * bool(table.warning)]
+    parts += [*[_cell(same)] * bool(same), _grid(table, main)]
+    parts += ["Details:", _grid(table, details)] if table.aside else []
     legend = [f"**{header}**: {meaning}" for header, meaning in _legend(table)]
     parts += ["\n".join(f"- {line}" for line in lines) for lines in (_notes(table), legend) if lines]
     return "\n\n".join(parts) + "\n"
@@ -149,16 +151,13 @@ def to_html(table: Table) -> str:
 
     Pages of notebooks have a style of their own, so that every style stands in its element.
     """
-    same = leading_constants(table.main)
-    grid, more = (
-        _html_grid(frame.drop(columns=list(same), errors="ignore").rename(columns=table.header))
-        for frame in (table.main, table.details)
-    )
+    same, *frames = _without_constants(table)
+    grid, more = (_html_grid(frame.rename(columns=table.header)) for frame in frames)
     legend = [f"<b>{escape(header)}</b>: {escape(meaning)}" for header, meaning in _legend(table)]
-    every, runs = ", ".join(f"{name} {value}" for name, value in same.items()), _runs(table)
+    runs = _runs(table)
     content = (
         (f"<p>{escape(table.warning)}</p>" if table.warning else "")
-        + (f'<p style="{_SMALL}">In all rows: {escape(every)}.</p>' if same else "")
+        + (f'<p style="{_SMALL}">{escape(same)}</p>' if same else "")
         + grid
         + _folded("More columns", more if table.aside else "")
         + _html_list(map(escape, (*table.findings, *table.notes)))
@@ -239,6 +238,14 @@ def leading_constants(frame: pd.DataFrame) -> dict[str, str]:
     """The first columns, as far as they say the same in every row: target, draft."""
     constant = takewhile(lambda name: frame[name].nunique() == 1, frame.columns[:-1]) if len(frame) > 1 else ()
     return {str(name): str(frame[name].iloc[0]) for name in constant}
+
+
+def _without_constants(table: Table) -> tuple[str, pd.DataFrame, pd.DataFrame]:
+    """A sentence on what the first columns say in every row, and the main columns and the details without these."""
+    same = leading_constants(table.main)
+    words = ", ".join(f"{table.header(name)} {value}" for name, value in same.items())
+    main, details = (grid.drop(columns=list(same), errors="ignore") for grid in (table.main, table.details))
+    return f"In all rows: {words}." if same else "", main, details
 
 
 def _lines(table: Table) -> Iterator[tuple[str, ...]]:

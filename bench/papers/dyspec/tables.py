@@ -106,7 +106,7 @@ def paper_table(name: str, results: Results) -> list[Output]:
         *(_LARGE if large else _SMALL),
         *_temperature(),
     ]
-    main = (SPEEDUP, MAL, *(SPEEDS if large else ()), *RATIOS.values())
+    main = (SPEEDUP, MAL, *(SPEEDS[:1] if large else ()), *RATIOS.values())
     aside = [header for one in shown if one not in main for header in (one.header, one.published)]
     aside += [one.published for one in RATIOS.values()]
     title = notes.titled(TITLES[name], runs)
