@@ -77,7 +77,10 @@ class _Run:
     watch: Watch | None
 
     def prefill(self, new: int) -> tuple[int, ...]:
-        """Read the prompt, with room for `new` tokens behind it; the first of them, unless its distribution is left."""
+        """Read the prompt, with room for `new` tokens behind it.
+
+        Returns the first new token, or nothing if the drafter wants its distribution instead.
+        """
         target, drafter, context = self.target, self.drafter, self.context
         with context.clock.span("prefill"):
             room = len(context.tokens) + new

@@ -23,7 +23,7 @@ class Kind(IntEnum):
     SIB_LEAF = 2
     """Too improbable beside its best sibling to go on (GSD, sibling pruning); a record in `pruning=paper` alone."""
     ALIAS = 3
-    """Redundant: goes on as an earlier node does, to which it has a merge edge; no leaf, but in `pruning=code`."""
+    """Redundant: merged into an earlier node, from which it continues; a leaf in `pruning=code` alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,11 +91,11 @@ class DraftGraph:
         return places[self.nodes] != np.arange(len(self.nodes))
 
     def recurring_shares(self, longest: int = LONGEST_GRAM) -> list[tuple[float, float]]:
-        """For n = 1 to `longest`, how many n-grams recur (GSD, Figure 3), told in two ways. Root excluded.
+        """For n = 1 to `longest`, how many n-grams recur (GSD, Figure 3), counted in two ways. Root excluded.
 
-        Of the records whose path has n tokens, the share whose n-gram, their last n tokens, recurs: it also ends at a
-        record that is neither ancestor nor descendant. And of all records the share that is a part of such an n-gram,
-        at any place. A path starts at the root, whose token counts. nan where there are no such records.
+        The first is the share of n-grams, the last n tokens of a record's path, that also end at a record which is
+        neither ancestor nor descendant. The second is the share of records inside such an n-gram. A path starts at the
+        root, whose token counts. nan where no path has n tokens.
         """
         depths, grams, shares = self._depths(), np.zeros(len(self.tokens), np.int64), []
         for length in range(1, longest + 1):

@@ -49,7 +49,7 @@ class TokenTree:
     """Who sees whom."""
 
     def __post_init__(self) -> None:
-        """Slice the mask where it was made before."""
+        """Use the precomputed mask if there is one."""
         sliced = None if self.sliced is None else Part(self.sliced, self.num_nodes, self.tokens.device)
         object.__setattr__(self, "mask", sliced or GrownMask(self.parents))
 
@@ -112,8 +112,8 @@ class TokenTree:
     def first_of_path(self) -> Bool[Tensor, " nodes"]:
         """Marks the first node of every distinct path: independent draws may repeat a token among siblings.
 
-        It is the first one with its token below the first node of its parent's path. Every round finds that one level
-        deeper, and one that changes nothing ends them: the first, where no sibling repeats another.
+        Each pass merges duplicate paths one level deeper. Stop when a pass changes nothing: the first, without
+        repeated siblings.
         """
         index = torch.arange(self.num_nodes, device=self.tokens.device)
         first, above, changed = index, self.parents.clamp(min=0), True

@@ -329,8 +329,8 @@ def _names(runs: pd.DataFrame) -> list[str]:
 def _variants(runs: pd.DataFrame, cell: Sequence[str]) -> dict[Any, str]:
     """By block: in which columns it is not like the others of its pair, digests by their start.
 
-    Of another dataset the prompts are others anyway, and of what failed the place need not be known. Of code and
-    machine beyond the device those alone are named that tell it from a block which no other column does.
+    The prompt hash is ignored across datasets, and the device of failed runs. Of code and machine beyond the device a
+    column is named only if it alone tells a block from another.
     """
     firsts = runs.drop_duplicates("block").set_index("block")
     code = [column for column in columns(RunRow, Role.MACHINE) if column not in ("device_name", "dtype")]

@@ -18,9 +18,9 @@ or `not run`. n counts conversations. For one metric of one row:
    interval and a published value, over the conversations that both decoded (`bench.statistics.samples.compare`). The
    interval of our ratio to the other's lies on the published side of 1: the two agree. It lies on the other side: they
    contradict the paper. It holds 1, or the ratio is no further from 1 than the machine alone may move it (by the runs'
-   autoregressive arms): it is not resolved, unless this interval, widened by what the machine alone may do, lies
-   wholly nearer to 1 than half of the published lead, which contradicts the paper. Where a value may be 0, the
-   difference takes the place of the ratio, and 0 that of 1.
+   autoregressive arms): it is not resolved. But if this interval, widened by what the machine alone may do, excludes
+   even half of the published lead, it contradicts the paper. Where a value may be 0, the difference takes the place of
+   the ratio, and 0 that of 1.
    Two published values that differ by less than 5% of the larger one are a tie of the paper. The same sign agrees with
    it, and so does an interval of our ratio wholly within [0.95, 1 / 0.95]. The opposite sign contradicts it where that
    interval lies wholly outside; all else is not resolved.
@@ -39,17 +39,6 @@ or `not run`. n counts conversations. For one metric of one row:
    the number of its table's verdicts (`bench.statistics.corrections`), those that are not resolved among them, is
    marked `(uncorrected)`. Of a verdict by value p is that of the nearer bound; of an order that holds the largest of
    its pairs'; of one that differs the smallest of those that contradict, times the number of pairs.
-
-History. Rules 1 to 3 were fixed before anything was measured, with our interval widened by the tolerance in place of
-the tolerance itself. Rule 4 first compared two unpaired intervals; since these know nothing of what prompts give to
-both rows, it was paired, and since neither knows what a machine does between two runs, autoregressive arms came to say
-what times can tell apart. On 2026-11-22, after an outside audit and before anything was judged again, `not resolved`
-came in for all rules: until then a wide interval matched anything, and a tie that was not resolved counted as
-`differs`. On the same day speedups came to be set against autoregressive decoding in all tables, since a method that is
-slower than it could keep the order of the others. On 2026-11-23 noise came to be that of the whole block, as in the
-marks, and rows that share one published number came to be no order of each other. Since then, too, a measured
-autoregressive row that the paper does not print no longer takes the place of the 1. On 2026-11-25, after another audit,
-came rule 6.
 """
 
 from __future__ import annotations

@@ -66,9 +66,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """How it is run. Of these dtype and attention are part of the cell's identity, and what is not at its default of
-    placement, node order and graphs.
-    """
+    """How it is run. dtype and attention always enter the run id; placement, node order and graphs if not default."""
 
     device: str = "auto"
     dtype: str = "auto"

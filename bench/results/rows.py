@@ -172,7 +172,7 @@ class StepRow:
     num_displaced: int | None = None  # accepted tokens whose place in the verified tree is not that in the graph
     visited_children: list[int] | None = None  # of the root and of each accepted token
     recurring: list[float] | None = None  # for n = 1, 2, ...: share of the records whose n-gram recurs in the graph
-    in_recurring: list[float] | None = None  # the same of the records that are part of such an n-gram, at any place
+    in_recurring: list[float] | None = None  # share of the records inside such an n-gram
     merge_kl: list[float] | None = None  # nats, of every merge edge, where a MergeProbe drafted
     # of trees that a decision model may end early (`EarlyStop`), None where it was not asked
     decision_calls: int | None = None

@@ -223,7 +223,7 @@ class Comparison:
     def needed(self) -> float:
         """Conversations after which a tie would be told apart, were all to go on like this; inf: no number would.
 
-        More of them show better how fast the machine was in either run; if that alone is as far apart, none help.
+        More conversations help only if the machine drifted less than the two values differ.
         """
         told = intervals.needed(self.apart, -math.inf, 0.0)
         if self.known and self.difference.value == 0:

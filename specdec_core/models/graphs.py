@@ -73,8 +73,8 @@ class Graphs:
     ) -> tuple[Float[Tensor, "new vocab"], Float[Tensor, "new hidden"] | None]:
         """Logits and, if they are kept, hidden states of the tokens, which are appended to the cache.
 
-        A head reads `features` beside its tokens. The cache has settled: a prompt was read. Masked slots must be finite
-        too. Rows that fill the graph up see the first slot alone, so that what they leave behind the tree is.
+        A head reads `features` beside its tokens. Call it only after a prompt was read. Masked slots must be finite,
+        so padding rows see the first slot alone: their unused output is finite then.
         """
         cache, count, start = self.lm.cache, tokens.shape[0], self.lm.cache.length
         width = -(-(start + size) // _WIDTH) * _WIDTH
