@@ -59,15 +59,14 @@ ACCEPTANCE_RATE = (
     f"accepted path leads behind a merge edge; in brackets the 95% interval ({intervals.METHOD} over conversations)"
 )
 DRAFTED_TOKENS = (
-    "(ii) nodes that go on (live) + nodes that end for theta_prob + one root a step, nodes pruned beside a sibling and "
+    "nodes that go on (live) + nodes that end for theta_prob + one root a step, nodes pruned beside a sibling and "
     f"merge edges left out: what the paper's counts fit, which it does not define; {_COUNTED}"
 )
 CREATED = (
-    f"(i) all drafted nodes but redundant ones: live + ended for theta_prob + pruned beside a sibling, no root; "
-    f"{_COUNTED}"
+    f"all drafted nodes but redundant ones: live + ended for theta_prob + pruned beside a sibling, no root; {_COUNTED}"
 )
-ALIASES = f"(iii) redundant candidates, each a merge edge of the graph; {_COUNTED}"
-SIB_LEAVES = f"(iv) nodes pruned beside a better sibling (theta_sib); {_COUNTED}"
+ALIASES = f"redundant candidates, each a merge edge of the graph; {_COUNTED}"
+SIB_LEAVES = f"nodes pruned beside a better sibling (theta_sib); {_COUNTED}"
 VERIFIED = f"nodes of the unmerged trees that the target read, root excluded; {_COUNTED}"
 CAPPED = (
     "share of the steps in which the cap of verified nodes cut the unmerged tree; what the limit of its depth "

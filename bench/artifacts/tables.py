@@ -17,8 +17,6 @@ from bench.statistics.intervals import FEWEST, Interval
 
 SETTING = "Setting"
 """The column that says which of several settings a row is of."""
-RUNS = "runs"
-"""The column of a table that names the runs of each row itself; no note does so again."""
 WIDTH = 120
 """Characters of a line in a terminal."""
 ABSENT = "–"
@@ -259,8 +257,7 @@ def _runs(table: Table) -> str:
 
 
 def _notes(table: Table) -> list[str]:
-    runs = "" if RUNS in table.frame else _runs(table)
-    return [*table.findings, *table.notes, *[f"Runs: {runs}."] * bool(runs)]
+    return [*table.findings, *table.notes]
 
 
 def _legend(table: Table) -> list[tuple[str, str]]:

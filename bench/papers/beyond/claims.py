@@ -60,9 +60,8 @@ LEGEND = {
     "answers, and p after it (two-sided, from the interval)",
     "by dataset": "the same claim on each dataset alone, uncorrected; tables judge a row against all others by what "
     "the paper prints there, OPT-Tree's over its sizes, and may differ",
-    tables.RUNS: "the first method's and the second's, dataset by dataset; the column run_id in the rows (Parquet) of "
-    "the results' folder that the column Table names",
 }
+ASIDE = ("published ahead", "n", "by dataset")
 NOTES = (
     "No pair is a paper's own: all stand in for larger models, and their drafts were trained here, for these targets. "
     "Ratios show orders. The papers decode 128 to 1,024 tokens. Intervals of speedups are over conversations; how far "
@@ -195,7 +194,8 @@ def claims(name: str, results: Mapping[str, Results]) -> list[Output]:
     runs = pd.concat([both for several in groups.values() for both in several], ignore_index=True)
     below = (_surviving(judged, corrected), *NOTES, *notes.draft_temperatures(runs), *_models(runs))
     ids = tuple(one.run_ids for one in judged)
-    return [Table(name, TITLE, tables.frame(lines, lines[0]), below, LEGEND, ids), figure(name, TITLE, judged, ids)]
+    grid = tables.frame(lines, lines[0])
+    return [Table(name, TITLE, grid, below, LEGEND, ids, aside=ASIDE, lead=5), figure(name, TITLE, judged, ids)]
 
 
 def _measured(results: Mapping[str, Results]) -> Iterator[tuple[Claim, pd.DataFrame]]:
@@ -285,7 +285,6 @@ class Judged:
             "pooled": self.answer.words,
             "after correction": tables.ABSENT if corrected is None else _after(corrected),
             "by dataset": self.by_dataset,
-            tables.RUNS: self.run_ids,
         }
 
 

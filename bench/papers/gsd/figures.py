@@ -30,7 +30,9 @@ _SWEPT = {
 }
 CUT = 0.05
 """Share of cut trees from which a point is marked."""
-_PRUNING = "TSD prunes no siblings, and (ii) does not count those that GSD prunes; Table 1 has TSD with pruning too."
+_PRUNING = (
+    "TSD prunes no siblings, and drafted tokens do not count those that GSD prunes; Table 1 has TSD with pruning too."
+)
 
 
 ACCEPTED = per_sample(

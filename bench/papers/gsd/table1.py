@@ -122,8 +122,8 @@ def _compared(graph: dict[str, Any], tree: dict[str, Any]) -> str:
         samples.paired_ratio(*(own[key].sample for own in (graph, tree))) for key in ("drafted", "created", "verified")
     )
     return (
-        f"GSD drafts {tables.ratio(drafted)} times the nodes (ii) of {tree['drafted'].label}, at an acceptance rate of "
-        f"{signed(gain)}: {_conclusion(drafted, gain)}.{_paper(graph, tree)} With what is pruned beside a sibling (i) "
+        f"GSD drafts {tables.ratio(drafted)} times the tokens of {tree['drafted'].label}, at an acceptance rate of "
+        f"{signed(gain)}: {_conclusion(drafted, gain)}.{_paper(graph, tree)} With nodes pruned beside a sibling "
         f"it is {tables.ratio(created)}; the target reads {tables.ratio(verified)} times the nodes."
     )
 

@@ -94,7 +94,6 @@ def test_claims() -> None:
         pairs = [*zip(sides[::2], sides[1::2], strict=True)]
         assert row["Pair"].startswith(f"{files.run(ids[0])['pair']} (")
         measure = row["measure"] if each == 1 or row["measure"] != "speedup" else "mean speedup"
-        assert row["runs"] == runs
         apart = " ".join(re.findall(r"not comparable[^(]*\(([^)]*)\)", row["by dataset"])).replace(",", "").split()
         pairs = [both for both in pairs if files.run(both[0][0])["dataset"].split("/")[-1] not in apart] or pairs
         counted = [tuple(_counted(measure, files, side) for side in both) for both in pairs]
