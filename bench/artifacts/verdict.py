@@ -172,7 +172,7 @@ def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str, busy:
 class Standing:
     """How two rows stand to each other, held against how the paper has them."""
 
-    found: Comparison
+    comparison: Comparison
     agrees: bool | None
     """Whether as in the paper; None: not resolved."""
     p: float
@@ -183,32 +183,32 @@ class Standing:
     @property
     def n(self) -> int:
         """Conversations that both decoded."""
-        return self.found.difference.n
+        return self.comparison.difference.n
 
 
 def standing(row: Pairing, other: Pairing) -> Standing:
     """Rule 4 for two rows that both have a value and a published one."""
     assert row.published is not None and other.published is not None  # noqa: PT018 - both are complete
-    found, published = _compared(row, other), row.published - other.published
-    ahead, sign = found.ahead or 0, (published > 0) - (published < 0)
-    agrees, p = _agrees(found, ahead * sign, row.published, other.published)
-    if agrees is None or found.difference.n < FEWEST:
+    comparison, published = _compared(row, other), row.published - other.published
+    ahead, sign = comparison.ahead or 0, (published > 0) - (published < 0)
+    agrees, p = _agrees(comparison, ahead * sign, row.published, other.published)
+    if agrees is None or comparison.difference.n < FEWEST:
         agrees, p = None, 1.0
-    return Standing(found, agrees, p, max(FEWEST, _needed(found, sign, row.published, other.published)))
+    return Standing(comparison, agrees, p, max(FEWEST, _needed(comparison, sign, row.published, other.published)))
 
 
-def _agrees(found: Comparison, same: int, published: float, other: float) -> tuple[bool | None, float]:
+def _agrees(comparison: Comparison, same: int, published: float, other: float) -> tuple[bool | None, float]:
     """Whether, and p; `same` is 1 where ours is ahead as published, -1 where it is behind, 0 where it is tied."""
     if same > 0:
-        return True, p_value(found.ratio)
+        return True, p_value(comparison.ratio)
     if not tied(published, other):
         lead = max(published, other) / min(published, other) - 1 if min(published, other) > 0 else 0.0
         if same < 0:
-            return False, p_value(found.ratio)
-        most = (1 + lead / 2) / (1 + found.noise)
-        return (False, _beyond(found.ratio, 1 / most, most)) if _level(found, 1 + lead / 2) else (None, 1.0)
-    even = _within(found.ratio, *_EVEN)
-    return even if even or found.ahead else None, _beyond(found.ratio, *_EVEN)
+            return False, p_value(comparison.ratio)
+        most = (1 + lead / 2) / (1 + comparison.noise)
+        return (False, _beyond(comparison.ratio, 1 / most, most)) if _level(comparison, 1 + lead / 2) else (None, 1.0)
+    even = _within(comparison.ratio, *_EVEN)
+    return even if even or comparison.ahead else None, _beyond(comparison.ratio, *_EVEN)
 
 
 def _beyond(ours: Interval, low: float, high: float) -> float:
@@ -216,18 +216,18 @@ def _beyond(ours: Interval, low: float, high: float) -> float:
     return max(p_value(ours, low), p_value(ours, high))
 
 
-def _level(found: Comparison, most: float) -> bool:
+def _level(comparison: Comparison, most: float) -> bool:
     """Whether a ratio is surely nearer to 1 than `most`, whatever the machine did."""
-    machine = 1 + found.noise
-    return found.ratio.high * machine <= most and found.ratio.low / machine >= 1 / most
+    machine = 1 + comparison.noise
+    return comparison.ratio.high * machine <= most and comparison.ratio.low / machine >= 1 / most
 
 
-def _needed(found: Comparison, sign: int, published: float, other: float) -> float:
+def _needed(comparison: Comparison, sign: int, published: float, other: float) -> float:
     """Conversations that would decide a pair that is not resolved."""
     if not tied(published, other):
-        return found.needed
-    even = math.inf if found.noisy else intervals.needed(found.ratio, *_EVEN)
-    return min(even, found.needed) if found.difference.value * sign > 0 else even
+        return comparison.needed
+    even = math.inf if comparison.noisy else intervals.needed(comparison.ratio, *_EVEN)
+    return min(even, comparison.needed) if comparison.difference.value * sign > 0 else even
 
 
 def tied(published: float, other: float) -> bool:
@@ -238,9 +238,9 @@ def tied(published: float, other: float) -> bool:
 def _compared(row: Pairing, other: Pairing) -> Comparison:
     """The two in pairs, or as two separate intervals where they have no conversations in common."""
     if row.sample and other.sample:
-        found = samples.compare(row.sample, other.sample)
-        if found.known or 0 < found.difference.n < FEWEST:
-            return found
+        comparison = samples.compare(row.sample, other.sample)
+        if comparison.known or 0 < comparison.difference.n < FEWEST:
+            return comparison
     assert row.ours is not None and other.ours is not None  # noqa: PT018 - both are complete
     return samples.unpaired(row.ours, other.ours)
 

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.check.folder import Found, check
+from bench.check.folder import Findings, check
 from bench.results.digests import digest_of
 
 SHOWN = 5
@@ -38,32 +38,38 @@ def unknown_revisions(revisions: set[str], root: Path) -> list[str]:
     return [one for one, asked in every if asked.returncode]
 
 
-def verdicts(found: Found, strange: Sequence[str]) -> Iterator[tuple[str, str, str, list[str]]]:
+def verdicts(findings: Findings, strange: Sequence[str]) -> Iterator[tuple[str, str, str, list[str]]]:
     """Of each question: the answer, what it rests on, and what speaks against it."""
-    unplanned = f"{len(found.unplanned)} of {found.experiments} experiments have no plan.json"
-    state = NO if found.incomplete else UNKNOWN if found.unplanned else YES
-    yield "complete", state, unplanned if found.unplanned else f"{found.planned} plans are done", found.incomplete
+    unplanned = f"{len(findings.unplanned)} of {findings.experiments} experiments have no plan.json"
+    state = NO if findings.incomplete else UNKNOWN if findings.unplanned else YES
+    yield (
+        "complete",
+        state,
+        unplanned if findings.unplanned else f"{findings.planned} plans are done",
+        findings.incomplete,
+    )
     yield (
         "all prompts",
-        NO if found.failed else YES,
-        f"{found.conversations} conversations of finished cells",
-        found.failed,
+        NO if findings.failed else YES,
+        f"{findings.conversations} conversations of finished cells",
+        findings.failed,
     )
-    against = [*found.uncommitted, *(f"revision {one} is not in this checkout" for one in strange)]
-    yield "committed code", NO if against else YES, f"{len(found.revisions)} revisions", against
-    ties = f", {found.ties} of them but for a tie that rounding broke" if found.ties else ""
+    against = [*findings.uncommitted, *(f"revision {one} is not in this checkout" for one in strange)]
+    yield "committed code", NO if against else YES, f"{len(findings.revisions)} revisions", against
+    ties = f", {findings.ties} of them but for a tie that rounding broke" if findings.ties else ""
     kept = (
-        f"{found.greedy - len(found.lossy)} of {found.greedy} greedy outputs of lossless methods are the target's{ties}"
-        if found.greedy
+        f"{findings.greedy - len(findings.lossy)} of {findings.greedy} greedy outputs of lossless methods are the "
+        f"target's{ties}"
+        if findings.greedy
         else "no greedy output of a lossless method was compared with the target's"
     )
-    state = NO if found.lossy else YES if found.greedy or not found.unaudited else UNKNOWN
-    yield "lossless", state, kept, [*found.lossy, *found.unaudited]
+    state = NO if findings.lossy else YES if findings.greedy or not findings.unaudited else UNKNOWN
+    yield "lossless", state, kept, [*findings.lossy, *findings.unaudited]
     yield (
         "unaltered",
-        NO if found.altered else YES,
-        f"{found.cells} cells, {found.prompts} rows of prompts",
-        found.altered,
+        NO if findings.altered else YES,
+        f"{findings.cells} cells, {findings.prompts} rows of prompts",
+        findings.altered,
     )
 
 
@@ -72,12 +78,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.check", description=__doc__)
     parser.add_argument("results", type=Path, help="a folder of results")
     root = parser.parse_args(arguments).results
-    found = check(root) if root.is_dir() else Found()
-    if not found.experiments:
+    findings = check(root) if root.is_dir() else Findings()
+    if not findings.experiments:
         print(f"there are no results in {root}", file=sys.stderr)
         return 2
     answers = []
-    for question, answer, ground, against in verdicts(found, unknown_revisions(found.revisions, Path(__file__).parent)):
+    for question, answer, ground, against in verdicts(
+        findings, unknown_revisions(findings.revisions, Path(__file__).parent)
+    ):
         answers.append(answer)
         print(f"{question:<15} {answer}: {ground}")
         for sentence in against[:SHOWN]:

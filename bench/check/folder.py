@@ -40,7 +40,7 @@ _PHASES = ("draft_s", "tree_s", "score_s", "judge_s", "commit_s")
 
 
 @dataclass(slots=True)
-class Found:
+class Findings:
     """Counts, and sentences about what is wrong, by question."""
 
     experiments: int = 0
@@ -63,30 +63,33 @@ class Found:
     altered: list[str] = field(default_factory=list)
 
 
-def check(root: Path) -> Found:
+def check(root: Path) -> Findings:
     """Read all of a folder."""
-    found = Found()
+    findings = Findings()
     planned = {path.parent.relative_to(root).as_posix() for path in within(root, progress.FILE)}
     begun = unfinished(root)
     for name in sorted(planned | {store.experiment for store in experiments(root)} | {name for name, _ in begun}):
         store = Store(root, name)
-        found.experiments += 1
+        findings.experiments += 1
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             tables = {table: store.read(table) for table in TABLES}
-        found.altered += dict.fromkeys(str(warning.message) for warning in said)
-        _complete(root, store, tables["runs"], name in planned, found)
-        found.incomplete += [
+        findings.altered += dict.fromkeys(str(warning.message) for warning in said)
+        _complete(root, store, tables["runs"], name in planned, findings)
+        findings.incomplete += [
             f"{name}: cell {run_id} was begun; the same command goes on with it"
             for experiment, run_id in begun
             if experiment == name
         ]
-        _committed(store, tables["runs"], found)
-        _failed(store, tables["runs"], tables["prompts"], found)
-        _lossless(store, tables["runs"], tables["prompts"], found)
-        found.altered += [f"{store.experiment}: {sentence}" for sentence in _misfits(tables, store.folder.resolve())]
-        found.cells, found.prompts = found.cells + len(tables["runs"]), found.prompts + len(tables["prompts"])
-    return found
+        _committed(store, tables["runs"], findings)
+        _failed(store, tables["runs"], tables["prompts"], findings)
+        _lossless(store, tables["runs"], tables["prompts"], findings)
+        findings.altered += [f"{store.experiment}: {sentence}" for sentence in _misfits(tables, store.folder.resolve())]
+        findings.cells, findings.prompts = (
+            findings.cells + len(tables["runs"]),
+            findings.prompts + len(tables["prompts"]),
+        )
+    return findings
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:
@@ -94,54 +97,54 @@ def _rows(frame: pd.DataFrame) -> Iterator[Any]:
     return iter(frame.itertuples())
 
 
-def _complete(root: Path, store: Store, runs: pd.DataFrame, planned: bool, found: Found) -> None:
+def _complete(root: Path, store: Store, runs: pd.DataFrame, planned: bool, findings: Findings) -> None:
     if runs.empty and not planned:
         return
     state = progress.read(root, store.experiment)
     if state.planned is None:
-        found.unplanned.append(store.experiment)
+        findings.unplanned.append(store.experiment)
         undone = runs[runs["status"] != OK]
-        found.incomplete += [f"{store.experiment}: cell {row.run_id} is {row.status}" for row in _rows(undone)]
+        findings.incomplete += [f"{store.experiment}: cell {row.run_id} is {row.status}" for row in _rows(undone)]
         return
-    found.planned += 1
+    findings.planned += 1
     if state.state != progress.DONE:
-        found.incomplete.append(f"{store.experiment}: {progress.words(state)}")
+        findings.incomplete.append(f"{store.experiment}: {progress.words(state)}")
 
 
-def _committed(store: Store, runs: pd.DataFrame, found: Found) -> None:
+def _committed(store: Store, runs: pd.DataFrame, findings: Findings) -> None:
     for row in _rows(runs):
         if pd.isna(row.git_revision) or pd.isna(row.git_dirty):
-            found.uncommitted.append(f"{store.experiment}: cell {row.run_id} names no revision")
+            findings.uncommitted.append(f"{store.experiment}: cell {row.run_id} names no revision")
         elif row.git_dirty:
-            found.uncommitted.append(f"{store.experiment}: cell {row.run_id} ran with changes to {row.git_revision}")
+            findings.uncommitted.append(f"{store.experiment}: cell {row.run_id} ran with changes to {row.git_revision}")
         else:
-            found.revisions.add(str(row.git_revision))
+            findings.revisions.add(str(row.git_revision))
 
 
-def _failed(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, found: Found) -> None:
+def _failed(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings: Findings) -> None:
     """Conversations that finished cells could not decode to their end, and why."""
     for run in _rows(runs[runs["status"] == OK]):
         mine = prompts[prompts["run_id"] == run.run_id]
         total = int(mine["prompt_id"].nunique())
-        found.conversations += total
+        findings.conversations += total
         if said := failures.sentence(failures.errors(failures.failed(mine)), total):
-            found.failed.append(f"{store.experiment}: cell {run.run_id} ({run.drafter}): {said}")
+            findings.failed.append(f"{store.experiment}: cell {run.run_id} ({run.drafter}): {said}")
 
 
-def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, found: Found) -> None:
+def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings: Findings) -> None:
     kept = runs[(runs["status"] == OK) & runs["lossless"] & (runs["temperature"] == 0)].set_index("run_id")
     rows = prompts[(prompts["arm"] == METHOD) & prompts["identical"].notna() & prompts["run_id"].isin(list(kept.index))]
-    found.greedy += len(rows)
-    found.unaudited += [
+    findings.greedy += len(rows)
+    findings.unaudited += [
         f"{store.experiment}: cell {run_id} ({drafter}) has no output of the target to compare with"
         for run_id, drafter in kept.loc[~kept.index.isin(rows["run_id"]), "drafter"].items()
     ]
     for row in _rows(rows[~rows["identical"].astype(bool)]):
         dtype = str(kept.at[row.run_id, "dtype"])
         if row.divergence_gap <= UNITS.get(dtype, 0.0) * LARGEST_LOGIT:
-            found.ties += 1
+            findings.ties += 1
             continue
-        found.lossy.append(
+        findings.lossy.append(
             f"{store.experiment}: cell {row.run_id}, {row.prompt_id} turn {row.turn} leaves the target's output at "
             f"token {row.first_divergence}, where its two best logits are {row.divergence_gap:.2g} apart in {dtype}"
         )

@@ -48,38 +48,38 @@ class Merged:
 def merge(sources: Sequence[Path], into: Path) -> Merged:
     """Join the sources, and what is in `into` already; MergeError with every reason where they disagree."""
     roots = [root for root in dict.fromkeys((into, *sources)) if root.is_dir()]
-    found = Merged()
-    found.problems += [
+    merged = Merged()
+    merged.problems += [
         f"{into} and {root} lie in one another, so that results would be there twice; choose a folder outside"
         for root in sources
         if root.resolve() in into.resolve().parents or into.resolve() in root.resolve().parents
     ]
     for name in sorted({store.experiment for root in roots for store in experiments(root)}):
         stores = [Store(root, name) for root in roots]
-        found.problems += [
+        merged.problems += [
             f"{store.folder}: a cell is being run there; wait until it ends" for store in stores if held(store.folder)
         ]
         with warnings.catch_warnings(record=True) as said:  # of files that cannot be read
             warnings.simplefilter("always")
-            _cells(stores, found)
+            _cells(stores, merged)
             for table in [table for table in TABLES if table not in CELL_TABLES]:
-                _kept(stores, table, found)
-        found.problems += dict.fromkeys(str(warning.message) for warning in said)
-    found.unfinished += [
+                _kept(stores, table, merged)
+        merged.problems += dict.fromkeys(str(warning.message) for warning in said)
+    merged.unfinished += [
         f"{name}: cell {run_id} was begun in {root} and stays behind; finish it there and merge again, or run it anew"
         for root in roots
         if root != into
         for name, run_id in unfinished(root, *roots)
     ]
-    _plans(roots, found)
-    _files(roots, found)
-    if found.problems:
-        raise MergeError("\n".join(found.problems))
-    _write(found, into)
-    return found
+    _plans(roots, merged)
+    _files(roots, merged)
+    if merged.problems:
+        raise MergeError("\n".join(merged.problems))
+    _write(merged, into)
+    return merged
 
 
-def _cells(stores: Sequence[Store], found: Merged) -> None:
+def _cells(stores: Sequence[Store], merged: Merged) -> None:
     """Of every cell the rows of one source: of the one that finished it, else of the newest."""
     rows = {store: {row["run_id"]: row for row in store.read("runs").to_dict("records")} for store in stores}
     tables = {store: {table: store.rows(table).by_id() for table in CELL_TABLES} for store in stores}
@@ -87,7 +87,7 @@ def _cells(stores: Sequence[Store], found: Merged) -> None:
         ended = {store: by_id[run_id] for store, by_id in rows.items() if run_id in by_id}
         states = {store: state_of_row(store, row, Asked()) for store, row in ended.items()}
         sources = [store for store in ended if states[store].status == OK]
-        found.problems += [
+        merged.problems += [
             f"{store.experiment}: cell {run_id} in {store.root} is ok and lacks {table}; run it again with force=true"
             for store in sources
             for table in states[store].lacks
@@ -100,43 +100,45 @@ def _cells(stores: Sequence[Store], found: Merged) -> None:
         if len({digest(copy.values()) for copy in copies}) > 1:
             runs = [(store.root, ended[store]) for store in sources]
             where = " and ".join(f"{root} ({run['device_name']}, {run['git_revision']})" for root, run in runs)
-            found.problems.append(
+            merged.problems.append(
                 f"{stores[0].experiment}: cell {run_id} ({runs[0][1]['drafter']}) was measured apart in {where}; "
                 f"delete its files in all but one"
             )
         for table, copied in copies[0].items():
-            found.rows[stores[0].experiment, table, run_id] = copied
+            merged.rows[stores[0].experiment, table, run_id] = copied
 
 
-def _kept(stores: Sequence[Store], table: str, found: Merged) -> None:
+def _kept(stores: Sequence[Store], table: str, merged: Merged) -> None:
     """What is measured once for many cells: cells rest on it, so that there must be one of each."""
     tables = [(store.rows(table).by_id(), store) for store in stores]
     for run_id in sorted({run_id for by_id, _ in tables for run_id in by_id}):
         every = [(own, store) for by_id, store in tables if (own := by_id.get(run_id)) is not None]
         if len({digest([own]) for own, _ in every}) > 1:
             where = " and ".join(str(store.folder / table) for _, store in every)
-            found.problems.append(f"{stores[0].experiment}: {run_id} was measured apart in {where}; delete all but one")
+            merged.problems.append(
+                f"{stores[0].experiment}: {run_id} was measured apart in {where}; delete all but one"
+            )
         for own, _ in every[:1]:
-            found.rows[stores[0].experiment, table, run_id] = own
+            merged.rows[stores[0].experiment, table, run_id] = own
 
 
 _PLACES = ("pair", "results_dir", "data_dir", "shard")
 """What the plans of two folders may differ in."""
 
 
-def _plans(roots: Sequence[Path], found: Merged) -> None:
+def _plans(roots: Sequence[Path], merged: Merged) -> None:
     """The cells of all plans of an artifact, which may differ in the pairs alone."""
     for root in roots:
         for path in within(root, progress.FILE):
             name, plan = path.parent.relative_to(root).as_posix(), progress.read_plan(path.parent)
             if plan is None:
-                found.problems.append(f"{path} cannot be read; `make reproduce` writes it again")
-            elif name not in found.plans:
-                found.plans[name] = plan
-            elif (both := _joined(found.plans[name], plan)) is None:
-                found.problems.append(f"{name}: the plan in {root} is of other options: {' '.join(plan.overrides)}")
+                merged.problems.append(f"{path} cannot be read; `make reproduce` writes it again")
+            elif name not in merged.plans:
+                merged.plans[name] = plan
+            elif (both := _joined(merged.plans[name], plan)) is None:
+                merged.problems.append(f"{name}: the plan in {root} is of other options: {' '.join(plan.overrides)}")
             else:
-                found.plans[name] = both
+                merged.plans[name] = both
 
 
 def _joined(first: Planned, other: Planned) -> Planned | None:
@@ -161,13 +163,13 @@ def _joined(first: Planned, other: Planned) -> Planned | None:
     )
 
 
-def _files(roots: Sequence[Path], found: Merged) -> None:
+def _files(roots: Sequence[Path], merged: Merged) -> None:
     """Whatever else lies beside the tables, such as case studies."""
     for root in roots:
         for place in _others(root):
             path = root / place
-            if found.files.setdefault(place, path).read_bytes() != path.read_bytes():
-                found.problems.append(f"{place} differs between {found.files[place]} and {path}; delete one")
+            if merged.files.setdefault(place, path).read_bytes() != path.read_bytes():
+                merged.problems.append(f"{place} differs between {merged.files[place]} and {path}; delete one")
 
 
 def _others(root: Path) -> Iterator[Path]:
@@ -179,25 +181,25 @@ def _others(root: Path) -> Iterator[Path]:
             yield place
 
 
-def _write(found: Merged, into: Path) -> None:
+def _write(merged: Merged, into: Path) -> None:
     """Rows that are not there yet; a cell that was not finished there is unmarked first, and marked last."""
     order = {table: place for place, table in enumerate((*(name for name in TABLES if name != "runs"), "runs"))}
-    new = {key for key, rows in found.rows.items() if digest(_there(into, *key)) != digest([rows])}
+    new = {key for key, rows in merged.rows.items() if digest(_there(into, *key)) != digest([rows])}
     cells = {(name, run_id) for name, table, run_id in new if table in CELL_TABLES}
     for name, run_id in cells:
         Store(into, name).forget(run_id)
-    every = [key for key in found.rows if key in new or ((key[0], key[2]) in cells and key[1] in CELL_TABLES)]
+    every = [key for key in merged.rows if key in new or ((key[0], key[2]) in cells and key[1] in CELL_TABLES)]
     for key in sorted(every, key=lambda key: (key[0], order[key[1]])):
-        (name, table, run_id), rows = key, found.rows[key]
+        (name, table, run_id), rows = key, merged.rows[key]
         path = Store(into, name).path(table, run_id)
         with explained(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_table(path, rows)
-    for place, path in found.files.items():
+    for place, path in merged.files.items():
         if path != into / place:
             (into / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, into / place)
-    for name, plan in found.plans.items():
+    for name, plan in merged.plans.items():
         plan.write(into / name)
 
 

@@ -28,8 +28,8 @@ def answered(first: Pairing, other: Pairing, *, timed: bool) -> Answer:
     if stand.agrees is None:
         return Answer(verdict.NOT_RESOLVED)
     if not stand.agrees:
-        return Answer(REVERSED if stand.found.ahead else NO_LEAD, stand.p)
-    holds = verdict.ORDER_HOLDS if stand.found.ahead else TIE_HOLDS
+        return Answer(REVERSED if stand.comparison.ahead else NO_LEAD, stand.p)
+    holds = verdict.ORDER_HOLDS if stand.comparison.ahead else TIE_HOLDS
     return _against_plain(holds, stand.p, first.ours) if timed and first.ours else Answer(holds, stand.p)
 
 
