@@ -162,8 +162,7 @@ def to_html(table: Table) -> str:
         + _folded("What the columns are", _html_list(legend))
         + _folded("Runs", f'<p style="{_SMALL}">{escape(runs)}</p>' if runs else "")
     )
-    title = escape(table.title)
-    return _folded(title, content) if table.name.endswith("_details") else f"<p><b>{title}</b></p>{content}"
+    return f"<p><b>{escape(table.title)}</b></p>{content}"
 
 
 def wrapped(line: str) -> str:

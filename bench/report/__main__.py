@@ -19,6 +19,7 @@ from bench.papers.registry import ARTIFACTS, SUMMARIES, build, command, yours
 from bench.report.site import pages
 from bench.report.site.facts import STATES
 from bench.report.site.pages import Report
+from bench.results.pack import FOLDER
 from bench.results.parquet import warned_once
 
 ONLY: dict[str, tuple[type, ...]] = {"figures": (Figure, Html), "tables": (Table,)}
@@ -68,7 +69,8 @@ def _places(paths: Sequence[Path], options: argparse.Namespace) -> str:
     """A sentence on where the files of one artifact are."""
     own = {path.stem: path.name for path in reversed(paths) if path.suffix in (".md", ".png", ".html")}
     names = ", ".join(reversed(own.values()))
-    return f"Files in {paths[0].parent}: {names}; rows in {options.results / options.artifact}."
+    rows = options.results / options.artifact
+    return f"Files in {paths[0].parent}: {names}; rows in {rows if rows.is_dir() else options.results / FOLDER}."
 
 
 def _files(options: argparse.Namespace) -> int:

@@ -100,10 +100,11 @@ def test_html_has_every_cell_and_escapes_it() -> None:
     assert text.count("r1") == 1
 
 
-def test_details_are_folded_and_others_are_not() -> None:
-    frame = pd.DataFrame({"x": ["1"]})
-    assert to_html(Table("t_details", "T", frame)).startswith("<details><summary>T</summary>")
+def test_what_stands_aside_is_folded() -> None:
+    frame = pd.DataFrame({"x": ["first"], "y": ["second"]})
     assert "<details>" not in to_html(Table("t", "T", frame))
+    before, _, folded = to_html(Table("t", "T", frame, aside=("y",))).partition("<details>")
+    assert ("second" in before, "second" in folded) == (False, True)
 
 
 def test_what_was_not_run_is_a_sentence_with_its_command(shown: list[Any], nowhere: Path) -> None:

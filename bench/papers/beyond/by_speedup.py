@@ -1,8 +1,8 @@
-"""Runs by their speedup: a table that fits a terminal, and another with all columns. For `make smoke` and any runs."""
+"""Runs by their speedup: a table whose main columns fit a terminal. For `make smoke` and any runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pandas as pd
@@ -31,7 +31,8 @@ DEPTHS = (
 A_STEP = replace(FORWARDS, header="forwards", means="draft forwards per decoding step")
 CONTROLLED = replace(SPEEDUP, means=definitions.CONTROLLED_SPEEDUP)
 SHORT = (MEAN_SIZE, MAL, WITHOUT_INTERVAL, A_STEP, CONTROLLED, IDENTICAL)
-FULL = (MEAN_SIZE, MAL, WITHOUT_INTERVAL, *DEPTHS, A_STEP, *SPEEDS, CONTROLLED, IDENTICAL, IS_LOSSLESS)
+MORE = (*DEPTHS, *SPEEDS, IS_LOSSLESS)
+FULL = (*SHORT, *MORE)
 MEANS = {"n": f"the most {definitions.SIZE}"}
 EVEN = (
     "MAL is marked among trees of the same n alone, where there are several: larger trees accept more. What they cost "
@@ -40,13 +41,10 @@ EVEN = (
 
 
 def by_speedup(name: str, title: str, results: Results) -> list[Output]:
-    """A row per run, the fastest of each setting first: in few columns with what they show, and in all."""
+    """A row per run, the fastest of each setting first, with what they show."""
     runs = frame.load(results)
-    long = _ranked(runs)
-    words, details = notes.titled(title, runs), f"{name}_details"
-    below = [*notes.of_blocks(runs), f"All columns are in {details}."]
-    short = replace(_table(name, words, long, SHORT, below), headers={"MAL": "MAL"}, findings=findings(runs))
-    return [_unmarked(short), _table(details, f"{words}, details", long, FULL)]
+    made = _table(name, notes.titled(title, runs), _ranked(runs), notes.of_blocks(runs))
+    return [_unmarked(replace(made, headers={"MAL": "MAL"}, findings=findings(runs)))]
 
 
 def _ranked(runs: pd.DataFrame) -> pd.DataFrame:
@@ -70,11 +68,12 @@ def _who(runs: pd.DataFrame) -> Iterator[str]:
         yield f"{name} ({words})" if words else name
 
 
-def _table(name: str, title: str, long: pd.DataFrame, shown: Sequence[Metric], below: Iterable[str] = ()) -> Table:
-    """These columns; the setting stands before them where there are several."""
+def _table(name: str, title: str, long: pd.DataFrame, below: Iterable[str]) -> Table:
+    """All columns; the setting stands before them where there are several."""
     rows = ({"setting": SETTING} if long["block"].nunique() > 1 else {}) | {"who": "Drafter", "words": "n"}
     even = [EVEN] if long["mark"].any() else []
-    return table(name, title, long, rows, shown, notes=(*below, *even), means=MEANS)
+    aside = [metric.header for metric in MORE]
+    return table(name, title, long, rows, FULL, aside=aside, notes=(*below, *even), means=MEANS)
 
 
 def _unmarked(table: Table) -> Table:

@@ -25,7 +25,7 @@ from bench.report.site import facts
 from bench.results import pack
 
 DETAILS = "_details"
-"""What the name of a table ends with that has another one's rows at length."""
+"""What the name of a table ends with that has another one's columns which stand aside."""
 _CSS_DPI = 96
 _INTERVAL = re.compile(r"(.*\S)\s+(\[[^\[\]]*\])\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d[\d.,]*\s?[%x]?(\s.*)?", re.DOTALL)
@@ -40,8 +40,7 @@ def of(output: Output, files: Sequence[Path], out: Path, beside: Sequence[Output
     """What pages in `out` show of an output that wrote these files, among the outputs `beside` it."""
     same = [type(other) for other in beside if other.name == output.name and other is not output]
     if isinstance(output, Table):
-        details = [other for other in beside if isinstance(other, Table) and other.name == output.name + DETAILS]
-        view = _table(output, drawn=Figure in same, judged_below=any(map(_judged, details)))
+        view = _table(output, drawn=Figure in same)
     elif isinstance(output, Figure):
         view = _figure(output, next(path for path in files if path.suffix == ".png"), told=Html in same)
     elif isinstance(output, Html):
@@ -73,14 +72,14 @@ def _judged(table: Table) -> bool:
     return any(facts.is_verdict(str(name)) for name in table.frame)
 
 
-def _table(table: Table, *, drawn: bool, judged_below: bool) -> View:
-    """Of a table that is printed twice the judged one is shown, the other folded away; so is what a figure shows.
+def _table(table: Table, *, drawn: bool) -> View:
+    """What stands aside is folded away; so is what a figure shows.
 
     What is the same in all rows is a note. What is judged stands behind the method, with its verdict in its cell.
     """
     count = f"{len(table.frame)} row{'s' * (len(table.frame) != 1)}"
     judged = _judged(table)
-    words = "As the paper prints it" * judged_below or "Details" * (table.name.endswith(DETAILS) and not judged)
+    words = "Details" * (table.name.endswith(DETAILS) and not judged)
     words = words or "The numbers" * drawn
     same = leading_constants(table.frame)
     constant = ", ".join(f"{table.header(name)} {value}" for name, value in same.items())

@@ -17,13 +17,13 @@ def opt_tree(cells, drafter: str, size: int, mal: float, **given) -> None:
     cells.add(drafter, "opt_tree", params={"n": size, "delta": 0.2}, dataset="mini", mal=mal, conversations=8, **given)
 
 
-def smoke(cells) -> tuple[Table, Table]:
-    short, details = by_speedup("smoke", "All tree methods", cells.load())
-    return short, details
+def smoke(cells) -> Table:
+    (table,) = by_speedup("smoke", "All tree methods", cells.load())
+    return table
 
 
 def marks(cells, column: str) -> dict[str, str]:
-    frame = smoke(cells)[1].frame.set_index("Drafter")
+    frame = smoke(cells).frame.set_index("Drafter")
     return {drafter: cell[cell.index("]") + 1 :] for drafter, cell in frame[column].items()}
 
 
@@ -37,8 +37,8 @@ def test_a_large_tree_is_not_the_best_by_what_it_accepts(cells) -> None:
         "OPT-Tree, n = 127": "",
     }
     assert BEST not in {marks(cells, column)["OPT-Tree, n = 127"] for column in ("tokens/s", "speedup")}
-    for table in smoke(cells):
-        assert {ties.NOTE, EVEN} <= set(table.notes)
+    table = smoke(cells)
+    assert {ties.NOTE, EVEN} <= set(table.notes)
 
 
 def test_times_are_marked_among_all_sizes(cells) -> None:
@@ -50,15 +50,15 @@ def test_times_are_marked_among_all_sizes(cells) -> None:
 
 def test_a_table_without_marks_does_not_explain_them(cells) -> None:
     opt_tree(cells, "alone", 25, 3.0)
-    for table in smoke(cells):
-        assert not {ties.NOTE, EVEN} & set(table.notes)
+    table = smoke(cells)
+    assert not {ties.NOTE, EVEN} & set(table.notes)
 
 
 def test_tokens_per_second_stand_beside_those_of_the_runs_own_autoregressive_arm(cells) -> None:
     """A speedup of 1.09 beside 333 and 322 tokens/s is of two speeds of one run, both of which are printed."""
     opt_tree(cells, "quick_minute", 25, 3.0, speedup=1.2, base_step_s=0.002)
     opt_tree(cells, "slow_minute", 50, 3.0, speedup=1.4)
-    frame = smoke(cells)[1].frame
+    frame = smoke(cells).frame
     for _, row in frame.iterrows():
         own, plain, gain = (
             float(row[name].split(" ")[0]) for name in ("tokens/s", "tokens/s autoregressive", "speedup")
@@ -70,16 +70,16 @@ def test_the_fastest_stands_first_and_what_failed_last(cells) -> None:
     cells.add("broken", "eagle2", dataset="mini", status="failed", conversations=8)
     for name, speedup in (("slow", 0.5), ("fast", 2.0), ("middle", 1.2)):
         opt_tree(cells, name, 25, 3.0, speedup=speedup)
-    for table in smoke(cells):
-        named = [f"OPT-Tree, n = 25 ({name})" for name in ("fast", "middle", "slow")]
-        assert table.frame["Drafter"].tolist() == [*named, "EAGLE-2"]
-    assert smoke(cells)[0].findings[-1] == "1 of 4 runs did not end well: EAGLE-2 (failed)."
+    table = smoke(cells)
+    named = [f"OPT-Tree, n = 25 ({name})" for name in ("fast", "middle", "slow")]
+    assert table.frame["Drafter"].tolist() == [*named, "EAGLE-2"]
+    assert smoke(cells).findings[-1] == "1 of 4 runs did not end well: EAGLE-2 (failed)."
 
 
 def test_a_terminal_shows_rows_and_sentences_in_120_columns(cells) -> None:
     opt_tree(cells, "a_drafter_with_a_long_name", 25, 12.0, speedup=12.0)
     opt_tree(cells, "longer", 127, 14.0, speedup=0.5)
-    short, _ = smoke(cells)
+    short = smoke(cells)
     text = to_text(short, ties.KEY)
     assert max(map(len, text.splitlines())) <= WIDTH
     assert ties.NOTE not in text
@@ -94,7 +94,7 @@ def test_a_terminal_shows_rows_and_sentences_in_120_columns(cells) -> None:
 def test_one_conversation_has_no_interval(cells) -> None:
     for name, speedup in (("fast", 2.0), ("slow", 1.0)):
         cells.add(name, "opt_tree", params={"n": 25}, dataset="mini", conversations=1, speedup=speedup)
-    told = smoke(cells)[0].findings[0]
+    told = smoke(cells).findings[0]
     assert re.match(
         r"Fastest: OPT-Tree, n = 25 \(fast\), speedup \d\.\d\d \(no interval: 1 conversation\)\. Longest", told
     ), told
@@ -105,12 +105,12 @@ def test_outputs_that_differ_are_counted_and_their_methods_named(cells) -> None:
     opt_tree(cells, "differing", 50, 3.0)
     results = cells.load()
     differing = results.runs.loc[results.runs["drafter"] == "differing", "run_id"].item()
-    every = smoke(cells)[0].findings[1]
+    every = smoke(cells).findings[1]
     total = int(re.fullmatch(r"All (\d+) outputs are identical .+", every)[1])
     own = results.prompts.index[(results.prompts["run_id"] == differing) & (results.prompts["arm"] == METHOD)]
     results.prompts.loc[own[0], "identical"] = False
     results.runs.loc[results.runs["run_id"] == differing, "identical"] = 1 - 1 / len(own)
-    short, _ = by_speedup("smoke", "All tree methods", results)
+    (short,) = by_speedup("smoke", "All tree methods", results)
     share = f"{100 * (1 - 1 / len(own)):.1f}%"
     assert short.findings[1].startswith(f"{total - 1} of {total} outputs are identical")
     assert short.findings[1].endswith(f"not all of: OPT-Tree, n = 50 {share}.")
@@ -118,17 +118,16 @@ def test_outputs_that_differ_are_counted_and_their_methods_named(cells) -> None:
 
 def test_sampled_outputs_are_not_called_identical(cells) -> None:
     opt_tree(cells, "sampled", 25, 3.0, temperature=1.0)
-    assert "greedy decoding alone" in smoke(cells)[0].findings[0]
+    assert "greedy decoding alone" in smoke(cells).findings[0]
 
 
 def test_a_busy_machine_is_a_warning_in_place_of_marks(cells) -> None:
     for place, step in enumerate((0.002, 0.004, 0.008)):
         opt_tree(cells, f"drafter{place}", 25, 3.0, speedup=1.0 + place, base_step_s=step)
-    short, details = smoke(cells)
+    short = smoke(cells)
     assert short.warning == findings.BUSY
     assert ties.BUSY_NOTE not in short.notes
     assert not short.frame["speedup"].str.endswith(ties.UNRANKED).any()
-    assert details.frame["speedup"].str.endswith(ties.UNRANKED).all()
     assert short.findings[0].startswith(
         "Fastest: not told, since times are too noisy (OPT-Tree, n = 25 (drafter2) has speedup "
     )
@@ -141,16 +140,15 @@ def test_runs_of_one_config_are_told_apart_by_what_differs(given, cells) -> None
     for changes in ({}, given):
         cells.add("opt_tree", "opt_tree", dataset="mini", **{"params": {"n": 25, "delta": 0.2}} | changes)
     told = {"delta 0.2", "delta 0.4"} if "params" in given else {"judged by greedy", "judged by target_sample"}
-    assert set(smoke(cells)[0].frame["Drafter"]) == {f"OPT-Tree, n = 25 ({words})" for words in told}
+    assert set(smoke(cells).frame["Drafter"]) == {f"OPT-Tree, n = 25 ({words})" for words in told}
 
 
 def test_several_settings_are_a_column_and_a_table_for_each_in_a_terminal(cells) -> None:
     for seed in (0, 1):
         opt_tree(cells, "one", 25, 3.0, seed=seed)
         opt_tree(cells, "other", 25, 2.0, seed=seed)
-    short, details = smoke(cells)
-    for table in (short, details):
-        assert table.frame["Setting"].tolist() == ["tiny, seed 0"] * 2 + ["tiny, seed 1"] * 2
+    short = smoke(cells)
+    assert short.frame["Setting"].tolist() == ["tiny, seed 0"] * 2 + ["tiny, seed 1"] * 2
     text = to_text(short)
     assert [line for line in text.splitlines() if line.startswith("tiny, seed")][:2] == [
         "tiny, seed 0:",
@@ -162,7 +160,7 @@ def test_several_settings_are_a_column_and_a_table_for_each_in_a_terminal(cells)
 
 def test_a_single_run_in_lines(cells) -> None:
     opt_tree(cells, "alone", 25, 3.0, speedup=1.5)
-    short, _ = smoke(cells)
+    short = smoke(cells)
     first, mal, speedup, outputs = findings.facts(load(cells.load()))
     assert first == "OPT-Tree, n = 25 with the pair tiny, judged by greedy at temperature 0, 8 conversations of mini:"
     assert short.frame["MAL"].item() in mal

@@ -31,18 +31,18 @@ def test_experiments_with_runs_that_are_no_artifact(own) -> None:
 
 
 def test_a_row_for_each_run_and_what_they_show(own) -> None:
-    short, details = build("mine/first", own.root)
-    assert (short.name, details.name) == ("first", "first_details")
+    (short,) = build("mine/first", own.root)
+    assert short.name == "first"
     assert set(short.frame["Drafter"]) == {"eagle25", "OPT-Tree"}
     assert short.findings[0].startswith("Fastest: ")
-    (alone, _) = build("default", own.root)
+    (alone,) = build("default", own.root)
     assert alone.frame["Drafter"].tolist() == ["chain4"]
 
 
 def test_one_by_name_in_a_terminal(own, tmp_path: Path, capsys) -> None:
     said = written(own, tmp_path, capsys, "default")
     assert "chain4" in said
-    assert " ".join(said.split()).endswith(f": default.md, default_details.md; rows in {own.root / 'default'}.")
+    assert " ".join(said.split()).endswith(f": default.md; rows in {own.root / 'default'}.")
     assert (tmp_path / "out" / "default.md").is_file()
 
 
