@@ -33,7 +33,7 @@ ARMS = {{"table1": (Arm("OPT-Tree", ("opt_tree",), "opt_tree"), Arm("chain", ("c
 NAMES = {{"speedup": "speedup", "mal": LENGTH}}
 """The paper's metrics by the key of ours."""
 METRICS = (SPEEDUP, MAL, LOSSLESS)
-ROWS = {{"target_words": "Target", "draft_words": "Draft", "dataset": "Dataset", "label": "Method"}}
+ROWS = ("target_words", "draft_words", "dataset", "label")
 
 
 def table1(name: str, results: Results) -> list[Output]:
@@ -54,7 +54,7 @@ def fig1(name: str, results: Results) -> list[Output]:
     panels: list[list[draw.Drawing]] = [[(draw.curve, MAL)]]
     figure = draw.curves(name, words, long, panels)
     below = draw.below(loaded, runs)
-    return [figure, table(name, figure.title, long, {{**draw.LINE_ROWS, "point": "n"}}, [MAL], notes=below)]
+    return [figure, table(name, figure.title, long.assign(n=long["point"]), (*draw.LINE_ROWS, "n"), [MAL], notes=below)]
 
 
 ARTIFACTS: Mapping[str, Artifact] = {{"table1": Artifact(table1), "fig1": Artifact(fig1)}}

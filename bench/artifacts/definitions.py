@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from bench.statistics import intervals
@@ -142,18 +142,44 @@ _LENGTH = re.compile(r"\bMAL\b")
 _USUAL = ("MAL", "new tokens/step, bonus counted")
 _LENGTHS = {"sequoia": ("tokens/step", "bonus counted"), "dyspec": ("tokens/step", "accepted, bonus counted")}
 """What the papers call MAL and how they count it, where it is not as usual."""
-_RATE = "accepted/draft forward, bonus not counted"
 _COUNTS: Mapping[str, Mapping[str, str]] = {
-    "opt_tree": {"E(A)": "expected tokens/step, root counted", "MAL as published": "new tokens/(steps - 1)"},
-    "sequoia": {"F(T)": "expected tokens/step, root counted"},
-    "dyspec": {"MAL - 1": "accepted, bonus not counted"},
-    "gsd": {"Acceptance Rate": _RATE, "acceptance": _RATE, "acceptance rate": _RATE},
+    "opt_tree": {
+        "expected_acceptance": "expected tokens/step, root counted",
+        "mal_as_published": "new tokens/(steps - 1)",
+    },
+    "sequoia": {"expected_tree": "expected tokens/step, root counted"},
+    "dyspec": {"mal_without_bonus": "accepted, bonus not counted"},
+    "gsd": {"acceptance_rate": "accepted/draft forward, bonus not counted"},
     "improving_mcsd": {
         **dict.fromkeys(("alpha", "alpha_max"), "accepted/most draft levels, bonus not counted"),
-        **dict.fromkeys(("alpha drafted", "alpha_drafted"), "accepted/draft levels, bonus not counted"),
+        "alpha_drafted": "accepted/draft levels, bonus not counted",
     },
 }
-"""How the papers count what else a column may hold."""
+"""How the papers count what else a column may hold, by its key."""
+ROWS = {
+    "bar": "Line",
+    "configuration": "Configuration",
+    "dataset": "Dataset",
+    "draft_words": "Draft",
+    "first": "First tokens",
+    "kind": "Kind",
+    "label": "Method",
+    "line": "Line",
+    "lossless_words": "lossless",
+    "name": "Drafter",
+    "pair": "Pair",
+    "panel": "Pair",
+    "rule": "Rule",
+    "setting": "Setting",
+    "size_words": "Tree size n",
+    "span": "draft probability",
+    "target_words": "Target",
+    "top_p": "top-p",
+    "tree": "Tree",
+    "verifier": "Rule",
+    "who": "Drafter",
+}
+"""What stands above the columns that say what a row is of, if not the column's name."""
 
 
 def length(paper: str) -> str:
@@ -161,13 +187,12 @@ def length(paper: str) -> str:
     return _LENGTHS.get(paper, _USUAL)[0]
 
 
-def headers(paper: str, columns: Iterable[str]) -> dict[str, str]:
-    """What stands above those columns whose name does not say by itself what is counted, as the paper does it."""
-    word, counted = _LENGTHS.get(paper, _USUAL)
-    counts = {"MAL": counted} | dict(_COUNTS.get(paper, {}))
-    names = {column: _LENGTH.sub(word, column) for column in columns}
-    shown = {column: f"{name} ({counts[column]})" if column in counts else name for column, name in names.items()}
-    return {column: name for column, name in shown.items() if name != column}
+def counted(paper: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers by key in the paper's words, with how it counts where they do not say it by themselves."""
+    word, usual = _LENGTHS.get(paper, _USUAL)
+    counts = {"mal": usual} | dict(_COUNTS.get(paper, {}))
+    ends = {key: f" ({counts[key]})" if key in counts else "" for key in headers}
+    return {key: _LENGTH.sub(word, header) + ends[key] for key, header in headers.items()}
 
 
 def method_label(method: str) -> str:

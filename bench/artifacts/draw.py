@@ -24,9 +24,9 @@ OPEN: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white"}
 STAR: dict[str, Any] = {"color": "black", "marker": "*", "markersize": 9, "linestyle": ""}
 ACROSS: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "linewidth": 1}
 """The looks of a second metric, of a published point, and of a line across."""
-RUN_ROWS = {"setting": "Pair", "name": "Drafter"}
-LINE_ROWS = {"setting": "Pair", "line": "Line"}
-"""The columns that say in a table which run or line a row is of, with their headers."""
+RUN_ROWS = ("setting", "name")
+LINE_ROWS = ("setting", "line")
+"""The columns that say in a table which run or line a row is of."""
 Drawing = tuple[Callable[..., object], *tuple[Metric, ...]]
 """What is called with the axes, the rows of a block and these metrics."""
 Marks = Iterable[Mapping[str, Any]]

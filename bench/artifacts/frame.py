@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -184,6 +185,35 @@ def of_models(paper: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         for target, draft in pairs.itertuples(index=False)
     ]
     return pd.concat(own, ignore_index=True)
+
+
+def over(
+    long: pd.DataFrame,
+    metric: Metric,
+    first: Container[str],
+    ratio: Metric,
+    others: Container[str],
+    of: Callable[[Any, Any], Interval | None] = lambda one, other: _paired(one.sample, other.sample),
+    printed: Callable[[float, float], float] = operator.truediv,
+) -> pd.DataFrame:
+    """Rows of `ratio`: what `of` makes of a block's row of a metric that is labelled as one of `first` and each other.
+
+    It is the ratio in pairs unless given, `printed` the paper's. Rows that are none of `others` have none.
+    """
+    rows = long[long["metric"].isin([metric])]
+    firsts = {row.block: row for row in named_rows(rows) if row.label in first}
+    pairs = [(firsts.get(row.block), row) if row.label in others else (None, row) for row in named_rows(rows)]
+    made = of_values(rows, [None if one is None else of(one, row) for one, row in pairs])
+    numbers = [
+        printed(one.published, row.published) if one is not None and one.published and row.published else None
+        for one, row in pairs
+    ]
+    blank = [""] * len(rows)
+    return put(made, metric=[ratio] * len(rows), published=numbers, mark=blank, verdict=blank)
+
+
+def _paired(first: Sample | None, other: Sample | None) -> Interval | None:
+    return None if first is None or other is None else samples.paired_ratio(first, other)
 
 
 def with_unrun(runs: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:

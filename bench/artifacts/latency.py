@@ -11,6 +11,17 @@ from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.tables import Table
 from bench.results.store import Results
 
+HEADERS = {
+    "pair": "Pair",
+    "role": "Role",
+    "model_id": "Model",
+    "device_name": "Device",
+    "num_prefix": "Prefix",
+    "num_tokens": "Tokens",
+    "median": "Median ms",
+    "quartiles": "Quartiles ms",
+}
+LEGEND = {"num_tokens": "tokens fed in one forward", "num_prefix": "tokens already in the cache"}
 _LINE = ["pair", "role", "model_id", "device_name", "dtype", "num_prefix"]
 
 
@@ -65,17 +76,10 @@ def _label(line: pd.Series, long: bool) -> str:
 def _table(name: str, title: str, summary: pd.DataFrame, notes: tuple[str, ...]) -> Table:
     rows = [
         {
-            "Pair": row.pair,
-            "Role": row.role,
-            "Model": row.model_id,
-            "Device": row.device_name,
-            "Prefix": str(row.num_prefix),
-            "Tokens": str(row.num_tokens),
-            "Median ms": tables.number(row.median),
-            "Quartiles ms": f"[{tables.number(row.low)}, {tables.number(row.high)}]",
+            **{column: str(getattr(row, column)) for column in (*_LINE[:4], "num_prefix", "num_tokens")},
+            "median": tables.number(row.median),
+            "quartiles": f"[{tables.number(row.low)}, {tables.number(row.high)}]",
         }
         for row in tables.named_rows(summary)
     ]
-    frame = tables.frame(rows, ("Pair", "Role", "Model", "Device", "Prefix", "Tokens", "Median ms", "Quartiles ms"))
-    legend = {"Tokens": "tokens fed in one forward", "Prefix": "tokens already in the cache"}
-    return Table(name, title, frame, notes, legend, tuple(summary["run_id"]))
+    return Table(name, title, tables.frame(rows, HEADERS), notes, LEGEND, tuple(summary["run_id"]), HEADERS)

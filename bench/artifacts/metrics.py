@@ -44,13 +44,19 @@ class Metric:
 
     @property
     def published(self) -> str:
-        """What stands above the paper's numbers."""
-        return f"{self.counterpart or self.header} published"
+        """The key of the paper's numbers."""
+        return self.key + tables.PUBLISHED
 
     @property
     def verdict(self) -> str:
-        """What stands above the verdicts."""
-        return f"verdict {self.counterpart or self.header}"
+        """The key of the verdicts."""
+        return self.key + tables.VERDICT
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What stands above our numbers, the paper's and the verdicts."""
+        theirs = self.counterpart or self.header
+        return {self.key: self.header, self.published: f"{theirs} published", self.verdict: f"verdict {theirs}"}
 
     def text(self, value: Any) -> str:
         """A number or words as they stand in a cell, without an interval."""
@@ -62,7 +68,8 @@ class Metric:
 
     def printed(self, value: float | None) -> str:
         """The paper's number."""
-        return tables.percent(value) if self.percent else tables.printed(value, self.digits)
+        text = tables.percent(value) if self.percent else tables.printed(value, self.digits)
+        return f"+{text}" if self.signed and (value or 0) > 0 else text
 
     def cell(self, value: Any, interval: Interval | None) -> str:
         """The same with the interval, where there is one."""

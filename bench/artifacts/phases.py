@@ -26,15 +26,19 @@ def times(run: Any, parts: Parts) -> dict[str, float]:
 def columns(parts: Parts) -> tuple[Metric, ...]:
     """The share of each part, the milliseconds of a step, and of each part."""
     shares = [
-        Metric(f"{part}_share", f"{part} share", "", partial(_share, parts, part), percent=True) for part in parts
+        Metric(_key(part, "share"), f"{part} share", "", partial(_share, parts, part), percent=True) for part in parts
     ]
-    spans = [Metric(f"{part}_ms", f"{part} ms", parts[part][1], partial(_time, parts, part)) for part in parts]
+    spans = [Metric(_key(part, "ms"), f"{part} ms", parts[part][1], partial(_time, parts, part)) for part in parts]
     return (*shares, Metric("step_ms", "step ms", "", lambda run: sum(times(run, parts).values())), *spans)
 
 
 def aside(parts: Parts) -> list[str]:
-    """The headers of what stands aside: milliseconds of each part."""
-    return [f"{part} ms" for part in parts]
+    """What stands aside: milliseconds of each part."""
+    return [_key(part, "ms") for part in parts]
+
+
+def _key(part: str, unit: str) -> str:
+    return f"{part}_{unit}".replace(",", "").replace(" ", "_")
 
 
 def pies(name: str, title: str, loaded: pd.DataFrame, runs: pd.DataFrame, parts: Parts) -> style.Figure:

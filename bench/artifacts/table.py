@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,31 +17,32 @@ def table(
     name: str,
     title: str,
     long: pd.DataFrame,
-    rows: Mapping[str, str],
+    rows: Sequence[str],
     metrics: Sequence[Metric],
     *,
     aside: Iterable[str] = (),
     notes: Iterable[str] = (),
+    headers: Mapping[str, str] | None = None,
     means: Mapping[str, str] | None = None,
 ) -> Table:
-    """The lines of the frame in their order; `rows` has the columns that say what a line is of, with their headers.
+    """The lines of the frame in their order; `rows` has the columns that say what a line is of.
 
-    Verdicts are corrected for their number, and stand last. `aside` has the headers of columns that stand below,
-    `means` what `rows` mean.
+    Verdicts are corrected for their number, and stand last. `aside` has the keys of columns that stand below, `headers`
+    what stands above `rows` if not as in all tables, `means` what they mean.
     """
     long = frame.corrected(long) if "verdict" in long else long
     keys = ["block", "run_id", *rows]
     keyed = long["metric"].map(lambda metric: metric.key)
     number = long[keys].astype(str).groupby(keys, sort=False).ngroup()
     first = long[~number.duplicated()]
-    cells: dict[str, list[str]] = {header: [_word(value) for value in first[key]] for key, header in rows.items()}
+    cells: dict[str, list[str]] = {key: [_word(value) for value in first[key]] for key in rows}
     verdicts: dict[str, list[str]] = {}
     for metric in metrics:
         own = long[keyed == metric.key]
         lines = [
             line for _, line in sorted(zip(number[own.index], named_rows(own), strict=True), key=lambda pair: pair[0])
         ]
-        cells[metric.header] = [_ours(line, says_how=metric.ranked or metric is metrics[0]) for line in lines]
+        cells[metric.key] = [_ours(line, says_how=metric.ranked or metric is metrics[0]) for line in lines]
         if "published" in long and any(line.published is not None for line in lines):
             cells[metric.published] = [metric.printed(line.published) for line in lines]
         if "verdict" in long and any(words := [_said(line.verdict) for line in lines]):
@@ -50,7 +51,7 @@ def table(
         [dict(zip(cells | verdicts, row, strict=True)) for row in zip(*(cells | verdicts).values(), strict=True)],
         cells | verdicts,
     )
-    legend = {**(means or {}), **{metric.header: metric.means for metric in metrics if metric.means}}
+    legend = {**(means or {}), **{metric.key: metric.means for metric in metrics if metric.means}}
     legend |= dict.fromkeys([*verdicts][:1], definitions.VERDICT)
     notes = (*notes, *_without_verdict(long), *ties.note(grid))
     return Table(
@@ -60,7 +61,8 @@ def table(
         notes,
         legend,
         tuple(first["run_id"]),
-        aside=tuple(header for header in grid if header in {*aside}),
+        headers=dict(ChainMap(*(one.headers for one in metrics), dict(headers or {}), definitions.ROWS)),
+        aside=tuple(column for column in grid if column in {*aside}),
         lead=len(rows),
         long=long,
     )

@@ -15,8 +15,10 @@ import pandas as pd
 
 from bench.statistics.intervals import FEWEST, Interval
 
-SETTING = "Setting"
+SETTING = "setting"
 """The column that says which of several settings a row is of."""
+PUBLISHED, VERDICT = "_published", "_verdict"
+"""What the keys of the paper's numbers and of the verdicts on them end with."""
 WIDTH = 120
 """Characters of a line in a terminal."""
 ABSENT = "–"
@@ -44,10 +46,10 @@ _LONG = 26
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table of strings.
+    """A titled table of strings, whose columns are keys.
 
-    `legend` explains columns, `notes` are sentences about the whole, `runs` names each row's run ("" for none).
-    `headers` has the columns that are shown under another name than the frame's.
+    `headers` has what stands above columns, if not the key; `legend` what they mean. `notes` are sentences about the
+    whole, `runs` names each row's run ("" for none).
     """
 
     name: str
@@ -138,9 +140,8 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Header and rows alone, with the run behind each row as the last column."""
-    frame = table.frame.rename(columns=table.header)
-    frame = frame.assign(run_id=table.runs) if table.runs else frame
+    """Keys and rows alone, with the run behind each row as the last column; no word of a header stands in it."""
+    frame = table.frame.assign(run_id=table.runs) if table.runs else table.frame
     return frame.to_csv(index=False, lineterminator="\n")
 
 

@@ -50,7 +50,7 @@ def _failed(shown: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
 
 def _labels(table: Table, runs: pd.DataFrame) -> list[str]:
     """What the table calls the method of each run, if it says so."""
-    methods = table.frame.get("Method", pd.Series(dtype=str))
+    methods = table.frame.get("label", pd.Series(dtype=str))
     names = {run: str(method) for method, ids in zip(methods, table.runs, strict=False) for run in ids.split()}
     return [names.get(run_id, "") for run_id in runs["run_id"]]
 

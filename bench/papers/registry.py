@@ -61,7 +61,7 @@ def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
 
 
 def _headed(name: str, runs: pd.DataFrame | None, output: Output) -> Output:
-    """A table with the headers of its paper, those of its own before them, and where the paper's numbers are from.
+    """A table with the headers in its paper's words, and where the paper's numbers are from.
 
     Above it stands what the intervals of its results cannot tell, below it where the page stands that says what differs
     from the paper, and an excerpt of what was decoded.
@@ -69,11 +69,10 @@ def _headed(name: str, runs: pd.DataFrame | None, output: Output) -> Output:
     if not isinstance(output, Table):
         return output
     paper, _, artifact = name.partition("/")
-    ours = definitions.headers(paper, map(str, output.frame))
-    below = output.notes
+    table = output
     if paper in PAPERS:
-        below += (*published.recovered(paper, artifact), f"{FIDELITY}#{paper}-{artifact}.")
-    table = replace(output, headers=ours | dict(output.headers), notes=below)
+        below = (*table.notes, *published.recovered(paper, artifact), f"{FIDELITY}#{paper}-{artifact}.")
+        table = replace(table, headers=definitions.counted(paper, table.headers), notes=below)
     return table if runs is None else notes.excerpted(runs, unresolved.warn(runs, table))
 
 

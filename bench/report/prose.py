@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from bench.artifacts.tables import ABSENT, Table
+from bench.papers.beyond import claims
 from bench.papers.beyond.answers import NO_LEAD, REVERSED, TIE_HOLDS
 from bench.papers.registry import build
 from bench.results.store import experiments
@@ -28,11 +29,11 @@ _REAL = "smollm2_135m_"
 def trees(results: Path) -> str:
     """The MAL of the real model in OPT-Tree's Table 1, a column for each draft."""
     frame = _table("opt_tree/table1", results)
-    frame = frame[frame["Target"].str.startswith(_REAL) & (frame["Tree size n"] != "0")]
-    drafts = frame["Target"].str.partition(" ")[0]
-    rows = frame["Method"] + ", " + frame["Tree size n"].str.partition(" ")[0]
+    frame = frame[frame["target_words"].str.startswith(_REAL) & (frame["size_words"] != "0")]
+    drafts = frame["target_words"].str.partition(" ")[0]
+    rows = frame["label"] + ", " + frame["size_words"].str.partition(" ")[0]
     deltas = [f", delta {delta}" if delta != ABSENT else "" for delta in frame["delta"]]
-    cells = frame["MAL"].str.removesuffix(" *").str.removesuffix(" =") + deltas
+    cells = frame["mal"].str.removesuffix(" *").str.removesuffix(" =") + deltas
     shown = pd.DataFrame({"row": rows, "draft": drafts, "cell": cells}).pivot(index="row", columns="draft")["cell"]
     shown = shown.loc[list(dict.fromkeys(rows))].fillna(ABSENT)
     return _grid(["tree, drafted nodes", *shown], [[str(name), *row] for name, row in shown.iterrows()])
@@ -42,8 +43,8 @@ def answers(results: Path) -> str:
     """How the page of claims answers each paper's on the real model."""
     frame = _real(results)
     lines = []
-    for paper, group in frame.groupby(frame["Table"].str.partition("/")[0], sort=False):
-        sure = group[group["after correction"].str.startswith("yes")]
+    for paper, group in frame.groupby(frame["table"].str.partition("/")[0], sort=False):
+        sure = group[group["after_correction"].str.startswith("yes")]
         counts = [Counter(map(_kind, some["pooled"])) for some in (group, sure)]
         lines.append([str(paper), *(_of(*(count[word] for count in counts)) for word in _KINDS)])
     return _grid(["paper", *_KINDS], lines)
@@ -52,10 +53,11 @@ def answers(results: Path) -> str:
 def surviving(results: Path) -> str:
     """The answers on the real model that hold after the correction for the number of all answers."""
     kept = _real(results)
-    kept = kept[kept["after correction"].str.startswith("yes")]
-    names = ["Claim", "measure", "Pair", "temperature", "published", "ours", "pooled"]
-    pairs = kept["Pair"].str.partition(" ")[0]
-    return _grid(names, kept.assign(Pair=pairs)[names].to_numpy().tolist())
+    kept = kept[kept["after_correction"].str.startswith("yes")]
+    names = ["claim", "measure", "pair", "temperature", "published", "ours", "pooled"]
+    pairs = kept["pair"].str.partition(" ")[0]
+    headers = [claims.HEADERS[name] for name in names]
+    return _grid(headers, kept.assign(pair=pairs)[names].to_numpy().tolist())
 
 
 def measured(results: Path) -> str:
@@ -109,7 +111,7 @@ def _table(artifact: str, results: Path) -> pd.DataFrame:
 def _real(results: Path) -> pd.DataFrame:
     """The rows of the page of claims on the real model that have an answer."""
     frame = _table("claims", results)
-    return frame[frame["Pair"].str.startswith(_REAL) & ~frame["pooled"].str.startswith("not comparable")]
+    return frame[frame["pair"].str.startswith(_REAL) & ~frame["pooled"].str.startswith("not comparable")]
 
 
 def _kind(words: str) -> str:

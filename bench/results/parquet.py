@@ -9,6 +9,7 @@ import os
 import secrets
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +94,20 @@ def frame(tables: Iterable[pa.Table | None], row_type: type) -> pd.DataFrame:
     Columns without missing values by contract are plain numpy; a missing value is NA in other columns of whole numbers
     and truth values, nan in the rest. Lists come as numpy arrays.
     """
-    expected = schema(row_type)
-    found = [expected.empty_table(), *(table for table in tables if table is not None)]
+    known = [table for table in tables if table is not None]
+    return _frame(pa.concat_tables([schema(row_type).empty_table(), *known])) if known else _empty(row_type).copy()
+
+
+@cache
+def _empty(row_type: type) -> pd.DataFrame:
+    return _frame(schema(row_type).empty_table())
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
     nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    plain = {field.name: field.type.to_pandas_dtype() for field in expected if field.type in nullable}
-    plain = {name: dtype for name, dtype in plain.items() if not expected.field(name).nullable}
-    return pa.concat_tables(found).to_pandas(types_mapper=nullable.get).astype(plain)
+    plain = {field.name: field.type.to_pandas_dtype() for field in table.schema if field.type in nullable}
+    plain = {name: dtype for name, dtype in plain.items() if not table.schema.field(name).nullable}
+    return table.to_pandas(types_mapper=nullable.get).astype(plain)
 
 
 def has_footer(path: Path) -> bool:

@@ -3,12 +3,14 @@
 import dataclasses
 import types
 import typing
+from functools import cache
 
 import pyarrow as pa
 
 _ARROW = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 
+@cache
 def schema(row_type: type) -> pa.Schema:
     """The parquet schema of a row type; a column is nullable exactly where its annotation allows None."""
     hints = typing.get_type_hints(row_type)

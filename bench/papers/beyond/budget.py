@@ -29,8 +29,9 @@ TITLE = "All drafters at equal budget: MAL and speedup against tree size"
 SIZE = replace(MEAN_SIZE, means="drafted nodes a step that the target read, root excluded, mean over steps")
 CONTROLLED = replace(SPEEDUP, means=definitions.CONTROLLED_SPEEDUP)
 METRICS = (MAL, CONTROLLED)
-ROWS = {"place": "Dataset", "temperature": "Temperature", "words": "Budget", "label": "Method"}
-MEANS = {"Budget": "the most nodes a step that the method may draft for the target, root excluded"}
+ROWS = ("place", "temperature", "words", "label")
+HEADERS = {"place": "Dataset", "words": "Budget"}
+MEANS = {"words": "the most nodes a step that the method may draft for the target, root excluded"}
 MARKS = (
     "Marked among the methods of one dataset, temperature and budget. A budget is an upper bound: what smaller trees "
     "leave of it is seen in the column nodes and on the figure's axis."
@@ -73,7 +74,9 @@ def at_equal_budget(name: str, results: Results) -> list[Output]:
     long = frame.rank(long.assign(rivals=rivals), ["block", "rivals"])
     figure = _figure(name, notes.setting(runs), drawn)
     below = [*draw.below(loaded, runs), *_wins(long), MARKS, LEFT_OUT]
-    shown = table(name, figure.title, long, ROWS, (SIZE, *METRICS, CONVERSATIONS), notes=below, means=MEANS)
+    shown = table(
+        name, figure.title, long, ROWS, (SIZE, *METRICS, CONVERSATIONS), notes=below, headers=HEADERS, means=MEANS
+    )
     noisy = sorted(runs.loc[runs["busy"].astype(bool), "pair"].unique())
     return [figure, replace(shown, warning=UNRANKED.format(", ".join(noisy)) if noisy else "")]
 

@@ -12,7 +12,7 @@ from bench.artifacts.findings import BUSY, findings
 from bench.artifacts.metrics import EXPECTED, FORWARDS, IDENTICAL, IS_LOSSLESS, MAL, MEAN_SIZE, SPEEDS, SPEEDUP, Metric
 from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
-from bench.artifacts.tables import SETTING, Table, named_rows
+from bench.artifacts.tables import Table, named_rows
 from bench.results.store import Results
 from bench.statistics import metrics
 
@@ -44,12 +44,12 @@ def by_speedup(name: str, title: str, results: Results) -> list[Output]:
     """A row per run, the fastest of each setting first, with what they show."""
     runs = frame.load(results)
     made = _table(name, notes.titled(title, runs), _ranked(runs), notes.of_blocks(runs))
-    return [_unmarked(replace(made, headers={"MAL": "MAL"}, findings=findings(runs)))]
+    return [_unmarked(replace(made, findings=findings(runs)))]
 
 
 def _ranked(runs: pd.DataFrame) -> pd.DataFrame:
     """The long frame, the fastest of a block first; MAL is marked among trees of one size, times among all."""
-    runs = frame.put(runs, who=_who(runs), words=[str(size or 0) for size in runs["size"]])
+    runs = frame.put(runs, who=_who(runs), n=[str(size or 0) for size in runs["size"]])
     long = frame.measure(runs, FULL)
     speed = long.loc[long["metric"].isin([CONTROLLED]), "value"].astype(float).tolist()
     long = long.assign(speed=speed * len(FULL)).sort_values(["block", "speed"], ascending=[True, False], kind="stable")
@@ -70,9 +70,9 @@ def _who(runs: pd.DataFrame) -> Iterator[str]:
 
 def _table(name: str, title: str, long: pd.DataFrame, below: Iterable[str]) -> Table:
     """All columns; the setting stands before them where there are several."""
-    rows = ({"setting": SETTING} if long["block"].nunique() > 1 else {}) | {"who": "Drafter", "words": "n"}
+    rows = (*["setting"] * (long["block"].nunique() > 1), "who", "n")
     even = [EVEN] if long["mark"].any() else []
-    aside = [metric.header for metric in MORE]
+    aside = [metric.key for metric in MORE]
     return table(name, title, long, rows, FULL, aside=aside, notes=(*below, *even), means=MEANS)
 
 

@@ -38,16 +38,30 @@ from bench.statistics.corrections import LEVEL, holm
 from bench.statistics.intervals import Interval
 
 TITLE = "Which claims hold, on embedded pairs and on a real model"
+HEADERS = {
+    "table": "Table",
+    "claim": "Claim",
+    "measure": "measure",
+    "pair": "Pair",
+    "temperature": "temperature",
+    "published": "published",
+    "published_ahead": "published ahead",
+    "ours": "ours",
+    "n": "n",
+    "pooled": "pooled",
+    "after_correction": "after correction",
+    "by_dataset": "by dataset",
+}
 LEGEND = {
-    "Claim": "in the paper's table the first method's value is larger than the second's, on most datasets",
+    "claim": "in the paper's table the first method's value is larger than the second's, on most datasets",
     "measure": f"MAL: {metrics.MAL.means}; OPT-Tree's as its script counts (steps - 1). acceptance rate: "
     f"{definitions.ACCEPTANCE_RATE}. alpha: {definitions.ALPHA}. drafted tokens: {definitions.DRAFTED_TOKENS}. "
     f"speedup: {definitions.SPEEDUP}; GSD's: {definitions.MEAN_SPEEDUP}",
-    "Pair": "embedded: target and drafts of this repository, trained on Python's library; real: an instruct model",
+    "pair": "embedded: target and drafts of this repository, trained on Python's library; real: an instruct model",
     "published": "the first method's value / the second's, means over the same datasets; "
     f"tie: nearer to 1 than {verdict.TOLERANCE:.0%}, of which the rule asks no lead, and which a lead of ours keeps; "
     "of ...: the paper has no such row, and the value is of the one that is named",
-    "published ahead": "datasets on which the paper has the first method ahead, were it by a tie, of those run",
+    "published_ahead": "datasets on which the paper has the first method ahead, were it by a tie, of those run",
     "ours": f"the same ratio over all comparable datasets of {intervals.FEWEST} conversations or more together: of the "
     f"methods' means; in brackets its 95% interval, {intervals.METHOD} over conversations that both decoded; in "
     "parentheses the means, and OPT-Tree's delta, on which its trees and so its order may hang (its Figures 8 and 9)",
@@ -56,12 +70,12 @@ LEGEND = {
     "be faster than plain decoding too, unless it says otherwise. tie holds: the paper's values are a tie, and so are "
     "ours. order reversed: the second is ahead. no lead: surely nearer to 1 than half of the published lead. not "
     "resolved: by so few conversations, or such times",
-    "after correction": "whether all that the pooled answer says holds after Holm's correction for the number of these "
+    "after_correction": "whether all that the pooled answer says holds after Holm's correction for the number of these "
     "answers, and p after it (two-sided, from the interval)",
-    "by dataset": "the same claim on each dataset alone, uncorrected; tables judge a row against all others by what "
+    "by_dataset": "the same claim on each dataset alone, uncorrected; tables judge a row against all others by what "
     "the paper prints there, OPT-Tree's over its sizes, and may differ",
 }
-ASIDE = ("published ahead", "n", "by dataset")
+ASIDE = ("published_ahead", "n", "by_dataset")
 NOTES = (
     "No pair is a paper's own: all stand in for larger models, and their drafts were trained here, for these targets. "
     "Ratios show orders. The papers decode 128 to 1,024 tokens. Intervals of speedups are over conversations; how far "
@@ -194,8 +208,8 @@ def claims(name: str, results: Mapping[str, Results]) -> list[Output]:
     runs = pd.concat([both for several in groups.values() for both in several], ignore_index=True)
     below = (_surviving(judged, corrected), *NOTES, *notes.draft_temperatures(runs), *_models(runs))
     ids = tuple(one.run_ids for one in judged)
-    grid = tables.frame(lines, lines[0])
-    return [Table(name, TITLE, grid, below, LEGEND, ids, aside=ASIDE, lead=5), figure(name, TITLE, judged, ids)]
+    shown = Table(name, TITLE, tables.frame(lines, HEADERS), below, LEGEND, ids, HEADERS, aside=ASIDE, lead=5)
+    return [shown, figure(name, TITLE, judged, ids)]
 
 
 def _measured(results: Mapping[str, Results]) -> Iterator[tuple[Claim, pd.DataFrame]]:
@@ -273,18 +287,18 @@ class Judged:
         words = [_BORROWED[arm.header] for arm in (self.claim.ahead, self.claim.behind) if arm.header in _BORROWED]
         words += ["tie"] * verdict.tied(self.lead, 1)
         return {
-            "Table": self.claim.artifact,
-            "Claim": self.claim.words,
+            "table": self.claim.artifact,
+            "claim": self.claim.words,
             "measure": self.claim.metric.header,
-            "Pair": f"{pair} ({kind})",
+            "pair": f"{pair} ({kind})",
             "temperature": decoding,
             "published": tables.number(self.lead) + (f" ({', '.join(words)})" if words else ""),
-            "published ahead": self.ahead,
+            "published_ahead": self.ahead,
             "ours": self._ours(),
             "n": " + ".join(map(str, self.counts)),
             "pooled": self.answer.words,
-            "after correction": tables.ABSENT if corrected is None else _after(corrected),
-            "by dataset": self.by_dataset,
+            "after_correction": tables.ABSENT if corrected is None else _after(corrected),
+            "by_dataset": self.by_dataset,
         }
 
 

@@ -19,6 +19,6 @@ def draft_temperature(name: str, results: Results) -> list[Output]:
     title = "MAL and E(A) against the temperature of the draft"
     words = (title, notes.setting(runs), "draft temperature (the papers: 1; DySpec: 0.6)")
     figure = draw.curves(name, words, long, [[(draw.curve, MAL), (draw.bare, EXPECTED)]])
-    rows = draw.LINE_ROWS | {"point": "draft_temperature"}
+    rows = (*draw.LINE_ROWS, "draft_temperature")
     below = draw.below(loaded, runs, [draw.MARKED], temperatures=False)
-    return [figure, table(name, figure.title, long, rows, POINT, notes=below)]
+    return [figure, table(name, figure.title, long.assign(draft_temperature=long["point"]), rows, POINT, notes=below)]

@@ -85,7 +85,7 @@ def fig2(name: str, results: Results) -> list[Output]:
     long = frame.measure(frame.put(bins, inside=inside), IN_BIN)
     below = draw.below(runs, runs, map(_correlation_said, named_rows(runs)), timed=False)
     means = {"q": "draft probability of a node, at the draft's temperature"}
-    return [figure, table(name, figure.title, long, draw.RUN_ROWS | {"q": "q"}, IN_BIN, notes=below, means=means)]
+    return [figure, table(name, figure.title, long, (*draw.RUN_ROWS, "q"), IN_BIN, notes=below, means=means)]
 
 
 def first_children(run: Any, nodes: pd.DataFrame) -> pd.DataFrame:
@@ -285,18 +285,16 @@ TREES = (
     Metric("size_correlation", "correlation", "Pearson's, of n and A over steps", _correlation),
 )
 STEP = {
-    "setting": "Pair",
-    "name": "Drafter",
     "prompt_id": "Conversation",
     "step": "step",
     "num_drafted": "n",
     "acceptance_length": "A",
     "num_accepted": "accepted",
 }
-"""The columns of the table of steps, by those of its rows."""
+"""What stands above the columns of the table of steps, behind those of all runs."""
 _STEP_MEANS = {
-    "A": "new tokens of the step, the one that the target adds counted",
-    "accepted": "drafted tokens among them",
+    "acceptance_length": "new tokens of the step, the one that the target adds counted",
+    "num_accepted": "drafted tokens among them",
 }
 _ENDED = "in every step the tree has as many nodes as the cap: the cap ends it level by level, the threshold never does"
 
@@ -319,9 +317,10 @@ def fig5(name: str, results: Results) -> list[Output]:
     below = draw.below(loaded, runs, _ended(sizes), timed=False)
     summary = table(name, figure.title, long, draw.RUN_ROWS, TREES, notes=below)
     steps = pd.concat([run.shown.assign(setting=run.setting, name=run.name) for run in named_rows(sizes)])
-    listed = steps[[*STEP]].astype(str).rename(columns=STEP).reset_index(drop=True)
+    listed = steps[[*draw.RUN_ROWS, *STEP]].astype(str).reset_index(drop=True)
     ids, title = tuple(steps["run_id"]), f"{figure.title}, step by step"
-    return [figure, summary, Table(f"{name}_steps", title, listed, tuple(below), _STEP_MEANS, ids)]
+    headers = definitions.ROWS | STEP
+    return [figure, summary, Table(f"{name}_steps", title, listed, tuple(below), _STEP_MEANS, ids, headers)]
 
 
 def _sizes_printed() -> pd.DataFrame:

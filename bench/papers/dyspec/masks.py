@@ -86,7 +86,7 @@ _STEPS = (
     ),
     Metric("of_heap", "share", "tree blocks of this order / of the heap order", lambda row: _of_heap(row)),
 )
-_ROWS = draw.RUN_ROWS | {"words": "Order"}
+_ROWS = (*draw.RUN_ROWS, "words")
 _BIN = 16
 """Prefix lengths that are averaged for a point of a line; half a block."""
 _EMPTY, _MASKED, _SEEN = "#D9D9D9", "#FFFFFF", "#0072B2"
@@ -190,7 +190,7 @@ def blocks_by_prefix(name: str, results: Results) -> list[Output]:
     panels = [(own,) for _, own in long[long["metric"].isin([BLOCKS])].groupby("run_id", sort=False)]
     figure = style.drawn(name, BY_PREFIX, notes.setting(rows), _by_prefix, panels, rows["run_id"], panel=(5.8, 4.6))
     means = {"n": "budget of drafted nodes, root excluded"}
-    return [figure, _table(figure, long, draw.RUN_ROWS | {"n": "n"} | _ROWS, _STEPS, means)]
+    return [figure, _table(figure, long, (*draw.RUN_ROWS, "n", "words"), _STEPS, means)]
 
 
 def _blocks_printed() -> pd.DataFrame:
@@ -226,16 +226,17 @@ def _by_prefix(axes: Axes, rows: pd.DataFrame) -> None:
 def _table(
     figure: style.Figure,
     long: pd.DataFrame,
-    rows: Mapping[str, str],
+    rows: Sequence[str],
     shown: Sequence[Metric],
     means: Mapping[str, str] | None = None,
 ) -> Table:
     """A row per run and order."""
     below, means = (
         notes.of_blocks(long.drop_duplicates("run_id"), timed=False, temperatures=False),
-        {**(means or {}), "Order": _ORDER},
+        {**(means or {}), "words": _ORDER},
     )
-    return table(figure.name, figure.title, long, rows, shown, notes=below, means=means)
+    headers = {"words": "Order"}
+    return table(figure.name, figure.title, long, rows, shown, notes=below, means=means, headers=headers)
 
 
 # Table 5 and Figure 8: time of attention over random trees, and the blocks of its mask
@@ -262,22 +263,34 @@ NOTES = (
     "uniform among those before it), as the paper's appear to be.",
 )
 _GRID = "heads x their dimension, with the number of key heads where it is another; cached tokens; size of a block"
+HEADERS = {
+    "device": "Device",
+    "grid": "Grid",
+    "num_nodes": "Tokens",
+    "order": "Order",
+    "reordered": "Reordered",
+    "blocks_published": "paper's",
+    "blocks_verdict": "Verdict",
+    "kernel": "Kernel",
+    "over_created": "creation / this",
+}
 LEGEND = {
-    "Grid": _GRID,
-    "Tokens": "nodes of a tree, root included; queries and keys where there is no prefix",
-    "Reordered": "no: as created; yes: depth first, children in order of creation",
+    "grid": _GRID,
+    "num_nodes": "nodes of a tree, root included; queries and keys where there is no prefix",
+    "reordered": "no: as created; yes: depth first, children in order of creation",
     "blocks": "mean number of blocks of the mask with an entry that is seen, tree columns alone; in brackets the 95% "
     f"interval ({intervals.METHOD} over trees)",
     "difference": "(ours - the paper's) / the paper's",
-    "Verdict": f"matches: our interval lies wholly within {verdict.TOLERANCE:.0%} of the paper's value; differs: "
-    f"wholly outside; not resolved: neither, or of fewer than {verdict.FEWEST} trees; {definitions.UNCORRECTED}",
+    "blocks_verdict": f"matches: our interval lies wholly within {verdict.TOLERANCE:.0%} of the paper's value; "
+    f"differs: wholly outside; not resolved: neither, or of fewer than {verdict.FEWEST} trees; "
+    f"{definitions.UNCORRECTED}",
 }
-FIGURE_COLUMNS = ("Device", "Grid", "Kernel", "Order", "Tokens", "ms", "smallest", "largest", "creation / this")
+FIGURE_COLUMNS = ("device", "grid", "kernel", "order", "num_nodes", "ms", "smallest", "largest", "over_created")
 FIGURE_LEGEND = {
-    "Grid": _GRID,
+    "grid": _GRID,
     "ms": "median over trees of the median of the runs",
     "smallest": "of a tree, as largest; both are shaded in the figure",
-    "creation / this": "speedup over the order of creation: median over trees of the ratio of a tree's two times; in "
+    "over_created": "speedup over the order of creation: median over trees of the ratio of a tree's two times; in "
     f"brackets the 95% interval ({intervals.METHOD} over trees)",
 }
 
@@ -289,11 +302,13 @@ def attention_table(name: str, results: Results) -> list[Output]:
     found = list(times.groupby([*_SETTING, "num_nodes", "order"], sort=False))
     rows = [_row(group, kernels) for _, group in found]
     verdict.correct(rows)
-    columns = ("Device", "Grid", "Tokens", "Reordered", *(f"{kernel} ms" for kernel in kernels))
-    papers = (*(f"{kernel}, paper" for kernel in PAPERS_KERNELS),)
-    grid = tables.frame(rows, (*columns, "blocks", "paper's", "difference", "Verdict", *papers)).fillna(tables.ABSENT)
+    ours = {f"{kernel}_ms": f"{kernel} ms" for kernel in kernels}
+    papers = {kernel + tables.PUBLISHED: f"{kernel}, paper" for kernel in PAPERS_KERNELS}
+    blocks = ("blocks", "blocks_published", "difference", "blocks_verdict")
+    columns = ("device", "grid", "num_nodes", "reordered", *ours, *blocks, *papers)
+    grid, headers = tables.frame(rows, columns).fillna(tables.ABSENT), HEADERS | ours | papers
     ids = tuple(str(key[0]) for key, _ in found)
-    return [Table(name, f"{TITLE} ({_words(times)})", grid, (*NOTES, *_repeats(times)), LEGEND, ids)]
+    return [Table(name, f"{TITLE} ({_words(times)})", grid, (*NOTES, *_repeats(times)), LEGEND, ids, headers)]
 
 
 def attention_figure(name: str, results: Results) -> list[Output]:
@@ -316,7 +331,7 @@ def attention_figure(name: str, results: Results) -> list[Output]:
     groups = list(times.groupby([*_SETTING, "kernel", "order", "num_nodes"], sort=False))
     figure = style.drawn(name, FIGURE_TITLE, _words(times), _panel, panels, (str(key[0]) for key, _ in groups))
     points = tables.frame([_point(group, times) for _, group in groups], FIGURE_COLUMNS)
-    return [figure, Table(name, figure.title, points, NOTES[:3], FIGURE_LEGEND, figure.runs)]
+    return [figure, Table(name, figure.title, points, NOTES[:3], FIGURE_LEGEND, figure.runs, HEADERS)]
 
 
 def _times(results: Results) -> pd.DataFrame:
@@ -339,15 +354,15 @@ def _row(group: pd.DataFrame, kernels: Sequence[str]) -> dict[str, str]:
     first, paper = group.iloc[0], _published(group.iloc[0])
     times = 1e3 * group.groupby("kernel")["forward_s"].median()
     blocks = intervals.ratio_of_sums(group.drop_duplicates("tree"), "num_tree_blocks", by="tree")
-    row = _who(first) | {"Reordered": REORDERED.get(first["order"], str(first["order"]))}
-    row |= {f"{kernel} ms": f"{times[kernel]:.4g}" for kernel in kernels if kernel in times}
+    row = _who(first) | {"reordered": REORDERED.get(first["order"], str(first["order"]))}
+    row |= {f"{kernel}_ms": f"{times[kernel]:.4g}" for kernel in kernels if kernel in times}
     row |= {"blocks": _written(blocks, 1)}
-    row |= {f"{kernel}, paper": f"{paper[kernel]:g}" for kernel in PAPERS_KERNELS if kernel in paper}
+    row |= {f"{kernel}_published": f"{paper[kernel]:g}" for kernel in PAPERS_KERNELS if kernel in paper}
     if "blocks" not in paper:
-        return row | {"Verdict": verdict.not_comparable("no published value")}
+        return row | {"blocks_verdict": verdict.not_comparable("no published value")}
     judged = verdict.by_value(blocks, paper["blocks"]) if blocks.n > 1 else verdict.not_comparable("no interval")
     difference = f"{100 * (blocks.value / paper['blocks'] - 1):+.1f}%"
-    return row | {"paper's": f"{paper['blocks']:g}", "difference": difference, "Verdict": judged}
+    return row | {"blocks_published": f"{paper['blocks']:g}", "difference": difference, "blocks_verdict": judged}
 
 
 def _written(value: Interval, digits: int) -> str:
@@ -381,7 +396,7 @@ def _papers_grid(row: pd.Series) -> bool:
 
 def _who(row: pd.Series) -> dict[str, str]:
     device = f"{row['device_name']}, {row['dtype']}"
-    return {"Device": device, "Grid": _grid(row), "Tokens": str(row["num_nodes"])}
+    return {"device": device, "grid": _grid(row), "num_nodes": str(row["num_nodes"])}
 
 
 def _grid(row: pd.Series) -> str:
@@ -408,12 +423,12 @@ def _point(group: pd.DataFrame, times: pd.DataFrame) -> dict[str, str]:
     both = group.merge(created, on="tree", suffixes=("", "_created"))
     return {
         **_who(first),
-        "Kernel": str(first["kernel"]),
-        "Order": str(first["order"]),
+        "kernel": str(first["kernel"]),
+        "order": str(first["order"]),
         **{
             name: f"{value:.4g}" for name, value in (("ms", ms.median()), ("smallest", ms.min()), ("largest", ms.max()))
         },
-        "creation / this": _written(_median(both["forward_s_created"] / both["forward_s"]), 2),
+        "over_created": _written(_median(both["forward_s_created"] / both["forward_s"]), 2),
     }
 
 

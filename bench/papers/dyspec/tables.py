@@ -54,7 +54,7 @@ SPEEDUP_RATIO = Metric("speedup_ratio", "speedup ratio", "the same for the speed
 RATIOS = {MAL: MAL_RATIO, SPEEDUP: SPEEDUP_RATIO}
 """How far DySpec is ahead, by what."""
 ACCEPTED = Metric(
-    "accepted",
+    "mal_without_bonus",
     "MAL - 1",
     "accepted drafted tokens a step, without the token that the target adds",
     lambda run: accepted_per_step(run.steps),
@@ -66,8 +66,7 @@ SPEEDS = (replace(metrics.SECONDS, digits=5), replace(metrics.AUTOREGRESSIVE_SEC
 METRICS = (SPEEDUP, MAL, *SPEEDS, *SIZES, *OF_THRESHOLD, metrics.PREDICTED_MAL, ACCEPTED, metrics.LOSSLESS)
 NAMES = {"speedup": "speedup", "mal": LENGTH, "s_per_token": SECONDS, "autoregressive_s_per_token": "plain"}
 """The paper's metrics by the key of ours."""
-ROWS = {"target_words": "Target", "draft_words": "Draft", "dataset": "Dataset", "temperature": "temperature"}
-ROWS |= {"label": "Method"}
+ROWS = ("target_words", "draft_words", "dataset", "temperature", "label")
 _NOTES = (
     "The paper's accepted tokens per step count the token that the target adds (its list of accepted tokens holds it), "
     "so that they stand beside MAL.",
@@ -107,7 +106,7 @@ def paper_table(name: str, results: Results) -> list[Output]:
         *_temperature(),
     ]
     main = (SPEEDUP, MAL, *(SPEEDS[:1] if large else ()), *RATIOS.values())
-    aside = [header for one in shown if one not in main for header in (one.header, one.published)]
+    aside = [column for one in shown if one not in main for column in (one.key, one.published)]
     aside += [one.published for one in RATIOS.values()]
     title = notes.titled(TITLES[name], runs)
     return [table(name, title, long, ROWS, (*shown, *RATIOS.values()), aside=aside, notes=below)]

@@ -118,7 +118,7 @@ def by_dataset(name: str, results: Results) -> list[Output]:
         *[methods.MEANS_TIED] * several,
     ]
     title = notes.titled(kind.title, runs, but=["dataset", *["temperature"] * several])
-    aside = [one.header for one in counts]
+    aside = [one.key for one in counts]
     return [table(name, title, long, ROWS, (speedup, *shown), aside=aside, notes=below)]
 
 

@@ -54,8 +54,8 @@ def fig5(letter: str, swept: str, name: str, results: Results) -> list[Output]:
     words, more_than = (title, notes.setting(runs), f"{swept}: {_SWEPT[swept]}"), _more_than(swept)
     figure = draw.curves(name, words, long, [[(partial(_rates, more_than=more_than),)]], columns=1)
     below = draw.below(loaded, runs, _ablation_said(long, more_than), timed=False)
-    rows, aside = draw.LINE_ROWS | {"point": swept}, [MERGES.header, VERIFIED.header]
-    means = {swept: _SWEPT[swept]}
+    rows, aside = (*draw.LINE_ROWS, swept), [MERGES.key, VERIFIED.key]
+    long, means = long.assign(**{swept: long["point"]}), {swept: _SWEPT[swept]}
     return [figure, table(name, figure.title, long, rows, POINT, aside=aside, notes=below, means=means)]
 
 
@@ -195,9 +195,9 @@ def _child_ranks(
     panels = [(rows, bars) for _, rows in long.groupby("block", sort=False)]
     figure = style.drawn(name, title, notes.setting(runs), _bars, panels, runs["run_id"])
     below = [*notes.of_blocks(runs, timed=False), *remarks(long)]
-    aside = [one.header for one in (*drafted, *accepted)]
-    rows = {"setting": "Pair", "bar": header}
-    return [figure, table(name, figure.title, long, rows, shown, aside=aside, notes=below)]
+    aside = [one.key for one in (*drafted, *accepted)]
+    rows, headers = ("setting", "bar"), {"bar": header}
+    return [figure, table(name, figure.title, long, rows, shown, aside=aside, notes=below, headers=headers)]
 
 
 def _bars(axes: Axes, rows: pd.DataFrame, bars: Sequence[Metric]) -> None:

@@ -102,7 +102,7 @@ def recurrence(name: str, results: Results) -> list[Output]:
     drawings: list[draw.Drawing] = [(draw.pair, TOKENS, N_GRAMS), (_full_depth, DEEP)]
     words = RECURRENCE, notes.setting(blocks), "n of the n-gram (tokens)"
     figure = draw.curves(name, words, long, [drawings], marks, columns=1)
-    rows = {**draw.RUN_ROWS, "n": "n"}
+    rows = (*draw.RUN_ROWS, "n")
     below = draw.below(loaded, long, [paper], timed=False)
     return [figure, table(name, figure.title, long, rows, RECURRING, notes=below, means={"n": _N})]
 
@@ -141,8 +141,9 @@ LOOKS = {
     LISTED: Look("accepted, merged or listed behind a copy", "#5B3A8C", "#E8DFF5", "dashed"),
     MERGED: Look("accepted behind a merge edge", "#00507F", "#D6E9F5", "solid"),
 }
+_STORY_HEADERS = {"who": "Said by", "of_answer": "share of the answer", "of_accepted": "share of the accepted"}
 _STORY_LEGEND = {
-    "Said by": "the target itself; or the draft, and the target accepted it: before or behind the path's merge edge. "
+    "who": "the target itself; or the draft, and the target accepted it: before or behind the path's merge edge. "
     "In the paper's code what is merged, or listed behind a copy, counts too: it has the colour of what is behind",
     "pieces": "of text: a token each, but where several make up one character",
     "published": "the paper's share of the accepted, from its text",
@@ -165,10 +166,10 @@ def story(name: str, study: CaseStudy) -> list[Output]:
     )
     rows = [
         {
-            "Said by": look.words,
+            "who": look.words,
             "pieces": str(study.count(who)),
-            "share of the answer": share(study.count(who), every),
-            "share of the accepted": tables.ABSENT if who == TARGET else share(study.count(who), accepted),
+            "of_answer": share(study.count(who), every),
+            "of_accepted": tables.ABSENT if who == TARGET else share(study.count(who), accepted),
             "published": paper if who == MERGED else tables.ABSENT,
         }
         for who, look in LOOKS.items()
@@ -177,9 +178,8 @@ def story(name: str, study: CaseStudy) -> list[Output]:
         f'The paper: {paper} of the accepted drafted tokens "are derived from the subtrees associated with merged '
         'nodes". Its code colours the tokens of the last two rows alike. It does not say whose answer it shows.',
     )
-    counts = Table(
-        name, study.title, pd.DataFrame(rows, dtype=str), remarks, _STORY_LEGEND, (study.run_id,) * len(rows)
-    )
+    grid, ids = pd.DataFrame(rows, dtype=str), (study.run_id,) * len(rows)
+    counts = Table(name, study.title, grid, remarks, _STORY_LEGEND, ids, _STORY_HEADERS)
     return [*pages(name, study, LOOKS, summary), counts]
 
 
@@ -262,10 +262,11 @@ SHOWN = (
 )
 MEANS = {
     "tau": "tokens of context that are alike beside the redundant token itself",
-    "n-gram": "length of the n-gram whose recurrence makes a node redundant, tau + 1; the paper's text calls that tau",
-    "KL / V published": "as the paper prints it",
+    "n_gram": "length of the n-gram whose recurrence makes a node redundant, tau + 1; the paper's text calls that tau",
+    "printed": "as the paper prints it",
 }
-ROWS = {"setting": "Pair", "k": "k", "tau": "tau", "n_gram": "n-gram", "printed": "KL / V published"}
+ROWS = ("setting", "k", "tau", "n_gram", "printed")
+HEADERS = {"n_gram": "n-gram", "printed": "KL / V published"}
 
 
 def merge_kl(name: str, results: Results) -> list[Output]:
@@ -289,8 +290,8 @@ def merge_kl(name: str, results: Results) -> list[Output]:
         *(text.format(examples=_stated("table5", "setting_examples")) for text in _NOTES),
         *(text for _, rows in lines.groupby("block", sort=False) for text in _same(rows)),
     ]
-    title, aside = notes.titled(DIVERGENCE, runs), ["n-gram", "KL / V published", *(one.header for one in SHOWN[1:])]
-    return [table(name, title, long, ROWS, SHOWN, aside=aside, notes=below, means=MEANS)]
+    title, aside = notes.titled(DIVERGENCE, runs), ["n_gram", "printed", *(one.key for one in SHOWN[1:])]
+    return [table(name, title, long, ROWS, SHOWN, aside=aside, notes=below, headers=HEADERS, means=MEANS)]
 
 
 def _probes(runs: pd.DataFrame) -> pd.DataFrame:

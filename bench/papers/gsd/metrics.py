@@ -60,7 +60,7 @@ NAMES = {
     MEAN.key: "speedup",
 }
 """The paper's metrics by the key of ours."""
-ROWS = {"target_words": "Target", "draft_words": "Draft", "dataset": "Dataset", "label": "Method"}
+ROWS = ("target_words", "draft_words", "dataset", "label")
 """What a row of a table is of."""
 
 

@@ -79,7 +79,7 @@ def operations(name: str, results: Results) -> list[Output]:
     (lines,) = methods.lines(runs, paper, ARMS, on=())
     long = frame.judge(arms.beside(frame.measure(lines, (*PRINTED, *MORE)), NAMES), who="label")
     below = [*notes.of_blocks(runs), *_notes(runs), *_drafting(long), *methods.unshown(results, lines, ARMS)]
-    aside = [one.header for one in MORE]
+    aside = [one.key for one in MORE]
     return [table(name, notes.titled(TITLE, runs), long, ROWS, (*PRINTED, *MORE), aside=aside, notes=below)]
 
 

@@ -86,7 +86,7 @@ def quality_table(name: str, results: Results) -> list[Output]:
     long = frame.judge(arms.beside(measured, NAMES), who="label")
     below = [*notes.of_blocks(runs), *notes.not_run(paper, runs), *_notes(long)]
     below += methods.unshown(results, lines, ARMS)
-    aside = [one.header for one in (*DIFFERENCES[1:], *MORE[3:])]
+    aside = [one.key for one in (*DIFFERENCES[1:], *MORE[3:])]
     return [table(name, notes.titled(TITLE, runs), long, ROWS, (*SCORES, *MORE), aside=aside, notes=below)]
 
 

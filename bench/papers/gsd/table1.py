@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 import pandas as pd
 
 from bench import published
-from bench.artifacts import frame, notes, tables
+from bench.artifacts import frame, notes
 from bench.artifacts.frame import NO_DRAFT
-from bench.artifacts.metrics import LOSSLESS, MAL, SPEEDUP
+from bench.artifacts.metrics import LOSSLESS, MAL, SPEEDUP, Metric
 from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
-from bench.artifacts.tables import named_rows, signed
+from bench.artifacts.tables import named_rows
 from bench.papers.gsd import methods, metrics
 from bench.papers.gsd.methods import (
     GREEDY,
@@ -34,7 +35,7 @@ from bench.papers.gsd.methods import (
 )
 from bench.papers.gsd.metrics import ROWS
 from bench.results.store import Results
-from bench.statistics import graph_metrics, intervals, samples
+from bench.statistics import graph_metrics, intervals
 from bench.statistics.intervals import Interval
 
 TITLE = "GSD Table 1: acceptance rate, drafted tokens, graph success and speedup"
@@ -47,9 +48,27 @@ IN_GREEDY = replace(
 )
 IN_SAMPLED = replace(
     SPEEDUP,
-    key="top_p",
+    key="sampled",
     header="speedup top-p",
     means="speedup of sampling at temperature 0.7 from the top 0.7, with its 95% interval",
+)
+TREES = tuple(arm.header for tree in (TSD, TSD_SIB) for arm in (tree, self_drafting(tree)))
+"""What GSD is set against, in pairs."""
+GRAPHS = (GSD.header, self_drafting(GSD).header)
+
+
+def _over(counted: Metric, words: str) -> Metric:
+    means = f"GSD's {words} over this tree's, paired over the samples of both"
+    return Metric(f"{counted.key}_ratio", f"GSD / this: {words}", means, lambda run: None, 3, judged=False)
+
+
+RATIOS = {
+    metrics.DRAFTED: _over(metrics.DRAFTED, "drafted"),
+    metrics.CREATED: _over(metrics.CREATED, "created"),
+    metrics.VERIFIED: _over(metrics.VERIFIED, "verified"),
+}
+GAIN = Metric(
+    "rate_gain", "GSD - this: rate", "the same of the acceptance rates", lambda run: None, 3, signed=True, judged=False
 )
 MAIN = (metrics.RANKED_RATE, metrics.DRAFTED, metrics.SUCCESS)
 _GRAPH = (metrics.CREATED, metrics.MERGES, metrics.PRUNED, metrics.VERIFIED, metrics.CAPPED)
@@ -72,17 +91,19 @@ def table1(name: str, results: Results) -> list[Output]:
     speedups = [frame.measure(greedy, [IN_GREEDY]), frame.measure(sampled, [IN_SAMPLED])]
     measured = [frame.measure(greedy, (*MAIN, *COUNTS)), *speedups, metrics.mean_of(speedups, metrics.MEAN)]
     long = methods.judged(pd.concat(measured, ignore_index=True), metrics.NAMES)
+    long = pd.concat([long, *_over_trees(long)], ignore_index=True)
     below = [
         *notes.of_blocks(runs),
         *notes.not_run(paper, runs),
         *_NOTES,
-        *_fewer_nodes(long),
+        *_told(long),
         *_skipped(runs),
         *methods.unshown(results, greedy, ARMS),
         methods.MEANS_TIED,
     ]
-    aside = [one.header for one in (*COUNTS, IN_GREEDY, IN_SAMPLED)]
-    shown = (*MAIN, metrics.MEAN, IN_GREEDY, IN_SAMPLED, *COUNTS)
+    more = (IN_GREEDY, IN_SAMPLED, *RATIOS.values(), GAIN, *COUNTS)
+    aside = [column for one in more for column in (one.key, one.published)]
+    shown = (*MAIN, metrics.MEAN, *more)
     return [table(name, notes.titled(TITLE, runs, but=["temperature"]), long, ROWS, shown, aside=aside, notes=below)]
 
 
@@ -102,30 +123,11 @@ def _skipped(runs: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _fewer_nodes(long: pd.DataFrame) -> Iterator[str]:
-    """A sentence for each tree run beside GSD: fewer nodes at the same rate? Paired over the samples of both."""
-    for _, rows in long.groupby("block", sort=False):
-        by_method = {label: {row.metric.key: row for row in named_rows(own)} for label, own in rows.groupby("label")}
-        graph = by_method.get(GSD.header)
-        for tree in (by_method.get(arm.header) for arm in (TSD, TSD_SIB)):
-            if graph and tree and (text := _compared(graph, tree)):
-                first = graph["drafted"]
-                yield f"{first.dataset}, {first.target_words}: {text}"
-
-
-def _compared(graph: dict[str, Any], tree: dict[str, Any]) -> str:
-    """What of two methods in one setting, whose rows stand by their metrics' keys."""
-    gain = _gain(graph["drafted"], tree["drafted"])
-    if gain is None:
-        return ""
-    drafted, created, verified = (
-        samples.paired_ratio(*(own[key].sample for own in (graph, tree))) for key in ("drafted", "created", "verified")
-    )
-    return (
-        f"GSD drafts {tables.ratio(drafted)} times the tokens of {tree['drafted'].label}, at an acceptance rate of "
-        f"{signed(gain)}: {_conclusion(drafted, gain)}.{_paper(graph, tree)} With nodes pruned beside a sibling "
-        f"it is {tables.ratio(created)}; the target reads {tables.ratio(verified)} times the nodes."
-    )
+def _over_trees(long: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """What GSD has over each tree of its block, and the paper's."""
+    for counted, ratio in RATIOS.items():
+        yield frame.over(long, counted, GRAPHS, ratio, TREES)
+    yield frame.over(long, metrics.RANKED_RATE, GRAPHS, GAIN, TREES, _gain, operator.sub)
 
 
 def _gain(graph: Any, tree: Any) -> Interval | None:
@@ -139,16 +141,16 @@ def _gain(graph: Any, tree: Any) -> Interval | None:
     return intervals.ratio_of_sums(both.dropna(subset=["gain"]), "gain", stretch=intervals.IN_PAIRS, scale="plain")
 
 
-def _conclusion(drafted: Interval, gain: Interval) -> str:
-    if not (drafted.known and gain.known):
-        return "so few conversations have no interval to judge by"
-    nodes = "fewer" if drafted.high < 1 else "more" if drafted.low > 1 else "neither fewer nor more"
-    rate = "higher" if gain.low > 0 else "lower" if gain.high < 0 else "not measurably different"
-    return f"{nodes} nodes, the rate {rate}"
-
-
-def _paper(graph: dict[str, Any], tree: dict[str, Any]) -> str:
-    numbers = [own[key].published for key in ("drafted", "acceptance_rate") for own in (graph, tree)]
-    if None in numbers:
-        return ""
-    return f" The paper: {numbers[0] / numbers[1]:.2f}x at {numbers[2] - numbers[3]:+.3f}."
+def _told(long: pd.DataFrame) -> Iterator[str]:
+    """In how many settings GSD drafts fewer tokens than each tree, and how its rate is there."""
+    of = {(row.block, row.label, row.metric.key): row.interval for row in named_rows(long)}
+    for tree in TREES:
+        ratios = {row: one for (row, label, key), one in of.items() if (label, key) == (tree, "drafted_ratio") and one}
+        fewer = [of[block, tree, GAIN.key] for block, one in ratios.items() if one.known and one.high < 1]
+        more = sum(one.known and one.low > 1 for one in ratios.values())
+        if ratios:
+            yield (
+                f"Over the samples of both, GSD drafts fewer tokens than {tree} in {len(fewer)} of {len(ratios)} "
+                f"settings, and more in {more}; its rate is higher in {sum(one.low > 0 for one in fewer)} of the "
+                f"first, and lower in {sum(one.high < 0 for one in fewer)}."
+            )

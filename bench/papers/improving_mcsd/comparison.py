@@ -83,8 +83,7 @@ NAMES = {"alpha": "acceptance_rate"}
 """The paper's metric by the key of ours."""
 SETTING = ["dataset", "draft", "temperature", "target"]
 """What tells the settings of a table, the first before others in its order."""
-ROWS = {"target_words": "Target", "draft_words": "Draft", "dataset": "Dataset", "temperature": "temperature"}
-ROWS |= {"label": "Method", "configuration": "Configuration"}
+ROWS = ("target_words", "draft_words", "dataset", "temperature", "label", "configuration")
 ALPHA_DRAFTED = shown.Metric("alpha_drafted", "alpha drafted", definitions.ALPHA_DRAFTED, mcsd.alpha_drafted)
 OF_NODES = (
     shown.Metric(
@@ -115,7 +114,7 @@ OF_NODES = (
 COSTS = (replace(shown.MAL), shown.FORWARDS, shown.SPEEDUP, shown.LOSSLESS)
 """MAL is a copy, which is ranked among trees of whatever size."""
 METRICS = (mcsd.ALPHA, ALPHA_DRAFTED, *OF_NODES, *COSTS)
-ASIDE = ("temperature", "Configuration", *(one.header for one in METRICS[1:]))
+ASIDE = ("temperature", "configuration", *(one.key for one in METRICS[1:]))
 
 
 def acceptance_table(name: str, results: Results) -> list[Output]:
@@ -169,7 +168,7 @@ _CLAIM = (
     "as much for the mean of datasets."
 )
 _WIDTH = 0.84  # of the bars of one dataset together
-BAR_ROWS = {"panel": "Pair", "dataset": "Dataset", "label": "Method", "configuration": "Configuration"}
+BAR_ROWS = ("panel", "dataset", "label", "configuration")
 BARS = (shown.SPEEDUP, *shown.SPEEDS, mcsd.ALPHA, shown.MAL)
 
 
@@ -188,7 +187,7 @@ def speedup_bars(name: str, results: Results) -> list[Output]:
         axis.set_ylim(0, top)
     said = [*notes.of_blocks(loaded), *notes.not_run(printed, loaded), *_text(name, layout), *layout.notes]
     said += [*decisions.about(results, named_rows(loaded)), *mcsd.unshown(results, long["run_id"])]
-    aside = ("Configuration", shown.AUTOREGRESSIVE_TOKENS_PER_S.header)
+    aside = ("configuration", shown.AUTOREGRESSIVE_TOKENS_PER_S.key)
     speeds = table(name, figure.title, long, BAR_ROWS, BARS, aside=aside, notes=said)
     return [figure, speeds, _gains(name, layout, long, words)]
 
@@ -284,7 +283,7 @@ def _gains(name: str, layout: Layout, long: pd.DataFrame, words: str) -> Table:
     return table(f"{name}_gains", title, gains, GAIN_ROWS, (*datasets, ALL, *[MOST] * claimed), notes=below)
 
 
-GAIN_ROWS = {"panel": "Pair", "label": "Method", "over": "over"}
+GAIN_ROWS = ("panel", "label", "over")
 _OF_GAIN = ("block", "run_id", "ok", "metric", "gain", "mark", "published")
 
 

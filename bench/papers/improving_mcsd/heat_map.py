@@ -21,7 +21,6 @@ from bench.artifacts.tables import named_rows
 from bench.papers.improving_mcsd import methods as mcsd
 from bench.papers.improving_mcsd.widths import ALPHA, NODES
 from bench.published import params_of
-from bench.results.rows import OK
 from bench.results.store import Results
 from bench.statistics import samples
 
@@ -42,7 +41,7 @@ AGAINST = Metric(
     lambda run: run.standing or tables.ABSENT,
 )
 METRICS = (NODES, *SPEEDS, AGAINST, SPEEDUP, ALPHA, MAL, FORWARDS, LOSSLESS)
-ASIDE = (SPEEDS[1].header, MAL.header, FORWARDS.header, LOSSLESS.header)
+ASIDE = (SPEEDS[1].key, MAL.key, FORWARDS.key, LOSSLESS.key)
 PANELS = ((SPEEDUP, "speedup, below it tokens/s"), (ALPHA, "alpha, below it the number of verified nodes"))
 """What is coloured, and its label."""
 
@@ -53,9 +52,8 @@ def trees(results: Results) -> pd.DataFrame:
     Of the runs that draft as their decoding asks for, and of several runs of a tree the last that ended well.
     """
     runs = results.runs[results.runs["method"] == METHOD]
-    if not (runs["status"] == OK).any():
-        states = ", ".join(f"{status}: {count}" for status, count in runs["status"].value_counts().items())
-        raise NoResultsError(f"no run of {METHOD} ended well ({states or 'there is none'})")
+    if runs.empty:
+        raise NoResultsError(f"there is no run of {METHOD}")
     loaded = frame.standing_in(frame.load(replace(results, runs=runs)), _PRINTED)
     widths = [tuple(params.get("widths", ())) for params in loaded["params"]]
     loaded = frame.put(loaded, widths=widths, tree=["-".join(map(str, own)) for own in widths])
@@ -65,6 +63,9 @@ def trees(results: Results) -> pd.DataFrame:
         raise NoResultsError(
             "no run is of a target-initialised tree with two draft levels or more that drafts as its decoding asks for"
         )
+    if not runs["ok"].any():
+        states = ", ".join(f"{status}: {count}" for status, count in runs["status"].value_counts().items())
+        raise NoResultsError(f"no run of {METHOD} ended well ({states})")
     several = runs.groupby("block")["verifier"].transform("nunique") > 1
     names = [_name(run, rule) for run, rule in zip(named_rows(runs), several, strict=True)]
     runs = frame.put(runs, grid=names, a=[own[1] for own in runs["widths"]], b=[own[2] for own in runs["widths"]])
@@ -81,7 +82,7 @@ def _name(run: Any, ruled: bool) -> str:
 
 
 def standings(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with how each stands against the fastest of its grid as `standing`, and the `gain` of its speedup.
+    """The runs with how each stands against the fastest of its grid as `standing`, and the `ratio` of its speedup.
 
     None where nothing is the fastest or nothing can be compared; `!` in place of it where times are too noisy.
     """
@@ -104,7 +105,7 @@ def standings(runs: pd.DataFrame) -> pd.DataFrame:
         else mcsd.ahead(ratio, AHEAD, BEHIND, LEVEL)
         for run, top, ratio in zip(named_rows(runs), fastest, ratios, strict=True)
     ]
-    return frame.put(runs, best=fastest, gain=ratios, standing=words)
+    return frame.put(runs, best=fastest, ratio=ratios, standing=words)
 
 
 def heat_map(name: str, results: Results) -> list[Output]:
@@ -115,8 +116,8 @@ def heat_map(name: str, results: Results) -> list[Output]:
     figure = style.drawn(name, TITLE, notes.setting(runs), _draw, panels, runs["run_id"], panel=(5.6, 4.4))
     said = [line for _, own in runs.groupby("number") for line in _said(own)]
     said = draw.below(runs, runs, [_PAPER, mcsd.NOT_LOSSLESS, *said, *mcsd.unshown(results, runs["run_id"])])
-    means = {"Tree": "children per node from the first level on; the first level is the target's own"}
-    rows = {"setting": "Pair", "verifier": "Rule", "tree": "Tree"}
+    means = {"tree": "children per node from the first level on; the first level is the target's own"}
+    rows = ("setting", "verifier", "tree")
     return [figure, table(name, figure.title, long, rows, METRICS, aside=ASIDE, notes=said, means=means)]
 
 
@@ -215,4 +216,4 @@ def _place(runs: pd.DataFrame) -> str:
     words = f"takes place {1 + sum(value > run.speedup.value for value in values)} of {len(values)} by speedup"
     if run.standing in (None, BEST):
         return words
-    return f"{words}, {run.standing} {_PREPOSITIONS[run.standing]} best ({tables.ratio(run.gain)} of its speedup)"
+    return f"{words}, {run.standing} {_PREPOSITIONS[run.standing]} best ({tables.ratio(run.ratio)} of its speedup)"

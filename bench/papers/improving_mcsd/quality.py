@@ -40,8 +40,7 @@ METHODS = tuple(
 """The paper states no more of its trees than the number of first tokens; the rest is that of its Table 2."""
 NAMES = {"score": "mt_bench_score", "score_alone": "mt_bench_delta"}
 """What the paper prints: a score, and how far it is from the target's own."""
-ROWS = {"target_words": "Target", "draft_words": "Draft", "dataset": "Dataset", "first": "First tokens", "rule": "Rule"}
-ROWS |= {"lossless_words": "lossless"}
+ROWS = ("target_words", "draft_words", "dataset", "first", "rule", "lossless_words")
 TABLES = ("judgements", "quality", "answers", "variation")
 _TURN = ["prompt_id", "turn"]
 
@@ -158,7 +157,7 @@ NOISE = Metric(
     3,
 )
 METRICS = (SCORE, DELTA, LIKELIHOOD, ROUGE, VARIATION, JUDGED, ROUGE_ALONE, WORDS, NOISE)
-ASIDE = ("Dataset", *(metric.header for metric in METRICS[5:]))
+ASIDE = ("dataset", *(metric.key for metric in METRICS[5:]))
 
 
 def answers_table(name: str, results: Results) -> list[Output]:

@@ -46,7 +46,7 @@ def _beyond(tokens: pd.DataFrame, fate: bool) -> float:
     return float(((scores > BETA) != fate).mean())
 
 
-ROWS = {"pair": "Pair", "dataset": "Dataset", "temperature": "temperature", "kind": "Kind"}
+ROWS = ("pair", "dataset", "temperature", "kind")
 METRICS = (
     Metric(
         "accepted",
@@ -124,7 +124,7 @@ METRICS = (
     ),
 )
 """Of the tokens that a decision model scored and was not trained on, as rows."""
-ASIDE = ("Dataset", "temperature", *(metric.header for metric in METRICS[5:]))
+ASIDE = ("dataset", "temperature", *(metric.key for metric in METRICS[5:]))
 
 
 def scores(name: str, results: Results) -> list[Output]:
@@ -151,7 +151,7 @@ def scores(name: str, results: Results) -> list[Output]:
             METRICS,
             aside=ASIDE,
             notes=below,
-            means={"Kind": "; ".join(_READS.values())},
+            means={"kind": "; ".join(_READS.values())},
         ),
     ]
 

@@ -135,7 +135,8 @@ _FACTS = {"acceptance_convergence": "converges", "speed_convergence": "converges
 """What the paper's text says of its curves, all of them together, at a width that is a published number."""
 _OF_FORK = ["target", "draft", "dataset", "temperature", "width", "depth"]
 POINT6 = (NODES, ALPHA, *SPEEDS, SPEEDUP, MAL, FORWARDS, LOSSLESS)
-ASIDE = (SPEEDS[1].header, FORWARDS.header)
+ROWS = (*draw.LINE_ROWS, "width")
+ASIDE = (SPEEDS[1].key, FORWARDS.key)
 
 
 def _width_at(fact: str) -> float:
@@ -190,12 +191,12 @@ def fig6(name: str, results: Results) -> list[Output]:
     figure = draw.curves(name, words, long.assign(block=0, line=named), PANELS6, panel=(4.6, 4.6), **LOOK)
     long = frame.rank(long.assign(line=long["line"].replace("", tables.ABSENT)), ["curve"])
     below = draw.below(runs, runs, [*_said(long.assign(name=named)), *mcsd.unshown(results, runs["run_id"])])
-    rows = {"setting": "Pair", "line": "Line", "point": "W"}
-    means = {"Line": "what tells it from others of this pair"}
-    means["W"] = (
+    means = {"line": "what tells it from others of this pair"}
+    means["width"] = (
         "sequences of the tree, each below a first token from the target's distribution where it starts from it"
     )
-    return [figure, table(name, figure.title, long, rows, POINT6, aside=ASIDE, notes=below, means=means)]
+    look: dict[str, Any] = {"aside": ASIDE, "headers": {"width": "W"}, "means": means}
+    return [figure, table(name, figure.title, long.assign(width=long["point"]), ROWS, POINT6, notes=below, **look)]
 
 
 def _said(long: pd.DataFrame) -> Iterator[str]:
@@ -262,7 +263,7 @@ WITH = Metric(
 CALLS = Metric("decision_calls", "calls", "of the decision model, per decoding step", _calls)
 TIME = Metric("decision_time", "decision time", "its share of the time of decoding steps", _share, percent=True)
 POINT8 = (NODES, DRAFT_LEVELS, ALPHA_MAX, ALPHA_DRAFTED, *SPEEDS, SPEEDUP, WITH, CALLS, TIME, MAL, LOSSLESS)
-ASIDE8 = (NODES.header, SPEEDS[1].header, CALLS.header, MAL.header, LOSSLESS.header, DRAFT_LEVELS.header)
+ASIDE8 = tuple(one.key for one in (NODES, SPEEDS[1], CALLS, MAL, LOSSLESS, DRAFT_LEVELS))
 PANELS8: Sequence[Sequence[draw.Drawing]] = [
     [(draw.pair, ALPHA_MAX, ALPHA_DRAFTED), (partial(_widths, title="{}: alpha"),)],
     [(draw.curve, TOKENS_PER_S), (partial(_widths, title="{}: tokens/s"),)],
@@ -278,13 +279,13 @@ def fig8(name: str, results: Results) -> list[Output]:
     words = (title, notes.setting(runs), "W: sequences of the tree")
     figure = draw.curves(name, words, long, PANELS8, panel=(4.6, 4.8), **LOOK)
     below = draw.below(runs, runs, [*_found(long, results), *mcsd.unshown(results, runs["run_id"])])
-    means = {"W": _W}
-    means["Decision"] = (
+    means = {"width": _W}
+    means["line"] = (
         "the model that may end a tree early, by what it reads of the draft: its hidden state, or its 10 "
         "largest probabilities and the entropy (topk)"
     )
-    rows = {"setting": "Pair", "line": "Decision", "point": "W"}
-    return [figure, table(name, figure.title, long, rows, POINT8, aside=ASIDE8, notes=below, means=means)]
+    look: dict[str, Any] = {"aside": ASIDE8, "headers": {"width": "W", "line": "Decision"}, "means": means}
+    return [figure, table(name, figure.title, long.assign(width=long["point"]), ROWS, POINT8, notes=below, **look)]
 
 
 def _beside_none(runs: pd.DataFrame) -> pd.DataFrame:

@@ -97,7 +97,7 @@ def fig11(name: str, results: Results) -> list[Output]:
     figure = draw.per_run(name, (title, notes.setting(runs)), _frequency, runs)
     bins = pd.concat([run.bins.assign(run_id=run.run_id) for run in named_rows(runs)])
     long = frame.measure(runs.merge(bins, on="run_id"), (IN_BIN, ACCEPTED))
-    rows = draw.RUN_ROWS | {"span": "draft probability"}
+    rows = (*draw.RUN_ROWS, "span")
     return [figure, table(name, figure.title, long, rows, (IN_BIN, ACCEPTED), notes=notes.of_blocks(runs, timed=False))]
 
 
@@ -155,8 +155,9 @@ def fig6(name: str, results: Results) -> list[Output]:
     words, over = (title, notes.setting(runs), label), (draw.curve, OVER_SEQUOIA)
     figure = draw.curves(name, words, long, [[(draw.curve, MAL)], [(_even,), over]], _sizes(runs))
     below = draw.below(loaded, runs, _sizes_said(runs, results))
-    rows, means = draw.LINE_ROWS | {"point": "Tree size n"}, {"Tree size n": definitions.SIZE}
-    return [figure, table(name, figure.title, long, rows, shown, notes=below, means=means)]
+    long = long.assign(size_words=long["point"])
+    rows = (*draw.LINE_ROWS, "size_words")
+    return [figure, table(name, figure.title, long, rows, shown, notes=below, means={"size_words": definitions.SIZE})]
 
 
 def _beside_sequoia(runs: pd.DataFrame) -> pd.DataFrame:
@@ -210,7 +211,10 @@ def fig8(name: str, results: Results) -> list[Output]:
     figure = draw.curves(name, words, long, [[(draw.twin, MAL, TOKENS_PER_S)]], _deltas(runs))
     long = draw.ranked(long, MAL)
     below = draw.below(loaded, runs, [*_deltas_said(long), draw.MARKED])
-    return [figure, table(name, figure.title, long, draw.LINE_ROWS | {"point": "delta"}, POINT, notes=below)]
+    return [
+        figure,
+        table(name, figure.title, long.assign(delta=long["point"]), (*draw.LINE_ROWS, "delta"), POINT, notes=below),
+    ]
 
 
 def _mu(rows: pd.DataFrame) -> float:
@@ -250,5 +254,5 @@ def fig9(name: str, results: Results) -> list[Output]:
     words = (title, notes.setting(runs, but=across), "temperature")
     figure = draw.curves(name, words, long, [[(draw.twin, MAL, TOKENS_PER_S)]])
     long = draw.ranked(long, MAL)
-    rows, below = draw.LINE_ROWS | {"point": "temperature"}, draw.below(loaded, runs, [draw.MARKED])
+    rows, below = (*draw.LINE_ROWS, "temperature"), draw.below(loaded, runs, [draw.MARKED])
     return [figure, table(name, figure.title, long, rows, POINT, notes=below)]

@@ -69,18 +69,12 @@ SPEEDUP_WITH_PREFILL = Metric(
 NAMES = {"mal_as_published": "mal", "tokens_per_s_with_prefill": "tokens_per_s", "speedup_with_prefill": "speedup"}
 """The paper's metrics by ours that count as its script does."""
 METRICS = (MAL, MAL_AS_PUBLISHED, *SPEEDS, SPEED, SPEEDUP, SPEEDUP_WITH_PREFILL, LOSSLESS)
-ASIDE = ("delta", *(one.header for one in (MAL, *SPEEDS, SPEED, SPEEDUP, LOSSLESS)), SPEED.published, SPEED.verdict)
-ASIDE_ALONE = ("delta", *(one.header for one in (MAL_AS_PUBLISHED, *SPEEDS, SPEED, SPEEDUP_WITH_PREFILL)))
+ASIDE = ("delta", *(one.key for one in (MAL, *SPEEDS, SPEED, SPEEDUP, LOSSLESS)), SPEED.published, SPEED.verdict)
+ASIDE_ALONE = ("delta", *(one.key for one in (MAL_AS_PUBLISHED, *SPEEDS, SPEED, SPEEDUP_WITH_PREFILL)))
 """Of columns those that stand below; where the paper has no number, those that count as it does."""
-ROWS = {
-    "target_words": "Target",
-    "draft_words": "Draft",
-    "label": "Method",
-    "size_words": "Tree size n",
-    "delta": "delta",
-}
+ROWS = ("target_words", "draft_words", "label", "size_words", "delta")
 MEANS = {
-    "Tree size n": f"{definitions.SIZE}; (best) has the largest speedup with prefill, as the paper chooses; "
+    "size_words": f"{definitions.SIZE}; (best) has the largest speedup with prefill, as the paper chooses; "
     "other n have no marks",
     "delta": "what a layer must add to E(A), or OPT-Tree stops to grow; the paper's tables do not state theirs, its "
     "text finds 0.2 best for the 68M draft and 0.8 for EAGLE's heads",

@@ -17,18 +17,28 @@ from bench.results.store import Results
 from bench.statistics.intervals import Interval
 
 WIDTHS = (2, 4, 8, 16, 32)
-_LARGEST = "Sequoia's largest tree"
 _BRACKETS = f"{BRACKETS}; given where a formula has a single P_k"
+_STRUCTURE, _LARGEST = {"structure": "Structure"}, {"largest": "Sequoia's largest tree"}
+BOUNDS = {**_STRUCTURE, "bound": "Upper bound", "value": "value", **{f"k_{k}": f"k={k}" for k in WIDTHS}, **_LARGEST}
+COMPONENTS = {
+    **_STRUCTURE,
+    "tokens": "G(n, d)",
+    "time": "t(n)",
+    "drafts": "d(n)",
+    "limit": "limit",
+    **{f"size_{k}": f"n or k={k}" for k in WIDTHS},
+    **_LARGEST,
+}
 LEGEND = {
-    "Upper bound": f"{definitions.ACCEPTED_CHILD}; tokens per step, {definitions.BONUS}",
+    "bound": f"{definitions.ACCEPTED_CHILD}; tokens per step, {definitions.BONUS}",
     "value": f"the bound, where it has no k, {_BRACKETS}",
-    "k=2": f"the bound for k sequences or k children a node, {_BRACKETS}",
+    "k_2": f"the bound for k sequences or k children a node, {_BRACKETS}",
     "limit": f"the limit n -> infinity, {_BRACKETS}",
-    "G(n, d)": f"expected tokens per step, {definitions.BONUS}, as the paper prints it; {definitions.ACCEPTED_CHILD}",
-    "t(n)": "time of a target forward over n tokens / over one, as the paper prints it",
-    "d(n)": "number of draft steps, as the paper prints it",
-    "n or k=2": "the formula for a sequence of n drafted tokens, or for k sequences",
-    _LARGEST: f"Sequoia has no bound: {definitions.EXPECTED_TREE} of the largest tree evaluated, {definitions.NODES}",
+    "tokens": f"expected tokens per step, {definitions.BONUS}, as the paper prints it; {definitions.ACCEPTED_CHILD}",
+    "time": "time of a target forward over n tokens / over one, as the paper prints it",
+    "drafts": "number of draft steps, as the paper prints it",
+    "size_2": "the formula for a sequence of n drafted tokens, or for k sequences",
+    "largest": f"Sequoia has no bound: {definitions.EXPECTED_TREE} of the largest tree evaluated, {definitions.NODES}",
 }
 _LOOSE = (
     "For k sequences Table 2 prints 1 + 1/(1-P_k), which holds but is looser than Table 1's 1 + P_k/(1-P_1): "
@@ -100,18 +110,17 @@ def table1(name: str, results: Results) -> list[Output]:
 
     def rows(vector: Vector) -> Iterator[dict[str, str]]:
         accepted = vector.accepted
-        yield {"Structure": "Sequence", "Upper bound": "1/(1-P_1)", "value": _inverse(vector, 1)}
-        by_k = _by_k(vector, "k={}", lambda k: _text(k_sequences(accepted, k)))
-        yield {"Structure": "k independent sequences", "Upper bound": "1+P_k/(1-P_1)"} | by_k
+        yield {"structure": "Sequence", "bound": "1/(1-P_1)", "value": _inverse(vector, 1)}
+        by_k = _by_k(vector, "k_{}", lambda k: _text(k_sequences(accepted, k)))
+        yield {"structure": "k independent sequences", "bound": "1+P_k/(1-P_1)"} | by_k
         value = _inverse(vector, 2) if len(accepted) > 1 else tables.ABSENT
-        yield {"Structure": "Binary tree", "Upper bound": "1/(1-P_2)", "value": value}
-        by_k = _by_k(vector, "k={}", lambda k: _inverse(vector, k))
-        yield {"Structure": "k-ary tree", "Upper bound": "1/(1-P_k)"} | by_k
-        yield {"Structure": "Sequoia", "Upper bound": "none (grows without bound)"} | _largest(results, vector)
+        yield {"structure": "Binary tree", "bound": "1/(1-P_2)", "value": value}
+        by_k = _by_k(vector, "k_{}", lambda k: _inverse(vector, k))
+        yield {"structure": "k-ary tree", "bound": "1/(1-P_k)"} | by_k
+        yield {"structure": "Sequoia", "bound": "none (grows without bound)"} | _largest(results, vector)
 
     title = "Sequoia Table 1: upper bounds on tokens per step"
-    columns = ("Structure", "Upper bound", "value", *(f"k={k}" for k in WIDTHS), _LARGEST)
-    return [table_of(name, title, vectors(results), rows, columns, LEGEND)]
+    return [table_of(name, title, vectors(results), rows, BOUNDS, LEGEND)]
 
 
 def table2(name: str, results: Results) -> list[Output]:
@@ -119,21 +128,20 @@ def table2(name: str, results: Results) -> list[Output]:
 
     def rows(vector: Vector) -> Iterator[dict[str, str]]:
         accepted = vector.accepted
-        row = {"Structure": "Sequoia", "G(n, d)": "Omega(b log(n) / log(log(n)))", "t(n)": "Omega(n)", "d(n)": "d"}
+        row = {"structure": "Sequoia", "tokens": "Omega(b log(n) / log(log(n)))", "time": "Omega(n)", "drafts": "d"}
         yield row | _largest(results, vector)
-        row = {"Structure": "1 sequence", "G(n, d)": "(1-P_1^(n+1))/(1-P_1)", "t(n)": "1", "d(n)": "n"}
-        at_n = {f"n or k={n}": _text(sequence_of(accepted, n)) for n in WIDTHS}
+        row = {"structure": "1 sequence", "tokens": "(1-P_1^(n+1))/(1-P_1)", "time": "1", "drafts": "n"}
+        at_n = {f"size_{n}": _text(sequence_of(accepted, n)) for n in WIDTHS}
         yield row | {"limit": _inverse(vector, 1)} | at_n
-        row = {"Structure": "k independent sequences", "G(n, d)": "<= 1+1/(1-P_k)", "t(n)": "1", "d(n)": "floor(n/k)"}
-        yield row | _by_k(vector, "n or k={}", lambda k: _text(k_sequences_loose(accepted, k)))
+        row = {"structure": "k independent sequences", "tokens": "<= 1+1/(1-P_k)", "time": "1", "drafts": "floor(n/k)"}
+        yield row | _by_k(vector, "size_{}", lambda k: _text(k_sequences_loose(accepted, k)))
 
     title = "Sequoia Table 2: components of the speedup G(n, d) / (t(n) + d(n) c)"
-    columns = ("Structure", "G(n, d)", "t(n)", "d(n)", "limit", *(f"n or k={k}" for k in WIDTHS), _LARGEST)
-    return [table_of(name, title, vectors(results), rows, columns, LEGEND, [_LOOSE, *_forward_times(results)])]
+    return [table_of(name, title, vectors(results), rows, COMPONENTS, LEGEND, [_LOOSE, *_forward_times(results)])]
 
 
-def _by_k(vector: Vector, header: str, cell: Callable[[int], str]) -> dict[str, str]:
-    return {header.format(k): cell(k) for k in WIDTHS if k <= len(vector.accepted)}
+def _by_k(vector: Vector, column: str, cell: Callable[[int], str]) -> dict[str, str]:
+    return {column.format(k): cell(k) for k in WIDTHS if k <= len(vector.accepted)}
 
 
 def _inverse(vector: Vector, k: int) -> str:
@@ -157,7 +165,7 @@ def _largest(results: Results, vector: Vector) -> dict[str, str]:
     if rows.empty:
         return {}
     row = rows.sort_values("n").iloc[-1]
-    return {_LARGEST: f"{tables.number(row['expected_tokens'])} at N={row['n'] + 1}"}
+    return {"largest": f"{tables.number(row['expected_tokens'])} at N={row['n'] + 1}"}
 
 
 def _forward_times(results: Results) -> Iterator[str]:

@@ -6,7 +6,7 @@ How much faster Sequoia's rule is than another on the same tree stands beside wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -60,9 +60,9 @@ LEAD = Metric(
     3,
 )
 COLUMNS = (LEVELS, SPEEDUP, PREDICTED_SPEEDUP, MAL, PREDICTED_MAL, IS_LOSSLESS)
-ASIDE = [one.header for one in (LEVELS, PREDICTED_SPEEDUP, PREDICTED_MAL, IS_LOSSLESS)]
-ROWS = {"setting": "Setting", "label": "Method", "rule": "Rule", "temperature": "temperature", "n": "N"}
-MEANS = {"N": definitions.NODES}
+ASIDE = [one.key for one in (LEVELS, PREDICTED_SPEEDUP, PREDICTED_MAL, IS_LOSSLESS)]
+ROWS = ("setting", "label", "rule", "temperature", "n")
+LOOK: Mapping[str, Any] = {"headers": {"n": "N"}, "means": {"n": definitions.NODES}, "aside": ASIDE}
 
 
 def speedup_by_temperature(name: str, results: Results) -> list[Output]:
@@ -80,7 +80,7 @@ def speedup_by_temperature(name: str, results: Results) -> list[Output]:
     columns = 3 if (drawn.groupby("block")["tree"].nunique() == 1).all() else 2
     figure = draw.curves(name, words, drawn, [[(_rules,)]], columns=columns)
     below = draw.below(loaded, runs, [*_leads_said(long), MARKED], temperatures=False)
-    return [figure, table(name, figure.title, long, ROWS, (*COLUMNS, LEAD), aside=ASIDE, notes=below, means=MEANS)]
+    return [figure, table(name, figure.title, long, ROWS, (*COLUMNS, LEAD), notes=below, **LOOK)]
 
 
 def _labelled(runs: pd.DataFrame) -> pd.DataFrame:
@@ -160,7 +160,7 @@ def speedup_by_size(name: str, results: Results) -> list[Output]:
     words = (BY_SIZE, notes.setting(drawn), "tree size N (root counted)")
     figure = draw.curves(name, words, drawn, [[(_sizes,)]], columns=1)
     below = draw.below(loaded, runs, _chosen_said(drawn), temperatures=False)
-    return [figure, table(name, figure.title, long, ROWS, COLUMNS, aside=ASIDE, notes=below, means=MEANS)]
+    return [figure, table(name, figure.title, long, ROWS, COLUMNS, notes=below, **LOOK)]
 
 
 def _chosen_said(drawn: pd.DataFrame) -> Iterator[str]:

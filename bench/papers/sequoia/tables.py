@@ -61,11 +61,11 @@ METRICS = (_MEASURED, (*_MEASURED, metrics.SECONDS, metrics.AUTOREGRESSIVE_SECON
 """Of all tables, and of that with an offloaded target."""
 NAMES = {"speedup": "speedup", "mal": LENGTH, "nodes": "tree_size", "levels": "tree_depth", "s_per_token": SECONDS}
 """The paper's metrics by the key of ours."""
-ROWS = {"target_words": "Target", "draft_words": "Draft", "dataset": "Dataset", "temperature": "temperature"}
+ROWS = ("target_words", "draft_words", "dataset", "temperature")
 ASIDE = tuple(
-    header
+    column
     for one in (*TREE, *PREDICTED, metrics.LOSSLESS, metrics.AUTOREGRESSIVE_SECONDS)
-    for header in (one.header, one.published)
+    for column in (one.key, one.published)
 )
 _TWO_TREES = (
     "Sequoia's speedup is judged on the tree that its optimiser chose on this machine, as the paper's was on its own. "
@@ -93,7 +93,7 @@ def paper_table(name: str, results: Results) -> list[Output]:
         *_NOTES.get(name, (_TWO_TREES,)),
         *(_offloaded() if name == "table5" else ()),
     ]
-    rows = ROWS | ({"top_p": "top-p"} if "top_p" in SETTINGS.get(name, ()) else {}) | {"label": "Method"}
+    rows = (*ROWS, *["top_p"] * ("top_p" in SETTINGS.get(name, ())), "label")
     return [table(name, notes.titled(TITLES[name], runs), long, rows, shown, aside=ASIDE, notes=below)]
 
 

@@ -68,9 +68,13 @@ _ERROR = (
     "Acceptance vector: {} F(T) and the limits rest on it, and have its error (Table 1 has intervals): a measured "
     "point may lie above its limit."
 )
-ROWS = {"setting": "Setting", "label": "Structure", "name": "Drafter", "words": "N"}
+ROWS = ("setting", "label", "name", "words")
 ASIDE = ("k", "levels", "limit")
-MEANS = {"N": definitions.NODES}
+LOOK: Mapping[str, Any] = {
+    "aside": ASIDE,
+    "headers": {"label": "Structure", "words": "N"},
+    "means": {"words": definitions.NODES},
+}
 POINT = (
     Metric(
         "k",
@@ -175,7 +179,7 @@ def _tokens_by_size(name: str, title: str, results: Results, *, gains: bool = Fa
         name, title, _words(rows[rows["drawn"].astype(bool)]), _panel, panels, drawn["run_id"], aside=_HOW
     )
     below = [*_scales(rows), *(_fact_said(fact) for own, *_ in panels for fact in named_rows(_facts(own, facts)))]
-    return [figure, table(name, figure.title, long, ROWS, shown, aside=ASIDE, notes=dict.fromkeys(below), means=MEANS)]
+    return [figure, table(name, figure.title, long, ROWS, shown, notes=dict.fromkeys(below), **LOOK)]
 
 
 def points(results: Results, structures: Sequence[Structure]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench.artifacts import style, tables
+from bench.artifacts import definitions, style, tables
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.tables import Table
 from bench.results.store import Results
@@ -22,7 +22,7 @@ from bench.statistics.intervals import Interval
 
 SETTING = ("pair", "dataset", "temperature", "top_p", "verifier", "draws", "device_name")
 """Columns that acceptance and growth rows share."""
-SETTING_COLUMNS = ("Pair", "Dataset", "temperature", "top-p", "Rule")
+SETTING_COLUMNS = ("pair", "dataset", "temperature", "top_p", "rule")
 _MEASURED = ("draft_temperature", "draft_top_p", "estimator", "width", "num_prompts", "num_positions", "run_id")
 _RULES = {
     "without_replacement": "Sequoia",
@@ -119,16 +119,19 @@ def table_of(
     title: str,
     found: Sequence[Vector],
     cells: Callable[[Vector], Iterable[dict[str, str]]],
-    columns: Iterable[str],
+    headers: Mapping[str, str],
     legend: Mapping[str, str],
     said: Iterable[str] = (),
 ) -> Table:
-    """The settings of vectors, and what `cells` has of each in one row or several; notes say how they were measured."""
+    """The settings of vectors, and what `cells` has of each in one row or several, under `headers` by key.
+
+    Notes say how they were measured.
+    """
     rows = [(vector.setting | row, vector.run_id) for vector in found for row in cells(vector)]
-    frame = tables.frame([row for row, _ in rows], (*SETTING_COLUMNS, *columns)).fillna(tables.ABSENT)
+    frame = tables.frame([row for row, _ in rows], (*SETTING_COLUMNS, *headers)).fillna(tables.ABSENT)
     every = pd.concat([vector.rows for vector in found])
     notes, ids = (*map(scale, found), *said), tuple(run_id for _, run_id in rows)
-    return Table(name, f"{title} ({words(every)})", frame, notes, legend, ids)
+    return Table(name, f"{title} ({words(every)})", frame, notes, legend, ids, definitions.ROWS | dict(headers))
 
 
 def _order(vector: Vector) -> tuple[object, ...]:
@@ -180,8 +183,8 @@ def rejection_rates(name: str, results: Results) -> list[Output]:
     aside = "; 95% interval shaded; b of the fit r_k ~ k^-b"
     figure = style.drawn(name, TITLE, words(rows), _draw, shown, drawn, aside=aside, columns=3)
     widths = [k for k in WIDTHS if any(k <= len(vector.rows) for vector in found)]
-    columns = ("b", *(f"r_{k}" for k in widths))
-    return [figure, table_of(name, TITLE, found, lambda vector: [_rates(vector, widths)], columns, LEGEND, (_FLOOR,))]
+    headers = {column: column for column in ("b", *(f"r_{k}" for k in widths))}
+    return [figure, table_of(name, TITLE, found, lambda vector: [_rates(vector, widths)], headers, LEGEND, (_FLOOR,))]
 
 
 def _curve(vector: Vector) -> pd.DataFrame:

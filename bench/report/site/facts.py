@@ -16,7 +16,7 @@ import pandas as pd
 from bench import published
 from bench.artifacts import verdict
 from bench.artifacts.outputs import Output
-from bench.artifacts.tables import ABSENT, Table, named_rows
+from bench.artifacts.tables import ABSENT, VERDICT, Table, named_rows
 from bench.papers.registry import TITLES
 from bench.results.progress import Progress
 from bench.results.store import Store
@@ -147,9 +147,9 @@ def _cells(progress: Progress) -> str:
     return ", ".join([*filter(None, [done]), *(f"{count} {word}" for word, count in others.items() if count)])
 
 
-def is_verdict(header: str) -> bool:
-    """Whether a column holds verdicts."""
-    return header.lower().startswith("verdict")
+def is_verdict(column: str) -> bool:
+    """Whether a column holds verdicts, by its key."""
+    return column.endswith(VERDICT.lstrip("_"))
 
 
 def word(cell: str) -> str:
@@ -159,7 +159,7 @@ def word(cell: str) -> str:
 
 def count_verdicts(tables: Iterable[Table]) -> dict[str, int]:
     """How often each verdict was given, in the order of `VERDICTS`; cells without one do not count."""
-    columns = [table.frame[header] for table in tables for header in table.frame if is_verdict(str(header))]
+    columns = [table.frame[column] for table in tables for column in table.frame if is_verdict(str(column))]
     found = Counter(word(str(cell)) for column in columns for cell in column)
     order = [*VERDICTS, *(other for other in found if other not in (*VERDICTS, ABSENT, ""))]
     return {one: found[one] for one in order if found[one]}

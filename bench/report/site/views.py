@@ -20,7 +20,7 @@ from PIL import Image
 
 from bench.artifacts.outputs import Html, Output
 from bench.artifacts.style import Figure
-from bench.artifacts.tables import ABSENT, Table, leading_constants
+from bench.artifacts.tables import ABSENT, PUBLISHED, VERDICT, Table, leading_constants
 from bench.report.site import facts
 from bench.results import pack
 
@@ -106,21 +106,21 @@ def _table(table: Table, *, drawn: bool) -> View:
 
 def _in_order(names: Sequence[str]) -> list[str]:
     """The columns with what is judged behind the method; verdict and published number stand in the cell of ours."""
-    own = [name for name in names if f"verdict {name}" in names]
-    within = {words for name in own for words in (f"verdict {name}", f"{name} published")}
+    own = [name for name in names if name + VERDICT in names]
+    within = {column for name in own for column in (name + VERDICT, name + PUBLISHED)}
     own += [name for name in names if facts.is_verdict(name) and name not in within]
     rest = [name for name in names if name not in {*own, *within}]
-    first = rest.index("Method") + 1 if "Method" in rest else 1
+    first = rest.index("label") + 1 if "label" in rest else 1
     return [*rest[:first], *own, *rest[first:]]
 
 
 def _cell(name: str, header: View, row: Mapping[str, str]) -> View:
     """The words, the interval and the mark behind them, the published number, the verdict and its tone (CSS)."""
     text, own = str(row[name]), facts.is_verdict(name)
-    verdict = text if own else str(row.get(f"verdict {name}", ""))
+    verdict = text if own else str(row.get(name + VERDICT, ""))
     cell = {"text": "" if own else text, "interval": "", "mark": "", "verdict": verdict, "published": ""}
     cell["tone"] = facts.TONES.get(facts.word(verdict), "none")
-    if verdict and not own and (published := str(row.get(f"{name} published", ABSENT))) != ABSENT:
+    if verdict and not own and (published := str(row.get(name + PUBLISHED, ABSENT))) != ABSENT:
         cell["published"] = published
     parts = _INTERVAL.fullmatch(text) if header["numeric"] else None
     return cell | dict(zip(("text", "interval", "mark"), parts.groups(), strict=True)) if parts else cell

@@ -1,20 +1,48 @@
-"""What a figure of Sequoia's has drawn, read back from its axes."""
+"""What artifacts have made of synthetic cells: outputs by kind, columns of long frames, and points of axes."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 
+from bench.artifacts.outputs import Output
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table
 from bench.papers.registry import ARTIFACTS
 
 
+def outputs(name: str, cells) -> list[Output]:
+    return ARTIFACTS[name].build(Path(name).name, cells.load())
+
+
+def table_of(name: str, cells) -> Table:
+    """The first table of an artifact."""
+    return next(output for output in outputs(name, cells) if isinstance(output, Table))
+
+
+def axes_of(name: str, cells) -> list[Axes]:
+    """The panels of its figure."""
+    return next(output for output in outputs(name, cells) if isinstance(output, Figure)).canvas.axes
+
+
 def build(name: str, cells) -> tuple[list[Axes], Table]:
-    figure, table, *_ = ARTIFACTS[f"sequoia/{name}"].build(name, cells.load())
-    assert isinstance(figure, Figure)
-    assert isinstance(table, Table)
-    return figure.canvas.axes, table
+    return axes_of(name, cells), table_of(name, cells)
+
+
+def column(made: Table, key: str, name: str = "value", who: str = "label", **where: object) -> dict[str, Any]:
+    """Of a metric in the long frame by `who`: the value, the published number, the verdict; of rows that have this."""
+    assert made.long is not None
+    rows = made.long[made.long["metric"].map(lambda metric: metric.key) == key]
+    for other, wanted in where.items():
+        rows = rows[rows[other] == wanted]
+    return dict(zip(rows[who], rows[name], strict=True))
+
+
+def verdicts(made: Table, key: str, **where: object) -> dict[str, str]:
+    return {label: str(words) for label, words in column(made, key, "verdict", **where).items()}
 
 
 def lines(axes: Axes, **look: object) -> list[list[tuple[float, float]]]:

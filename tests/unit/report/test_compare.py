@@ -155,7 +155,7 @@ def test_results_against_themselves_are_tied(name: str) -> None:
     names = [one for one in experiments(REFERENCE) if f"{one}/".startswith(f"{name}/")]
     assert len(table.frame) == sum(len(Files(REFERENCE / one).ids()) for one in names)
     assert ("Experiment" in table.frame) == (name == "sequoia")
-    for header in ("MAL", "tokens/s", "speedup"):
+    for header in ("mal", "tokens_per_s", "speedup"):
         assert set(table.frame[f"verdict {header}"]) == {TIED}
         assert set(table.frame[f"{header} B/A"]) == {"1.000 [1.000, 1.000]"}
         assert (table.frame[f"{header} A"] == table.frame[f"{header} B"]).all()

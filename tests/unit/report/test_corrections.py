@@ -83,7 +83,7 @@ def test_holm_errs_in_one_family_of_twenty_where_nothing_is_true() -> None:
 
 
 def test_a_tables_verdicts_are_marked_that_do_not_survive_for_their_number() -> None:
-    lines = [{"verdict MAL": Verdict("order holds", 0.03), "verdict speedup": "not run", "MAL": "2.10"}]
+    lines = [{"verdict MAL": Verdict("order holds", 0.03), "verdict speedup": "not run", "mal": "2.10"}]
     verdict.correct(lines)
     assert lines[0]["verdict MAL"] == "order holds"  # the only one
     lines += [

@@ -83,20 +83,13 @@ def test_a_table_has_a_line_for_each_run_and_a_verdict_where_there_is_one(cells:
         pd.concat([long, frame.put(speeds, published=[None] * len(speeds), mark=[""] * len(speeds))])
         .fillna({"verdict": ""})
         .reset_index(drop=True),
-        {"drafter": "Drafter"},
+        ["drafter"],
         [metrics.MAL, metrics.SPEEDUP, metrics.LOSSLESS],
-        aside=[metrics.LOSSLESS.header],
+        aside=["lossless"],
     )
     assert made.runs == tuple(ids)
-    assert [*made.main, *made.details] == [
-        "Drafter",
-        "MAL",
-        "MAL published",
-        "speedup",
-        "verdict MAL",
-        "Drafter",
-        "lossless",
-    ]
-    assert made.frame["verdict MAL"].tolist() == ["order holds", "order holds", ""]
-    assert made.frame["MAL"].str[:4].tolist()[:2] == [f"{value:.2f}" for value in long["value"][:2]]
-    assert made.frame.loc[2, ["MAL", "speedup", "lossless"]].tolist() == ["oom", "oom", "–"]
+    main, details = ["drafter", "mal", "mal_published", "speedup", "mal_verdict"], ["drafter", "lossless"]
+    assert ([*made.main], [*made.details]) == (main, details)
+    assert made.frame["mal_verdict"].tolist() == ["order holds", "order holds", ""]
+    assert made.frame["mal"].str[:4].tolist()[:2] == [f"{value:.2f}" for value in long["value"][:2]]
+    assert made.frame.loc[2, ["mal", "speedup", "lossless"]].tolist() == ["oom", "oom", "–"]

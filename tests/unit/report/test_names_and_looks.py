@@ -56,7 +56,7 @@ def test_methods_and_the_lines_of_one_method_are_told_apart() -> None:
 def test_panels_of_one_quantity_have_one_scale() -> None:
     canvas = Canvas()
     first, second, other = canvas.subplots(1, 3)
-    for axes, top, label in ((first, 2, "MAL"), (second, 9, "MAL"), (other, 500, "tokens/s")):
+    for axes, top, label in ((first, 2, "mal"), (second, 9, "mal"), (other, 500, "tokens_per_s")):
         axes.set(ylabel=label, ylim=(0, top))
     meshes = [axes.pcolormesh([[0, most]]) for axes, most in ((first, 3), (second, 30))]
     for mesh, axes in zip(meshes, (first, second), strict=True):

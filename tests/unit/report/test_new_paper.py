@@ -49,7 +49,7 @@ def test_its_table_and_its_figure_are_drawn_beside_its_numbers(root: Path, cells
     module = package(root)
     assert set(module.ARTIFACTS) == {"table1", "fig1"}
     (table,) = module.table1("table1", cells.load())
-    assert dict(zip(table.frame["Method"], table.frame["MAL published"], strict=True)) == {
+    assert dict(zip(table.frame["label"], table.frame["mal_published"], strict=True)) == {
         "OPT-Tree": "2.50",
         "chain": "–",
     }

@@ -15,6 +15,7 @@ from recomputed import TURN, Files, assert_printed, at_most_one
 
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table
+from bench.papers.beyond.claims import CLAIMS
 from bench.papers.registry import build
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"
@@ -53,9 +54,9 @@ def test_improving_mcsd_answers() -> None:
         paired = own.merge(plain, on=TURN, suffixes=("", "_plain"))
         variation = files.rows("variation", run_id)
         difference = paired["log_likelihood"] - paired["log_likelihood_plain"]
-        assert_printed(row["log-likelihood - alone"], recomputed.mean(paired, difference), least=3)
-        assert_printed(row["ROUGE-L"], at_most_one(recomputed.mean(own, own["greedy_rouge_l"])), least=3)
-        assert_printed(row["ROUGE-L alone"], recomputed.mean(plain, plain["greedy_rouge_l"]), least=3)
+        assert_printed(row["log_likelihood_alone"], recomputed.mean(paired, difference), least=3)
+        assert_printed(row["rouge_l"], at_most_one(recomputed.mean(own, own["greedy_rouge_l"])), least=3)
+        assert_printed(row["rouge_l_alone"], recomputed.mean(plain, plain["greedy_rouge_l"]), least=3)
         assert_printed(row["variation"], at_most_one(recomputed.mean(variation, variation["total_variation"])), least=3)
 
 
@@ -84,17 +85,19 @@ def test_claims() -> None:
     (table,) = (output for output in build("claims", REFERENCE) if isinstance(output, Table))
     assert len(table.frame) > 40
     for row, runs in zip(table.frame.to_dict("records"), table.runs, strict=True):
-        files, ids = Files(REFERENCE / row["Table"]), runs.split()
-        each = 2 if (row["Table"], row["measure"]) == ("gsd/table1", "speedup") else 1  # greedy and sampled
+        files, ids = Files(REFERENCE / row["table"]), runs.split()
+        (measure,) = {
+            one.metric.key for one in CLAIMS if (one.artifact, one.metric.header) == (row["table"], row["measure"])
+        }
+        each = 1 + (measure == "mean_speedup")  # greedy and sampled
         sides = [tuple(ids[place : place + each]) for place in range(0, len(ids), each)]
-        names = [re.split(r", | \d", name)[0] for name in row["Claim"].split(" > ")]
+        names = [re.split(r", | \d", name)[0] for name in row["claim"].split(" > ")]
         for place, side in enumerate(sides):
-            known = FIRST[names[place % 2]] | ({"sequoia"} if row["Table"] == "sequoia/table6" else set())
-            assert {files.run(run_id)["drafter"] for run_id in side} <= known, row["Claim"]
+            known = FIRST[names[place % 2]] | ({"sequoia"} if row["table"] == "sequoia/table6" else set())
+            assert {files.run(run_id)["drafter"] for run_id in side} <= known, row["claim"]
         pairs = [*zip(sides[::2], sides[1::2], strict=True)]
-        assert row["Pair"].startswith(f"{files.run(ids[0])['pair']} (")
-        measure = row["measure"] if each == 1 or row["measure"] != "speedup" else "mean speedup"
-        apart = " ".join(re.findall(r"not comparable[^(]*\(([^)]*)\)", row["by dataset"])).replace(",", "").split()
+        assert row["pair"].startswith(f"{files.run(ids[0])['pair']} (")
+        apart = " ".join(re.findall(r"not comparable[^(]*\(([^)]*)\)", row["by_dataset"])).replace(",", "").split()
         pairs = [both for both in pairs if files.run(both[0][0])["dataset"].split("/")[-1] not in apart] or pairs
         counted = [tuple(_counted(measure, files, side) for side in both) for both in pairs]
         sums = [both for both in counted if len(_joined(*both)) >= 6] or counted
@@ -107,7 +110,8 @@ def test_the_picture_of_the_claims_has_the_tables_ratios() -> None:
     table, figure = build("claims", REFERENCE)
     assert isinstance(table, Table)
     assert isinstance(figure, Figure)
-    rows = table.frame[table.frame["measure"] != "drafted tokens"]
+    drafted = {one.metric.header for one in CLAIMS if one.metric.key == "drafted"}
+    rows = table.frame[~table.frame["measure"].isin(list(drafted))]
     looks: dict[str, list[float]] = {}
     for axes in figure.canvas.axes:
         for line in axes.lines:
@@ -116,7 +120,7 @@ def test_the_picture_of_the_claims_has_the_tables_ratios() -> None:
     published = looks.pop("|")
     ours = [f"{ratio:.3f}" for ratio in chain.from_iterable(looks.values())]
     assert sorted(ours) == sorted(text.split()[0] for text in rows["ours"])
-    assert len(looks) == rows["Pair"].nunique()
+    assert len(looks) == rows["pair"].nunique()
     assert sorted(f"{lead:.2f}" for lead in published) == sorted(text.split()[0] for text in rows["published"])
 
 
@@ -125,21 +129,21 @@ def _counted(measure: str, files: Files, side: tuple[str, ...]) -> pd.DataFrame:
     run_id = side[0]
     if "speedup" in measure:
         sums = [files.speedup_sums(run_id, prefill="prefill" in measure) for run_id in side]
-        return recomputed.of_two(*sums) if measure == "mean speedup" else sums[0]
+        return recomputed.of_two(*sums) if measure == "mean_speedup" else sums[0]
     steps = files.steps(run_id)
     by = steps.groupby("prompt_id")["acceptance_length"]
     turns = 0
-    if measure in ("acceptance rate", "drafted tokens"):
-        by = recomputed.gsd_samples(files, run_id).groupby("prompt_id")[measure.split()[measure.startswith("acc")]]
+    if measure in ("acceptance_rate", "drafted"):
+        by = recomputed.gsd_samples(files, run_id).groupby("prompt_id")["rate" if "rate" in measure else measure]
     elif measure == "alpha":
         params = json.loads(files.run(run_id)["drafter_params"])
         widths = params.get("widths") or params["shape"].get("widths") or [1] * params["shape"]["depth"]
         first = "widths" in params
         by = ((steps["num_accepted"] - first) / (len(widths) - first)).groupby(steps["prompt_id"])
-    elif measure == "MAL as published":
+    elif measure == "mal_as_published":
         turns = steps.groupby("prompt_id")["turn"].nunique()
     else:
-        assert measure == "MAL"
+        assert measure == "mal"
     return pd.DataFrame({"above": by.sum(), "below": by.size() - turns})
 
 
@@ -159,7 +163,7 @@ def _ratio_of_means(measure: str, sums: list[tuple[pd.DataFrame, ...]]) -> recom
         part = {name: total[f"{side} {name}/{place}"] for name in sums[0][0].columns}
         if "speedup" not in measure:
             return part["above"] / part["below"]
-        gains = [recomputed.gain(part, end) for end in ("", "_")[: 1 + (measure == "mean speedup")]]
+        gains = [recomputed.gain(part, end) for end in ("", "_")[: 1 + (measure == "mean_speedup")]]
         return sum(gains) / len(gains)
 
     def mean(total: pd.DataFrame, side: str) -> pd.Series:

@@ -107,6 +107,26 @@ def of_samples(column: str) -> Callable[[Files, str], Numbers | None]:
     return numbers
 
 
+def over_tree(files: Files, run_id: str, column: str) -> Numbers | None:
+    """GSD's mean over samples over that of this tree, or of rates their difference, of the samples of both."""
+    run = files.run(run_id)
+    same = ("pair", "dataset", "temperature", "prompts_sha256")
+    (graph,) = (
+        one
+        for one in files.ids()
+        if files.run(one)["drafter"] == "gsd" and all(files.run(one)[name] == run[name] for name in same)
+    )
+    if run["drafter"] not in ("tsd", "tsd_sib"):
+        return None
+    first, other = (recomputed.gsd_samples(files, one).set_index(TURN)[column] for one in (graph, run_id))
+    both = pd.DataFrame({"first": first, "other": other}).dropna()
+    if column == "rate":
+        gains = (both["first"] - both["other"]).groupby("prompt_id").agg(["sum", "size"])
+        return recomputed.interval(gains, lambda total: total["sum"] / total["size"], c=1, scale="plain")
+    sums = both.groupby("prompt_id").sum()
+    return recomputed.interval(sums, lambda total: total["first"] / total["other"], c=1)
+
+
 def happened(files: Files, run_id: str, column: str) -> Numbers | None:
     """The share of the steps in which a count is above 0."""
     steps = files.steps(run_id).dropna(subset=[column])
@@ -207,10 +227,10 @@ def drafted_levels(files: Files, run_id: str) -> Numbers:
 
 
 PHASES = ("tree", "draft", "score", "judge", "commit")
-PARTS = {"tree operations": PHASES[:1], "drafting": PHASES[1:2], "verification": PHASES[2:], "step": PHASES}
-PARTS |= {"tree construction": ("choice",), "sampling": ("sampling",), "mask, positions": ("layout",)}
-PARTS |= {"rest of growing": ("grown",), "draft forwards": ("draft",), "target forward": ("score",)}
-PARTS |= {"judging, committing": ("judge", "commit")}
+PARTS = {"tree_operations": PHASES[:1], "drafting": PHASES[1:2], "verification": PHASES[2:], "step": PHASES}
+PARTS |= {"tree_construction": ("choice",), "sampling": ("sampling",), "mask_positions": ("layout",)}
+PARTS |= {"rest_of_growing": ("grown",), "draft_forwards": ("draft",), "target_forward": ("score",)}
+PARTS |= {"judging_committing": ("judge", "commit")}
 OPERATIONS = {"draft_ms": ("draft", "tree"), "verify_ms": ("score", "judge"), "other_ms": ("commit",)}
 """Of GSD's Table 3."""
 SCORES = ("rouge1", "rouge2", "rouge_l", "num_words")
@@ -229,7 +249,7 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     "levels": of_steps(lambda steps: (steps["depth"].max() + 1,)),
     "mean_size": of_steps(lambda steps: (float(steps["num_drafted"].mean()),)),
     "mean_depth": of_steps(lambda steps: (float(steps["depth"].mean()),)),
-    "accepted": of_steps(lambda steps: (float(steps["num_accepted"].sum() / len(steps)),)),
+    "mal_without_bonus": of_steps(lambda steps: (float(steps["num_accepted"].sum() / len(steps)),)),
     "at_cap": at_cap,
     "budget": budget,
     "predicted_speedup": lambda files, run_id: stored(files, run_id, "predicted_speedup"),
@@ -284,13 +304,18 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
         f"{column}_a_step": of_steps(lambda steps, own=column: (float(steps[own].mean()),))
         for column in ("draft_forwards", "draft_tokens", "num_drafted")
     },
+    **{
+        f"{key}_ratio": partial(over_tree, column=column)
+        for key, column in {"drafted": "drafted", "created": "created", "verified": "num_drafted"}.items()
+    },
+    "rate_gain": partial(over_tree, column="rate"),
     **{column: partial(of_texts, column=column) for column in SCORES},
     **{f"difference_{column}": partial(of_texts, column=column, minus=True) for column in SCORES},
     "greedy": recomputed.speedup,
-    "top_p": lambda files, ids: recomputed.speedup(files, ids.partition(" ")[2]),
+    "sampled": lambda files, ids: recomputed.speedup(files, ids.partition(" ")[2]),
     "mean_speedup": lambda files, ids: recomputed.mean_speedup(*map(files.speedup_sums, ids.split())),
 }
-OF_ALL = {"top_p", "mean_speedup"}
+OF_ALL = {"sampled", "mean_speedup"}
 """What is of more than the first run of a row."""
 
 
@@ -303,10 +328,10 @@ def test_every_value_is_that_of_its_run(artifact: str) -> None:
     for table in (one for one in tables if not one.name.endswith("_gains")):  # whose rows are of pairs of runs
         assert table.long is not None
         assert len(table.run_ids) == sum(len(ids.split()) for ids in table.runs)
-        for metric in (one for one in table.long["metric"].unique() if one.header in table.frame):
+        for metric in (one for one in table.long["metric"].unique() if one.key in table.frame):
             rows = table.long[table.long["metric"].isin([metric])]
             assert rows["run_id"].tolist() == list(table.runs)
-            for row, cell in zip(named_rows(rows), table.frame[metric.header], strict=True):
+            for row, cell in zip(named_rows(rows), table.frame[metric.key], strict=True):
                 ids = row.run_id if metric.key in OF_ALL else row.run_id.partition(" ")[0]
                 if not ids or getattr(row, "why", "") == "1 by definition":
                     continue

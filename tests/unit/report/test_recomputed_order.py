@@ -28,7 +28,7 @@ def test_opt_tree() -> None:
     Of plain decoding MAL and speedup are 1 by definition.
     """
     files, table = details("opt_tree/table1")
-    pairs = list(groups(table, ["Target"]))
+    pairs = list(groups(table, ["target_words"]))
     assert len(pairs) == 4
     for found in pairs:
         _assert_pair(files, found)
@@ -42,7 +42,7 @@ def _assert_pair(files: Files, found: Sequence[tuple[Row, list[str]]]) -> None:
     others = [row for row, (run_id,) in found if run_id not in best]
     sizes: dict[str, dict[int, str]] = {method: {} for method in methods.values()}
     for row, (run_id,) in found:
-        sizes[methods[run_id]][int(row["Tree size n"].partition(" ")[0])] = run_id
+        sizes[methods[run_id]][int(row["size_words"].partition(" ")[0])] = run_id
     assert others
     for header, (metric, of, column, published_as) in OPT_TREE.items():
         assert not any(mark_of(row[name]) for row in others for name in (header, column))
@@ -64,7 +64,7 @@ def _assert_pair(files: Files, found: Sequence[tuple[Row, list[str]]]) -> None:
                 wanted = "not comparable: 1 by definition"
             elif metric == "mal":
                 wanted = _of_trees(methods[run_id], trees, every)
-            assert alone_judged(row[f"verdict {header}"]) == ("" if wanted.startswith("not comparable") else wanted)
+            assert alone_judged(row[f"{column}_verdict"]) == ("" if wanted.startswith("not comparable") else wanted)
 
 
 def _of_trees(method: str, trees: dict[str, list[str]], every: dict[str, Line]) -> str:
@@ -80,9 +80,9 @@ def _of_trees(method: str, trees: dict[str, list[str]], every: dict[str, Line]) 
 
 
 OPT_TREE = {
-    "MAL": ("mal", mal, "MAL as published", mal_as_published),
-    "tokens/s": ("tokens_per_s", tokens_per_s, "tokens/s with prefill", partial(tokens_per_s, prefill=True)),
-    "speedup": ("speedup", speedup, "speedup with prefill", partial(speedup, prefill=True)),
+    "mal": ("mal", mal, "mal_as_published", mal_as_published),
+    "tokens_per_s": ("tokens_per_s", tokens_per_s, "tokens_per_s_with_prefill", partial(tokens_per_s, prefill=True)),
+    "speedup": ("speedup", speedup, "speedup_with_prefill", partial(speedup, prefill=True)),
 }
 """By header: the paper's name, how we count, and the column that counts as the paper's script does."""
 
@@ -92,51 +92,51 @@ def test_smoke() -> None:
     files, (table, *_) = Files(REFERENCE / "smoke"), build("smoke", REFERENCE)
     assert isinstance(table, Table)
     rows, ids = table.frame.to_dict("records"), table.runs
-    for header, of in (("tokens/s", tokens_per_s), ("speedup", speedup)):
+    for header, of in (("tokens_per_s", tokens_per_s), ("speedup", speedup)):
         noisy = UNRANKED * table.warning.startswith(BUSY)  # stands in place of the marks
         assert_marks([row | {header: row[header] + noisy} for row in rows], header, [of(files, run) for run in ids])
     for size in set(table.frame["n"]):
         even = [(row, mal(files, run_id)) for row, run_id in zip(rows, ids, strict=True) if row["n"] == size]
-        assert_marks([row for row, _ in even], "MAL", [line for _, line in even])
+        assert_marks([row for row, _ in even], "mal", [line for _, line in even])
 
 
 def test_improving_mcsd() -> None:
     """What is not lossless is ranked apart; the draft's levels are read off the configuration."""
     files, table = details("improving_mcsd/table2")
     headers = {"SD": "sd", "MCSD": "mcsd", "TI-MCSD (lossy)": "target_init_mcsd"}
-    for found in groups(table, ["Target", "Draft", "Dataset", "temperature"]):
+    for found in groups(table, ["target_words", "draft_words", "dataset", "temperature"]):
         rows, ids = [row for row, _ in found], [run_id for _, (run_id,) in found]
-        paper, lines = Paper("improving_mcsd", "table2", files.run(ids[0])), {"alpha": [], "MAL": [], "speedup": []}
+        paper, lines = Paper("improving_mcsd", "table2", files.run(ids[0])), {"alpha": [], "mal": [], "speedup": []}
         for row, run_id in zip(rows, ids, strict=True):
             steps, lossless = files.steps(run_id), bool(files.run(run_id)["lossless"])
-            levels, first = recomputed.mcsd_tree(row["Method"], row["Configuration"])
-            params = row["Configuration"].replace(" ", "").replace("x", "-")
+            levels, first = recomputed.mcsd_tree(row["label"], row["configuration"])
+            params = row["configuration"].replace(" ", "").replace("x", "-")
             params = params if params.startswith("gamma") else f"k_config={params}"
-            published = paper.value(headers.get(row["Method"], ""), "acceptance_rate", params)
+            published = paper.value(headers.get(row["label"], ""), "acceptance_rate", params)
             accepted = steps["num_accepted"] - (first > 0)
             lines["alpha"].append(per_row(steps, accepted, levels, published=published, lossless=lossless))
-            lines["MAL"].append(mal(files, run_id, lossless=lossless))
+            lines["mal"].append(mal(files, run_id, lossless=lossless))
             lines["speedup"].append(speedup(files, run_id, lossless=lossless))
         for header, own in lines.items():
             assert_marks(rows, header, own)
-        assert_verdicts(rows, "verdict alpha", lines["alpha"])
+        assert_verdicts(rows, "alpha_verdict", lines["alpha"])
 
 
 def test_dyspec() -> None:
     """Tokens per step are ranked among the trees that have as many nodes as the first method's."""
     files, table = details("dyspec/table1")
-    for found in groups(table, ["Target", "Draft", "Dataset", "temperature"]):
+    for found in groups(table, ["target_words", "draft_words", "dataset", "temperature"]):
         rows, ids = [row for row, _ in found], [run_id for _, (run_id,) in found]
         paper, methods = (
             Paper("dyspec", "table1", files.run(ids[0])),
-            [row["Method"].lower().partition(",")[0] for row in rows],
+            [row["label"].lower().partition(",")[0] for row in rows],
         )
-        for header, metric, of in (("speedup", "speedup", speedup), ("MAL", "tokens_per_step", mal)):
+        for header, metric, of in (("speedup", "speedup", speedup), ("mal", "tokens_per_step", mal)):
             lines = [
                 of(files, run_id, published=paper.value(method, metric))
                 for run_id, method in zip(ids, methods, strict=True)
             ]
-            even = [place for place, row in enumerate(rows) if header != "MAL" or row["N"] == rows[0]["N"]]
+            even = [place for place, row in enumerate(rows) if header != "mal" or row["nodes"] == rows[0]["nodes"]]
             assert_marks([rows[place] for place in even], header, [lines[place] for place in even])
             assert not any(mark_of(row[header]) for place, row in enumerate(rows) if place not in even)
-            assert_verdicts(rows, f"verdict {header}", lines, whose=methods)
+            assert_verdicts(rows, f"{header}_verdict", lines, whose=methods)

@@ -31,9 +31,9 @@ def test_gsd_counts_are_told_apart_in_pairs(tmp_path: Path) -> None:
             alter(folder, "steps", run["run_id"], **_counts(Files(folder).steps(run["run_id"]), run["method"]))
     assert_gsd(tmp_path)
     _, table = details("gsd/table1", tmp_path)
-    verdicts = table.frame[table.frame["Method"] == "GSD"].set_index(["Target", "Dataset"])
-    for header in ("drafted tokens", "Graph Success"):
-        cell = verdicts.loc[("tiny_eagle (for llama2_70b)", "gsm8k"), f"verdict {header}"]
+    verdicts = table.frame[table.frame["label"] == "GSD"].set_index(["target_words", "dataset"])
+    for header in ("drafted", "num_displaced"):
+        cell = verdicts.loc[("tiny_eagle (for llama2_70b)", "gsm8k"), f"{header}_verdict"]
         assert alone_judged(cell) == "order holds"
 
 
@@ -46,18 +46,18 @@ def test_gsd_mean_speedups_are_told_apart_in_pairs(tmp_path: Path) -> None:
         alter(folder, "prompts", run["run_id"], decode_s=_seconds(rows, 1.1 if run["method"] == "gsd" else 1.0))
     assert_gsd(tmp_path)
     files, table = details("gsd/table1", tmp_path)
-    (found,) = (rows for rows in groups(table, ["Target", "Draft", "Dataset"]) if _is_main(rows[0][0]))
-    by_method = {row["Method"]: (row, runs) for row, runs in found}
+    (found,) = (rows for rows in groups(table, ["target_words", "draft_words", "dataset"]) if _is_main(rows[0][0]))
+    by_method = {row["label"]: (row, runs) for row, runs in found}
     for method in ("SSD", "TSD", "GSD"):
-        assert alone_judged(by_method[method][0]["verdict speedup"]) == "order holds"
+        assert alone_judged(by_method[method][0]["mean_speedup_verdict"]) == "order holds"
     low, high = (mean_speedup(files, *by_method[method][1]).interval for method in ("SSD", "GSD"))
     assert low[2] > high[1]  # which the intervals alone do not tell
     assert any("autoregressive arms of either decoding" in note for note in table.notes)
-    assert [mark_of(by_method[method][0]["speedup"]) for method in ("SSD", "TSD", "GSD")] == ["", "", " *"]
+    assert [mark_of(by_method[method][0]["mean_speedup"]) for method in ("SSD", "TSD", "GSD")] == ["", "", " *"]
 
 
 def _is_main(row: Row) -> bool:
-    return (row["Target"], row["Dataset"]) == ("tiny_eagle (for llama2_70b)", "gsm8k")
+    return (row["target_words"], row["dataset"]) == ("tiny_eagle (for llama2_70b)", "gsm8k")
 
 
 def _seconds(prompts: pd.DataFrame, speed: float) -> Callable[[dict[str, Any]], float]:
@@ -91,16 +91,16 @@ def _counts(steps: pd.DataFrame, method: str) -> dict[str, Callable[[dict[str, A
 def assert_gsd(root: Path) -> None:
     """Table 1 of these results."""
     files, table = details("gsd/table1", root)
-    for found in groups(table, ["Target", "Draft", "Dataset"]):
+    for found in groups(table, ["target_words", "draft_words", "dataset"]):
         rows = [row for row, _ in found]
         runs = [sorted(ids, key=lambda run_id: files.run(run_id)["temperature"]) for _, ids in found]
-        lines = [_gsd_lines(files, row["Method"], *ids) for row, ids in zip(rows, runs, strict=True)]
-        for header in ("acceptance rate", "MAL", "speedup greedy", "speedup top-p", "speedup"):
+        lines = [_gsd_lines(files, row["label"], *ids) for row, ids in zip(rows, runs, strict=True)]
+        for header in ("acceptance_rate", "mal", "greedy", "sampled", "mean_speedup"):
             assert_marks(rows, header, [own[header] for own in lines])
         for header in GSD.values():
-            kept = [place for place, row in enumerate(rows) if header != "Graph Success" or "GSD" in row["Method"]]
-            assert_verdicts(rows, f"verdict {header}", [own[header] for own in lines], kept)
-            others = {row[f"verdict {header}"] for place, row in enumerate(rows) if place not in kept}
+            kept = [place for place, row in enumerate(rows) if header != "num_displaced" or "GSD" in row["label"]]
+            assert_verdicts(rows, f"{header}_verdict", [own[header] for own in lines], kept)
+            others = {row[f"{header}_verdict"] for place, row in enumerate(rows) if place not in kept}
             assert others <= {""}
 
 
@@ -111,19 +111,19 @@ def _gsd_lines(files: Files, method: str, greedy: str, sampled: str) -> dict[str
     steps, counted = files.steps(greedy), recomputed.gsd_samples(files, greedy)
     merged = (steps["num_displaced"] > 0).astype(float)
     return {
-        "acceptance rate": per_row(counted, counted["rate"], published=printed["acceptance rate"]),
-        "drafted tokens": per_row(counted, counted["drafted"], published=printed["drafted tokens"]),
-        "Graph Success": per_row(steps, merged, published=printed["Graph Success"]),
-        "speedup": mean_speedup(files, greedy, sampled, published=printed["speedup"]),
-        "MAL": mal(files, greedy),
-        "speedup greedy": speedup(files, greedy),
-        "speedup top-p": speedup(files, sampled),
+        "acceptance_rate": per_row(counted, counted["rate"], published=printed["acceptance_rate"]),
+        "drafted": per_row(counted, counted["drafted"], published=printed["drafted"]),
+        "num_displaced": per_row(steps, merged, published=printed["num_displaced"]),
+        "mean_speedup": mean_speedup(files, greedy, sampled, published=printed["mean_speedup"]),
+        "mal": mal(files, greedy),
+        "greedy": speedup(files, greedy),
+        "sampled": speedup(files, sampled),
     }
 
 
 GSD = {
-    "acceptance_rate": "acceptance rate",
-    "drafted_tokens": "drafted tokens",
-    "graph_success": "Graph Success",
-    "speedup": "speedup",
+    "acceptance_rate": "acceptance_rate",
+    "drafted_tokens": "drafted",
+    "graph_success": "num_displaced",
+    "speedup": "mean_speedup",
 }

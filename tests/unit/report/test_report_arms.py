@@ -74,7 +74,7 @@ def test_the_papers_numbers_stand_beside_ours(name: str, tree: tuple[int, int], 
     assert (column(made, "nodes")["Sequoia"], column(made, "levels")["Sequoia"]) == (128, 10)
     assert (column(made, "nodes", "published")["Sequoia"], column(made, "levels", "published")["Sequoia"]) == tree
     assert [*made.runs] == [run_id, run_id if tree == (128, 10) else "", failed, ""]
-    assert made.frame.set_index("Method")["speedup"].tolist()[2:] == ["oom", "–"]
+    assert made.frame.set_index("label")["speedup"].tolist()[2:] == ["oom", "–"]
     assert verdicts(made, "speedup")["SpecInfer 5x8"] == verdicts(made, "speedup")["SpecInfer 8x8"] == "not run"
 
 
@@ -305,10 +305,10 @@ def test_what_was_not_run_is_absent_and_what_failed_is_said(cells) -> None:
     run_id = cells.add("dyspec", params={"n": 64}, mal=3.0)
     failed = cells.add("spec_infer_8x8", "spec_infer", status="oom", lossless=False)
     made = table("dyspec/table1", cells)
-    frame = made.frame.set_index("Method")
+    frame = made.frame.set_index("label")
     assert list(made.runs) == [run_id, "", failed]
     assert frame.loc[["Sequoia", "SpecInfer"], "speedup"].tolist() == ["–", "oom"]
-    assert frame.loc[["Sequoia", "SpecInfer"], ["lossless", "MAL ratio"]].stack().eq("–").all()
+    assert frame.loc[["Sequoia", "SpecInfer"], ["lossless", "mal_ratio"]].stack().eq("–").all()
     assert set(verdicts(made, "mal").values()) - {"not run"} == {verdicts(made, "mal")["DySpec"]}
 
 

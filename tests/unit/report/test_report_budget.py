@@ -32,7 +32,7 @@ def rows_of(table) -> pd.DataFrame:
 
 def totals(results, run_id: str, metric: str) -> pd.DataFrame:
     """By conversation, the sums that the metric is made of."""
-    if metric == "MAL":
+    if metric == "mal":
         steps = results.steps[results.steps["run_id"] == run_id]
         return steps.groupby("prompt_id")["acceptance_length"].agg(["sum", "count"]).astype(float)
     prompts = results.prompts[results.prompts["run_id"] == run_id]
@@ -46,7 +46,7 @@ def totals(results, run_id: str, metric: str) -> pd.DataFrame:
 def value(sums: pd.DataFrame, metric: str, counts: np.ndarray) -> np.ndarray:
     """The metric of so many copies of every conversation."""
     total = {column: counts @ sums[column].to_numpy() for column in sums}
-    if metric == "MAL":
+    if metric == "mal":
         return total["sum"] / total["count"]
     per_token = {
         arm: total[f"decode_s {arm}"] / total[f"num_decoded_tokens {arm}"] for arm in ("autoregressive", "method")
@@ -75,16 +75,16 @@ def test_every_run_stands_at_its_budget_and_the_nodes_it_drafted(budget_cells) -
     _, table = built(budget_cells)
     assert len(table.frame) == 4 * (1 + 2 * len(SIZED))
     assert set(table.frame["conversations"]) == {"8"}
-    capped = table.frame[table.frame["Method"].isin(["TSD", "GSD"])]
-    assert set(capped["Budget"] + "/" + capped["nodes"]) == {"8/6.0", "32/30.0"}
+    capped = table.frame[table.frame["label"].isin(["TSD", "GSD"])]
+    assert set(capped["words"] + "/" + capped["mean_size"]) == {"8/6.0", "32/30.0"}
 
 
 def test_best_and_tied_are_what_intervals_of_pairs_say(budget_cells) -> None:
     _, table = built(budget_cells)
     results, seen = budget_cells.load(), defaultdict(int)
-    sized = rows_of(table)[table.frame["Budget"] != ABSENT]
-    for _, group in sized.groupby(["Dataset", "Temperature", "Budget"]):
-        for metric in ("MAL", "speedup"):
+    sized = rows_of(table)[table.frame["words"] != ABSENT]
+    for _, group in sized.groupby(["place", "temperature", "words"]):
+        for metric in ("mal", "speedup"):
             sums = {run: totals(results, run, metric) for run in group["run_id"]}
             values = {run: float(value(found, metric, np.ones(8))) for run, found in sums.items()}
             best = max(values, key=values.__getitem__)
@@ -98,16 +98,16 @@ def test_best_and_tied_are_what_intervals_of_pairs_say(budget_cells) -> None:
                 seen[expected] += 1
     assert set(seen) == {"*", "=", ""}, "the rows have all three"
     assert seen["*"] == 4 * 2 * 2
-    assert not table.frame.loc[table.frame["Budget"] == ABSENT, ["MAL", "speedup"]].stack().str.contains("[*=]").any()
+    assert not table.frame.loc[table.frame["words"] == ABSENT, ["mal", "speedup"]].stack().str.contains("[*=]").any()
 
 
 def test_equal_runs_are_tied_and_a_clear_winner_stands_alone(cells) -> None:
     cells.experiment = "bench/budget"
     for method, mal in (("opt_tree", 4.0), ("eagle2", 4.0), ("chain", 1.5)):
         add(cells, method, 8, mal=mal, spread=False, speedup=2.0 if method == "chain" else 1.0)
-    marks = built(cells)[1].frame.set_index("Method")
-    assert {marks.loc[name, "MAL"].split()[-1] for name in ("OPT-Tree", "EAGLE-2")} == {"*", "="}
-    assert marks.loc["chain", "MAL"].endswith("]")
+    marks = built(cells)[1].frame.set_index("label")
+    assert {marks.loc[name, "mal"].split()[-1] for name in ("OPT-Tree", "EAGLE-2")} == {"*", "="}
+    assert marks.loc["chain", "mal"].endswith("]")
     assert marks["speedup"].str.contains("[*=]").to_dict() == {"chain": True, "OPT-Tree": False, "EAGLE-2": False}
 
 
@@ -126,7 +126,7 @@ def test_one_conversation_marks_nothing(cells) -> None:
     for method in ("opt_tree", "chain"):
         add(cells, method, 8, conversations=1)
     frame = built(cells)[1].frame
-    assert not frame[["MAL", "speedup"]].stack().str.contains("[*=]").any()
+    assert not frame[["mal", "speedup"]].stack().str.contains("[*=]").any()
     assert set(frame["conversations"]) == {"1"}
 
 
@@ -137,9 +137,9 @@ def test_what_failed_is_named_and_what_is_lossy_is_not_there(cells) -> None:
     figure, table = built(cells)
     assert set(table.runs) == set(kept)
     assert figure.runs == (kept[0],)
-    row = table.frame.set_index("Method").loc["chain"]
-    assert (row["MAL"], row["Budget"], row["nodes"], row["conversations"]) == ("oom", "8", "oom", ABSENT)
-    assert not table.frame["MAL"].str.contains("[*]").any(), "one run alone is set against none"
+    row = table.frame.set_index("label").loc["chain"]
+    assert (row["mal"], row["words"], row["mean_size"], row["conversations"]) == ("oom", "8", "oom", ABSENT)
+    assert not table.frame["mal"].str.contains("[*]").any(), "one run alone is set against none"
 
 
 def test_without_a_tree_there_is_nothing_to_compare(cells) -> None:

@@ -24,7 +24,7 @@ def test_variants_of_a_method_are_lines_of_their_own(cells) -> None:
         for delta in (0.2, 0.7):
             cells.add("sized_opt_tree", "opt_tree", params={"n": n, "delta": delta}, size=n)
     figure, table = built(cells)
-    assert list(table.frame["Method"]) == 2 * ["OPT-Tree, delta=0.2", "OPT-Tree, delta=0.7"]
+    assert list(table.frame["label"]) == 2 * ["OPT-Tree, delta=0.2", "OPT-Tree, delta=0.7"]
     looks = [(line.get_color(), line.get_marker(), line.get_linestyle()) for line in lines(figure.canvas.axes[0])]
     assert len(set(looks)) == 2
 
@@ -49,7 +49,7 @@ def test_methods_are_told_apart_without_colour(budget_cells) -> None:
 
 def test_the_control_is_a_band_around_one(budget_cells) -> None:
     figure, table = built(budget_cells)
-    row = table.frame[(table.frame["Budget"] == ABSENT)].iloc[0]
+    row = table.frame[(table.frame["words"] == ABSENT)].iloc[0]
     low, high = (float(part) for part in row["speedup"].partition("[")[2].rstrip("]").split(", "))
     bands = [patch for patch in figure.canvas.axes[4].patches if isinstance(patch, Rectangle | Polygon)]
     (band,) = bands
@@ -75,13 +75,13 @@ def test_times_of_a_pair_that_are_too_noisy_rank_nothing_anywhere(cells) -> None
     noisy_pair(cells)
     figure, table = built(cells)
     rows = table.frame[
-        table.frame["Method"].isin(["chain", "binary tree", "OPT-Tree"]) | (table.frame["nodes"] != "0.0")
+        table.frame["label"].isin(["chain", "binary tree", "OPT-Tree"]) | (table.frame["mean_size"] != "0.0")
     ]
-    quiet = rows["Dataset"].str.startswith("other")
+    quiet = rows["place"].str.startswith("other")
     assert rows.loc[~quiet, "speedup"].str.endswith(ties.UNRANKED).all()
     assert not rows["speedup"][quiet].str.endswith(ties.UNRANKED).any()
     assert rows["speedup"][quiet].str.endswith(ties.BEST).any()
-    assert not rows["MAL"].str.endswith(ties.UNRANKED).any()
+    assert not rows["mal"].str.endswith(ties.UNRANKED).any()
     assert "tiny" in table.warning
     assert "other" not in table.warning
     titles = {axis.get_title(): place for place, axis in enumerate(figure.canvas.axes) if axis.get_title()}

@@ -176,8 +176,8 @@ def test_figure_6_sets_opt_tree_against_sequoias_tree_of_its_size(cells) -> None
         for size in (8, 32)[: 1 if method == "sequoia" else 2]:
             cells.add(method, params={"n": size}, mal=mal)
     _, made = build("opt_tree/fig6", cells)
-    found = made.frame.set_index(["Line", "Tree size n"])
-    mal, over = (found[header].str.split().str[0] for header in (found.columns[1], "MAL over Sequoia's"))
+    found = made.frame.set_index(["line", "size_words"])
+    mal, over = (found[header].str.split().str[0] for header in (found.columns[1], "mal_over_sequoia"))
     both = float(mal["OPT-Tree", "8"]) / float(mal["Sequoia", "8"])
     assert float(over["OPT-Tree", "8"]) == pytest.approx(both, abs=0.01)
     assert over["OPT-Tree", "32"] == over["Sequoia", "8"] == ABSENT

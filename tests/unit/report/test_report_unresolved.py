@@ -62,8 +62,8 @@ def test_methods_that_are_told_apart_have_no_sentence(cells) -> None:
 def headline(cells, *methods: str) -> str:
     """The sentence above a table of all runs, which calls them by these methods, if any are given."""
     results = cells.load()
-    shown = {"Method": list(methods)} if methods else {}
-    cells = pd.DataFrame(shown | {"MAL": "", "speedup": ""}, index=range(len(results.runs)))
+    shown = {"label": list(methods)} if methods else {}
+    cells = pd.DataFrame(shown | {"mal": "", "speedup": ""}, index=range(len(results.runs)))
     return warn(frame.load(results), Table("t", "t", cells, runs=tuple(results.runs["run_id"]))).warning
 
 

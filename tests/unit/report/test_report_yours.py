@@ -33,10 +33,10 @@ def test_experiments_with_runs_that_are_no_artifact(own) -> None:
 def test_a_row_for_each_run_and_what_they_show(own) -> None:
     (short,) = build("mine/first", own.root)
     assert short.name == "first"
-    assert set(short.frame["Drafter"]) == {"eagle25", "OPT-Tree"}
+    assert set(short.frame["who"]) == {"eagle25", "OPT-Tree"}
     assert short.findings[0].startswith("Fastest: ")
     (alone,) = build("default", own.root)
-    assert alone.frame["Drafter"].tolist() == ["chain4"]
+    assert alone.frame["who"].tolist() == ["chain4"]
 
 
 def test_one_by_name_in_a_terminal(own, tmp_path: Path, capsys) -> None:

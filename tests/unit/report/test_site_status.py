@@ -44,8 +44,8 @@ def table(**columns: list[str]) -> Table:
 
 
 def test_verdicts_are_counted_without_their_reasons_in_the_order_of_the_rule() -> None:
-    first = table(**{"verdict MAL": ["not comparable: other models", "matches", "not run"], "MAL": ["differs"] * 3})
-    second = table(Verdict=["not comparable: no interval", "order holds", ABSENT])
+    first = table(mal_as_published_verdict=["not comparable: other models", "matches", "not run"], mal=["differs"] * 3)
+    second = table(blocks_verdict=["not comparable: no interval", "order holds", ABSENT])
     counted = facts.count_verdicts([first, second])
     assert list(counted.items()) == [("matches", 1), ("order holds", 1), ("not comparable", 2), ("not run", 1)]
 
