@@ -19,8 +19,8 @@ from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import intervals, samples
 from bench.statistics.intervals import FEWEST
 
-ASKED = {MAL: ("MAL", "tokens/step"), SPEEDUP: ("speedup",)}
-"""The metrics, and by which words papers call them in a table's headers."""
+ASKED = (MAL, SPEEDUP)
+"""The metrics that are asked for where a table has a column of them, whatever it counts besides."""
 
 
 def warn(runs: pd.DataFrame, table: Table) -> Table:
@@ -32,8 +32,7 @@ def warn(runs: pd.DataFrame, table: Table) -> Table:
     shown = done(runs[runs["run_id"].isin(list(table.run_ids))])
     labelled = frame.put(shown, row=_labels(table, shown))
     drafting = labelled[labelled["method"] != AUTOREGRESSIVE]
-    headers = " ".join([*map(str, table.frame), *table.headers.values()])
-    asked = [metric for metric, words in ASKED.items() if any(word in headers for word in words)]
+    asked = [metric for metric in ASKED if any(metric.key in str(column) for column in table.frame)]
     sentences = [text for metric in asked for text in _sentence(metric, drafting, noisy=not table.warning)]
     return replace(table, warning=" ".join(filter(None, (*_failed(shown, runs), table.warning, *sentences))))
 

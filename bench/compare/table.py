@@ -16,7 +16,18 @@ from bench.compare.notes import flat, notes, short
 from bench.results.store import CELL
 from bench.statistics import intervals
 
-_ALWAYS = {"pair": "Pair", "dataset": "Dataset", "drafter": "Drafter", "verifier": "Verifier", "temperature": "T"}
+_ALWAYS = ("pair", "dataset", "drafter", "verifier", "temperature")
+_SIDES = {"first": "{} A", "second": "{} B", "ratio": "{} B/A", "verdict": "verdict {}"}
+"""By what the key of a metric's column ends with, what stands above it."""
+HEADERS = {
+    "pair": "Pair",
+    "dataset": "Dataset",
+    "drafter": "Drafter",
+    "verifier": "Verifier",
+    "temperature": "T",
+    "experiment": "Experiment",
+    **{f"{key}_{side}": words.format(name) for key, name in METRICS.items() for side, words in _SIDES.items()},
+}
 _RATIO = (
     "B's {} over A's, of the turns that both decoded; in brackets the 95% interval ("
     + intervals.METHOD
@@ -24,20 +35,20 @@ _RATIO = (
 )
 _WORD = "faster or slower where the 95% interval of B - A does not hold 0, tied where it does, no interval below six"
 _TIMED = "the same; tied too where B/A is no farther from 1 than the interval of the {}"
-EXPERIMENT, ARGUMENTS, CONTROL = "Experiment", "arguments", "control"
+EXPERIMENT, ARGUMENTS, CONTROL = "experiment", "arguments", "control"
 LEGEND = {
     "n": "conversations that both decoded, of which all else is; timed: those whose times count in both, where another "
     "process or a stall spoilt some",
     "identical": "share of turns for which the methods of A and B gave the same tokens",
-    "MAL A": definitions.MAL.partition("; in brackets")[0],
-    "MAL B/A": _RATIO.format("MAL"),
-    "verdict MAL": f"{_WORD} conversations",
-    "tokens/s A": definitions.TOKENS_PER_S,
-    "tokens/s B/A": _RATIO.format("tokens/s"),
-    "verdict tokens/s": _TIMED.format(CONTROL),
-    "speedup A": definitions.SPEEDUP,
-    "speedup B/A": _RATIO.format("speedup"),
-    "verdict speedup": _TIMED.format(CONTROL),
+    "mal_first": definitions.MAL.partition("; in brackets")[0],
+    "mal_ratio": _RATIO.format("MAL"),
+    "mal_verdict": f"{_WORD} conversations",
+    "tokens_per_s_first": definitions.TOKENS_PER_S,
+    "tokens_per_s_ratio": _RATIO.format("tokens/s"),
+    "tokens_per_s_verdict": _TIMED.format(CONTROL),
+    "speedup_first": definitions.SPEEDUP,
+    "speedup_ratio": _RATIO.format("speedup"),
+    "speedup_verdict": _TIMED.format(CONTROL),
     ARGUMENTS: "arguments of the drafter that tell it from others of its name",
     CONTROL: "B/A of tokens/s of autoregressive decoding, the same work on both sides: what differs is the machine, "
     "and differences of tokens/s and speedups that are smaller say nothing",
@@ -56,33 +67,33 @@ def table(found: Joined, judged: Sequence[str] = JUDGED) -> Table:
     columns = [name for name in who[0] if several or name != EXPERIMENT]
     title = f"{found.sides[1].name} (B) against {found.sides[0].name} (A)"
     frame = tables.frame(rows, [*columns, *_columns()])
-    return Table("compare", title, frame, tuple(notes(found, judged)), LEGEND, runs)
+    return Table("compare", title, frame, tuple(notes(found, judged)), LEGEND, runs, HEADERS)
 
 
 def _columns() -> Iterator[str]:
     yield from ("n", "identical")
-    for header in METRICS.values():
-        yield from (f"{header} A", f"{header} B", f"{header} B/A", f"verdict {header}")
+    yield from (f"{metric}_{side}" for metric in METRICS for side in _SIDES)
     yield CONTROL
 
 
 def _who(couple: Couple, columns: Sequence[str]) -> dict[str, str]:
     """Which cell a row is about, or which two."""
     rows = couple.first.row, couple.second.row
-    cells = {_ALWAYS.get(name, name.replace("_", " ")): _arrow(*(row[name] for row in rows)) for name in columns}
+    cells = {name: _arrow(*(row[name] for row in rows)) for name in columns}
     return {EXPERIMENT: couple.first.experiment} | cells
 
 
 def _measured(couple: Couple) -> dict[str, str]:
     if not couple.ok:
         states = (str(run.row["status"]) for run in (couple.first, couple.second))
-        return dict.fromkeys(_columns(), tables.ABSENT) | dict(zip(("MAL A", "MAL B"), states, strict=True))
+        return dict.fromkeys(_columns(), tables.ABSENT) | dict(zip(("mal_first", "mal_second"), states, strict=True))
     timed = f" ({couple.num_timed} timed)" if couple.num_timed < couple.num_conversations else ""
     row = {"n": f"{couple.num_conversations}{timed}", "identical": tables.percent(couple.identical)}
     for metric, change in couple.changes.items():
-        header, digits = METRICS[metric], 1 if metric == "tokens_per_s" else 2
-        row |= {f"{header} A": tables.number(change.first, digits), f"{header} B": tables.number(change.second, digits)}
-        row |= {f"{header} B/A": tables.ratio(change.ratio), f"verdict {header}": change.word}
+        digits = 1 if metric == "tokens_per_s" else 2
+        values = (tables.number(change.first, digits), tables.number(change.second, digits))
+        cells = (*values, tables.ratio(change.ratio), change.word)
+        row |= {f"{metric}_{side}": cell for side, cell in zip(_SIDES, cells, strict=True)}
     return row | {CONTROL: tables.interval(couple.control, 3)}
 
 

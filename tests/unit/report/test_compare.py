@@ -154,11 +154,11 @@ def test_results_against_themselves_are_tied(name: str) -> None:
     table = compared(REFERENCE / name, REFERENCE / name)
     names = [one for one in experiments(REFERENCE) if f"{one}/".startswith(f"{name}/")]
     assert len(table.frame) == sum(len(Files(REFERENCE / one).ids()) for one in names)
-    assert ("Experiment" in table.frame) == (name == "sequoia")
+    assert ("experiment" in table.frame) == (name == "sequoia")
     for header in ("mal", "tokens_per_s", "speedup"):
-        assert set(table.frame[f"verdict {header}"]) == {TIED}
-        assert set(table.frame[f"{header} B/A"]) == {"1.000 [1.000, 1.000]"}
-        assert (table.frame[f"{header} A"] == table.frame[f"{header} B"]).all()
+        assert set(table.frame[f"{header}_verdict"]) == {TIED}
+        assert set(table.frame[f"{header}_ratio"]) == {"1.000 [1.000, 1.000]"}
+        assert (table.frame[f"{header}_first"] == table.frame[f"{header}_second"]).all()
     assert set(table.frame["control"]) == {"1.000 [1.000, 1.000]"}
     assert set(table.frame["identical"]) == {"100%"}
     cells = len(table.frame)
@@ -175,6 +175,6 @@ def test_other_outputs_are_counted(tmp_path: Path) -> None:
         output_sha256=lambda row: row["output_sha256"] + "x" * (row["turn"] == 0 and row["arm"] == "method"),
     )
     turns = Files(changed).turns("method", run_id)["turn"]
-    frame = compared(REFERENCE / "smoke", changed).frame.set_index("Drafter")
+    frame = compared(REFERENCE / "smoke", changed).frame.set_index("drafter")
     recomputed.assert_printed(frame.loc["opt_tree", "identical"], 100 * float((turns != 0).mean()), least=1)
     assert (frame.drop("opt_tree")["identical"] == "100%").all()

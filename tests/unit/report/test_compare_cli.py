@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from compared import SMOKE, alter, copied, run, run_of, smoke_ids
 
+from bench.compare.changes import METRICS
+
 pytestmark = pytest.mark.long
 
 
@@ -39,7 +41,7 @@ def test_what_got_worse_fails(capsys, changed: Path, rows: str, columns: dict, f
     passing = {"speedup": "mal", "mal": "speedup"}[failing]
     code, out, _ = run(capsys, SMOKE, changed)
     assert code == 1
-    header = {"speedup": "speedup", "mal": "mal"}[failing]
+    header = METRICS[failing]
     assert f"Worse in B: {header} of opt_tree on mini at temperature 0 (tiny) (0." in out
     before, after = f"{SMOKE}/{run_id}", changed / run_id
     assert run(capsys, before, after, "--metric", failing)[0] == 1
