@@ -33,9 +33,8 @@ VERDICT = (
     f"{UNCORRECTED}"
 )
 BONUS = "bonus token counted"
-NODES = "N counts the root as the paper does: drafted nodes + 1"
-LEVELS = "levels = depth of the deepest node + 1"
-TREE = f"(N, levels) of the tree: {NODES}; {LEVELS}"
+NODES = "drafted nodes + 1: the paper counts the root"
+LEVELS = "depth of the deepest node + 1"
 SECONDS_PER_TOKEN = "seconds of decoding / decoded token, prefill excluded; in brackets the 95% interval"
 ACCEPTED_CHILD = "P_k: probability that one of the k children of an accepted node is accepted"
 EXPECTED_TREE = (
@@ -185,6 +184,11 @@ ROWS = {
 def length(paper: str) -> str:
     """What a paper calls MAL."""
     return _LENGTHS.get(paper, _USUAL)[0]
+
+
+def worded(paper: str, text: str) -> str:
+    """A sentence with what the paper calls MAL."""
+    return _LENGTH.sub(length(paper), text)
 
 
 def counted(paper: str, headers: Mapping[str, str]) -> dict[str, str]:

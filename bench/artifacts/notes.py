@@ -183,13 +183,13 @@ def _categories(rows: pd.DataFrame) -> str:
 
 def _repetition(rows: pd.DataFrame) -> str:
     """The share of repeated 4-grams in both arms, and which runs are above `LOOPS`."""
-    arms = {"": METHOD, " (plain decoding)": AUTOREGRESSIVE}
+    arms = {" with the methods": METHOD, " in plain decoding": AUTOREGRESSIVE}
     shares = {words: metrics.repeated_4grams(_turns(rows), arm) for words, arm in arms.items()}
     text = ", ".join(f"{share:.0%}{words}" for words, share in shares.items() if not math.isnan(share))
     names, turns = done(rows)["name"], done(rows)["prompts"]
     loops = [name for name, own in zip(names, turns, strict=True) if metrics.repeated_4grams(own, METHOD) >= LOOPS]
     which = "every run" if len(loops) == len(names) else ", ".join(loops)
-    return text and f"repeated 4-grams {text}{f'; loops: {which}' * bool(loops)}"
+    return text and f"repeated 4-grams: {text}{f'; loops: {which}' * bool(loops)}"
 
 
 def _published(rows: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from bench.statistics.samples import Sample
 
 BEST, TIED, UNRANKED = " *", " =", " !"
 NOTE = (
-    "* best of its block, = tied with it (the paired 95% interval of their difference holds 0, or, of times, the two "
+    "* best of its setting, = tied with it (the paired 95% interval of their difference holds 0, or, of times, the two "
     "runs' autoregressive arms lie as far apart); rows that do not keep the target's distribution are ranked among "
     "themselves."
 )

@@ -6,6 +6,7 @@ import difflib
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -73,7 +74,10 @@ def _headed(name: str, runs: pd.DataFrame | None, output: Output) -> Output:
     if paper in PAPERS:
         below = (*table.notes, *published.recovered(paper, artifact), f"{FIDELITY}#{paper}-{artifact}.")
         table = replace(table, headers=definitions.counted(paper, table.headers), notes=below)
-    return table if runs is None else notes.excerpted(runs, unresolved.warn(runs, table))
+    if runs is not None:
+        table = notes.excerpted(runs, unresolved.warn(runs, table))
+    said = partial(definitions.worded, paper)
+    return replace(table, warning=said(table.warning), notes=tuple(map(said, table.notes)))
 
 
 def command(name: str, pair: str | None = None, root: Path | None = None) -> str:

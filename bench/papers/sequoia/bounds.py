@@ -38,7 +38,8 @@ LEGEND = {
     "time": "time of a target forward over n tokens / over one, as the paper prints it",
     "drafts": "number of draft steps, as the paper prints it",
     "size_2": "the formula for a sequence of n drafted tokens, or for k sequences",
-    "largest": f"Sequoia has no bound: {definitions.EXPECTED_TREE} of the largest tree evaluated, {definitions.NODES}",
+    "largest": f"Sequoia has no bound: {definitions.EXPECTED_TREE} of the largest tree evaluated; "
+    f"N: {definitions.NODES}",
 }
 _LOOSE = (
     "For k sequences Table 2 prints 1 + 1/(1-P_k), which holds but is looser than Table 1's 1 + P_k/(1-P_1): "

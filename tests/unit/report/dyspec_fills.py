@@ -71,12 +71,3 @@ def resize(cells, run_id: str, size: int) -> None:
     rows = cells.store.read("steps", [run_id]).to_dict("records")
     rows[0]["num_drafted"] = size
     cells.store.write("steps", run_id, [StepRow(**{name: row[name] for name in names}) for row in rows])
-
-
-FILLS = {
-    **{f"dyspec/table{number}": fill_small for number in (1, 2, 3)},
-    "dyspec/table4": fill_large,
-    "dyspec/fig2": fill_nodes,
-    "dyspec/fig4": fill_steps,
-    "dyspec/fig5": fill_sizes,
-}

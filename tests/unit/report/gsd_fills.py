@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,23 +148,3 @@ def fill_steps(cells, **given: Any) -> dict[str, str]:
     sizes: dict[str, dict[str, Any]] = {"tsd_k2": few, "gsd_k2": few, "tsd": {}, "gsd": {}}
     runs = {name: add(cells, name, name.partition("_")[0], **own | given) for name, own in sizes.items()}
     return {"ssd": add(cells, "ssd", **given)} | runs
-
-
-def fill_datasets(cells, **given: Any) -> dict[tuple[str, str], str]:
-    """SSD, TSD and GSD on the three datasets of Tables 6 to 8, by dataset and method."""
-    return {
-        (dataset, method): add(cells, method, **{"dataset": dataset, "thresholds": CLASS_7B} | given)
-        for dataset in ("alpaca", "wmt14", "gsm8k")
-        for method in ("ssd", "tsd", "gsd")
-    }
-
-
-FILLS = {
-    "gsd/table1": fill_table1,
-    "gsd/table2": fill_rules,
-    "gsd/table3": fill_steps,
-    "gsd/table4": fill_table1,
-    **{f"gsd/table{number}": fill_datasets for number in (6, 7, 8)},
-    "gsd/table9": partial(fill_rules, thresholds=CLASS_7B),
-    "gsd/table10": partial(fill_rules, thresholds=CLASS_7B),
-}

@@ -116,11 +116,3 @@ def decision_rows(run_id: str, kind: str, *, apart: float, prompts: int = 6, **g
 def fill_fig7(cells) -> None:
     for run_id, kind, apart in (("aaaaaaaaaaaa", "topk", 0.3), ("bbbbbbbbbbbb", "hidden", 0.1)):
         cells.store.write("decisions", run_id, decision_rows(run_id, kind, apart=apart))
-
-
-FILLS = {
-    "improving_mcsd/fig4": fill_fig4,
-    "improving_mcsd/fig6": fill_fig6,
-    "improving_mcsd/fig7": fill_fig7,
-    "improving_mcsd/fig8": fill_fig8,
-}

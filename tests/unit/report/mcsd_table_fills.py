@@ -74,7 +74,3 @@ def fill_table4(cells) -> dict[tuple[str, float], str]:
         for pair in (LLAMA, VICUNA, LARGE)
         for temperature in (0.0, 1.0)
     }
-
-
-FILLS = {"table2": fill_static, "table3": fill_dynamic, "table4": fill_table4}
-FIGURES = {"fig3": fill_static, "fig5": fill_dynamic}

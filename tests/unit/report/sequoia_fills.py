@@ -47,10 +47,6 @@ def fill_rejections(cells) -> None:
             cells.add_vector(P, measured=measured, exponent=0.75 if measured else None, **given)
 
 
-def fill_latency(cells) -> None:
-    cells.add_latency(sizes=(1, 4, 64, 1024))
-
-
 def fill_temperatures(cells) -> None:
     for temperature in (0.2, 0.6, 1.0):
         for rule, speedup in RULES.items():
@@ -65,26 +61,3 @@ def fill_hardware(cells) -> None:
         sized(cells, "sequoia", n, speedup=speedup)
     chosen: dict[str, Any] = {"predicted_speedup": 2.25, "predicted_mal": 3.1, "depth": 5}
     cells.add("sequoia_hardware", params={"n": 63, "depth": 5}, speedup=1.9, **SAMPLING, **chosen)
-
-
-def fill_formulas(cells) -> None:
-    cells.add_vector(P, growth=GROWTH, **SETTING)
-
-
-def fill_runs(cells) -> None:
-    for drafter in ("sequoia", "sequoia_hardware"):
-        cells.add(drafter, params={"n": 127}, **SAMPLING)
-
-
-FILLS = {
-    "sequoia/fig1": fill_sizes,
-    "sequoia/fig2": fill_sizes,
-    "sequoia/fig3": fill_rejections,
-    "sequoia/fig4": fill_latency,
-    "sequoia/fig5a": fill_sizes,
-    "sequoia/fig5b": fill_temperatures,
-    "sequoia/fig5c": fill_hardware,
-    "sequoia/table1": fill_formulas,
-    "sequoia/table2": fill_formulas,
-    **{f"sequoia/table{number}": fill_runs for number in (3, 4, 5, 6, 7)},
-}

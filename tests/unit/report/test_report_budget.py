@@ -1,4 +1,4 @@
-"""The table at equal budget against plain pandas and numpy, and its marks."""
+"""All methods at equal budget, against plain pandas and numpy: rows, marks, and what the figure draws."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -6,15 +6,61 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from budget_fills import SIZED, add, built, fill
+from matplotlib.colors import to_hex
+from matplotlib.patches import Polygon, Rectangle
 from scipy import stats
 
-from bench.artifacts import frame
+from bench.artifacts import frame, noise, ties
 from bench.artifacts.outputs import NoResultsError
+from bench.artifacts.style import METHODS
 from bench.artifacts.tables import ABSENT, named_rows
 from bench.papers.beyond.budget import budget
+from bench.papers.registry import build
 
 pytestmark = pytest.mark.long
+
+SIZED = {
+    "chain": lambda n: {"shape": {"_target_": "specdec_core.shapes.chain", "depth": n}},
+    "binary": lambda n: {"shape": {"_target_": "specdec_core.shapes.binary_bfs", "size": n}},
+    "mcsd": lambda n: {"shape": {"_target_": "specdec_core.shapes.branching_within", "size": n}},
+    "spec_infer": lambda n: {"shape": {"acceptance": [0.5], "n": n}},
+    "sequoia": lambda n: {"acceptance": [0.5, 0.2], "n": n, "depth": None},
+    "opt_tree": lambda n: {"n": n, "delta": 0.2},
+    "eagle2": lambda n: {"total": n + 1, "depth": 5, "k": 10},
+    "dyspec": lambda n: {"n": n, "max_depth": 32},
+    "tsd": lambda n: {"k": 4, "verify_cap": n},
+    "gsd": lambda n: {"k": 4, "verify_cap": n, "tau": 2},
+    "prompt_lookup_tree": lambda n: {"n": n, "num_matches": 4},
+}
+MALS = {"chain": 1.6, "binary": 2.0, "mcsd": 2.4, "spec_infer": 2.4, "sequoia": 3.0, "opt_tree": 3.0, "eagle2": 3.0}
+
+
+def add(cells, method: str, n: int, **given) -> str:
+    """A run whose trees have n nodes, or fewer by `size`."""
+    return cells.add(f"sized_{method}", method, params=SIZED[method](n), **({"size": n} | given))
+
+
+def fill(cells) -> None:
+    """Two datasets, two temperatures, two budgets; the graphs leave two nodes of theirs unused."""
+    cells.experiment = "bench/budget"
+    for dataset in ("mt_bench", "c4"):
+        for temperature in (0.0, 0.6):
+            place = {"dataset": dataset, "temperature": temperature, "conversations": 8}
+            cells.add("autoregressive", mal=1.0, speedup=1.0, **place)
+            for method in SIZED:
+                for n in (8, 32):
+                    size = n - 2 if method in ("tsd", "gsd") else n
+                    mal, speedup = MALS.get(method, 2.6) + n / 100, 1 + n / 100 + 0.02 * len(method)
+                    add(cells, method, n, size=size, mal=mal, speedup=speedup, **place)
+
+
+def built(cells, pair: str | None = None):
+    return build("bench/budget", cells.root, pair)
+
+
+def lines(axes) -> list:
+    return [line for line in axes.get_lines() if line.get_marker() not in ("None", None, "")]
+
 
 EACH_OUT = np.vstack([np.ones(8), 1 - np.eye(8)])
 """How often each of eight conversations counts: all, then all but one."""
@@ -121,15 +167,6 @@ def test_the_notes_count_wins_by_budget(cells) -> None:
     assert "Budget 8, speedup: best or tied, in how many of 2 settings: chain 2." in notes
 
 
-def test_one_conversation_marks_nothing(cells) -> None:
-    cells.experiment = "bench/budget"
-    for method in ("opt_tree", "chain"):
-        add(cells, method, 8, conversations=1)
-    frame = built(cells)[1].frame
-    assert not frame[["mal", "speedup"]].stack().str.contains("[*=]").any()
-    assert set(frame["conversations"]) == {"1"}
-
-
 def test_what_failed_is_named_and_what_is_lossy_is_not_there(cells) -> None:
     cells.experiment = "bench/budget"
     kept = [add(cells, "opt_tree", 8), add(cells, "chain", 8, status="oom")]
@@ -165,3 +202,80 @@ def test_budgets_are_read_off_parameters(method: str, params: dict, expected: in
     for steps, size in ((results.steps, expected), (results.steps.iloc[:0], expected if method in SIZED else None)):
         (run,) = (run for run in named_rows(frame.load(replace(results, steps=steps))) if run.run_id == run_id)
         assert budget(run) == size
+
+
+def test_variants_of_a_method_are_lines_of_their_own(cells) -> None:
+    cells.experiment = "bench/budget"
+    for n in (8, 32):
+        for delta in (0.2, 0.7):
+            cells.add("sized_opt_tree", "opt_tree", params={"n": n, "delta": delta}, size=n)
+    figure, table = built(cells)
+    assert list(table.frame["label"]) == 2 * ["OPT-Tree, delta=0.2", "OPT-Tree, delta=0.7"]
+    looks = [(line.get_color(), line.get_marker(), line.get_linestyle()) for line in lines(figure.canvas.axes[0])]
+    assert len(set(looks)) == 2
+
+
+def test_methods_are_told_apart_without_colour(budget_cells) -> None:
+    figure, _ = built(budget_cells)
+    drawn = lines(figure.canvas.axes[0])
+    assert len({line.get_marker() for line in drawn}) == len(SIZED)
+    assert len({(to_hex(line.get_color()), line.get_linestyle()) for line in drawn}) == len(SIZED)
+    assert set(SIZED) <= set(METHODS)
+    (legend,) = figure.canvas.legends
+    assert len(legend.get_texts()) == len(SIZED) + 1
+    assert not any(axis.get_legend() for axis in figure.canvas.axes)
+
+
+def test_the_control_is_a_band_around_one(budget_cells) -> None:
+    figure, table = built(budget_cells)
+    row = table.frame[(table.frame["words"] == ABSENT)].iloc[0]
+    low, high = (float(part) for part in row["speedup"].partition("[")[2].rstrip("]").split(", "))
+    bands = [patch for patch in figure.canvas.axes[4].patches if isinstance(patch, Rectangle | Polygon)]
+    (band,) = bands
+    box = band.get_extents().transformed(figure.canvas.axes[4].transData.inverted())
+    assert (box.y0, box.y1) == pytest.approx((low, high), abs=0.006)
+    assert not figure.canvas.axes[0].patches
+
+
+def noisy_pair(cells) -> None:
+    """A pair whose equal work lies far apart in one of two settings, and one on which it does not."""
+    cells.experiment = "bench/budget"
+    for pair, dataset, factor in (("tiny", "c4", 2.5), ("tiny", "mt_bench", 1), ("other", "c4", 1)):
+        place = {"pair": pair, "dataset": dataset, "conversations": 8}
+        cells.add("autoregressive", mal=1.0, speedup=1.0, **place)
+        for number, method in enumerate(("chain", "binary", "opt_tree")):
+            for n in (8, 32):
+                step_s = 0.004 * factor ** (number + (n == 32))
+                add(cells, method, n, mal=2.0, speedup=1.2 + number, base_step_s=step_s, **place)
+
+
+def test_times_of_a_pair_that_are_too_noisy_rank_nothing_anywhere(cells) -> None:
+    """Not in its calm setting, not at one of its budgets: text, marks, points and band are of one decision."""
+    noisy_pair(cells)
+    figure, table = built(cells)
+    rows = table.frame[
+        table.frame["label"].isin(["chain", "binary tree", "OPT-Tree"]) | (table.frame["mean_size"] != "0.0")
+    ]
+    quiet = rows["place"].str.startswith("other")
+    assert rows.loc[~quiet, "speedup"].str.endswith(ties.UNRANKED).all()
+    assert not rows["speedup"][quiet].str.endswith(ties.UNRANKED).any()
+    assert rows["speedup"][quiet].str.endswith(ties.BEST).any()
+    assert not rows["mal"].str.endswith(ties.UNRANKED).any()
+    assert "tiny" in table.warning
+    assert "other" not in table.warning
+    titles = {axis.get_title(): place for place, axis in enumerate(figure.canvas.axes) if axis.get_title()}
+    columns = len(titles)
+    for title, place in titles.items():
+        above, below = figure.canvas.axes[place], figure.canvas.axes[place + columns]
+        assert {line.get_markerfacecolor() == "none" for line in lines(above)} == {False}
+        assert {line.get_markerfacecolor() == "none" for line in lines(below)} == {title.startswith("tiny")}
+        bands = [patch for patch in below.patches if isinstance(patch, Rectangle | Polygon)]
+        assert len(bands) == (not title.startswith("tiny"))
+
+
+def test_the_decision_is_of_pair_and_machine(cells) -> None:
+    noisy_pair(cells)
+    runs = frame.load(cells.load())
+    assert (noise.unranked(runs) == (runs["pair"] == "tiny")).all()
+    assert not noise.unranked(runs[runs["pair"] == "other"]).any()
+    assert noise.unranked(runs[:0]).empty

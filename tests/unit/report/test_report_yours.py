@@ -39,13 +39,6 @@ def test_a_row_for_each_run_and_what_they_show(own) -> None:
     assert alone.frame["who"].tolist() == ["chain4"]
 
 
-def test_one_by_name_in_a_terminal(own, tmp_path: Path, capsys) -> None:
-    said = written(own, tmp_path, capsys, "default")
-    assert "chain4" in said
-    assert " ".join(said.split()).endswith(f": default.md; rows in {own.root / 'default'}.")
-    assert (tmp_path / "out" / "default.md").is_file()
-
-
 def test_a_name_without_runs_is_still_unknown(own, capsys) -> None:
     assert main(["defualt", "--results", str(own.root)]) == 2
     assert "there is no artifact 'defualt'" in capsys.readouterr().err
@@ -54,19 +47,6 @@ def test_a_name_without_runs_is_still_unknown(own, capsys) -> None:
 def test_a_pair_that_a_run_of_yours_is_not_of(own, capsys) -> None:
     assert main(["default", "--results", str(own.root), "--pair", "other"]) == 2
     assert command("default", "other") in capsys.readouterr().err
-
-
-def test_a_page_of_their_own_that_the_index_links(own, tmp_path: Path, capsys) -> None:
-    said = written(own, tmp_path, capsys)
-    assert str(tmp_path / "out" / "yours.html") in said.splitlines()
-    index = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
-    assert {'href="yours.html#default"', 'href="yours.html#mine-first"'} <= {
-        f'href="{piece.partition(chr(34))[0]}"' for piece in index.split('href="')
-    }
-    page = (tmp_path / "out" / "yours.html").read_text(encoding="utf-8")
-    assert "<h1>Your runs</h1>" in page
-    assert all(f">{drafter}</th>" in page for drafter in ("chain4", "eagle25", "OPT-Tree"))
-    assert 'id="mine-first"' in page
 
 
 def test_no_such_page_where_there_are_none(cells, tmp_path: Path, capsys) -> None:
