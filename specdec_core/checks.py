@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from specdec_core.drafters.base import Drafter
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.errors import PairError, PromptError
-from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.target import Target
 from specdec_core.sampling import NO_DRAWS, Sampling
 from specdec_core.verifiers.base import Verifier
 from specdec_core.verifiers.rounds import ChildByChild
@@ -51,7 +51,7 @@ def _lossless_rule(drafter: Drafter) -> str:
 
 
 def check_request(
-    target: CausalLM, drafter: Drafter, prompt_ids: Sequence[int], new: int, eos_token_ids: Collection[int]
+    target: Target, drafter: Drafter, prompt_ids: Sequence[int], new: int, eos_token_ids: Collection[int]
 ) -> None:
     """Refuse what cannot be decoded, in a sentence."""
     draft = drafter.draft_model

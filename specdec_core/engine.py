@@ -11,8 +11,9 @@ from specdec_core.checks import check_lossless, check_request
 from specdec_core.drafters.base import Context, Drafter
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.generation import Generation, Output, Step, Trace
-from specdec_core.models.causal_lm import CausalLM, ModelOutput
+from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.models.placement import draft_stream
+from specdec_core.models.target import Target
 from specdec_core.node_order import Placed, placed
 from specdec_core.roots import after_prompt
 from specdec_core.sampling import Sampling
@@ -28,7 +29,7 @@ Watch = Callable[[TokenTree, ModelOutput, Verdict], None]
 
 @torch.inference_mode()
 def generate(
-    target: CausalLM,
+    target: Target,
     drafter: Drafter,
     verifier: Verifier,
     prompt_ids: Sequence[int],
@@ -68,7 +69,7 @@ def generate(
 class _Run:
     """The verbs of the loop, each in its span."""
 
-    target: CausalLM
+    target: Target
     drafter: Drafter
     verifier: Verifier
     sampling: Sampling

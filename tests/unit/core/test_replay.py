@@ -1,0 +1,115 @@
+"""Replayed steps are those of live decoding in all that is no time, for every drafter of `conf/drafter`."""
+
+import copy
+
+import pytest
+import torch
+from discovered import NAMES, built, parameters
+from doubles import random_llama
+from heads import load, write_eagle_3, write_medusa, write_target
+
+from specdec_core import CausalLM, Generation, generate
+from specdec_core.drafters import StaticTree
+from specdec_core.errors import PairError
+from specdec_core.models import LayerSkip
+from specdec_core.replay import Recording, record, replay
+from specdec_core.shapes import branching, chain
+from specdec_core.verifiers import TargetSample
+
+VOCAB, NEW, BEYOND = 23, 30, 12
+PROMPTS = ([3, 1, 4, 1, 5], [6, 5, 3, 5, 8, 9, 7, 9])
+TARGET = random_llama(0, vocab=VOCAB)
+
+
+def draft() -> CausalLM:
+    """The target's weights with some noise: much is accepted, and not always the draft's best."""
+    model, rng = copy.deepcopy(TARGET.model), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.1 * weight.std() * torch.randn(weight.shape, generator=rng)
+    return CausalLM(model)
+
+
+def of(prompt: list[int], **given) -> Recording:
+    return record(TARGET, prompt, max_new_tokens=NEW, beyond=BEYOND, **given)
+
+
+def timeless(generation: Generation) -> tuple[list[int], str, str]:
+    """All of it but seconds; E(A) is rounded, since features of one forward are not to the bit those of another."""
+    steps = [{**{name: getattr(step, name) for name in step.__slots__}, **step.facts} for step in generation.steps]
+    for step in steps:
+        step |= {"expected_acceptance": step["expected_acceptance"] and round(step["expected_acceptance"], 4)}
+    facts = [
+        {name: fact for name, fact in step.items() if not name.endswith("_s") and name != "facts"} for step in steps
+    ]
+    return generation.tokens, generation.finish, repr(facts)  # a nan is itself
+
+
+def eos_of(prompt: list[int]) -> list[int]:
+    """A token in the middle of the answer."""
+    return [of(prompt).answer[NEW // 2]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_replay_is_what_the_loop_did(name: str) -> None:
+    """To the length that was asked for, and to an end-of-sequence token."""
+    drafter = built(parameters(name, decoding="greedy", largest=6), draft())
+    if drafter.virtual_root:
+        with pytest.raises(PairError):
+            replay(of(PROMPTS[0]), drafter, max_new_tokens=NEW)
+        return
+    for prompt, ends in zip(PROMPTS, (False, True), strict=True):
+        eos = eos_of(prompt) if ends else []
+        live = generate(TARGET, drafter, TargetSample(), prompt, max_new_tokens=NEW, eos_token_ids=eos)
+        replayed = replay(of(prompt, eos_token_ids=eos), drafter, max_new_tokens=NEW, eos_token_ids=eos)
+        assert timeless(replayed) == timeless(live)
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_heads_are_replayed_from_recorded_features(kind: str, tmp_path) -> None:
+    write_target(tmp_path)
+    (write_eagle_3 if kind == "eagle3" else write_medusa)(tmp_path)
+    pair = load(tmp_path, kind)
+    drafter = StaticTree(draft=pair.draft, shape=branching([3, 2, 1]))
+    for prompt in PROMPTS:
+        live = generate(pair.target, drafter, TargetSample(), prompt, max_new_tokens=NEW)
+        bare, whole = (
+            record(pair.target, prompt, max_new_tokens=NEW, beyond=BEYOND, layers=layers)
+            for layers in ((), drafter.needs_hidden)
+        )
+        assert timeless(replay(whole, drafter, max_new_tokens=NEW)) == timeless(live)
+        with pytest.raises(PairError, match="no features"):
+            replay(bare, drafter, max_new_tokens=NEW)
+
+
+def test_gaps_are_those_of_plain_forwards() -> None:
+    found = of(PROMPTS[0])
+    with torch.inference_mode():
+        logits = TARGET.model(torch.tensor([[*found.prompt, *found.answer]])).logits[0]
+    best = logits[len(found.prompt) - 1 : -1].topk(2)
+    assert best.indices[:, 0].tolist() == list(found.answer)
+    assert found.gaps == pytest.approx((best.values[:, 0] - best.values[:, 1]).tolist(), abs=1e-4)
+    assert len(found.answer) == NEW + BEYOND
+
+
+def test_what_needs_the_target_or_more_of_it_is_refused_in_a_sentence() -> None:
+    """Trees that are accepted beyond the recording, another end of the answer, drafts of the target's own layers."""
+    short = record(TARGET, PROMPTS[0], max_new_tokens=NEW, beyond=0)
+    deep = StaticTree(draft=random_llama(0, vocab=VOCAB), shape=chain(BEYOND))
+    with pytest.raises(PairError, match="record more tokens"):
+        replay(short, deep, max_new_tokens=NEW)
+    with pytest.raises(PairError, match="which is to end no answer"):
+        replay(of(PROMPTS[0], eos_token_ids=eos_of(PROMPTS[0])), deep, max_new_tokens=NEW)
+    with pytest.raises(PairError, match="own layers"):
+        replay(of(PROMPTS[0]), StaticTree(draft=LayerSkip(TARGET, [1]), shape=chain(2)), max_new_tokens=NEW)
+
+
+def test_features_are_those_of_the_target() -> None:
+    found = of(PROMPTS[1], layers=(-1,))
+    TARGET.keep_hidden = (-1,)
+    TARGET.reset(64)
+    with torch.inference_mode():
+        plain = TARGET.extend(torch.tensor([*found.prompt, *found.answer])).hidden
+    TARGET.keep_hidden = ()
+    assert found.hidden is not None
+    torch.testing.assert_close(found.hidden, plain, rtol=1e-4, atol=1e-5)
