@@ -146,7 +146,7 @@ def test_a_random_folder_is_no_llama_in_rows_and_tables(tmp_path) -> None:
     results = load(tmp_path / "results", "default", pair=name)
     assert results.runs["pair"].tolist() == [name]
     (table,) = dataset_table("mini", results)
-    assert table.frame["Target"].tolist() == [f"{name} (for llama2_7b)"]
+    assert table.frame["target_words"].tolist() == [f"{name} (for llama2_7b)"]
     assert table.long is not None
     assert table.long["stand_in"].all()
     assert json.loads(results.runs["config"][0])["pair"]["published"]["stand_in"] is True
