@@ -4,8 +4,9 @@ Under greedy decoding a lossless method commits exactly the target's own tokens,
 accepted follows from the recorded ones. Nodes off the recorded path are never asked for.
 """
 
+import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -90,7 +91,7 @@ def replay(
     eos_token_ids: Collection[int] = (),
     rng: Generator | None = None,
 ) -> Generation:
-    """What `generate` would return under a greedy rule, with the target's times near 0.
+    """What `generate` would return under a greedy rule; seconds in which the target had a part are nan.
 
     PairError for drafters that need the target itself: those that start from its distribution, and its own layers; and
     where the recording has no features, or ends too early.
@@ -100,7 +101,7 @@ def replay(
         raise PairError("a draft of the target's own layers reads the target's cache, which a recording has not")
     if recording.ended and recording.answer[-1] not in eos_token_ids:
         raise PairError(f"the recording ends with token {recording.answer[-1]}, which is to end no answer; record anew")
-    return generate(
+    done = generate(
         RecordedTarget(recording),
         drafter,
         RecordedChoice(),
@@ -109,6 +110,8 @@ def replay(
         eos_token_ids=eos_token_ids,
         rng=rng,
     )
+    steps = [replace(step, score_s=math.nan, judge_s=math.nan, commit_s=math.nan) for step in done.steps]
+    return replace(done, steps=steps, prefill_s=math.nan, decode_s=math.nan, wall_s=math.nan)
 
 
 class _Length:

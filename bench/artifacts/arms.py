@@ -67,9 +67,9 @@ class Arm:
         rows = paper[paper["method"] == self.paper]
         keep = [self.params.items() <= params_of(text).items() for text in rows["params"]]
         rows = rows[pd.Series(keep, index=rows.index, dtype=bool)]
-        found = {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}
+        numbers = {str(metric): float(value) for metric, value in zip(rows["metric"], rows["value"], strict=True)}
         of_tree = {*TREE, LENGTH}  # times are of a tree that was chosen for the machine
-        return {metric: value for metric, value in found.items() if not self.printed_tree or metric in of_tree}
+        return {metric: value for metric, value in numbers.items() if not self.printed_tree or metric in of_tree}
 
 
 def has_tree(run: Any, published: Mapping[str, float]) -> bool:

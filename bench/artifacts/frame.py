@@ -266,14 +266,14 @@ def judge(long: pd.DataFrame, who: str = "method") -> pd.DataFrame:
 
 
 def _verdicts(rows: pd.DataFrame, who: str) -> list[str]:
-    every = [(str(getattr(one, who)), one) for one in named_rows(rows)]
-    return [_verdict(name, one, _against(name, one, every)) for name, one in every]
+    lines = [(str(getattr(one, who)), one) for one in named_rows(rows)]
+    return [_verdict(name, one, _against(name, one, lines)) for name, one in lines]
 
 
-def _against(name: str, one: Any, every: Sequence[tuple[str, Any]]) -> dict[str, Pairing]:
+def _against(name: str, one: Any, lines: Sequence[tuple[str, Any]]) -> dict[str, Pairing]:
     """A row and those that it is set against: no other of its own runs, and none of its own published number."""
     block = {name: pairing(one)}
-    for other, row in every:
+    for other, row in lines:
         if other != name and row.run_id != one.run_id:
             counts = row.fact != one.fact and not getattr(row, "alone", False)
             block[other] = pairing(row) if counts else replace(pairing(row), published=None)

@@ -271,8 +271,8 @@ def _name(run: pd.Series) -> str:
 
 def _turns(rows: pd.DataFrame) -> pd.DataFrame:
     """The turns that ended well of the runs that did."""
-    every = done(rows)["prompts"]
-    return done(pd.concat(list(every))) if len(every) else rows["prompts"].iloc[0].iloc[:0]
+    turns = done(rows)["prompts"]
+    return done(pd.concat(list(turns))) if len(turns) else rows["prompts"].iloc[0].iloc[:0]
 
 
 def _pair_words(run: Any) -> str:

@@ -129,9 +129,9 @@ def drawn(
     **look: Any,
 ) -> Figure:
     """A figure with a panel for each of `shown`, whose items `draw` gets; `aside` stands in the picture alone."""
-    every = list(shown)
-    canvas, axes = panels(title, setting + aside, len(every), **look)
-    for axis, one in zip(axes, every, strict=True):
+    items = list(shown)
+    canvas, axes = panels(title, setting + aside, len(items), **look)
+    for axis, one in zip(axes, items, strict=True):
         draw(axis, *one)
     same_scale(canvas)
     return Figure(name, f"{title} ({setting})", canvas, tuple(runs))
@@ -202,18 +202,18 @@ def one_scale(panels: Sequence[Axes], side: str) -> None:
 
 def band(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int, **line: Any) -> None:
     """A line with markers and its 95% intervals, in the colour and marker of its index."""
-    every, style = list(values), look(index) | line
-    axes.plot(x, [value.value for value in every], **style)
-    low, high = ([value.ends[end] for value in every] for end in (0, 1))
+    intervals, style = list(values), look(index) | line
+    axes.plot(x, [value.value for value in intervals], **style)
+    low, high = ([value.ends[end] for value in intervals] for end in (0, 1))
     axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
     axes.vlines(x, low, high, color=style["color"], alpha=0.6, linewidth=1)
 
 
 def points(axes: Axes, x: Sequence[float], values: Iterable[Interval], index: int, **marker: Any) -> None:
     """Markers with their 95% intervals and no line, in the colour and marker of their index."""
-    every, style = list(values), look(index) | marker
-    axes.plot(x, [value.value for value in every], **style | {"linestyle": "none"})
-    low, high = ([value.ends[end] for value in every] for end in (0, 1))
+    intervals, style = list(values), look(index) | marker
+    axes.plot(x, [value.value for value in intervals], **style | {"linestyle": "none"})
+    low, high = ([value.ends[end] for value in intervals] for end in (0, 1))
     axes.vlines(x, low, high, color=style["color"], linewidth=1)
 
 
@@ -221,11 +221,12 @@ def bars(
     axes: Axes, places: Iterable[float], values: Iterable[Interval], index: int, of: int, *, width: float, **bar: Any
 ) -> list[float]:
     """Bars with their 95% intervals, at every place the one of this index among `of` side by side; where they stand."""
-    every, one = list(values), width / of
+    intervals, one = list(values), width / of
     x = [place - width / 2 + (index + 0.5) * one for place in places]
-    axes.bar(x, [value.value for value in every], one * 0.92, **bar)
-    reach = np.array([[abs(value.value - end) for end in value.ends] for value in every]).T
-    axes.errorbar(x, [value.value for value in every], yerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
+    middle = [value.value for value in intervals]
+    axes.bar(x, middle, one * 0.92, **bar)
+    reach = np.array([[abs(value.value - end) for end in value.ends] for value in intervals]).T
+    axes.errorbar(x, middle, yerr=reach, fmt="none", ecolor="black", elinewidth=1, capsize=2)
     return x
 
 

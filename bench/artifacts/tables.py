@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import takewhile
 from pathlib import Path
@@ -99,8 +99,28 @@ class Table:
         return paths
 
 
+def _with_verdicts(table: Table) -> Table:
+    """The table with each verdict behind the paper's number, in one column."""
+    judged = [
+        (column.removesuffix(VERDICT) + PUBLISHED, column)
+        for column in map(str, table.frame)
+        if column.endswith(VERDICT)
+    ]
+    judged = [(printed, column) for printed, column in judged if printed in table.frame]
+    frame, headers, legend = table.frame.copy(), dict(table.headers), dict(table.legend)
+    for printed, column in judged:
+        both = zip(frame[printed], frame.pop(column), strict=True)
+        frame[printed] = [f"{number}: {words}" if words else number for number, words in both]
+        headers[printed] = f"{table.header(printed)}: verdict"
+        legend |= {printed: legend.pop(column)} if column in legend else {}
+    columns = {column for _, column in judged}
+    aside = tuple(column for column in table.aside if column not in columns)
+    return replace(table, frame=frame, headers=headers, legend=legend, aside=aside)
+
+
 def to_markdown(table: Table) -> str:
     """Title, table, notes, then the meaning of the headers; columns are padded so that it reads in a terminal too."""
+    table = _with_verdicts(table)
     same, main, details = _without_constants(table)
     parts = [f"### {table.title}", *[f"**{_cell(table.warning)}**"] * bool(table.warning)]
     parts += [*[_cell(same)] * bool(same), _grid(table, main)]
@@ -112,6 +132,7 @@ def to_markdown(table: Table) -> str:
 
 def to_text(table: Table, key: str = "") -> str:
     """Title, warning, rows, `key` and findings for a terminal; rows of several settings fall into a table for each."""
+    table = _with_verdicts(table)
     several = SETTING in table.frame
     parts = [wrapped(line) for line in (table.title, table.warning) if line]
     for name, rows in table.main.groupby(SETTING, sort=False) if several else [("", table.main)]:
@@ -121,6 +142,7 @@ def to_text(table: Table, key: str = "") -> str:
 
 def to_latex(table: Table) -> str:
     """A floating table with booktabs rules (needs `booktabs` and `graphicx`); notes stand below, in small print."""
+    table = _with_verdicts(table)
     header, *rows = [" & ".join(map(_latex, cells)) + r" \\" for cells in _lines(table)]
     legend = [f"{header}: {meaning}" for header, meaning in _legend(table)]
     small = map(_latex, (*[table.warning] * bool(table.warning), *_notes(table), *legend))
@@ -150,6 +172,7 @@ def to_html(table: Table) -> str:
 
     Pages of notebooks have a style of their own, so that every style stands in its element.
     """
+    table = _with_verdicts(table)
     same, *frames = _without_constants(table)
     grid, more = (_html_grid(frame.rename(columns=table.header)) for frame in frames)
     legend = [f"<b>{escape(header)}</b>: {escape(meaning)}" for header, meaning in _legend(table)]

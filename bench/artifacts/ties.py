@@ -44,7 +44,7 @@ def marks(entries: Sequence[Entry], busy: bool | None = None) -> list[str]:
     timed = len(known) > 1 and any(sample.controls for sample in known)
     if samples.too_busy(known) if busy is None else busy and timed:
         return [UNRANKED if _known(one) else "" for one in entries]
-    found = [""] * len(entries)
+    signs = [""] * len(entries)
     for kept in (True, False):
         places = {place: one.sample for place, one in enumerate(entries) if one.lossless == kept and _known(one)}
         shared = _shared([sample for sample in places.values() if sample])
@@ -53,8 +53,8 @@ def marks(entries: Sequence[Entry], busy: bool | None = None) -> list[str]:
             continue
         best = max(alike, key=lambda place: samples.interval(alike[place]).value)
         for place, sample in alike.items():
-            found[place] = BEST if place == best else TIED if samples.ahead(alike[best], sample) == 0 else ""
-    return found
+            signs[place] = BEST if place == best else TIED if samples.ahead(alike[best], sample) == 0 else ""
+    return signs
 
 
 def over_common(entries: Sequence[Entry]) -> list[Entry]:
@@ -68,10 +68,10 @@ def over_common(entries: Sequence[Entry]) -> list[Entry]:
     ]
 
 
-def _shared(every: Sequence[Sample]) -> pd.Index:
+def _shared(several: Sequence[Sample]) -> pd.Index:
     """The conversations that all of them have."""
-    found = [sample.sums.index for sample in every]
-    return reduce(pd.Index.intersection, found) if found else pd.Index([])
+    conversations = [sample.sums.index for sample in several]
+    return reduce(pd.Index.intersection, conversations) if conversations else pd.Index([])
 
 
 def note(frame: pd.DataFrame) -> tuple[str, ...]:

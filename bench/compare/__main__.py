@@ -28,9 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     judged = JUDGED if options.metric == "both" else (options.metric,)
     try:
         first, second = (find(name, options.results) for name in (options.a, options.b))
-        found = join(first, second)
-        check(found, judged)
-        output = table(found, judged)
+        joined = join(first, second)
+        check(joined, judged)
+        output = table(joined, judged)
         print(to_markdown(output))
         if options.out:
             print("\n".join(map(str, write_all([output], options.out))))
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"{error.filename or options.out}: {error.strerror or error}", file=sys.stderr)
         return 2
-    return int(any(couple.broken or any(map(couple.worse, judged)) for couple in found.couples))
+    return int(any(couple.broken or any(map(couple.worse, judged)) for couple in joined.couples))
 
 
 def _parser() -> argparse.ArgumentParser:

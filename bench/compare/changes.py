@@ -65,8 +65,8 @@ class Couple:
         if not self.second.ok:
             return [f"ended {after['status']}"]
         own, others = int(before["num_failed"]), int(after["num_failed"])
-        found = [f"failed in {others} conversations (A: in {own})"] if others > own else []
-        return found + (["is lossless no more"] if before["lossless"] and not after["lossless"] else [])
+        words = [f"failed in {others} conversations (A: in {own})"] if others > own else []
+        return words + (["is lossless no more"] if before["lossless"] and not after["lossless"] else [])
 
     @property
     def measured(self) -> bool:

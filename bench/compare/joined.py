@@ -41,10 +41,10 @@ def join(first: Side, second: Side) -> Joined:
     return _measured(Joined((first, second), couples, alone))
 
 
-def check(found: Joined, judged: Sequence[str]) -> None:
+def check(joined: Joined, judged: Sequence[str]) -> None:
     """ComparisonError if no metric that is judged has an interval in any cell, and nothing is broken either."""
-    words = {couple.changes[metric].word for couple in found.couples if couple.ok for metric in judged}
-    if words <= {NO_INTERVAL} and not any(couple.broken for couple in found.couples):
+    words = {couple.changes[metric].word for couple in joined.couples if couple.ok for metric in judged}
+    if words <= {NO_INTERVAL} and not any(couple.broken for couple in joined.couples):
         raise ComparisonError(
             f"no cell has an interval of {' or '.join(METRICS[metric] for metric in judged)}: both sides must have "
             f"decoded {FEWEST} conversations of it; nothing can be judged"
@@ -73,13 +73,13 @@ def _single(one: Side, other: Side) -> None:
         )
 
 
-def _measured(found: Joined) -> Joined:
+def _measured(joined: Joined) -> Joined:
     """As it is, if anything was measured on both sides, or no longer is on the second."""
-    if any(couple.broken or couple.measured for couple in found.couples):
-        return found
-    if any(couple.other_prompts for couple in found.couples if couple.ok):
+    if any(couple.broken or couple.measured for couple in joined.couples):
+        return joined
+    if any(couple.other_prompts for couple in joined.couples if couple.ok):
         raise ComparisonError("the prompts are not the same: no conversation has its id and first prompt on both sides")
-    states = {run.row["status"] for couple in found.couples for run in (couple.first, couple.second)}
+    states = {run.row["status"] for couple in joined.couples for run in (couple.first, couple.second)}
     what = "no conversation was decoded on both sides" if states == {"ok"} else "no cell ended well on both sides"
     raise ComparisonError(f"{what}: there is nothing to compare")
 

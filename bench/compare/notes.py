@@ -24,25 +24,25 @@ _LONGEST = 40
 _MANY = 6
 
 
-def notes(found: Joined, judged: Sequence[str]) -> Iterator[str]:
+def notes(joined: Joined, judged: Sequence[str]) -> Iterator[str]:
     """Sentences, the outcome first, but for prompts that are not what it is taken to be about."""
-    first, second = found.sides
-    yield from _other_prompts(found.couples)
+    first, second = joined.sides
+    yield from _other_prompts(joined.couples)
     yield f"A is {first.name}, B is {second.name}. B/A: above 1 B is ahead."
-    yield from outcome(found, judged)
-    yield from dict.fromkeys(note for side in found.sides for note in side.notes)
-    for name, own, others in zip("AB", found.alone, reversed(found.alone), strict=True):
+    yield from outcome(joined, judged)
+    yield from dict.fromkeys(note for side in joined.sides for note in side.notes)
+    for name, own, others in zip("AB", joined.alone, reversed(joined.alone), strict=True):
         if own:
             yield f"Only in {name}: {'; '.join(_alone(run, others) for run in own)}."
-    yield from _not_measured(found.couples)
-    yield from _differences(found.couples)
+    yield from _not_measured(joined.couples)
+    yield from _differences(joined.couples)
     if "mal" in judged:
-        yield from _chance(found.couples)
+        yield from _chance(joined.couples)
 
 
-def outcome(found: Joined, judged: Sequence[str]) -> Iterator[str]:
+def outcome(joined: Joined, judged: Sequence[str]) -> Iterator[str]:
     """Which metrics got worse beyond their intervals, and what else is not well any more."""
-    couples = found.couples
+    couples = joined.couples
     worse = [
         f"{METRICS[metric]} of {_words(couple)} ({tables.ratio(couple.changes[metric].ratio)})"
         for couple in couples
@@ -57,8 +57,8 @@ def outcome(found: Joined, judged: Sequence[str]) -> Iterator[str]:
     words = [couple.changes[metric].word for couple in measured for metric in judged]
     unknown = words.count(NO_INTERVAL)
     but = f"; {unknown} of {len(words)} ratios have no interval and say nothing" if unknown else ""
-    cells = len(couples) + len(found.alone[0])
-    where = "" if found.sides[0].kind == "run" else f" in {len(measured)} of A's {cells} cells"
+    cells = len(couples) + len(joined.alone[0])
+    where = "" if joined.sides[0].kind == "run" else f" in {len(measured)} of A's {cells} cells"
     yield f"Nothing got worse{where}, by {' or '.join(METRICS[metric] for metric in judged)}{but}."
 
 

@@ -109,11 +109,11 @@ def _run(name: str, start: str, root: Path) -> Side:
             f"there is no run {start} in {root}; " + (f"the nearest ids are {_listed(near)}" if near else "it has none")
         )
     holders = [name for name, run_ids in cells.items() if matches[0] in run_ids]
-    found = [run for holder in holders for run in _read(experiments[holder], holder or ".", matches[0])]
-    if not found:
+    runs = [run for holder in holders for run in _read(experiments[holder], holder or ".", matches[0])]
+    if not runs:
         raise ComparisonError(f"the file of run {matches[0]} in {root} cannot be read; run its cell again")
-    latest = max(found, key=lambda run: str(run.row["created_utc"]))
-    others = [run.experiment for run in found if run is not latest]
+    latest = max(runs, key=lambda run: str(run.row["created_utc"]))
+    others = [run.experiment for run in runs if run is not latest]
     said = f"{matches[0]} is also in {', '.join(others)}; the rows of {latest.experiment}, the newest, are taken."
     return Side(name, "run", (latest,), (said,) if others else ())
 

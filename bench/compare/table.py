@@ -55,19 +55,19 @@ LEGEND = {
 }
 
 
-def table(found: Joined, judged: Sequence[str] = JUDGED) -> Table:
+def table(joined: Joined, judged: Sequence[str] = JUDGED) -> Table:
     """All couples; `judged` are the metrics that the outcome is about."""
-    several, apart = found.sides[0].kind == "root", _told_apart(found.couples)
-    who = [_who(couple, apart) for couple in found.couples]
-    arguments = _arguments(who, found.couples)
+    several, apart = joined.sides[0].kind == "root", _told_apart(joined.couples)
+    who = [_who(couple, apart) for couple in joined.couples]
+    arguments = _arguments(who, joined.couples)
     if any(arguments):
         who = [row | {ARGUMENTS: text or tables.ABSENT} for row, text in zip(who, arguments, strict=True)]
-    rows = [row | _measured(couple) for row, couple in zip(who, found.couples, strict=True)]
-    runs = tuple(" ".join(dict.fromkeys((one.first.run_id, one.second.run_id))) for one in found.couples)
+    rows = [row | _measured(couple) for row, couple in zip(who, joined.couples, strict=True)]
+    runs = tuple(" ".join(dict.fromkeys((one.first.run_id, one.second.run_id))) for one in joined.couples)
     columns = [name for name in who[0] if several or name != EXPERIMENT]
-    title = f"{found.sides[1].name} (B) against {found.sides[0].name} (A)"
+    title = f"{joined.sides[1].name} (B) against {joined.sides[0].name} (A)"
     frame = tables.frame(rows, [*columns, *_columns()])
-    return Table("compare", title, frame, tuple(notes(found, judged)), LEGEND, runs, HEADERS)
+    return Table("compare", title, frame, tuple(notes(joined, judged)), LEGEND, runs, HEADERS)
 
 
 def _columns() -> Iterator[str]:

@@ -56,9 +56,9 @@ def build(name: str, root: Path, pair: str | None = None) -> list[Output]:
         near = same or difflib.get_close_matches(name, known, n=3, cutoff=0.3) or sorted(known)
         raise KeyError(f"there is no artifact {name!r}; the nearest are {', '.join(near)}")
     artifact = known.get(name, beyond.YOURS)
-    found = artifact.read(root / name, pair)
-    runs = frame.load(found) if isinstance(found, Results) and len(found.runs) else None
-    return [_headed(name, runs, output) for output in artifact.build(Path(name).name, found)]
+    results = artifact.read(root / name, pair)
+    runs = frame.load(results) if isinstance(results, Results) and len(results.runs) else None
+    return [_headed(name, runs, output) for output in artifact.build(Path(name).name, results)]
 
 
 def _headed(name: str, runs: pd.DataFrame | None, output: Output) -> Output:

@@ -96,9 +96,9 @@ def _state(folder: Path, row: Any) -> str:
         ARTIFACTS[artifact].read(folder / artifact, None)
     except NoResultsError:
         return "not run"
-    found = progress.read(folder, artifact)
-    cells = f", {found.done} cell{'s' * (found.done > 1)}" if found.done else ""
-    return f"yes{cells}" + (f", {found.failed} failed: {found.detail}" if found.failed else "")
+    reached = progress.read(folder, artifact)
+    cells = f", {reached.done} cell{'s' * (reached.done > 1)}" if reached.done else ""
+    return f"yes{cells}" + (f", {reached.failed} failed: {reached.detail}" if reached.failed else "")
 
 
 def _absent(paper: str, name: str) -> str:
@@ -176,17 +176,17 @@ def printed(paper: str, artifact: str, **keys: str | float | list[str]) -> Table
 
 def _records(rows: pd.DataFrame, varying: Sequence[str], remarks: Sequence[str]) -> list[dict[str, str]]:
     """One for each setting, in the order of the rows; values of the same metric and setting stand side by side."""
-    found: dict[tuple[str, ...], dict[str, str]] = {}
+    records: dict[tuple[str, ...], dict[str, str]] = {}
     numbers: dict[tuple[str, ...], set[int]] = {}
     for row, metric in zip(named_rows(rows), _metrics(rows), strict=True):
         key = tuple(_text(getattr(row, column)) for column in varying)
-        record = found.setdefault(key, dict(zip(varying, key, strict=True)))
+        record = records.setdefault(key, dict(zip(varying, key, strict=True)))
         record[metric] = f"{record[metric]} / {row.value:g}" if metric in record else f"{row.value:g}"
         numbers.setdefault(key, set()).update(remarks.index(remark) + 1 for remark in _remarks(row.notes))
     if remarks:
-        for key, record in found.items():
+        for key, record in records.items():
             record[_REMARKS] = ", ".join(map(str, sorted(numbers[key]))) or ABSENT
-    return list(found.values())
+    return list(records.values())
 
 
 def _split(params: pd.Series) -> tuple[list[str], pd.Series]:

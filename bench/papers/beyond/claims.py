@@ -10,7 +10,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -23,6 +23,7 @@ from bench.artifacts.outputs import NoResultsError, Output, read_results
 from bench.artifacts.tables import Table, named_rows
 from bench.artifacts.verdict import Pairing, Verdict
 from bench.papers.beyond.answers import Answer, answered
+from bench.papers.beyond.claim import Claim, Judged, Where
 from bench.papers.beyond.claims_figure import figure
 from bench.papers.dyspec import tables as dyspec
 from bench.papers.gsd import methods as gsd
@@ -35,7 +36,6 @@ from bench.papers.sequoia import tables as sequoia
 from bench.results.store import Results
 from bench.statistics import intervals, samples
 from bench.statistics.corrections import LEVEL, holm
-from bench.statistics.intervals import Interval
 
 TITLE = "Which claims hold, on embedded pairs and on a real model"
 HEADERS = {
@@ -91,21 +91,6 @@ NOTES = (
 )
 Measure = Callable[[Results, Sequence[Arm], Sequence[Metric]], pd.DataFrame]
 """The long frame of some arms and metrics beside the paper's numbers."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Claim:
-    """In a paper's table the first method is ahead of the second, by this metric."""
-
-    artifact: str
-    metric: Metric
-    ahead: Arm
-    behind: Arm
-
-    @property
-    def words(self) -> str:
-        """`OPT-Tree > binary`."""
-        return f"{self.ahead.header} > {self.behind.header}"
 
 
 def _against(artifact: str, several: Sequence[Metric], first: Arm, *others: Arm) -> list[Claim]:
@@ -245,63 +230,6 @@ def _where(claim: Claim, run: pd.Series) -> Where:
     return kind, str(run["pair"]), both if claim.metric is of_gsd.MEAN else decoding
 
 
-Where = tuple[str, str, str]
-"""`embedded` or `real`, the pair, and how it decoded."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Judged:
-    """A claim on one pair in one decoding, over datasets."""
-
-    claim: Claim
-    where: Where
-    lead: float
-    """The paper's ratio of the two."""
-    ahead: str
-    ratio: Interval
-    answer: Answer
-    """Over all datasets together."""
-    counts: tuple[int, ...]
-    """Conversations that both methods decoded, of each of these datasets."""
-    by_dataset: str
-    delta: float | None
-    """What one more level must add to E(A), of a method that has such a threshold."""
-    values: tuple[Interval | None, Interval | None]
-    """Of the first method and of the second."""
-    run_ids: str
-
-    @property
-    def comparable(self) -> bool:
-        """Whether there is an answer, on any dataset."""
-        return not self.answer.words.startswith(verdict.NOT_COMPARABLE)
-
-    def _ours(self) -> str:
-        """The ratio, of which values it is one, and the threshold behind the first."""
-        first, other = (tables.number(one.value) if one else tables.ABSENT for one in self.values)
-        delta = "" if self.delta is None else f", delta {self.delta:g}"
-        return f"{tables.ratio(self.ratio)} ({first} / {other}{delta})"
-
-    def row(self, corrected: float | None) -> dict[str, str]:
-        """As the table has it; `corrected` is p after the correction, None where nothing was judged."""
-        kind, pair, decoding = self.where
-        words = [_BORROWED[arm.header] for arm in (self.claim.ahead, self.claim.behind) if arm.header in _BORROWED]
-        words += ["tie"] * verdict.tied(self.lead, 1)
-        return {
-            "table": self.claim.artifact,
-            "claim": self.claim.words,
-            "measure": self.claim.metric.header,
-            "pair": f"{pair} ({kind})",
-            "temperature": decoding,
-            "published": tables.number(self.lead) + (f" ({', '.join(words)})" if words else ""),
-            "published_ahead": self.ahead,
-            "ours": self._ours(),
-            "n": " + ".join(map(str, self.counts)),
-            "pooled": self.answer.words,
-            "after_correction": tables.ABSENT if corrected is None else _after(corrected),
-            "by_dataset": self.by_dataset,
-        }
-
-
 def _judged(claim: Claim, where: Where, datasets: Sequence[pd.DataFrame]) -> Judged:
     leads = [_pooled(datasets, place).published for place in (0, 1)]
     answers = [_of_dataset(both, leads, claim.metric) for both in datasets]
@@ -325,6 +253,7 @@ def _judged(claim: Claim, where: Where, datasets: Sequence[pd.DataFrame]) -> Jud
         by_dataset="; ".join(f"{words} ({', '.join(of)})" for words, of in sorted(names.items())),
         delta=datasets[0]["params"].iloc[0].get("delta"),
         values=(first.ours, other.ours),
+        borrowed=tuple(_BORROWED[arm.header] for arm in (claim.ahead, claim.behind) if arm.header in _BORROWED),
         run_ids=" ".join(dict.fromkeys(" ".join(ids for both in datasets for ids in both["run_id"]).split())),
     )
 
@@ -350,14 +279,6 @@ def _pooled(datasets: Sequence[pd.DataFrame], place: int) -> Pairing:
     rows = pd.DataFrame([both.iloc[place] for both in datasets])
     sample = samples.mean_over(*rows["sample"])
     return Pairing(samples.interval(sample), float(rows["published"].mean()), sample)
-
-
-def _after(corrected: float) -> str:
-    """`yes (p = 0.003)`."""
-    if corrected == 1:
-        return "no"
-    size = "< 0.001" if corrected < 0.001 else f"= {corrected:.2g}"
-    return f"{'yes' if corrected <= LEVEL else 'no'} (p {size})"
 
 
 def _surviving(judged: Sequence[Judged], corrected: Sequence[float]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -11,9 +11,7 @@ from matplotlib.ticker import FixedLocator, NullFormatter
 
 from bench.artifacts import style
 from bench.artifacts.style import GREY, Figure
-
-if TYPE_CHECKING:
-    from bench.papers.beyond.claims import Judged
+from bench.papers.beyond.claim import Judged
 
 SETTING = (
     "right of 1 the method that the paper has ahead is ahead; lines: 95% intervals over conversations; hollow: not "
@@ -40,8 +38,8 @@ def _panel(axes: Axes, judged: Sequence[Judged], pairs: Sequence[tuple[str, str]
     for one in judged:
         where = f"{one.claim.artifact}: {one.claim.words}, T = {one.where[2]}"
         lines.setdefault(where, []).append(one)
-    for place, every in enumerate(lines.values()):
-        for one in every:
+    for place, rows in enumerate(lines.values()):
+        for one in rows:
             number = pairs.index(one.where[:2])
             look, y = style.look(number), place + 0.18 * (number - (len(pairs) - 1) / 2)
             axes.plot(one.lead, y, **PUBLISHED)

@@ -169,8 +169,8 @@ def _picture(axes: Axes, row: Any) -> None:
     axes.grid(visible=False)
     axes.hlines(edges, 0, size, color=style.GREY, linewidth=0.35)
     axes.vlines(edges, 0, size, color=style.GREY, linewidth=0.35)
-    every = -(-len(mask.blocks) // 8)
-    axes.set(xlim=(-0.5, size + 0.5), ylim=(size + 0.5, -0.5), xticks=edges[::every], yticks=edges[::every])
+    step = -(-len(mask.blocks) // 8)
+    axes.set(xlim=(-0.5, size + 0.5), ylim=(size + 0.5, -0.5), xticks=edges[::step], yticks=edges[::step])
     counts = f"{mask.filled} of {mask.at_most} blocks filled, {size} nodes"
     axes.set(xlabel="node that is seen", ylabel="node", title=f"{row.words}: {counts}")
     if not axes.figure.legends:  # one for all panels
@@ -299,15 +299,15 @@ def attention_table(name: str, results: Results) -> list[Output]:
     """A row per size and order: times of the kernels that were run, blocks, and the paper's of both."""
     times = _times(results)
     kernels = list(dict.fromkeys(times["kernel"]))
-    found = list(times.groupby([*_SETTING, "num_nodes", "order"], sort=False))
-    rows = [_row(group, kernels) for _, group in found]
+    groups = list(times.groupby([*_SETTING, "num_nodes", "order"], sort=False))
+    rows = [_row(group, kernels) for _, group in groups]
     verdict.correct(rows)
     ours = {f"{kernel}_ms": f"{kernel} ms" for kernel in kernels}
     papers = {kernel + tables.PUBLISHED: f"{kernel}, paper" for kernel in PAPERS_KERNELS}
     blocks = ("blocks", "blocks_published", "difference", "blocks_verdict")
     columns = ("device", "grid", "num_nodes", "reordered", *ours, *blocks, *papers)
     grid, headers = tables.frame(rows, columns).fillna(tables.ABSENT), HEADERS | ours | papers
-    ids = tuple(str(key[0]) for key, _ in found)
+    ids = tuple(str(key[0]) for key, _ in groups)
     return [Table(name, f"{TITLE} ({_words(times)})", grid, (*NOTES, *_repeats(times)), LEGEND, ids, headers)]
 
 
@@ -385,8 +385,8 @@ def _papers() -> pd.DataFrame:
 def _published(row: pd.Series) -> dict[str, float]:
     """The paper's `blocks` for a size, order and size of blocks, and its times by kernel if the grid is its own."""
     papers, alike = _papers(), ["num_nodes", "order", "block"]
-    found = papers[(papers[alike] == row[alike]).all(axis=1)].set_index("kernel")["ms"].to_dict()
-    return {str(name): value for name, value in found.items() if name == "blocks" or _papers_grid(row)}
+    values = papers[(papers[alike] == row[alike]).all(axis=1)].set_index("kernel")["ms"].to_dict()
+    return {str(name): value for name, value in values.items() if name == "blocks" or _papers_grid(row)}
 
 
 def _papers_grid(row: pd.Series) -> bool:

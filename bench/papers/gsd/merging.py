@@ -153,14 +153,14 @@ _STORY_LEGEND = {
 def story(name: str, study: CaseStudy) -> list[Output]:
     """The answer as a page and a figure in the paper's colours, and a table of who said how much of it."""
     study = replace(study, title=f"{STORY} ({study.title})")
-    accepted, every = study.count(DRAFT, LISTED, MERGED), len(study.pieces)
+    accepted, pieces = study.count(DRAFT, LISTED, MERGED), len(study.pieces)
     paper = f"about {_stated('fig6', 'accepted_from_merged_share'):g}%"
 
     def share(part: int, whole: int) -> str:
         return tables.percent(part / whole if whole else None)
 
     summary = (
-        f"{speed(study)}; {accepted} of {every} pieces are accepted draft tokens, "
+        f"{speed(study)}; {accepted} of {pieces} pieces are accepted draft tokens, "
         f"{share(study.count(LISTED, MERGED), accepted)} of them merged as the paper's code counts "
         f"({share(study.count(MERGED), accepted)} behind a merge edge). The paper: {paper} of the accepted."
     )
@@ -168,7 +168,7 @@ def story(name: str, study: CaseStudy) -> list[Output]:
         {
             "who": look.words,
             "pieces": str(study.count(who)),
-            "of_answer": share(study.count(who), every),
+            "of_answer": share(study.count(who), pieces),
             "of_accepted": tables.ABSENT if who == TARGET else share(study.count(who), accepted),
             "published": paper if who == MERGED else tables.ABSENT,
         }
@@ -322,10 +322,10 @@ def _same(rows: pd.DataFrame) -> Iterator[str]:
     for run in known:
         if run.place[0] >= most:
             by_tau.setdefault(run.tau, []).append(run)
-    several = [every for every in by_tau.values() if len(every) > 1]
-    means = [{round(run.merges["kl"].mean(), KL.digits) for run in every} for every in several]
-    if alike := [every for every, values in zip(several, means, strict=True) if len(values) == 1]:
-        names = " and ".join(_k(k) for k in sorted({run.place[0] for every in alike for run in every}))
+    several = [group for group in by_tau.values() if len(group) > 1]
+    means = [{round(run.merges["kl"].mean(), KL.digits) for run in group} for group in several]
+    if alike := [group for group, values in zip(several, means, strict=True) if len(values) == 1]:
+        names = " and ".join(_k(k) for k in sorted({run.place[0] for group in alike for run in group}))
         yield (
             f"{rows['setting'].iloc[0]}: k = {names} have one KL at {len(alike)} of {len(several)} tau. With "
             f"theta_prob = {least:g} at most {most} children of a node go on, and only these are merged: what a larger "

@@ -172,8 +172,8 @@ def judged(long: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
 def _place(run: Any, targets: Sequence[str], datasets: Sequence[str]) -> tuple[int, int, bool]:
     """Where a run's block stands: by the paper's targets and datasets, those that draft for themselves first."""
     target, dataset = (
-        every.index(name) if name in every else len(every)
-        for every, name in ((targets, run.target), (datasets, run.dataset))
+        known.index(name) if name in known else len(known)
+        for known, name in ((targets, run.target), (datasets, run.dataset))
     )
     return target, dataset, run.draft != NO_DRAFT
 

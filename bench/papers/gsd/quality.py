@@ -94,12 +94,12 @@ def _with_texts(lines: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """The lines with their scored `texts`; plain decoding is a line of its own, with the mean over a block's runs."""
     plain = {block: _plain(rows) for block, rows in done(runs).groupby("block")}
     vanilla = [line.arm is VANILLA for line in named_rows(lines)]
-    every = list(zip(named_rows(lines), vanilla, strict=True))
+    both = list(zip(named_rows(lines), vanilla, strict=True))
     return frame.put(
         lines,
-        ok=[line.block in plain if alone else line.ok for line, alone in every],
-        texts=[plain.get(line.block) if alone else _scored(line.quality, METHOD) for line, alone in every],
-        variation=[line.variation.iloc[:0] if alone else line.variation for line, alone in every],
+        ok=[line.block in plain if alone else line.ok for line, alone in both],
+        texts=[plain.get(line.block) if alone else _scored(line.quality, METHOD) for line, alone in both],
+        variation=[line.variation.iloc[:0] if alone else line.variation for line, alone in both],
     )
 
 
@@ -127,8 +127,8 @@ def _notes(long: pd.DataFrame) -> Iterator[str]:
 
 def _differences(word: str, rows: pd.DataFrame) -> Iterator[str]:
     """Whether plain decoding's scores are kept."""
-    every = [row for row in named_rows(rows) if row.interval.known]
-    wide = [row for row in every if row.interval.low < row.interval.high]
+    known = [row for row in named_rows(rows) if row.interval.known]
+    wide = [row for row in known if row.interval.low < row.interval.high]
     off = [
         f"{row.label} {row.metric.header.partition(' ')[2]} {row.metric.cell(row.value, row.interval)}"
         for row in wide
@@ -140,5 +140,5 @@ def _differences(word: str, rows: pd.DataFrame) -> Iterator[str]:
             f"Of {len(wide)} differences of {word} rules to plain decoding {len(wide) - len(off)} hold 0 in their 95% "
             f"interval{others}."
         )
-    if narrow := len(every) - len(wide):
+    if narrow := len(known) - len(wide):
         yield f"Not counted: {narrow} differences of {word} rules whose interval has no width, which tells nothing."

@@ -194,8 +194,8 @@ def speedup_bars(name: str, results: Results) -> list[Output]:
 
 def _bars(runs: pd.DataFrame, methods: Sequence[Arm]) -> pd.DataFrame:
     """The run of each method in each block, in the order of panels, datasets and methods."""
-    every = [(block, list(named_rows(rows))) for block, rows in runs.groupby("block", sort=False)]
-    chosen = [(place, run.Index) for _, own in every for place, arm in enumerate(methods) if (run := arm.chosen(own))]
+    blocks = [(block, list(named_rows(rows))) for block, rows in runs.groupby("block", sort=False)]
+    chosen = [(place, run.Index) for _, own in blocks for place, arm in enumerate(methods) if (run := arm.chosen(own))]
     places = [place for place, _ in chosen]
     known = [*DATASETS, *runs["dataset"].unique()]
     rows = _in_panels(runs).loc[[index for _, index in chosen]].assign(place=places)

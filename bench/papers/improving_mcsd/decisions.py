@@ -36,8 +36,8 @@ def trained(results: Results, pair: str, name: str) -> str:
     """`, trained on 140 prompts of alpaca`: a pair's models of a kind; empty where no row says it."""
     rows = results.decisions
     rows = rows[(rows["pair"] == pair) & (rows["kind"] == name)]
-    found = rows[["num_prompts", "dataset"]].drop_duplicates().sort_values("num_prompts")
-    words = " / ".join(f"{row.num_prompts} prompts of {row.dataset}" for row in tables.named_rows(found))
+    trained = rows[["num_prompts", "dataset"]].drop_duplicates().sort_values("num_prompts")
+    words = " / ".join(f"{row.num_prompts} prompts of {row.dataset}" for row in tables.named_rows(trained))
     return f", trained on {words}" if words else ""
 
 
@@ -67,8 +67,8 @@ def read_beside(other: str) -> Callable[[Path, str | None], Beside]:
     """How a figure's results are read with another's models, of the same paper."""
 
     def read(folder: Path, pair: str | None) -> Beside:
-        found = read_results(folder, pair)
-        mine = {table.name: getattr(found, table.name) for table in fields(Results)}
+        results = read_results(folder, pair)
+        mine = {table.name: getattr(results, table.name) for table in fields(Results)}
         return Beside(**mine, others=store.at(folder.parent / other).read("decisions"))
 
     return read

@@ -221,8 +221,8 @@ DYNAMIC = (sd(5), mcsd((4, 2, 2, 1, 1)), *TREES)
 
 def admitted(runs: pd.DataFrame, arms: Sequence[Arm], temperatures: Sequence[float]) -> pd.Series:
     """Which rows of the table `runs` are of these methods in these decodings, without top-p."""
-    every = named_rows(frame.put(runs, params=map(json.loads, runs["drafter_params"])))
-    known = [any(admits(arm, run) for arm in arms) for run in every]
+    lines = named_rows(frame.put(runs, params=map(json.loads, runs["drafter_params"])))
+    known = [any(admits(arm, run) for arm in arms) for run in lines]
     decoded = runs["temperature"].isin(list(temperatures)) & (runs["top_p"] == 1)
     return decoded & pd.Series(known, runs.index, dtype=bool)
 

@@ -245,9 +245,9 @@ def auc(rows: pd.DataFrame) -> Interval:
 
 def _wins(accepted: list[Floats], rejected: list[Floats]) -> Floats:
     """[i, j]: pairs of an accepted token of conversation i and a rejected one of j that the first wins, ties half."""
-    every, of = np.concatenate(accepted), np.repeat(np.arange(len(accepted)), list(map(len, accepted)))
+    pooled, of = np.concatenate(accepted), np.repeat(np.arange(len(accepted)), list(map(len, accepted)))
     columns = [
-        (np.searchsorted(scores, every, "left") + np.searchsorted(scores, every, "right")) / 2 for scores in rejected
+        (np.searchsorted(scores, pooled, "left") + np.searchsorted(scores, pooled, "right")) / 2 for scores in rejected
     ]
     return np.stack([np.bincount(of, column, minlength=len(accepted)) for column in columns], axis=1)
 

@@ -75,12 +75,12 @@ def k_ary(accepted: Sequence[float], k: int) -> float:
 def limits(accepted: Sequence[float]) -> dict[str, tuple[float, int]]:
     """The limit of each structure at its best k, and that k; `accepted` is first made `concave`."""
     smooth = concave(accepted)
-    every = range(1, len(smooth) + 1)
+    widths = range(1, len(smooth) + 1)
     return {
         "sequence": (sequence(smooth), 1),
-        "k_sequences": max((k_sequences(smooth, k), k) for k in every),
+        "k_sequences": max((k_sequences(smooth, k), k) for k in widths),
         "binary": (k_ary(smooth, min(2, len(smooth))), 2),
-        "k_ary": max((k_ary(smooth, k), k) for k in every),
+        "k_ary": max((k_ary(smooth, k), k) for k in widths),
     }
 
 

@@ -117,7 +117,7 @@ def scale(vector: Vector) -> str:
 def table_of(
     name: str,
     title: str,
-    found: Sequence[Vector],
+    known: Sequence[Vector],
     cells: Callable[[Vector], Iterable[dict[str, str]]],
     headers: Mapping[str, str],
     legend: Mapping[str, str],
@@ -127,11 +127,11 @@ def table_of(
 
     Notes say how they were measured.
     """
-    rows = [(vector.setting | row, vector.run_id) for vector in found for row in cells(vector)]
+    rows = [(vector.setting | row, vector.run_id) for vector in known for row in cells(vector)]
     frame = tables.frame([row for row, _ in rows], (*SETTING_COLUMNS, *headers)).fillna(tables.ABSENT)
-    every = pd.concat([vector.rows for vector in found])
-    notes, ids = (*map(scale, found), *said), tuple(run_id for _, run_id in rows)
-    return Table(name, f"{title} ({words(every)})", frame, notes, legend, ids, definitions.ROWS | dict(headers))
+    all_rows = pd.concat([vector.rows for vector in known])
+    notes, ids = (*map(scale, known), *said), tuple(run_id for _, run_id in rows)
+    return Table(name, f"{title} ({words(all_rows)})", frame, notes, legend, ids, definitions.ROWS | dict(headers))
 
 
 def _order(vector: Vector) -> tuple[object, ...]:
@@ -169,22 +169,22 @@ LEGEND = {
 
 def rejection_rates(name: str, results: Results) -> list[Output]:
     """One panel per pair, dataset and temperature, one line per rule; and a table of rates at powers of two."""
-    found = vectors(results)
+    known = vectors(results)
     panels: dict[tuple[object, ...], list[Vector]] = {}
-    for vector in found:
+    for vector in known:
         if len(_curve(vector)):
             panels.setdefault(tuple(vector.first[_PANEL]), []).append(vector)
     if not panels:
         raise NoResultsError("no vector has a rejection rate: SpecTr's is measured by the estimator counts alone")
-    rows = pd.concat([vector.rows for vector in found])
+    rows = pd.concat([vector.rows for vector in known])
     named = [column for column in _PANEL if column in _PANEL[:3] or rows[column].nunique() > 1]
     shown = [(words(pd.concat([vector.rows for vector in lines]), named), lines) for lines in panels.values()]
     drawn = [vector.run_id for lines in panels.values() for vector in lines]
     aside = "; 95% interval shaded; b of the fit r_k ~ k^-b"
     figure = style.drawn(name, TITLE, words(rows), _draw, shown, drawn, aside=aside, columns=3)
-    widths = [k for k in WIDTHS if any(k <= len(vector.rows) for vector in found)]
+    widths = [k for k in WIDTHS if any(k <= len(vector.rows) for vector in known)]
     headers = {column: column for column in ("b", *(f"r_{k}" for k in widths))}
-    return [figure, table_of(name, TITLE, found, lambda vector: [_rates(vector, widths)], headers, LEGEND, (_FLOOR,))]
+    return [figure, table_of(name, TITLE, known, lambda vector: [_rates(vector, widths)], headers, LEGEND, (_FLOOR,))]
 
 
 def _curve(vector: Vector) -> pd.DataFrame:

@@ -160,9 +160,9 @@ def word(cell: str) -> str:
 def count_verdicts(tables: Iterable[Table]) -> dict[str, int]:
     """How often each verdict was given, in the order of `VERDICTS`; cells without one do not count."""
     columns = [table.frame[column] for table in tables for column in table.frame if is_verdict(str(column))]
-    found = Counter(word(str(cell)) for column in columns for cell in column)
-    order = [*VERDICTS, *(other for other in found if other not in (*VERDICTS, ABSENT, ""))]
-    return {one: found[one] for one in order if found[one]}
+    counts = Counter(word(str(cell)) for column in columns for cell in column)
+    order = [*VERDICTS, *(other for other in counts if other not in (*VERDICTS, ABSENT, ""))]
+    return {one: counts[one] for one in order if counts[one]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,15 +147,15 @@ class Site:
 def write(report: Report) -> tuple[Site, list[Path]]:
     """Build everything, write the index and a page per paper; what was found, and the paths of the pages."""
     report.out.mkdir(parents=True, exist_ok=True)
-    found, templates = site(report), _templates()
-    texts = {INDEX: templates.get_template("index.html").render(site=found)}
-    for paper in found.papers:
-        texts[paper.href] = templates.get_template("paper.html").render(site=found, paper=paper)
+    made, templates = site(report), _templates()
+    texts = {INDEX: templates.get_template("index.html").render(site=made)}
+    for paper in made.papers:
+        texts[paper.href] = templates.get_template("paper.html").render(site=made, paper=paper)
     guide = Markup(markdown(_GUIDE.read_text("utf-8")))
-    texts[GUIDE] = templates.get_template("guide.html").render(site=found, guide=guide)
+    texts[GUIDE] = templates.get_template("guide.html").render(site=made, guide=guide)
     for name, text in texts.items():
         (report.out / name).write_text(text, encoding="utf-8")
-    return found, [report.out / name for name in texts]
+    return made, [report.out / name for name in texts]
 
 
 def _templates() -> jinja2.Environment:
@@ -184,9 +184,9 @@ def section(report: Report, entry: Entry) -> Section:
     """One artifact, built and written as far as it can be."""
     registered = entry.name in artifacts.ARTIFACTS | artifacts.SUMMARIES or entry.page == facts.YOURS
     built = attempt(report, entry.name) if registered else Built(missing=entry.absent)
-    found, built = _progress(report, entry.name, built)
+    reached, built = _progress(report, entry.name, built)
     outputs = [output for output, _ in built.written]
-    state, detail = facts.status(built, found, entry.absent)
+    state, detail = facts.status(built, reached, entry.absent)
     parts = (part for output, files in built.written for part in views.parts(output, files))
     shown = [(output, files) for output, files in parts if not views.is_empty(output)]
     return Section(

@@ -1,6 +1,7 @@
 """Replayed steps are those of live decoding in all that is no time, for every drafter of `conf/drafter`."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -63,6 +64,7 @@ def test_a_replay_is_what_the_loop_did(name: str) -> None:
         live = generate(TARGET, drafter, TargetSample(), prompt, max_new_tokens=NEW, eos_token_ids=eos)
         replayed = replay(of(prompt, eos_token_ids=eos), drafter, max_new_tokens=NEW, eos_token_ids=eos)
         assert timeless(replayed) == timeless(live)
+        assert math.isnan(replayed.decode_s + replayed.prefill_s), "the target's times are not invented"
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])

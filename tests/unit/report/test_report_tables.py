@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from bench.artifacts import definitions, tables
-from bench.artifacts.tables import Table, to_csv, to_latex, to_markdown
+from bench.artifacts.tables import Table, to_csv, to_html, to_latex, to_markdown
 from bench.statistics import samples
 from bench.statistics.intervals import Interval
 
@@ -70,6 +70,17 @@ def test_what_stands_above_a_column_is_in_no_key_and_no_csv() -> None:
     assert counted["mal"] != "MAL"
     assert "MAL" not in counted["mal_published"]
     assert (counted["n"], counted["x"]) == ("N", "MALT")
+
+
+def test_a_verdict_stands_behind_the_papers_number_and_in_a_column_of_its_own_in_the_csv() -> None:
+    frame = pd.DataFrame({"mal": ["2.0", "3.0"], "mal_published": ["1.9", "–"], "mal_verdict": ["matches", ""]})
+    table = Table("t", "T", frame, (), {"mal_verdict": "a rule"}, aside=("mal_verdict",))
+    lines = to_markdown(table).splitlines()
+    assert [line.count("|") for line in lines if line.startswith("|")] == [3] * 4
+    assert "1.9: matches" in to_latex(table)
+    assert "–: " not in to_html(table)
+    assert any(line.endswith("**: a rule") for line in lines)
+    assert to_csv(table).splitlines()[0] == "mal,mal_published,mal_verdict"
 
 
 def test_an_empty_table_renders() -> None:
