@@ -1,7 +1,8 @@
 """A greedy answer of the target, recorded once: drafters are replayed on it without the target's forwards.
 
 Under greedy decoding a lossless method commits exactly the target's own tokens, so that which nodes of a tree are
-accepted follows from the recorded ones. Nodes off the recorded path are never asked for.
+accepted follows from the recorded ones. Nodes off the recorded path are never asked for. Where the two best logits lie
+within rounding of each other (`Recording.gaps`), a live forward over a tree may choose the other token.
 """
 
 import math
@@ -36,7 +37,7 @@ class Recording:
     answer: tuple[int, ...]
     """Up to an end-of-sequence token, or as far as was asked for."""
     gaps: tuple[float, ...]
-    """By how much the logit of each token of the answer exceeds that of the second best."""
+    """Of each token of the answer, the best logit less the second best, in logits; 0 is a tie."""
     ended: bool
     """Whether the answer ends in an end-of-sequence token."""
     vocab_size: int
@@ -57,17 +58,19 @@ def record(
 ) -> Recording:
     """Decode a prompt greedily with the target alone; `layers` are those whose features are kept.
 
-    A tree of the last step may be accepted as far as `beyond` tokens behind the output, which are recorded too.
+    A tree of the last step may be accepted as far as `beyond` tokens behind the output, which are recorded too, as far
+    as the target has positions. PromptError where `generate` refuses the prompt.
     """
     room = target.max_positions
-    longest = max_new_tokens + beyond if room is None else min(max_new_tokens + beyond, room - len(prompt_ids))
+    longest = max_new_tokens + beyond
+    if room is not None:  # what has no room for the output itself, `generate` refuses
+        longest = max(max_new_tokens, min(longest, room - len(prompt_ids)))
     done = generate(target, Autoregressive(), Greedy(), prompt_ids, max_new_tokens=longest, eos_token_ids=eos_token_ids)
     prompt, answer = (torch.tensor(tokens, device=target.device) for tokens in (list(prompt_ids), done.tokens))
-    before, target.keep_hidden = target.keep_hidden, layers
     target.reset(len(prompt) + len(answer))
-    first = target.prefill(prompt)
-    rest = target.extend(answer)
-    target.keep_hidden = before
+    with target.keeping(layers):
+        first = target.prefill(prompt)
+        rest = target.extend(answer)
     best = torch.cat((first.logits[-1:], rest.logits[:-1])).float().topk(2).values
     hidden = None
     if first.hidden is not None and rest.hidden is not None:

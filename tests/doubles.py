@@ -1,5 +1,6 @@
 """Random models, models whose distribution is known in closed form, and trees with known values."""
 
+import copy
 from typing import Any
 
 import torch
@@ -26,6 +27,15 @@ def random_llama(seed: int, *, vocab: int = 61, layers: int = 2, positions: int 
         initializer_range=0.4,
     )
     return CausalLM(LlamaForCausalLM(config))
+
+
+def perturbed(target: CausalLM) -> CausalLM:
+    """The target's weights with some noise: much is accepted, and not always the draft's best."""
+    model, rng = copy.deepcopy(target.model), torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.1 * weight.std() * torch.randn(weight.shape, generator=rng)
+    return CausalLM(model)
 
 
 class BigramLM(CausalLM):

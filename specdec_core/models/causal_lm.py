@@ -1,5 +1,7 @@
 """A stock transformers model that scores trees: (tokens, layout) -> logits, hidden."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +62,15 @@ class CausalLM:
         adapt(model)
         if not (compared or tried):
             check_decoding(self)
+
+    @contextmanager
+    def keeping(self, layers: Layers) -> Iterator[None]:
+        """Features of these layers are kept meanwhile; afterwards those that were kept before, errors or not."""
+        before, self.keep_hidden = self.keep_hidden, layers
+        try:
+            yield
+        finally:
+            self.keep_hidden = before
 
     @property
     def device(self) -> torch.device:

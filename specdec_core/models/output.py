@@ -101,10 +101,9 @@ def _whole(parameter: Tensor | None) -> Tensor | None:
 
 def _tried(target: CausalLM) -> tuple[Tensor, Tensor]:
     """Features and logits of some tokens, by the target's own forward."""
-    before, target.keep_hidden = target.keep_hidden, FINAL
     target.reset(_PROMPT)
-    found = target.extend(torch.arange(_PROMPT, device=target.device) % target.vocab_size)
-    target.keep_hidden = before
+    with target.keeping(FINAL):
+        found = target.extend(torch.arange(_PROMPT, device=target.device) % target.vocab_size)
     target.cache.truncate(0)
     assert found.hidden is not None
     return found.hidden, found.logits

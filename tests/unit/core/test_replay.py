@@ -1,17 +1,16 @@
 """Replayed steps are those of live decoding in all that is no time, for every drafter of `conf/drafter`."""
 
-import copy
 import math
 
 import pytest
 import torch
 from discovered import NAMES, built, parameters
-from doubles import random_llama
+from doubles import perturbed, random_llama
 from heads import load, write_eagle_3, write_medusa, write_target
 
-from specdec_core import CausalLM, Generation, generate
+from specdec_core import Generation, generate
 from specdec_core.drafters import StaticTree
-from specdec_core.errors import PairError
+from specdec_core.errors import PairError, PromptError
 from specdec_core.models import LayerSkip
 from specdec_core.replay import Recording, record, replay
 from specdec_core.shapes import branching, chain
@@ -20,15 +19,6 @@ from specdec_core.verifiers import TargetSample
 VOCAB, NEW, BEYOND = 23, 30, 12
 PROMPTS = ([3, 1, 4, 1, 5], [6, 5, 3, 5, 8, 9, 7, 9])
 TARGET = random_llama(0, vocab=VOCAB)
-
-
-def draft() -> CausalLM:
-    """The target's weights with some noise: much is accepted, and not always the draft's best."""
-    model, rng = copy.deepcopy(TARGET.model), torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight += 0.1 * weight.std() * torch.randn(weight.shape, generator=rng)
-    return CausalLM(model)
 
 
 def of(prompt: list[int], **given) -> Recording:
@@ -54,7 +44,7 @@ def eos_of(prompt: list[int]) -> list[int]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_replay_is_what_the_loop_did(name: str) -> None:
     """To the length that was asked for, and to an end-of-sequence token."""
-    drafter = built(parameters(name, decoding="greedy", largest=6), draft())
+    drafter = built(parameters(name, decoding="greedy", largest=6), perturbed(TARGET))
     if drafter.virtual_root:
         with pytest.raises(PairError):
             replay(of(PROMPTS[0]), drafter, max_new_tokens=NEW)
@@ -85,13 +75,13 @@ def test_heads_are_replayed_from_recorded_features(kind: str, tmp_path) -> None:
 
 
 def test_gaps_are_those_of_plain_forwards() -> None:
-    found = of(PROMPTS[0])
+    recording = of(PROMPTS[0])
     with torch.inference_mode():
-        logits = TARGET.model(torch.tensor([[*found.prompt, *found.answer]])).logits[0]
-    best = logits[len(found.prompt) - 1 : -1].topk(2)
-    assert best.indices[:, 0].tolist() == list(found.answer)
-    assert found.gaps == pytest.approx((best.values[:, 0] - best.values[:, 1]).tolist(), abs=1e-4)
-    assert len(found.answer) == NEW + BEYOND
+        logits = TARGET.model(torch.tensor([[*recording.prompt, *recording.answer]])).logits[0]
+    best = logits[len(recording.prompt) - 1 : -1].topk(2)
+    assert best.indices[:, 0].tolist() == list(recording.answer)
+    assert recording.gaps == pytest.approx((best.values[:, 0] - best.values[:, 1]).tolist(), abs=1e-4)
+    assert len(recording.answer) == NEW + BEYOND
 
 
 def test_what_needs_the_target_or_more_of_it_is_refused_in_a_sentence() -> None:
@@ -107,11 +97,30 @@ def test_what_needs_the_target_or_more_of_it_is_refused_in_a_sentence() -> None:
 
 
 def test_features_are_those_of_the_target() -> None:
-    found = of(PROMPTS[1], layers=(-1,))
+    recording = of(PROMPTS[1], layers=(-1,))
     TARGET.keep_hidden = (-1,)
     TARGET.reset(64)
     with torch.inference_mode():
-        plain = TARGET.extend(torch.tensor([*found.prompt, *found.answer])).hidden
+        plain = TARGET.extend(torch.tensor([*recording.prompt, *recording.answer])).hidden
     TARGET.keep_hidden = ()
-    assert found.hidden is not None
-    torch.testing.assert_close(found.hidden, plain, rtol=1e-4, atol=1e-5)
+    assert recording.hidden is not None
+    torch.testing.assert_close(recording.hidden, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_a_recording_ends_where_the_target_has_no_more_positions() -> None:
+    """The output has room in any case, and what is asked for behind it as far as there is."""
+    target = random_llama(0, vocab=VOCAB, positions=len(PROMPTS[0]) + NEW + 2)
+    assert len(record(target, PROMPTS[0], max_new_tokens=NEW, beyond=BEYOND).answer) == NEW + 2
+    with pytest.raises(PromptError, match="positions"):
+        record(target, [*PROMPTS[0], 1, 2, 3], max_new_tokens=NEW, beyond=BEYOND)
+
+
+def test_features_are_no_longer_kept_behind_an_error() -> None:
+    def fail() -> None:
+        with TARGET.keeping((-1,)):
+            assert TARGET.keep_hidden == (-1,)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert TARGET.keep_hidden == ()

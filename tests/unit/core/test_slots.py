@@ -4,7 +4,6 @@ A wrong slot keeps the keys of another node in the draft's cache. No output chan
 and with it every number that is measured.
 """
 
-import copy
 import json
 from dataclasses import replace
 from functools import cache
@@ -12,9 +11,9 @@ from functools import cache
 import pytest
 import torch
 from discovered import NAMES, built, parameters, rule_for
-from doubles import random_llama
+from doubles import perturbed, random_llama
 
-from specdec_core import CausalLM, Sampling, TokenTree, generate
+from specdec_core import Sampling, TokenTree, generate
 from specdec_core.drafters import Context, OptTree
 from specdec_core.models import ModelOutput
 from specdec_core.verifiers import TargetSample
@@ -24,15 +23,6 @@ DECODING = {"greedy": Sampling(), "t1": Sampling(1.0)}
 TARGET = random_llama(0, vocab=VOCAB)
 STILL = {"theta_step": 0.0}
 """Of drafters that learn from one step for the next, what keeps them as they begin: a fresh one has seen no step."""
-
-
-def draft() -> CausalLM:
-    """The target's weights with some noise: much is accepted, and not always the draft's best."""
-    model, rng = copy.deepcopy(TARGET.model), torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight += 0.1 * weight.std() * torch.randn(weight.shape, generator=rng)
-    return CausalLM(model)
 
 
 def steps_of(drafter, sampling: Sampling) -> list[tuple[Context, torch.Tensor, TokenTree]]:
@@ -71,7 +61,7 @@ def differences(steps, fresh) -> int:
 @cache
 def checked(found: str, decoding: str) -> tuple[int, int]:
     """Steps and differences; of drafters that differ in nothing but their size or name there is one."""
-    drafter, fresh = (built(json.loads(found), draft()) for _ in range(2))
+    drafter, fresh = (built(json.loads(found), perturbed(TARGET)) for _ in range(2))
     steps = steps_of(drafter, DECODING[decoding])
     return len(steps), differences(steps, fresh)
 
@@ -103,11 +93,11 @@ class Forgetful(OptTree):
 
 
 def test_wrong_slots_are_seen():
-    steps = steps_of(Reversed(draft=draft(), n=12), DECODING["greedy"])
-    assert differences(steps, OptTree(draft=draft(), n=12)) > 1
+    steps = steps_of(Reversed(draft=perturbed(TARGET), n=12), DECODING["greedy"])
+    assert differences(steps, OptTree(draft=perturbed(TARGET), n=12)) > 1
 
 
 def test_a_tree_without_a_slot_for_every_node_is_refused():
-    drafter = Forgetful(draft=draft(), n=5)
+    drafter = Forgetful(draft=perturbed(TARGET), n=5)
     with pytest.raises(ValueError, match=r"Forgetful gave 0 slots for a tree of \d nodes; draft_tree must give one"):
         generate(TARGET, drafter, TargetSample(), PROMPT, max_new_tokens=3)
