@@ -27,8 +27,8 @@ def table(
 ) -> Table:
     """The lines of the frame in their order; `rows` has the columns that say what a line is of.
 
-    Verdicts are corrected for their number, and stand last. `aside` has the keys of columns that stand below, `headers`
-    what stands above `rows` if not as in all tables, `means` what they mean.
+    Verdicts are corrected for their number; pages show them behind the paper's numbers. `aside` has the keys of columns
+    that stand below, `headers` what stands above `rows` if not as in all tables, `means` what they mean.
     """
     long = frame.corrected(long) if "verdict" in long else long
     keys = ["block", "run_id", *rows]
