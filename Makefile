@@ -22,7 +22,7 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 	$(if $(filter-out file,$(origin PAIR)),--pair $(PAIR))
 
 # what each target takes of these; one that is given on the command line and that no goal takes is refused in a sentence
-OPTIONS := PAIR EXPERIMENT TABLE DATA_DIR LIMIT MAX_NEW_TOKENS RESULTS ARGS A B KILLS
+OPTIONS := PAIR DATASET EXPERIMENT TABLE DATA_DIR LIMIT MAX_NEW_TOKENS RESULTS ARGS A B KILLS
 RUN := PAIR LIMIT MAX_NEW_TOKENS RESULTS ARGS
 TAKES_smoke := $(RUN)
 TAKES_reproduce := $(RUN) DATA_DIR TABLE
@@ -33,6 +33,7 @@ TAKES_lossless := PAIR DATA_DIR LIMIT MAX_NEW_TOKENS ARGS
 TAKES_bench-peers := $(TAKES_lossless) RESULTS
 TAKES_bench-limit := $(TAKES_bench-peers)
 TAKES_test-busy := LIMIT
+TAKES_record := $(RUN) DATASET DATA_DIR
 TAKES_report := PAIR TABLE RESULTS
 TAKES_figures := PAIR TABLE RESULTS
 TAKES_status := RESULTS
@@ -53,7 +54,7 @@ $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-cluster torture lint docs drawn format reproduce reproduce-all report figures \
-	notebooks lossless architectures tiny tiny-eagle smollm2 judge clean compare pack reference new-pair new-dataset new-paper \
+	notebooks lossless architectures tiny tiny-eagle smollm2 judge clean compare record pack reference new-pair new-dataset new-paper \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
 
 help:  ## list the targets
@@ -118,6 +119,9 @@ reference: setup  ## what is committed under results/reference: run what is miss
 		$(if $(LIMIT),,limit=8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
 	$(BIN)/python -m bench.pack $(RESULTS)
 	$(BIN)/python -m bench.report.prose --results $(RESULTS)
+
+record: setup  ## the target's greedy answers, for runs without it (ARGS=runtime.replay=true): PAIR=tiny DATASET=mt_bench
+	$(BIN)/python -m bench.record $(if $(DATASET),dataset=$(DATASET)) $(OVERRIDES)
 
 pack: setup  ## one file per table in RESULTS, rows/<table>.parquet, in place of one per cell, as results/reference is committed
 	$(BIN)/python -m bench.pack $(RESULTS)

@@ -24,8 +24,9 @@ from bench.calibrate.decision import kept as kept_models
 from bench.configs import resolvers, variants
 from bench.configs.cells import cell_of, is_run, runtime_of, scientific_config, setting_of
 from bench.configs.options import CONF, check_names, check_values, sentence
-from bench.measure import pairs, runner, threads
+from bench.measure import pairs, record, runner, threads
 from bench.measure.cell import Cell, Runtime
+from bench.measure.cell_run import CellRun
 from bench.measure.preemption import Preempted
 from bench.names import unknown
 from bench.results.store import Store, one_run
@@ -80,6 +81,9 @@ def _execute(cfg: DictConfig, job: int | None) -> str:
         grid = hydra.utils.instantiate(cfg.attention, _convert_="all")
         print(attention_times.summary(kept.attention(grid, runtime, Path(cfg.results_dir), cfg.name), grid))
         return runner.OK
+    if cfg.measure == "recording":
+        print(record.summary(record.of_cell(CellRun(cell_of(cfg), runtime, store))))
+        return runner.OK
     config = scientific_config(cfg)
     setting = setting_of(cfg, config)
     if cfg.measure == "latency":
@@ -93,7 +97,7 @@ def _execute(cfg: DictConfig, job: int | None) -> str:
         draws = resolvers.draws_for_rule(_root_=cfg)
         drafters.measure_acceptance(setting, config["verifier"]["name"], hydra.utils.instantiate(rule), draws)
     else:
-        known = ("cells", "latency", "acceptance", "decision", "skips", "attention")
+        known = ("cells", "latency", "acceptance", "decision", "skips", "attention", "recording")
         raise ValueError(unknown("measure", cfg.measure, known))
     return runner.OK
 

@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from specdec_core.drafters import Autoregressive, Drafter
 from specdec_core.drafters.causal_draft import CausalDraft
-from specdec_core.engine import Generation, generate
+from specdec_core.engine import Generation, Watch, generate
 from specdec_core.errors import NonFiniteLogitsError, PairError
 from specdec_core.layout import Layout
 from specdec_core.models import CausalLM, LayerSkip
@@ -93,11 +93,13 @@ def replay(
     max_new_tokens: int,
     eos_token_ids: Collection[int] = (),
     rng: Generator | None = None,
+    watch: Watch | None = None,
 ) -> Generation:
     """What `generate` would return under a greedy rule; seconds in which the target had a part are nan.
 
-    PairError for drafters that need the target itself: those that start from its distribution, and its own layers; and
-    where the recording has no features, or ends too early.
+    `rng` lives on the draft's device, or on the CPU. The watch is shown recorded tokens in place of logits. PairError
+    for drafters that need the target itself: those that start from its distribution, and its own layers; and where the
+    recording has no features, or ends too early.
     """
     draft = drafter.draft_model
     if isinstance(draft, CausalDraft) and isinstance(draft.model, LayerSkip):
@@ -105,13 +107,14 @@ def replay(
     if recording.ended and recording.answer[-1] not in eos_token_ids:
         raise PairError(f"the recording ends with token {recording.answer[-1]}, which is to end no answer; record anew")
     done = generate(
-        RecordedTarget(recording),
+        RecordedTarget(recording, draft.device if draft else torch.device("cpu")),
         drafter,
         RecordedChoice(),
         recording.prompt,
         max_new_tokens=max_new_tokens,
         eos_token_ids=eos_token_ids,
         rng=rng,
+        watch=watch,
     )
     steps = [replace(step, score_s=math.nan, judge_s=math.nan, commit_s=math.nan) for step in done.steps]
     return replace(done, steps=steps, prefill_s=math.nan, decode_s=math.nan, wall_s=math.nan)
@@ -137,13 +140,13 @@ class RecordedTarget:
 
     graphs = None
     keep_hidden: Layers = ()
-    device, dtype = torch.device("cpu"), torch.float32
+    dtype = torch.float32
 
-    def __init__(self, recording: Recording) -> None:
-        self.recording, self.cache = recording, _Length()
+    def __init__(self, recording: Recording, device: torch.device) -> None:
+        self.recording, self.device, self.cache = recording, device, _Length()
         self.vocab_size, self.max_positions = recording.vocab_size, recording.max_positions
         behind = 0 if recording.ended else _UNKNOWN  # what follows the end of a text counts for nothing
-        self._text = torch.tensor([*recording.prompt, *recording.answer, behind])
+        self._text = torch.tensor([*recording.prompt, *recording.answer, behind], device=device)
 
     def reset(self, capacity: int) -> None:
         """Nothing is read yet."""
@@ -152,9 +155,9 @@ class RecordedTarget:
     def prefill(self, tokens: Tensor) -> ModelOutput:
         """The first token of the answer, and features of the prompt."""
         self.cache.length = len(tokens)
-        logits = torch.zeros(1, self.vocab_size)
+        logits = torch.zeros(1, self.vocab_size, device=self.device)
         logits[0, self._text[len(tokens)]] = 1
-        return ModelOutput(logits, self._features(torch.arange(len(tokens))))
+        return ModelOutput(logits, self._features(torch.arange(len(tokens), device=self.device)))
 
     def __call__(self, tokens: Tensor, layout: Layout) -> ModelOutput:
         """The recorded token behind the position of each node."""
@@ -167,7 +170,7 @@ class RecordedTarget:
             return None
         if self.recording.hidden is None:
             raise PairError("the recording has no features, which this head reads; record it with them")
-        return self.recording.hidden[places]
+        return self.recording.hidden[places.cpu()].to(self.device)
 
 
 class RecordedChoice:

@@ -79,6 +79,14 @@ def drafting(runs: pd.DataFrame) -> pd.DataFrame:
     return runs
 
 
+def decoded(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs that have times, since they were not replayed; NoResultsError without any."""
+    runs = runs[runs["recording"].isna()]
+    if runs.empty:
+        raise NoResultsError("every run was replayed, and has no times")
+    return runs
+
+
 def repeated(runs: pd.DataFrame, **values: Sequence[Any]) -> pd.DataFrame:
     """Each run once for every one of these values."""
     times = len(next(iter(values.values())))

@@ -43,6 +43,9 @@ def facts(alone: pd.DataFrame) -> Iterator[str]:
         yield f"  failed     {words} None of their turns counts below."
     mal, speedup = frame.measure(alone, [MAL, SPEEDUP])["interval"]
     yield f"  MAL        {_written(mal)} new tokens per decoding step"
+    if pd.notna(run.recording):
+        yield f"  replayed   on the target's answers in recording {run.recording}, without times"
+        return
     yield f"  speedup    {_written(speedup)} times autoregressive decoding"
     if left := int(pd.notna(run.num_contaminated) and run.num_contaminated):
         yield f"  left out   {left} of {len(run.prompts)} outputs: no time above is of them (CPU stalled, GPU shared)"

@@ -246,6 +246,9 @@ DECODED: Mapping[str, Callable[[pd.DataFrame], str]] = {
     "conversations": _conversations,
     "tokens": partial(_values, "max_new_tokens", "at most {} new tokens a turn"),
     "seed": partial(_values, "seed", "seed {}"),
+    "replayed": lambda rows: _named(
+        "replayed on the target's recorded answers, without times: {}", rows[rows["recording"].notna()]
+    ),
     "dtype": lambda rows: _values("dtype", "{}", done(rows)),
     "device": lambda rows: _values("device_name", "{}", done(rows)),
     "repetition": _repetition,

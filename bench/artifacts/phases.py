@@ -20,7 +20,7 @@ Parts = Mapping[str, tuple[int, str, tuple[str, ...]]]
 def times(run: Any, parts: Parts) -> dict[str, float]:
     """Mean milliseconds of a step by part."""
     phases = metrics.phase_times(run.steps) * 1000
-    return {part: float(phases[[*members]].sum()) for part, (_, _, members) in parts.items()}
+    return {part: float(phases[[*members]].sum(skipna=False)) for part, (_, _, members) in parts.items()}
 
 
 def columns(parts: Parts) -> tuple[Metric, ...]:

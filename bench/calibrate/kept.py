@@ -1,8 +1,7 @@
 """Acceptance vectors and forward times: measured once, kept in `<results_dir>/calibration`, shown where used."""
 
-import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from bench.measure import pairs, weights
 from bench.measure.cell import CalibrationPlan, PairSpec, Runtime
 from bench.measure.fingerprints import fingerprint_selection
 from bench.measure.measurement import eos_token_ids, first_prompts
+from bench.measure.once import FOLDER, once
 from bench.measure.provenance import collect
 from bench.prompts import datasets
 from bench.prompts.datasets import DatasetSpec
@@ -28,10 +28,7 @@ from specdec_core.search import growth
 from specdec_core.verifiers import Verifier
 
 log = logging.getLogger(__name__)
-FOLDER = "calibration"
 GROWTH_SIZES = tuple(2**power - 1 for power in range(1, 11))
-_forced: set[tuple[Path, str]] = set()
-"""What this process has measured anew: `force` does so once, not for every cell of a sweep."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,22 +134,6 @@ def growth_rows(vector: AcceptanceVector, key: str) -> list[GrowthRow]:
         )
         for row in growth(vector.vector, GROWTH_SIZES)
     ]
-
-
-def once(store: Store, key: str, there: Callable[[], bool], measure: Callable[[], None], *, force: bool) -> None:
-    """Measure unless it is there, under `force` once per process; of several processes one does, and others wait.
-
-    All ranks of one run measure together.
-    """
-    with contextlib.ExitStack() as held:
-
-        def wanted() -> bool:
-            held.enter_context(store.lock(key, wait=True))
-            return not there() or (force and (store.folder, key) not in _forced)
-
-        if agreed(wanted):
-            measure()
-            _forced.add((store.folder, key))
 
 
 def _models(setting: Setting) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from bench.names import unknown
 from bench.prompts.datasets import DatasetSpec
+from bench.results.rows import RECORDED
 from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, Head, ModelSpec
 from specdec_core.models.graphs import GRAPHS
@@ -18,6 +19,8 @@ from specdec_core.verifiers import Verifier
 
 SHARED = "shared"
 """A baseline that is measured once per setting and device."""
+IF_POSSIBLE = "if_possible"
+"""Cells are replayed that can be, and others decoded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,8 @@ class Runtime:
     warmup_conversations: int = 1
     baseline: bool | str = True
     """Whether the target decodes every prompt alone too; `shared`: a run of the same setting lends its own."""
+    replay: bool | str = False
+    """Whether greedy cells run on the target's recorded answers, without its forwards and so without times."""
     progress: bool = True
     data_dir: Path | None = None
     retry_failed: bool = False
@@ -100,9 +105,18 @@ class Runtime:
             raise ValueError(unknown("runtime.graphs", self.graphs, GRAPHS))
         if self.baseline not in (True, False, SHARED):
             raise ValueError(f"runtime.baseline is true, false or {SHARED}, not {self.baseline}")
+        if self.replay not in (True, False, IF_POSSIBLE):
+            raise ValueError(f"runtime.replay is true, false or {IF_POSSIBLE}, not {self.replay}")
+        if self.replay and self.tensor_parallel:
+            raise ValueError("runtime.replay needs no target; leave out runtime.tensor_parallel")
         for name in ("num_threads", "warmup_conversations"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"runtime.{name} must not be negative, not {getattr(self, name)}")
+
+    @property
+    def recorded(self) -> list[str]:
+        """The tables that are asked for beside prompts and steps."""
+        return [table for table in RECORDED if getattr(self, f"record_{table}")]
 
     @property
     def placement(self) -> dict[str, Any]:

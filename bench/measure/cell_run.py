@@ -49,11 +49,6 @@ class CellRun:
         return Partial(self.store.folder, self.run_id)
 
     @property
-    def recorded(self) -> list[str]:
-        """The tables that are asked for beside prompts and steps."""
-        return [table for table in RECORDED if getattr(self.runtime, f"record_{table}")]
-
-    @property
     def machine(self) -> dict[str, Any]:
         """The columns `MACHINE` of a run that is measured here and now."""
         device = resolve_device(self.runtime.device)
@@ -68,7 +63,8 @@ class CellRun:
 
     def asked(self, **changes: Any) -> Asked:
         """What the cell's rows must have for it to count as finished."""
-        asked = Asked(tables=self.recorded, baseline=bool(self.runtime.baseline))
+        live = not self.runtime.replay
+        asked = Asked(tables=self.runtime.recorded, baseline=live and bool(self.runtime.baseline), live=live)
         return replace(asked, **changes)
 
     def recording_as_before(self) -> CellRun:
@@ -123,7 +119,7 @@ def _drop_partial_rows(run: CellRun) -> None:
     if not run.partial.path.is_file() or not run.ended_well:
         return
     if earlier := run.partial.read():
-        tables = {*run.recorded, *earlier.header.get("recorded", ())}
+        tables = {*run.runtime.recorded, *earlier.header.get("recorded", ())}
         baseline = bool(earlier.header.get("baseline", True))
         asked = run.asked(tables=sorted(tables), baseline=baseline, weights=weights.revisions(run.cell.pair))
         if not finished.state(run.store, run.run_id, asked).finished:

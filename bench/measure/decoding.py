@@ -9,6 +9,7 @@ import torch
 from torch import Generator
 
 from bench.measure.cell import Cell, Runtime
+from bench.measure.recordings import Recordings
 from bench.prompts.datasets import Conversation, DatasetSpec
 from bench.prompts.templates import prompt_ids
 from bench.results.digests import prompts_ids_sha256
@@ -17,6 +18,7 @@ from specdec_core.drafters import Autoregressive
 from specdec_core.engine import Generation, Watch, generate
 from specdec_core.errors import PromptError
 from specdec_core.models import Pair
+from specdec_core.replay import replay
 from specdec_core.sampling import Sampling
 from specdec_core.verifiers import TargetSample
 
@@ -34,10 +36,11 @@ class Turn:
 class Decoding:
     """Decodes turns of one cell with loaded models."""
 
-    def __init__(self, cell: Cell, pair: Pair, runtime: Runtime) -> None:
-        self.cell, self.pair, self.runtime = cell, pair, runtime
+    def __init__(self, cell: Cell, pair: Pair, runtime: Runtime, recordings: Recordings | None = None) -> None:
+        """With `recordings`, the method is replayed on them."""
+        self.cell, self.pair, self.runtime, self.recordings = cell, pair, runtime, recordings
         self.drafter = cell.build_drafter(pair.draft)
-        self.eos = [] if cell.ignore_eos else eos_token_ids(pair)
+        self.eos = [] if cell.ignore_eos else recordings.eos if recordings else eos_token_ids(pair)
 
     def turn(self, conversation: Conversation, number: int, answers: Sequence[str]) -> Turn:
         """A turn behind the answers to the turns before it. PromptError if it leaves no room to answer."""
@@ -65,6 +68,15 @@ class Decoding:
         Of what is not given, the length is the turn's, `sampling` the cell's and `rng` that of this turn and arm.
         """
         method = arm == METHOD
+        if self.recordings and method:
+            return replay(
+                self.recordings.of(turn.prompt),
+                self.drafter,
+                max_new_tokens=turn.max_new_tokens if max_new_tokens is None else max_new_tokens,
+                eos_token_ids=self.eos,
+                rng=rng or self.generator(turn, arm),
+                watch=watch,
+            )
         return generate(
             self.pair.target,
             self.drafter if method else Autoregressive(),

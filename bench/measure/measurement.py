@@ -12,6 +12,7 @@ from bench.measure import gpu_state, stalls
 from bench.measure.audit import divergence_gap, first_divergence
 from bench.measure.cell import Cell, Runtime
 from bench.measure.decoding import Decoding, Turn, eos_token_ids, first_prompts
+from bench.measure.recordings import Recordings
 from bench.measure.second_pass import SecondPass
 from bench.measure.stalls import Moment, Stalls, Timed
 from bench.measure.to_rows import NO_AUDIT, Rows, failed_row, prompt_row, step_rows
@@ -65,24 +66,36 @@ class Measurement:
     """Measures conversations of one cell with loaded models, into `rows`."""
 
     def __init__(
-        self, cell: Cell, pair: Pair, rows: Rows, runtime: Runtime, baseline: Mapping[str, PromptRow] | None = None
+        self,
+        cell: Cell,
+        pair: Pair,
+        rows: Rows,
+        runtime: Runtime,
+        baseline: Mapping[str, PromptRow] | None = None,
+        recordings: Recordings | None = None,
     ) -> None:
-        """`baseline` are first turns that another run decoded autoregressively, by conversation."""
+        """`baseline` are first turns that another run decoded autoregressively, by conversation.
+
+        With `recordings` the method is replayed on them, and nothing is timed.
+        """
         self.cell, self.pair, self.rows, self.runtime, self.shared = cell, pair, rows, runtime, baseline or {}
-        self.decoding = Decoding(cell, pair, runtime)
+        self.decoding = Decoding(cell, pair, runtime, recordings)
         self.drafter, self.second_pass = self.decoding.drafter, SecondPass(self.decoding, rows)
-        own_cpu = pair.target.device.type == "cpu" and not runtime.placement
-        self.stalls = Stalls() if own_cpu else None
-        self.gpu = None if runtime.placement else gpu_state.Gpu.of(pair.target.device)
+        self.arms = [METHOD, AUTOREGRESSIVE] if runtime.baseline and recordings is None else [METHOD]
+        timed = recordings is None and not runtime.placement
+        self.stalls = Stalls() if timed and pair.target.device.type == "cpu" else None
+        self.gpu = gpu_state.Gpu.of(pair.target.device) if timed else None
 
     def warm_up(self, conversation: Conversation) -> None:
         """Decode a few tokens in both arms until two decodings of an arm agree in time: buffers are then in place.
 
+        Where nothing is timed, nothing is warmed up.
         PairError for a head that accepts next to nothing, also where it is given a longer answer to show itself.
         """
         try:
             turn = self.decoding.turn(conversation, 0, [])
-            self._settle(turn)
+            if self.decoding.recordings is None:
+                self._settle(turn)
             drafts = isinstance(self.pair.draft, Head) and self.drafter.draft_model is not None
             if drafts and not self.runtime.allow_useless_draft:
                 self._check_head(turn)
@@ -166,9 +179,9 @@ class Measurement:
         shared = self.shared.get(turn.conversation.id) if turn.number == 0 else None
         if shared and shared.prompt_ids_sha256 != output_sha256(turn.prompt):
             raise PairError(f"the baseline that {shared.run_id} lends of {turn.conversation.id} is of other tokens")
-        arms = [METHOD, AUTOREGRESSIVE] if self.runtime.baseline and shared is None else [METHOD]
+        arms = self.arms if shared is None else [METHOD]
         if (place + turn.number) % 2:
-            arms.reverse()
+            arms = arms[::-1]
         done, columns = self._undisturbed(turn, arms)
         if shared:
             self.rows.prompts.append(replace(shared, run_id=self.cell.run_id, start=None))

@@ -18,18 +18,24 @@ from specdec_core.models.planted.pair import plant_pair
 _loaded: dict[tuple[object, ...], Pair] = {}
 
 
-def loaded(spec: PairSpec, runtime: Runtime) -> Pair:
-    """The pair on its device; that of another cell gives its memory back first."""
+def loaded(spec: PairSpec, runtime: Runtime, *, target_weights: bool = True) -> Pair:
+    """The pair on its device; that of another cell gives its memory back first.
+
+    Without `target_weights` the target's are left out if they are not loaded yet and the draft does not read them.
+    """
     names = ("device", "dtype", "attention", "device_map", "tensor_parallel", "draft_device", "graphs")
     options = {name: getattr(runtime, name) for name in names}
     folders = [Path(model.source) for model in (spec.target, spec.draft) if model]
     files = tuple(fingerprint_folder(folder) for folder in folders if folder.is_dir())
     key = (spec.target, spec.draft, spec.planted, str(options), files)
-    if key not in _loaded:
+    keys = [(*key, whole) for whole in {True, target_weights}]
+    if not any(one in _loaded for one in keys):
         release()
-        _loaded[key] = _planted(spec, runtime) if spec.planted else load_pair(spec.target, spec.draft, **options)
-        say_left_out(_loaded[key], spec.name)
-    return _loaded[key]
+        options["target_weights"] = target_weights
+        pair = _planted(spec, runtime) if spec.planted else load_pair(spec.target, spec.draft, **options)
+        _loaded[*key, target_weights] = pair
+        say_left_out(pair, spec.name)
+    return next(_loaded[one] for one in keys if one in _loaded)
 
 
 def release() -> None:

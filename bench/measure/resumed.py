@@ -41,15 +41,15 @@ def header(run: CellRun, outcome: Outcome, conversations: Sequence[Conversation]
 
     The revision of a checkout with changes says nothing of the code, which therefore has a digest of its own.
     """
-    known = [name for name in (*LOADED, "dtype", "attention", "baseline_of") if hasattr(outcome, name)]
+    known = [name for name in (*LOADED, "dtype", "attention", "baseline_of", "recording") if hasattr(outcome, name)]
     return {
         "run_id": run.run_id,
         **run.machine,
         "code_sha256": code_sha256(),
         **{name: getattr(outcome, name) for name in known},
         "labels_sha256": labels_fingerprint(conversations),
-        "baseline": run.runtime.baseline,
-        "recorded": run.recorded,
+        "baseline": run.runtime.baseline if outcome.recording is None else False,
+        "recorded": run.runtime.recorded,
         "case_study": run.runtime.case_study,
     }
 

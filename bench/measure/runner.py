@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 import torch
 from tqdm import tqdm
 
-from bench.measure import pairs, preemption, resumed, weights
+from bench.measure import pairs, preemption, record, resumed, weights
 from bench.measure.bandwidth import limit_tokens_per_s
-from bench.measure.cell import SHARED, Cell, Runtime
+from bench.measure.cell import IF_POSSIBLE, SHARED, Cell, Runtime
 from bench.measure.cell_run import CellRun, claim, shared_baseline
 from bench.measure.decoding import first_ids_sha256
 from bench.measure.measurement import Measurement
+from bench.measure.recordings import Recordings, unrecorded
 from bench.measure.to_rows import Outcome, Rows, run_row
 from bench.measure.transcript import write_case_study
 from bench.prompts import datasets
@@ -25,8 +26,9 @@ from bench.results.locks import CellBusyError
 from bench.results.rows import PromptRow
 from bench.results.store import OK, Store, StoreError
 from specdec_core.checks import check_lossless
+from specdec_core.drafters import Drafter
 from specdec_core.engine import Generation
-from specdec_core.errors import PromptError, SpecdecError
+from specdec_core.errors import PairError, PromptError, SpecdecError
 from specdec_core.models import Pair
 from specdec_core.models.graphs import EAGER, MIXED
 from specdec_core.models.ranks import agreed, world_size
@@ -96,7 +98,7 @@ def _write(run: CellRun, rows: Rows, outcome: Outcome) -> None:
     store, run_id = run.store, run.run_id
     judged, answers_before = (store.read(table, [run_id]) for table in ("judgements", "answers"))
     store.forget(run_id)
-    for table in ("prompts", "steps", *run.recorded):
+    for table in ("prompts", "steps", *run.runtime.recorded):
         store.write(table, run_id, getattr(rows, table))
     if len(judged):
         valid = still_valid(judged, answers_before, rows.answers)
@@ -113,15 +115,16 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome) -> None:
     cell, runtime = run.cell, run.runtime
     conversations = datasets.load(cell.dataset, data_dir=runtime.data_dir, limit=cell.limit)
     outcome.prompts_sha256 = datasets.fingerprint(conversations)
-    pair = pairs.loaded(cell.pair, runtime)
+    pair, drafter, recordings = _loaded(run, conversations)
     _identify(run, pair, conversations, outcome)
     baseline: Mapping[str, PromptRow] = {}
     if runtime.baseline == SHARED:
         loaded = {name: getattr(outcome, name) for name in resumed.LOADED}
         outcome.baseline_of, baseline = agreed(lambda: shared_baseline(run, loaded))
-    measurement = Measurement(cell, pair, rows, runtime, baseline)
-    outcome.draws = measurement.drafter.draws
-    outcome.lossless = check_lossless(measurement.drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy)
+    outcome.draws = drafter.draws
+    outcome.lossless = check_lossless(drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy)
+    outcome.recording = recordings.key if recordings else None
+    measurement = Measurement(cell, pair, rows, runtime, baseline, recordings)
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
     for graphs in pair.graphs:
@@ -130,13 +133,31 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome) -> None:
     _decode(run, measurement, journal, conversations)
     if world_size() == 1:  # to a rank the others are other processes
         outcome.other_load = journal.other_load
-        if not (runtime.placement or cell.pair.target.offload):
+        if not (recordings or runtime.placement or cell.pair.target.offload):
             outcome.limit_tokens_per_s = limit_tokens_per_s(pair, rows.context())
     if journal.missed_graphs or _missed_graphs(pair):
         outcome.graphs = MIXED
     outcome.excerpt = measurement.excerpt()
     if failed := _failed_conversations(rows):
         log.warning("%s: %s", run.label, failed)
+
+
+def _loaded(run: CellRun, conversations: Sequence[Conversation]) -> tuple[Pair, Drafter, Recordings | None]:
+    """A cell's pair, its drafter, and what it is replayed on; None where it is decoded.
+
+    PairError where only a replay was asked for, and the cell has none.
+    """
+    cell, runtime = run.cell, run.runtime
+    pair = pairs.loaded(cell.pair, runtime, target_weights=not runtime.replay)
+    drafter = cell.build_drafter(pair.draft)
+    if not runtime.replay:
+        return pair, drafter, None
+    reason = unrecorded(cell, drafter, [*runtime.recorded, *["case_study"] * runtime.case_study])
+    if reason and runtime.replay != IF_POSSIBLE:
+        raise PairError(f"{run.label} is not replayed: {reason}; runtime.replay={IF_POSSIBLE} decodes such cells")
+    recordings = None if reason else record.kept(run, pair, conversations)
+    pair = pairs.loaded(cell.pair, runtime, target_weights=recordings is None)
+    return pair, cell.build_drafter(pair.draft), recordings
 
 
 def _identify(run: CellRun, pair: Pair, conversations: Sequence[Conversation], outcome: Outcome) -> None:

@@ -81,6 +81,7 @@ class Outcome:
     other_load: float | None = None
     limit_tokens_per_s: float | None = None
     baseline_of: str | None = None
+    recording: str | None = None
 
 
 def prompt_row(
@@ -183,6 +184,7 @@ def run_row(run: CellRun, rows: Rows, outcome: Outcome) -> RunRow:
         num_starts=rows.start,
         limit_tokens_per_s=outcome.limit_tokens_per_s,
         baseline_of=outcome.baseline_of,
+        recording=outcome.recording,
         **rows.aggregates(),
         **origin,
     )

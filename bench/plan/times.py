@@ -9,8 +9,8 @@ from typing import Self
 import pandas as pd
 
 from bench.artifacts.devices import parse
-from bench.calibrate.kept import FOLDER
 from bench.measure.cell import PairSpec
+from bench.measure.once import FOLDER
 from bench.plan.estimates import Memory
 from bench.plan.jobs import Job
 from bench.results.rows import AUTOREGRESSIVE
@@ -128,13 +128,13 @@ def _origin(machine: Machine) -> str:
 
 @lru_cache(maxsize=4)
 def _runs(results_dir: Path) -> pd.DataFrame:
-    """The `runs` rows of all experiments in a folder that ended well, the oldest first."""
+    """The `runs` rows of all experiments in a folder that ended well and have times, the oldest first."""
     found = [Store(results_dir, FOLDER).read("runs", [])]
     for store in experiments(results_dir, "runs"):
         rows = store.read("runs")
         found.append(rows[rows["experiment"] == store.experiment])  # other results below these go by other names
     runs = pd.concat(found, ignore_index=True)
-    return runs[runs["status"] == "ok"].sort_values("created_utc", kind="stable")
+    return runs[(runs["status"] == "ok") & runs["recording"].isna()].sort_values("created_utc", kind="stable")
 
 
 def _rows(results_dir: Path, table: str, runs: pd.DataFrame) -> pd.DataFrame:

@@ -17,6 +17,8 @@ from bench.results.store import OK, Store
 
 BASELINE = "a baseline"
 """What a run lacks whose rows are there and that decoded nothing autoregressively."""
+LIVE = "times"
+"""What a run lacks that was replayed on a recording of the target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +28,8 @@ class Asked:
     tables: Sequence[str] = ()
     """Tables beside prompts and steps."""
     baseline: bool = False
+    live: bool = False
+    """Decoded, not replayed."""
     weights: Mapping[str, str] = field(default_factory=dict)
     """Revisions by column of `runs`, where they are known."""
 
@@ -39,7 +43,7 @@ class State:
     other_weights: tuple[str, ...] = ()
     """A phrase for each model whose weights have changed since; empty unless the status is `ok`, like the next one."""
     lacks: tuple[str, ...] = ()
-    """Tables that are asked for and not there, or `BASELINE`."""
+    """Tables that are asked for and not there, `LIVE` or `BASELINE`."""
 
     @property
     def finished(self) -> bool:
@@ -59,6 +63,8 @@ def state_of_row(store: Store, row: Mapping[Any, Any], asked: Asked) -> State:
     if status != OK:
         return State(status)
     lacks = store.lacking(row["run_id"], asked.tables)
+    if asked.live and not pd.isna(row["recording"]):
+        lacks.append(LIVE)
     if asked.baseline and pd.isna(row["autoregressive_tokens_per_s"]):
         lacks.append(BASELINE)
     return State(status, tuple(_changes(row, asked.weights)), tuple(lacks))

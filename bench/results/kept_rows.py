@@ -1,6 +1,7 @@
-"""The rows of what is measured once and kept for all that use it: forward and attention times, acceptance vectors.
+"""The rows of what is measured once and kept for all that use it: recordings, times, acceptance vectors.
 
-Written by `bench.calibrate.kept`. Units and words are those of `bench.results.rows`, which lists all tables.
+Written by `bench.calibrate.kept` and `bench.measure.record`. Units and words are those of `bench.results.rows`, which
+lists all tables.
 """
 
 from __future__ import annotations
@@ -114,3 +115,29 @@ class DecisionRow:
     label: float  # min(1, p/q)
     accepted: bool  # drawn with that probability; at temperature 0: the token is the target's best
     score: float  # in (0, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingRow:
+    """The target's own greedy answer to one turn of a conversation (`specdec_core.replay`)."""
+
+    run_id: str  # of the recording: all answers of a target to a dataset
+    pair: str
+    target_id: str
+    target_revision: str | None
+    dataset: str
+    device_name: str
+    dtype: str
+    torch_version: str
+    prompt_id: str
+    turn: int
+    prompt_ids_sha256: str
+    prompt_ids: list[int]
+    answer_ids: list[int]  # with what stands behind the output, so that the last step's tree can be judged
+    gaps: list[float]  # of each token of the answer, the best logit less the second best
+    ended: bool  # in an end-of-sequence token
+    eos_ids: list[int]
+    vocab_size: int
+    max_positions: int | None
+    layers: list[int]  # whose features lie in `features/<run_id>/<prompt_ids_sha256>.safetensors`
+    error: str | None  # why the prompt was refused

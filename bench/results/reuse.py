@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bench.results.finished import BASELINE, Asked, state_of_row
+from bench.results.finished import BASELINE, LIVE, Asked, state_of_row
 from bench.results.identity import identity
 from bench.results.parquet import renamed, write_table
 from bench.results.rows import AUTOREGRESSIVE, RECORDED, PromptRow
@@ -32,7 +32,7 @@ def take_over(store: Store, run_id: str, here: Mapping[str, Any], asked: Asked) 
         for row in source.read("runs", [run_id]).to_dict("records"):
             state = state_of_row(source, row, asked)
             # tables that it lacks are left to `_copy`, which reads them, so that a warning names a damaged file
-            usable = state.status == OK and BASELINE not in state.lacks and _equals(row, same)
+            usable = state.status == OK and not {BASELINE, LIVE} & {*state.lacks} and _equals(row, same)
             if usable and _copy(source, store, run_id, asked.tables):
                 return source.experiment
     return ""

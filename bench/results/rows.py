@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.results.instrument_rows import AnswerRow, JudgementRow, MaskRow, NodeRow, QualityRow, VariationRow
-from bench.results.kept_rows import AcceptanceRow, AttentionRow, DecisionRow, GrowthRow, LatencyRow
+from bench.results.kept_rows import AcceptanceRow, AttentionRow, DecisionRow, GrowthRow, LatencyRow, RecordingRow
 from bench.results.roles import Label, Loaded, Machine, Method, Options, Result, Setting
 from bench.results.schema import schema as schema
 
@@ -73,6 +73,7 @@ class RunRow:
     predicted_speedup: Result[float | None] = None  # of the tree that was chosen by measured forward times
     excerpt: Result[str | None] = None  # the start of the first answer, the target's own where there is a baseline
     baseline_of: Result[str | None] = None  # the run whose autoregressive arm this one shares, if it has not its own
+    recording: Label[str | None] = None  # of the target, on which the cell was replayed; such a run has no times
     other_load: Result[float | None] = None  # cores kept busy by other processes while prompts were decoded, mean
     joules_per_token: Result[float | None] = None  # of a GPU, with prefill; None where NVML is silent, as the next two
     autoregressive_joules_per_token: Result[float | None] = None
@@ -198,6 +199,7 @@ TABLES: dict[str, type] = {
     "acceptance": AcceptanceRow,
     "growth": GrowthRow,
     "decisions": DecisionRow,
+    "recordings": RecordingRow,
 }
 RECORDED = ("nodes", "masks", "variation", "quality", "answers")
 """Tables of a cell that are written where `record_<table>` asks for them."""

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +182,7 @@ def at(folder: Path) -> Store:
 
 def one_run(store: Store, run_id: str) -> Results:
     """The tables of a single run."""
-    tables = {name: store.read(name, [run_id]) for name in TABLES}
+    tables = {each.name: store.read(each.name, [run_id]) for each in fields(Results) if each.name in TABLES}
     counted, failed = failures.common(tables["runs"], {name: tables[name] for name in _OF_PROMPTS})
     return Results(**tables | counted, failed=failed)
 

@@ -105,17 +105,23 @@ def acceptance_by_depth(steps: pd.DataFrame) -> pd.Series:
 
 
 def untimed(prompts: pd.DataFrame) -> pd.Series:
-    """Which rows no time is of: all of a conversation in which a GPU was throttled or shared, or a CPU stalled.
+    """Which rows no time is of: what was replayed, and all of a conversation in which a CPU or GPU was disturbed.
 
-    Runs are compared by whole conversations, which must be of the same turns in both. `prompts.assign(
-    contaminated=False)` brings them back in.
+    Disturbed is a GPU that was throttled or shared, a CPU that stalled. Runs are compared by whole conversations, which
+    must be of the same turns in both. `prompts.assign(contaminated=False)` brings the disturbed back in.
     """
+    replayed = prompts["decode_s"].isna()
     if "contaminated" not in prompts or prompts.empty:
-        return pd.Series(False, index=prompts.index)
+        return replayed
     disturbed = prompts["contaminated"].eq(True).fillna(False).astype(bool)
-    return (
-        disturbed.groupby([prompts["run_id"], prompts["prompt_id"]]).transform("any") if disturbed.any() else disturbed
-    )
+    if disturbed.any():
+        disturbed = disturbed.groupby([prompts["run_id"], prompts["prompt_id"]]).transform("any")
+    return replayed | disturbed
+
+
+def timed(steps: pd.DataFrame) -> pd.DataFrame:
+    """The steps whose times are all known, as those of replays are not."""
+    return steps if steps.empty else steps[steps[[f"{phase}_s" for phase in PHASES]].notna().all(axis=1)]
 
 
 def joules_per_token(prompts: pd.DataFrame, arm: str) -> float:
@@ -159,6 +165,7 @@ def target_step_s(prompts: pd.DataFrame) -> float:
 
 def draft_forward_s(steps: pd.DataFrame) -> float:
     """Seconds of one draft forward; nan where the drafter runs none."""
+    steps = timed(steps)
     return _ratio(_sum(steps, "draft_s"), _sum(steps, "draft_forwards"))
 
 
@@ -168,10 +175,11 @@ def cost_ratio(prompts: pd.DataFrame, steps: pd.DataFrame) -> float:
 
 
 def phase_times(steps: pd.DataFrame) -> pd.Series:
-    """Mean seconds per step of the phases tree, draft, score, judge and commit (OPT-Tree Figure 7).
+    """Mean seconds per step of the phases tree, draft, score, judge and commit (OPT-Tree Figure 7), nan if replayed.
 
     Of the tree also its parts choice, sampling and layout, 0 where they were not recorded, and `grown`, what is left.
     """
+    steps = timed(steps)
     means = {phase: _ratio(_sum(steps, f"{phase}_s"), len(steps)) for phase in PHASES}
     parts = {part: _ratio(_sum(steps, f"{part}_s") if f"{part}_s" in steps else 0, len(steps)) for part in PARTS}
     found = means | parts | {"grown": means["tree"] - sum(parts.values())}

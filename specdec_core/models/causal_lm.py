@@ -44,9 +44,13 @@ class CausalLM:
     keep_hidden: Layers = ()
     """Of which layers features are kept; those of `FINAL` cost nothing, any others keep all layers' for a forward."""
 
-    def __init__(self, model: Any, *, tried: bool = False) -> None:
-        """LoadError where the model does not decode trees; `tried` says that it is known to."""
+    def __init__(self, model: Any, *, tried: bool = False, device: torch.device | None = None) -> None:
+        """LoadError where the model does not decode trees; `tried` says that it is known to.
+
+        `device` is in place of its own, which weights on the meta device do not tell.
+        """
         check_architecture(model.config)
+        self._device = device
         self.model = model.eval()
         self.config = text_config(model.config)
         self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
@@ -75,6 +79,8 @@ class CausalLM:
     @property
     def device(self) -> torch.device:
         """Where token ids go in and logits come out."""
+        if self._device is not None:
+            return self._device
         device: torch.device = self.model.device
         # what accelerate streams from the host or the disk waits on the meta device; its hook knows where it runs
         return device if device.type != "meta" else torch.device(self.model._hf_hook.execution_device)

@@ -50,6 +50,11 @@ class Kind(ABC):
     off_tensors: tuple[str, ...] = ()
     """What its config.json may be wrong about, since it is read off the tensors."""
 
+    @property
+    def alone(self) -> bool:
+        """Whether it drafts without the target's weights."""
+        return self.own_dtype
+
     def check(self, spec: ModelSpec, target: ModelSpec, where: Placement) -> None:
         """LoadError where it does not go with the target or its place."""
         return

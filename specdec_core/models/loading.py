@@ -3,14 +3,15 @@
 import importlib.util
 from typing import Any
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from specdec_core.errors import LoadError, PairError
-from specdec_core.models.architectures import check_architecture, text_config
+from specdec_core.models.architectures import check_architecture, loader_of, text_config
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.fetch import fetch_config, fetch_tokenizer, fetch_weights, quantisation
 from specdec_core.models.fitting import check_map, check_memory
-from specdec_core.models.graphs import usable
+from specdec_core.models.graphs import EAGER, usable
 from specdec_core.models.kinds import TARGET, kind_of
 from specdec_core.models.offload import Offload
 from specdec_core.models.placement import DeviceMap, Placement, placed, resolve_dtype
@@ -29,14 +30,18 @@ def load_pair(
     tensor_parallel: bool = False,
     draft_device: str | None = None,
     graphs: str = "eager",
+    target_weights: bool = True,
 ) -> Pair:
     """Load target and draft onto one device; of an offloaded target, all but the layers that are to be streamed.
 
     `device` auto is a GPU if there is one; `dtype` auto is bfloat16 there and float32 on a CPU. `device_map` (auto, or
     module names to devices) spreads the target's layers over devices, `tensor_parallel` every layer over the processes
     that torchrun started; the draft is whole, on `draft_device` or where token ids go in. `graphs` (eager or
-    compile) is how forwards over trees run. LoadError where a model is missing, gated, offline,
-    too large, or placed as it cannot be, before any weights are read; PairError where the tokenizers differ.
+    compile) is how forwards over trees run. LoadError where a model is missing, gated, offline, too large, or placed as
+    it cannot be, before any weights are read; PairError where the tokenizers differ.
+
+    Without `target_weights` the target's are left out unless the draft reads them: such a target knows its sizes and
+    decodes nothing, as `specdec_core.replay` needs it.
     """
     where = placed(device, device_map=device_map, tensor_parallel=tensor_parallel, draft_device=draft_device)
     precision = resolve_dtype(dtype, where.device)
@@ -58,15 +63,16 @@ def load_pair(
     check_attention(attention, filter(None, (where.device, where.draft)), configs)
     on_one = where.ranks == 1 and where.device_map is None and not any(spec.offload or spec.bits for spec in specs)
     how = usable(graphs, attention, where.device, configs, whole=on_one)
-    check_memory(specs_read, configs, where, precision)
+    bare = not target_weights and all(kind.alone for kind, _, _ in drafts)
+    check_memory(specs_read[bare:], configs[bare:], where, precision)
     # sdpa is transformers' own default, which falls back to eager for models that have no other (BLOOM)
     options = {"dtype": precision, "attn_implementation": None if attention == "sdpa" else attention}
-    model, offload = _target(specs[0], where, **options)
+    model, offload = (_bare(configs[0], where, **options), None) if bare else _target(specs[0], where, **options)
     loaded = [kind.load(spec, read, model, where, **options) for kind, spec, read in drafts]
     for (kind, spec, read), draft_model in zip(drafts, loaded, strict=True):
         kind.settle(spec, draft_model, read, model, tokenizers[0])
     pair = Pair(model, next(iter(loaded), None), tokenizers[0], offload)
-    pair.compile(how)
+    pair.compile(EAGER if bare else how)
     return pair
 
 
@@ -142,3 +148,10 @@ def _target(spec: ModelSpec, where: Placement, **options: Any) -> tuple[CausalLM
     return CausalLM(
         fetch_weights(spec, **options, **quantisation(spec, options["dtype"]), **where.target_options())
     ), None
+
+
+def _bare(config: Any, where: Placement, **options: Any) -> CausalLM:
+    """The target's sizes without its weights, on no device."""
+    with torch.device("meta"):
+        model = loader_of(config).from_config(config, **options)
+    return CausalLM(model, tried=True, device=where.device)

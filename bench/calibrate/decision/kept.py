@@ -10,10 +10,11 @@ from bench.calibrate.decision import prompts as choice
 from bench.calibrate.decision import training as learning
 from bench.calibrate.decision.examples import Examples, Prompt, collect
 from bench.calibrate.decision.prompts import Split
-from bench.calibrate.kept import FOLDER, Setting, once
+from bench.calibrate.kept import Setting
 from bench.measure import pairs
 from bench.measure.cell import DecisionPlan
 from bench.measure.measurement import eos_token_ids, first_prompts
+from bench.measure.once import FOLDER, once
 from bench.measure.provenance import collect as provenance
 from bench.measure.weights import commits
 from bench.prompts.conversations import Conversation

@@ -22,7 +22,7 @@ from bench.artifacts.tables import Table, named_rows
 from bench.papers.dyspec import threshold
 from bench.published import params_of
 from bench.results.store import Results
-from bench.statistics import intervals
+from bench.statistics import intervals, metrics
 from bench.statistics.intervals import Interval
 from bench.statistics.metrics import PHASES
 
@@ -208,7 +208,7 @@ _STEP_NOTE = (
 def fig4(name: str, results: Results) -> list[Output]:
     """Where the time of a decoding step goes, and whether what the paper bounds is within its bound."""
     loaded, facts = frame.finished(results), published.find(PAPER, "fig_text", metric=list(_BOUNDED))
-    runs = _bounded(draw.drafting(loaded), facts)
+    runs = _bounded(draw.decoded(draw.drafting(loaded)), facts)
     figure = phases.pies(name, "DySpec Figure 4: mean time of a decoding step by component", loaded, runs, PARTS)
     metrics, aside = (*phases.columns(PARTS), *BOUND), phases.aside(PARTS)
     below, long = draw.below(loaded, runs, [_STEP_NOTE], timed=False), frame.measure(runs, metrics)
@@ -241,7 +241,7 @@ def _bounded(runs: pd.DataFrame, facts: pd.DataFrame) -> pd.DataFrame:
 
 def _share(steps: pd.DataFrame, members: Sequence[str]) -> Interval | None:
     """Of the time of all steps; None where no such part was recorded."""
-    columns = [f"{phase}_s" for phase in members]
+    columns, steps = [f"{phase}_s" for phase in members], metrics.timed(steps)
     if not {*columns} <= {*steps} or steps[columns].isna().all(axis=None):
         return None
     part, whole = (steps[names].sum(axis=1) for names in (columns, [f"{phase}_s" for phase in PHASES]))

@@ -33,8 +33,9 @@ ARMS = (bound(SSD, LARGE), *(_of_k(name, k) for k in (2, 4) for name in ("TSD", 
 
 def _milliseconds(key: str, operation: str, means: str, digits: int = 1) -> Metric:
     def sums(run: Any) -> Sample | None:
-        seconds = run.steps[list(graph_metrics.OPERATIONS[operation])].sum(axis=1)
-        return per_row(run.steps.assign(ms=seconds * 1000), "ms")
+        steps = metrics.timed(run.steps)
+        seconds = steps[list(graph_metrics.OPERATIONS[operation])].sum(axis=1)
+        return per_row(steps.assign(ms=seconds * 1000), "ms")
 
     return Metric(key, f"{operation.capitalize()} ms", means, sums, digits, timed=True)
 

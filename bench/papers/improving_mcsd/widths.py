@@ -232,8 +232,9 @@ def _calls(run: Any) -> float | None:
 
 def _share(run: Any) -> float | None:
     """Of the time of all steps, that of the decision model; None without one."""
-    seconds = run.steps["decision_s"].dropna().astype(float)
-    total = run.steps[[f"{phase}_s" for phase in metrics.PHASES]].sum().sum()
+    steps = metrics.timed(run.steps)
+    seconds = steps["decision_s"].dropna().astype(float)
+    total = steps[[f"{phase}_s" for phase in metrics.PHASES]].sum().sum()
     return float(seconds.sum() / total) if len(seconds) and total else None
 
 

@@ -56,7 +56,7 @@ TIMES = phases.columns(PARTS)
 def fig7(name: str, results: Results) -> list[Output]:
     """Where the time of a decoding step goes."""
     loaded = frame.finished(results)
-    runs = draw.drafting(loaded)
+    runs = draw.decoded(draw.drafting(loaded))
     figure = phases.pies(name, "OPT-Tree Figure 7: mean time of a decoding step by operation", loaded, runs, PARTS)
     fact = published.find(PAPER, "section4_4", metric="tree_ops_share").iloc[0]
     share = f"{fact['value']:g}% of a step with its smallest models (A100, n = 50)"

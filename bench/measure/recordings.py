@@ -1,0 +1,83 @@
+"""The target's own greedy answers to a cell's prompts, on which the cell is replayed (`specdec_core.replay`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors.torch import load_file
+
+from bench.measure.cell import Cell
+from bench.measure.once import FOLDER
+from bench.results.digests import output_sha256
+from bench.results.kept_rows import RecordingRow
+from bench.results.store import Store
+from specdec_core.checks import check_lossless
+from specdec_core.drafters import Drafter
+from specdec_core.errors import PairError, PromptError
+from specdec_core.models import LayerSkip
+from specdec_core.replay import Recording
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """The target's answers by the token ids of their prompts."""
+
+    key: str
+    folder: Path
+    """Of the features."""
+    rows: dict[str, RecordingRow] = field(repr=False)
+    """By the digest of the prompt's token ids."""
+
+    @classmethod
+    def read(cls, root: Path, key: str) -> Recordings:
+        """Those of a key in a folder of results."""
+        store = Store(root, FOLDER)
+        return cls(key, features(store, key), {row.prompt_ids_sha256: row for row in _rows(store, key)})
+
+    @property
+    def eos(self) -> list[int]:
+        """The tokens that end the target's answers, which all of them have in common."""
+        return next((row.eos_ids for row in self.rows.values()), [])
+
+    def of(self, prompt: Sequence[int]) -> Recording:
+        """The answer to a prompt; PairError where it was not recorded, PromptError where the target refused it."""
+        row = self.rows.get(output_sha256(prompt))
+        if row is None:
+            raise PairError(f"recording {self.key} has no answer to this prompt of {len(prompt)} tokens")
+        if row.error:
+            raise PromptError(row.error)
+        hidden = load_file(self.folder / f"{row.prompt_ids_sha256}.safetensors")["hidden"] if row.layers else None
+        texts = tuple(row.prompt_ids), tuple(row.answer_ids), tuple(row.gaps)
+        return Recording(*texts, row.ended, row.vocab_size, row.max_positions, hidden)
+
+
+def features(store: Store, key: str) -> Path:
+    """The folder of a recording's features, a file per prompt."""
+    return store.folder / "features" / key
+
+
+def unrecorded(cell: Cell, drafter: Drafter, instruments: Sequence[str]) -> str:
+    """Why a cell cannot be replayed, in a clause; "" where it can. `instruments` read the target's distributions."""
+    if not cell.sampling.greedy:
+        return "its answers are drawn at random, and a recording has the target's best tokens alone"
+    if drafter.virtual_root:
+        return "its trees start from the target's distribution, which is not recorded"
+    if not check_lossless(drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy):
+        return f"{cell.verifier} does not keep the target's answers, which are what is recorded"
+    if isinstance(getattr(drafter.draft_model, "model", None), LayerSkip):
+        return "its draft is the target without some layers, and reads the target's cache"
+    if instruments:
+        return f"{', '.join(instruments)}: these read the target's distributions, which are not recorded"
+    return ""
+
+
+def _rows(store: Store, key: str) -> Iterator[RecordingRow]:
+    for row in store.read("recordings", [key]).to_dict("records"):
+        lists: dict[Any, Any] = {name: one.tolist() for name, one in row.items() if isinstance(one, np.ndarray)}
+        plain: dict[Any, Any] = {name: None for name, one in row.items() if name not in lists and pd.isna(one)}
+        yield RecordingRow(**row | lists | plain)

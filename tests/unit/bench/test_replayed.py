@@ -1,0 +1,207 @@
+"""Cells that are replayed on the target's recorded answers: the rows of decoding, but for times."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from cells import config, execute
+
+from bench.artifacts import draw, frame, phases
+from bench.artifacts.outputs import NoResultsError
+from bench.configs.cells import cell_of
+from bench.measure import record, runner
+from bench.measure.once import FOLDER
+from bench.measure.recordings import Recordings
+from bench.papers.dyspec import figures as dyspec
+from bench.papers.gsd import operations
+from bench.papers.opt_tree import figures as opt_tree
+from bench.prompts.embedded import TINY
+from bench.results.digests import output_sha256
+from bench.results.rows import AUTOREGRESSIVE
+from bench.results.store import Store, load
+from bench.statistics import metrics
+from specdec_core.errors import PairError
+from specdec_core.models import CausalLM, load_pair
+
+FEW = ("limit=3", "dataset.part=evaluation", "decoding.max_new_tokens=24")
+REPLAYED = (*FEW, "runtime.replay=true")
+OF_THE_MACHINE = ("repeats", "other_load", "contaminated", "identical", "first_divergence", "divergence_gap")
+
+
+def rows(results: Path, table: str) -> pd.DataFrame:
+    """Those of the method in an experiment, without what a replay has not."""
+    found = Store(results, "default").read(table)
+    found = found[found["arm"] != AUTOREGRESSIVE] if table == "prompts" else found
+    untimed = [name for name in found if not name.endswith("_s") and name not in OF_THE_MACHINE]
+    return found[untimed].round(4).reset_index(drop=True)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        ("drafter=opt_tree", "drafter.n=10"),
+        ("drafter=gsd",),
+        ("drafter=spec_infer_5x8", "verifier=by_draws"),
+        ("drafter=prompt_lookup_tree",),
+        ("drafter=autoregressive",),
+        ("drafter=eagle2", "pair=tiny_eagle"),
+        ("drafter=eagle25", "pair=tiny_medusa"),
+        ("drafter=opt_tree", "drafter.n=10", "decoding.ignore_eos=true"),
+    ],
+    ids=lambda cell: " ".join(cell),
+)
+def test_rows_are_those_of_decoding_in_all_but_times(cell: tuple[str, ...], tmp_path: Path) -> None:
+    """Over both turns of a conversation, of which the second sees the answer to the first."""
+    assert execute(tmp_path / "live", *FEW, *cell) == runner.OK
+    assert execute(tmp_path / "replayed", *REPLAYED, *cell) == runner.OK
+    for table in ("prompts", "steps"):
+        pd.testing.assert_frame_equal(rows(tmp_path / "replayed", table), rows(tmp_path / "live", table))
+    assert rows(tmp_path / "live", "prompts")["turn"].max() == 1
+    live, replayed = (Store(tmp_path / name, "default").read("runs").iloc[0] for name in ("live", "replayed"))
+    assert pd.isna(live["recording"])
+    assert replayed[["recording", "mal"]].notna().all()
+    assert replayed[["tokens_per_s", "speedup", "identical", "limit_tokens_per_s"]].isna().all()
+    assert replayed[["run_id", "mal"]].equals(live[["run_id", "mal"]]), "the very same cell"
+
+
+def test_a_replay_neither_loads_nor_asks_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does the second cell that is replayed record anew."""
+    assert execute(tmp_path, *REPLAYED, "drafter=chain4") == runner.OK
+    loaded = []
+
+    def without(*specs: object, **options: object) -> object:
+        loaded.append(options["target_weights"])
+        return load_pair(*specs, **options)
+
+    runner.pairs.release()
+    monkeypatch.setattr(runner.pairs, "load_pair", without)
+    monkeypatch.setattr(record, "record", lambda *_, **__: pytest.fail("it is recorded"))
+    assert execute(tmp_path, *REPLAYED, "drafter=opt_tree") == runner.OK
+    assert loaded == [False]
+    pair = load_pair(str(TINY / "target"), str(TINY / "draft"), device="cpu", target_weights=False)
+    assert pair.target.model.device == torch.device("meta")
+    assert pair.draft.device == pair.target.device == torch.device("cpu")
+    head = load_pair(str(TINY / "target"), runner_spec(), device="cpu", target_weights=False)
+    assert isinstance(head.target, CausalLM)
+    assert head.target.model.device == torch.device("cpu"), "a head reads the target's matrices"
+
+
+def runner_spec() -> object:
+    """The embedded EAGLE head."""
+    return cell_of(config("pair=tiny_eagle")).pair.draft
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        (("decoding=t1",), "at random"),
+        (("drafter=ssd", "pair=tiny_self"), "without some layers"),
+        (("drafter=ti_mcsd", "verifier=by_root"), "start from the target's distribution"),
+        (("record_nodes=true",), "nodes"),
+        (("case_study=true",), "case_study"),
+        (("verifier=gsd_nondeterministic", "drafter=tsd", "verifier.allow_lossy=true"), "does not keep"),
+    ],
+    ids=["sampled", "layers", "virtual root", "instrument", "case study", "lossy"],
+)
+def test_what_a_recording_cannot_tell_is_refused_or_decoded(cell: tuple[str, ...], reason: str, tmp_path: Path) -> None:
+    assert execute(tmp_path, *REPLAYED, "limit=1", *cell) == runner.FAILED
+    error = Store(tmp_path, "default").read("runs")["error"].iloc[0]
+    assert pd.Series(error).str.contains(reason).all()
+    assert "\n" not in error
+    assert not Store(tmp_path, FOLDER).read("recordings").size, "what is refused records nothing"
+    assert execute(tmp_path, *FEW, "limit=1", "runtime.replay=if_possible", *cell) == runner.OK
+    run = Store(tmp_path, "default").read("runs").iloc[0]
+    assert pd.isna(run["recording"])
+    assert not pd.isna(run["speedup"])
+
+
+def test_a_replay_is_finished_for_a_replay_alone(tmp_path: Path) -> None:
+    """And what was decoded is finished for both."""
+    assert execute(tmp_path, *REPLAYED) == runner.OK
+    assert execute(tmp_path, *REPLAYED) == runner.SKIPPED
+    for baseline in ("runtime.baseline=false", "runtime.baseline=true"):
+        assert execute(tmp_path, *FEW, baseline) == runner.OK
+        assert execute(tmp_path, *REPLAYED, baseline) == runner.SKIPPED
+        assert Store(tmp_path, "default").read("runs")["recording"].isna().all()
+
+
+def test_a_recording_that_was_stopped_goes_on_behind_its_last_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answers are those of one that ran through."""
+    whole, stopped, calls, genuine = tmp_path / "whole", tmp_path / "stopped", [], record.record
+
+    def few(*given: object, **options: object) -> object:
+        calls.append(given)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return genuine(*given, **options)
+
+    execute(whole, *REPLAYED, "pair=tiny_eagle")
+    monkeypatch.setattr(record, "record", few)
+    with pytest.raises(KeyboardInterrupt):
+        execute(stopped, *REPLAYED, "pair=tiny_eagle")
+    assert Store(stopped, FOLDER).read("recordings").empty
+    assert execute(stopped, *REPLAYED, "pair=tiny_eagle") == runner.OK
+    tables = [Store(root, FOLDER).read("recordings") for root in (whole, stopped)]
+    pd.testing.assert_frame_equal(*tables)
+    assert len(calls) == len(tables[0]) + 1
+    for table in ("steps", "prompts"):
+        pd.testing.assert_frame_equal(rows(whole, table), rows(stopped, table))
+
+
+def test_an_answer_is_found_by_its_prompt(tmp_path: Path) -> None:
+    execute(tmp_path, *REPLAYED)
+    turns = Store(tmp_path, "default").read("prompts")
+    recordings = Recordings.read(tmp_path, Store(tmp_path, "default").read("runs")["recording"].iloc[0])
+    for turn, row in zip(turns.itertuples(), recordings.rows.values(), strict=True):
+        assert row.prompt_ids_sha256 == turn.prompt_ids_sha256 == output_sha256(row.prompt_ids)
+        output = [*turn.output_ids]
+        assert row.answer_ids[: len(output)] == output
+        assert len(row.gaps) == len(row.answer_ids)
+        assert row.ended or len(row.answer_ids) == 24 + record.BEYOND
+    with pytest.raises(PairError):
+        recordings.of([1, 2, 3])
+
+
+def test_recordings_are_told_apart_by_what_the_answers_depend_on(tmp_path: Path) -> None:
+    """The drafter, the rule and the order of nodes are nothing to the target's own answers."""
+
+    def keys(*changes: str) -> set[str]:
+        execute(tmp_path, *REPLAYED, "limit=1", *changes)
+        return {*Store(tmp_path, FOLDER).read("recordings")["run_id"]}
+
+    first = keys()
+    assert len(first) == 1
+    assert keys("drafter=chain4", "verifier=greedy") == first
+    assert keys("runtime.node_order=dfs") == first
+    assert keys("pair.draft_temperature=0.7") == first
+    several = [keys(), keys("decoding.max_new_tokens=8"), keys("runtime.dtype=bfloat16"), keys("pair=tiny_eagle")]
+    assert [len(found) for found in several] == [1, 2, 3, 4]
+
+
+def test_replays_have_no_times_in_any_table(tmp_path: Path) -> None:
+    """And MAL is there; what draws times alone says that there are none."""
+    for drafter in ("opt_tree", "gsd", "dyspec"):
+        execute(tmp_path, *REPLAYED, f"drafter={drafter}", "limit=2")
+    results = load(tmp_path, "default")
+    runs = frame.load(results)
+    for run in runs.itertuples():
+        assert metrics.phase_times(run.steps).isna().all()
+        assert not metrics.phase_times(run.steps).empty
+        assert metrics.untimed(run.prompts).all()
+        assert pd.isna(metrics.draft_forward_s(run.steps))
+    long = frame.measure(runs, [opt_tree.MAL, *opt_tree.TIMES, *operations.PRINTED])
+    known = {metric.key for metric, value in zip(long["metric"], long["interval"], strict=True) if known_value(value)}
+    assert known == {"mal"}
+    with pytest.raises(NoResultsError):
+        opt_tree.fig7("fig7", results)
+    with pytest.raises(NoResultsError):
+        dyspec.fig4("fig4", results)
+    assert draw.decoded(runs.assign(recording=None)).equals(runs.assign(recording=None))
+    assert phases.columns(opt_tree.PARTS)
+
+
+def known_value(value: object) -> bool:
+    return value is not None and not pd.isna(getattr(value, "value", value))
