@@ -109,7 +109,10 @@ def new_paper(title: str, *, name: str | None = None) -> str:
     if not re.fullmatch(r"[a-z]\w*", name) or name in PAPERS or (ROOT / "bench" / "papers" / name).exists():
         raise ValueError(f'NAME="{name}": a paper\'s name is that of a Python package that is not there yet')
     if len(title) <= 30 or '"' in title:
-        raise ValueError(f"TITLE={title}: the full title, such as `Short: What It Is About (arXiv:2401.01234)`")
+        raise ValueError(
+            f'TITLE="{title}": more than 30 characters without quotation marks, such as '
+            '"Short: What It Is About (arXiv:2401.01234)"'
+        )
     words = {"name": name, "title": title, "short": short}
     texts = {
         f"bench/papers/{name}/__init__.py": PACKAGE.format(**words),
@@ -129,8 +132,8 @@ def new_paper(title: str, *, name: str | None = None) -> str:
     listed = "\n".join(f"  {place}" for place in (*texts, "docs/fidelity.md", "bench/published/artifacts.csv"))
     return (
         f"written:\n{listed}\n"
-        f"next: make reproduce TABLE={name}/table1 LIMIT=2 RESULTS=results/try, then its numbers (CONTRIBUTING.md, "
-        '"Add a paper")'
+        f"next: make reproduce TABLE={name}/table1 PAIR=tiny LIMIT=2 RESULTS=results/try (DATA_DIR=folder without a "
+        'network), then its numbers (CONTRIBUTING.md, "Add a paper")'
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from bench.artifacts import devices, ties, verdict
-from bench.artifacts.definitions import drafter_label
+from bench.artifacts.definitions import drafter_label, method_label
 from bench.artifacts.metrics import Metric
 from bench.artifacts.outputs import NoResultsError
 from bench.artifacts.tables import named_rows
@@ -32,8 +32,9 @@ from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
 CELL = columns(RunRow, Role.SETTING, Role.OPTIONS)
+"""What runs of one block have in common and know before they run."""
 PLACE = columns(RunRow, Role.LOADED, Role.MACHINE)
-"""What runs of one block have in common: what is asked of a cell, and what only runs that ended well surely know."""
+"""What they have in common besides, which only runs that ended well surely know."""
 NO_DRAFT = "none"
 """The published draft of a target without one, or with heads or layers of its own."""
 
@@ -43,7 +44,9 @@ def load(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
 
     A failed run stands in every block of its cell's setting, whatever it knew of prompts and device. `steps` and
     `prompts` are the run's rows of these tables, `gain` the sums of its speedup, `failed` the turns of its prompts that
-    failed in any run, `params` its drafter's arguments. NoResultsError without runs.
+    failed in any run, `params` its drafter's arguments. `size` is the tree size that was asked for, `budget` what its
+    table calls by that name, `mean_size` the mean of the drafted nodes; `nodes` and `levels` are of the largest tree
+    with its root. NoResultsError without runs.
     """
     if results.runs.empty:
         raise NoResultsError("nothing was run")
@@ -254,8 +257,8 @@ def rank(long: pd.DataFrame, among: Sequence[str] = ("block",), only: pd.Series 
 def judge(long: pd.DataFrame, who: str = "method") -> pd.DataFrame:
     """The `verdict` on every published number (`bench.artifacts.verdict`) among a block's rows, one for each `who`.
 
-    A row with a reason in `why` has none; one that is `alone` counts in no order of others. Holm's correction is of all
-    that a table prints, and so `corrected` there.
+    A row with a reason in `why` is not comparable; one that is `alone` counts in no order of others. Holm's correction
+    is of all that a table prints, and so `corrected` there.
     """
     verdicts = dict.fromkeys(long.index, "")
     judged = long["metric"].map(lambda metric: metric.judged).astype(bool) & long["published"].notna()
@@ -291,7 +294,8 @@ def _verdict(name: str, one: Any, block: Mapping[str, Pairing]) -> str:
 
 def pairing(one: Any) -> Pairing:
     """Ours and the paper's value of a row."""
-    return Pairing(one.interval, None if pd.isna(one.published) else float(one.published), one.sample)
+    name = str(getattr(one, "label", None) or method_label(one.method))
+    return Pairing(one.interval, None if pd.isna(one.published) else float(one.published), one.sample, name)
 
 
 def corrected(long: pd.DataFrame) -> pd.DataFrame:
@@ -374,7 +378,7 @@ def _variants(runs: pd.DataFrame, cell: Sequence[str]) -> dict[Any, str]:
             if apart.any():
                 differ.append(column)
                 same = same[~apart]
-        words[block] = ", ".join(_words(column, str(own[column])) for column in differ)
+        words[block] = ", ".join(dict.fromkeys(_words(column, own[column]) for column in differ))
     return words
 
 
@@ -393,7 +397,11 @@ def _any(several: Iterable[pd.Series]) -> pd.Series:
     return pd.concat(list(several), axis=1).any(axis=1)
 
 
-def _words(column: str, value: str) -> str:
+def _words(column: str, value: Any) -> str:
+    """`seed 3`; a column that older rows lack, and which newer ones of the pair have, in the words for them."""
+    if pd.isna(value):
+        return "older rows"
+    value = str(value)
     if column.endswith(("_sha256", "_revision")):
         return f"{column.removesuffix('_sha256').replace('_', ' ')} {value.removeprefix('files:')[:6]}"
     return f"{column.replace('_', ' ')} {value}"

@@ -121,7 +121,7 @@ def draft_temperatures(runs: pd.DataFrame) -> Iterator[str]:
     best = best[best["value"] != 1].sort_values("value", kind="stable")
     values = [f"{_several(own, 9)} for {pair}" for pair, own in best.groupby("pair", sort=False)["value"]]
     embedded = best.loc[best["target_id"].str.startswith("tiny/"), "pair"].unique().tolist()
-    chosen = f" That of {', '.join(embedded)} makes E(A) meet A in greedy decoding of the bundled prompts."
+    chosen = f" That of {', '.join(embedded)} was chosen to bring E(A) near MAL."
     if values:
         yield (
             f"Draft temperature {', '.join(values)} (the papers: 1; DySpec: 0.6): path probabilities and thresholds "
@@ -192,6 +192,17 @@ def _repetition(rows: pd.DataFrame) -> str:
     return text and f"repeated 4-grams: {text}{f'; loops: {which}' * bool(loops)}"
 
 
+def _replayed(rows: pd.DataFrame) -> str:
+    """How many conversations of which methods have acceptance and no times."""
+    words: dict[str, list[str]] = {}
+    for run in named_rows(done(rows)):
+        turns = run.prompts[run.prompts["arm"] == METHOD]
+        if untimed := turns.loc[turns["decode_s"].isna(), "prompt_id"].nunique():
+            words.setdefault(f"{untimed} of {turns['prompt_id'].nunique()}", []).append(run.name)
+    each = " and ".join(f"{count} conversations of {', '.join(dict.fromkeys(names))}" for count, names in words.items())
+    return each and f"replayed on the target's recorded answers, without times: {each}"
+
+
 def _published(rows: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str]) -> str:
     hardware = paper.loc[(paper[[*on]] == rows.iloc[0][[*on]]).all(axis=1), "hardware"].unique()
     return f"published: {' / '.join(hardware)}" if len(hardware) else "no published numbers"
@@ -246,9 +257,7 @@ DECODED: Mapping[str, Callable[[pd.DataFrame], str]] = {
     "conversations": _conversations,
     "tokens": partial(_values, "max_new_tokens", "at most {} new tokens a turn"),
     "seed": partial(_values, "seed", "seed {}"),
-    "replayed": lambda rows: _named(
-        "replayed on the target's recorded answers, without times: {}", rows[rows["recording"].notna()]
-    ),
+    "replayed": _replayed,
     "dtype": lambda rows: _values("dtype", "{}", done(rows)),
     "device": lambda rows: _values("device_name", "{}", done(rows)),
     "repetition": _repetition,

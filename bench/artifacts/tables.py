@@ -219,6 +219,10 @@ def interval(value: Interval | None, digits: int = 2) -> str:
     return with_ends(value, *(number(end, digits) for end in (value.value, value.low, value.high)))
 
 
+MACHINE = "the machine's speed differed between the runs"
+"""Why two runs are not told apart whose interval alone would tell."""
+
+
 def needed_words(n: int, needed: float) -> str:
     """`about 240 needed`: the conversations that a comparison needs where `n` were too few; two digits, rounded up."""
     if math.isinf(needed):

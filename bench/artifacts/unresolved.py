@@ -13,7 +13,7 @@ from bench.artifacts import frame
 from bench.artifacts.definitions import method_label
 from bench.artifacts.frame import done
 from bench.artifacts.metrics import MAL, SPEEDUP, Metric
-from bench.artifacts.tables import Table, named_rows, needed_words
+from bench.artifacts.tables import MACHINE, Table, named_rows, needed_words
 from bench.results import failures
 from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import intervals, samples
@@ -60,7 +60,10 @@ def _sentence(metric: Metric, runs: pd.DataFrame, *, noisy: bool) -> Iterator[st
     ends = [end for _, rows in long.groupby("block", sort=False) if (end := _ends(rows))]
     busy = [end for end in ends if end["busy"]]
     blurred = [end for end in ends if not (end["told"] or end["busy"])]
-    words, several = f"{metric.header} does not tell the best method from the worst", len(ends) > 1
+    words, several = (
+        f"{metric.header}, all pairs judged at once, does not tell the best method from the worst",
+        len(ends) > 1,
+    )
     if busy and noisy:
         yield f"{words} {f'in {len(busy)} of {len(ends)} settings' if several else 'here'}: times are too noisy."
     if blurred:
@@ -95,7 +98,7 @@ def _ends(rows: pd.DataFrame) -> dict[str, Any] | None:
         "told": compared.ahead == 1 and apart.value > reach,
         "busy": bool(best.busy and best.metric.timed),
         "needed": needed,
-        "words": f"{names} ({needed_words(apart.n, needed)})",
+        "words": f"{names} ({MACHINE if compared.blurred else needed_words(apart.n, needed)})",
     }
 
 

@@ -1,7 +1,8 @@
 """The verdict on a published number, by one rule for all tables.
 
-A verdict is `matches`, `order holds`, `differs`, `not resolved (n = ...; about ... needed)`, `not comparable: <reason>`
-or `not run`. n counts conversations. For one metric of one row:
+A verdict is `matches`, `order holds`, `differs (vs ...)`, `not resolved (vs ...: n = ...; about ... needed)`,
+`not comparable: <reason>` or `not run`. n counts conversations; by order, `vs` names the row that decides. For one
+metric of one row:
 
 1. We have no number: `not run`. The paper has none for this row: `not comparable: no published value`. Ours has no
    interval (fewer than two conversations): `not comparable: no interval`. It is of another tree than the paper's, since
@@ -34,7 +35,8 @@ or `not run`. n counts conversations. For one metric of one row:
    other method there is no order to judge and the reason of (2) or (3) stands.
 5. `about ... needed` is the number of conversations after which the interval would be decided, if its value stayed and
    its reach shrank with the root of their number; of several pairs the most. Where two values are equal, or the
-   machine itself was as much faster in one of the runs, no number would, and the verdict says so.
+   machine itself was as much faster in one of the runs, no number would, and the verdict says so; also where the
+   interval is decided, and the machine alone may have moved the two runs so far apart.
 6. Each verdict of a table is given at 95%, and a table has many. A verdict that does not survive Holm's correction for
    the number of its table's verdicts (`bench.statistics.corrections`), those that are not resolved among them, is
    marked `(uncorrected)`. Of a verdict by value p is that of the nearer bound; of an order that holds the largest of
@@ -47,7 +49,7 @@ import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 
-from bench.artifacts.tables import needed_words
+from bench.artifacts.tables import MACHINE, needed_words
 from bench.results.rows import AUTOREGRESSIVE
 from bench.statistics import intervals, samples
 from bench.statistics.corrections import LEVEL, holm, p_value
@@ -85,6 +87,8 @@ class Pairing:
     ours: Interval | None
     published: float | None
     sample: Sample | None = None
+    name: str = ""
+    """What verdicts on other rows call it."""
 
 
 def not_comparable(reason: str) -> str:
@@ -92,9 +96,9 @@ def not_comparable(reason: str) -> str:
     return f"{NOT_COMPARABLE}: {reason}"
 
 
-def not_resolved(n: int, needed: float) -> str:
-    """The verdict of too wide an interval over `n` conversations, with the number that would decide it."""
-    return f"{NOT_RESOLVED} (n = {n}; {needed_words(n, needed)})"
+def not_resolved(n: int, words: str, against: str = "") -> str:
+    """The verdict of too wide an interval over `n` conversations, with the words for what would decide it."""
+    return f"{NOT_RESOLVED} ({against}{': ' * bool(against)}n = {n}; {words})"
 
 
 def correct(lines: Sequence[MutableMapping[str, str]]) -> None:
@@ -129,7 +133,7 @@ def judge(
     row = block[method]
     own = block.get(AUTOREGRESSIVE)
     if speedup and row.ours and not (own and _complete(own)):
-        block = {**block, AUTOREGRESSIVE: Pairing(Interval(1.0, 1.0, 1.0, row.ours.n), 1.0)}
+        block = {**block, AUTOREGRESSIVE: Pairing(Interval(1.0, 1.0, 1.0, row.ours.n), 1.0, name=AUTOREGRESSIVE)}
     if row.ours is None:
         return NOT_RUN
     if row.published is None:
@@ -149,7 +153,7 @@ def by_value(ours: Interval, published: float) -> str:
     inside = _within(ours, published - slack, published + slack)
     if inside is None or ours.n < FEWEST:
         needed = intervals.needed(ours, published - slack, published + slack)
-        return Verdict(not_resolved(ours.n, max(FEWEST, needed)))
+        return Verdict(not_resolved(ours.n, needed_words(ours.n, max(FEWEST, needed))))
     return Verdict(MATCHES if inside else DIFFERS, _beyond(ours, published - slack, published + slack))
 
 
@@ -161,10 +165,12 @@ def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str, busy:
     if samples.too_busy([one.sample for one in block.values() if one.ours and one.sample]) if busy is None else busy:
         return not_comparable("times too noisy")
     against = [standing(row, other) for other in others]
-    if contradicting := [one.p for one in against if one.agrees is False]:
-        return Verdict(DIFFERS, min(1.0, min(contradicting) * len(against)))
+    if contradicting := [one for one in against if one.agrees is False]:
+        first = min(contradicting, key=lambda one: one.p)
+        return Verdict(f"{DIFFERS}{_vs(first, contradicting, ' ({})')}", min(1.0, first.p * len(against)))
     if left := [one for one in against if one.agrees is None]:
-        return Verdict(not_resolved(min(one.n for one in left), max(one.needed for one in left)))
+        last, fewest = max(left, key=lambda one: one.needed), min(one.n for one in left)
+        return Verdict(not_resolved(fewest, last.needed_words, _vs(last, left)))
     return Verdict(ORDER_HOLDS, max(one.p for one in against))
 
 
@@ -179,11 +185,18 @@ class Standing:
     """Of what was decided; 1 where nothing was."""
     needed: float
     """Conversations that would decide it."""
+    name: str = ""
+    """Of the other."""
 
     @property
     def n(self) -> int:
         """Conversations that both decoded."""
         return self.comparison.difference.n
+
+    @property
+    def needed_words(self) -> str:
+        """What would decide it: more conversations, or a machine that runs as fast in both runs."""
+        return MACHINE if self.comparison.blurred else needed_words(self.n, self.needed)
 
 
 def standing(row: Pairing, other: Pairing) -> Standing:
@@ -194,7 +207,14 @@ def standing(row: Pairing, other: Pairing) -> Standing:
     agrees, p = _agrees(comparison, ahead * sign, row.published, other.published)
     if agrees is None or comparison.difference.n < FEWEST:
         agrees, p = None, 1.0
-    return Standing(comparison, agrees, p, max(FEWEST, _needed(comparison, sign, row.published, other.published)))
+    needed = max(FEWEST, _needed(comparison, sign, row.published, other.published))
+    return Standing(comparison, agrees, p, needed, other.name)
+
+
+def _vs(first: Standing, several: Sequence[Standing], form: str = "{}") -> str:
+    """`vs SpecInfer and 1 more`: the row that decides, and how many others say the same; "" where it has no name."""
+    more = f" and {len(several) - 1} more" if len(several) > 1 else ""
+    return form.format(f"vs {first.name}{more}") if first.name else ""
 
 
 def _agrees(comparison: Comparison, same: int, published: float, other: float) -> tuple[bool | None, float]:

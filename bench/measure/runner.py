@@ -28,7 +28,7 @@ from bench.results.store import OK, Store, StoreError
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import Drafter
 from specdec_core.engine import Generation
-from specdec_core.errors import PairError, PromptError, SpecdecError
+from specdec_core.errors import PromptError, SpecdecError
 from specdec_core.models import Pair
 from specdec_core.models.graphs import EAGER, MIXED
 from specdec_core.models.ranks import agreed, world_size
@@ -37,6 +37,12 @@ log = logging.getLogger(__name__)
 OOM, FAILED, INTERRUPTED, SKIPPED, BUSY = "oom", "failed", "interrupted", "skipped", "busy"
 REFUSED = "refused"
 """What is no cell yet, since its config or calibration failed."""
+
+
+class NotReplayedError(ValueError):
+    """A cell that can be decoded alone; the message says why."""
+
+
 SENTENCES = (SpecdecError, datasets.DatasetError, StoreError, ValueError)
 """Refusals whose message is all that the user needs."""
 
@@ -71,6 +77,8 @@ def _measure_and_write(run: CellRun) -> str:
         preempted = isinstance(asked, preemption.Preempted)
         outcome.error = "asked to end by SIGTERM" if preempted else "stopped by the user"
         outcome.status, stop = INTERRUPTED, asked
+    except NotReplayedError:  # the cell itself is sound, and has no row of it
+        raise
     except (torch.OutOfMemoryError, MemoryError) as problem:
         outcome.status, outcome.error, stop = OOM, _last_lines(problem), _end_of_all_ranks()
     except SENTENCES as problem:
@@ -145,7 +153,7 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome) -> None:
 def _loaded(run: CellRun, conversations: Sequence[Conversation]) -> tuple[Pair, Drafter, Recordings | None]:
     """A cell's pair, its drafter, and what it is replayed on; None where it is decoded.
 
-    PairError where only a replay was asked for, and the cell has none.
+    NotReplayedError where only a replay was asked for, and the cell has none.
     """
     cell, runtime = run.cell, run.runtime
     pair = pairs.loaded(cell.pair, runtime, target_weights=not runtime.replay)
@@ -154,7 +162,9 @@ def _loaded(run: CellRun, conversations: Sequence[Conversation]) -> tuple[Pair, 
         return pair, drafter, None
     reason = unrecorded(cell, drafter, [*runtime.recorded, *["case_study"] * runtime.case_study])
     if reason and runtime.replay != IF_POSSIBLE:
-        raise PairError(f"{run.label} is not replayed: {reason}; runtime.replay={IF_POSSIBLE} decodes such cells")
+        raise NotReplayedError(
+            f"{run.label} is not replayed: {reason}; runtime.replay={IF_POSSIBLE} decodes such cells"
+        )
     recordings = None if reason else record.kept(run, pair, conversations)
     pair = pairs.loaded(cell.pair, runtime, target_weights=recordings is None)
     return pair, cell.build_drafter(pair.draft), recordings

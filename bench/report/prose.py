@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from bench.artifacts.tables import ABSENT, Table
+from bench.artifacts.verdict import word
 from bench.papers.beyond import claims
 from bench.papers.beyond.answers import NO_LEAD, REVERSED, TIE_HOLDS
 from bench.papers.registry import build
@@ -116,7 +117,7 @@ def _real(results: Path) -> pd.DataFrame:
 
 def _kind(words: str) -> str:
     """Which column of `answers` counts an answer."""
-    return _KINDS[1] if words.startswith(f"{_KINDS[0]}, ") else words.partition(",")[0]
+    return _KINDS[1] if words.startswith(f"{_KINDS[0]}, ") else word(words).partition(",")[0]
 
 
 def _of(every: int, sure: int) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.results import failures, locks, pack
+from bench.results import failures, locks, pack, replays
 from bench.results.pack import PackError, TableFolder
 from bench.results.parquet import file_name, frame, hidden_name, hidden_names, write_rows
 from bench.results.roles import Role, columns
@@ -192,7 +192,8 @@ def load(
 ) -> Results:
     """Tables of an experiment, of one pair (or several, with commas) or dataset if asked.
 
-    Of the runs of the same cell one counts: one that ended well before others, then one of `first`, then the newest.
+    Of the runs of the same cell one counts: one that ended well before others, then one that was decoded before a
+    replay, then one of `first`, then the newest. A replay adds its rows of conversations that were not decoded.
     Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone, `acceptance`, `growth` and
     `decisions` also by dataset. Times of attention belong to neither.
     """
@@ -203,11 +204,14 @@ def load(
     )
     runs = runs.sort_values("created_utc", kind="stable", ignore_index=True)
     runs = runs.fillna({"node_order": "creation", "graphs": "eager", "ignore_eos": False})
-    rank = 2 * (runs["status"] == "ok") + runs["run_id"].isin(list(first))
+    ok, replayed = runs["status"] == "ok", runs["recording"].notna()
+    rank = 4 * ok + 2 * ~replayed + runs["run_id"].isin(list(first))
+    spare = runs[ok & replayed]
     ranked = runs.loc[rank.sort_values(kind="stable").index].drop_duplicates(list(CELL), keep="last")
     runs = ranked.sort_index().reset_index(drop=True)
     own = {table: store.read(table, runs["run_id"]) for table in _OF_PROMPTS}
     _without_repeated_paths(runs, own["prompts"], own["steps"])
+    runs, own = replays.joined(runs, spare, own, CELL, store.read)
     own, failed = failures.common(runs, own)
     measured = {"latency": latency, "acceptance": acceptance, "growth": growth, "decisions": decisions}
     return Results(runs=runs, **own, **measured, attention=store.read("attention"), failed=failed)
@@ -219,7 +223,7 @@ def _without_repeated_paths(runs: pd.DataFrame, prompts: pd.DataFrame, steps: pd
     They are of before the loop's wall time was kept.
     """
     timed = prompts.loc[prompts["wall_s"].notna(), "run_id"]
-    old = runs["run_id"][(runs["draws"] == "iid") & ~runs["run_id"].isin(list(timed))]
+    old = runs["run_id"][(runs["draws"] == "iid") & ~runs["run_id"].isin(list(timed)) & runs["recording"].isna()]
     for rows in (runs, steps):
         rows.loc[rows["run_id"].isin(list(old)), "expected_acceptance"] = math.nan
 

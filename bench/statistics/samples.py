@@ -66,12 +66,16 @@ class Sample:
 
 
 def mal(steps: pd.DataFrame) -> Sample:
-    """New tokens / decoding steps: 1 or more, and no more than a path of the deepest tree and the target's token."""
+    """New tokens / decoding steps: 1 or more, and no more than a path of the deepest tree and the target's token.
+
+    Below a virtual root the path has the target's token.
+    """
     if steps.empty:
         return Sample(pd.DataFrame(columns=["tokens", "steps"]), ("tokens",), ("steps",), least=1.0)
     lengths = steps.groupby("prompt_id")["acceptance_length"]
     sums = pd.DataFrame({"tokens": lengths.sum(), "steps": lengths.size()})
-    return Sample(sums, ("tokens",), ("steps",), least=1.0, most=float(steps["depth"].max()) + 1)
+    own = (steps["acceptance_length"] - steps["num_accepted"]).max()
+    return Sample(sums, ("tokens",), ("steps",), least=1.0, most=float(steps["depth"].max() + own))
 
 
 def mal_as_published(steps: pd.DataFrame) -> Sample:
@@ -203,6 +207,11 @@ class Comparison:
     def noisy(self) -> bool:
         """Whether the ratio is no further from 1 than the machine alone may move it."""
         return self.ratio.value > 0 and self._lead <= self.noise + 1e-9  # rounding tells nothing apart
+
+    @property
+    def blurred(self) -> bool:
+        """Whether the conversations tell the two apart, and the machine alone may have done it."""
+        return self.known and self.noisy and not self.apart.low <= 0 <= self.apart.high
 
     @property
     def _lead(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.artifacts import verdict
+from bench.artifacts.tables import MACHINE
 from bench.artifacts.verdict import Pairing
 from bench.statistics import samples
 from bench.statistics.corrections import p_value
@@ -26,7 +27,7 @@ def answered(first: Pairing, other: Pairing, *, timed: bool) -> Answer:
     """The answer by rule 4 of `bench.artifacts.verdict`, of these two alone; `timed` values are speedups."""
     stand = verdict.standing(first, other)
     if stand.agrees is None:
-        return Answer(verdict.NOT_RESOLVED)
+        return Answer(f"{verdict.NOT_RESOLVED} ({MACHINE})" if stand.comparison.blurred else verdict.NOT_RESOLVED)
     if not stand.agrees:
         return Answer(REVERSED if stand.comparison.ahead else NO_LEAD, stand.p)
     holds = verdict.ORDER_HOLDS if stand.comparison.ahead else TIE_HOLDS

@@ -22,7 +22,7 @@ from bench.artifacts.metrics import MAL, SPEEDUP, Metric
 from bench.artifacts.outputs import NoResultsError, Output, read_results
 from bench.artifacts.tables import Table, named_rows
 from bench.artifacts.verdict import Pairing, Verdict
-from bench.papers.beyond.answers import Answer, answered
+from bench.papers.beyond.answers import NO_LEAD, REVERSED, Answer, answered
 from bench.papers.beyond.claim import Claim, Judged, Where
 from bench.papers.beyond.claims_figure import figure
 from bench.papers.dyspec import tables as dyspec
@@ -283,11 +283,15 @@ def _pooled(datasets: Sequence[pd.DataFrame], place: int) -> Pairing:
 
 def _surviving(judged: Sequence[Judged], corrected: Sequence[float]) -> str:
     """How many answers there are of each kind, and how many of these hold after the correction."""
-    answers = [one.answer.words for one in judged if one.comparable]
+    answers = [verdict.word(one.answer.words) for one in judged if one.comparable]
     counts = Counter(answers)
-    hold = Counter(words for words, p in zip(answers, corrected, strict=True) if p <= LEVEL)
-    each = "; ".join(f"{words}: {hold[words]} of {count}" for words, count in sorted(counts.items()))
-    return f"Of {len(answers)} answers {hold.total()} hold after the correction for their number. {each}."
+    sure = Counter(words for words, p in zip(answers, corrected, strict=True) if p <= LEVEL)
+    each = "; ".join(f"{words}: {sure[words]} of {count}" for words, count in sorted(counts.items()))
+    against = sure[REVERSED] + sure[NO_LEAD]
+    return (
+        f"Of {len(answers)} answers {sure.total()} survive the correction for their number; {against} of these say "
+        f"that the paper's order or lead is not there. {each}."
+    )
 
 
 def _models(runs: pd.DataFrame) -> Iterator[str]:

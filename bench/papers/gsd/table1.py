@@ -35,7 +35,7 @@ from bench.papers.gsd.methods import (
 )
 from bench.papers.gsd.metrics import ROWS
 from bench.results.store import Results
-from bench.statistics import graph_metrics, intervals
+from bench.statistics import graph_metrics, intervals, samples
 from bench.statistics.intervals import Interval
 
 TITLE = "GSD Table 1: acceptance rate, drafted tokens, graph success and speedup"
@@ -86,8 +86,8 @@ def table1(name: str, results: Results) -> list[Output]:
     paper = published.find("gsd", name)
     runs = methods.load(results, paper)
     parts = methods.lines(runs, paper, (*OWN, *ARMS), (GREEDY, SAMPLED))
-    own = parts[0]["arm"].isin(OWN) == (parts[0]["draft"] == NO_DRAFT)
-    greedy, sampled = (part[own] for part in parts)
+    fits = parts[0]["arm"].isin(OWN) == (parts[0]["draft"] == NO_DRAFT)  # a target drafts for itself without a draft
+    greedy, sampled = (part[fits] for part in parts)
     speedups = [frame.measure(greedy, [IN_GREEDY]), frame.measure(sampled, [IN_SAMPLED])]
     measured = [frame.measure(greedy, (*MAIN, *COUNTS)), *speedups, metrics.mean_of(speedups, metrics.MEAN)]
     long = methods.judged(pd.concat(measured, ignore_index=True), metrics.NAMES)
@@ -145,9 +145,11 @@ def _told(long: pd.DataFrame) -> Iterator[str]:
     """In how many settings GSD drafts fewer tokens than each tree, and how its rate is there."""
     of = {(row.block, row.label, row.metric.key): row.interval for row in named_rows(long)}
     for tree in TREES:
-        ratios = {row: one for (row, label, key), one in of.items() if (label, key) == (tree, "drafted_ratio") and one}
-        fewer = [of[block, tree, GAIN.key] for block, one in ratios.items() if one.known and one.high < 1]
-        more = sum(one.known and one.low > 1 for one in ratios.values())
+        keys = tree, "drafted_ratio"
+        ratios = {block: one for (block, label, key), one in of.items() if (label, key) == keys and one}
+        known = {block: one for block, one in ratios.items() if one.known}
+        fewer = [of[block, tree, GAIN.key] or samples.NOTHING for block, one in known.items() if one.high < 1]
+        more = sum(one.low > 1 for one in known.values())
         if ratios:
             yield (
                 f"Over the samples of both, GSD drafts fewer tokens than {tree} in {len(fewer)} of {len(ratios)} "

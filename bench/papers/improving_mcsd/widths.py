@@ -42,8 +42,8 @@ LOOK: Mapping[str, Any] = {"columns": 1, "across": 3}
 def forks(results: Results) -> pd.DataFrame:
     """The runs of forks in lines along their width, as `bench.artifacts.draw.lines` has them, failed ones too.
 
-    Runs of a line differ in their width alone, of several of one width the last that ended well counts; some run of it
-    ended well. NoResultsError where none did.
+    Runs of a line differ in their width alone. Of several of one width the last that ended well counts. A line of which
+    no run ended well is left out; NoResultsError where no other is there.
     """
     runs = results.runs[results.runs["method"] == METHOD]
     if not (runs["status"] == OK).any():
@@ -63,7 +63,7 @@ def forks(results: Results) -> pd.DataFrame:
 
 
 def _rest(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a drafter but the width; without a decision model the threshold is one of nothing."""
+    """The arguments of a drafter but the width; without a decision model the threshold decides nothing."""
     free = {"width"} if params.get("decision") else {"width", "beta"}
     return {name: value for name, value in params.items() if name not in free}
 
@@ -76,7 +76,7 @@ def _rules(runs: pd.DataFrame) -> pd.Series:
 
 
 def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
-    """Those lines of which a run ended well, in the order in which they were first run, of one by their rules."""
+    """The lines of which a run ended well, in the order of their first runs, those of several rules by the rule."""
     first = runs.groupby(["block", "fixed"], sort=False).ngroup()
     curve = runs.assign(first=first).groupby(["first", "rule"]).ngroup()
     return runs.assign(curve=curve)[runs["ok"].astype(bool).groupby(curve).transform("any")]
@@ -125,7 +125,7 @@ def _widths(axes: Axes, rows: pd.DataFrame, title: str) -> None:
     axes.set_title(title.format(rows["setting"].iloc[0]))
 
 
-def _one(axes: Axes, rows: pd.DataFrame) -> None:
+def _baseline(axes: Axes, rows: pd.DataFrame) -> None:
     axes.axhline(1, color="black", linewidth=1, label="autoregressive decoding")
 
 
@@ -174,7 +174,7 @@ _OF_ALPHA: Sequence[draw.Drawing] = [
     (partial(_papers, facts=["acceptance_convergence"]),),
     (partial(_widths, title="alpha"),),
 ]
-PANELS6 = [_OF_ALPHA, _of_speed(TOKENS_PER_S), _of_speed(SPEEDUP, (_one,))]
+PANELS6 = [_OF_ALPHA, _of_speed(TOKENS_PER_S), _of_speed(SPEEDUP, (_baseline,))]
 
 
 def fig6(name: str, results: Results) -> list[Output]:
@@ -268,7 +268,7 @@ ASIDE8 = tuple(one.key for one in (NODES, SPEEDS[1], CALLS, MAL, LOSSLESS, DRAFT
 PANELS8: Sequence[Sequence[draw.Drawing]] = [
     [(draw.pair, ALPHA_MAX, ALPHA_DRAFTED), (partial(_widths, title="{}: alpha"),)],
     [(draw.curve, TOKENS_PER_S), (partial(_widths, title="{}: tokens/s"),)],
-    [(draw.curve, SPEEDUP), (_one,), (partial(_widths, title="{}: speedup"),)],
+    [(draw.curve, SPEEDUP), (_baseline,), (partial(_widths, title="{}: speedup"),)],
 ]
 
 

@@ -7,6 +7,7 @@ from cells import QUIET, config, execute, finish, stamps, start
 
 from bench.calibrate import kept
 from bench.configs.cells import cell_of
+from bench.measure import once
 from bench.prompts.datasets import DatasetError
 from bench.results.store import Store, load
 from specdec_core import shapes
@@ -236,10 +237,10 @@ def test_a_vector_belongs_to_the_switches_of_its_rule(tmp_path):
 
 
 def test_force_measures_anew_once_per_process(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "_forced", set())
+    monkeypatch.setattr(once, "_forced", set())
     (tmp_path / "results").mkdir()
     planned(tmp_path, "drafter=sequoia")
-    monkeypatch.setattr(kept, "_forced", set())
+    monkeypatch.setattr(once, "_forced", set())
     marks = []
     for drafter in ("sequoia", "sized_sequoia"):
         planned(tmp_path, f"drafter={drafter}", "force=true")

@@ -23,7 +23,7 @@ from bench.results.locks import CellBusyError
 from bench.results.merging import merge
 from bench.results.partial import cells
 from bench.results.progress import Planned
-from bench.results.rows import TABLES, NodeRow, PromptRow, RunRow, StepRow, schema
+from bench.results.rows import NodeRow, PromptRow, RunRow, StepRow, schema
 from bench.results.store import Store, StoreError, experiments, load, run_id
 
 CHECKOUT = Path(bench.results.store.__file__).parents[1]
@@ -243,7 +243,7 @@ def test_runs_behind_eos_are_cells_of_their_own(tmp_path):
 
 def test_load_of_nothing_is_empty_tables(tmp_path):
     found = load(tmp_path, "never/ran")
-    assert all(getattr(found, table).empty for table in TABLES)
+    assert all(getattr(found, each.name).empty for each in dataclasses.fields(found))
     assert list(found.steps.columns) == schema(StepRow).names
 
 

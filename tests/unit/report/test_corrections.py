@@ -87,7 +87,10 @@ def test_a_tables_verdicts_are_marked_that_do_not_survive_for_their_number() -> 
     verdict.correct(lines)
     assert lines[0]["verdict MAL"] == "order holds"  # the only one
     lines += [
-        {"verdict MAL": Verdict("differs", 0.001), "verdict speedup": Verdict(verdict.not_resolved(8, 20.0))},
+        {
+            "verdict MAL": Verdict("differs", 0.001),
+            "verdict speedup": Verdict(verdict.not_resolved(8, "about 20 needed")),
+        },
         {"verdict MAL": Verdict("matches", 0.02), "verdict speedup": verdict.not_comparable("other tree")},
     ]
     verdict.correct(lines)
