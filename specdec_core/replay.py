@@ -8,11 +8,14 @@ within rounding of each other (`Recording.gaps`), a live forward over a tree may
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
+from transformers import DynamicCache
 
+from specdec_core.checks import check_request
 from specdec_core.drafters import Autoregressive, Drafter
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.engine import Generation, Watch, generate
@@ -46,7 +49,6 @@ class Recording:
     """Features that heads read, of all tokens of prompt and answer; None unless asked for."""
 
 
-@torch.inference_mode()
 def record(
     target: CausalLM,
     prompt_ids: Sequence[int],
@@ -61,29 +63,95 @@ def record(
     A tree of the last step may be accepted as far as `beyond` tokens behind the output, which are recorded too, as far
     as the target has positions. PromptError where `generate` refuses the prompt.
     """
+    length = _length(target, prompt_ids, max_new_tokens, beyond)
+    done = generate(target, Autoregressive(), Greedy(), prompt_ids, max_new_tokens=length, eos_token_ids=eos_token_ids)
+    return _read(target, prompt_ids, done.tokens, eos_token_ids, layers)[0]
+
+
+def record_together(
+    target: CausalLM,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    beyond: int,
+    eos_token_ids: Collection[int] = (),
+    layers: Layers = (),
+) -> list[Recording]:
+    """The same of several prompts, whose tokens are decoded in one batch, by transformers' own cache.
+
+    Every answer is then read in one forward: where the batch has chosen another token than this reading does, the
+    prompt is decoded alone. PromptError where `generate` refuses a prompt.
+    """
+    ends: dict[str, Any] = {"eos_token_ids": eos_token_ids, "layers": layers}
+    one: dict[str, Any] = {"max_new_tokens": max_new_tokens, "beyond": beyond, **ends}
+    lengths = {_length(target, prompt, max_new_tokens, beyond) for prompt in prompts}
+    if len(prompts) < 2 or lengths != {max_new_tokens + beyond}:
+        return [record(target, prompt, **one) for prompt in prompts]
+    for prompt in prompts:
+        check_request(target, Autoregressive(), prompt, max_new_tokens, eos_token_ids)
+    recordings = []
+    for prompt, tokens in zip(prompts, _decoded(target, prompts, max_new_tokens + beyond, eos_token_ids), strict=True):
+        recording, agrees = _read(target, prompt, tokens, eos_token_ids, layers)
+        recordings.append(recording if agrees else record(target, prompt, **one))
+    return recordings
+
+
+def _length(target: CausalLM, prompt: Sequence[int], new: int, beyond: int) -> int:
+    """Tokens to be decoded; what has no room for the output itself, `generate` refuses."""
     room = target.max_positions
-    longest = max_new_tokens + beyond
-    if room is not None:  # what has no room for the output itself, `generate` refuses
-        longest = max(max_new_tokens, min(longest, room - len(prompt_ids)))
-    done = generate(target, Autoregressive(), Greedy(), prompt_ids, max_new_tokens=longest, eos_token_ids=eos_token_ids)
-    prompt, answer = (torch.tensor(tokens, device=target.device) for tokens in (list(prompt_ids), done.tokens))
+    return new + beyond if room is None else max(new, min(new + beyond, room - len(prompt)))
+
+
+@torch.inference_mode()
+def _decoded(
+    target: CausalLM, prompts: Sequence[Sequence[int]], length: int, eos_token_ids: Collection[int]
+) -> list[list[int]]:
+    """The greedy tokens of each prompt up to its end; prompts are padded on their left."""
+    widest, device = max(map(len, prompts)), target.device
+    rows = [[0] * (widest - len(prompt)) + [*prompt] for prompt in prompts]
+    mask = torch.tensor([[0] * (widest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
+    tokens, cache, answers = torch.tensor(rows, device=device), DynamicCache(config=target.model.config), []
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    ends, ended = torch.tensor([*eos_token_ids], device=device), torch.zeros_like(mask[:, :1], dtype=torch.bool)
+    for _ in range(length):
+        out = target.model(
+            tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1
+        )
+        tokens = out.logits[:, -1:].argmax(-1)
+        answers.append(tokens)
+        ended |= torch.isin(tokens, ends)
+        if bool(ended.all()):
+            break
+        mask, positions = torch.cat((mask, mask.new_ones(len(rows), 1)), 1), positions[:, -1:] + 1
+    texts = torch.cat(answers, 1).tolist()
+    lengths = [next((n for n, token in enumerate(text, 1) if token in eos_token_ids), length) for text in texts]
+    return [text[:long] for text, long in zip(texts, lengths, strict=True)]
+
+
+@torch.inference_mode()
+def _read(
+    target: CausalLM, prompt_ids: Sequence[int], tokens: Sequence[int], eos_token_ids: Collection[int], layers: Layers
+) -> tuple[Recording, bool]:
+    """An answer with its gaps and features, by one forward along it; whether that would choose the same tokens."""
+    prompt, answer = (torch.tensor([*ids], device=target.device) for ids in (prompt_ids, tokens))
     target.reset(len(prompt) + len(answer))
     with target.keeping(layers):
         first = target.prefill(prompt)
         rest = target.extend(answer)
-    best = torch.cat((first.logits[-1:], rest.logits[:-1])).float().topk(2).values
+    best = torch.cat((first.logits[-1:], rest.logits[:-1])).float().topk(2)
     hidden = None
     if first.hidden is not None and rest.hidden is not None:
         hidden = torch.cat((first.hidden, rest.hidden)).cpu()
-    return Recording(
+    recording = Recording(
         tuple(prompt_ids),
-        tuple(done.tokens),
-        tuple((best[:, 0] - best[:, 1]).tolist()),
-        done.finish == "eos",
+        tuple(tokens),
+        tuple((best.values[:, 0] - best.values[:, 1]).tolist()),
+        tokens[-1] in eos_token_ids,
         target.vocab_size,
         target.max_positions,
         hidden,
     )
+    return recording, bool((best.indices[:, 0] == answer).all())
 
 
 def replay(

@@ -171,9 +171,13 @@ def at_most_one(numbers: Numbers) -> Numbers:
 
 
 def mal(steps: pd.DataFrame) -> Numbers:
-    """New tokens / decoding steps, the bonus token counted: at most those of a whole path of the deepest tree."""
+    """New tokens / decoding steps, the bonus token counted: at most those of a whole path of the deepest tree.
+
+    A tree that starts from the target's distribution has no bonus token in any step.
+    """
     value, low, high = at_least_one(mean(steps, steps["acceptance_length"]))
-    return value, low, min(high, 1 + steps["depth"].max())
+    bonus = bool((steps["acceptance_length"] > steps["num_accepted"]).any())
+    return value, low, min(high, bonus + steps["depth"].max())
 
 
 def mal_as_published(steps: pd.DataFrame) -> Numbers:

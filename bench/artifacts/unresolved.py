@@ -33,8 +33,16 @@ def warn(runs: pd.DataFrame, table: Table) -> Table:
     labelled = frame.put(shown, row=_labels(table, shown))
     drafting = labelled[labelled["method"] != AUTOREGRESSIVE]
     asked = [metric for metric in ASKED if any(metric.key in str(column) for column in table.frame)]
-    sentences = [text for metric in asked for text in _sentence(metric, drafting, noisy=not table.warning)]
+    of = {metric: drafting[drafting["run_id"].isin(_measured(table, metric))] for metric in asked}
+    sentences = [text for metric in asked for text in _sentence(metric, of[metric], noisy=not table.warning)]
     return replace(table, warning=" ".join(filter(None, (*_failed(shown, runs), table.warning, *sentences))))
+
+
+def _measured(table: Table, metric: Metric) -> set[str]:
+    """The runs of which the table has this metric; all of its runs where its rows do not say."""
+    rows = pd.DataFrame() if table.long is None else table.long
+    ids = rows.loc[[one.key == metric.key for one in rows["metric"]], "run_id"] if len(rows) else ()
+    return {run_id for several in ids for run_id in str(several).split()} or {*table.run_ids}
 
 
 def _failed(shown: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:

@@ -15,11 +15,11 @@ from bench.measure import pairs, weights
 from bench.measure.cell import CalibrationPlan, PairSpec, Runtime
 from bench.measure.fingerprints import fingerprint_selection
 from bench.measure.measurement import eos_token_ids, first_prompts
-from bench.measure.once import FOLDER, once
+from bench.measure.once import once
 from bench.measure.provenance import collect
 from bench.prompts import datasets
 from bench.prompts.datasets import DatasetSpec
-from bench.results.kept_rows import AttentionRow, GrowthRow, LatencyRow
+from bench.results.kept_rows import FOLDER, AttentionRow, GrowthRow, LatencyRow
 from bench.results.store import Store, run_id
 from specdec_core.models.placement import resolve_device, resolve_dtype
 from specdec_core.models.ranks import agreed

@@ -20,6 +20,7 @@ from bench.results import failures, progress
 from bench.results.digests import output_sha256
 from bench.results.finished import unfinished
 from bench.results.judgements import known
+from bench.results.kept_rows import FOLDER
 from bench.results.rows import AUTOREGRESSIVE, METHOD, RECORDED, TABLES
 from bench.results.store import OK, Store, experiments, within
 from bench.statistics.aggregates import aggregates
@@ -67,7 +68,7 @@ def check(root: Path) -> Findings:
     """Read all of a folder."""
     findings = Findings()
     planned = {path.parent.relative_to(root).as_posix() for path in within(root, progress.FILE)}
-    begun = unfinished(root)
+    begun, answers = unfinished(root), _answers(root)
     for name in sorted(planned | {store.experiment for store in experiments(root)} | {name for name, _ in begun}):
         store = Store(root, name)
         findings.experiments += 1
@@ -84,6 +85,7 @@ def check(root: Path) -> Findings:
         _committed(store, tables["runs"], findings)
         _failed(store, tables["runs"], tables["prompts"], findings)
         _lossless(store, tables["runs"], tables["prompts"], findings)
+        _replayed(store, tables["runs"], tables["prompts"], answers, findings)
         findings.altered += [f"{store.experiment}: {sentence}" for sentence in _misfits(tables, store.folder.resolve())]
         findings.cells, findings.prompts = (
             findings.cells + len(tables["runs"]),
@@ -131,8 +133,35 @@ def _failed(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings: F
             findings.failed.append(f"{store.experiment}: cell {run.run_id} ({run.drafter}): {said}")
 
 
+def _answers(root: Path) -> dict[tuple[str, str], list[int]]:
+    """The target's recorded answers, by recording and prompt."""
+    rows = Store(root, FOLDER).read("recordings")
+    return {(row.run_id, row.prompt_ids_sha256): [int(token) for token in row.answer_ids] for row in _rows(rows)}
+
+
+def _replayed(
+    store: Store,
+    runs: pd.DataFrame,
+    prompts: pd.DataFrame,
+    answers: Mapping[tuple[str, str], Sequence[int]],
+    findings: Findings,
+) -> None:
+    """Outputs of replays are those that were recorded."""
+    replays = runs[(runs["status"] == OK) & runs["recording"].notna()].set_index("run_id")
+    for row in _rows(prompts[prompts["run_id"].isin(list(replays.index)) & (prompts["status"] == OK)]):
+        recording = str(replays.at[row.run_id, "recording"])
+        answer, output = answers.get((recording, row.prompt_ids_sha256)), [int(token) for token in row.output_ids]
+        findings.greedy += 1
+        if answer is None or [*answer[: len(output)]] != output:
+            what = "is not there" if answer is None else "has another answer"
+            findings.lossy.append(
+                f"{store.experiment}: cell {row.run_id}, {row.prompt_id} turn {row.turn}: recording {recording} {what}"
+            )
+
+
 def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings: Findings) -> None:
-    kept = runs[(runs["status"] == OK) & runs["lossless"] & (runs["temperature"] == 0)].set_index("run_id")
+    kept = runs[(runs["status"] == OK) & runs["lossless"] & (runs["temperature"] == 0) & runs["recording"].isna()]
+    kept = kept.set_index("run_id")
     rows = prompts[(prompts["arm"] == METHOD) & prompts["identical"].notna() & prompts["run_id"].isin(list(kept.index))]
     findings.greedy += len(rows)
     findings.unaudited += [

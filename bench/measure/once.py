@@ -7,7 +7,6 @@ from pathlib import Path
 from bench.results.store import Store
 from specdec_core.models.ranks import agreed
 
-FOLDER = "calibration"
 _forced: set[tuple[Path, str]] = set()
 """What this process has measured anew: `force` does so once, not for every cell of a sweep."""
 

@@ -1,6 +1,7 @@
 """Recording: every turn of a cell's conversations answered by the target alone, once, and kept in `calibration`."""
 
 import contextlib
+import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,24 +13,28 @@ from bench.measure import pairs, weights
 from bench.measure.cell import Cell
 from bench.measure.cell_run import CellRun
 from bench.measure.decoding import Decoding, Turn
-from bench.measure.once import FOLDER, once
+from bench.measure.once import once
 from bench.measure.recordings import Recordings, features
 from bench.prompts import datasets
 from bench.prompts.datasets import Conversation
 from bench.results.digests import output_sha256
 from bench.results.identity import identity
-from bench.results.kept_rows import RecordingRow
+from bench.results.kept_rows import FOLDER, RecordingRow
 from bench.results.parquet import hidden_name
 from bench.results.partial import Entry, Partial
 from bench.results.store import Store, run_id
+from specdec_core.checks import check_request
+from specdec_core.drafters import Autoregressive
 from specdec_core.errors import PromptError
 from specdec_core.models import Head, Pair
 from specdec_core.models.causal_lm import Layers
-from specdec_core.replay import Recording, record
+from specdec_core.replay import Recording, record_together
 
 log = logging.getLogger(__name__)
-BEYOND = 32
+BEYOND = 64
 """Tokens behind each output that are recorded too, since the tree of a last step may be accepted so far."""
+TOGETHER = 8
+"""Prompts whose answers are decoded in one batch."""
 
 
 def kept(run: CellRun, pair: Pair, conversations: Sequence[Conversation], *, force: bool = False) -> Recordings:
@@ -92,81 +97,93 @@ class _Place:
 
 
 def _recorded(run: CellRun, pair: Pair, conversations: Sequence[Conversation], place: _Place) -> list[RecordingRow]:
-    """Answer all turns with the target alone; an earlier start that was stopped goes on behind its last turn."""
+    """Answer all turns with the target alone; an earlier start that was stopped goes on behind what it answered.
+
+    First turns come first, since the answers to several prompts are decoded together.
+    """
     partial, header = Partial(place.store.folder, place.key), {**run.machine, "beyond": BEYOND}
     earlier = partial.read()
     earlier = earlier if earlier and earlier.header == header else None
-    rows = [row for entry in earlier.entries for row in entry.rows["recordings"]] if earlier else []
+    answered: dict[str, list[RecordingRow]] = {conversation.id: [] for conversation in conversations}
+    for entry in earlier.entries if earlier else ():
+        answered[entry.prompt_id].extend(entry.rows["recordings"])
     partial.begin(header, earlier)
     features(place.store, place.key).mkdir(parents=True, exist_ok=True)
     decoding = Decoding(run.cell, pair, run.runtime)
     log.info("%s: recording %s", run.label, _size(decoding, conversations, place.layers))
-    bar = tqdm(conversations, desc=f"{run.label} recorded", unit="conversation", disable=not run.runtime.progress)
-    for conversation in bar:
-        before = [row for row in rows if row.prompt_id == conversation.id]
-        for row in _turns(run, decoding, conversation, before, place):
-            partial.add(Entry(conversation.id, row.turn, {"recordings": [row]}))
-            rows.append(row)
-    return rows
+    total, hidden = sum(len(conversation.turns) for conversation in conversations), not run.runtime.progress
+    bar = tqdm(total=total, desc=f"{run.label} recorded", unit="turn", disable=hidden)
+    for number in range(max(len(conversation.turns) for conversation in conversations)):
+        turns = [turn for one in conversations if (turn := _turn(decoding, one, number, answered[one.id]))]
+        for together in _batches(turns):
+            for turn, row in zip(together, _answered(run, decoding, together, place), strict=True):
+                partial.add(Entry(turn.conversation.id, number, {"recordings": [row]}))
+                answered[turn.conversation.id].append(row)
+                bar.update()
+    return [row for rows in answered.values() for row in rows]
 
 
-def _size(decoding: Decoding, conversations: Sequence[Conversation], layers: Layers) -> str:
-    """`160 answers of at most 232 tokens, features of 41 MB`: the most that a recording may come to."""
-    turns = sum(len(conversation.turns) for conversation in conversations)
-    longest = decoding.cell.max_new_tokens + BEYOND
-    text = f"{turns} answers of at most {longest} tokens"
-    if not layers:
-        return text
-    tokens = 0
-    for conversation in conversations:
-        for number in range(len(conversation.turns)):
-            with contextlib.suppress(PromptError):
-                tokens += len(decoding.turn(conversation, number, [""] * number).prompt) + number * longest + longest
-    target = decoding.pair.target
-    megabytes = tokens * len(layers) * target.config.hidden_size * target.dtype.itemsize / 1e6
-    return f"{text}, features of at most {megabytes:.0f} MB"
+def _batches(turns: Sequence[Turn]) -> Iterator[Sequence[Turn]]:
+    """Turns of one length of answer, those with prompts of similar lengths together."""
+    for _, alike in itertools.groupby(sorted(turns, key=_lengths), key=lambda turn: turn.max_new_tokens):
+        several = list(alike)
+        yield from (several[start : start + TOGETHER] for start in range(0, len(several), TOGETHER))
 
 
-def _turns(
-    run: CellRun, decoding: Decoding, conversation: Conversation, before: Sequence[RecordingRow], place: _Place
-) -> Iterator[RecordingRow]:
-    """The rows of a conversation's turns that are not there yet, up to one that the target refuses."""
-    most = run.cell.max_new_tokens
-    answers = [decoding.words(row.answer_ids[:most]) for row in before]
-    refused = any(row.error for row in before)
-    while len(answers) < len(conversation.turns) and not refused:
-        try:
-            turn = decoding.turn(conversation, len(answers), answers)
-        except PromptError:  # whoever replays meets it too
-            return
-        row = _answered(run, decoding, turn, place)
-        refused = row.error is not None
-        answers.append(decoding.words(row.answer_ids[: turn.max_new_tokens]))
-        yield row
+def _lengths(turn: Turn) -> tuple[int, int]:
+    return turn.max_new_tokens, len(turn.prompt)
 
 
-def _answered(run: CellRun, decoding: Decoding, turn: Turn, place: _Place) -> RecordingRow:
-    """The target's answer to a turn, whose features are then on the disk; or why there is none."""
-    pair, sha256, error = decoding.pair, output_sha256(turn.prompt), None
-    target = pair.target
-    recording = Recording((*turn.prompt,), (), (), False, target.vocab_size, target.max_positions)
+def _turn(decoding: Decoding, conversation: Conversation, number: int, rows: Sequence[RecordingRow]) -> Turn | None:
+    """A turn that is next behind those answered; None where there is none, or an earlier one was refused."""
+    if len(rows) != number or number >= len(conversation.turns) or any(row.error for row in rows):
+        return None
+    answers: list[str] = []
     try:
-        recording = record(
-            target,
-            turn.prompt,
-            max_new_tokens=turn.max_new_tokens,
-            beyond=BEYOND,
-            eos_token_ids=decoding.eos,
-            layers=place.layers,
-        )
+        for place, row in enumerate(rows):
+            new = decoding.turn(conversation, place, answers).max_new_tokens
+            answers.append(decoding.words(row.answer_ids[:new]))
+        return decoding.turn(conversation, number, answers)
+    except PromptError:  # whoever replays meets it too
+        return None
+
+
+def _answered(run: CellRun, decoding: Decoding, turns: Sequence[Turn], place: _Place) -> Iterator[RecordingRow]:
+    """The target's answers to turns of one length, or why there is none; the features of each are then on the disk."""
+    target, errors = decoding.pair.target, [_refusal(decoding, turn) for turn in turns]
+    done = record_together(
+        target,
+        [turn.prompt for turn, error in zip(turns, errors, strict=True) if not error],
+        max_new_tokens=turns[0].max_new_tokens,
+        beyond=BEYOND,
+        eos_token_ids=decoding.eos,
+        layers=place.layers,
+    )
+    recordings = iter(done)
+    for turn, error in zip(turns, errors, strict=True):
+        nothing = Recording((*turn.prompt,), (), (), False, target.vocab_size, target.max_positions)
+        yield _row(run, decoding, turn, nothing if error else next(recordings), error, place)
+
+
+def _refusal(decoding: Decoding, turn: Turn) -> str | None:
+    """Why the target decodes nothing behind a prompt."""
+    try:
+        check_request(decoding.pair.target, Autoregressive(), turn.prompt, turn.max_new_tokens, decoding.eos)
     except PromptError as problem:
-        error = str(problem)
+        return str(problem)
+    return None
+
+
+def _row(
+    run: CellRun, decoding: Decoding, turn: Turn, recording: Recording, error: str | None, place: _Place
+) -> RecordingRow:
+    """The row of an answer, whose features are written."""
+    cell, machine, sha256 = run.cell, run.machine, output_sha256(turn.prompt)
     if recording.hidden is not None:
         path = features(place.store, place.key) / f"{sha256}.safetensors"
         temporary = path.parent / hidden_name(path.name)
         save_file({"hidden": recording.hidden.contiguous()}, temporary)
         temporary.replace(path)
-    cell, machine = run.cell, run.machine
     return RecordingRow(
         run_id=place.key,
         pair=cell.pair.name,
@@ -187,3 +204,20 @@ def _answered(run: CellRun, decoding: Decoding, turn: Turn, place: _Place) -> Re
         layers=[*place.layers] if recording.hidden is not None else [],
         error=error,
     )
+
+
+def _size(decoding: Decoding, conversations: Sequence[Conversation], layers: Layers) -> str:
+    """`160 answers of at most 232 tokens, features of 41 MB`: the most that a recording may come to."""
+    turns = sum(len(conversation.turns) for conversation in conversations)
+    longest = decoding.cell.max_new_tokens + BEYOND
+    text = f"{turns} answers of at most {longest} tokens"
+    if not layers:
+        return text
+    tokens = 0
+    for conversation in conversations:
+        for number in range(len(conversation.turns)):
+            with contextlib.suppress(PromptError):
+                tokens += len(decoding.turn(conversation, number, [""] * number).prompt) + number * longest + longest
+    target = decoding.pair.target
+    megabytes = tokens * len(layers) * target.config.hidden_size * target.dtype.itemsize / 1e6
+    return f"{text}, features of at most {megabytes:.0f} MB"

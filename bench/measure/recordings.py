@@ -12,9 +12,8 @@ import pandas as pd
 from safetensors.torch import load_file
 
 from bench.measure.cell import Cell
-from bench.measure.once import FOLDER
 from bench.results.digests import output_sha256
-from bench.results.kept_rows import RecordingRow
+from bench.results.kept_rows import FOLDER, RecordingRow
 from bench.results.store import Store
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import Drafter

@@ -10,9 +10,9 @@ import pandas as pd
 
 from bench.artifacts.devices import parse
 from bench.measure.cell import PairSpec
-from bench.measure.once import FOLDER
 from bench.plan.estimates import Memory
 from bench.plan.jobs import Job
+from bench.results.kept_rows import FOLDER
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Store, experiments
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FOLDER = "calibration"
+"""The experiment of a results folder that has them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyRow:

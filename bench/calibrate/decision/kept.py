@@ -14,12 +14,12 @@ from bench.calibrate.kept import Setting
 from bench.measure import pairs
 from bench.measure.cell import DecisionPlan
 from bench.measure.measurement import eos_token_ids, first_prompts
-from bench.measure.once import FOLDER, once
+from bench.measure.once import once
 from bench.measure.provenance import collect as provenance
 from bench.measure.weights import commits
 from bench.prompts.conversations import Conversation
 from bench.prompts.datasets import DatasetSpec
-from bench.results.kept_rows import DecisionRow
+from bench.results.kept_rows import FOLDER, DecisionRow
 from bench.results.parquet import hidden_name
 from bench.results.store import Store, run_id
 from specdec_core.errors import PairError

@@ -9,6 +9,7 @@ from bench.calibrate import kept
 from bench.configs.cells import cell_of
 from bench.measure import once
 from bench.prompts.datasets import DatasetError
+from bench.results.kept_rows import FOLDER
 from bench.results.store import Store, load
 from specdec_core import shapes
 from specdec_core.search import best_tree, expected_tokens
@@ -188,7 +189,7 @@ def test_vectors_and_times_may_be_all_that_is_measured(tmp_path):
     assert set(results.acceptance["draws"]) == {"iid"}
     assert sorted(results.acceptance["k"]) == list(range(1, 33))
     assert set(results.latency["num_tokens"]) == set(SIZES)
-    assert Store(tmp_path, kept.FOLDER).read("latency").equals(results.latency)
+    assert Store(tmp_path, FOLDER).read("latency").equals(results.latency)
     with pytest.raises(ValueError, match='did you mean "latency"'):
         execute(tmp_path, *chosen, "measure=latancy")
 

@@ -1,5 +1,6 @@
 """Cells that are replayed on the target's recorded answers: the rows of decoding, but for times."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -7,17 +8,18 @@ import pytest
 import torch
 from cells import config, execute
 
-from bench.artifacts import draw, frame, phases
+from bench.artifacts import frame
 from bench.artifacts.outputs import NoResultsError
+from bench.check.folder import check
 from bench.configs.cells import cell_of
 from bench.measure import record, runner
-from bench.measure.once import FOLDER
 from bench.measure.recordings import Recordings
 from bench.papers.dyspec import figures as dyspec
 from bench.papers.gsd import operations
 from bench.papers.opt_tree import figures as opt_tree
 from bench.prompts.embedded import TINY
 from bench.results.digests import output_sha256
+from bench.results.kept_rows import FOLDER
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Store, load
 from bench.statistics import metrics
@@ -76,7 +78,7 @@ def test_a_replay_neither_loads_nor_asks_the_target(tmp_path: Path, monkeypatch:
 
     runner.pairs.release()
     monkeypatch.setattr(runner.pairs, "load_pair", without)
-    monkeypatch.setattr(record, "record", lambda *_, **__: pytest.fail("it is recorded"))
+    monkeypatch.setattr(record, "record_together", lambda *_, **__: pytest.fail("it is recorded"))
     assert execute(tmp_path, *REPLAYED, "drafter=opt_tree") == runner.OK
     assert loaded == [False]
     pair = load_pair(str(TINY / "target"), str(TINY / "draft"), device="cpu", target_weights=False)
@@ -105,10 +107,10 @@ def runner_spec() -> object:
     ids=["sampled", "layers", "virtual root", "instrument", "case study", "lossy"],
 )
 def test_what_a_recording_cannot_tell_is_refused_or_decoded(cell: tuple[str, ...], reason: str, tmp_path: Path) -> None:
-    assert execute(tmp_path, *REPLAYED, "limit=1", *cell) == runner.FAILED
-    error = Store(tmp_path, "default").read("runs")["error"].iloc[0]
-    assert pd.Series(error).str.contains(reason).all()
-    assert "\n" not in error
+    with pytest.raises(runner.NotReplayedError, match=reason) as refusal:
+        execute(tmp_path, *REPLAYED, "limit=1", *cell)
+    assert "\n" not in str(refusal.value)
+    assert Store(tmp_path, "default").read("runs").empty, "the cell is sound"
     assert not Store(tmp_path, FOLDER).read("recordings").size, "what is refused records nothing"
     assert execute(tmp_path, *FEW, "limit=1", "runtime.replay=if_possible", *cell) == runner.OK
     run = Store(tmp_path, "default").read("runs").iloc[0]
@@ -130,23 +132,25 @@ def test_a_recording_that_was_stopped_goes_on_behind_its_last_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answers are those of one that ran through."""
-    whole, stopped, calls, genuine = tmp_path / "whole", tmp_path / "stopped", [], record.record
+    whole, stopped, asked, genuine = tmp_path / "whole", tmp_path / "stopped", [], record.record_together
 
-    def few(*given: object, **options: object) -> object:
-        calls.append(given)
-        if len(calls) == 4:
+    def few(target: object, prompts: list[list[int]], **options: object) -> object:
+        asked.extend(prompts)
+        if len(asked) == 4:
             raise KeyboardInterrupt
-        return genuine(*given, **options)
+        return genuine(target, prompts, **options)
 
+    monkeypatch.setattr(record, "TOGETHER", 2)
     execute(whole, *REPLAYED, "pair=tiny_eagle")
-    monkeypatch.setattr(record, "record", few)
+    monkeypatch.setattr(record, "record_together", few)
+    monkeypatch.setattr(record, "TOGETHER", 1)
     with pytest.raises(KeyboardInterrupt):
         execute(stopped, *REPLAYED, "pair=tiny_eagle")
     assert Store(stopped, FOLDER).read("recordings").empty
     assert execute(stopped, *REPLAYED, "pair=tiny_eagle") == runner.OK
     tables = [Store(root, FOLDER).read("recordings") for root in (whole, stopped)]
     pd.testing.assert_frame_equal(*tables)
-    assert len(calls) == len(tables[0]) + 1
+    assert len(asked) == len(tables[0]) + 1
     for table in ("steps", "prompts"):
         pd.testing.assert_frame_equal(rows(whole, table), rows(stopped, table))
 
@@ -199,9 +203,19 @@ def test_replays_have_no_times_in_any_table(tmp_path: Path) -> None:
         opt_tree.fig7("fig7", results)
     with pytest.raises(NoResultsError):
         dyspec.fig4("fig4", results)
-    assert draw.decoded(runs.assign(recording=None)).equals(runs.assign(recording=None))
-    assert phases.columns(opt_tree.PARTS)
 
 
 def known_value(value: object) -> bool:
     return value is not None and not pd.isna(getattr(value, "value", value))
+
+
+def test_a_check_holds_replayed_outputs_against_the_recording(tmp_path: Path) -> None:
+    execute(tmp_path, *REPLAYED)
+    store = Store(tmp_path, FOLDER)
+    found = check(tmp_path)
+    assert (found.greedy, found.lossy, found.unaudited, found.altered) == (len(store.read("recordings")), [], [], [])
+    (key,) = set(store.read("recordings")["run_id"])
+    answers = list(Recordings.read(tmp_path, key).rows.values())
+    other = replace(answers[0], answer_ids=[answers[0].answer_ids[0] + 1, *answers[0].answer_ids[1:]])
+    store.write("recordings", key, [other, *answers[1:-1]])
+    assert len(check(tmp_path).lossy) == 2, "one answer is another, and one is missing"

@@ -9,10 +9,11 @@ from doubles import perturbed, random_llama
 from heads import load, write_eagle_3, write_medusa, write_target
 
 from specdec_core import Generation, generate
+from specdec_core import replay as replaying
 from specdec_core.drafters import StaticTree
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import LayerSkip
-from specdec_core.replay import Recording, record, replay
+from specdec_core.replay import Recording, record, record_together, replay
 from specdec_core.shapes import branching, chain
 from specdec_core.verifiers import TargetSample
 
@@ -72,6 +73,42 @@ def test_heads_are_replayed_from_recorded_features(kind: str, tmp_path) -> None:
         assert timeless(replay(whole, drafter, max_new_tokens=NEW)) == timeless(live)
         with pytest.raises(PairError, match="no features"):
             replay(bare, drafter, max_new_tokens=NEW)
+
+
+@pytest.mark.parametrize("layers", [(), (0, 1), (-1,)], ids=str)
+def test_prompts_recorded_together_are_those_recorded_alone(layers: tuple[int, ...]) -> None:
+    """Of several lengths, one of which ends with a token that others do not reach."""
+    prompts = [*PROMPTS, [7], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4, 11]]
+    eos = [of(PROMPTS[0]).answer[NEW // 2 + 1]]
+    assert not {*eos} & {prompt[-1] for prompt in prompts}
+    given = {"max_new_tokens": NEW, "beyond": BEYOND, "eos_token_ids": eos, "layers": layers}
+    alone = [record(TARGET, prompt, **given) for prompt in prompts]
+    together = record_together(TARGET, prompts, **given)
+    for one, other in zip(alone, together, strict=True):
+        assert (one.prompt, one.answer, one.ended) == (other.prompt, other.answer, other.ended)
+        assert one.gaps == pytest.approx(other.gaps, abs=1e-4)
+        if layers:
+            torch.testing.assert_close(one.hidden, other.hidden, rtol=1e-4, atol=1e-5)
+    assert {one.ended for one in alone} == {True, False}
+
+
+def test_what_a_batch_decodes_otherwise_is_decoded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is taken from a batch unseen: here one answer has another token in its middle."""
+    genuine = replaying._decoded
+
+    def wrong(*given: object) -> list[list[int]]:
+        first, *others = genuine(*given)
+        return [[*first[:9], (first[9] + 1) % VOCAB, *first[10:]], *others]
+
+    monkeypatch.setattr(replaying, "_decoded", wrong)
+    found = record_together(TARGET, PROMPTS, max_new_tokens=NEW, beyond=BEYOND)
+    assert [one.answer for one in found] == [of(prompt).answer for prompt in PROMPTS]
+
+
+def test_a_prompt_that_is_refused_alone_is_refused_together() -> None:
+    for prompts in ([[], PROMPTS[0]], [PROMPTS[0], []], [PROMPTS[0], PROMPTS[0] * 200]):
+        with pytest.raises(PromptError):
+            record_together(random_llama(0, vocab=VOCAB, positions=64), prompts, max_new_tokens=NEW, beyond=4)
 
 
 def test_gaps_are_those_of_plain_forwards() -> None:

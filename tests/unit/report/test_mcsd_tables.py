@@ -246,7 +246,7 @@ def test_grades_stand_beside_the_papers(cells) -> None:
 def test_scores_in_the_wrong_order_differ_from_the_paper(cells) -> None:
     for width, score in ((2, 4.0), (3, 5.0)):
         quality.add(cells, width, score=score)
-    assert line(answers(cells), 3)["score_verdict"] == "differs"
+    assert line(answers(cells), 3)["score_verdict"].startswith("differs")
 
 
 def test_without_a_judge_there_is_what_needs_none(cells) -> None:
