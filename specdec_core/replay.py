@@ -89,8 +89,12 @@ def record_together(
         return [record(target, prompt, **one) for prompt in prompts]
     for prompt in prompts:
         check_request(target, Autoregressive(), prompt, max_new_tokens, eos_token_ids)
+    try:
+        answers = _decoded(target, prompts, max_new_tokens + beyond, eos_token_ids)
+    except torch.OutOfMemoryError:  # a batch needs keys and values that one prompt does not
+        return [record(target, prompt, **one) for prompt in prompts]
     recordings = []
-    for prompt, tokens in zip(prompts, _decoded(target, prompts, max_new_tokens + beyond, eos_token_ids), strict=True):
+    for prompt, tokens in zip(prompts, answers, strict=True):
         recording, agrees = _read(target, prompt, tokens, eos_token_ids, layers)
         recordings.append(recording if agrees else record(target, prompt, **one))
     return recordings
@@ -165,7 +169,7 @@ def replay(
 ) -> Generation:
     """What `generate` would return under a greedy rule; seconds in which the target had a part are nan.
 
-    `rng` lives on the draft's device, or on the CPU. The watch is shown recorded tokens in place of logits. PairError
+    `rng` lives where the target's would. The watch is shown recorded tokens in place of logits. PairError
     for drafters that need the target itself: those that start from its distribution, and its own layers; and where the
     recording has no features, or ends too early.
     """
@@ -175,7 +179,7 @@ def replay(
     if recording.ended and recording.answer[-1] not in eos_token_ids:
         raise PairError(f"the recording ends with token {recording.answer[-1]}, which is to end no answer; record anew")
     done = generate(
-        RecordedTarget(recording, draft.device if draft else torch.device("cpu")),
+        RecordedTarget(recording, rng.device if rng else draft.device if draft else torch.device("cpu")),
         drafter,
         RecordedChoice(),
         recording.prompt,
@@ -213,7 +217,9 @@ class RecordedTarget:
     def __init__(self, recording: Recording, device: torch.device) -> None:
         self.recording, self.device, self.cache = recording, device, _Length()
         self.vocab_size, self.max_positions = recording.vocab_size, recording.max_positions
-        behind = 0 if recording.ended else _UNKNOWN  # what follows the end of a text counts for nothing
+        full = recording.max_positions == len(recording.prompt) + len(recording.answer)
+        # what follows the end of a text counts for nothing; behind the target's last position nothing is to be known
+        behind = 0 if recording.ended or full else _UNKNOWN
         self._text = torch.tensor([*recording.prompt, *recording.answer, behind], device=device)
 
     def reset(self, capacity: int) -> None:

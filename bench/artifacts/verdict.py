@@ -196,7 +196,8 @@ class Standing:
     @property
     def needed_words(self) -> str:
         """What would decide it: more conversations, or a machine that runs as fast in both runs."""
-        return MACHINE if self.comparison.blurred else needed_words(self.n, self.needed)
+        blurred = self.comparison.blurred and self.n >= FEWEST
+        return MACHINE if blurred else needed_words(self.n, self.needed)
 
 
 def standing(row: Pairing, other: Pairing) -> Standing:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pandas as pd
 import torch
 
 from bench.measure import provenance, weights
@@ -63,7 +64,7 @@ class CellRun:
 
     def asked(self, **changes: Any) -> Asked:
         """What the cell's rows must have for it to count as finished."""
-        live = not self.runtime.replay
+        live = not (self.runtime.replay and self.cell.sampling.greedy)
         asked = Asked(tables=self.runtime.recorded, baseline=live and bool(self.runtime.baseline), live=live)
         return replace(asked, **changes)
 
@@ -121,10 +122,23 @@ def _drop_partial_rows(run: CellRun) -> None:
     if earlier := run.partial.read():
         tables = {*run.runtime.recorded, *earlier.header.get("recorded", ())}
         baseline = bool(earlier.header.get("baseline", True))
-        asked = run.asked(tables=sorted(tables), baseline=baseline, weights=weights.revisions(run.cell.pair))
+        live = earlier.header.get("recording") is None
+        revisions = weights.revisions(run.cell.pair)
+        asked = run.asked(tables=sorted(tables), baseline=baseline, live=live, weights=revisions)
         if not finished.state(run.store, run.run_id, asked).finished:
             return
     run.partial.drop()
+
+
+def decoded_before(run: CellRun) -> str:
+    """What of a cell's times a replay would replace, in a clause; "" where there are none."""
+    rows = run.store.read("runs", [run.run_id])
+    if len(rows) and rows["status"].iloc[-1] == OK and pd.isna(rows["recording"].iloc[-1]):
+        return "it was decoded, and its times would be lost"
+    earlier = run.partial.read()
+    if earlier and earlier.entries and earlier.header.get("recording") is None:
+        return f"a start that decoded it has left {run.partial.path.name}; finish it, or delete the file"
+    return ""
 
 
 def shared_baseline(run: CellRun, loaded: dict[str, Any]) -> tuple[str | None, Mapping[str, PromptRow]]:

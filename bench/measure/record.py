@@ -37,12 +37,16 @@ TOGETHER = 8
 """Prompts whose answers are decoded in one batch."""
 
 
-def kept(run: CellRun, pair: Pair, conversations: Sequence[Conversation], *, force: bool = False) -> Recordings:
+def layers_of(pair: Pair) -> Layers:
+    """Those of the target's layers whose features the draft reads."""
+    return pair.draft.layers if isinstance(pair.draft, Head) else ()
+
+
+def kept(run: CellRun, layers: Layers, conversations: Sequence[Conversation], *, force: bool = False) -> Recordings:
     """The recordings for a cell's prompts, made unless they were; of several processes one records, others wait.
 
-    Whoever records loads the whole pair, which may take the place of this one.
+    Whoever records loads the whole pair.
     """
-    layers = pair.draft.layers if isinstance(pair.draft, Head) else ()
     store, key = Store(run.store.root, FOLDER), _key(run.cell, layers)
 
     def measure() -> None:
@@ -60,7 +64,9 @@ def of_cell(run: CellRun) -> Recordings:
     """The recordings that a cell would be replayed on."""
     cell, runtime = run.cell, run.runtime
     conversations = datasets.load(cell.dataset, data_dir=runtime.data_dir, limit=cell.limit)
-    return kept(run, pairs.loaded(cell.pair, runtime), conversations, force=runtime.force)
+    if runtime.tensor_parallel:
+        raise ValueError("a recording is made by one process; use runtime.device_map in place of tensor_parallel")
+    return kept(run, layers_of(pairs.loaded(cell.pair, runtime)), conversations, force=runtime.force)
 
 
 def summary(recordings: Recordings) -> str:
@@ -79,7 +85,8 @@ def summary(recordings: Recordings) -> str:
 def _key(cell: Cell, layers: Layers) -> str:
     """What tells recordings apart: target, template, prompts, the answers' end, dtype, attention, features."""
     plain = identity(cell.config)
-    pair = {name: value for name, value in plain["pair"].items() if name not in ("draft", "draft_temperature")}
+    nothing = ("draft_temperature", *["draft"] * (not cell.pair.planted))  # planted targets are made with their draft
+    pair = {name: value for name, value in plain["pair"].items() if name not in nothing}
     decoding = {name: plain["decoding"].get(name, False) for name in ("max_new_tokens", "ignore_eos")}
     runtime = {name: value for name, value in plain["runtime"].items() if name not in ("node_order", "graphs")}
     commit = weights.commits(cell.pair).get("commits", {}).get("target_revision")

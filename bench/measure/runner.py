@@ -11,7 +11,7 @@ from tqdm import tqdm
 from bench.measure import pairs, preemption, record, resumed, weights
 from bench.measure.bandwidth import limit_tokens_per_s
 from bench.measure.cell import IF_POSSIBLE, SHARED, Cell, Runtime
-from bench.measure.cell_run import CellRun, claim, shared_baseline
+from bench.measure.cell_run import CellRun, claim, decoded_before, shared_baseline
 from bench.measure.decoding import first_ids_sha256
 from bench.measure.measurement import Measurement
 from bench.measure.recordings import Recordings, unrecorded
@@ -126,12 +126,14 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome) -> None:
     pair, drafter, recordings = _loaded(run, conversations)
     _identify(run, pair, conversations, outcome)
     baseline: Mapping[str, PromptRow] = {}
-    if runtime.baseline == SHARED:
+    if runtime.baseline == SHARED and recordings is None:
         loaded = {name: getattr(outcome, name) for name in resumed.LOADED}
         outcome.baseline_of, baseline = agreed(lambda: shared_baseline(run, loaded))
     outcome.draws = drafter.draws
     outcome.lossless = check_lossless(drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy)
-    outcome.recording = recordings.key if recordings else None
+    if recordings:
+        outcome.recording = recordings.key
+        outcome.graphs = runtime.graphs if pair.target.device.type == "cuda" else EAGER
     measurement = Measurement(cell, pair, rows, runtime, baseline, recordings)
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
@@ -157,15 +159,17 @@ def _loaded(run: CellRun, conversations: Sequence[Conversation]) -> tuple[Pair, 
     """
     cell, runtime = run.cell, run.runtime
     pair = pairs.loaded(cell.pair, runtime, target_weights=not runtime.replay)
-    drafter = cell.build_drafter(pair.draft)
+    drafter, layers = cell.build_drafter(pair.draft), record.layers_of(pair)
     if not runtime.replay:
         return pair, drafter, None
     reason = unrecorded(cell, drafter, [*runtime.recorded, *["case_study"] * runtime.case_study])
+    reason = reason or decoded_before(run)
+    del pair, drafter  # the whole pair may be loaded in their place
     if reason and runtime.replay != IF_POSSIBLE:
         raise NotReplayedError(
             f"{run.label} is not replayed: {reason}; runtime.replay={IF_POSSIBLE} decodes such cells"
         )
-    recordings = None if reason else record.kept(run, pair, conversations)
+    recordings = None if reason else record.kept(run, layers, conversations)
     pair = pairs.loaded(cell.pair, runtime, target_weights=recordings is None)
     return pair, cell.build_drafter(pair.draft), recordings
 

@@ -46,12 +46,12 @@ def joined(
 
 def _partners(runs: pd.DataFrame, replayed: pd.DataFrame, cell: Sequence[str]) -> dict[str, str]:
     """Of each run that was decoded the replay with most conversations, of the same cell and weights."""
-    replayed = replayed.sort_values("num_conversations", kind="stable").drop_duplicates(list(cell), keep="last")
     decoded = runs[runs["recording"].isna() & (runs["status"] == OK)]
     both = decoded.merge(replayed, on=list(cell), suffixes=("", "_replayed"))
     for column in _WEIGHTS:
         own, other = both[column], both[f"{column}_replayed"]
         both = both[own.isna() | other.isna() | (own == other)]
+    both = both.sort_values("num_conversations_replayed", kind="stable").drop_duplicates("run_id", keep="last")
     return dict(zip(both["run_id"], both["run_id_replayed"], strict=True))
 
 

@@ -110,8 +110,10 @@ def untimed(prompts: pd.DataFrame) -> pd.Series:
     Disturbed is a GPU that was throttled or shared, a CPU that stalled. Runs are compared by whole conversations, which
     must be of the same turns in both. `prompts.assign(contaminated=False)` brings the disturbed back in.
     """
+    if prompts.empty:
+        return pd.Series(False, index=prompts.index)
     replayed = prompts["decode_s"].isna()
-    if "contaminated" not in prompts or prompts.empty:
+    if "contaminated" not in prompts:
         return replayed
     disturbed = prompts["contaminated"].eq(True).fillna(False).astype(bool)
     if disturbed.any():

@@ -128,6 +128,31 @@ def test_a_replay_is_finished_for_a_replay_alone(tmp_path: Path) -> None:
         assert Store(tmp_path, "default").read("runs")["recording"].isna().all()
 
 
+def test_a_replay_never_takes_the_place_of_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not under force, not where another cell lends a baseline, nor where a decoding was begun and can go on."""
+    assert execute(tmp_path, *FEW) == runner.OK
+    before = Store(tmp_path, "default").read("prompts")
+    with pytest.raises(runner.NotReplayedError, match="times would be lost"):
+        execute(tmp_path, *REPLAYED, "force=true")
+    pd.testing.assert_frame_equal(Store(tmp_path, "default").read("prompts"), before)
+    assert execute(tmp_path, *REPLAYED, "drafter=chain4", "runtime.baseline=shared") == runner.OK
+    run_id = Store(tmp_path, "default").read("runs").set_index("drafter").loc["chain4", "run_id"]
+    assert set(Store(tmp_path, "default").read("prompts", [run_id])["arm"]) == {"method"}
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    begun = tmp_path / "begun"
+    with monkeypatch.context() as patch:
+        patch.setattr(runner.Measurement, "excerpt", stop)
+        with pytest.raises(KeyboardInterrupt):
+            execute(begun, *FEW)
+    with pytest.raises(runner.NotReplayedError, match="finish it"):
+        execute(begun, *REPLAYED)
+    assert execute(begun, *FEW) == runner.OK
+    assert (Store(begun, "default").read("prompts")["start"] == 1).all(), "it goes on where it was"
+
+
 def test_a_recording_that_was_stopped_goes_on_behind_its_last_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

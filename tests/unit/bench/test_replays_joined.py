@@ -68,6 +68,8 @@ def test_the_larger_replay_counts_and_the_decoded_run_whenever_it_was_run(tmp_pa
     conversations(store, "2", "ab")
     conversations(store, "3", "abc", recording="r")
     assert found(tmp_path) == {"2": {*"abcd"}}
+    conversations(store, "4", "abcdef", recording="r", target_revision="files:other")
+    assert found(tmp_path) == {"2": {*"abcd"}}, "of other weights"
 
 
 @pytest.mark.parametrize(

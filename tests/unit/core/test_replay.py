@@ -144,6 +144,18 @@ def test_features_are_those_of_the_target() -> None:
     torch.testing.assert_close(recording.hidden, plain, rtol=1e-4, atol=1e-5)
 
 
+def test_a_tree_may_be_accepted_to_the_targets_last_position() -> None:
+    """As in the loop: behind it nothing is to be known, and nothing is in the output."""
+    target, room = random_llama(0, vocab=VOCAB, positions=len(PROMPTS[0]) + NEW), len(PROMPTS[0]) + NEW
+    drafter = StaticTree(draft=random_llama(0, vocab=VOCAB, positions=room + BEYOND), shape=chain(BEYOND))
+    live = generate(target, drafter, TargetSample(), PROMPTS[0], max_new_tokens=NEW)
+    recording = record(target, PROMPTS[0], max_new_tokens=NEW, beyond=BEYOND)
+    assert len(recording.answer) == NEW
+    replayed = replay(recording, drafter, max_new_tokens=NEW)
+    assert (replayed.tokens, len(replayed.steps)) == (live.tokens, len(live.steps))
+    assert [step.kept for step in replayed.steps] == [step.kept for step in live.steps]
+
+
 def test_a_recording_ends_where_the_target_has_no_more_positions() -> None:
     """The output has room in any case, and what is asked for behind it as far as there is."""
     target = random_llama(0, vocab=VOCAB, positions=len(PROMPTS[0]) + NEW + 2)
