@@ -22,7 +22,7 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 	$(if $(filter-out file,$(origin PAIR)),--pair $(PAIR))
 
 # what each target takes of these; one that is given on the command line and that no goal takes is refused in a sentence
-OPTIONS := PAIR DATASET EXPERIMENT TABLE DATA_DIR LIMIT MAX_NEW_TOKENS RESULTS ARGS A B KILLS
+OPTIONS := PAIR EXPERIMENT DATASET TABLE DATA_DIR LIMIT MAX_NEW_TOKENS RESULTS ARGS A B KILLS
 RUN := PAIR LIMIT MAX_NEW_TOKENS RESULTS ARGS
 TAKES_smoke := $(RUN)
 TAKES_reproduce := $(RUN) DATA_DIR TABLE
