@@ -116,7 +116,8 @@ def _decoded(
     mask = torch.tensor([[0] * (widest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
     tokens, cache, answers = torch.tensor(rows, device=device), DynamicCache(config=target.model.config), []
     positions = (mask.cumsum(1) - 1).clamp(min=0)
-    ends, ended = torch.tensor([*eos_token_ids], device=device), torch.zeros_like(mask[:, :1], dtype=torch.bool)
+    ends = torch.tensor([*eos_token_ids], dtype=torch.long, device=device)
+    ended = torch.zeros_like(mask[:, :1], dtype=torch.bool)
     for _ in range(length):
         out = target.model(
             tokens, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1

@@ -81,7 +81,7 @@ def drafting(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def decoded(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs that have times, since not all of them was replayed; NoResultsError without any."""
+    """The runs of which some step was decoded, not replayed, and has times; NoResultsError without any."""
     runs = runs[[len(metrics.timed(steps)) > 0 for steps in runs["steps"]]]
     if runs.empty:
         raise NoResultsError("every run was replayed, and has no times")

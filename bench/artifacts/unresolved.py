@@ -68,10 +68,8 @@ def _sentence(metric: Metric, runs: pd.DataFrame, *, noisy: bool) -> Iterator[st
     ends = [end for _, rows in long.groupby("block", sort=False) if (end := _ends(rows))]
     busy = [end for end in ends if end["busy"]]
     blurred = [end for end in ends if not (end["told"] or end["busy"])]
-    words, several = (
-        f"{metric.header}, all pairs judged at once, does not tell the best method from the worst",
-        len(ends) > 1,
-    )
+    words = f"{metric.header}, all pairs judged at once, does not tell the best method from the worst"
+    several = len(ends) > 1
     if busy and noisy:
         yield f"{words} {f'in {len(busy)} of {len(ends)} settings' if several else 'here'}: times are too noisy."
     if blurred:

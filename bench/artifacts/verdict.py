@@ -167,7 +167,8 @@ def by_order(method: str, block: Mapping[str, Pairing], *, otherwise: str, busy:
     against = [standing(row, other) for other in others]
     if contradicting := [one for one in against if one.agrees is False]:
         first = min(contradicting, key=lambda one: one.p)
-        return Verdict(f"{DIFFERS}{_vs(first, contradicting, ' ({})')}", min(1.0, first.p * len(against)))
+        named = _vs(first, contradicting)
+        return Verdict(f"{DIFFERS} ({named})" if named else DIFFERS, min(1.0, first.p * len(against)))
     if left := [one for one in against if one.agrees is None]:
         last, fewest = max(left, key=lambda one: one.needed), min(one.n for one in left)
         return Verdict(not_resolved(fewest, last.needed_words, _vs(last, left)))
@@ -212,10 +213,10 @@ def standing(row: Pairing, other: Pairing) -> Standing:
     return Standing(comparison, agrees, p, needed, other.name)
 
 
-def _vs(first: Standing, several: Sequence[Standing], form: str = "{}") -> str:
+def _vs(first: Standing, several: Sequence[Standing]) -> str:
     """`vs SpecInfer and 1 more`: the row that decides, and how many others say the same; "" where it has no name."""
     more = f" and {len(several) - 1} more" if len(several) > 1 else ""
-    return form.format(f"vs {first.name}{more}") if first.name else ""
+    return f"vs {first.name}{more}" if first.name else ""
 
 
 def _agrees(comparison: Comparison, same: int, published: float, other: float) -> tuple[bool | None, float]:

@@ -114,7 +114,7 @@ class Runtime:
                 raise ValueError(f"runtime.{name} must not be negative, not {getattr(self, name)}")
 
     @property
-    def recorded(self) -> list[str]:
+    def instruments(self) -> list[str]:
         """The tables that are asked for beside prompts and steps."""
         return [table for table in RECORDED if getattr(self, f"record_{table}")]
 

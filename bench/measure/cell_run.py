@@ -65,7 +65,7 @@ class CellRun:
     def asked(self, **changes: Any) -> Asked:
         """What the cell's rows must have for it to count as finished."""
         live = not (self.runtime.replay and self.cell.sampling.greedy)
-        asked = Asked(tables=self.runtime.recorded, baseline=live and bool(self.runtime.baseline), live=live)
+        asked = Asked(tables=self.runtime.instruments, baseline=live and bool(self.runtime.baseline), live=live)
         return replace(asked, **changes)
 
     def recording_as_before(self) -> CellRun:
@@ -120,7 +120,7 @@ def _drop_partial_rows(run: CellRun) -> None:
     if not run.partial.path.is_file() or not run.ended_well:
         return
     if earlier := run.partial.read():
-        tables = {*run.runtime.recorded, *earlier.header.get("recorded", ())}
+        tables = {*run.runtime.instruments, *earlier.header.get("recorded", ())}
         baseline = bool(earlier.header.get("baseline", True))
         live = earlier.header.get("recording") is None
         revisions = weights.revisions(run.cell.pair)

@@ -49,7 +49,7 @@ def header(run: CellRun, outcome: Outcome, conversations: Sequence[Conversation]
         **{name: getattr(outcome, name) for name in known},
         "labels_sha256": labels_fingerprint(conversations),
         "baseline": run.runtime.baseline if outcome.recording is None else False,
-        "recorded": run.runtime.recorded,
+        "recorded": run.runtime.instruments,
         "case_study": run.runtime.case_study,
     }
 

@@ -106,7 +106,7 @@ def _write(run: CellRun, rows: Rows, outcome: Outcome) -> None:
     store, run_id = run.store, run.run_id
     judged, answers_before = (store.read(table, [run_id]) for table in ("judgements", "answers"))
     store.forget(run_id)
-    for table in ("prompts", "steps", *run.runtime.recorded):
+    for table in ("prompts", "steps", *run.runtime.instruments):
         store.write(table, run_id, getattr(rows, table))
     if len(judged):
         valid = still_valid(judged, answers_before, rows.answers)
@@ -162,7 +162,7 @@ def _loaded(run: CellRun, conversations: Sequence[Conversation]) -> tuple[Pair, 
     drafter, layers = cell.build_drafter(pair.draft), record.layers_of(pair)
     if not runtime.replay:
         return pair, drafter, None
-    reason = unrecorded(cell, drafter, [*runtime.recorded, *["case_study"] * runtime.case_study])
+    reason = unrecorded(cell, drafter, [*runtime.instruments, *["case_study"] * runtime.case_study])
     reason = reason or decoded_before(run)
     del pair, drafter  # the whole pair may be loaded in their place
     if reason and runtime.replay != IF_POSSIBLE:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from bench.results.rows import AUTOREGRESSIVE, OK
+from bench.results.rows import METHOD, OK
 
 TABLES = ("prompts", "steps")
 """What a replay has rows of."""
@@ -24,7 +24,8 @@ def joined(
     """The runs and tables, with rows of conversations that replays of the same cells have beside them.
 
     Such a run's `recording` and `num_conversations` are then of all its rows, `prompts_sha256` of those decoded. A
-    replay is passed over where a conversation of both is of other tokens. `read` gives a table's rows of some runs.
+    replay is passed over where a first turn of both is of other tokens; later ones see answers, in which a tie may be
+    broken otherwise. `read` gives a table's rows of some runs.
     """
     runs, more = runs.copy(), {table: [rows] for table, rows in tables.items()}
     for run_id, partner in _partners(runs, replayed, cell).items():
@@ -56,8 +57,8 @@ def _partners(runs: pd.DataFrame, replayed: pd.DataFrame, cell: Sequence[str]) -
 
 
 def _alike(decoded: pd.DataFrame, replayed: pd.DataFrame) -> bool:
-    """Whether the turns of both are of the same tokens, as far as both know them."""
-    decoded = decoded[decoded["arm"] != AUTOREGRESSIVE]
-    both = decoded.merge(replayed, on=["prompt_id", "turn"], suffixes=("", "_replayed"))
+    """Whether the first turns of both are of the same tokens, as far as both know them."""
+    decoded, replayed = (rows[(rows["arm"] == METHOD) & (rows["turn"] == 0)] for rows in (decoded, replayed))
+    both = decoded.merge(replayed, on="prompt_id", suffixes=("", "_replayed"))
     own, other = both["prompt_ids_sha256"], both["prompt_ids_sha256_replayed"]
     return bool((own.isna() | other.isna() | (own == other)).all())

@@ -84,14 +84,10 @@ def test_a_replay_neither_loads_nor_asks_the_target(tmp_path: Path, monkeypatch:
     pair = load_pair(str(TINY / "target"), str(TINY / "draft"), device="cpu", target_weights=False)
     assert pair.target.model.device == torch.device("meta")
     assert pair.draft.device == pair.target.device == torch.device("cpu")
-    head = load_pair(str(TINY / "target"), runner_spec(), device="cpu", target_weights=False)
+    spec = cell_of(config("pair=tiny_eagle")).pair.draft
+    head = load_pair(str(TINY / "target"), spec, device="cpu", target_weights=False)
     assert isinstance(head.target, CausalLM)
     assert head.target.model.device == torch.device("cpu"), "a head reads the target's matrices"
-
-
-def runner_spec() -> object:
-    """The embedded EAGLE head."""
-    return cell_of(config("pair=tiny_eagle")).pair.draft
 
 
 @pytest.mark.parametrize(
