@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bench.results.parquet import read_table, write_table
 
-_FILLER = {str: "text", int: 3, float: 0.5, bool: True, list[int]: [1, 2]}
+_FILLER = {str: "text", int: 3, float: 0.5, bool: True, list[int]: [1, 2], list[float]: [0.5, 2.0]}
 
 
 def row(row_type: type, **values: Any) -> Any:

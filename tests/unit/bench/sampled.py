@@ -12,9 +12,10 @@ from scipy import stats
 from bench.statistics.intervals import Interval
 
 
-def steps_of(lengths: dict[str, list[int]], depth=99) -> pd.DataFrame:
-    rows = [(prompt, length) for prompt, every in lengths.items() for length in every]
-    return pd.DataFrame(rows, columns=["prompt_id", "acceptance_length"]).assign(depth=depth)
+def steps_of(lengths: dict[str, list[int]], depth=99, own=1) -> pd.DataFrame:
+    """Steps of so many tokens each, of which `own` is the target's."""
+    rows = [(prompt, length, length - own) for prompt, several in lengths.items() for length in several]
+    return pd.DataFrame(rows, columns=["prompt_id", "acceptance_length", "num_accepted"]).assign(depth=depth)
 
 
 def prompts_of(seconds: dict[str, tuple[float, float]], tokens: int = 10) -> pd.DataFrame:

@@ -47,6 +47,7 @@ def test_an_interval_ends_where_the_metric_does(least):
     assert samples.interval(own).low == max(free.low, 1.0)
     assert samples.interval(own).high == free.high
     assert samples.mal(steps_of(lengths, depth=7)).most == 8
+    assert samples.mal(steps_of(lengths, depth=7, own=0)).most == 7  # below a virtual root
     assert samples.interval(replace(own, most=free.high - 0.1)).high == free.high - 0.1
     share = samples.Sample(pd.DataFrame({"above": [9, 9, 9, 9, 9, 1], "below": 10}), ("above",), ("below",))
     free = samples.interval(share)
@@ -68,8 +69,8 @@ def test_conversations_in_which_nothing_was_counted_are_no_conversations():
 def test_opt_trees_script_counts_a_step_less_of_every_turn():
     """MAL is 14 / 7; of two turns of "a" and one each of "b" and "c" a step is left out: 14 / 3."""
     steps = pd.DataFrame(
-        [(prompt, turn, length) for prompt, turn, *lengths in STEPS for length in lengths],
-        columns=["prompt_id", "turn", "acceptance_length"],
+        [(prompt, turn, length, length - 1) for prompt, turn, *lengths in STEPS for length in lengths],
+        columns=["prompt_id", "turn", "acceptance_length", "num_accepted"],
     ).assign(depth=99)
     found = samples.mal_as_published(steps)
     assert found.sums.to_dict("index") == {
