@@ -71,9 +71,9 @@ def planned(artifact: str, overrides: Sequence[str]) -> Planned:
         overrides=(*kept, f"pair={','.join(pairs)}"),
         pairs=tuple(dict.fromkeys(pair_of(cfg).name for cfg in configs)),
         cells=tuple(once.values()),
-        tables=tuple(table for table in RECORDED if configs[0][f"record_{table}"]),
+        tables=tuple(table for table in RECORDED if any(cfg[f"record_{table}"] for cfg in configs)),
         measures=_measures(configs),
-        case_study=bool(configs[0].case_study),
+        case_study=any(cfg.case_study for cfg in configs),
     )
 
 
@@ -127,10 +127,16 @@ def check_overrides(overrides: Sequence[str]) -> None:
             sys.exit(f"{text}: there is no such folder")
 
 
-def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) -> list[str]:
-    """Plan all, then run one after another what is not done; the artifacts whose sweep could not be run."""
+def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) -> tuple[list[str], list[str]]:
+    """Plan all, then run one after another what is not done; the artifacts planned, and those whose sweep broke.
+
+    Where these overrides leave an artifact nothing to run, as replays do of sampled ones, the plan it had stays.
+    """
     Store(root, "").check_writable()
     plans = {name: planned(name, overrides) for name in tqdm(artifacts, desc="planning", disable=len(artifacts) < 2)}
+    if nothing := [name for name, plan in plans.items() if not (plan.cells or plan.measures)]:
+        print(f"nothing to run of {', '.join(nothing)}: replays are of greedy cells without instruments")
+    plans = {name: plan for name, plan in plans.items() if name not in nothing}
     for name, plan in plans.items():
         Store(root, name).check_writable()
         plan.write(root / name)
@@ -144,7 +150,7 @@ def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) ->
         command = [sys.executable, "-m", "bench.run", "-m", f"experiment={name}", *plan.overrides]
         with lock(root / name, SWEEP, shared=True, wait=True):
             broken += [name] if _run(command) else []
-    return broken
+    return list(plans), broken
 
 
 def _run(command: Sequence[str]) -> int:
@@ -170,16 +176,16 @@ def _run(command: Sequence[str]) -> int:
         process.kill()
 
 
-def _outcome(names: Sequence[str], given: Mapping[str, str], root: Path) -> int:
-    """Report the artifacts that are named, else all as pages, and name those that are not done.
+def _outcome(names: Sequence[str], artifacts: Sequence[str], given: Mapping[str, str], root: Path) -> int:
+    """Report the artifacts planned that are named, else all as pages, and name those that are not done.
 
     Where all that was asked for failed, the report of what was measured before stays.
     """
     where = ["--results", str(root), "--out", str(root / "report")]
     every = [] if names and all(name in ARTIFACTS for name in names) else [where]
-    states = {name: progress.read(root, name) for name in _artifacts(names)}
+    states = {name: progress.read(root, name) for name in artifacts}
     lost = [name for name, state in states.items() if state.failed and not state.done]
-    single = [[name, *where, *_single(name, given, root)] for name in names if name in ARTIFACTS and name not in lost]
+    single = [[name, *where, *_single(name, given, root)] for name in names if name in artifacts and name not in lost]
     status = max((report(arguments) for arguments in (*single, *every)), default=0)
     undone = {name: state for name, state in states.items() if state.state != progress.DONE}
     if "shard" in given:
@@ -204,8 +210,8 @@ def _artifacts(names: Sequence[str]) -> list[str]:
     return [one for name in names for one in every if name in (one, one.partition("/")[0])] if names else every
 
 
-def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> list[str]:
-    """Run what is not done; the artifacts whose sweep could not be run. Exits with a sentence where nothing can be."""
+def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> tuple[list[str], list[str]]:
+    """Run what is not done, as `reproduce` does. Exits with a sentence where nothing can be."""
     for name in names:
         if not _artifacts([name]):
             sys.exit(unknown("artifact", name, list(ARTIFACTS)))
@@ -227,10 +233,10 @@ def main(arguments: Sequence[str]) -> int:
     given = dict(override.partition("=")[::2] for override in overrides)
     root = Path(given.get("results_dir", "results"))
     try:
-        broken = _swept(names, overrides, root)
+        artifacts, broken = _swept(names, overrides, root)
         for name in broken:
             print(f"{name}: its sweep could not be run; the log above says why", file=sys.stderr)
-        return _outcome(names, given, root) or int(bool(broken))
+        return _outcome(names, artifacts, given, root) or int(bool(broken))
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
         return STOPPED

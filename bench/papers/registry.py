@@ -81,10 +81,14 @@ def _headed(name: str, runs: pd.DataFrame | None, output: Output) -> Output:
 
 
 def command(name: str, pair: str | None = None, root: Path | None = None) -> str:
-    """The command that runs an artifact, on `pair` or the embedded one; as it was planned, if it was, under `root`."""
+    """The command that runs an artifact, on `pair` or the embedded one; as it was planned, if it was, under `root`.
+
+    Decoded, not replayed, since what is missing may be times.
+    """
     if root is not None and (plan := progress.read_plan(root / name)):
-        others = [override for override in plan.overrides if not override.startswith("pair=")]
-        overrides = plan.overrides if pair is None else (*others, f"pair={pair}")
+        overrides = [override for override in plan.overrides if not override.startswith("runtime.replay=")]
+        if pair:
+            overrides = [*(override for override in overrides if not override.startswith("pair=")), f"pair={pair}"]
         return shlex.join(["python", "-m", "bench.reproduce", name, *overrides])
     if name in SUMMARIES:
         return f"make report{f' PAIR={pair}' if pair else ''}"

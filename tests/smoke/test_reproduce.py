@@ -38,6 +38,18 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=_hear_ctrl_c, process_group=0, **streams)
 
 
+def test_a_sweep_of_replays_leaves_out_what_was_not_recorded(tmp_path, monkeypatch, capsys):
+    """Sampled cells and case studies: their plan, and what they have, stays."""
+    (tmp_path / "mt_bench.jsonl").write_text(TEXT)
+    monkeypatch.chdir(tmp_path)
+    mixed = reproduce.planned("dyspec/table1", ["pair=tiny", "runtime.replay=true"]).cells
+    assert {cell["config"]["decoding"]["temperature"] for cell in mixed} == {0}
+    names = ("opt_tree/fig5", "opt_tree/fig10", "opt_tree/table3")
+    assert reproduce.main([*names, *SHORT, f"data_dir={tmp_path}", "runtime.replay=true"]) == 0
+    assert {path.parent.name for path in (tmp_path / "results").glob("*/*/plan.json")} == {"fig5"}
+    assert Store(tmp_path / "results", "opt_tree/fig5").read("runs")["recording"].notna().all()
+
+
 def test_help_says_what_it_takes(capsys):
     assert reproduce.main(["--help"]) == 0
     assert "opt_tree/table1" in capsys.readouterr().out
