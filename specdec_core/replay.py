@@ -193,6 +193,13 @@ def replay(
     return replace(done, steps=steps, prefill_s=math.nan, decode_s=math.nan, wall_s=math.nan)
 
 
+def too_short(depth: int) -> PairError:
+    """Why a replay ends before its answer does."""
+    return PairError(
+        f"a tree of depth {depth} is accepted to the end of the recording; record more tokens behind the output"
+    )
+
+
 class _Length:
     """In place of the target's cache, of which nothing but the length is asked."""
 
@@ -258,7 +265,4 @@ class RecordedChoice:
         try:
             return follow(tree, target.logits[:, 0].long())
         except NonFiniteLogitsError:
-            raise PairError(
-                f"a tree of depth {int(tree.depths.max())} is accepted to the end of the recording; record more tokens "
-                "behind the output"
-            ) from None
+            raise too_short(int(tree.depths.max())) from None

@@ -16,6 +16,7 @@ from bench.calibrate.kept import Setting
 from bench.configs import resolvers, stand_ins, variants
 from bench.configs.options import CONF, check_values
 from bench.measure.cell import (
+    RANKS,
     AcceptancePlan,
     CalibrationPlan,
     Cell,
@@ -113,10 +114,10 @@ def cell_of(cfg: DictConfig) -> Cell:
 def is_run(cfg: DictConfig, pair: str | None = None) -> bool:
     """Whether a job of a sweep is run for its pair, or for another: `only` may name the choices that are.
 
-    Its `others` are those of any pair that it does not name. A sweep of replays (`runtime.replay=true`) leaves to
-    others what is drawn at random, and what reads the target's distributions: of these there is no recording.
+    Its `others` are those of any pair that it does not name. A sweep of replays leaves to others what is drawn at
+    random, and what reads the target's distributions: of these there is no recording.
     """
-    if cfg.measure == "cells" and cfg.runtime.replay is True:
+    if cfg.measure == "cells" and cfg.runtime.replay in (True, RANKS):
         instruments = [table for table in RECORDED if cfg[f"record_{table}"]]
         if cfg.case_study or instruments or not Sampling(cfg.decoding.temperature).greedy:
             return False

@@ -21,6 +21,8 @@ SHARED = "shared"
 """A baseline that is measured once per setting and device."""
 IF_POSSIBLE = "if_possible"
 """Cells are replayed that can be, and others decoded."""
+RANKS = "ranks"
+"""Trees of fixed shape are replayed by lookup, without E(A), and others as with true."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +107,8 @@ class Runtime:
             raise ValueError(unknown("runtime.graphs", self.graphs, GRAPHS))
         if self.baseline not in (True, False, SHARED):
             raise ValueError(f"runtime.baseline is true, false or {SHARED}, not {self.baseline}")
-        if self.replay not in (True, False, IF_POSSIBLE):
-            raise ValueError(f"runtime.replay is true, false or {IF_POSSIBLE}, not {self.replay}")
+        if self.replay not in (True, False, IF_POSSIBLE, RANKS):
+            raise ValueError(f"runtime.replay is true, false, {IF_POSSIBLE} or {RANKS}, not {self.replay}")
         if self.replay and self.tensor_parallel:
             raise ValueError("runtime.replay needs no target; leave out runtime.tensor_parallel")
         for name in ("num_threads", "warmup_conversations"):

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 import torch
 from torch import Generator
 
-from bench.measure.cell import Cell, Runtime
+from bench.measure.cell import RANKS, Cell, Runtime
 from bench.measure.recordings import Recordings
 from bench.prompts.datasets import Conversation, DatasetSpec
 from bench.prompts.templates import prompt_ids
@@ -18,6 +19,7 @@ from specdec_core.drafters import Autoregressive
 from specdec_core.engine import Generation, Watch, generate
 from specdec_core.errors import PromptError
 from specdec_core.models import Pair
+from specdec_core.rank_replay import goes_by_ranks, replay_by_ranks
 from specdec_core.replay import replay
 from specdec_core.sampling import Sampling
 from specdec_core.verifiers import TargetSample
@@ -68,21 +70,19 @@ class Decoding:
         Of what is not given, the length is the turn's, `sampling` the cell's and `rng` that of this turn and arm.
         """
         method = arm == METHOD
+        length = turn.max_new_tokens if max_new_tokens is None else max_new_tokens
         if self.recordings and method:
-            return replay(
-                self.recordings.of(turn.prompt),
-                self.drafter,
-                max_new_tokens=turn.max_new_tokens if max_new_tokens is None else max_new_tokens,
-                eos_token_ids=self.eos,
-                rng=rng or self.generator(turn, arm),
-                watch=watch,
-            )
+            recording = self.recordings.of(turn.prompt)
+            ends: dict[str, Any] = {"max_new_tokens": length, "eos_token_ids": self.eos}
+            if self.runtime.replay == RANKS and watch is None and goes_by_ranks(self.drafter):
+                return replay_by_ranks(recording, self.drafter, **ends)
+            return replay(recording, self.drafter, **ends, rng=rng or self.generator(turn, arm), watch=watch)
         return generate(
             self.pair.target,
             self.drafter if method else Autoregressive(),
             self.cell.rule if method else TargetSample(),
             turn.prompt,
-            max_new_tokens=turn.max_new_tokens if max_new_tokens is None else max_new_tokens,
+            max_new_tokens=length,
             sampling=sampling or self.cell.sampling,
             eos_token_ids=self.eos,
             allow_lossy=self.cell.allow_lossy,

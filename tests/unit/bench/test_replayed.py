@@ -23,6 +23,7 @@ from bench.results.kept_rows import FOLDER
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Store, load
 from bench.statistics import metrics
+from specdec_core.drafters import StaticTree
 from specdec_core.errors import PairError
 from specdec_core.models import CausalLM, load_pair
 
@@ -65,6 +66,20 @@ def test_rows_are_those_of_decoding_in_all_but_times(cell: tuple[str, ...], tmp_
     assert replayed[["recording", "mal"]].notna().all()
     assert replayed[["tokens_per_s", "speedup", "identical", "limit_tokens_per_s"]].isna().all()
     assert replayed[["run_id", "mal"]].equals(live[["run_id", "mal"]]), "the very same cell"
+
+
+@pytest.mark.parametrize("drafter", ["binary", "spec_infer_5x8", "eagle25"])
+def test_fixed_shapes_are_looked_up(drafter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of decoding but for E(A), without a tree of the draft."""
+    assert execute(tmp_path / "live", *FEW, f"drafter={drafter}") == runner.OK
+    monkeypatch.setattr(StaticTree, "grow", lambda *_: pytest.fail("a tree is grown"))
+    assert execute(tmp_path / "ranked", *FEW, "runtime.replay=ranks", f"drafter={drafter}") == runner.OK
+    live, ranked = (rows(tmp_path / name, "steps") for name in ("live", "ranked"))
+    assert ranked["expected_acceptance"].isna().all()
+    assert live["expected_acceptance"].notna().all()
+    known = live.columns.drop("expected_acceptance")
+    pd.testing.assert_frame_equal(ranked[known], live[known])
+    pd.testing.assert_frame_equal(rows(tmp_path / "ranked", "prompts"), rows(tmp_path / "live", "prompts"))
 
 
 def test_a_replay_neither_loads_nor_asks_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Replayed steps are those of live decoding in all that is no time, for every drafter of `conf/drafter`."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from specdec_core import replay as replaying
 from specdec_core.drafters import StaticTree
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import LayerSkip
+from specdec_core.rank_replay import goes_by_ranks, replay_by_ranks
 from specdec_core.replay import Recording, record, record_together, replay
 from specdec_core.shapes import branching, chain
 from specdec_core.verifiers import TargetSample
@@ -56,6 +58,26 @@ def test_a_replay_is_what_the_loop_did(name: str) -> None:
         replayed = replay(of(prompt, eos_token_ids=eos), drafter, max_new_tokens=NEW, eos_token_ids=eos)
         assert timeless(replayed) == timeless(live)
         assert math.isnan(replayed.decode_s + replayed.prefill_s), "the target's times are not invented"
+        if goes_by_ranks(drafter):
+            ranked = replay_by_ranks(of(prompt, eos_token_ids=eos), drafter, max_new_tokens=NEW, eos_token_ids=eos)
+            unexpected = [replace(step, expected_acceptance=None) for step in live.steps]
+            assert timeless(ranked) == timeless(replace(live, steps=unexpected))
+
+
+def test_fixed_shapes_of_best_tokens_go_by_ranks() -> None:
+    draft = perturbed(TARGET)
+    by_ranks = {name for name in NAMES if goes_by_ranks(built(parameters(name, decoding="greedy", largest=6), draft))}
+    assert by_ranks >= {"chain4", "binary_n25", "eagle_tree", "sequoia_n32"} & set(NAMES)
+    assert by_ranks.isdisjoint(
+        {"opt_tree", "eagle2", "dyspec", "gsd", "prompt_lookup", "dyn_mcsd", "ti_mcsd", "branching_4_2_2_1_iid"}
+    )
+
+
+def test_a_path_to_the_end_of_the_recording_is_refused_by_ranks_too() -> None:
+    """The draft is the target itself, so that its chain is accepted as far as the recording goes."""
+    drafter = StaticTree(draft=TARGET, shape=chain(NEW + BEYOND))
+    with pytest.raises(PairError, match="record more"):
+        replay_by_ranks(of(PROMPTS[0]), drafter, max_new_tokens=NEW)
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa"])
