@@ -63,7 +63,7 @@ def record(
     A tree of the last step may be accepted as far as `beyond` tokens behind the output, which are recorded too, as far
     as the target has positions. PromptError where `generate` refuses the prompt.
     """
-    length = _length(target, prompt_ids, max_new_tokens, beyond)
+    length = recorded_length(target, prompt_ids, max_new_tokens, beyond)
     done = generate(target, Autoregressive(), Greedy(), prompt_ids, max_new_tokens=length, eos_token_ids=eos_token_ids)
     return _read(target, prompt_ids, done.tokens, eos_token_ids, layers)[0]
 
@@ -84,7 +84,7 @@ def record_together(
     """
     ends: dict[str, Any] = {"eos_token_ids": eos_token_ids, "layers": layers}
     one: dict[str, Any] = {"max_new_tokens": max_new_tokens, "beyond": beyond, **ends}
-    lengths = {_length(target, prompt, max_new_tokens, beyond) for prompt in prompts}
+    lengths = {recorded_length(target, prompt, max_new_tokens, beyond) for prompt in prompts}
     if len(prompts) < 2 or lengths != {max_new_tokens + beyond}:
         return [record(target, prompt, **one) for prompt in prompts]
     for prompt in prompts:
@@ -100,7 +100,7 @@ def record_together(
     return recordings
 
 
-def _length(target: CausalLM, prompt: Sequence[int], new: int, beyond: int) -> int:
+def recorded_length(target: CausalLM, prompt: Sequence[int], new: int, beyond: int) -> int:
     """Tokens to be decoded; what has no room for the output itself, `generate` refuses."""
     room = target.max_positions
     return new + beyond if room is None else max(new, min(new + beyond, room - len(prompt)))

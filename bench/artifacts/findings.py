@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from bench.artifacts import frame, tables, ties
+from bench.artifacts import frame, notes, tables, ties
 from bench.artifacts.frame import done
 from bench.artifacts.metrics import MAL, SPEEDUP, Metric
 from bench.artifacts.tables import named_rows
@@ -30,7 +30,13 @@ def findings(runs: pd.DataFrame) -> tuple[str, ...]:
     ranked = [f"{name}: {words}" if len(blocks) > 1 else words for name, rows in blocks if (words := _ranked(rows))]
     lost = [f"{run.name} ({run.status})" for run in named_rows(runs) if not run.ok]
     failed = f"{len(lost)} of {len(runs)} runs did not end well: {', '.join(lost)}."
-    return (*ranked, _identical(done(runs)), *[failed] * bool(lost))
+    untimed = notes.replayed(runs)
+    return (
+        *ranked,
+        _identical(done(runs)),
+        *[f"{untimed[0].upper()}{untimed[1:]}."] * bool(untimed),
+        *[failed] * bool(lost),
+    )
 
 
 def facts(alone: pd.DataFrame) -> Iterator[str]:
@@ -84,9 +90,10 @@ def _identical(runs: pd.DataFrame) -> str:
     if not total:
         return "Outputs are compared with autoregressive decoding's in greedy decoding alone; none here was."
     if same == total:
-        return f"All {total} outputs are identical to autoregressive decoding's, token for token."
+        return f"All {total} outputs that were compared are identical to autoregressive decoding's, token for token."
     differ = ", ".join(f"{run.name} {tables.percent(run.identical)}" for run, audit in audits if not audit.all())
-    return f"{same} of {total} outputs are identical to autoregressive decoding's; not all of: {differ}."
+    compared = f"{same} of {total} outputs that were compared"
+    return f"{compared} are identical to autoregressive decoding's; not all of: {differ}."
 
 
 def _audited(turns: pd.DataFrame) -> pd.Series:

@@ -183,16 +183,18 @@ def _categories(rows: pd.DataFrame) -> str:
 
 def _repetition(rows: pd.DataFrame) -> str:
     """The share of repeated 4-grams in both arms, and which runs are above `LOOPS`."""
-    arms = {" with the methods": METHOD, " in plain decoding": AUTOREGRESSIVE}
-    shares = {words: metrics.repeated_4grams(_turns(rows), arm) for words, arm in arms.items()}
+    arms, turns = {" with the methods": METHOD, " in plain decoding": AUTOREGRESSIVE}, _turns(rows)
+    plain = turns.loc[turns["arm"] == AUTOREGRESSIVE, "prompt_id"]
+    turns = turns[turns["prompt_id"].isin(set(plain))] if len(plain) else turns  # both arms of the same text
+    shares = {words: metrics.repeated_4grams(turns, arm) for words, arm in arms.items()}
     text = ", ".join(f"{share:.0%}{words}" for words, share in shares.items() if not math.isnan(share))
-    names, turns = done(rows)["name"], done(rows)["prompts"]
-    loops = [name for name, own in zip(names, turns, strict=True) if metrics.repeated_4grams(own, METHOD) >= LOOPS]
+    names, outputs = done(rows)["name"], done(rows)["prompts"]
+    loops = [name for name, own in zip(names, outputs, strict=True) if metrics.repeated_4grams(own, METHOD) >= LOOPS]
     which = "every run" if len(loops) == len(names) else ", ".join(loops)
     return text and f"repeated 4-grams: {text}{f'; loops: {which}' * bool(loops)}"
 
 
-def _replayed(rows: pd.DataFrame) -> str:
+def replayed(rows: pd.DataFrame) -> str:
     """How many conversations of which methods have acceptance and no times."""
     words: dict[str, list[str]] = {}
     for run in named_rows(done(rows)):
@@ -257,7 +259,7 @@ DECODED: Mapping[str, Callable[[pd.DataFrame], str]] = {
     "conversations": _conversations,
     "tokens": partial(_values, "max_new_tokens", "at most {} new tokens a turn"),
     "seed": partial(_values, "seed", "seed {}"),
-    "replayed": _replayed,
+    "replayed": replayed,
     "dtype": lambda rows: _values("dtype", "{}", done(rows)),
     "device": lambda rows: _values("device_name", "{}", done(rows)),
     "repetition": _repetition,

@@ -148,12 +148,19 @@ def _replayed(
 ) -> None:
     """Outputs of replays are those that were recorded."""
     replays = runs[(runs["status"] == OK) & runs["recording"].notna()].set_index("run_id")
+    there = {recording for recording, _ in answers}
+    findings.unaudited += [
+        f"{store.experiment}: cell {run_id} was replayed on recording {recording}, which is not there to compare with"
+        for run_id, recording in replays["recording"].items()
+        if recording not in there
+    ]
+    replays = replays[replays["recording"].isin(there)]
     for row in _rows(prompts[prompts["run_id"].isin(list(replays.index)) & (prompts["status"] == OK)]):
         recording = str(replays.at[row.run_id, "recording"])
         answer, output = answers.get((recording, row.prompt_ids_sha256)), [int(token) for token in row.output_ids]
         findings.greedy += 1
         if answer is None or [*answer[: len(output)]] != output:
-            what = "is not there" if answer is None else "has another answer"
+            what = "has no answer" if answer is None else "has another answer"
             findings.lossy.append(
                 f"{store.experiment}: cell {row.run_id}, {row.prompt_id} turn {row.turn}: recording {recording} {what}"
             )

@@ -137,7 +137,7 @@ def decoded_before(run: CellRun) -> str:
         return "it was decoded, and its times would be lost"
     earlier = run.partial.read()
     if earlier and earlier.entries and earlier.header.get("recording") is None:
-        return f"a start that decoded it has left {run.partial.path.name}; finish it, or delete the file"
+        return f"a start that decoded it has left {run.partial.path}; finish it without replay, or delete the file"
     return ""
 
 

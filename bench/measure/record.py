@@ -4,9 +4,10 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from tqdm import tqdm
 
 from bench.measure import pairs, weights
@@ -14,7 +15,7 @@ from bench.measure.cell import Cell
 from bench.measure.cell_run import CellRun
 from bench.measure.decoding import Decoding, Turn
 from bench.measure.once import once
-from bench.measure.recordings import Recordings, features
+from bench.measure.recordings import Recordings, features, recorded
 from bench.prompts import datasets
 from bench.prompts.datasets import Conversation
 from bench.results.digests import output_sha256
@@ -26,9 +27,9 @@ from bench.results.store import Store, run_id
 from specdec_core.checks import check_request
 from specdec_core.drafters import Autoregressive
 from specdec_core.errors import PromptError
-from specdec_core.models import Head, Pair
+from specdec_core.models import CausalLM, Head, Pair
 from specdec_core.models.causal_lm import Layers
-from specdec_core.replay import Recording, record_together
+from specdec_core.replay import Recording, record_together, recorded_length
 
 log = logging.getLogger(__name__)
 BEYOND = 64
@@ -47,17 +48,25 @@ def kept(run: CellRun, layers: Layers, conversations: Sequence[Conversation], *,
 
     Whoever records loads the whole pair.
     """
-    store, key = Store(run.store.root, FOLDER), _key(run.cell, layers)
+    store, (key, series) = Store(run.store.root, FOLDER), _keys(run.cell, layers)
 
     def measure() -> None:
         whole = pairs.loaded(run.cell.pair, run.runtime)
-        rows = _recorded(run, whole, conversations, _Place(store, key, layers))
+        rows = _recorded(run, whole, conversations, _Place(store, key, series, layers))
         store.write("recordings", key, rows)
         Partial(store.folder, key).drop()
         log.info("%s: the target's answers written as recording %s", run.label, key)
 
-    once(store, key, lambda: store.has("recordings", key), measure, force=force)
+    once(store, key, lambda: _complete(store, key), measure, force=force)
     return Recordings.read(run.store.root, key)
+
+
+def _complete(store: Store, key: str) -> bool:
+    """Whether a recording is there, with the features that it had."""
+    if not store.has("recordings", key):
+        return False
+    rows = Recordings.read(store.root, key).rows.values()
+    return all((features(store, key) / f"{row.prompt_ids_sha256}.safetensors").is_file() for row in rows if row.layers)
 
 
 def of_cell(run: CellRun) -> Recordings:
@@ -78,12 +87,15 @@ def summary(recordings: Recordings) -> str:
     features = f", features {megabytes:.1f} MB" if megabytes else ""
     return (
         f"recording {recordings.key}: {len(rows)} answers, {len(gaps)} tokens{features}{nearest}\n"
-        "runtime.replay=true runs cells of these prompts on it"
+        "runtime.replay=true runs greedy cells of these prompts on it"
     )
 
 
-def _key(cell: Cell, layers: Layers) -> str:
-    """What tells recordings apart: target, template, prompts, the answers' end, dtype, attention, features."""
+def _keys(cell: Cell, layers: Layers) -> tuple[str, str]:
+    """What tells recordings apart: target, template, prompts, the answers' end, dtype, attention, features.
+
+    The second key is of all that differ in how many prompts and tokens they have.
+    """
     plain = identity(cell.config)
     nothing = ("draft_temperature", *["draft"] * (not cell.pair.planted))  # planted targets are made with their draft
     pair = {name: value for name, value in plain["pair"].items() if name not in nothing}
@@ -91,7 +103,9 @@ def _key(cell: Cell, layers: Layers) -> str:
     runtime = {name: value for name, value in plain["runtime"].items() if name not in ("node_order", "graphs")}
     commit = weights.commits(cell.pair).get("commits", {}).get("target_revision")
     config = {"pair": pair, "dataset": plain["dataset"], "limit": plain["limit"], "decoding": decoding}
-    return run_id({"recording": config, "runtime": runtime, "commit": commit, "layers": [*layers], "beyond": BEYOND})
+    whole = {"recording": config, "runtime": runtime, "commit": commit, "layers": [*layers], "beyond": BEYOND}
+    decoding = {name: value for name, value in decoding.items() if name != "max_new_tokens"}
+    return run_id(whole), run_id(whole | {"recording": config | {"limit": None, "decoding": decoding}})
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,15 @@ class _Place:
 
     store: Store
     key: str
+    series: str
     layers: Layers
+
+    def write(self, sha256: str, hidden: Tensor) -> None:
+        """A prompt's features."""
+        path = features(self.store, self.key) / f"{sha256}.safetensors"
+        temporary = path.parent / hidden_name(path.name)
+        save_file({"hidden": hidden.contiguous()}, temporary)
+        temporary.replace(path)
 
 
 def _recorded(run: CellRun, pair: Pair, conversations: Sequence[Conversation], place: _Place) -> list[RecordingRow]:
@@ -117,17 +139,33 @@ def _recorded(run: CellRun, pair: Pair, conversations: Sequence[Conversation], p
     partial.begin(header, earlier)
     features(place.store, place.key).mkdir(parents=True, exist_ok=True)
     decoding = Decoding(run.cell, pair, run.runtime)
+    others = [row for row in recorded(place.store) if row.series == place.series and not row.error]
     log.info("%s: recording %s", run.label, _size(decoding, conversations, place.layers))
     total, hidden = sum(len(conversation.turns) for conversation in conversations), not run.runtime.progress
     bar = tqdm(total=total, desc=f"{run.label} recorded", unit="turn", disable=hidden)
     for number in range(max(len(conversation.turns) for conversation in conversations)):
         turns = [turn for one in conversations if (turn := _turn(decoding, one, number, answered[one.id]))]
-        for together in _batches(turns):
-            for turn, row in zip(together, _answered(run, decoding, together, place), strict=True):
-                partial.add(Entry(turn.conversation.id, number, {"recordings": [row]}))
-                answered[turn.conversation.id].append(row)
-                bar.update()
+        lent = [(turn, row) for turn in turns if (row := _lent(pair.target, turn, others, place))]
+        missing = [turn for turn in turns if all(turn is not one for one, _ in lent)]
+        made = (zip(batch, _answered(run, decoding, batch, place), strict=True) for batch in _batches(missing))
+        for turn, row in itertools.chain(lent, *made):
+            partial.add(Entry(turn.conversation.id, number, {"recordings": [row]}))
+            answered[turn.conversation.id].append(row)
+            bar.update()
     return [row for rows in answered.values() for row in rows]
+
+
+def _lent(target: CausalLM, turn: Turn, others: Sequence[RecordingRow], place: _Place) -> RecordingRow | None:
+    """The answer that another recording of the series has, if it is as long as is needed; its features are copied."""
+    sha256, length = output_sha256(turn.prompt), recorded_length(target, turn.prompt, turn.max_new_tokens, BEYOND)
+    for row in others:
+        path = features(place.store, row.run_id) / f"{sha256}.safetensors"
+        long = row.ended or len(row.answer_ids) >= length
+        if row.prompt_ids_sha256 == sha256 and long and (path.is_file() or not row.layers):
+            if row.layers:
+                place.write(sha256, load_file(path)["hidden"])
+            return replace(row, run_id=place.key, prompt_id=turn.conversation.id, turn=turn.number)
+    return None
 
 
 def _batches(turns: Sequence[Turn]) -> Iterator[Sequence[Turn]]:
@@ -187,10 +225,7 @@ def _row(
     """The row of an answer, whose features are written."""
     cell, machine, sha256 = run.cell, run.machine, output_sha256(turn.prompt)
     if recording.hidden is not None:
-        path = features(place.store, place.key) / f"{sha256}.safetensors"
-        temporary = path.parent / hidden_name(path.name)
-        save_file({"hidden": recording.hidden.contiguous()}, temporary)
-        temporary.replace(path)
+        place.write(sha256, recording.hidden)
     return RecordingRow(
         run_id=place.key,
         pair=cell.pair.name,
@@ -210,6 +245,7 @@ def _row(
         max_positions=recording.max_positions,
         layers=[*place.layers] if recording.hidden is not None else [],
         error=error,
+        series=place.series,
     )
 
 

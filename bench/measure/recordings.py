@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class Recordings:
     def read(cls, root: Path, key: str) -> Recordings:
         """Those of a key in a folder of results."""
         store = Store(root, FOLDER)
-        return cls(key, features(store, key), {row.prompt_ids_sha256: row for row in _rows(store, key)})
+        return cls(key, features(store, key), {row.prompt_ids_sha256: row for row in recorded(store, [key])})
 
     @property
     def eos(self) -> list[int]:
@@ -61,7 +61,7 @@ def features(store: Store, key: str) -> Path:
 
 
 def unrecorded(cell: Cell, drafter: Drafter, instruments: Sequence[str]) -> str:
-    """Why a cell cannot be replayed, in a clause; "" where it can. `instruments` read the target's distributions."""
+    """Why a cell cannot be replayed, in a clause; "" where it can. `instruments` are options such as `record_nodes`."""
     if not cell.sampling.greedy:
         return "its answers are drawn at random, and a recording has the target's best tokens alone"
     if drafter.virtual_root:
@@ -71,12 +71,13 @@ def unrecorded(cell: Cell, drafter: Drafter, instruments: Sequence[str]) -> str:
     if isinstance(getattr(drafter.draft_model, "model", None), LayerSkip):
         return "its draft is the target without some layers, and reads the target's cache"
     if instruments:
-        return f"{', '.join(instruments)}: these read the target's distributions, which are not recorded"
+        return f"{', '.join(instruments)} asks for what is seen while the target decodes, which is not recorded"
     return ""
 
 
-def _rows(store: Store, key: str) -> Iterator[RecordingRow]:
-    for row in store.read("recordings", [key]).to_dict("records"):
+def recorded(store: Store, keys: Collection[str] | None = None) -> Iterator[RecordingRow]:
+    """The answers of these recordings, or of all."""
+    for row in store.read("recordings", keys).to_dict("records"):
         lists: dict[Any, Any] = {name: one.tolist() for name, one in row.items() if isinstance(one, np.ndarray)}
         plain: dict[Any, Any] = {name: None for name, one in row.items() if name not in lists and pd.isna(one)}
         yield RecordingRow(**row | lists | plain)

@@ -162,7 +162,9 @@ def _loaded(run: CellRun, conversations: Sequence[Conversation]) -> tuple[Pair, 
     drafter, layers = cell.build_drafter(pair.draft), record.layers_of(pair)
     if not runtime.replay:
         return pair, drafter, None
-    reason = unrecorded(cell, drafter, [*runtime.instruments, *["case_study"] * runtime.case_study])
+    reason = unrecorded(
+        cell, drafter, [*(f"record_{table}" for table in runtime.instruments), *["case_study"] * runtime.case_study]
+    )
     reason = reason or decoded_before(run)
     del pair, drafter  # the whole pair may be loaded in their place
     if reason and runtime.replay != IF_POSSIBLE:

@@ -144,3 +144,4 @@ class RecordingRow:
     max_positions: int | None
     layers: list[int]  # whose features lie in `features/<run_id>/<prompt_ids_sha256>.safetensors`
     error: str | None  # why the prompt was refused
+    series: str | None = None  # of recordings that differ in how many prompts and tokens they have; None in older files

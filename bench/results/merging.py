@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from bench.results import pack, progress
-from bench.results.finished import Asked, state_of_row, unfinished
+from bench.results.finished import LIVE, Asked, state_of_row, unfinished
 from bench.results.locks import held
 from bench.results.parquet import digest, write_table
 from bench.results.progress import Planned
@@ -80,18 +80,21 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
 
 
 def _cells(stores: Sequence[Store], merged: Merged) -> None:
-    """Of every cell the rows of one source: of the one that finished it, else of the newest."""
+    """Of every cell the rows of one source: of one that decoded it, else replayed it, else of the newest."""
     rows = {store: {row["run_id"]: row for row in store.read("runs").to_dict("records")} for store in stores}
     tables = {store: {table: store.rows(table).by_id() for table in CELL_TABLES} for store in stores}
     for run_id in sorted({run_id for by_id in rows.values() for run_id in by_id}):
         ended = {store: by_id[run_id] for store, by_id in rows.items() if run_id in by_id}
-        states = {store: state_of_row(store, row, Asked()) for store, row in ended.items()}
+        states = {store: state_of_row(store, row, Asked(live=True)) for store, row in ended.items()}
         sources = [store for store in ended if states[store].status == OK]
         merged.problems += [
             f"{store.experiment}: cell {run_id} in {store.root} is ok and lacks {table}; run it again with force=true"
             for store in sources
             for table in states[store].lacks
+            if table != LIVE
         ]
+        decoded = [store for store in sources if LIVE not in states[store].lacks]
+        sources = decoded or sources  # a replay of the same cell has nothing that it has not
         sources = sources or [max(reversed(ended), key=lambda store: str(ended[store]["created_utc"]))]
         copies = [
             {table: by_id[run_id] for table, by_id in tables[store].items() if by_id.get(run_id) is not None}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
-from bench.results.rows import METHOD, OK
+from bench.results.rows import AUTOREGRESSIVE, METHOD, OK
 
 TABLES = ("prompts", "steps")
 """What a replay has rows of."""
@@ -19,41 +19,59 @@ def joined(
     replayed: pd.DataFrame,
     tables: Mapping[str, pd.DataFrame],
     cell: Sequence[str],
+    block: Sequence[str],
     read: Callable[[str, Sequence[str]], pd.DataFrame],
 ) -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     """The runs and tables, with rows of conversations that replays of the same cells have beside them.
 
-    Such a run's `recording` and `num_conversations` are then of all its rows, `prompts_sha256` of those decoded. A
-    replay is passed over where a first turn of both is of other tokens; later ones see answers, in which a tie may be
-    broken otherwise. `read` gives a table's rows of some runs.
+    Runs that agree in the columns `block` are compared with each other: to all of them the same conversations are
+    added, or none, where a method was not replayed on them or saw other tokens in a first turn. Later turns see
+    answers, in which a tie may be broken otherwise. A joined run's `recording` and `num_conversations` are of all its
+    rows, `prompts_sha256` of those decoded. `read` gives a table's rows of some runs.
     """
     runs, more = runs.copy(), {table: [rows] for table, rows in tables.items()}
-    for run_id, partner in _partners(runs, replayed, cell).items():
-        prompts = tables["prompts"][tables["prompts"]["run_id"] == run_id]
-        others = {table: read(table, [partner]) for table in TABLES}
-        if not _alike(prompts, others["prompts"]):
-            continue
-        for table, rows in others.items():
-            new = rows[~rows["prompt_id"].isin(set(prompts["prompt_id"]))]
-            more[table].append(new.assign(run_id=run_id))
-        place = runs["run_id"] == run_id
-        turns = more["prompts"][-1]
-        failed = turns.loc[turns["status"] != OK, "prompt_id"].nunique()
-        runs.loc[place, "recording"] = replayed.loc[replayed["run_id"] == partner, "recording"].iloc[0]
-        runs.loc[place, "num_conversations"] += turns["prompt_id"].nunique() - failed
-        runs.loc[place, "num_failed"] += failed
+    decoded = runs[runs["recording"].isna() & (runs["status"] == OK)]
+    partners = _partners(decoded, replayed, cell)
+    for _, group in decoded.groupby(list(block), dropna=False, sort=False):
+        for run_id, partner in _together(group, partners, tables["prompts"], read).items():
+            known = set(tables["prompts"].loc[tables["prompts"]["run_id"] == run_id, "prompt_id"])
+            for table in TABLES:
+                rows = read(table, [partner])
+                more[table].append(rows[~rows["prompt_id"].isin(known)].assign(run_id=run_id))
+            turns = more["prompts"][-1]
+            failed, place = turns.loc[turns["status"] != OK, "prompt_id"].nunique(), runs["run_id"] == run_id
+            runs.loc[place, "recording"] = replayed.loc[replayed["run_id"] == partner, "recording"].iloc[0]
+            runs.loc[place, "num_conversations"] += turns["prompt_id"].nunique() - failed
+            runs.loc[place, "num_failed"] += failed
     return runs, {table: pd.concat(several, ignore_index=True) for table, several in more.items()}
 
 
-def _partners(runs: pd.DataFrame, replayed: pd.DataFrame, cell: Sequence[str]) -> dict[str, str]:
-    """Of each run that was decoded the replay with most conversations, of the same cell and weights."""
-    decoded = runs[runs["recording"].isna() & (runs["status"] == OK)]
+def _partners(decoded: pd.DataFrame, replayed: pd.DataFrame, cell: Sequence[str]) -> pd.DataFrame:
+    """Of each run that was decoded the replays of the same cell and weights, those of most conversations first."""
     both = decoded.merge(replayed, on=list(cell), suffixes=("", "_replayed"))
     for column in _WEIGHTS:
         own, other = both[column], both[f"{column}_replayed"]
         both = both[own.isna() | other.isna() | (own == other)]
-    both = both.sort_values("num_conversations_replayed", kind="stable").drop_duplicates("run_id", keep="last")
-    return dict(zip(both["run_id"], both["run_id_replayed"], strict=True))
+    return both.sort_values("num_conversations_replayed", kind="stable", ascending=False)
+
+
+def _together(
+    group: pd.DataFrame,
+    partners: pd.DataFrame,
+    prompts: pd.DataFrame,
+    read: Callable[[str, Sequence[str]], pd.DataFrame],
+) -> dict[str, str]:
+    """Of each run of a block its replay on the same prompts as the others'; plain decoding may do without."""
+    drafting = set(group.loc[group["method"] != AUTOREGRESSIVE, "run_id"])
+    partners = partners[partners["run_id"].isin(set(group["run_id"]))]
+    for _, same in partners.groupby("prompts_sha256_replayed", sort=False):
+        pairs = dict(zip(same["run_id"], same["run_id_replayed"], strict=True))
+        if drafting <= pairs.keys() and all(
+            _alike(prompts[prompts["run_id"] == run_id], read("prompts", [partner]))
+            for run_id, partner in pairs.items()
+        ):
+            return pairs
+    return {}
 
 
 def _alike(decoded: pd.DataFrame, replayed: pd.DataFrame) -> bool:

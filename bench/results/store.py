@@ -26,6 +26,8 @@ from bench.results.rows import RECORDED, SCHEMA_VERSION, TABLES, RunRow
 
 CELL = columns(RunRow, Role.SETTING, Role.OPTIONS, Role.METHOD)
 """Columns of `runs` that say which cell it is; of runs that differ elsewhere (prompts, device) a report takes one."""
+BLOCK = columns(RunRow, Role.SETTING, Role.OPTIONS, Role.LOADED, Role.MACHINE)
+"""Those in which runs agree whose methods are compared with each other."""
 
 REFERENCE = "reference"
 """The folder in `results` of the committed results."""
@@ -193,7 +195,8 @@ def load(
     """Tables of an experiment, of one pair (or several, with commas) or dataset if asked.
 
     Of the runs of the same cell one counts: one that ended well before others, then one that was decoded before a
-    replay, then one of `first`, then the newest. A replay adds its rows of conversations that were not decoded.
+    replay, then one of `first`, then the newest. Replays add their rows of conversations that were not decoded, to all
+    methods that are compared with each other or to none.
     Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone, `acceptance`, `growth` and
     `decisions` also by dataset. Times of attention belong to neither.
     """
@@ -211,7 +214,7 @@ def load(
     runs = ranked.sort_index().reset_index(drop=True)
     own = {table: store.read(table, runs["run_id"]) for table in _OF_PROMPTS}
     _without_repeated_paths(runs, own["prompts"], own["steps"])
-    runs, own = replays.joined(runs, spare, own, CELL, store.read)
+    runs, own = replays.joined(runs, spare, own, CELL, BLOCK, store.read)
     own, failed = failures.common(runs, own)
     measured = {"latency": latency, "acceptance": acceptance, "growth": growth, "decisions": decisions}
     return Results(runs=runs, **own, **measured, attention=store.read("attention"), failed=failed)

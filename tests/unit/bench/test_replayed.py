@@ -111,7 +111,7 @@ def test_a_replay_neither_loads_nor_asks_the_target(tmp_path: Path, monkeypatch:
         (("decoding=t1",), "at random"),
         (("drafter=ssd", "pair=tiny_self"), "without some layers"),
         (("drafter=ti_mcsd", "verifier=by_root"), "start from the target's distribution"),
-        (("record_nodes=true",), "nodes"),
+        (("record_nodes=true",), "record_nodes"),
         (("case_study=true",), "case_study"),
         (("verifier=gsd_nondeterministic", "drafter=tsd", "verifier.allow_lossy=true"), "does not keep"),
     ],
@@ -119,7 +119,7 @@ def test_a_replay_neither_loads_nor_asks_the_target(tmp_path: Path, monkeypatch:
 )
 def test_what_a_recording_cannot_tell_is_refused_or_decoded(cell: tuple[str, ...], reason: str, tmp_path: Path) -> None:
     with pytest.raises(runner.NotReplayedError, match=reason) as refusal:
-        execute(tmp_path, *REPLAYED, "limit=1", *cell)
+        execute(tmp_path, *REPLAYED, "limit=1", *cell, job=None)
     assert "\n" not in str(refusal.value)
     assert Store(tmp_path, "default").read("runs").empty, "the cell is sound"
     assert not Store(tmp_path, FOLDER).read("recordings").size, "what is refused records nothing"
@@ -189,6 +189,46 @@ def test_a_recording_that_was_stopped_goes_on_behind_its_last_turn(
     assert len(asked) == len(tables[0]) + 1
     for table in ("steps", "prompts"):
         pd.testing.assert_frame_equal(rows(whole, table), rows(stopped, table))
+
+
+def test_answers_are_lent_to_a_recording_of_other_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more prompts those known, and those whose answers are long enough; shorter ones are recorded anew."""
+    asked, genuine = [], record.record_together
+
+    def noted(target: object, prompts: list[list[int]], **options: object) -> object:
+        asked.extend(map(tuple, prompts))
+        return genuine(target, prompts, **options)
+
+    monkeypatch.setattr(record, "record_together", noted)
+
+    def recorded(limit: int, new: int) -> list[tuple[int, ...]]:
+        asked.clear()
+        size = (f"limit={limit}", f"decoding.max_new_tokens={new}")
+        assert execute(tmp_path, *REPLAYED, "pair=tiny_eagle", *size) == runner.OK
+        return asked.copy()
+
+    first, fewer, more, longer, shorter = (
+        recorded(2, 16),
+        recorded(1, 16),
+        recorded(3, 16),
+        recorded(1, 24),
+        recorded(1, 8),
+    )
+    assert len(first) == len({*first}) > 1
+    assert not fewer
+    assert more
+    assert not {*first} & {*more}
+    assert longer[0] in first
+    assert longer[0] not in shorter
+
+
+def test_lost_features_are_recorded_anew(tmp_path: Path) -> None:
+    execute(tmp_path, *REPLAYED, "pair=tiny_eagle")
+    before = rows(tmp_path, "steps")
+    for path in tmp_path.glob("calibration/features/*/*.safetensors"):
+        path.unlink()
+    assert execute(tmp_path, *REPLAYED, "pair=tiny_eagle", "force=true") == runner.OK
+    pd.testing.assert_frame_equal(rows(tmp_path, "steps"), before)
 
 
 def test_an_answer_is_found_by_its_prompt(tmp_path: Path) -> None:

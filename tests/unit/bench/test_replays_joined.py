@@ -77,6 +77,22 @@ def test_the_larger_replay_counts_and_the_decoded_run_whenever_it_was_run(tmp_pa
     assert found(tmp_path) == {"2": {*"abcd"}}, "of other weights"
 
 
+def test_methods_that_are_compared_have_the_same_conversations(tmp_path: Path) -> None:
+    """A sweep of replays that was stopped adds nothing; plain decoding, whose MAL is 1, may do without."""
+    store = Store(tmp_path, "e")
+    for name, drafter in (("1", "chain"), ("2", "tree")):
+        conversations(store, name, "ab", drafter=drafter)
+    conversations(store, "3", "ab", drafter="autoregressive", method=AUTOREGRESSIVE)
+    conversations(store, "4", "abcd", drafter="chain", recording="r")
+    assert found(tmp_path) == {"1": {*"ab"}, "2": {*"ab"}, "3": {*"ab"}}
+    conversations(store, "5", "abc", drafter="tree", recording="r")
+    assert found(tmp_path)["1"] == {*"ab"}, "of other prompts"
+    conversations(store, "6", "abc", drafter="chain", recording="r")
+    assert found(tmp_path) == {"1": {*"abc"}, "2": {*"abc"}, "3": {*"ab"}}
+    conversations(store, "7", "ab", drafter="other", max_new_tokens=9)
+    assert found(tmp_path) == {"1": {*"abc"}, "2": {*"abc"}, "3": {*"ab"}, "7": {*"ab"}}, "of another setting"
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"target_revision": "files:other"}, {"dtype": "bfloat16"}, {"drafter": "other"}, {"max_new_tokens": 99}],
