@@ -30,13 +30,8 @@ def findings(runs: pd.DataFrame) -> tuple[str, ...]:
     ranked = [f"{name}: {words}" if len(blocks) > 1 else words for name, rows in blocks if (words := _ranked(rows))]
     lost = [f"{run.name} ({run.status})" for run in named_rows(runs) if not run.ok]
     failed = f"{len(lost)} of {len(runs)} runs did not end well: {', '.join(lost)}."
-    untimed = notes.replayed(runs)
-    return (
-        *ranked,
-        _identical(done(runs)),
-        *[f"{untimed[0].upper()}{untimed[1:]}."] * bool(untimed),
-        *[failed] * bool(lost),
-    )
+    replayed = [f"{words[0].upper()}{words[1:]}." for words in [notes.replayed(runs)] if words]
+    return (*ranked, _identical(done(runs)), *replayed, *[failed] * bool(lost))
 
 
 def facts(alone: pd.DataFrame) -> Iterator[str]:

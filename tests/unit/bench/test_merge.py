@@ -64,6 +64,14 @@ def test_the_same_rows_in_both_are_there_once(halves):
     assert digest_of(halves / "c") == digest_of(halves / "b")
 
 
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_of_a_cell_that_one_decoded_and_another_replayed_the_decoded_rows_are_taken(order, measured, tmp_path):
+    shutil.copytree(measured / "a", tmp_path / "a")
+    assert execute(tmp_path / "b", *SHORT, "seed=0", "runtime.replay=true") == "ok"
+    assert joined(tmp_path, *order) == 0
+    assert load(tmp_path / "c", "default").runs["recording"].isna().all()
+
+
 def test_a_cell_that_was_measured_twice_is_refused(halves, capsys):
     assert execute(halves / "b", *SHORT, "seed=0") == "ok"
     assert joined(halves, "a", "b") == 2

@@ -1,5 +1,6 @@
 """Cells that are replayed on the target's recorded answers: the rows of decoding, but for times."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -295,3 +296,6 @@ def test_a_check_holds_replayed_outputs_against_the_recording(tmp_path: Path) ->
     other = replace(answers[0], answer_ids=[answers[0].answer_ids[0] + 1, *answers[0].answer_ids[1:]])
     store.write("recordings", key, [other, *answers[1:-1]])
     assert len(check(tmp_path).lossy) == 2, "one answer is another, and one is missing"
+    shutil.rmtree(store.folder)
+    found = check(tmp_path)
+    assert (found.greedy, found.lossy, len(found.unaudited)) == (0, [], 1), "nothing to compare with"

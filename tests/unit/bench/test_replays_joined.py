@@ -1,5 +1,6 @@
 """A cell that was decoded, and replayed on more prompts: one run, whose times are of the first."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -7,7 +8,7 @@ import pytest
 from cells import execute
 from filled import row
 
-from bench.artifacts import frame, noise
+from bench.artifacts import findings, frame, noise, notes
 from bench.artifacts.metrics import MAL, SPEEDUP
 from bench.results.rows import AUTOREGRESSIVE, PromptRow, RunRow, StepRow
 from bench.results.store import CELL, Store, load
@@ -42,6 +43,15 @@ def test_acceptance_is_of_all_conversations_and_times_of_those_decoded(measured:
     assert lengths.equals(steps.groupby("prompt_id")["acceptance_length"].agg(list))
     assert (results.prompts["arm"] == AUTOREGRESSIVE).sum() == 4
     assert len(noise.baselines(both)) == 1
+
+
+def test_what_is_said_of_text_is_of_the_same_text_in_both_arms(measured: Path) -> None:
+    """Of the two conversations that have both; and that others were replayed is said."""
+    runs = frame.load(load(measured, "default"))
+    shares = re.findall(r"\d+%", notes.facts(runs)["repetition"].iloc[0])
+    assert len(shares) == 2
+    assert shares[0] == shares[1]
+    assert any("4 of 6" in sentence for sentence in findings.findings(runs))
 
 
 def conversations(store: Store, name: str, ids: str, tokens: str = "same", **changes: object) -> None:
