@@ -42,8 +42,32 @@ class Files:
 
     @cache  # noqa: B019 - a few experiments of a few runs
     def rows(self, table: str, *run_ids: str) -> pd.DataFrame:
-        """Rows of these runs."""
-        return pd.concat([self.table(table, run_id).to_pandas() for run_id in run_ids], ignore_index=True)
+        """Rows of these runs, with those of conversations that were replayed alone."""
+        return pd.concat([self._joined(table, run_id) for run_id in run_ids], ignore_index=True)
+
+    def _joined(self, table: str, run_id: str) -> pd.DataFrame:
+        rows = self.table(table, run_id).to_pandas()
+        if table not in ("prompts", "steps") or (other := self.replays().get(run_id)) is None:
+            return rows
+        known = set(self.table("prompts", run_id)["prompt_id"].to_pylist())
+        more = self.table(table, other).to_pandas()
+        return pd.concat([rows, more[~more["prompt_id"].isin(known)].assign(run_id=run_id)], ignore_index=True)
+
+    @cache  # noqa: B019 - a few experiments
+    def replays(self) -> dict[str, str]:
+        """Of each decoded run the replay of the same config on more prompts, where all drafting runs beside it have
+        one on these."""
+        runs = [self.run(run_id) for run_id in self._all()]
+        replayed = [run for run in runs if run.get("recording") is not None and run["status"] == "ok"]
+        pairs: dict[str, str] = {}
+        for run in runs:
+            beside = [one for one in runs if _setting(one) == _setting(run) and one["method"] != "autoregressive"]
+            beside = [one for one in beside if one.get("recording") is None and one["status"] == "ok"]
+            for prompts in sorted({one["prompts_sha256"] for one in replayed}):
+                mine = {_config(one): one for one in replayed if one["prompts_sha256"] == prompts}
+                if run not in replayed and _config(run) in mine and all(_config(one) in mine for one in beside):
+                    pairs[run["run_id"]] = mine[_config(run)]["run_id"]
+        return pairs
 
     def table(self, table: str, run_id: str) -> pa.Table:
         """Rows of a run. Read through bytes: the `=` in the names is no partition."""
@@ -62,7 +86,12 @@ class Files:
         return file.read_row_groups([place for place, names in enumerate(groups) if name in names])
 
     def ids(self) -> list[str]:
-        """The run ids."""
+        """The run ids, of a config that was decoded without those of its replays."""
+        runs = [self.run(run_id) for run_id in self._all()]
+        decoded = {_config(run) for run in runs if run.get("recording") is None}
+        return [run["run_id"] for run in runs if run.get("recording") is None or _config(run) not in decoded]
+
+    def _all(self) -> list[str]:
         alone = [path.stem.partition("=")[2] for path in (self.folder / "runs").glob("*.parquet")]
         return sorted(alone or self.packed("runs")["run_id"].to_pylist())
 
@@ -82,9 +111,9 @@ class Files:
         """Turns of one arm that have a time: of conversations in which no GPU was shared and no CPU stalled."""
         rows = self.rows("prompts", *run_ids)
         if "contaminated" not in rows:
-            return self.turns(arm, *run_ids)
+            return self.turns(arm, *run_ids).dropna(subset="decode_s")
         spoilt = {(row.run_id, row.prompt_id) for row in rows.itertuples() if row.contaminated is True}
-        turns = self.turns(arm, *run_ids)
+        turns = self.turns(arm, *run_ids).dropna(subset="decode_s")  # replayed turns have none
         pairs = zip(turns["run_id"], turns["prompt_id"], strict=True)
         return turns[pd.Series([pair not in spoilt for pair in pairs], turns.index, dtype=bool)]
 
@@ -102,6 +131,21 @@ class Files:
         """Those of both arms by conversation, of turns that ended well in both."""
         own, plain = (self.seconds(arm, run_id, prefill=prefill) for arm in ("method", "autoregressive"))
         return own.join(plain.add_suffix("0"), how="inner").groupby("prompt_id").sum()
+
+
+def _config(run: dict[str, Any]) -> str:
+    """What a run is of, but for how many prompts."""
+    return json.dumps(
+        {name: part for name, part in json.loads(run["config"]).items() if name != "limit"}, sort_keys=True
+    )
+
+
+def _setting(run: dict[str, Any]) -> tuple[str, ...]:
+    """What it has in common with the runs that it is compared with."""
+    config = json.loads(run["config"])
+    kept = {name: part for name, part in config.items() if name not in ("drafter", "verifier", "limit")}
+    machine = (run[name] for name in ("prompts_sha256", "device_name", "num_threads", "git_revision"))
+    return json.dumps(kept, sort_keys=True), *map(str, machine)
 
 
 def dataset(name: Any) -> str:

@@ -36,7 +36,8 @@ def identical(files: Files, run_id: str) -> Numbers | None:
     if files.run(run_id)["temperature"]:
         return None
     own, plain = (files.turns(arm, run_id).set_index(TURN)["output_sha256"] for arm in ("method", "autoregressive"))
-    return recomputed.percents(float((own == plain.reindex(own.index)).mean()))
+    own = own[own.index.isin(plain.index)]  # what was replayed has no output to be compared with
+    return recomputed.percents(float((own == plain.reindex(own.index)).mean())) if len(own) else None
 
 
 def params(files: Files, run_id: str) -> dict[str, Any]:
@@ -140,7 +141,7 @@ def variation(files: Files, run_id: str) -> Numbers | None:
 
 
 def milliseconds(steps: pd.DataFrame, phases: Sequence[str]) -> Numbers:
-    return recomputed.mean(steps, 1000 * steps[[f"{phase}_s" for phase in phases]].sum(axis=1))
+    return recomputed.mean(steps, 1000 * steps[[f"{phase}_s" for phase in phases]].sum(axis=1, skipna=False))
 
 
 def of_texts(files: Files, run_id: str, column: str, *, minus: bool = False) -> Numbers | None:
@@ -170,7 +171,9 @@ def building(steps: pd.DataFrame) -> Numbers:
 
 def grown(steps: pd.DataFrame) -> pd.DataFrame:
     """The steps with what is left of growing a tree."""
-    return steps.assign(grown_s=steps["tree_s"] - steps[["choice_s", "sampling_s", "layout_s"]].sum(axis=1))
+    return steps.assign(
+        grown_s=steps["tree_s"] - steps[["choice_s", "sampling_s", "layout_s"]].sum(axis=1, skipna=False)
+    )
 
 
 def seconds(steps: pd.DataFrame, phases: Sequence[str]) -> float:
