@@ -17,7 +17,7 @@ from bench.artifacts import definitions, frame, notes, unresolved
 from bench.artifacts.outputs import Artifact, Output
 from bench.artifacts.tables import Table
 from bench.papers import beyond
-from bench.papers.beyond import claims
+from bench.papers.beyond import baselines, claims
 from bench.papers.opt_tree.tables import dataset_table
 from bench.results import progress
 from bench.results.store import Results, experiments
@@ -34,8 +34,11 @@ ARTIFACTS: dict[str, Artifact] = {
     **{f"bench/{name}": Artifact(dataset_table) for name in DATASETS},
     **beyond.ARTIFACTS,
 }
-SUMMARIES: dict[str, Artifact] = {"claims": Artifact(claims.claims, claims.read)}
-"""What is made of several artifacts' results, without an experiment of its own."""
+SUMMARIES: dict[str, Artifact] = {
+    "claims": Artifact(claims.claims, claims.read),
+    "baselines": Artifact(baselines.baselines, baselines.read),
+}
+"""What is made of several artifacts' results, or of the papers' numbers alone, without an experiment of its own."""
 
 
 def yours(root: Path) -> list[str]:

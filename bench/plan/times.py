@@ -8,6 +8,7 @@ from typing import Self
 
 import pandas as pd
 
+from bench import published
 from bench.artifacts.devices import parse
 from bench.measure.cell import PairSpec
 from bench.plan.estimates import Memory
@@ -18,23 +19,6 @@ from bench.results.store import Store, experiments
 
 HOST_BPS = 25e9
 """Bytes per second from the host: PCIe 4.0 x16."""
-CARDS = {
-    ("v100", 16): 0.9e12,
-    ("v100", 32): 0.9e12,
-    ("a100", 40): 1.555e12,
-    ("a100", 80): 1.935e12,
-    ("h100", 80): 3.35e12,
-    ("h100", None): 2.0e12,
-    ("h200", None): 4.8e12,
-    ("l4", None): 0.3e12,
-    ("l20", None): 0.864e12,
-    ("l40", None): 0.864e12,
-    ("l40s", None): 0.864e12,
-    ("rtx 4090", None): 1.008e12,
-    ("rtx a6000", None): 0.768e12,
-    ("rtx 6000 ada generation", None): 0.96e12,
-}
-"""Bytes per second that a card's memory gives, by model and GB as names state them. Source: NVIDIA's data sheets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +41,9 @@ class Times:
 
     @classmethod
     def of_bandwidth(cls, memory: Memory, device_name: str) -> Self | None:
-        """Of reading the weights once, whatever the tokens, on a card of `CARDS`; None for others. Not measured."""
+        """Of reading the weights once, whatever the tokens, on a card of `cards.csv`; None for others. Not measured."""
         card = parse(device_name)
-        if card is None or (speed := CARDS.get((card.model, card.memory))) is None:
+        if card is None or (speed := published.bytes_per_s(card.model, card.memory)) is None:
             return None
         target, draft = memory.target / speed + memory.host / HOST_BPS, memory.draft_reads / speed
         origin = f"an estimate: weights read at {speed / 1e12:g} TB/s"

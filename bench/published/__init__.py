@@ -4,7 +4,7 @@ Columns: paper, artifact, target, draft, dataset, temperature, method, params, m
 Names of models and methods are short labels (`llama2_7b`, `jf68m`, `opt_tree`); text columns are empty, and temperature
 is NaN, where the paper does not state them. `params` is `key=value;key=value`. What a number means exactly is in
 `definitions.csv`, every table and figure in `artifacts.csv`, whose experiments give what a text says in `sources.csv`,
-and what no experiment gives in `unjoined.csv`.
+and what no experiment gives in `unjoined.csv`. `cards.csv` has bandwidths, `models.csv` sizes of targets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COLUMNS = (
     *("paper", "artifact", "target", "draft", "dataset", "temperature", "method", "params"),
     *("metric", "value", "unit", "hardware", "notes"),
 )
-CATALOGUE = ("artifacts", "definitions", "sources", "unjoined")
+CATALOGUE = ("artifacts", "cards", "definitions", "models", "sources", "unjoined")
 """The CSVs that are of no single paper."""
 WHOLE_PAPER = "*"
 """The artifact of a definition that holds for all of a paper."""
@@ -99,6 +99,22 @@ def sources() -> Mapping[tuple[str, str], tuple[str, ...]]:
     rows = _table("sources.csv")
     keys = zip(rows["paper"], rows["metric"], strict=True)
     return dict(zip(keys, map(tuple, rows["experiments"].str.split()), strict=True))
+
+
+@cache
+def parameters() -> Mapping[str, tuple[int, int]]:
+    """The parameters of targets, and those of their input embedding among them, by the names that papers' rows have."""
+    rows = _table("models.csv")
+    sizes = zip(rows["parameters"].astype(int), rows["embedding"].astype(int), strict=True)
+    return dict(zip(rows["target"], sizes, strict=True))
+
+
+@cache
+def bytes_per_s(card: str, memory_gb: int | None = None) -> float | None:
+    """What a card's memory gives, or a link, by its data sheet; None where it is not known, or of which memory not."""
+    rows = _table("cards.csv").query("card == @card")
+    rows = next((found for gb in (memory_gb, None) if len(found := rows[rows["memory_gb"] == str(gb or "")])), rows)
+    return float(rows["bytes_per_s"].iloc[0]) if len(rows) == 1 else None
 
 
 @cache

@@ -28,6 +28,7 @@ YOURS = "yours"
 _TITLES = {
     "budget": "All drafters at equal budget: MAL and speedup against tree size",
     "draft_temperature": "What the draft's temperature does to each drafter",
+    "baselines": "How strong the papers' autoregressive baselines were",
     "claims": "Which claims hold, on embedded pairs and on a real model",
     "smoke": "Every tree method on the embedded pair and prompts",
     "mt_bench": "The methods of OPT-Tree's Table 1 on MT-Bench",

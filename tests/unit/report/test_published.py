@@ -4,7 +4,7 @@ import pytest
 
 from bench import published
 
-CATALOGUE = {"artifacts.csv", "definitions.csv", "sources.csv", "unjoined.csv"}
+CATALOGUE = {f"{name}.csv" for name in published.CATALOGUE}
 
 
 def test_every_paper_loads_with_numbers() -> None:
