@@ -34,6 +34,7 @@ TAKES_bench-peers := $(TAKES_lossless) RESULTS
 TAKES_bench-limit := $(TAKES_bench-peers)
 TAKES_test-busy := LIMIT
 TAKES_record := $(RUN) DATASET DATA_DIR
+TAKES_bench-replays := PAIR MAX_NEW_TOKENS DATA_DIR ARGS
 TAKES_report := PAIR TABLE RESULTS
 TAKES_figures := PAIR TABLE RESULTS
 TAKES_status := RESULTS
@@ -55,7 +56,7 @@ $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN)
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-cluster torture lint docs drawn format reproduce reproduce-all report figures \
 	notebooks lossless architectures tiny tiny-eagle smollm2 judge clean compare record pack reference new-pair new-dataset new-paper \
-	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-gpu
+	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-replays bench-gpu
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -111,12 +112,16 @@ compare: setup  ## paired difference of two runs or result folders: A=results/be
 	@test -n "$(A)" -a -n "$(B)" || { echo "A or B is missing: make compare A=results/before B=results"; exit 2; }
 	$(BIN)/python -m bench.compare $(A) $(B) --results $(RESULTS) $(ARGS)
 
+REPLAYED := opt_tree sequoia dyspec gsd improving_mcsd bench/budget bench/draft_temperature
 reference: RESULTS := results/reference
 reference: setup  ## what is committed under results/reference: run what is missing, draw and pack: DATA_DIR=folder
 	$(MAKE) smoke RESULTS=$(RESULTS) DATA_DIR=
 	$(BIN)/python -m bench.reproduce opt_tree sequoia dyspec gsd improving_mcsd bench/mt_bench bench/budget \
 		bench/draft_temperature $(OVERRIDES) \
 		$(if $(LIMIT),,limit=8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
+	$(BIN)/python -m bench.reproduce $(REPLAYED) $(OVERRIDES) limit=80 runtime.replay=true \
+		calibration.acceptance.prompts=$(or $(LIMIT),8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
+	rm -rf $(RESULTS)/calibration/features
 	$(BIN)/python -m bench.pack $(RESULTS)
 	$(BIN)/python -m bench.report.prose --results $(RESULTS)
 
@@ -173,6 +178,9 @@ bench-tree-build: setup  ## microseconds of building a tree, by size, without fo
 
 bench-graph-build: setup  ## microseconds per record of a token graph as it grows to 100, 1,000 and 5,000 records
 	$(BIN)/python -m bench.speed.graph_build $(ARGS)
+
+bench-replays: setup  ## CPU seconds of recording a target, of replays, and of decoding the same: PAIR= DATA_DIR=
+	$(BIN)/python -m bench.speed.replays $(OVERRIDES)
 
 bench-search: setup  ## time of Sequoia's tree search
 	$(BIN)/python -m bench.speed.search

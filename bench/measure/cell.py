@@ -87,6 +87,8 @@ class Runtime:
     """Whether the target decodes every prompt alone too; `shared`: a run of the same setting lends its own."""
     replay: bool | str = False
     """Whether greedy cells run on the target's recorded answers, without its forwards and so without times."""
+    answers: str | None = None
+    """A file of greedy answers that another engine decoded, of which a recording is made."""
     progress: bool = True
     data_dir: Path | None = None
     retry_failed: bool = False

@@ -5,12 +5,13 @@ import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from tqdm import tqdm
 
-from bench.measure import pairs, weights
+from bench.measure import engine_answers, pairs, weights
 from bench.measure.cell import Cell
 from bench.measure.cell_run import CellRun
 from bench.measure.decoding import Decoding, Turn
@@ -46,12 +47,14 @@ def layers_of(pair: Pair) -> Layers:
 def kept(run: CellRun, layers: Layers, conversations: Sequence[Conversation], *, force: bool = False) -> Recordings:
     """The recordings for a cell's prompts, made unless they were; of several processes one records, others wait.
 
-    Whoever records loads the whole pair.
+    Whoever records loads the whole pair, but where `runtime.answers` has what another engine decoded.
     """
     store, (key, series) = Store(run.store.root, FOLDER), _keys(run.cell, layers)
 
     def measure() -> None:
-        whole = pairs.loaded(run.cell.pair, run.runtime)
+        if run.runtime.answers and layers:
+            raise ValueError(f"{run.runtime.answers} has token ids alone, and this head reads the target's features")
+        whole = pairs.loaded(run.cell.pair, run.runtime, target_weights=not run.runtime.answers)
         rows = _recorded(run, whole, conversations, _Place(store, key, series, layers))
         store.write("recordings", key, rows)
         Partial(store.folder, key).drop()
@@ -147,8 +150,8 @@ def _recorded(run: CellRun, pair: Pair, conversations: Sequence[Conversation], p
         turns = [turn for one in conversations if (turn := _turn(decoding, one, number, answered[one.id]))]
         lent = [(turn, row) for turn in turns if (row := _lent(pair.target, turn, others, place))]
         missing = [turn for turn in turns if all(turn is not one for one, _ in lent)]
-        made = (zip(batch, _answered(run, decoding, batch, place), strict=True) for batch in _batches(missing))
-        for turn, row in itertools.chain(lent, *made):
+        made = _of_engine if run.runtime.answers else _of_target
+        for turn, row in itertools.chain(lent, made(run, decoding, missing, place)):
             partial.add(Entry(turn.conversation.id, number, {"recordings": [row]}))
             answered[turn.conversation.id].append(row)
             bar.update()
@@ -166,6 +169,35 @@ def _lent(target: CausalLM, turn: Turn, others: Sequence[RecordingRow], place: _
                 place.write(sha256, load_file(path)["hidden"])
             return replace(row, run_id=place.key, prompt_id=turn.conversation.id, turn=turn.number)
     return None
+
+
+def _of_target(
+    run: CellRun, decoding: Decoding, turns: Sequence[Turn], place: _Place
+) -> Iterator[tuple[Turn, RecordingRow]]:
+    for batch in _batches(turns):
+        yield from zip(batch, _answered(run, decoding, batch, place), strict=True)
+
+
+def _of_engine(
+    run: CellRun, decoding: Decoding, turns: Sequence[Turn], place: _Place
+) -> Iterator[tuple[Turn, RecordingRow]]:
+    """Those of `runtime.answers`; PairError names the file of the prompts that have none there."""
+    target, path, errors = (
+        decoding.pair.target,
+        Path(run.runtime.answers or ""),
+        [_refusal(decoding, turn) for turn in turns],
+    )
+    sizes = {"eos": decoding.eos, "vocab_size": target.vocab_size, "max_positions": target.max_positions}
+    answers, missing = engine_answers.read(path), []
+    for turn, error in zip(turns, errors, strict=True):
+        length = recorded_length(target, turn.prompt, turn.max_new_tokens, BEYOND)
+        nothing = Recording((*turn.prompt,), (), (), False, target.vocab_size, target.max_positions)
+        if recording := nothing if error else engine_answers.recording(turn, answers, length, sizes):
+            yield turn, replace(_row(run, decoding, turn, recording, error, place), device_name=path.name)
+        else:
+            missing.append((turn, length))
+    if missing:
+        raise engine_answers.ask(path, *zip(*missing, strict=True))
 
 
 def _batches(turns: Sequence[Turn]) -> Iterator[Sequence[Turn]]:

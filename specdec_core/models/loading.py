@@ -1,10 +1,11 @@
 """Loading pairs onto a device: what does not fit is refused before any weight is read."""
 
+import contextlib
 import importlib.util
 from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models.architectures import check_architecture, loader_of, text_config
@@ -67,7 +68,9 @@ def load_pair(
     check_memory(specs_read[bare:], configs[bare:], where, precision)
     # sdpa is transformers' own default, which falls back to eager for models that have no other (BLOOM)
     options = {"dtype": precision, "attn_implementation": None if attention == "sdpa" else attention}
-    model, offload = (_bare(configs[0], where, **options), None) if bare else _target(specs[0], where, **options)
+    model, offload = (
+        (_bare(specs[0], configs[0], where, **options), None) if bare else _target(specs[0], where, **options)
+    )
     loaded = [kind.load(spec, read, model, where, **options) for kind, spec, read in drafts]
     for (kind, spec, read), draft_model in zip(drafts, loaded, strict=True):
         kind.settle(spec, draft_model, read, model, tokenizers[0])
@@ -150,8 +153,10 @@ def _target(spec: ModelSpec, where: Placement, **options: Any) -> tuple[CausalLM
     ), None
 
 
-def _bare(config: Any, where: Placement, **options: Any) -> CausalLM:
-    """The target's sizes without its weights, on no device."""
+def _bare(spec: ModelSpec, config: Any, where: Placement, **options: Any) -> CausalLM:
+    """The target's sizes, and which tokens end its answers, without its weights, on no device."""
     with torch.device("meta"):
         model = loader_of(config).from_config(config, **options)
+    with contextlib.suppress(OSError, ValueError):  # without one, that of its config holds
+        model.generation_config = GenerationConfig.from_pretrained(spec.source, revision=spec.revision or "main")
     return CausalLM(model, tried=True, device=where.device)

@@ -1,0 +1,92 @@
+"""Recordings of answers that another engine decoded: its lines of token ids in, the same replays out."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from cells import execute
+
+from bench.measure import engine_answers, record, runner
+from bench.measure.decoding import Turn
+from bench.measure.recordings import Recordings
+from bench.results.digests import output_sha256
+from bench.results.kept_rows import FOLDER
+from bench.results.store import Store
+from specdec_core.errors import PairError
+
+CELL = ("limit=2", "dataset.part=evaluation", "decoding.max_new_tokens=12", "drafter=chain4", "runtime.replay=true")
+FORMS = {
+    "vllm": lambda prompt, ids: {
+        "prompt_token_ids": prompt,
+        "outputs": [{"token_ids": ids, "finish_reason": "length"}],
+    },
+    "server": lambda prompt, ids: {"choices": [{"prompt_token_ids": prompt, "token_ids": ids}]},
+    "plain": lambda prompt, ids: {"prompt_token_ids": prompt, "token_ids": ids},
+}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What this harness records and replays itself."""
+    results = tmp_path_factory.mktemp("own")
+    assert execute(results, *CELL) == runner.OK
+    return results
+
+
+def recorded(results: Path) -> pd.DataFrame:
+    return Store(results, FOLDER).read("recordings")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_engine_is_asked_turn_by_turn_and_its_answers_are_replayed(
+    form: str, own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is missing first; second turns, which stand behind first answers, are asked for when these are there."""
+    known = {tuple(row.prompt_ids): [*map(int, row.answer_ids)] for row in recorded(own).itertuples()}
+    path = tmp_path / "answers.jsonl"
+    engine = (*CELL, f"runtime.answers={path}")
+    monkeypatch.setattr(record, "record_together", lambda *_, **__: pytest.fail("the target decodes"))
+    runner.pairs.release()
+    for _ in range(2):
+        with pytest.raises(PairError, match=r"answers\.jsonl\.missing\.jsonl"):
+            execute(tmp_path, *engine, "measure=recording")
+        asked = [
+            json.loads(line) for line in path.with_name(path.name + engine_answers.MISSING).read_text().splitlines()
+        ]
+        assert all(one["max_tokens"] == 12 + record.BEYOND for one in asked)
+        with path.open("a") as file:
+            for one in asked:
+                answer = known[tuple(one["prompt_token_ids"])]
+                file.write(json.dumps(FORMS[form](one["prompt_token_ids"], answer)) + "\n")
+    assert execute(tmp_path, *engine, "measure=recording") == runner.OK
+    assert execute(tmp_path, *CELL) == runner.OK
+    columns = ["prompt_ids_sha256", "answer_ids", "ended"]
+    ours, theirs = (recorded(root)[columns].map(str).reset_index(drop=True) for root in (own, tmp_path))
+    pd.testing.assert_frame_equal(ours, theirs)
+    assert set(recorded(tmp_path)["device_name"]) == {path.name}
+    steps = [Store(root, "default").read("steps")["acceptance_length"].tolist() for root in (own, tmp_path)]
+    assert steps[0] == steps[1]
+
+
+def test_what_is_no_answer_is_said_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    for bad in ("{", "[]", '{"prompt_token_ids": [1]}', '{"outputs": [{"token_ids": [1]}]}'):
+        path.write_text(json.dumps(FORMS["plain"]([1], [2])) + "\n" + bad)
+        with pytest.raises(PairError, match="line 2"):
+            engine_answers.read(path)
+
+
+def test_answers_end_where_the_target_ends_or_are_long_enough(own: Path) -> None:
+    sizes = {"eos": [7], "vocab_size": 9, "max_positions": None}
+    turn = Turn(None, 0, [1, 2], 3)  # type: ignore[arg-type]
+
+    def of(answer: list[int]):
+        return engine_answers.recording(turn, {output_sha256([1, 2]): answer}, 4, sizes)
+
+    assert of([3, 4, 5]) is None, "too short"
+    assert of([]) is None
+    assert (of([3, 4, 5, 6, 8]).answer, of([3, 4, 5, 6, 8]).ended) == ((3, 4, 5, 6), False)
+    assert (of([3, 7, 5, 6]).answer, of([3, 7, 5, 6]).ended) == ((3, 7), True)
+    key = recorded(own)["run_id"].iloc[0]
+    assert Recordings.read(own, key).rows
