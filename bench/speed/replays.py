@@ -108,6 +108,7 @@ def main(arguments: Sequence[str]) -> None:
     given = DEFAULTS | dict(argument.partition("=")[::2] for argument in arguments)
     sample, conversations = int(given.pop("sample")), int(given.pop("conversations"))
     pair = given.pop("pair")
+    given.pop("results_dir", None)  # what is measured here is no result
     overrides = [f"{key}={value}" for key, value in given.items()]
     with composer() as compose, TemporaryDirectory() as folder:
         asked = ["experiment=bench/budget", "dataset=mt_bench", "decoding=greedy", f"size={','.join(map(str, SIZES))}"]
