@@ -195,13 +195,15 @@ def _repetition(rows: pd.DataFrame) -> str:
 
 
 def replayed(rows: pd.DataFrame) -> str:
-    """How many conversations of which methods have acceptance and no times."""
+    """How many conversations have acceptance and no times; of which methods, unless it is so of all."""
     words: dict[str, list[str]] = {}
-    for run in named_rows(done(rows)):
+    runs = done(rows)
+    for run in named_rows(runs):
         turns = run.prompts[run.prompts["arm"] == METHOD]
         if untimed := turns.loc[turns["decode_s"].isna(), "prompt_id"].nunique():
             words.setdefault(f"{untimed} of {turns['prompt_id'].nunique()}", []).append(run.name)
-    each = " and ".join(f"{count} conversations of {', '.join(dict.fromkeys(names))}" for count, names in words.items())
+    of = {count: f" of {', '.join(dict.fromkeys(names))}" for count, names in words.items() if len(names) < len(runs)}
+    each = " and ".join(f"{count} conversations{of.get(count, '')}" for count in words)
     return each and f"replayed on the target's recorded answers, without times: {each}"
 
 
