@@ -34,21 +34,22 @@ class KVCache(Cache):
         self.length = 0
         self.capacity = _rounded(capacity)
         self.window: Window | None = None
-        self._buffers: list[Tensor] = []
+        self.buffers: list[Tensor] = []
+        """Of layers of one device and shape each, `[layers, 2, batch, heads, capacity, head_dim]`."""
 
     @property
     def settled(self) -> bool:
         """Whether its buffers are there: it has held tokens."""
-        return bool(self._buffers)
+        return bool(self.buffers)
 
     def reserve(self, capacity: int) -> None:
         """Make room for at least `capacity` tokens; what is stored stays, an empty cache does not double."""
         if capacity <= self.capacity:
             return
-        self.capacity = _rounded(max(capacity, 2 * self.capacity) if self._buffers and self.length else capacity)
+        self.capacity = _rounded(max(capacity, 2 * self.capacity) if self.buffers and self.length else capacity)
         for layer in self.layers:
             layer.unbind()  # views would keep the old buffers in memory
-        for number in range(len(self._buffers)):
+        for number in range(len(self.buffers)):
             self._grow(number)
         for layer in self.layers:
             layer.bind()
@@ -72,7 +73,7 @@ class KVCache(Cache):
 
     def wipe(self) -> None:
         """Zeros everywhere: graphs read slots that they mask, and what is not finite there spoils the rest."""
-        for buffer in self._buffers:
+        for buffer in self.buffers:
             buffer.zero_()
 
     def commit(self, start: int, kept: Tensor) -> None:
@@ -83,14 +84,14 @@ class KVCache(Cache):
         count = kept.shape[0]
         in_place = kept.device.type == "cpu" and (not count or int(kept[-1]) == count - 1)
         if not in_place:
-            for buffer in self._buffers:
+            for buffer in self.buffers:
                 slots = (kept + start).to(buffer.device)
                 buffer[..., start : start + count, :] = buffer.index_select(-2, slots)
         self.length = start + count
 
     def slices(self, buffer: int, place: int) -> tuple[Tensor, Tensor]:
         """One layer's keys and values, `[batch, heads, capacity, head_dim]` each, as wide as the wider of them."""
-        keys, values = self._buffers[buffer][place]
+        keys, values = self.buffers[buffer][place]
         return keys, values
 
     def _settle(self, layers: "list[_Layer]") -> None:
@@ -102,20 +103,20 @@ class KVCache(Cache):
             alike.setdefault((keys.device, keys.dtype, *keys.shape[:2], dim), []).append(layer)
         for (*_, batch, heads, dim), members in alike.items():
             keys, _ = members[0].first
-            self._buffers.append(_empty((len(members), 2, batch, heads, self.capacity, dim), keys))
+            self.buffers.append(_empty((len(members), 2, batch, heads, self.capacity, dim), keys))
             for place, layer in enumerate(members):
-                layer.settle(len(self._buffers) - 1, place)
+                layer.settle(len(self.buffers) - 1, place)
 
     def _grow(self, number: int) -> None:
         """One buffer; where nothing is stored its memory is given back before more is taken."""
-        old = self._buffers[number]
+        old = self.buffers[number]
         shape, like = (*old.shape[:-2], self.capacity, old.shape[-1]), old.new_empty(0)
         kept = old[..., : self.length, :] if self.length else None
-        self._buffers[number] = like
+        self.buffers[number] = like
         del old
-        self._buffers[number] = _empty(shape, like)
+        self.buffers[number] = _empty(shape, like)
         if kept is not None:
-            self._buffers[number][..., : self.length, :] = kept
+            self.buffers[number][..., : self.length, :] = kept
 
 
 class _Layer(CacheLayerMixin):

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 from transformers import DynamicCache
 
+from specdec_core.cache import ROOM_FOR_TREES
 from specdec_core.checks import check_request
 from specdec_core.drafters import Autoregressive, Drafter
 from specdec_core.drafters.causal_draft import CausalDraft
@@ -167,20 +168,25 @@ def replay(
     eos_token_ids: Collection[int] = (),
     rng: Generator | None = None,
     watch: Watch | None = None,
+    target: CausalLM | None = None,
 ) -> Generation:
     """What `generate` would return under a greedy rule; seconds in which the target had a part are nan.
 
-    `rng` lives where the target's would. The watch is shown recorded tokens in place of logits. PairError
-    for drafters that need the target itself: those that start from its distribution, and its own layers; and where the
-    recording has no features, or ends too early.
+    `rng` lives where the target's would. The watch is shown recorded tokens in place of logits. A draft of the
+    `target`'s own layers needs it: it reads the text once, and its keys and values stand behind every step. PairError
+    without it, for drafters that start from its distribution, and where the recording has no features or ends too
+    early.
     """
     draft = drafter.draft_model
-    if isinstance(draft, CausalDraft) and isinstance(draft.model, LayerSkip):
+    shares = isinstance(draft, CausalDraft) and isinstance(draft.model, LayerSkip)
+    if shares and target is None:
         raise PairError("a draft of the target's own layers reads the target's cache, which a recording has not")
     if recording.ended and recording.answer[-1] not in eos_token_ids:
         raise PairError(f"the recording ends with token {recording.answer[-1]}, which is to end no answer; record anew")
+    device = rng.device if rng else draft.device if draft else torch.device("cpu")
+    cache = _Reread(target, recording) if shares and target else _Length()
     done = generate(
-        RecordedTarget(recording, rng.device if rng else draft.device if draft else torch.device("cpu")),
+        RecordedTarget(recording, device, cache),
         drafter,
         RecordedChoice(),
         recording.prompt,
@@ -212,6 +218,29 @@ class _Length:
         self.length = start + len(kept)
 
 
+class _Reread(_Length):
+    """The target's own cache, in which a draft of its layers writes: what is committed is as the target read it."""
+
+    @torch.inference_mode()
+    def __init__(self, target: CausalLM, recording: Recording) -> None:
+        text = torch.tensor([*recording.prompt, *recording.answer], device=target.device)
+        target.reset(len(text) + ROOM_FOR_TREES)
+        target.prefill(text)
+        self._cache = target.cache
+        self._text = [buffer[..., : len(text), :].clone() for buffer in target.cache.buffers]
+
+    def truncate(self, length: int) -> None:
+        super().truncate(length)
+        self._cache.truncate(length)
+
+    def commit(self, start: int, kept: Tensor) -> None:
+        super().commit(start, kept)
+        for buffer, text in zip(self._cache.buffers, self._text, strict=True):
+            known = text[..., start : self.length, :]  # what follows an end of the text counts for nothing
+            buffer[..., start : start + known.shape[-2], :] = known
+        self._cache.length = self.length
+
+
 class RecordedTarget:
     """A recording in the target's place: after every node it says the recorded token of the node's position.
 
@@ -222,8 +251,8 @@ class RecordedTarget:
     keep_hidden: Layers = ()
     dtype = torch.float32
 
-    def __init__(self, recording: Recording, device: torch.device) -> None:
-        self.recording, self.device, self.cache = recording, device, _Length()
+    def __init__(self, recording: Recording, device: torch.device, cache: _Length | None = None) -> None:
+        self.recording, self.device, self.cache = recording, device, cache or _Length()
         self.vocab_size, self.max_positions = recording.vocab_size, recording.max_positions
         full = recording.max_positions == len(recording.prompt) + len(recording.answer)
         # what follows the end of a text counts for nothing; behind the target's last position nothing is to be known
@@ -232,11 +261,11 @@ class RecordedTarget:
 
     def reset(self, capacity: int) -> None:
         """Nothing is read yet."""
-        self.cache.length = 0
+        self.cache.truncate(0)
 
     def prefill(self, tokens: Tensor) -> ModelOutput:
         """The first token of the answer, and features of the prompt."""
-        self.cache.length = len(tokens)
+        self.cache.commit(0, tokens)
         logits = torch.zeros(1, self.vocab_size, device=self.device)
         logits[0, self._text[len(tokens)]] = 1
         return ModelOutput(logits, self._features(torch.arange(len(tokens), device=self.device)))

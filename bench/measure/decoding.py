@@ -76,7 +76,8 @@ class Decoding:
             ends: dict[str, Any] = {"max_new_tokens": length, "eos_token_ids": self.eos}
             if self.runtime.replay == RANKS and watch is None and goes_by_ranks(self.drafter):
                 return replay_by_ranks(recording, self.drafter, **ends)
-            return replay(recording, self.drafter, **ends, rng=rng or self.generator(turn, arm), watch=watch)
+            rng, target = rng or self.generator(turn, arm), self.pair.target
+            return replay(recording, self.drafter, **ends, rng=rng, watch=watch, target=target)
         return generate(
             self.pair.target,
             self.drafter if method else Autoregressive(),

@@ -18,7 +18,6 @@ from bench.results.store import Store
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import Drafter
 from specdec_core.errors import PairError, PromptError
-from specdec_core.models import LayerSkip
 from specdec_core.replay import Recording
 
 
@@ -68,8 +67,6 @@ def unrecorded(cell: Cell, drafter: Drafter, instruments: Sequence[str]) -> str:
         return "its trees start from the target's distribution, which is not recorded"
     if not check_lossless(drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy):
         return f"{cell.verifier} does not keep the target's answers, which are what is recorded"
-    if isinstance(getattr(drafter.draft_model, "model", None), LayerSkip):
-        return "its draft is the target without some layers, and reads the target's cache"
     if instruments:
         return f"{', '.join(instruments)} asks for what is seen while the target decodes, which is not recorded"
     return ""

@@ -44,16 +44,16 @@ def test_commit_equals_indexing(prefix, kept):
 
 def test_truncate_and_reuse_without_allocating():
     cache, _ = filled([20])
-    buffer = cache._buffers[0].data_ptr()
+    buffer = cache.buffers[0].data_ptr()
     cache.truncate(0)
     cache.reserve(100)
-    assert (cache.length, cache._buffers[0].data_ptr()) == (0, buffer)
+    assert (cache.length, cache.buffers[0].data_ptr()) == (0, buffer)
 
 
 def test_an_empty_cache_grows_to_what_is_asked_for_and_gives_its_memory_back_first(monkeypatch):
     cache, _ = filled([20], capacity=256)
     cache.truncate(0)
-    old, seen, allocate = weakref.ref(cache._buffers[0].untyped_storage()), [], module._empty
+    old, seen, allocate = weakref.ref(cache.buffers[0].untyped_storage()), [], module._empty
     monkeypatch.setattr(module, "_empty", lambda *like: seen.append(old()) or allocate(*like))
     cache.reserve(300)
     assert (cache.capacity, seen) == (512, [None])
@@ -64,7 +64,7 @@ def test_layers_that_take_no_part_get_no_buffer():
     for layer in (0, 2):
         cache.update(torch.ones(1, 3, 2, 4), torch.ones(1, 3, 2, 4), layer)
     cache.advance(2)
-    assert [buffer.shape[0] for buffer in cache._buffers] == [2]
+    assert [buffer.shape[0] for buffer in cache.buffers] == [2]
 
 
 def test_layers_of_other_shapes_get_their_own_buffer():

@@ -84,7 +84,7 @@ def test_what_is_not_finite_behind_the_text_does_not_spoil_the_next(rng, counted
         model.prefill(torch.tensor([5, 9, 11, 3]))
         tree = random_tree(7, VOCAB, rng)
         assert close(by_tree(model, tree).logits, by_paths(own, [5, 9, 11, 3], tree))
-        for buffer in model.cache._buffers:
+        for buffer in model.cache.buffers:
             buffer.fill_(torch.nan)
 
 
