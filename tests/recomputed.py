@@ -134,16 +134,17 @@ class Files:
 
 
 def _config(run: dict[str, Any]) -> str:
-    """What a run is of, but for how many prompts."""
-    return json.dumps(
-        {name: part for name, part in json.loads(run["config"]).items() if name != "limit"}, sort_keys=True
-    )
+    """What a run is of, but for how many prompts, and how these were chosen where they are not all."""
+    config = json.loads(run["config"])
+    del config["limit"]
+    config["dataset"].pop("selection", None)
+    return json.dumps(config, sort_keys=True)
 
 
 def _setting(run: dict[str, Any]) -> tuple[str, ...]:
     """What it has in common with the runs that it is compared with."""
-    config = json.loads(run["config"])
-    kept = {name: part for name, part in config.items() if name not in ("drafter", "verifier", "limit")}
+    config = json.loads(_config(run))
+    kept = {name: part for name, part in config.items() if name not in ("drafter", "verifier")}
     machine = (run[name] for name in ("prompts_sha256", "device_name", "num_threads", "git_revision"))
     return json.dumps(kept, sort_keys=True), *map(str, machine)
 
