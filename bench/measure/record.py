@@ -182,15 +182,11 @@ def _of_engine(
     run: CellRun, decoding: Decoding, turns: Sequence[Turn], place: _Place
 ) -> Iterator[tuple[Turn, RecordingRow]]:
     """Those of `runtime.answers`; PairError names the file of the prompts that have none there."""
-    target, path, errors = (
-        decoding.pair.target,
-        Path(run.runtime.answers or ""),
-        [_refusal(decoding, turn) for turn in turns],
-    )
+    target, path = decoding.pair.target, Path(run.runtime.answers or "")
     sizes = {"eos": decoding.eos, "vocab_size": target.vocab_size, "max_positions": target.max_positions}
     answers, missing = engine_answers.read(path), []
-    for turn, error in zip(turns, errors, strict=True):
-        length = recorded_length(target, turn.prompt, turn.max_new_tokens, BEYOND)
+    for turn in turns:
+        error, length = _refusal(decoding, turn), recorded_length(target, turn.prompt, turn.max_new_tokens, BEYOND)
         nothing = Recording((*turn.prompt,), (), (), False, target.vocab_size, target.max_positions)
         if recording := nothing if error else engine_answers.recording(turn, answers, length, sizes):
             yield turn, replace(_row(run, decoding, turn, recording, error, place), device_name=path.name)
