@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
@@ -52,7 +53,14 @@ def _partners(decoded: pd.DataFrame, replayed: pd.DataFrame, cell: Sequence[str]
     for column in _WEIGHTS:
         own, other = both[column], both[f"{column}_replayed"]
         both = both[own.isna() | other.isna() | (own == other)]
+    both = both[both["config"].map(_files) == both["config_replayed"].map(_files)]
     return both.sort_values("num_conversations_replayed", kind="stable", ascending=False)
+
+
+def _files(config: str) -> tuple[str | None, ...]:
+    """The digests of folders that a pair's models are in; older rows have these alone, and no revision."""
+    pair = json.loads(config).get("pair") or {}
+    return tuple((pair.get(role) or {}).get("files_sha256") for role in ("target", "draft"))
 
 
 def _together(

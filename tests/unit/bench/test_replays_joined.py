@@ -1,5 +1,6 @@
 """A cell that was decoded, and replayed on more prompts: one run, whose times are of the first."""
 
+import json
 import re
 from pathlib import Path
 
@@ -54,11 +55,16 @@ def test_what_is_said_of_text_is_of_the_same_text_in_both_arms(measured: Path) -
     assert any("4 of 6" in sentence for sentence in findings.findings(runs))
 
 
+def files(draft: str) -> str:
+    """The config of a pair whose draft is in a folder of such files."""
+    return json.dumps({"pair": {"target": {"files_sha256": "t"}, "draft": {"files_sha256": draft}}})
+
+
 def conversations(store: Store, name: str, ids: str, tokens: str = "same", **changes: object) -> None:
     """A run with one turn of each of these conversations, which takes a step."""
     replayed = bool(changes.get("recording"))
     known = {"run_id": name, "status": "ok", "prompts_sha256": ids, "num_conversations": len(ids), "num_failed": 0}
-    known |= {"target_revision": "files:a", "draft_revision": None, "dtype": "float32"}
+    known |= {"target_revision": "files:a", "draft_revision": None, "dtype": "float32", "config": files("a")}
     store.write("runs", name, [row(RunRow, **known | {"recording": None, "created_utc": name} | changes)])
     turn = {"run_id": name, "arm": "method", "status": "ok", "decode_s": float("nan") if replayed else 1.0}
     digests = (tokens, f"behind the answer of {name}")  # a tie that is broken otherwise is seen by the second turn
@@ -105,7 +111,13 @@ def test_methods_that_are_compared_have_the_same_conversations(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "changes",
-    [{"target_revision": "files:other"}, {"dtype": "bfloat16"}, {"drafter": "other"}, {"max_new_tokens": 99}],
+    [
+        {"target_revision": "files:other"},
+        {"config": files("other")},
+        {"dtype": "bfloat16"},
+        {"drafter": "other"},
+        {"max_new_tokens": 99},
+    ],
     ids=str,
 )
 def test_a_replay_of_another_cell_or_weights_adds_nothing(changes: dict[str, object], tmp_path: Path) -> None:
