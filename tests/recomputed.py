@@ -58,14 +58,14 @@ class Files:
         """Of each decoded run the replay of the same config on more prompts, where all drafting runs beside it have
         one on these."""
         runs = [self.run(run_id) for run_id in self._all()]
-        replayed = [run for run in runs if run.get("recording") is not None and run["status"] == "ok"]
+        replayed = [run for run in runs if _replayed(run) and run["status"] == "ok"]
         pairs: dict[str, str] = {}
         for run in runs:
             beside = [one for one in runs if _setting(one) == _setting(run) and one["method"] != "autoregressive"]
-            beside = [one for one in beside if one.get("recording") is None and one["status"] == "ok"]
+            beside = [one for one in beside if not _replayed(one) and one["status"] == "ok"]
             for prompts in sorted({one["prompts_sha256"] for one in replayed}):
                 mine = {_config(one): one for one in replayed if one["prompts_sha256"] == prompts}
-                if run not in replayed and _config(run) in mine and all(_config(one) in mine for one in beside):
+                if not _replayed(run) and _config(run) in mine and all(_config(one) in mine for one in beside):
                     pairs[run["run_id"]] = mine[_config(run)]["run_id"]
         return pairs
 
@@ -88,8 +88,8 @@ class Files:
     def ids(self) -> list[str]:
         """The run ids, of a config that was decoded without those of its replays."""
         runs = [self.run(run_id) for run_id in self._all()]
-        decoded = {_config(run) for run in runs if run.get("recording") is None}
-        return [run["run_id"] for run in runs if run.get("recording") is None or _config(run) not in decoded]
+        decoded = {_config(run) for run in runs if not _replayed(run)}
+        return [run["run_id"] for run in runs if not _replayed(run) or _config(run) not in decoded]
 
     def _all(self) -> list[str]:
         alone = [path.stem.partition("=")[2] for path in (self.folder / "runs").glob("*.parquet")]
@@ -131,6 +131,11 @@ class Files:
         """Those of both arms by conversation, of turns that ended well in both."""
         own, plain = (self.seconds(arm, run_id, prefill=prefill) for arm in ("method", "autoregressive"))
         return own.join(plain.add_suffix("0"), how="inner").groupby("prompt_id").sum()
+
+
+def _replayed(run: dict[str, Any]) -> bool:
+    """On a recording, without times; older files have no such column."""
+    return isinstance(run.get("recording"), str)
 
 
 def _config(run: dict[str, Any]) -> str:
