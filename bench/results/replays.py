@@ -9,8 +9,6 @@ import pandas as pd
 
 from bench.results.rows import AUTOREGRESSIVE, METHOD, OK
 
-TABLES = ("prompts", "steps")
-"""What a replay has rows of."""
 _WEIGHTS = ("target_revision", "draft_revision", "dtype")
 """Columns of `runs` in which both agree as far as both know them, beside those that make them one cell."""
 
@@ -30,21 +28,32 @@ def joined(
     answers, in which a tie may be broken otherwise. A joined run's `recording` and `num_conversations` are of all its
     rows, `prompts_sha256` of those decoded. `read` gives a table's rows of some runs.
     """
-    runs, more = runs.copy(), {table: [rows] for table, rows in tables.items()}
     decoded = runs[runs["recording"].isna() & (runs["status"] == OK)]
     partners = _partners(decoded, replayed, cell)
+    asked = _of_runs(read("prompts", list(partners["run_id_replayed"].unique())))
+    known, pairs = _of_runs(tables["prompts"]), {}
     for _, group in decoded.groupby(list(block), dropna=False, sort=False):
-        for run_id, partner in _together(group, partners, tables["prompts"], read).items():
-            known = set(tables["prompts"].loc[tables["prompts"]["run_id"] == run_id, "prompt_id"])
-            for table in TABLES:
-                rows = read(table, [partner])
-                more[table].append(rows[~rows["prompt_id"].isin(known)].assign(run_id=run_id))
-            turns = more["prompts"][-1]
-            failed, place = turns.loc[turns["status"] != OK, "prompt_id"].nunique(), runs["run_id"] == run_id
-            runs.loc[place, "recording"] = replayed.loc[replayed["run_id"] == partner, "recording"].iloc[0]
-            runs.loc[place, "num_conversations"] += turns["prompt_id"].nunique() - failed
-            runs.loc[place, "num_failed"] += failed
+        pairs.update(_together(group, partners, known, asked))
+    if not pairs:
+        return runs, dict(tables)
+    runs, steps = runs.copy(), _of_runs(read("steps", list(pairs.values())))
+    more = {table: [rows] for table, rows in tables.items()}
+    for run_id, partner in pairs.items():
+        decoded_before = set(known[run_id]["prompt_id"])
+        both = asked[partner], steps.get(partner, tables["steps"].iloc[:0])
+        turns, taken = (rows[~rows["prompt_id"].isin(decoded_before)] for rows in both)
+        more["prompts"].append(turns.assign(run_id=run_id))
+        more["steps"].append(taken.assign(run_id=run_id))
+        failed, place = turns.loc[turns["status"] != OK, "prompt_id"].nunique(), runs["run_id"] == run_id
+        runs.loc[place, "recording"] = replayed.loc[replayed["run_id"] == partner, "recording"].iloc[0]
+        runs.loc[place, "num_conversations"] += turns["prompt_id"].nunique() - failed
+        runs.loc[place, "num_failed"] += failed
     return runs, {table: pd.concat(several, ignore_index=True) for table, several in more.items()}
+
+
+def _of_runs(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The rows of each run."""
+    return {str(run_id): own for run_id, own in rows.groupby("run_id")}
 
 
 def _partners(decoded: pd.DataFrame, replayed: pd.DataFrame, cell: Sequence[str]) -> pd.DataFrame:
@@ -66,18 +75,16 @@ def _files(config: str) -> tuple[str | None, ...]:
 def _together(
     group: pd.DataFrame,
     partners: pd.DataFrame,
-    prompts: pd.DataFrame,
-    read: Callable[[str, Sequence[str]], pd.DataFrame],
+    known: Mapping[str, pd.DataFrame],
+    asked: Mapping[str, pd.DataFrame],
 ) -> dict[str, str]:
     """Of each run of a block its replay on the same prompts as the others'; plain decoding may do without."""
     drafting = set(group.loc[group["method"] != AUTOREGRESSIVE, "run_id"])
     partners = partners[partners["run_id"].isin(set(group["run_id"]))]
     for _, same in partners.groupby("prompts_sha256_replayed", sort=False):
         pairs = dict(zip(same["run_id"], same["run_id_replayed"], strict=True))
-        if drafting <= pairs.keys() and all(
-            _alike(prompts[prompts["run_id"] == run_id], read("prompts", [partner]))
-            for run_id, partner in pairs.items()
-        ):
+        alike = (_alike(known[run_id], asked[partner]) for run_id, partner in pairs.items())
+        if drafting <= pairs.keys() and all(alike):
             return pairs
     return {}
 
