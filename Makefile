@@ -112,14 +112,13 @@ compare: setup  ## paired difference of two runs or result folders: A=results/be
 	@test -n "$(A)" -a -n "$(B)" || { echo "A or B is missing: make compare A=results/before B=results"; exit 2; }
 	$(BIN)/python -m bench.compare $(A) $(B) --results $(RESULTS) $(ARGS)
 
-REPLAYED := opt_tree sequoia dyspec gsd improving_mcsd bench/budget bench/draft_temperature
+IN_REFERENCE := opt_tree sequoia dyspec gsd improving_mcsd bench/budget bench/draft_temperature
 reference: RESULTS := results/reference
 reference: setup  ## what is committed under results/reference: run what is missing, draw and pack: DATA_DIR=folder
 	$(MAKE) smoke RESULTS=$(RESULTS) DATA_DIR=
-	$(BIN)/python -m bench.reproduce opt_tree sequoia dyspec gsd improving_mcsd bench/mt_bench bench/budget \
-		bench/draft_temperature $(OVERRIDES) \
+	$(BIN)/python -m bench.reproduce $(IN_REFERENCE) bench/mt_bench $(OVERRIDES) \
 		$(if $(LIMIT),,limit=8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
-	$(BIN)/python -m bench.reproduce $(REPLAYED) $(OVERRIDES) limit=80 runtime.replay=true \
+	$(BIN)/python -m bench.reproduce $(IN_REFERENCE) $(OVERRIDES) limit=80 runtime.replay=true \
 		calibration.acceptance.prompts=$(or $(LIMIT),8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
 	rm -rf $(RESULTS)/calibration/features
 	$(BIN)/python -m bench.pack $(RESULTS)

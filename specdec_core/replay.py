@@ -7,7 +7,7 @@ within rounding of each other (`Recording.gaps`), a live forward over a tree may
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from specdec_core.cache import ROOM_FOR_TREES
 from specdec_core.checks import check_request
 from specdec_core.drafters import Autoregressive, Drafter
 from specdec_core.drafters.causal_draft import CausalDraft
-from specdec_core.engine import Generation, Watch, generate
+from specdec_core.engine import Generation, Step, Watch, generate
 from specdec_core.errors import NonFiniteLogitsError, PairError
 from specdec_core.layout import Layout
 from specdec_core.models import CausalLM, LayerSkip
@@ -41,7 +41,8 @@ class Recording:
     answer: tuple[int, ...]
     """Up to an end-of-sequence token, or as far as was asked for."""
     gaps: tuple[float, ...]
-    """Of each token of the answer, the best logit less the second best, in logits; 0 is a tie."""
+    """Of each token of the answer, the best logit less the second best, in logits; 0 is a tie. Empty where only the
+    tokens are known, as of another engine's answer."""
     ended: bool
     """Whether the answer ends in an end-of-sequence token."""
     vocab_size: int
@@ -170,7 +171,7 @@ def replay(
     watch: Watch | None = None,
     target: CausalLM | None = None,
 ) -> Generation:
-    """What `generate` would return under a greedy rule; seconds in which the target had a part are nan.
+    """What `generate` would return under a greedy rule; all seconds are nan.
 
     `rng` lives where the target's would. The watch is shown recorded tokens in place of logits. A draft of the
     `target`'s own layers needs it: it reads the text once, and its keys and values stand behind every step. PairError
@@ -184,7 +185,7 @@ def replay(
     if recording.ended and recording.answer[-1] not in eos_token_ids:
         raise PairError(f"the recording ends with token {recording.answer[-1]}, which is to end no answer; record anew")
     device = rng.device if rng else draft.device if draft else torch.device("cpu")
-    cache = _Reread(target, recording) if shares and target else _Length()
+    cache = _TextCache(target, recording) if shares and target else _Length()
     done = generate(
         RecordedTarget(recording, device, cache),
         drafter,
@@ -195,8 +196,15 @@ def replay(
         rng=rng,
         watch=watch,
     )
-    steps = [replace(step, score_s=math.nan, judge_s=math.nan, commit_s=math.nan) for step in done.steps]
+    steps = [_untimed(step) for step in done.steps]
     return replace(done, steps=steps, prefill_s=math.nan, decode_s=math.nan, wall_s=math.nan)
+
+
+def _untimed(step: Step) -> Step:
+    """Without seconds: the draft's are of a process that has no target beside it."""
+    times: dict[str, Any] = {name.name: math.nan for name in fields(Step) if name.name.endswith("_s")}
+    facts = {name: math.nan if name.endswith("_s") else fact for name, fact in step.facts.items()}
+    return replace(step, **times, facts=facts)
 
 
 def too_short(depth: int) -> PairError:
@@ -218,7 +226,7 @@ class _Length:
         self.length = start + len(kept)
 
 
-class _Reread(_Length):
+class _TextCache(_Length):
     """The target's own cache, in which a draft of its layers writes: what is committed is as the target read it."""
 
     @torch.inference_mode()

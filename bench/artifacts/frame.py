@@ -25,16 +25,16 @@ from bench.artifacts.ties import Entry
 from bench.artifacts.verdict import Pairing, Verdict
 from bench.results.roles import Role, columns
 from bench.results.rows import OK, RunRow
-from bench.results.store import Results
+from bench.results.store import BLOCK, Results
 from bench.statistics import samples
 from bench.statistics.corrections import LEVEL, holm
 from bench.statistics.intervals import Interval
 from bench.statistics.samples import Sample
 
-CELL = columns(RunRow, Role.SETTING, Role.OPTIONS)
-"""What runs of one block have in common and know before they run."""
 PLACE = columns(RunRow, Role.LOADED, Role.MACHINE)
-"""What they have in common besides, which only runs that ended well surely know."""
+"""What of a block's columns only runs that ended well surely know."""
+CELL = tuple(column for column in BLOCK if column not in PLACE)
+"""What they know before they run."""
 NO_DRAFT = "none"
 """The published draft of a target without one, or with heads or layers of its own."""
 

@@ -143,6 +143,7 @@ def _recorded(run: CellRun, pair: Pair, conversations: Sequence[Conversation], p
     features(place.store, place.key).mkdir(parents=True, exist_ok=True)
     decoding = Decoding(run.cell, pair, run.runtime)
     others = [row for row in recorded(place.store) if row.series == place.series and not row.error]
+    others = [row for row in others if row.gaps or run.runtime.answers]  # an engine's are no answers of this target's
     log.info("%s: recording %s", run.label, _size(decoding, conversations, place.layers))
     total, hidden = sum(len(conversation.turns) for conversation in conversations), not run.runtime.progress
     bar = tqdm(total=total, desc=f"{run.label} recorded", unit="turn", disable=hidden)

@@ -137,7 +137,7 @@ class RecordingRow:
     prompt_ids_sha256: str
     prompt_ids: list[int]
     answer_ids: list[int]  # with what stands behind the output, so that the last step's tree can be judged
-    gaps: list[float]  # of each token of the answer, the best logit less the second best
+    gaps: list[float]  # of each token of the answer, the best logit less the second best; none of an engine's
     ended: bool  # in an end-of-sequence token
     eos_ids: list[int]
     vocab_size: int

@@ -10,7 +10,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 from specdec_core.errors import LoadError, PairError
 from specdec_core.models.architectures import check_architecture, loader_of, text_config
 from specdec_core.models.causal_lm import CausalLM
-from specdec_core.models.fetch import fetch_config, fetch_tokenizer, fetch_weights, quantisation
+from specdec_core.models.fetch import fetch, fetch_config, fetch_tokenizer, fetch_weights, quantisation
 from specdec_core.models.fitting import check_map, check_memory
 from specdec_core.models.graphs import EAGER, usable
 from specdec_core.models.kinds import TARGET, kind_of
@@ -157,6 +157,6 @@ def _bare(spec: ModelSpec, config: Any, where: Placement, **options: Any) -> Cau
     """The target's sizes, and which tokens end its answers, without its weights, on no device."""
     with torch.device("meta"):
         model = loader_of(config).from_config(config, **options)
-    with contextlib.suppress(OSError, ValueError):  # without one, that of its config holds
-        model.generation_config = GenerationConfig.from_pretrained(spec.source, revision=spec.revision or "main")
+    with contextlib.suppress(LoadError):  # without one, that of its config holds
+        model.generation_config = fetch(GenerationConfig.from_pretrained, spec)
     return CausalLM(model, tried=True, device=where.device)

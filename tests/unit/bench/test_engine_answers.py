@@ -9,7 +9,6 @@ from cells import execute
 
 from bench.measure import engine_answers, record, runner
 from bench.measure.decoding import Turn
-from bench.measure.recordings import Recordings
 from bench.results.digests import output_sha256
 from bench.results.kept_rows import FOLDER
 from bench.results.store import Store
@@ -65,6 +64,8 @@ def test_an_engine_is_asked_turn_by_turn_and_its_answers_are_replayed(
     ours, theirs = (recorded(root)[columns].map(str).reset_index(drop=True) for root in (own, tmp_path))
     pd.testing.assert_frame_equal(ours, theirs)
     assert set(recorded(tmp_path)["device_name"]) == {path.name}
+    with pytest.raises(pytest.fail.Exception, match="the target decodes"):  # it takes no answer of another engine
+        execute(tmp_path, *CELL, "limit=1", "measure=recording")
     steps = [Store(root, "default").read("steps")["acceptance_length"].tolist() for root in (own, tmp_path)]
     assert steps[0] == steps[1]
 
@@ -77,7 +78,7 @@ def test_what_is_no_answer_is_said_with_its_line(tmp_path: Path) -> None:
             engine_answers.read(path)
 
 
-def test_answers_end_where_the_target_ends_or_are_long_enough(own: Path) -> None:
+def test_answers_end_where_the_target_ends_or_are_long_enough() -> None:
     sizes = {"eos": [7], "vocab_size": 9, "max_positions": None}
     turn = Turn(None, 0, [1, 2], 3)  # type: ignore[arg-type]
 
@@ -88,5 +89,3 @@ def test_answers_end_where_the_target_ends_or_are_long_enough(own: Path) -> None
     assert of([]) is None
     assert (of([3, 4, 5, 6, 8]).answer, of([3, 4, 5, 6, 8]).ended) == ((3, 4, 5, 6), False)
     assert (of([3, 7, 5, 6]).answer, of([3, 7, 5, 6]).ended) == ((3, 7), True)
-    key = recorded(own)["run_id"].iloc[0]
-    assert Recordings.read(own, key).rows
