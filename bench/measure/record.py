@@ -133,7 +133,8 @@ def _recorded(run: CellRun, pair: Pair, conversations: Sequence[Conversation], p
 
     First turns come first, since the answers to several prompts are decoded together.
     """
-    partial, header = Partial(place.store.folder, place.key), {**run.machine, "beyond": BEYOND}
+    partial = Partial(place.store.folder, place.key)
+    header = {**run.machine, "beyond": BEYOND, "answers": run.runtime.answers}
     earlier = partial.read()
     earlier = earlier if earlier and earlier.header == header else None
     answered: dict[str, list[RecordingRow]] = {conversation.id: [] for conversation in conversations}

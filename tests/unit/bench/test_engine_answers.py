@@ -70,6 +70,27 @@ def test_an_engine_is_asked_turn_by_turn_and_its_answers_are_replayed(
     assert steps[0] == steps[1]
 
 
+def test_the_target_does_not_go_on_behind_an_engines_answers(
+    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recording that was begun with them is begun anew without them."""
+    first = recorded(own).query("turn == 0")
+    path, asked = tmp_path / "answers.jsonl", []
+    lines = [FORMS["plain"]([*map(int, row.prompt_ids)], [*map(int, row.answer_ids)]) for row in first.itertuples()]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def stop(_: object, prompts: list[list[int]], **__: object) -> None:
+        asked.extend(prompts)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(record, "record_together", stop)
+    with pytest.raises(PairError, match="append"):
+        execute(tmp_path, *CELL, f"runtime.answers={path}", "measure=recording")
+    with pytest.raises(KeyboardInterrupt):
+        execute(tmp_path, *CELL, "measure=recording")
+    assert {*map(tuple, asked)} == {tuple(map(int, ids)) for ids in first["prompt_ids"]}
+
+
 def test_what_is_no_answer_is_said_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     for bad in ("{", "[]", '{"prompt_token_ids": [1]}', '{"outputs": [{"token_ids": [1]}]}'):
