@@ -141,8 +141,8 @@ def _replayed(run: dict[str, Any]) -> bool:
 def _config(run: dict[str, Any]) -> str:
     """What a run is of, but for how many prompts, and how these were chosen where they are not all."""
     config = json.loads(run["config"])
-    del config["limit"]
-    config["dataset"].pop("selection", None)
+    config.pop("limit", None)
+    config.get("dataset", {}).pop("selection", None)
     return json.dumps(config, sort_keys=True)
 
 
