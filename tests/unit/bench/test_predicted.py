@@ -1,0 +1,117 @@
+"""Speeds by forward times: steps priced by hand, what is not known, and cards that nobody has timed."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cells import execute
+
+from bench.results.store import load
+from bench.speed import predicted
+from bench.speed.predicted import LAUNCH_S, Prices
+
+CELL = ("pair=tiny", "dataset=mini", "runtime.warmup_conversations=0", "limit=2", "decoding.max_new_tokens=12")
+
+
+def prices(**given: object) -> Prices:
+    """A target of one second a token and a draft of a tenth."""
+    return Prices(**{"machine": "here", "target": lambda sizes: sizes, "draft": lambda sizes: sizes / 10, **given})
+
+
+def steps(**columns: object) -> pd.DataFrame:
+    """Two steps of a run over trees of three nodes, drafted in two forwards."""
+    plain = {"run_id": "a", "num_drafted": 3, "draft_forwards": 2, "draft_tokens": 4, "kept": 2}
+    return pd.DataFrame({**plain, **columns}, index=range(2))
+
+
+def runs(**columns: object) -> pd.DataFrame:
+    """The run, whose loop takes half a second a step, and plain decoding, whose loop takes a quarter."""
+    return pd.DataFrame(
+        {"run_id": ["a", "b"], "method": ["chain", "autoregressive"], "step_s": [math.nan, 0.25], "host_s": 0.5}
+        | columns
+    )
+
+
+def test_a_step_is_a_target_forward_its_draft_forwards_and_the_loop() -> None:
+    found = prices().predicted(runs(), steps()).loc["a"]
+    assert found["tokens_per_s"] == pytest.approx(4 / (2 * (4 + 2 * 0.2 + 0.5)))
+    assert found["speedup"] == pytest.approx(1.25 * found["tokens_per_s"])
+    alone = prices().predicted(runs(), steps(num_drafted=0, draft_forwards=0, draft_tokens=0, kept=1))
+    assert alone.loc["a", "tokens_per_s"] == pytest.approx(1 / 1.5)
+
+
+@pytest.mark.parametrize(("forwards", "known"), [([1, 1], False), ([0, 1], False), ([0, 0], True)])
+def test_forwards_of_a_draft_that_was_not_timed_are_not_free(forwards: list[int], known: bool) -> None:
+    untimed = prices(draft=lambda sizes: np.full_like(sizes, np.nan))
+    assert untimed.predicted(runs(), steps(draft_forwards=forwards)).notna().all(axis=None) == known
+
+
+@pytest.mark.parametrize(("nodes", "seconds"), [(0, 1.0), (1, 2.0), (2, 3.0), (6, 7.0), (7, math.nan)])
+def test_times_lie_between_those_measured_and_end_behind_the_largest(nodes: int, seconds: float) -> None:
+    rows = pd.DataFrame({"device_name": "x", "dtype": "y", "role": "target", "num_tokens": [1, 1, 1, 3, 7]})
+    (kept,) = Prices.kept(rows.assign(forward_s=[1.0, 9.0, 1.0, 3.0, 7.0]))
+    assert kept.machine == "x, y"
+    assert kept.target(np.array([nodes + 1.0])) == pytest.approx([seconds], nan_ok=True)
+    found = kept.predicted(runs(host_s=0.0), steps(num_drafted=nodes, draft_forwards=0, kept=1))
+    assert 1 / found.loc["a", "tokens_per_s"] == pytest.approx(seconds, nan_ok=True)
+
+
+def test_machines_and_dtypes_are_priced_apart() -> None:
+    rows = pd.DataFrame({"device_name": ["x", "x", "z"], "dtype": ["y", "w", "y"], "role": "target"})
+    found = Prices.kept(rows.assign(num_tokens=1, forward_s=[1.0, 2.0, 3.0]))
+    assert {one.machine: float(one.target(np.ones(1))[0]) for one in found} == {"x, y": 1, "x, w": 2, "z, y": 3}
+
+
+def test_the_loops_time_is_that_of_other_runs_of_the_method() -> None:
+    """Not the run's own: else the prediction would know what it is held against. A replay has none to give."""
+    rows = pd.DataFrame(
+        {"run_id": list("abcdr"), "method": ["m", "m", "m", "other", "m"], "recording": [None] * 4 + ["k"]}
+    )
+    own = pd.DataFrame(
+        {"run_id": list("abcdr"), "tree_s": [1.0, 2.0, 4.0, 8.0, 100.0], "judge_s": 0.0, "commit_s": 0.0}
+    )
+    found = predicted._with_host(rows, own.assign(num_drafted=3))
+    assert found["host_s"].tolist() == [3.0, 2.5, 1.5, 2.0, 2.0]
+    assert found["step_s"].isna().tolist() == [False] * 4 + [True]
+
+
+def test_a_small_model_on_a_large_card_is_bound_by_its_launches() -> None:
+    card = Prices.of_card("tiny", "h100 80gb")
+    layers = 6
+    assert card.target(np.array([1.0, 26.0])) == pytest.approx(2 * [LAUNCH_S * (20 + 40 * layers)])
+    assert 0 < card.draft(np.ones(1))[0] < card.target(np.ones(1))[0]
+    assert not card.measured
+    large = Prices.of_card("llama2_7b_chat_jf68m", "a100 80gb")
+    assert 0.006 < large.target(np.ones(1))[0] < 0.008, "13.5 GB at 1.9 TB/s"
+
+
+@pytest.mark.parametrize("card", ["gtx 1", "2x a100", ""])
+def test_other_cards_are_refused(card: str) -> None:
+    with pytest.raises(ValueError, match=r"cards\.csv"):
+        Prices.of_card("tiny", card)
+
+
+def test_a_replay_and_what_was_decoded_are_priced_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for drafter in ("chain4", "opt_tree"):
+        assert execute(tmp_path / "live", *CELL, f"drafter={drafter}") == "ok"
+        assert execute(tmp_path / "replayed", *CELL, f"drafter={drafter}", "runtime.replay=true") == "ok"
+    grid = ("calibration.latency.num_tokens=[1,8,64]", "calibration.latency.repeats=2", "calibration.latency.warmup=1")
+    assert execute(tmp_path / "live", *CELL, "drafter=chain4", *grid, "measure=latency") == "ok"
+    tables = [predicted.read(tmp_path / name, "tiny") for name in ("live", "replayed")]
+    one = prices()
+    shown = [one.predicted(runs.assign(host_s=0.0, step_s=0.0), steps) for runs, steps in tables]
+    pd.testing.assert_frame_equal(*(found.sort_index() for found in shown))
+    assert predicted.main([str(tmp_path / "live"), "--on", "h100 80gb"]) == 0
+    machine = load(tmp_path / "live", "default").runs["device_name"].iloc[0]
+    assert f"{machine}, float32: 2 speedups are predicted and measured" in capsys.readouterr().out
+    assert predicted.main([str(tmp_path / "replayed")]) == 0
+    assert "no forward times of tiny" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", [["--pair", "tyni"], ["--on", "h1000"]])
+def test_what_cannot_be_priced_is_a_sentence(given: list[str], tmp_path: Path, capsys) -> None:
+    assert execute(tmp_path, *CELL, "drafter=chain4") == "ok"
+    assert predicted.main([str(tmp_path), *given]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
