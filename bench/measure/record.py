@@ -78,6 +78,8 @@ def of_cell(run: CellRun) -> Recordings:
     conversations = datasets.load(cell.dataset, data_dir=runtime.data_dir, limit=cell.limit)
     if runtime.tensor_parallel:
         raise ValueError("a recording is made by one process; use runtime.device_map in place of tensor_parallel")
+    if not cell.sampling.greedy:
+        raise ValueError(f"a recording is of greedy answers, not of temperature {cell.sampling.temperature:g}")
     return kept(run, layers_of(pairs.loaded(cell.pair, runtime)), conversations, force=runtime.force)
 
 
@@ -145,7 +147,8 @@ def _recorded(run: CellRun, pair: Pair, conversations: Sequence[Conversation], p
     decoding = Decoding(run.cell, pair, run.runtime)
     others = [row for row in recorded(place.store) if row.series == place.series and not row.error]
     others = [row for row in others if row.gaps or run.runtime.answers]  # an engine's are no answers of this target's
-    log.info("%s: recording %s", run.label, _size(decoding, conversations, place.layers))
+    before = f", of which {len(earlier.entries)} are there" if earlier and earlier.entries else ""
+    log.info("%s: recording %s%s", run.label, _size(decoding, conversations, place.layers), before)
     total, hidden = sum(len(conversation.turns) for conversation in conversations), not run.runtime.progress
     bar = tqdm(total=total, desc=f"{run.label} recorded", unit="turn", disable=hidden)
     for number in range(max(len(conversation.turns) for conversation in conversations)):

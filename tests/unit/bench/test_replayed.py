@@ -192,6 +192,13 @@ def test_a_recording_that_was_stopped_goes_on_behind_its_last_turn(
         pd.testing.assert_frame_equal(rows(whole, table), rows(stopped, table))
 
 
+def test_no_sampled_answers_are_recorded(tmp_path: Path) -> None:
+    """Nor greedy ones in the place of those that were asked for."""
+    with pytest.raises(ValueError, match=r"0\.6"):
+        execute(tmp_path, *FEW, "measure=recording", "decoding.temperature=0.6", "verifier=target_sample")
+    assert Store(tmp_path, FOLDER).read("recordings").empty
+
+
 def test_answers_are_lent_to_a_recording_of_other_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more prompts those known, and those whose answers are long enough; shorter ones are recorded anew."""
     asked, genuine = [], record.record_together
