@@ -54,7 +54,7 @@ LOST := $(filter-out $(TAKEN),$(GIVEN))
 $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN),none of $(OPTIONS))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-cluster torture lint docs drawn format reproduce reproduce-all report figures \
+.PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-cluster torture lint docs drawn drawn-report drawn-notebooks format reproduce reproduce-all report figures \
 	notebooks lossless architectures tiny tiny-eagle smollm2 judge clean compare record pack reference new-pair new-dataset new-paper \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-replays bench-gpu
 
@@ -231,8 +231,12 @@ lint: setup-dev  ## ruff, mypy, import layers
 docs: $(VENV)/.docs drawn  ## the site, site/index.html: these texts, all that is drawn from results/reference, the API; links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-drawn: setup-dev  ## what git does not keep of results/reference: its tables, figures, pages and executed notebooks: 5 minutes
+drawn: drawn-report drawn-notebooks  ## what git does not keep of results/reference: its tables, figures, pages and executed notebooks: 5 minutes
+
+drawn-report: setup-dev
 	$(BIN)/python -m bench.report --results results/reference --out results/reference/report >/dev/null
+
+drawn-notebooks: setup-dev
 	$(BIN)/python -m bench.notebooks --results results/reference --out results/reference/report/notebooks
 
 $(VENV)/.docs: pyproject.toml constraints.txt | setup
