@@ -135,7 +135,8 @@ def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) ->
     Store(root, "").check_writable()
     plans = {name: planned(name, overrides) for name in tqdm(artifacts, desc="planning", disable=len(artifacts) < 2)}
     if nothing := [name for name, plan in plans.items() if not (plan.cells or plan.measures)]:
-        print(f"nothing to run of {', '.join(nothing)}; replays are of greedy cells without instruments")
+        which = "cells without instruments whose tokens the target alone chooses"
+        print(f"nothing to run of {', '.join(nothing)}; replays are of {which}")
     plans = {name: plan for name, plan in plans.items() if name not in nothing}
     for name, plan in plans.items():
         Store(root, name).check_writable()

@@ -1,8 +1,11 @@
-"""A greedy answer of the target, recorded once: drafters are replayed on it without the target's forwards.
+"""An answer of the target, recorded once: drafters are replayed on it without the target's forwards.
 
 Under greedy decoding a lossless method commits exactly the target's own tokens, so that which nodes of a tree are
 accepted follows from the recorded ones. Nodes off the recorded path are never asked for. Where the two best logits lie
 within rounding of each other (`Recording.gaps`), a live forward over a tree may choose the other token.
+
+So does a rule that draws the target's token without looking at the tree (`TargetSample`): on an answer that the target
+drew, a replay's steps have the law of live ones, whatever the draft draws.
 """
 
 import math
@@ -26,23 +29,24 @@ from specdec_core.models import CausalLM, LayerSkip
 from specdec_core.models.causal_lm import Layers, ModelOutput
 from specdec_core.sampling import Sampling
 from specdec_core.tree import TokenTree, Verdict
-from specdec_core.verifiers import Greedy
+from specdec_core.verifiers import TargetSample
 from specdec_core.verifiers.base import ALL_DRAWS, follow
 
+GREEDY = Sampling(0.0)
 _UNKNOWN = -1
 """In place of the token behind a text that was recorded no further."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """The target's own greedy answer to a prompt, and what it said on the way."""
+    """The target's own answer to a prompt, and what it said on the way."""
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
     """Up to an end-of-sequence token, or as far as was asked for."""
     gaps: tuple[float, ...]
-    """Of each token of the answer, the best logit less the second best, in logits; 0 is a tie. Empty where only the
-    tokens are known, as of another engine's answer."""
+    """Of each token of a greedy answer, the best logit less the second best, in logits; 0 is a tie. Empty where only
+    the tokens are known, as of another engine's answer, and where they were drawn."""
     ended: bool
     """Whether the answer ends in an end-of-sequence token."""
     vocab_size: int
@@ -59,15 +63,19 @@ def record(
     beyond: int,
     eos_token_ids: Collection[int] = (),
     layers: Layers = (),
+    sampling: Sampling = GREEDY,
+    rng: Generator | None = None,
 ) -> Recording:
-    """Decode a prompt greedily with the target alone; `layers` are those whose features are kept.
+    """Decode a prompt with the target alone, greedily unless asked; `layers` are those whose features are kept.
 
     A tree of the last step may be accepted as far as `beyond` tokens behind the output, which are recorded too, as far
     as the target has positions. PromptError where `generate` refuses the prompt.
     """
     length = recorded_length(target, prompt_ids, max_new_tokens, beyond)
-    done = generate(target, Autoregressive(), Greedy(), prompt_ids, max_new_tokens=length, eos_token_ids=eos_token_ids)
-    return _read(target, prompt_ids, done.tokens, eos_token_ids, layers)[0]
+    ends: dict[str, Any] = {"max_new_tokens": length, "eos_token_ids": eos_token_ids}
+    done = generate(target, Autoregressive(), TargetSample(), prompt_ids, **ends, sampling=sampling, rng=rng)
+    recording, _ = _read(target, prompt_ids, done.tokens, eos_token_ids, layers)
+    return recording if sampling.greedy else replace(recording, gaps=())
 
 
 def record_together(
@@ -79,7 +87,7 @@ def record_together(
     eos_token_ids: Collection[int] = (),
     layers: Layers = (),
 ) -> list[Recording]:
-    """The same of several prompts, whose tokens are decoded in one batch, by transformers' own cache.
+    """The same of several prompts, whose best tokens are decoded in one batch, by transformers' own cache.
 
     Every answer is then read in one forward: where the batch has chosen another token than this reading does, the
     prompt is decoded alone. PromptError where `generate` refuses a prompt.
@@ -171,7 +179,9 @@ def replay(
     watch: Watch | None = None,
     target: CausalLM | None = None,
 ) -> Generation:
-    """What `generate` would return under a greedy rule; all seconds are nan.
+    """What `generate` would return under a greedy rule, or, of a drawn answer, in law under `TargetSample`.
+
+    All seconds are nan.
 
     `rng` lives where the target's would. The watch is shown recorded tokens in place of logits. A draft of the
     `target`'s own layers needs it: it reads the text once, and its keys and values stand behind every step. PairError

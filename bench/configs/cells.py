@@ -114,12 +114,13 @@ def cell_of(cfg: DictConfig) -> Cell:
 def is_run(cfg: DictConfig, pair: str | None = None) -> bool:
     """Whether a job of a sweep is run for its pair, or for another: `only` may name the choices that are.
 
-    Its `others` are those of any pair that it does not name. A sweep of replays leaves to others what is drawn at
-    random, and what reads the target's distributions: of these there is no recording.
+    Its `others` are those of any pair that it does not name. A sweep of replays leaves to others what a rule draws
+    with a look at the tree, and what reads the target's distributions: of these there is no recording.
     """
     if cfg.measure == "cells" and cfg.runtime.replay in (True, RANKS):
         instruments = [table for table in RECORDED if cfg[f"record_{table}"]]
-        if cfg.case_study or instruments or not Sampling(cfg.decoding.temperature).greedy:
+        drawn = not (Sampling(cfg.decoding.temperature).greedy or cfg.verifier._target_.endswith(".TargetSample"))
+        if cfg.case_study or instruments or drawn:
             return False
     chosen = cfg.only.get(pair or cfg.pair.name, cfg.only.get("others", {}))
     return all(cfg[axis].name in names for axis, names in chosen.items())

@@ -15,7 +15,7 @@ from specdec_core.models.planted.bigrams import Planting
 from specdec_core.models.ranks import world_size
 from specdec_core.node_order import NODE_ORDERS
 from specdec_core.sampling import Sampling
-from specdec_core.verifiers import Verifier
+from specdec_core.verifiers import TargetSample, Verifier
 
 SHARED = "shared"
 """A baseline that is measured once per setting and device."""
@@ -64,6 +64,11 @@ class Cell:
     predicted_speedup: float | None = None
 
     @property
+    def recordable(self) -> bool:
+        """Whether the target alone chooses the tokens: the best ones, or those it draws without a look at the tree."""
+        return self.sampling.greedy or isinstance(self.rule, TargetSample)
+
+    @property
     def label(self) -> str:
         """For progress bars and logs."""
         return f"{self.pair.name}/{self.dataset.name}/{self.drafter}"
@@ -86,7 +91,7 @@ class Runtime:
     baseline: bool | str = True
     """Whether the target decodes every prompt alone too; `shared`: a run of the same setting lends its own."""
     replay: bool | str = False
-    """Whether greedy cells run on the target's recorded answers, without its forwards and so without times."""
+    """Whether cells run on the target's recorded answers, where it alone chooses the tokens, and so without times."""
     answers: str | None = None
     """A file of greedy answers that another engine decoded, of which a recording is made."""
     progress: bool = True

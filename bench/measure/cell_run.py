@@ -64,7 +64,7 @@ class CellRun:
 
     def asked(self, **changes: Any) -> Asked:
         """What the cell's rows must have for it to count as finished."""
-        live = not (self.runtime.replay and self.cell.sampling.greedy)
+        live = not (self.runtime.replay and self.cell.recordable)
         asked = Asked(tables=self.runtime.instruments, baseline=live and bool(self.runtime.baseline), live=live)
         return replace(asked, **changes)
 

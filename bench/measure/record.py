@@ -4,8 +4,9 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -24,13 +25,14 @@ from bench.results.identity import identity
 from bench.results.kept_rows import FOLDER, RecordingRow
 from bench.results.parquet import hidden_name
 from bench.results.partial import Entry, Partial
+from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Store, run_id
 from specdec_core.checks import check_request
 from specdec_core.drafters import Autoregressive
 from specdec_core.errors import PromptError
 from specdec_core.models import CausalLM, Head, Pair
 from specdec_core.models.causal_lm import Layers
-from specdec_core.replay import Recording, record_together, recorded_length
+from specdec_core.replay import Recording, record, record_together, recorded_length
 
 log = logging.getLogger(__name__)
 BEYOND = 64
@@ -52,6 +54,8 @@ def kept(run: CellRun, layers: Layers, conversations: Sequence[Conversation], *,
     store, (key, series) = Store(run.store.root, FOLDER), _keys(run.cell, layers)
 
     def measure() -> None:
+        if run.runtime.answers and not run.cell.sampling.greedy:
+            raise ValueError(f"{run.runtime.answers} is taken for greedy answers; leave out decoding.temperature")
         if run.runtime.answers and layers:
             raise ValueError(f"{run.runtime.answers} has token ids alone, and this head reads the target's features")
         whole = pairs.loaded(run.cell.pair, run.runtime, target_weights=not run.runtime.answers)
@@ -78,8 +82,6 @@ def of_cell(run: CellRun) -> Recordings:
     conversations = datasets.load(cell.dataset, data_dir=runtime.data_dir, limit=cell.limit)
     if runtime.tensor_parallel:
         raise ValueError("a recording is made by one process; use runtime.device_map in place of tensor_parallel")
-    if not cell.sampling.greedy:
-        raise ValueError(f"a recording is of greedy answers, not of temperature {cell.sampling.temperature:g}")
     return kept(run, layers_of(pairs.loaded(cell.pair, runtime)), conversations, force=runtime.force)
 
 
@@ -92,7 +94,7 @@ def summary(recordings: Recordings) -> str:
     features = f", features {megabytes:.1f} MB" if megabytes else ""
     return (
         f"recording {recordings.key}: {len(rows)} answers, {len(gaps)} tokens{features}{nearest}\n"
-        "runtime.replay=true runs greedy cells of these prompts on it"
+        "runtime.replay=true runs cells of these prompts on it"
     )
 
 
@@ -105,9 +107,11 @@ def _keys(cell: Cell, layers: Layers) -> tuple[str, str]:
     nothing = ("draft_temperature", *["draft"] * (not cell.pair.planted))  # planted targets are made with their draft
     pair = {name: value for name, value in plain["pair"].items() if name not in nothing}
     decoding = {name: plain["decoding"].get(name, False) for name in ("max_new_tokens", "ignore_eos")}
+    drawn = {} if cell.sampling.greedy else {"sampling": asdict(cell.sampling), "seed": cell.seed}
     runtime = {name: value for name, value in plain["runtime"].items() if name not in ("node_order", "graphs")}
     commit = weights.commits(cell.pair).get("commits", {}).get("target_revision")
     config = {"pair": pair, "dataset": plain["dataset"], "limit": plain["limit"], "decoding": decoding}
+    config |= drawn
     whole = {"recording": config, "runtime": runtime, "commit": commit, "layers": [*layers], "beyond": BEYOND}
     decoding = {name: value for name, value in decoding.items() if name != "max_new_tokens"}
     return run_id(whole), run_id(whole | {"recording": config | {"limit": None, "decoding": decoding}})
@@ -146,7 +150,8 @@ def _recorded(run: CellRun, pair: Pair, conversations: Sequence[Conversation], p
     features(place.store, place.key).mkdir(parents=True, exist_ok=True)
     decoding = Decoding(run.cell, pair, run.runtime)
     others = [row for row in recorded(place.store) if row.series == place.series and not row.error]
-    others = [row for row in others if row.gaps or run.runtime.answers]  # an engine's are no answers of this target's
+    if not run.runtime.answers and run.cell.sampling.greedy:
+        others = [row for row in others if row.gaps]  # an engine's are no answers of this target's
     before = f", of which {len(earlier.entries)} are there" if earlier and earlier.entries else ""
     log.info("%s: recording %s%s", run.label, _size(decoding, conversations, place.layers), before)
     total, hidden = sum(len(conversation.turns) for conversation in conversations), not run.runtime.progress
@@ -229,15 +234,15 @@ def _turn(decoding: Decoding, conversation: Conversation, number: int, rows: Seq
 def _answered(run: CellRun, decoding: Decoding, turns: Sequence[Turn], place: _Place) -> Iterator[RecordingRow]:
     """The target's answers to turns of one length, or why there is none; the features of each are then on the disk."""
     target, errors = decoding.pair.target, [_refusal(decoding, turn) for turn in turns]
-    done = record_together(
-        target,
-        [turn.prompt for turn, error in zip(turns, errors, strict=True) if not error],
-        max_new_tokens=turns[0].max_new_tokens,
-        beyond=BEYOND,
-        eos_token_ids=decoding.eos,
-        layers=place.layers,
-    )
-    recordings = iter(done)
+    answered = [turn for turn, error in zip(turns, errors, strict=True) if not error]
+    ends = {"max_new_tokens": turns[0].max_new_tokens, "beyond": BEYOND, "eos_token_ids": decoding.eos}
+    options: dict[str, Any] = {**ends, "layers": place.layers}
+    if run.cell.sampling.greedy:
+        recordings = iter(record_together(target, [turn.prompt for turn in answered], **options))
+    else:  # by the stream that plain decoding draws from
+        options["sampling"] = run.cell.sampling
+        streams = ((turn, decoding.generator(turn, AUTOREGRESSIVE)) for turn in answered)
+        recordings = (record(target, turn.prompt, **options, rng=rng) for turn, rng in streams)
     for turn, error in zip(turns, errors, strict=True):
         nothing = Recording((*turn.prompt,), (), (), False, target.vocab_size, target.max_positions)
         yield _row(run, decoding, turn, nothing if error else next(recordings), error, place)

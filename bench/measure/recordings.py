@@ -1,4 +1,4 @@
-"""The target's own greedy answers to a cell's prompts, on which the cell is replayed (`specdec_core.replay`)."""
+"""The target's own answers to a cell's prompts, on which the cell is replayed (`specdec_core.replay`)."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def features(store: Store, key: str) -> Path:
 
 def unrecorded(cell: Cell, drafter: Drafter, instruments: Sequence[str]) -> str:
     """Why a cell cannot be replayed, in a clause; "" where it can. `instruments` are options such as `record_nodes`."""
-    if not cell.sampling.greedy:
-        return "its answers are drawn at random, and a recording has the target's best tokens alone"
+    if not cell.recordable:
+        return f"{cell.verifier} looks at the tree when it draws; verifier=target_sample does not, and is replayed"
     if drafter.virtual_root:
         return "its trees start from the target's distribution, which is not recorded"
     if not check_lossless(drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy):

@@ -122,7 +122,7 @@ class DecisionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingRow:
-    """The target's own greedy answer to one turn of a conversation (`specdec_core.replay`)."""
+    """The target's own answer to one turn of a conversation (`specdec_core.replay`)."""
 
     run_id: str  # of the recording: all answers of a target to a dataset
     pair: str
@@ -137,7 +137,9 @@ class RecordingRow:
     prompt_ids_sha256: str
     prompt_ids: list[int]
     answer_ids: list[int]  # with what stands behind the output, so that the last step's tree can be judged
-    gaps: list[float]  # of each token of the answer, the best logit less the second best; none of an engine's
+    gaps: list[
+        float
+    ]  # of each token of the answer, the best logit less the second best; none of an engine's or of drawn ones
     ended: bool  # in an end-of-sequence token
     eos_ids: list[int]
     vocab_size: int

@@ -39,12 +39,16 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def test_a_sweep_of_replays_leaves_out_what_was_not_recorded(tmp_path, monkeypatch, capsys):
-    """Sampled cells and case studies: their plan, and what they have, stays."""
+    """Case studies, and cells of rules that compare p with q: their plan, and what they have, stays."""
     (tmp_path / "mt_bench.jsonl").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
     mixed = reproduce.planned("dyspec/table1", ["pair=tiny", "runtime.replay=true"]).cells
     assert {cell["config"]["decoding"]["temperature"] for cell in mixed} == {0}
-    names = ("opt_tree/fig5", "opt_tree/fig10", "opt_tree/table3")
+    drawn = reproduce.planned("opt_tree/table3", ["pair=tiny", "runtime.replay=true"]).cells
+    whole = reproduce.planned("opt_tree/table3", ["pair=tiny"]).cells
+    rules = [{cell["config"]["verifier"]["_target_"].rpartition(".")[2] for cell in cells} for cells in (drawn, whole)]
+    assert rules[0] == {"TargetSample"} < rules[1]
+    names = ("opt_tree/fig5", "opt_tree/fig10")
     assert reproduce.main([*names, *SHORT, f"data_dir={tmp_path}", "runtime.replay=true"]) == 0
     assert {path.parent.name for path in (tmp_path / "results").glob("*/*/plan.json")} == {"fig5"}
     assert Store(tmp_path / "results", "opt_tree/fig5").read("runs")["recording"].notna().all()

@@ -110,7 +110,7 @@ def test_a_replay_neither_loads_nor_asks_the_target(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        (("decoding=t1",), "at random"),
+        (("decoding=t1", "drafter=sequoia", "verifier=by_draws"), "looks at the tree"),
         (("drafter=ti_mcsd", "verifier=by_root"), "start from the target's distribution"),
         (("record_nodes=true",), "record_nodes"),
         (("case_study=true",), "case_study"),
@@ -192,11 +192,58 @@ def test_a_recording_that_was_stopped_goes_on_behind_its_last_turn(
         pd.testing.assert_frame_equal(rows(whole, table), rows(stopped, table))
 
 
-def test_no_sampled_answers_are_recorded(tmp_path: Path) -> None:
-    """Nor greedy ones in the place of those that were asked for."""
-    with pytest.raises(ValueError, match=r"0\.6"):
-        execute(tmp_path, *FEW, "measure=recording", "decoding.temperature=0.6", "verifier=target_sample")
-    assert Store(tmp_path, FOLDER).read("recordings").empty
+DRAWN = ("decoding.temperature=0.7", "verifier=target_sample")
+
+
+def test_drawn_answers_are_those_of_plain_decoding_and_of_all_methods(tmp_path: Path) -> None:
+    """Of the same seed. All methods then commit the same tokens, and rows of another temperature are others."""
+    live, replayed = tmp_path / "live", tmp_path / "replayed"
+    assert execute(live, *FEW, *DRAWN, "drafter=chain4") == runner.OK
+    for drafter in ("chain4", "opt_tree", "eagle2", "prompt_lookup"):
+        assert execute(replayed, *REPLAYED, *DRAWN, f"drafter={drafter}") == runner.OK
+    plain = Store(live, "default").read("prompts").query("arm == 'autoregressive' and turn == 0")
+    answers = dict(zip(plain["prompt_id"], map(list, plain["output_ids"]), strict=True))
+    found = Store(replayed, "default").read("prompts")
+    first = found[found["turn"] == 0]
+    assert [list(ids) for ids in first["output_ids"]] == [answers[name] for name in first["prompt_id"]]
+    assert (found.groupby(["prompt_id", "turn"])["output_sha256"].nunique() == 1).all()
+    recordings = Store(replayed, FOLDER).read("recordings")
+    assert recordings["run_id"].nunique() == 1
+    assert all(len(gaps) == 0 for gaps in recordings["gaps"]), "of a drawn token the best two logits say nothing"
+    for other in ("decoding.temperature=0.9", "seed=1", "decoding.top_p=0.5", "decoding.temperature=0"):
+        assert execute(replayed, *REPLAYED, *DRAWN, "drafter=chain4", other) == runner.OK
+    assert Store(replayed, FOLDER).read("recordings")["run_id"].nunique() == 5
+    assert check(replayed).lossy == []
+
+
+def test_a_drawn_answer_that_was_stopped_goes_on_by_its_own_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, stopped, genuine, left = tmp_path / "whole", tmp_path / "stopped", record.record, iter(range(10))
+
+    def few(*given: object, **options: object) -> object:
+        if next(left) == 3:
+            raise KeyboardInterrupt
+        return genuine(*given, **options)
+
+    execute(whole, *REPLAYED, *DRAWN)
+    monkeypatch.setattr(record, "record", few)
+    with pytest.raises(KeyboardInterrupt):
+        execute(stopped, *REPLAYED, *DRAWN)
+    assert execute(stopped, *REPLAYED, *DRAWN) == runner.OK
+    pd.testing.assert_frame_equal(*(Store(root, FOLDER).read("recordings") for root in (whole, stopped)))
+
+
+def test_a_drawn_cell_that_was_replayed_is_decoded_where_times_are_asked_for(tmp_path: Path) -> None:
+    assert execute(tmp_path, *REPLAYED, *DRAWN) == runner.OK
+    assert execute(tmp_path, *REPLAYED, *DRAWN) == runner.SKIPPED
+    assert execute(tmp_path, *FEW, *DRAWN) == runner.OK
+    assert Store(tmp_path, "default").read("runs")["recording"].isna().all()
+
+
+def test_what_an_engine_decoded_is_taken_for_no_drawn_answers(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="greedy"):
+        execute(tmp_path, *FEW, *DRAWN, "measure=recording", f"runtime.answers={tmp_path / 'answers.jsonl'}")
 
 
 def test_answers_are_lent_to_a_recording_of_other_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

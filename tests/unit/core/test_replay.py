@@ -3,19 +3,21 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from discovered import NAMES, built, parameters
 from doubles import perturbed, random_llama
 from heads import load, write_eagle_3, write_medusa, write_target
 
-from specdec_core import Generation, generate
+from specdec_core import Generation, Sampling, generate
 from specdec_core import replay as replaying
-from specdec_core.drafters import StaticTree
+from specdec_core.drafters import Autoregressive, StaticTree
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import LayerSkip
 from specdec_core.rank_replay import goes_by_ranks, replay_by_ranks
 from specdec_core.replay import Recording, record, record_together, replay
+from specdec_core.sampling import NO_DRAWS
 from specdec_core.shapes import branching, chain
 from specdec_core.verifiers import TargetSample
 
@@ -51,6 +53,67 @@ def assert_same(replayed: Generation, live: Generation) -> None:
     known = [[step.expected_acceptance for step in one.steps] for one in (replayed, live)]
     assert [one is None for one in known[0]] == [one is None for one in known[1]]
     assert [one or 0.0 for one in known[0]] == pytest.approx([one or 0.0 for one in known[1]], abs=1e-4)
+
+
+SAMPLING = Sampling(0.8, 0.9)
+
+
+SOME = ("chain4", "binary", "opt_tree", "eagle2", "gsd", "ssd_adaptive", "prompt_lookup_tree", "autoregressive")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SOME else pytest.mark.long) for name in NAMES])
+def test_steps_on_a_drawn_answer_are_those_that_drew_it(name: str) -> None:
+    """By a rule that draws without a look at the tree: of a live answer, longer than is replayed, the same steps."""
+    drafter = built(parameters(name, decoding="greedy", largest=6), perturbed(TARGET))
+    if drafter.virtual_root or drafter.draws not in ("topk", NO_DRAWS):
+        return  # the draft's draws are others in a replay
+    options = {"sampling": SAMPLING, "rng": torch.Generator().manual_seed(3)}
+    long = generate(TARGET, drafter, TargetSample(), PROMPTS[0], max_new_tokens=NEW + BEYOND, **options)
+    drawn = Recording(tuple(PROMPTS[0]), tuple(long.tokens), (), False, VOCAB, TARGET.max_positions)
+    options["rng"].manual_seed(3)
+    live = generate(TARGET, drafter, TargetSample(), PROMPTS[0], max_new_tokens=NEW, **options)
+    assert live.tokens == long.tokens[:NEW]
+    assert_same(replay(drawn, drafter, max_new_tokens=NEW), live)
+    if goes_by_ranks(drafter):
+        ranked = replay_by_ranks(drawn, drafter, max_new_tokens=NEW)
+        assert_same(ranked, replace(live, steps=[replace(step, expected_acceptance=None) for step in live.steps]))
+
+
+def test_recorded_draws_are_those_of_plain_decoding_by_the_same_stream() -> None:
+    options = {"sampling": SAMPLING}
+    drawn = of(PROMPTS[0], **options, rng=torch.Generator().manual_seed(5))
+    plain = generate(
+        TARGET,
+        Autoregressive(),
+        TargetSample(),
+        PROMPTS[0],
+        max_new_tokens=NEW,
+        **options,
+        rng=torch.Generator().manual_seed(5),
+    )
+    assert list(drawn.answer[:NEW]) == plain.tokens != list(of(PROMPTS[0]).answer[:NEW])
+    assert drawn.gaps == ()
+
+
+@pytest.mark.parametrize("draws", ["iid", "without_replacement"])
+def test_where_the_draft_draws_too_replays_have_the_law_of_decoding(draws: str) -> None:
+    """The mean number of steps of many answers, live and replayed on other answers."""
+    drafter, lengths = StaticTree(draft=perturbed(TARGET), shape=branching([2, 2]), draws=draws), [[], []]
+    for seed in range(50):
+        options = {"sampling": Sampling(1.0), "rng": torch.Generator().manual_seed(seed)}
+        live = generate(TARGET, drafter, TargetSample(), PROMPTS[0], max_new_tokens=8, **options)
+        options["rng"].manual_seed(10_000 + seed)
+        replayed = replay(
+            record(TARGET, PROMPTS[0], max_new_tokens=8, beyond=4, **options),
+            drafter,
+            max_new_tokens=8,
+            rng=options["rng"],
+        )
+        for found, one in zip(lengths, (live, replayed), strict=True):
+            found.append(len(one.steps))
+    means, variances = np.mean(lengths, 1), np.var(lengths, 1) / len(lengths[0])
+    assert abs(means[0] - means[1]) < 3 * variances.sum() ** 0.5
+    assert means[0] < 7, "some are accepted"
 
 
 def eos_of(prompt: list[int]) -> list[int]:
