@@ -3,14 +3,16 @@
     python -m bench.speed.predicted results/reference --pair tiny --on "h100 80gb"
 
 A step costs the target's forward over the tree and its root, each draft forward over its tokens, and what the loop
-takes beside forwards: the median of the method's other runs of the pair, else of all. Forward times are those kept of
-the pair (`make latency`), of each machine apart. A card named by --on is not measured: its forwards read the weights
-once, by the bandwidth of its data sheet, and take no less than their launches; more than some 200 tokens take longer.
+takes beside forwards: as the method's other runs with trees of about this size took on this machine. Forward times are
+those kept of the pair (`python -m bench.latency`), of each machine apart. A card named by --on is not measured: its
+forwards read the weights once, by the bandwidth of its data sheet, and take no less than their launches; more than some
+200 tokens take longer. Where the loop was not timed on a machine, its time is that of all others. Thread counts are not
+told apart.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,8 @@ from bench.results.store import OK, Store, experiments
 LAUNCH_S = 4.5e-6
 LAUNCHES, LAUNCHES_PER_LAYER = 20, 40
 """Of a forward of a Llama in bfloat16, without graphs, as counted."""
+NEAREST = 3
+"""Other runs of a method that tell what the loop takes: those whose trees are nearest in size."""
 KEY = ["dataset", "temperature", "drafter", "verifier", "size"]
 Floats = NDArray[np.float64]
 Forward = Callable[[Floats], Floats]
@@ -77,7 +81,10 @@ class Prices:
         )
 
     def predicted(self, runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-        """By run id: tokens per second and the speedup over the target alone, prefills left out."""
+        """By run id: tokens per second, and the speedup over the target alone, prefills left out.
+
+        The speedup is NaN where no run tells what the loop takes without a draft.
+        """
         forwards = steps["draft_forwards"].to_numpy(float)
         widths = steps["draft_tokens"].to_numpy(float) / np.maximum(forwards, 1)
         drafted = np.where(forwards > 0, forwards * self.draft(widths), 0.0)
@@ -85,29 +92,34 @@ class Prices:
         sums = steps.assign(seconds=seconds, steps=1).groupby("run_id")[["seconds", "steps", "kept"]].sum(min_count=1)
         unknown = steps.assign(unknown=np.isnan(seconds)).groupby("run_id")["unknown"].any()
         sums.loc[unknown, "seconds"] = np.nan
-        host = runs.set_index("run_id")["host_s"].reindex(sums.index)
+        here = self.timed_here(runs)
+        timed = runs[here] if runs.loc[here, "step_s"].notna().any() else runs
+        host = pd.Series({run.run_id: _host(timed, run) for run in runs.itertuples()}).reindex(sums.index)
         per_token = (sums["seconds"] + host * sums["steps"]) / sums["kept"]
-        plain = runs.loc[runs["method"] == AUTOREGRESSIVE, "step_s"].median()
-        alone = self.target(np.ones(1))[0] + (0.0 if np.isnan(plain) else plain)
+        alone = self.target(np.ones(1))[0] + timed.loc[timed["method"] == AUTOREGRESSIVE, "step_s"].median()
         return pd.DataFrame({"tokens_per_s": 1 / per_token, "speedup": alone / per_token})
+
+    def timed_here(self, runs: pd.DataFrame) -> pd.Series:
+        """Whether each run was decoded on this machine."""
+        here: pd.Series = runs["device_name"] + ", " + runs["dtype"] == self.machine
+        return here
 
 
 def read(root: Path, pair: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The `runs` of a pair that ended well, each once, and their steps, of all experiments of a folder.
+    """The `runs` of a pair that ended well, each once, decoded before replayed, and their steps, of all experiments.
 
-    `step_s` is what a run's step takes beside forwards, NaN of replays; `host_s` the same as other runs tell it.
+    `mean_size` is a run's mean number of drafted nodes; `step_s` what its step takes beside forwards, NaN of replays.
     """
-    runs, steps, seen = [], [], set[str]()
-    for store in experiments(root, "runs"):
-        rows = store.read("runs")
-        new = rows[(rows["pair"] == pair) & (rows["status"] == OK) & ~rows["run_id"].isin(seen)]
-        seen |= set(new["run_id"])
-        runs.append(new.drop_duplicates("run_id"))
-        steps.append(store.read("steps", list(runs[-1]["run_id"])))
-    if not seen:
-        raise ValueError(unknown("pair with runs", pair, _pairs(root)))
-    both = pd.concat(runs, ignore_index=True), pd.concat(steps, ignore_index=True)
-    return _with_host(*both), both[1]
+    stores = {store.experiment: store for store in experiments(root, "runs")}
+    found = [store.read("runs").assign(place=name) for name, store in stores.items()]
+    runs = pd.concat(found, ignore_index=True) if found else pd.DataFrame({"pair": []})
+    if pair not in set(runs["pair"]):
+        raise ValueError(unknown("pair with runs", pair, dict.fromkeys(runs["pair"])))
+    runs = runs[(runs["pair"] == pair) & (runs["status"] == OK)]
+    decoded = runs["recording"].isna()
+    runs = pd.concat([runs[decoded], runs[~decoded]], ignore_index=True).drop_duplicates("run_id")
+    steps = pd.concat([stores[str(name)].read("steps", list(own["run_id"])) for name, own in runs.groupby("place")])
+    return _described(runs, steps), steps
 
 
 def lines(root: Path, pair: str, cards: Sequence[str]) -> Iterator[str]:
@@ -125,39 +137,50 @@ def lines(root: Path, pair: str, cards: Sequence[str]) -> Iterator[str]:
         yield from _errors(runs, shown, one)
 
 
-def errors(runs: pd.DataFrame, predicted: pd.Series, machine: str) -> pd.Series:
-    """Of runs on the machine predicted / measured - 1 of their speedups, by run id."""
-    here = runs[runs["device_name"] + ", " + runs["dtype"] == machine].set_index("run_id")["speedup"].dropna()
-    return (predicted.reindex(here.index) / here - 1).dropna()
+def errors(runs: pd.DataFrame, predicted: pd.Series, prices: Prices) -> pd.DataFrame:
+    """Of drafting runs on the machine: method, speedup as `measured` and `predicted`, and their ratio less 1, `off`."""
+    here = runs[prices.timed_here(runs) & (runs["method"] != AUTOREGRESSIVE)].set_index("run_id")
+    found = pd.DataFrame({"method": here["method"], "measured": here["speedup"], "predicted": predicted}).dropna()
+    return found.assign(off=found["predicted"] / found["measured"] - 1)
 
 
 def _errors(runs: pd.DataFrame, shown: pd.DataFrame, prices: Prices) -> Iterator[str]:
-    found = errors(runs, shown[prices.machine], prices.machine)
+    if shown[prices.machine].isna().all():
+        yield f"{prices.machine}: no speedup is known; drafter=autoregressive times the loop without a draft"
     if not prices.measured:
-        yield f"{prices.machine}: speedups are estimates by bandwidth and launches; the loop's own time is that of here"
-    elif len(found):
-        size = found.abs()
+        yield f"{prices.machine}: by bandwidth and launches; the loop's own time is that of here"
+        return
+    if len(found := errors(runs, shown[prices.machine], prices)):
+        size, other = found["off"].abs(), (found["predicted"] > 1) != (found["measured"] > 1)
         yield (
             f"{prices.machine}: {len(found)} speedups are predicted and measured; off by {size.median():.1%} (median), "
-            f"{size.quantile(0.9):.1%} (nine in ten at most); too fast by {found.median():+.1%} (median)"
+            f"{size.quantile(0.9):.1%} (nine in ten at most); {other.sum()} are on the other side of 1"
         )
+        of_method = found.assign(size=size).groupby("method")
+        columns = {
+            "runs": of_method.size(),
+            "off_by": of_method["size"].median(),
+            "too_fast": of_method["off"].median(),
+        }
+        yield pd.DataFrame(columns).sort_values("off_by").to_string(float_format="{:+.1%}".format)
 
 
-def _with_host(runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """With the columns `size`, `step_s` and `host_s`."""
-    beside = steps.assign(s=steps[["tree_s", "judge_s", "commit_s"]].sum(axis=1, min_count=3))
-    step_s = runs["run_id"].map(beside.groupby("run_id")["s"].mean())
-    step_s = step_s.where(runs["recording"].isna())
-    most = runs["run_id"].map(steps.groupby("run_id")["num_drafted"].max())
-    runs = runs.assign(step_s=step_s, size=most)
-    return runs.assign(host_s=[_host(runs, row) for row in runs.itertuples()])
+def _described(runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """With the columns `size`, `mean_size` and `step_s`."""
+    beside = steps.assign(s=steps[["tree_s", "judge_s", "commit_s"]].sum(axis=1, min_count=3)).groupby("run_id")
+    means, largest = beside[["s", "num_drafted"]].mean(), beside["num_drafted"].max()
+    step_s = runs["run_id"].map(means["s"]).where(runs["recording"].isna())
+    sizes = runs["run_id"].map(largest), runs["run_id"].map(means["num_drafted"])
+    return runs.assign(step_s=step_s, size=sizes[0], mean_size=sizes[1])
 
 
-def _host(runs: pd.DataFrame, run: Any) -> float:
-    """Seconds of a run's step beside forwards, by the other runs of its method, else by all."""
-    others = runs[runs["run_id"] != run.run_id]
-    same = others.loc[others["method"] == run.method, "step_s"].dropna()
-    return float(same.median() if len(same) else others["step_s"].median())
+def _host(timed: pd.DataFrame, run: Any) -> float:
+    """Seconds of a run's step beside forwards: of the method's other runs those of nearest trees, else of all runs."""
+    others = timed[(timed["run_id"] != run.run_id) & timed["step_s"].notna()]
+    same = others[others["method"] == run.method]
+    near = (same if len(same) else others).copy()
+    near["far"] = (np.log1p(near["mean_size"]) - np.log1p(run.mean_size)).abs()
+    return float(near.nsmallest(NEAREST, "far", keep="all")["step_s"].median())
 
 
 def _between(times: pd.DataFrame) -> Forward:
@@ -170,10 +193,6 @@ def _least(seconds: float, shape: Any) -> float:
     """A forward's time by bandwidth, or that of its launches if that is more."""
     layers = getattr(shape, "num_hidden_layers", 1)
     return max(seconds, LAUNCH_S * (LAUNCHES + LAUNCHES_PER_LAYER * layers))
-
-
-def _pairs(root: Path) -> Mapping[str, None]:
-    return {str(name): None for store in experiments(root, "runs") for name in store.read("runs")["pair"]}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,7 +17,9 @@ CELL = ("pair=tiny", "dataset=mini", "runtime.warmup_conversations=0", "limit=2"
 
 def prices(**given: object) -> Prices:
     """A target of one second a token and a draft of a tenth."""
-    return Prices(**{"machine": "here", "target": lambda sizes: sizes, "draft": lambda sizes: sizes / 10, **given})
+    return Prices(
+        **{"machine": "here, float32", "target": lambda sizes: sizes, "draft": lambda sizes: sizes / 10, **given}
+    )
 
 
 def steps(**columns: object) -> pd.DataFrame:
@@ -27,11 +29,10 @@ def steps(**columns: object) -> pd.DataFrame:
 
 
 def runs(**columns: object) -> pd.DataFrame:
-    """The run, whose loop takes half a second a step, and plain decoding, whose loop takes a quarter."""
-    return pd.DataFrame(
-        {"run_id": ["a", "b"], "method": ["chain", "autoregressive"], "step_s": [math.nan, 0.25], "host_s": 0.5}
-        | columns
-    )
+    """A replay of a chain; another of its runs, whose loop takes half a second a step, and plain decoding a quarter."""
+    plain = {"run_id": ["a", "a2", "b"], "method": ["chain", "chain", "autoregressive"], "mean_size": [3.0, 3.0, 0.0]}
+    machine = {"device_name": "here", "dtype": "float32", "step_s": [math.nan, 0.5, 0.25]}
+    return pd.DataFrame({**plain, **machine, **columns})
 
 
 def test_a_step_is_a_target_forward_its_draft_forwards_and_the_loop() -> None:
@@ -54,8 +55,8 @@ def test_times_lie_between_those_measured_and_end_behind_the_largest(nodes: int,
     (kept,) = Prices.kept(rows.assign(forward_s=[1.0, 9.0, 1.0, 3.0, 7.0]))
     assert kept.machine == "x, y"
     assert kept.target(np.array([nodes + 1.0])) == pytest.approx([seconds], nan_ok=True)
-    found = kept.predicted(runs(host_s=0.0), steps(num_drafted=nodes, draft_forwards=0, kept=1))
-    assert 1 / found.loc["a", "tokens_per_s"] == pytest.approx(seconds, nan_ok=True)
+    found = kept.predicted(runs(), steps(num_drafted=nodes, draft_forwards=0, kept=1))
+    assert 1 / found.loc["a", "tokens_per_s"] == pytest.approx(seconds + 0.5, nan_ok=True)
 
 
 def test_machines_and_dtypes_are_priced_apart() -> None:
@@ -64,17 +65,38 @@ def test_machines_and_dtypes_are_priced_apart() -> None:
     assert {one.machine: float(one.target(np.ones(1))[0]) for one in found} == {"x, y": 1, "x, w": 2, "z, y": 3}
 
 
-def test_the_loops_time_is_that_of_other_runs_of_the_method() -> None:
+def test_the_loops_time_is_that_of_the_nearest_other_runs_of_the_method() -> None:
     """Not the run's own: else the prediction would know what it is held against. A replay has none to give."""
-    rows = pd.DataFrame(
-        {"run_id": list("abcdr"), "method": ["m", "m", "m", "other", "m"], "recording": [None] * 4 + ["k"]}
-    )
-    own = pd.DataFrame(
-        {"run_id": list("abcdr"), "tree_s": [1.0, 2.0, 4.0, 8.0, 100.0], "judge_s": 0.0, "commit_s": 0.0}
-    )
-    found = predicted._with_host(rows, own.assign(num_drafted=3))
-    assert found["host_s"].tolist() == [3.0, 2.5, 1.5, 2.0, 2.0]
-    assert found["step_s"].isna().tolist() == [False] * 4 + [True]
+    timed = pd.DataFrame({"run_id": list("abcdefr"), "method": [*"mmmmm", "other", "m"]})
+    timed = timed.assign(mean_size=[1, 2, 3, 60, 64, 8, 2], step_s=[1.0, 2.0, 4.0, 30.0, 40.0, 9.0, math.nan])
+    found = {run.run_id: predicted._host(timed, run) for run in timed.itertuples()}
+    assert found["a"] == np.median([2, 4, 30])
+    assert found["b"] == np.median([4, 1, 30])
+    assert found["e"] == np.median([30, 4, 2])
+    assert found["r"] == np.median([2, 4, 1])
+    assert found["f"] == np.median([4, 2, 1]), "no other run of the method: those of all"
+
+
+@pytest.mark.parametrize(("device", "seconds"), [("here", 4 + 0.4 + 0.5), ("elsewhere", 4 + 0.4 + 7.0)])
+def test_the_loops_time_is_of_the_machine_where_it_was_timed_there(device: str, seconds: float) -> None:
+    more = runs(run_id=["a", "c", "d"], step_s=[math.nan, 7.0, 7.0], device_name="elsewhere")
+    found = prices(machine=f"{device}, float32").predicted(pd.concat([runs(), more[1:]]), steps())
+    assert found.loc["a", "tokens_per_s"] == pytest.approx(2 / seconds)
+    new = prices(machine="new, float32").predicted(runs(), steps())
+    assert new.loc["a", "tokens_per_s"] == pytest.approx(2 / 4.9), "nothing was timed there"
+
+
+def test_no_speedup_is_told_where_nothing_says_what_plain_decoding_costs_the_loop() -> None:
+    found = prices().predicted(runs(step_s=[math.nan, 0.5, math.nan]), steps()).loc["a"]
+    assert math.isnan(found["speedup"])
+    assert found["tokens_per_s"] == pytest.approx(2 / 4.9)
+
+
+def test_errors_are_of_drafting_runs_on_the_machine() -> None:
+    told = pd.Series({"a": 3.0, "a2": 1.5, "b": 1.0})
+    rows = runs(speedup=[2.0, 3.0, 1.0], device_name=["here", "elsewhere", "here"])
+    found = predicted.errors(rows, told, prices())
+    assert found["off"].to_dict() == {"a": 0.5}
 
 
 def test_a_small_model_on_a_large_card_is_bound_by_its_launches() -> None:
@@ -101,11 +123,15 @@ def test_a_replay_and_what_was_decoded_are_priced_alike(tmp_path: Path, capsys: 
     assert execute(tmp_path / "live", *CELL, "drafter=chain4", *grid, "measure=latency") == "ok"
     tables = [predicted.read(tmp_path / name, "tiny") for name in ("live", "replayed")]
     one = prices()
-    shown = [one.predicted(runs.assign(host_s=0.0, step_s=0.0), steps) for runs, steps in tables]
+    shown = [one.predicted(runs.assign(step_s=0.0), steps) for runs, steps in tables]
     pd.testing.assert_frame_equal(*(found.sort_index() for found in shown))
     assert predicted.main([str(tmp_path / "live"), "--on", "h100 80gb"]) == 0
     machine = load(tmp_path / "live", "default").runs["device_name"].iloc[0]
-    assert f"{machine}, float32: 2 speedups are predicted and measured" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"{machine}, float32: no speedup is known" in out
+    assert execute(tmp_path / "live", *CELL, "drafter=autoregressive") == "ok"
+    assert predicted.main([str(tmp_path / "live")]) == 0
+    assert f"{machine}, float32: 2 speedups" in capsys.readouterr().out
     assert predicted.main([str(tmp_path / "replayed")]) == 0
     assert "no forward times of tiny" in capsys.readouterr().out
 
@@ -113,5 +139,6 @@ def test_a_replay_and_what_was_decoded_are_priced_alike(tmp_path: Path, capsys: 
 @pytest.mark.parametrize("given", [["--pair", "tyni"], ["--on", "h1000"]])
 def test_what_cannot_be_priced_is_a_sentence(given: list[str], tmp_path: Path, capsys) -> None:
     assert execute(tmp_path, *CELL, "drafter=chain4") == "ok"
+    capsys.readouterr()
     assert predicted.main([str(tmp_path), *given]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
