@@ -124,7 +124,7 @@ reference: setup  ## what is committed under results/reference: run what is miss
 	$(BIN)/python -m bench.pack $(RESULTS)
 	$(BIN)/python -m bench.report.prose --results $(RESULTS)
 
-record: setup  ## the target's greedy answers, for runs without it (ARGS=runtime.replay=true): PAIR=tiny DATASET=mt_bench
+record: setup  ## the target's own answers, for runs without it (ARGS=runtime.replay=true): PAIR=tiny DATASET=mt_bench
 	$(BIN)/python -m bench.record $(if $(DATASET),dataset=$(DATASET)) $(OVERRIDES)
 
 pack: setup  ## one file per table in RESULTS, rows/<table>.parquet, in place of one per cell, as results/reference is committed

@@ -1,4 +1,4 @@
-"""`python -m bench.record pair=tiny dataset=mt_bench`: the target's own greedy answers, recorded unless they were.
+"""`python -m bench.record pair=tiny dataset=mt_bench`: the target's own answers, recorded unless they were.
 
 The same as `python -m bench.run` with these defaults, and with any override; `runtime.replay=true` runs cells on them.
 """

@@ -4,8 +4,8 @@ Under greedy decoding a lossless method commits exactly the target's own tokens,
 accepted follows from the recorded ones. Nodes off the recorded path are never asked for. Where the two best logits lie
 within rounding of each other (`Recording.gaps`), a live forward over a tree may choose the other token.
 
-So does a rule that draws the target's token without looking at the tree (`TargetSample`): on an answer that the target
-drew, a replay's steps have the law of live ones, whatever the draft draws.
+`TargetSample` draws the target's token without looking at the tree. On an answer that the target drew, a replay under
+it has the law of live decoding, whatever the draft draws.
 """
 
 import math
@@ -66,7 +66,9 @@ def record(
     sampling: Sampling = GREEDY,
     rng: Generator | None = None,
 ) -> Recording:
-    """Decode a prompt with the target alone, greedily unless asked; `layers` are those whose features are kept.
+    """Decode a prompt with the target alone; `layers` are those whose features are kept.
+
+    The answer is greedy, or drawn by `sampling` with the stream `rng`.
 
     A tree of the last step may be accepted as far as `beyond` tokens behind the output, which are recorded too, as far
     as the target has positions. PromptError where `generate` refuses the prompt.
@@ -179,14 +181,12 @@ def replay(
     watch: Watch | None = None,
     target: CausalLM | None = None,
 ) -> Generation:
-    """What `generate` would return under a greedy rule, or, of a drawn answer, in law under `TargetSample`.
+    """What `generate` would return under a greedy rule; on a drawn answer, under `TargetSample` and in law.
 
-    All seconds are nan.
-
-    `rng` lives where the target's would. The watch is shown recorded tokens in place of logits. A draft of the
-    `target`'s own layers needs it: it reads the text once, and its keys and values stand behind every step. PairError
-    without it, for drafters that start from its distribution, and where the recording has no features or ends too
-    early.
+    All seconds are nan. `rng` lives where the target's would. The watch is shown recorded tokens in place of logits. A
+    draft of the `target`'s own layers needs it: it reads the text once, and its keys and values stand behind every
+    step. PairError without it, for drafters that start from its distribution, and where the recording has no features
+    or ends too early.
     """
     draft = drafter.draft_model
     shares = isinstance(draft, CausalDraft) and isinstance(draft.model, LayerSkip)

@@ -58,10 +58,10 @@ def verdicts(findings: Findings, strange: Sequence[str]) -> Iterator[tuple[str, 
     yield "committed code", NO if against else YES, f"{len(findings.revisions)} revisions", against
     ties = f", {findings.ties} of them but for a tie that rounding broke" if findings.ties else ""
     kept = (
-        f"{findings.greedy - len(findings.lossy)} of {findings.greedy} greedy outputs of lossless methods are the "
+        f"{findings.greedy - len(findings.lossy)} of {findings.greedy} compared outputs of lossless methods are the "
         f"target's{ties}"
         if findings.greedy
-        else "no greedy output of a lossless method was compared with the target's"
+        else "no output of a lossless method was compared with the target's"
     )
     state = NO if findings.lossy else YES if findings.greedy or not findings.unaudited else UNKNOWN
     yield "lossless", state, kept, [*findings.lossy, *findings.unaudited]

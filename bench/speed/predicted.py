@@ -3,11 +3,12 @@
     python -m bench.speed.predicted results/reference --pair tiny --on "h100 80gb"
 
 A step costs the target's forward over the tree and its root, each draft forward over its tokens, and what the loop
-takes beside forwards: as the method's other runs with trees of about this size took on this machine. Forward times are
-those kept of the pair (`python -m bench.latency`), of each machine apart. A card named by --on is not measured: its
-forwards read the weights once, by the bandwidth of its data sheet, and take no less than their launches; more than some
-200 tokens take longer. Where the loop was not timed on a machine, its time is that of all others. Thread counts are not
-told apart.
+takes beside forwards. The last is what the method's other runs with trees of about this size took on this machine, or
+on all others where nothing was timed there. Forward times are those kept of the pair (`python -m bench.latency`), of
+each machine apart; thread counts are not told apart.
+
+A card named by --on is not measured. Its forwards read the weights once, by the bandwidth of its data sheet, and take
+no less than their launches. Where arithmetic takes longer than reading, as over many tokens, they are told too fast.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from bench.configs import variants
 from bench.configs.cells import pair_of
 from bench.names import unknown
 from bench.plan.composing import composer
@@ -30,10 +32,12 @@ from bench.plan.times import Times
 from bench.results.kept_rows import FOLDER
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import OK, Store, experiments
+from specdec_core.errors import SpecdecError
 
 LAUNCH_S = 4.5e-6
+"""Assumed of a kernel's launch in eager mode; no GPU was timed."""
 LAUNCHES, LAUNCHES_PER_LAYER = 20, 40
-"""Of a forward of a Llama in bfloat16, without graphs, as counted."""
+"""Kernels of a forward of a Llama in bfloat16 without graphs, counted on a CPU that stands in for a GPU."""
 NEAREST = 3
 """Other runs of a method that tell what the loop takes: those whose trees are nearest in size."""
 KEY = ["dataset", "temperature", "drafter", "verifier", "size"]
@@ -54,17 +58,19 @@ class Prices:
     @classmethod
     def kept(cls, rows: pd.DataFrame) -> "list[Prices]":
         """Of each device and dtype with forward times of the pair: the medians by size, and lines between these."""
-        found = []
+        lists = []
         for (device, dtype), group in rows.groupby(["device_name", "dtype"]):
             roles = {str(role): _between(times) for role, times in group.groupby("role")}
             if "target" in roles:
                 draft = roles.get("draft", lambda sizes: np.full_like(sizes, np.nan))
-                found.append(cls(machine=f"{device}, {dtype}", target=roles["target"], draft=draft))
-        return found
+                lists.append(cls(machine=f"{device}, {dtype}", target=roles["target"], draft=draft))
+        return lists
 
     @classmethod
     def of_card(cls, pair: str, card: str) -> "Prices":
-        """Of a card of `cards.csv`, in bfloat16. ValueError for another one."""
+        """Of a card of `cards.csv`, in bfloat16. ValueError for another one, or a pair without a yaml."""
+        if pair not in (names := variants.choices("pair")):
+            raise ValueError(unknown("pair with a yaml", pair, names))
         with composer() as composes:
             spec = pair_of(composes([f"pair={pair}"]))
         times = Times.of_bandwidth(memory_of(spec, [], torch.bfloat16), card)
@@ -111,11 +117,13 @@ def read(root: Path, pair: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     `mean_size` is a run's mean number of drafted nodes; `step_s` what its step takes beside forwards, NaN of replays.
     """
     stores = {store.experiment: store for store in experiments(root, "runs")}
-    found = [store.read("runs").assign(place=name) for name, store in stores.items()]
-    runs = pd.concat(found, ignore_index=True) if found else pd.DataFrame({"pair": []})
+    tables = [store.read("runs").assign(place=name) for name, store in stores.items()]
+    runs = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"pair": []})
     if pair not in set(runs["pair"]):
         raise ValueError(unknown("pair with runs", pair, dict.fromkeys(runs["pair"])))
     runs = runs[(runs["pair"] == pair) & (runs["status"] == OK)]
+    if runs.empty:
+        raise ValueError(f"no run of {pair} in {root} ended well")
     decoded = runs["recording"].isna()
     runs = pd.concat([runs[decoded], runs[~decoded]], ignore_index=True).drop_duplicates("run_id")
     steps = pd.concat([stores[str(name)].read("steps", list(own["run_id"])) for name, own in runs.groupby("place")])
@@ -140,23 +148,23 @@ def lines(root: Path, pair: str, cards: Sequence[str]) -> Iterator[str]:
 def errors(runs: pd.DataFrame, predicted: pd.Series, prices: Prices) -> pd.DataFrame:
     """Of drafting runs on the machine: method, speedup as `measured` and `predicted`, and their ratio less 1, `off`."""
     here = runs[prices.timed_here(runs) & (runs["method"] != AUTOREGRESSIVE)].set_index("run_id")
-    found = pd.DataFrame({"method": here["method"], "measured": here["speedup"], "predicted": predicted}).dropna()
-    return found.assign(off=found["predicted"] / found["measured"] - 1)
+    rows = pd.DataFrame({"method": here["method"], "measured": here["speedup"], "predicted": predicted}).dropna()
+    return rows.assign(off=rows["predicted"] / rows["measured"] - 1)
 
 
 def _errors(runs: pd.DataFrame, shown: pd.DataFrame, prices: Prices) -> Iterator[str]:
     if shown[prices.machine].isna().all():
         yield f"{prices.machine}: no speedup is known; drafter=autoregressive times the loop without a draft"
     if not prices.measured:
-        yield f"{prices.machine}: by bandwidth and launches; the loop's own time is that of here"
+        yield f"{prices.machine}: by bandwidth and launches; the loop's own time is that of where it was decoded"
         return
-    if len(found := errors(runs, shown[prices.machine], prices)):
-        size, other = found["off"].abs(), (found["predicted"] > 1) != (found["measured"] > 1)
+    if len(rows := errors(runs, shown[prices.machine], prices)):
+        size, flipped = rows["off"].abs(), (rows["predicted"] > 1) != (rows["measured"] > 1)
         yield (
-            f"{prices.machine}: {len(found)} speedups are predicted and measured; off by {size.median():.1%} (median), "
-            f"{size.quantile(0.9):.1%} (nine in ten at most); {other.sum()} are on the other side of 1"
+            f"{prices.machine}: {len(rows)} speedups are predicted and measured; off by {size.median():.1%} (median), "
+            f"{size.quantile(0.9):.1%} (nine in ten at most); {flipped.sum()} are on the other side of 1"
         )
-        of_method = found.assign(size=size).groupby("method")
+        of_method = rows.assign(size=size).groupby("method")
         columns = {
             "runs": of_method.size(),
             "off_by": of_method["size"].median(),
@@ -204,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         print("\n".join(lines(given.results, given.pair, given.on)))
-    except ValueError as error:
+    except (ValueError, SpecdecError) as error:
         print(error, file=sys.stderr)
         return 2
     return 0

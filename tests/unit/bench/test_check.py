@@ -71,7 +71,7 @@ def test_all_is_well(root, capsys):
     assert found["status"] == 0, lines
     assert [found[question] for question in ("complete", "committed code", "lossless", "unaltered")] == ["yes"] * 4
     assert found["digest"] == digest_of(root)
-    assert "4 of 4 greedy outputs" in "\n".join(lines)
+    assert "4 of 4 compared outputs" in "\n".join(lines)
 
 
 @pytest.mark.parametrize(

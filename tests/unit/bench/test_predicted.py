@@ -136,9 +136,18 @@ def test_a_replay_and_what_was_decoded_are_priced_alike(tmp_path: Path, capsys: 
     assert "no forward times of tiny" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("given", [["--pair", "tyni"], ["--on", "h1000"]])
-def test_what_cannot_be_priced_is_a_sentence(given: list[str], tmp_path: Path, capsys) -> None:
-    assert execute(tmp_path, *CELL, "drafter=chain4") == "ok"
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("tiny", ["--pair", "tyni"]),
+        ("tiny", ["--on", "h1000"]),
+        ("mine", ["--pair", "mine", "--on", "h100 80gb"]),
+        ("", ["--pair", "tiny"]),
+    ],
+    ids=["unknown pair", "unknown card", "pair without a yaml", "no runs"],
+)
+def test_what_cannot_be_priced_is_a_sentence(name: str, given: list[str], tmp_path: Path, capsys) -> None:
+    assert not name or execute(tmp_path, *CELL, "drafter=chain4", f"pair.name={name}") == "ok"
     capsys.readouterr()
     assert predicted.main([str(tmp_path), *given]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
