@@ -34,6 +34,12 @@ def experiments(root: Path) -> list[str]:
     return sorted({name for names, _ in footer for name in names})
 
 
+@cache
+def _whole(path: Path) -> pa.Table:
+    """The file of all experiments, whose footer says whose rows follow each other."""
+    return pq.ParquetFile(path).read()
+
+
 class Files:
     """The rows of an experiment's runs: a file each, or groups of the file of all experiments in a folder above."""
 
@@ -80,10 +86,13 @@ class Files:
     def packed(self, table: str) -> pa.Table:
         """The rows of all its runs in the file of all experiments, whose footer says which row groups are of which."""
         (root, *_) = (path for path in self.folder.parents if (path / "rows" / f"{table}.parquet").exists())
-        file = pq.ParquetFile(root / "rows" / f"{table}.parquet")
-        groups = [names for names, counts in json.loads(file.schema_arrow.metadata[b"cells"]) if any(counts.values())]
-        name = self.folder.relative_to(root).as_posix()
-        return file.read_row_groups([place for place, names in enumerate(groups) if name in names])
+        rows = _whole(root / "rows" / f"{table}.parquet")
+        name, parts, at = self.folder.relative_to(root).as_posix(), [rows.slice(0, 0)], 0
+        for names, counts in json.loads(rows.schema.metadata[b"cells"]):
+            count = sum(counts.values())
+            parts += [rows.slice(at, count)] if name in names else []
+            at += count
+        return pa.concat_tables(parts)
 
     def ids(self) -> list[str]:
         """The run ids, of a config that was decoded without those of its replays."""

@@ -1,13 +1,16 @@
-"""One parquet file of many cells' rows of a table: a row group for all cells that the same experiments hold.
+"""One parquet file of many cells' rows of a table: a row group for the experiments of a paper.
 
-The footer says which experiments those are, and how many rows each cell has. Equal rows of a run stand once; their
-column `experiment` names all that hold them, with commas.
+The footer says which experiments hold which cells, in the order of their rows, and how many rows each cell has. Equal
+rows of a run stand once; their column `experiment` names all that hold them, with commas. Older files have a row group
+for each such set of experiments.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+from bisect import bisect_right
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -32,7 +35,9 @@ def write_pack(path: Path, cells: Cells) -> None:
     whole = [(names, pa.concat_tables(rows for _, rows in sorted(by_id.items()))) for names, by_id in groups]
     tables = [renamed(rows, "", ", ".join(names)) for names, rows in whole]
     described = [table.replace_schema_metadata({_CELLS: json.dumps(footer)}) for table in tables]
-    write_groups(path, *described, level=_LEVEL)
+    papers = [names[0].partition("/")[0] for names, _ in groups]
+    by_paper = itertools.groupby(zip(papers, described, strict=True), key=lambda pair: pair[0])
+    write_groups(path, *(pa.concat_tables(table for _, table in pairs) for _, pairs in by_paper), level=_LEVEL)
 
 
 def read_pack(path: Path, row_type: type, experiment: str | None = None) -> Cells | None:
@@ -72,21 +77,40 @@ def _shared(cells: Cells) -> dict[tuple[str, ...], dict[str, pa.Table]]:
 
 def _unpacked(file: pq.ParquetFile, expected: pa.Schema, experiment: str | None) -> Cells:
     """The cells of a pack, or of one experiment; ValueError where rows are not as the footer counts them."""
-    footer = _footer(file.schema_arrow)
-    sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    if sizes != [total for _, counts in footer if (total := sum(counts.values()))]:
-        raise ValueError("its footer counts other rows")
-    group, cells = 0, Cells()
+    footer, cells, at = _footer(file.schema_arrow), Cells(), 0
+    groups = _RowGroups(file)
     for names, counts in footer:
-        filled = any(counts.values())
+        count = sum(counts.values())
         if experiment is None or experiment in names:
-            rows = file.read_row_groups([group] if filled else [])
+            rows = groups.rows(at, count)
             parts = _parts(completed(rows, expected).replace_schema_metadata(), expected, counts)
             for name in names if experiment is None else [experiment]:
                 named = {run_id: renamed(part, ", ".join(names), name) for run_id, part in parts.items()}
                 cells.setdefault(name, {}).update(named)
-        group += filled
+        at += count
+    if at != groups.ends[-1]:
+        raise ValueError("its footer counts other rows")
     return cells
+
+
+class _RowGroups:
+    """The rows of a file, of which each row group is read once, when it is asked for."""
+
+    def __init__(self, file: pq.ParquetFile) -> None:
+        sizes = (file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+        self.ends = [0, *itertools.accumulate(sizes)]
+        self._file, self._tables = file, dict[int, pa.Table]()
+
+    def rows(self, start: int, count: int) -> pa.Table:
+        """Rows of one group; ValueError where they lie in several."""
+        if not count:
+            return self._file.read_row_groups([])
+        group = bisect_right(self.ends, start) - 1
+        if start + count > self.ends[min(group + 1, len(self.ends) - 1)]:
+            raise ValueError("its footer counts other rows")
+        if group not in self._tables:
+            self._tables[group] = self._file.read_row_groups([group])
+        return self._tables[group].slice(start - self.ends[group], count)
 
 
 def _parts(table: pa.Table, expected: pa.Schema, counts: Mapping[str, int]) -> dict[str, pa.Table]:
