@@ -1,7 +1,7 @@
 """`python -m bench.run`: the Hydra entry. Typed cells are made in `bench/configs/cells.py`.
 
 python -m bench.run drafter=opt_tree drafter.n=50             # one cell
-python -m bench.run -m experiment=opt_tree/table1 pair=tiny   # a sweep, one cell after another
+python -m bench.run -m experiment=opt_tree/table1 pair=tiny   # a sweep
 """
 
 import logging
@@ -25,8 +25,9 @@ from bench.configs import resolvers, variants
 from bench.configs.cells import cell_of, is_run, runtime_of, scientific_config, setting_of
 from bench.configs.options import CONF, check_names, check_values, sentence
 from bench.measure import pairs, record, runner, threads
-from bench.measure.cell import Cell, Runtime
+from bench.measure.cell import Runtime
 from bench.measure.cell_run import CellRun
+from bench.measure.group import grouped
 from bench.measure.preemption import Preempted
 from bench.names import unknown
 from bench.results.store import Store, one_run
@@ -39,6 +40,10 @@ _refused: list[str] = []
 """Why jobs of this process's sweep are no cells: Hydra drops what jobs return."""
 _busy: list[str] = []
 """The same for cells that other processes ran at that moment."""
+_waiting: list[CellRun] = []
+"""Cells of this process's sweep, which are measured when all are known: those of one setting together."""
+WAITING = "waiting"
+"""The status of a job whose cell is among these."""
 
 
 def _elsewhere(shard: str | None, job: int) -> bool:
@@ -76,7 +81,7 @@ def _execute(cfg: DictConfig, job: int | None) -> str:
     store = Store(Path(cfg.results_dir), cfg.name)
     torch.set_num_threads(runtime.num_threads or threads.choose())
     if cfg.measure == "cells":
-        return _cell(cell_of(cfg), runtime, store, told=job is None)
+        return _cell(CellRun(cell_of(cfg), runtime, store), sweep=job is not None)
     if cfg.measure == "attention":
         grid = hydra.utils.instantiate(cfg.attention, _convert_="all")
         print(attention_times.summary(kept.attention(grid, runtime, Path(cfg.results_dir), cfg.name), grid))
@@ -102,12 +107,39 @@ def _execute(cfg: DictConfig, job: int | None) -> str:
     return runner.OK
 
 
-def _cell(cell: Cell, runtime: Runtime, store: Store, *, told: bool) -> str:
-    """Run a cell; its status. Where it is to be `told`, what it found is printed, were it found before."""
-    status = runner.run_cell(cell, runtime, store)
-    if told and status in (runner.OK, runner.SKIPPED) and not ranks.rank():
-        print("\n".join(_told(store, cell.run_id)))
+def _waits(run: CellRun) -> bool:
+    """Whether a cell of a sweep waits for those that it can be decoded with; other launchers start a process a job."""
+    launcher = HydraConfig.get().launcher if HydraConfig.initialized() else {}
+    alone = run.runtime.replay or run.runtime.tensor_parallel or not run.runtime.grouped
+    return not alone and launcher.get("_target_", "").endswith(".BasicLauncher")
+
+
+def _run_waiting() -> None:
+    """Run the cells of a sweep that wait, those of one setting together."""
+    for runs in grouped(_waiting):
+        torch.set_num_threads(runs[0].runtime.num_threads or threads.choose())
+        for status in runner.run_cells(runs).values():
+            if isinstance(status, Exception):
+                _refuse(status)
+            elif status == runner.BUSY:
+                _busy.append(status)
+
+
+def _cell(run: CellRun, *, sweep: bool) -> str:
+    """Run a cell, or let it wait; its status. What one alone found is printed, were it found before."""
+    if sweep and _waits(run):
+        _waiting.append(run)
+        return WAITING
+    status = runner.run_cell(run.cell, run.runtime, run.store)
+    if not sweep and status in (runner.OK, runner.SKIPPED) and not ranks.rank():
+        print("\n".join(_told(run.store, run.run_id)))
     return status
+
+
+def _refuse(error: Exception) -> None:
+    """Say why a job is no cell."""
+    _refused.append(sentence(error))
+    log.error("%s", _refused[-1])
 
 
 def _told(store: Store, run_id: str) -> Iterator[str]:
@@ -129,8 +161,7 @@ def main(cfg: DictConfig) -> str:
     try:
         status = _execute(cfg, context.job.num if sweep else None)
     except (TypeError, OSError, hydra.errors.HydraException, *runner.SENTENCES) as error:
-        _refused.append(sentence(error))
-        log.error("%s", _refused[-1])
+        _refuse(error)
         status = runner.REFUSED
     except (torch.OutOfMemoryError, MemoryError) as error:
         log.error("out of memory: %s", error)
@@ -176,6 +207,7 @@ def command(*defaults: str) -> None:
     sys.argv[1:1] = [default for default in defaults if default.partition("=")[0] not in given]
     try:
         main()
+        _run_waiting()
     except (hydra.errors.HydraException, OmegaConfBaseException) as error:
         sys.exit(sentence(error))
     except KeyboardInterrupt:

@@ -66,6 +66,7 @@ def command(folder: Path, *overrides: str) -> int | str | None:
         patch.setattr(sys, "argv", ["bench.run", *overrides])
         patch.setattr(run, "_refused", [])
         patch.setattr(run, "_busy", [])
+        patch.setattr(run, "_waiting", [])
         patch.setattr(logging, "shutdown", lambda *_: None)  # Hydra's: absl's handler closes what pytest captures with
         try:
             run.command()

@@ -90,6 +90,8 @@ class Runtime:
     warmup_conversations: int = 1
     baseline: bool | str = True
     """Whether the target decodes every prompt alone too; `shared`: a run of the same setting lends its own."""
+    grouped: bool = True
+    """Whether cells of a sweep that differ in drafter and rule alone take turns, a conversation in all of them."""
     replay: bool | str = False
     """Whether cells run on the target's recorded answers, where it alone chooses the tokens, and so without times."""
     answers: str | None = None

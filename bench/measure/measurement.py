@@ -4,7 +4,7 @@ import functools
 import itertools
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,14 +71,15 @@ class Measurement:
         pair: Pair,
         rows: Rows,
         runtime: Runtime,
-        baseline: Mapping[str, PromptRow] | None = None,
+        lent: MutableMapping[tuple[str, int], PromptRow] | None = None,
         recordings: Recordings | None = None,
     ) -> None:
-        """`baseline` are first turns that another run decoded autoregressively, by conversation.
+        """`lent` are turns that other runs decoded autoregressively, by conversation and number, and get this one's.
 
         With `recordings` the method is replayed on them, and nothing is timed.
         """
-        self.cell, self.pair, self.rows, self.runtime, self.shared = cell, pair, rows, runtime, baseline or {}
+        self.cell, self.pair, self.rows, self.runtime = cell, pair, rows, runtime
+        self.lent: MutableMapping[tuple[str, int], PromptRow] = {} if lent is None else lent
         self.decoding = Decoding(cell, pair, runtime, recordings)
         self.drafter, self.second_pass = self.decoding.drafter, SecondPass(self.decoding, rows)
         self.arms = [METHOD, AUTOREGRESSIVE] if runtime.baseline and recordings is None else [METHOD]
@@ -176,16 +177,14 @@ class Measurement:
 
     def _both_arms(self, turn: Turn, place: int) -> dict[str, Generation]:
         """Decode a turn in both arms, which take turns at going first, and write their rows."""
-        shared = self.shared.get(turn.conversation.id) if turn.number == 0 else None
-        if shared and shared.prompt_ids_sha256 != output_sha256(turn.prompt):
-            raise PairError(f"the baseline that {shared.run_id} lends of {turn.conversation.id} is of other tokens")
-        arms = self.arms if shared is None else [METHOD]
+        lent = self._lent(turn)
+        arms = self.arms if lent is None else [METHOD]
         if (place + turn.number) % 2:
             arms = arms[::-1]
         done, columns = self._undisturbed(turn, arms)
-        if shared:
-            self.rows.prompts.append(replace(shared, run_id=self.cell.run_id, start=None))
-            done[AUTOREGRESSIVE] = Generation(shared.output_ids, shared.finish, [], shared.prefill_s, shared.decode_s)
+        if lent:
+            self.rows.prompts.append(replace(lent, run_id=self.cell.run_id, start=None))
+            done[AUTOREGRESSIVE] = Generation(lent.output_ids, lent.finish, [], lent.prefill_s, lent.decode_s)
         key = (self.cell.run_id, turn.conversation, turn.number)
         for arm in arms:
             generation = done[arm]
@@ -193,9 +192,23 @@ class Measurement:
             more = audit | columns[arm]
             row = prompt_row(*key, arm, turn.prompt, generation, start=self.rows.start, **more)
             self.rows.prompts.append(row)
+            if arm == AUTOREGRESSIVE:
+                self.lent[turn.conversation.id, turn.number] = row
         self.rows.steps.extend(step_rows(*key, done[METHOD]))
         self.second_pass.record(turn, done)
         return done
+
+    def _lent(self, turn: Turn) -> PromptRow | None:
+        """The turn as the target alone has decoded it for another run; later ones follow other answers if sampled.
+
+        PairError for a first turn of other tokens.
+        """
+        row = self.lent.get((turn.conversation.id, turn.number)) if AUTOREGRESSIVE in self.arms else None
+        if row is None or row.prompt_ids_sha256 == output_sha256(turn.prompt):
+            return row
+        if turn.number == 0:
+            raise PairError(f"the baseline that {row.run_id} lends of {turn.conversation.id} is of other tokens")
+        return None
 
     def _undisturbed(self, turn: Turn, arms: Sequence[str]) -> tuple[dict[str, Generation], dict[str, dict[str, Any]]]:
         """Decode a turn in these arms, again where a CPU stalled; with what rows say of the machine, by arm."""

@@ -1,4 +1,4 @@
-"""The pair of the last cell, kept: sweeps run cell after cell in one process, mostly with the same models."""
+"""The pair of the last cell, kept: sweeps run many cells in one process, mostly with the same models."""
 
 import gc
 from pathlib import Path

@@ -23,6 +23,16 @@ class Stop:
 
     asked: bool = False
 
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[None]:
+        """What fails inside, fails since the process was asked to end, if it was: Preempted."""
+        try:
+            yield
+        except Exception as error:
+            if self.asked:
+                raise Preempted from error
+            raise
+
 
 @contextlib.contextmanager
 def awaited() -> Iterator[Stop]:
@@ -37,11 +47,8 @@ def awaited() -> Iterator[Stop]:
 
     before = signal.signal(signal.SIGTERM, ask)
     try:
-        yield stop
-    except Exception as error:
-        if stop.asked:
-            raise Preempted from error
-        raise
+        with stop.heard():
+            yield stop
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
     if stop.asked:

@@ -20,12 +20,13 @@ import torch
 
 from bench.measure import provenance
 from bench.measure.cell_run import CellRun
+from bench.measure.group import Group
 from bench.measure.preemption import Preempted, Stop
 from bench.measure.to_rows import Outcome, Rows
 from bench.prompts.conversations import Conversation, labels_fingerprint
 from bench.results.partial import EarlierStarts, Entry
 from bench.results.roles import Role, columns
-from bench.results.rows import RunRow
+from bench.results.rows import AUTOREGRESSIVE, RunRow
 from specdec_core.models.ranks import agreed
 from specdec_core.openmp import SPINS
 
@@ -67,10 +68,11 @@ def code_sha256() -> str:
 class Journal:
     """Saves a cell's rows prompt by prompt, and begins with those of its earlier starts."""
 
-    def __init__(self, run: CellRun, rows: Rows, header: Mapping[str, Any]) -> None:
+    def __init__(self, run: CellRun, rows: Rows, header: Mapping[str, Any], group: Group) -> None:
         """Fill `rows` with those of earlier starts, unless these had another header, and note this start."""
-        self._partial, self._rows = run.partial, rows
-        earlier = agreed(lambda: _resumable(run, header))
+        self._partial, self._rows, self._group = run.partial, rows, group
+        self._leads = group.leads(run.run_id)
+        earlier = agreed(lambda: _resumable(run, header, leads=self._leads))
         starts, entries = (earlier.starts, earlier.entries) if earlier else ((), [])
         for entry in entries:
             for table, entry_rows in entry.rows.items():
@@ -78,7 +80,9 @@ class Journal:
         self._ended = {entry.prompt_id for entry in entries if entry.turn is END}
         self._loads = [start[-1].facts for start in starts if start]
         self.missed_graphs = any(facts.get("missed") for facts in self._loads)
-        """Whether forwards of earlier starts ran without the compiled graphs."""
+        """Whether forwards of any start ran without the compiled graphs."""
+        self.lender: str | None = next((facts["lender"] for facts in self._loads if facts.get("lender")), None)
+        """A run of its group with which this one shares its autoregressive arm."""
         rows.start = 1 + len(starts)
         if earlier:
             log.info("%s: start %d goes on behind %d prompts", run.label, rows.start, len(entries) - len(self._ended))
@@ -89,19 +93,27 @@ class Journal:
         """Whether a conversation was decoded to its end."""
         return conversation.id in self._ended
 
-    def save(self, prompt_id: str, turn: int | None, stop: Stop, *, missed_graphs: bool) -> None:
+    def save(self, prompt_id: str, turn: int | None, *, missed_graphs: bool) -> None:
         """Save the rows that are new, of a turn or of a conversation's end; Preempted then, if a stop was asked for."""
         lengths = self._lengths()
         new = {table: getattr(self._rows, table)[self._saved[table] :] for table in lengths}
-        entry = Entry(prompt_id, turn, new, {**self._load(), "missed": missed_graphs})
+        self.missed_graphs |= missed_graphs
+        if not self._leads and any(row.arm == AUTOREGRESSIVE and row.start is None for row in new["prompts"]):
+            self.lender = self.lender or self._group.leader
+        entry = Entry(prompt_id, turn, new, {**self._load(), "missed": missed_graphs, "lender": self.lender})
         self._saved = lengths
 
         def saved() -> bool:
             self._partial.add(entry)
-            return stop.asked
+            return self.stop.asked
 
         if agreed(saved):
             raise Preempted
+
+    @property
+    def stop(self) -> Stop:
+        """Whether the process was asked to end."""
+        return self._group.stop
 
     @property
     def other_load(self) -> float | None:
@@ -122,10 +134,11 @@ class Journal:
         return {name: len(rows) for name, rows in tables.items() if isinstance(rows, list)}
 
 
-def _resumable(run: CellRun, header: Mapping[str, Any]) -> EarlierStarts | None:
+def _resumable(run: CellRun, header: Mapping[str, Any], *, leads: bool) -> EarlierStarts | None:
     """The earlier starts if this one may go on behind them: their headers are equal. A warning says what differs.
 
-    A number of threads that nobody chose is then theirs. A wait policy that nobody chose may differ.
+    A number of threads that nobody chose is then theirs, where this cell `leads` those that are measured together. A
+    wait policy that nobody chose may differ.
     """
     if run.runtime.force:
         return None
@@ -137,7 +150,7 @@ def _resumable(run: CellRun, header: Mapping[str, Any]) -> EarlierStarts | None:
     differing = [name for name in header if earlier.header.get(name) != header[name]]
     if {earlier.header.get("wait_policy"), header.get("wait_policy")} <= {None, f"GOMP_SPINCOUNT={SPINS}"}:
         differing = [name for name in differing if name != "wait_policy"]
-    if differing == ["num_threads"] and not (run.runtime.num_threads or os.environ.get("OMP_NUM_THREADS")):
+    if leads and differing == ["num_threads"] and not (run.runtime.num_threads or os.environ.get("OMP_NUM_THREADS")):
         torch.set_num_threads(earlier.header["num_threads"])
         differing = []
     if differing:

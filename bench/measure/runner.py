@@ -3,16 +3,17 @@
 import contextlib
 import logging
 import traceback
-from collections.abc import Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
-from tqdm import tqdm
 
 from bench.measure import pairs, preemption, record, resumed, weights
 from bench.measure.bandwidth import limit_tokens_per_s
 from bench.measure.cell import IF_POSSIBLE, SHARED, Cell, Runtime
 from bench.measure.cell_run import CellRun, claim, decoded_before, shared_baseline
 from bench.measure.decoding import first_ids_sha256
+from bench.measure.group import Ended, Group, Way
 from bench.measure.measurement import Measurement
 from bench.measure.recordings import Recordings, unrecorded
 from bench.measure.to_rows import Outcome, Rows, run_row
@@ -49,7 +50,21 @@ SENTENCES = (SpecdecError, datasets.DatasetError, StoreError, ValueError)
 
 def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
     """Measure a cell unless it is finished; its status. Ctrl-C and SIGTERM write what there is and are passed on."""
-    run = CellRun(cell, runtime, store)
+    (status,) = run_cells([CellRun(cell, runtime, store)]).values()
+    if isinstance(status, Exception):
+        raise status
+    return status
+
+
+def run_cells(runs: Sequence[CellRun]) -> dict[str, Ended]:
+    """Measure cells of one setting by turns, each as `run_cell` does; how each ended, by run id."""
+    group, cell = Group(), runs[0].cell
+    label = f"{cell.pair.name}/{cell.dataset.name}" if runs[0].runtime.progress else ""
+    return group.run({run.run_id: _way(run, group) for run in runs}, (TypeError, OSError, *SENTENCES), label)
+
+
+def _way(run: CellRun, group: Group) -> Way:
+    """Measure a cell unless it is finished, and stop behind each conversation; returns its status."""
     with contextlib.ExitStack() as held:
         try:
             wanted = agreed(lambda: claim(run, held))
@@ -59,7 +74,7 @@ def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
         if not wanted:
             log.info("%s: already run as %s (force=true runs it again)", run.label, run.run_id)
             return SKIPPED
-        return _measure_and_write(run.recording_as_before())
+        return (yield from _measure_and_write(run.recording_as_before(), group))
 
 
 def left_to_others(count: int) -> str:
@@ -67,12 +82,12 @@ def left_to_others(count: int) -> str:
     return f"cells left out, since other processes run them: {count}; the same command says later whether they ended"
 
 
-def _measure_and_write(run: CellRun) -> str:
-    """Measure a claimed cell and write its rows, however it ends; its status."""
+def _measure_and_write(run: CellRun, group: Group) -> Way:
+    """Measure a claimed cell and write its rows, however it ends; returns its status."""
     rows, outcome = Rows(), Outcome()
     stop: BaseException | None = None
     try:
-        _measure(run, rows, outcome)
+        yield from _measure(run, rows, outcome, group)
     except (KeyboardInterrupt, preemption.Preempted) as asked:
         preempted = isinstance(asked, preemption.Preempted)
         outcome.error = "asked to end by SIGTERM" if preempted else "stopped by the user"
@@ -118,8 +133,11 @@ def _write(run: CellRun, rows: Rows, outcome: Outcome) -> None:
         run.partial.drop()
 
 
-def _measure(run: CellRun, rows: Rows, outcome: Outcome) -> None:
-    """Decode all conversations into `rows`; what is learnt of models and data goes into `outcome`."""
+def _measure(run: CellRun, rows: Rows, outcome: Outcome, group: Group) -> Iterator[tuple[int, str]]:
+    """Decode all conversations into `rows`; what is learnt of models and data goes into `outcome`.
+
+    It stops before the first conversation and behind each, so that cells of a group take turns.
+    """
     cell, runtime = run.cell, run.runtime
     conversations = datasets.load(cell.dataset, data_dir=runtime.data_dir, limit=cell.limit)
     outcome.prompts_sha256 = datasets.fingerprint(conversations)
@@ -134,18 +152,21 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome) -> None:
     if recordings:
         outcome.recording = recordings.key
         outcome.graphs = runtime.graphs if pair.target.device.type == "cuda" else EAGER
-    measurement = Measurement(cell, pair, rows, runtime, baseline, recordings)
+    lent = ChainMap(group.baselines, {(name, 0): row for name, row in baseline.items()})
+    measurement = Measurement(cell, pair, rows, runtime, lent, recordings)
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
     for graphs in pair.graphs:
         log.info("%s", graphs)
-    journal = resumed.Journal(run, rows, resumed.header(run, outcome, conversations))
-    _decode(run, measurement, journal, conversations)
+    journal = resumed.Journal(run, rows, resumed.header(run, outcome, conversations), group)
+    yield len(conversations), cell.drafter
+    yield from _decode(run, measurement, journal, conversations)
+    outcome.baseline_of = outcome.baseline_of or journal.lender
     if world_size() == 1:  # to a rank the others are other processes
         outcome.other_load = journal.other_load
         if not (recordings or runtime.placement or cell.pair.target.offload):
             outcome.limit_tokens_per_s = limit_tokens_per_s(pair, rows.context())
-    if journal.missed_graphs or _missed_graphs(pair):
+    if journal.missed_graphs:
         outcome.graphs = MIXED
     outcome.excerpt = measurement.excerpt()
     if failed := _failed_conversations(rows):
@@ -192,23 +213,22 @@ def _identify(run: CellRun, pair: Pair, conversations: Sequence[Conversation], o
 
 def _decode(
     run: CellRun, measurement: Measurement, journal: resumed.Journal, conversations: Sequence[Conversation]
-) -> None:
+) -> Iterator[tuple[int, str]]:
     """Decode what earlier starts have not; whatever is decoded is on the disk before the next prompt begins."""
-    pair, show = measurement.pair, run.runtime.progress
-    progress = tqdm(conversations, desc=run.label, unit="conversation", disable=not show)
-    with pair.sealed(), preemption.awaited() as stop, progress as bar:
+    pair = measurement.pair
 
-        def save(conversation: Conversation, turn: int | None, generation: Generation | None = None) -> None:
-            shown = turn == 0 and conversation is conversations[0]
-            if run.runtime.case_study and generation and shown:
-                write_case_study(run.store.folder, run.cell, pair, conversation, generation)
-            journal.save(conversation.id, turn, stop, missed_graphs=_missed_graphs(pair))
+    def save(conversation: Conversation, turn: int | None, generation: Generation | None = None) -> None:
+        shown = turn == 0 and conversation is conversations[0]
+        if run.runtime.case_study and generation and shown:
+            write_case_study(run.store.folder, run.cell, pair, conversation, generation)
+        journal.save(conversation.id, turn, missed_graphs=_missed_graphs(pair))
 
-        for place, conversation in enumerate(bar):
-            if not journal.has_ended(conversation):
+    for place, conversation in enumerate(conversations):
+        if not journal.has_ended(conversation):
+            with pair.sealed(), journal.stop.heard():
                 measurement.run(conversation, save, place)
                 save(conversation, resumed.END)
-            bar.set_postfix_str(measurement.rows.running(), refresh=False)
+        yield len(conversations), f"{run.cell.drafter} {measurement.rows.running()}"
 
 
 def _missed_graphs(pair: Pair) -> bool:

@@ -102,7 +102,7 @@ def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
         tokens=tokens,
         context=prompts.context(spec, new),
         baseline=bool(plain["runtime"]["baseline"]),
-        shared=plain["runtime"]["baseline"] == SHARED,
+        shared=plain["runtime"]["grouped"] or plain["runtime"]["baseline"] == SHARED,
         passes=1 + any(plain[f"record_{table}"] for table in ("nodes", "masks", "variation")),
     )
 

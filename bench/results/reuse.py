@@ -57,7 +57,7 @@ def shared_baseline(
     same, runs = {**here, "status": OK}, store.read("runs")
     runs = runs.sort_values("run_id", key=lambda ids: ids != preferred, kind="stable")
     for run in runs[runs["baseline_of"].isna()].to_dict("records"):
-        if _equals(run, same) and _setting(json.loads(run["config"])) == _setting(config):
+        if _equals(run, same) and setting(json.loads(run["config"])) == setting(config):
             rows = _first_baseline_turns(store, run["run_id"])
             if rows:
                 return run["run_id"], rows
@@ -77,7 +77,8 @@ def _equals(row: Mapping[Any, Any], columns: Mapping[str, Any]) -> bool:
     return all(_plain(row[name]) == value for name, value in columns.items())
 
 
-def _setting(config: Mapping[str, Any]) -> dict[str, Any]:
+def setting(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a cell the same cell, but for its drafter and rule."""
     return {axis: value for axis, value in identity(config).items() if axis not in ("drafter", "verifier")}
 
 

@@ -329,8 +329,8 @@ def _found(long: pd.DataFrame, results: Results) -> Iterator[str]:
     )
     yield mcsd.NOT_LOSSLESS
     yield (
-        "Intervals are over conversations. The runs came one after another: what changed on the machine meanwhile is "
-        "seen in each run's own autoregressive arm alone."
+        "Intervals are over conversations. Of runs that came one after another, what changed on the machine "
+        "meanwhile is seen in each run's own autoregressive arm alone."
     )
     ratios = long[long["metric"].isin([WITH]) & ~long["plain"].astype(bool)]
     for _, rows in ratios.groupby("curve", sort=False):

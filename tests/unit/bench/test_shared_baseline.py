@@ -113,9 +113,11 @@ def test_nothing_is_lent_where_rows_do_not_name_their_code(
 
 def test_a_plan_counts_the_arm_once() -> None:
     sweep = ["experiment=smoke", "pair=tiny", "limit=2"]
-    both, shared = (planning.make([*sweep, f"runtime.baseline={word}"]).pairs[0] for word in ("true", "shared"))
-    assert [job.baseline for job in both.of_kind("cells")] == [True] * len(both.of_kind("cells"))
-    assert sum(job.baseline for job in shared.of_kind("cells")) == 1
+    cells = [
+        planning.make([*sweep, *options]).pairs[0].of_kind("cells")
+        for options in (["runtime.grouped=false"], ["runtime.grouped=false", "runtime.baseline=shared"], [])
+    ]
+    assert [sum(job.baseline for job in jobs) for jobs in cells] == [len(cells[0]), 1, 1]
 
 
 def test_other_words_are_refused() -> None:
