@@ -14,8 +14,9 @@ from pathlib import Path
 import hydra
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import configure_log
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bench.artifacts import findings, frame
@@ -42,6 +43,8 @@ _busy: list[str] = []
 """The same for cells that other processes ran at that moment."""
 _waiting: list[CellRun] = []
 """Cells of this process's sweep, which are measured when all are known: those of one setting together."""
+_hydra: list[DictConfig] = []
+"""Hydra's settings of the last of these jobs, whose log theirs goes to."""
 WAITING = "waiting"
 """The status of a job whose cell is among these."""
 
@@ -116,10 +119,16 @@ def _waits(run: CellRun) -> bool:
 
 def _run_waiting() -> None:
     """Run the cells of a sweep that wait, those of one setting together."""
+    if _waiting:
+        configure_log(
+            _hydra[-1].hydra.job_logging, _hydra[-1].hydra.verbose
+        )  # Hydra's own goes on when jobs have ended
     for runs in grouped(_waiting):
         torch.set_num_threads(runs[0].runtime.num_threads or threads.choose())
         for status in runner.run_cells(runs).values():
-            if isinstance(status, Exception):
+            if isinstance(status, runner.MEMORY):
+                log.error("out of memory: %s", status)
+            elif isinstance(status, Exception):
                 _refuse(status)
             elif status == runner.BUSY:
                 _busy.append(status)
@@ -129,6 +138,7 @@ def _cell(run: CellRun, *, sweep: bool) -> str:
     """Run a cell, or let it wait; its status. What one alone found is printed, were it found before."""
     if sweep and _waits(run):
         _waiting.append(run)
+        _hydra[:] = [OmegaConf.create({"hydra": HydraConfig.get()})]
         return WAITING
     status = runner.run_cell(run.cell, run.runtime, run.store)
     if not sweep and status in (runner.OK, runner.SKIPPED) and not ranks.rank():
@@ -163,7 +173,7 @@ def main(cfg: DictConfig) -> str:
     except (TypeError, OSError, hydra.errors.HydraException, *runner.SENTENCES) as error:
         _refuse(error)
         status = runner.REFUSED
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except runner.MEMORY as error:
         log.error("out of memory: %s", error)
         pairs.release()
         status = runner.OOM

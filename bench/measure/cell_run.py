@@ -149,7 +149,7 @@ def shared_baseline(run: CellRun, loaded: dict[str, Any]) -> tuple[str | None, M
     """
     earlier, here = run.partial.read(), run.machine
     if not reuse.is_committed(here):
-        log.warning("%s: decodes a baseline of its own, since only committed code is lent one", run.label)
+        log.warning("%s: no finished run lends it a baseline, since only committed code is lent one", run.label)
     before = earlier.header.get("baseline_of", "") if earlier else ""
     if before is None:
         return None, {}

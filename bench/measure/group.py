@@ -1,20 +1,23 @@
 """Cells that decode the same prompts take turns: a conversation in all of them, then the next one in all.
 
-Methods that are compared are so measured within seconds of each other, and the target decodes a prompt alone once for
-all. Each conversation begins with another cell. A cell is a generator that stops behind each conversation.
+Methods that are compared are so measured within seconds of each other. The target decodes a prompt alone twice, in the
+first two cells, each for half of all: two speedups so know how far equal work lies apart. A cell is a generator that
+stops behind each conversation.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Generator, Iterable, Iterator, Mapping
+import math
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 from tqdm import tqdm
 
 from bench.measure import preemption
 from bench.measure.cell_run import CellRun
 from bench.measure.preemption import Stop
+from bench.measure.stalls import Timed
 from bench.results.reuse import setting
 from bench.results.rows import PromptRow
 
@@ -25,6 +28,10 @@ It returns its status.
 """
 Ended = str | Exception
 """A cell's status, or why it could not be measured."""
+Book = dict[tuple[str, int], PromptRow]
+"""Turns of the present conversation as the target alone decoded them, by conversation and number."""
+BASELINES = 2
+"""Cells of a group that decode the baseline: one would leave nothing to set it against."""
 
 
 def grouped(runs: Iterable[CellRun]) -> Iterator[list[CellRun]]:
@@ -51,15 +58,25 @@ class Group:
 
     def __init__(self) -> None:
         self.stop = Stop()
-        self.baselines: dict[tuple[str, int], PromptRow] = {}
-        """Turns of the present conversation as the target alone decoded them, by conversation and turn."""
-        self.leader: str | None = None
-        """The first cell that is decoded, by whose run id their baseline goes."""
+        self.fastest = math.inf
+        """Seconds a token of the fastest arm of all, as their warm-ups tell."""
+        self.names: list[str] = []
+        """The run ids of those that are decoded, in order."""
+        self._books: tuple[Book, ...] = tuple({} for _ in range(BASELINES))
+
+    def join(self, run_id: str) -> Book:
+        """Take a cell in, which is loaded and warm; where it finds, and leaves, its half's plain turns."""
+        self.names.append(run_id)
+        return self._books[(len(self.names) - 1) % BASELINES]
 
     def leads(self, run_id: str) -> bool:
-        """Whether it is the first cell that asks."""
-        self.leader = self.leader or run_id
-        return self.leader == run_id
+        """Whether it is the first cell."""
+        return self.names[:1] == [run_id]
+
+    def limit_s(self, arms: Mapping[str, Timed]) -> float:
+        """What the fastest arm of all would take for this turn: all arms of a group lose as much before they repeat."""
+        alone, tokens = len(self.names) < 2, max((one.tokens for one in arms.values()), default=0)
+        return math.inf if alone or not tokens else self.fastest * tokens
 
     def run(self, ways: Mapping[str, Way], refusals: tuple[type[Exception], ...], label: str) -> dict[str, Ended]:
         """Take each cell to its end, by turns; of each run id its status, or which of the `refusals` ended it.
@@ -101,9 +118,16 @@ class Group:
             for place in itertools.count():
                 if not (left := [run_id for run_id in ways if run_id not in ended]):
                     break
-                self.baselines.clear()
-                first = place % len(left)
-                for run_id in left[first:] + left[:first]:
+                for book in self._books:
+                    book.clear()
+                for run_id in in_turn(left, place):
                     advance(run_id)
                 bar.set_postfix_str(stand[1], refresh=False)
                 bar.update(place < stand[0])
+
+
+def in_turn(names: Sequence[str], place: int) -> list[str]:
+    """The order of a conversation: those that decode its baselines first, the one or the other; the rest rotates."""
+    first, rest = list(names[:BASELINES]), list(names[BASELINES:])
+    at = place % max(len(rest), 1)
+    return (first[::-1] if place % 2 else first) + rest[at:] + rest[:at]

@@ -12,6 +12,7 @@ from bench.measure import gpu_state, stalls
 from bench.measure.audit import divergence_gap, first_divergence
 from bench.measure.cell import Cell, Runtime
 from bench.measure.decoding import Decoding, Turn, eos_token_ids, first_prompts
+from bench.measure.group import Group
 from bench.measure.recordings import Recordings
 from bench.measure.second_pass import SecondPass
 from bench.measure.stalls import Moment, Stalls, Timed
@@ -71,15 +72,13 @@ class Measurement:
         pair: Pair,
         rows: Rows,
         runtime: Runtime,
-        lent: MutableMapping[tuple[str, int], PromptRow] | None = None,
         recordings: Recordings | None = None,
+        group: Group | None = None,
     ) -> None:
-        """`lent` are turns that other runs decoded autoregressively, by conversation and number, and get this one's.
-
-        With `recordings` the method is replayed on them, and nothing is timed.
-        """
-        self.cell, self.pair, self.rows, self.runtime = cell, pair, rows, runtime
-        self.lent: MutableMapping[tuple[str, int], PromptRow] = {} if lent is None else lent
+        """With `recordings` the method is replayed on them, and nothing is timed. `group`: those measured with it."""
+        self.cell, self.pair, self.rows, self.runtime, self.group = cell, pair, rows, runtime, group or Group()
+        self.lent: MutableMapping[tuple[str, int], PromptRow] = {}
+        """Turns that other runs decoded autoregressively, by conversation and number; gets this one's."""
         self.decoding = Decoding(cell, pair, runtime, recordings)
         self.drafter, self.second_pass = self.decoding.drafter, SecondPass(self.decoding, rows)
         self.arms = [METHOD, AUTOREGRESSIVE] if runtime.baseline and recordings is None else [METHOD]
@@ -119,6 +118,7 @@ class Measurement:
             ended = agreed(functools.partial(bool, spent > WARMUP_S or (settled and spent >= least)))
         for arm, one in itertools.chain.from_iterable(last.items() for last in rounds[-2:]):
             self._like(arm, one)
+            self.group.fastest = min(self.group.fastest, one.per_token)
 
     def _like(self, arm: str, one: Timed) -> None:
         """What comes is held against this decoding, if there is a step to count."""
@@ -184,6 +184,7 @@ class Measurement:
         done, columns = self._undisturbed(turn, arms)
         if lent:
             self.rows.prompts.append(replace(lent, run_id=self.cell.run_id, start=None))
+            self.rows.lender = self.rows.lender or lent.run_id
             done[AUTOREGRESSIVE] = Generation(lent.output_ids, lent.finish, [], lent.prefill_s, lent.decode_s)
         key = (self.cell.run_id, turn.conversation, turn.number)
         for arm in arms:
@@ -218,7 +219,7 @@ class Measurement:
                 before = self.gpu.look() if self.gpu else None
                 done[arm], timed[arm] = self._timed(turn, arm)
                 columns[arm] = gpu_state.between(before, self.gpu.look() if self.gpu else None).columns()
-            stalled = self.stalls is not None and self.stalls.stalled(timed)
+            stalled = self.stalls is not None and self.stalls.stalled(timed, self.group.limit_s(timed))
             if not stalled or repeats == stalls.REPEATS:
                 break
             log.info("%s: %s turn %d stalled, and is decoded again", self.cell.label, turn.conversation.id, turn.number)
@@ -233,8 +234,8 @@ class Measurement:
         before, begin = Moment.now(), time.monotonic()
         generation = self.decoding.decode(turn, arm, max_new_tokens)
         wall_s = time.monotonic() - begin
-        steps = [step.seconds for step in generation.steps]
-        return generation, Timed(steps, wall_s, stalls.foreign_s(before, Moment.now()))
+        steps, tokens = [step.seconds for step in generation.steps], sum(step.kept for step in generation.steps)
+        return generation, Timed(steps, wall_s, stalls.foreign_s(before, Moment.now()), tokens)
 
     def _audit(self, turn: Turn, generation: Generation, reference: Generation | None) -> dict[str, Any]:
         """Greedy decoding only: is the output the autoregressive one, and if not, how close was the call."""

@@ -43,6 +43,11 @@ def release() -> None:
     if any(pair.graphs for pair in _loaded.values()):
         torch._dynamo.reset()  # its cache holds packed weights
     _loaded.clear()
+    collect()
+
+
+def collect() -> None:
+    """Give back the memory that nothing holds any more."""
     gc.collect()
     torch.cuda.empty_cache()
 

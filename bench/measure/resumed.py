@@ -26,7 +26,7 @@ from bench.measure.to_rows import Outcome, Rows
 from bench.prompts.conversations import Conversation, labels_fingerprint
 from bench.results.partial import EarlierStarts, Entry
 from bench.results.roles import Role, columns
-from bench.results.rows import AUTOREGRESSIVE, RunRow
+from bench.results.rows import RunRow
 from specdec_core.models.ranks import agreed
 from specdec_core.openmp import SPINS
 
@@ -71,8 +71,8 @@ class Journal:
     def __init__(self, run: CellRun, rows: Rows, header: Mapping[str, Any], group: Group) -> None:
         """Fill `rows` with those of earlier starts, unless these had another header, and note this start."""
         self._partial, self._rows, self._group = run.partial, rows, group
-        self._leads = group.leads(run.run_id)
-        earlier = agreed(lambda: _resumable(run, header, leads=self._leads))
+        leads = group.leads(run.run_id)
+        earlier = agreed(lambda: _resumable(run, header, leads=leads))
         starts, entries = (earlier.starts, earlier.entries) if earlier else ((), [])
         for entry in entries:
             for table, entry_rows in entry.rows.items():
@@ -81,8 +81,7 @@ class Journal:
         self._loads = [start[-1].facts for start in starts if start]
         self.missed_graphs = any(facts.get("missed") for facts in self._loads)
         """Whether forwards of any start ran without the compiled graphs."""
-        self.lender: str | None = next((facts["lender"] for facts in self._loads if facts.get("lender")), None)
-        """A run of its group with which this one shares its autoregressive arm."""
+        rows.lender = next((facts["lender"] for facts in self._loads if facts.get("lender")), None)
         rows.start = 1 + len(starts)
         if earlier:
             log.info("%s: start %d goes on behind %d prompts", run.label, rows.start, len(entries) - len(self._ended))
@@ -98,9 +97,7 @@ class Journal:
         lengths = self._lengths()
         new = {table: getattr(self._rows, table)[self._saved[table] :] for table in lengths}
         self.missed_graphs |= missed_graphs
-        if not self._leads and any(row.arm == AUTOREGRESSIVE and row.start is None for row in new["prompts"]):
-            self.lender = self.lender or self._group.leader
-        entry = Entry(prompt_id, turn, new, {**self._load(), "missed": missed_graphs, "lender": self.lender})
+        entry = Entry(prompt_id, turn, new, {**self._load(), "missed": missed_graphs, "lender": self._rows.lender})
         self._saved = lengths
 
         def saved() -> bool:

@@ -44,6 +44,7 @@ class NotReplayedError(ValueError):
     """A cell that can be decoded alone; the message says why."""
 
 
+MEMORY = (torch.OutOfMemoryError, MemoryError)
 SENTENCES = (SpecdecError, datasets.DatasetError, StoreError, ValueError)
 """Refusals whose message is all that the user needs."""
 
@@ -60,7 +61,10 @@ def run_cells(runs: Sequence[CellRun]) -> dict[str, Ended]:
     """Measure cells of one setting by turns, each as `run_cell` does; how each ended, by run id."""
     group, cell = Group(), runs[0].cell
     label = f"{cell.pair.name}/{cell.dataset.name}" if runs[0].runtime.progress else ""
-    return group.run({run.run_id: _way(run, group) for run in runs}, (TypeError, OSError, *SENTENCES), label)
+    ended = group.run({run.run_id: _way(run, group) for run in runs}, (TypeError, OSError, *MEMORY, *SENTENCES), label)
+    if OOM in ended.values():  # the others of the group had the pair until now
+        pairs.release()
+    return ended
 
 
 def _way(run: CellRun, group: Group) -> Way:
@@ -94,14 +98,14 @@ def _measure_and_write(run: CellRun, group: Group) -> Way:
         outcome.status, stop = INTERRUPTED, asked
     except NotReplayedError:  # the cell itself is sound, and has no row of it
         raise
-    except (torch.OutOfMemoryError, MemoryError) as problem:
+    except MEMORY as problem:
         outcome.status, outcome.error, stop = OOM, _last_lines(problem), _end_of_all_ranks()
     except SENTENCES as problem:
         outcome.status, outcome.error = FAILED, str(problem)
     except Exception as problem:  # whatever went wrong, the sweep goes on and the row says what it was
         outcome.status, outcome.error, stop = FAILED, _last_lines(problem), _end_of_all_ranks()
     if outcome.status == OOM:  # only now does nothing hold the tensors of the failed step any more
-        pairs.release()
+        pairs.collect()
     if outcome.error and outcome.status != INTERRUPTED:
         log.error("%s: %s: %s", run.label, outcome.status, outcome.error)
     if outcome.status == OK or not run.ended_well:  # a failure never replaces rows that ended well
@@ -152,16 +156,16 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome, group: Group) -> Iterat
     if recordings:
         outcome.recording = recordings.key
         outcome.graphs = runtime.graphs if pair.target.device.type == "cuda" else EAGER
-    lent = ChainMap(group.baselines, {(name, 0): row for name, row in baseline.items()})
-    measurement = Measurement(cell, pair, rows, runtime, lent, recordings)
+    measurement = Measurement(cell, pair, rows, runtime, recordings, group)
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
     for graphs in pair.graphs:
         log.info("%s", graphs)
+    measurement.lent = ChainMap(group.join(run.run_id), {(name, 0): row for name, row in baseline.items()})
     journal = resumed.Journal(run, rows, resumed.header(run, outcome, conversations), group)
     yield len(conversations), cell.drafter
     yield from _decode(run, measurement, journal, conversations)
-    outcome.baseline_of = outcome.baseline_of or journal.lender
+    outcome.baseline_of = outcome.baseline_of or rows.lender
     if world_size() == 1:  # to a rank the others are other processes
         outcome.other_load = journal.other_load
         if not (recordings or runtime.placement or cell.pair.target.offload):

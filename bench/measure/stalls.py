@@ -6,6 +6,7 @@ is that lost them: else the faster arm, of whose shorter decoding a stall is the
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 from collections import defaultdict
@@ -54,6 +55,12 @@ class Timed:
     steps: Sequence[float]
     wall_s: float
     foreign_s: float | None = None
+    tokens: int = 0
+
+    @property
+    def per_token(self) -> float:
+        """Seconds a token; without any it is no measure."""
+        return sum(self.steps) / self.tokens if self.tokens else math.inf
 
     @property
     def pace(self) -> float:
@@ -78,13 +85,16 @@ class Stalls:
         self._paces[arm].append(pace)
         self._loads[arm] += [] if load is None else [load]
 
-    def stalled(self, arms: Mapping[str, Timed]) -> bool:
-        """Whether an arm of a turn lost too many seconds, by those of its like and by what tells a stall from work."""
+    def stalled(self, arms: Mapping[str, Timed], fastest_s: float = math.inf) -> bool:
+        """Whether an arm of a turn lost too many seconds, by those of its like and by what tells a stall from work.
+
+        `fastest_s` is what the fastest arm of other cells takes for the turn, whose seconds these are set against.
+        """
         expected = {arm: self._expected(arm, one) for arm, one in arms.items() if one.steps}
         known = {arm: seconds for arm, seconds in expected.items() if seconds is not None}
         if not known:
             return False
-        most = LOST * min(known.values())
+        most = LOST * min(fastest_s, *known.values())
         return any(self._lost(arm, arms[arm], seconds) > most for arm, seconds in known.items())
 
     def _expected(self, arm: str, one: Timed) -> float | None:

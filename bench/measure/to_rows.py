@@ -33,6 +33,8 @@ class Rows:
     answers: list[AnswerRow] = field(default_factory=list)
     start: int = 1
     """Of the cell, which decodes what comes next."""
+    lender: str | None = None
+    """The first run whose autoregressive rows this one has."""
 
     def context(self) -> int:
         """Tokens that the cache held for a decoded token, mean."""

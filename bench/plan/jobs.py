@@ -13,6 +13,7 @@ from bench.calibrate.decision.prompts import most
 from bench.calibrate.drafters import HARDWARE, MEASURED
 from bench.configs.cells import calibration_dataset_of, dataset_of
 from bench.measure.cell import SHARED, DecisionPlan
+from bench.measure.group import BASELINES
 from bench.names import unknown
 from bench.plan import prompts
 from bench.plan.trees import size, words
@@ -44,8 +45,8 @@ class Job:
     """Prompt and answer; None: as many as the model has positions."""
     baseline: bool = False
     """Whether the autoregressive arm is decoded too."""
-    shared: bool = False
-    """Whether the first cell of a setting alone decodes it."""
+    decoders: int | None = None
+    """How many cells of a setting decode it, for all; None: each."""
     passes: int = 1
     """Of the method's arm: a second one if an instrument records what happens in it."""
     forwards: tuple[int, ...] = ()
@@ -102,7 +103,7 @@ def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
         tokens=tokens,
         context=prompts.context(spec, new),
         baseline=bool(plain["runtime"]["baseline"]),
-        shared=plain["runtime"]["grouped"] or plain["runtime"]["baseline"] == SHARED,
+        decoders=1 if plain["runtime"]["baseline"] == SHARED else BASELINES if plain["runtime"]["grouped"] else None,
         passes=1 + any(plain[f"record_{table}"] for table in ("nodes", "masks", "variation")),
     )
 

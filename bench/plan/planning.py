@@ -1,5 +1,6 @@
 """A plan as a value: an experiment's jobs, its pairs, and what they take."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,11 +111,12 @@ def _machine(cfg: DictConfig) -> Machine:
 
 def _shared(jobs: Iterable[Job]) -> list[Job]:
     """The cells, then what they are calibrated with, which they share; so do those of a setting a shared baseline."""
-    found, settings = list[Job](), set[tuple[object, ...]]()
+    found, decoded = list[Job](), Counter[tuple[object, ...]]()
     for job in jobs:
-        setting = (job.measure, job.dataset, job.temperature, job.top_p)
-        found.append(replace(job, baseline=False) if job.shared and setting in settings else job)
-        settings.add(setting)
+        setting = (job.measure, job.dataset, job.temperature, job.top_p, job.prompts, job.tokens)
+        lent = job.decoders is not None and decoded[setting] >= job.decoders
+        found.append(replace(job, baseline=False) if lent else job)
+        decoded[setting] += 1
     others = (job for kind in tuple(KINDS)[1:] for job in found if job.measure == kind)
     return [*(job for job in found if job.measure == "cells"), *dict.fromkeys(others)]
 

@@ -100,15 +100,25 @@ def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
     turns = _turns(prompts, prefill=prefill)
     pairs = turns.pivot(index=_TURN, columns="arm", values=["seconds", "tokens"]).reindex(columns=_BOTH).dropna()
     sums = pairs.set_axis(["seconds", "seconds_base", "tokens", "tokens_base"], axis=1).groupby("prompt_id").sum()
-    control = _speed(turns[turns["arm"] == AUTOREGRESSIVE])
-    return Sample(sums, ("seconds_base", "tokens"), ("tokens_base", "seconds"), (control,))
+    return Sample(sums, ("seconds_base", "tokens"), ("tokens_base", "seconds"), (_control_of(prompts, turns),))
 
 
 def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD, *, prefill: bool = False) -> Sample:
     """Decoded tokens / seconds of decoding of an arm, with `prefill` of both; the token drawn from it is left out."""
     turns = _turns(prompts, prefill=prefill)
-    controls = (_speed(turns[turns["arm"] == AUTOREGRESSIVE]),) if arm == METHOD else ()
+    controls = (_control_of(prompts, turns),) if arm == METHOD else ()
     return replace(_speed(turns[turns["arm"] == arm]), controls=controls)
+
+
+def _control_of(prompts: pd.DataFrame, turns: pd.DataFrame) -> Sample:
+    """The speed of the autoregressive arm; of no conversation where other runs lent turns of it.
+
+    Lent turns were decoded in none of the run's starts. Older files name no start at all.
+    """
+    started = prompts["start"].notna() if "start" in prompts else pd.Series(False, prompts.index)
+    plain = prompts["arm"] == AUTOREGRESSIVE if len(prompts) else started
+    lent = bool((plain & ~started).any() and started[~plain].any())
+    return _speed(turns[(turns["arm"] == AUTOREGRESSIVE) & (not lent)])
 
 
 def _speed(turns: pd.DataFrame) -> Sample:

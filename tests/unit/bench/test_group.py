@@ -1,5 +1,6 @@
-"""Cells of a sweep that differ in drafter and rule alone take turns, and share what the target decodes alone."""
+"""Cells of a sweep that differ in drafter and rule alone take turns, and lend each other what the target decodes."""
 
+import math
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,17 @@ import torch
 from cells import command, config
 from resumed import Counted, Killed, timeless
 
+from bench.artifacts import frame, noise
 from bench.configs.cells import cell_of, runtime_of
-from bench.measure import runner
+from bench.measure import pairs, runner
 from bench.measure.cell_run import CellRun
 from bench.measure.decoding import Decoding
-from bench.measure.group import grouped
+from bench.measure.group import BASELINES, Group, grouped, in_turn
+from bench.measure.measurement import Measurement
+from bench.measure.stalls import Stalls, Timed
 from bench.results import partial
 from bench.results.store import Store, load
+from bench.statistics import samples
 
 DRAFTERS = ("chain4", "opt_tree", "prompt_lookup")
 SWEEP = (
@@ -24,7 +29,6 @@ SWEEP = (
     *("runtime.device=cpu", "runtime.progress=false", "runtime.num_threads=1", "runtime.warmup_conversations=0"),
     "drafter=" + ",".join(DRAFTERS),
 )
-ARM = ["prompt_id", "turn", "arm"]
 
 
 def runs(root: Path, **given: object) -> list[CellRun]:
@@ -53,7 +57,7 @@ def test_rows_are_those_of_cells_decoded_one_after_the_other(
         assert command(tmp_path / name, *SWEEP, *options) is None
         tables.append(in_order(tmp_path / name))
         alone = {(turn, arm): number for (_, turn, arm), number in counted.decoded.items()}
-        assert alone[0, "autoregressive"] == (len(DRAFTERS) if together == "false" else 1)
+        assert alone[0, "autoregressive"] == (len(DRAFTERS) if together == "false" else BASELINES)
         assert alone[0, "method"] == alone[1, "method"] == len(DRAFTERS)
         if temperature == 0:  # answers are the same, and so are the prompts behind them
             assert alone[1, "autoregressive"] == alone[0, "autoregressive"]
@@ -61,16 +65,43 @@ def test_rows_are_those_of_cells_decoded_one_after_the_other(
         pd.testing.assert_frame_equal(rows, tables[1][table], check_exact=True)
 
 
-def test_the_arm_that_is_shared_is_one_of_all_and_says_whose(tmp_path: Path) -> None:
+def test_two_cells_decode_the_arm_and_the_others_say_whose_they_have(tmp_path: Path) -> None:
     assert command(tmp_path, *SWEEP) is None
-    rows = load(tmp_path / "results", "default")
-    (leader,) = rows.runs.loc[rows.runs["baseline_of"].isna(), "run_id"]
-    assert set(rows.runs["baseline_of"].dropna()) == {leader}
-    alone = rows.prompts[rows.prompts["arm"] == "autoregressive"]
-    assert (alone.groupby(ARM)[["decode_s", "prefill_s", "output_sha256"]].nunique() == 1).all(axis=None)
-    decoders = alone[alone["start"].notna()].groupby("prompt_id")["run_id"].unique()
-    assert [len(ids) for ids in decoders] == [1, 1]
-    assert decoders.iloc[0][0] != decoders.iloc[1][0], "each conversation begins with another cell"
+    found = load(tmp_path / "results", "default")
+    runs = found.runs.set_index("drafter")
+    assert runs["baseline_of"].isna().to_dict() == {"chain4": True, "opt_tree": True, "prompt_lookup": False}
+    assert runs.loc["prompt_lookup", "baseline_of"] == runs.loc["chain4", "run_id"]
+    plain = found.prompts[found.prompts["arm"] == "autoregressive"]
+    arms = {
+        name: plain[plain["run_id"] == run_id].set_index(["prompt_id", "turn"])
+        for name, run_id in runs["run_id"].items()
+    }
+    assert [arms[name]["start"].notna().mean() for name in DRAFTERS] == [1, 1, 0]
+    assert arms["prompt_lookup"]["decode_s"].to_dict() == arms["chain4"]["decode_s"].to_dict()
+    assert not set(arms["opt_tree"]["decode_s"]) & set(arms["chain4"]["decode_s"])
+
+
+def test_what_was_lent_controls_nothing(tmp_path: Path) -> None:
+    """A baseline set against itself would say that the machine is perfectly quiet."""
+    assert command(tmp_path, *SWEEP) is None
+    found = frame.load(load(tmp_path / "results", "default")).set_index("drafter")
+    known = {name: [len(control.sums) for control in gain.controls] for name, gain in found["gain"].items()}
+    assert known == {"chain4": [2], "opt_tree": [2], "prompt_lookup": [0]}
+    gains = found["gain"]
+    assert not samples.compare(gains["chain4"], gains["prompt_lookup"]).control.known
+    assert samples.compare(gains["chain4"], gains["opt_tree"]).control.value > 1
+    assert samples.paired_ratio(gains["chain4"], gains["prompt_lookup"]).n == 2
+    both = noise.baselines(found.reset_index())
+    assert both["drafter"].tolist() == ["chain4", "opt_tree"]
+
+
+@pytest.mark.parametrize("count", range(6))
+def test_each_conversation_has_its_own_order(count: int) -> None:
+    names = [*"abcdef"[:count]]
+    orders = [in_turn(names, place) for place in range(8)]
+    assert all(sorted(order) == names and set(order[:2]) == set(names[:2]) for order in orders)
+    assert {order[0] for order in orders} == set(names[:2])
+    assert {order[2] for order in orders if count > 2} == set(names[2:])
 
 
 def test_a_cell_that_fails_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +121,56 @@ def test_a_cell_that_fails_leaves_the_others_alone(tmp_path: Path, monkeypatch: 
     found = load(tmp_path / "results", "default").runs.set_index("drafter")
     assert found["status"].unique().tolist() == ["ok"]
     assert found["num_starts"].to_dict() == {"chain4": 1, "opt_tree": 2, "prompt_lookup": 1}
-    assert found.loc["opt_tree", "baseline_of"] == found.loc["chain4", "run_id"], "its first turn is of that run's arm"
+    assert found["baseline_of"].notna().to_dict() == {"chain4": False, "opt_tree": False, "prompt_lookup": True}
+
+
+def test_who_has_no_memory_takes_the_pair_from_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else those behind it would load a second one, beside the first."""
+    genuine, loads, settle = pairs.load_pair, [], Measurement._settle
+
+    def failing(own: Measurement, turn: object) -> None:
+        if own.cell.drafter == "opt_tree":
+            raise torch.OutOfMemoryError("no memory")
+        settle(own, turn)
+
+    monkeypatch.setattr(Measurement, "_settle", failing)
+    monkeypatch.setattr(pairs, "load_pair", lambda *given, **more: loads.append(given) or genuine(*given, **more))
+    pairs.release()
+    warm = [replace(run, runtime=replace(run.runtime, warmup_conversations=1)) for run in runs(tmp_path)]
+    assert list(runner.run_cells(warm).values()) == ["ok", "oom", "ok"]
+    assert len(loads) == 1
+    assert not pairs._loaded, "then it is given back"
+
+
+def test_what_fails_when_it_is_written_ends_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, sweep = Store.write, runs(tmp_path)
+
+    def failing(own: Store, table: str, run_id: str, rows: object) -> None:
+        if table == "runs" and run_id == sweep[1].run_id:
+            raise MemoryError("no memory")
+        write(own, table, run_id, rows)
+
+    monkeypatch.setattr(Store, "write", failing)
+    ended = list(runner.run_cells(sweep).values())
+    assert [ended[0], ended[2]] == ["ok", "ok"]
+    assert isinstance(ended[1], MemoryError)
+
+
+def test_all_arms_of_a_group_lose_as_much_before_they_are_decoded_again() -> None:
+    group = Group()
+    group.fastest = 0.01
+    turn = {"method": Timed([0.1] * 5, 0.5, tokens=20)}
+    assert group.limit_s(turn) == math.inf, "alone a cell has its own arms to go by"
+    for name in "ab":
+        group.join(name)
+    assert group.limit_s(turn) == pytest.approx(0.2)
+    assert group.limit_s({"method": Timed([], 0.0)}) == math.inf
+    stalls = Stalls()
+    for _ in range(2):
+        stalls.learn("method", 0.06, None)
+    slow = {"method": Timed([0.06] * 4 + [0.2], 0.44, tokens=20)}
+    assert not stalls.stalled(slow)
+    assert stalls.stalled(slow, group.limit_s(slow))
 
 
 @pytest.mark.parametrize("left", [3, 11])
