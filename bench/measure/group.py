@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
 from tqdm import tqdm
 
@@ -120,14 +120,16 @@ class Group:
                     break
                 for book in self._books:
                     book.clear()
-                for run_id in in_turn(left, place):
+                for run_id in in_turn(self.names, left, place):
                     advance(run_id)
                 bar.set_postfix_str(stand[1], refresh=False)
                 bar.update(place < stand[0])
 
 
-def in_turn(names: Sequence[str], place: int) -> list[str]:
-    """The order of a conversation: those that decode its baselines first, the one or the other; the rest rotates."""
-    first, rest = list(names[:BASELINES]), list(names[BASELINES:])
+def in_turn(names: Sequence[str], left: Collection[str], place: int) -> list[str]:
+    """The order of a conversation among those left: the first of each half, the one or the other; the rest rotates."""
+    halves = [[name for name in names[start::BASELINES] if name in left] for start in range(BASELINES)]
+    first = [half[0] for half in halves if half]
+    rest = [name for name in left if name not in first]
     at = place % max(len(rest), 1)
     return (first[::-1] if place % 2 else first) + rest[at:] + rest[:at]
