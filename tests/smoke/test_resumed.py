@@ -114,9 +114,9 @@ def test_sigterm_ends_a_sweep_behind_the_prompt_at_hand(tmp_path, monkeypatch):
     """The next cell is not begun, and the exit status is that of a process that SIGTERM ended."""
     save = resumed.Journal.save
 
-    def asked(self, prompt_id, turn, stop, **more):
+    def asked(self, prompt_id, turn, **more):
         signal.raise_signal(signal.SIGTERM)
-        save(self, prompt_id, turn, stop, **more)
+        save(self, prompt_id, turn, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(resumed.Journal, "save", asked)
