@@ -69,6 +69,11 @@ class Group:
         self.names.append(run_id)
         return self._books[(len(self.names) - 1) % BASELINES]
 
+    @property
+    def lends(self) -> bool:
+        """Whether the cells that decode the baseline are there, so that another need not."""
+        return len(self.names) >= BASELINES
+
     def leads(self, run_id: str) -> bool:
         """Whether it is the first cell."""
         return self.names[:1] == [run_id]

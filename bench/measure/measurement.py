@@ -105,14 +105,15 @@ class Measurement:
     def _settle(self, turn: Turn) -> None:
         """Rounds of both arms, until the times per step of two agree, for `COLD_S` at least in a cold process.
 
-        The last two are the first like of what is measured.
+        The last two are the first like of what is measured. A cell that borrows its baseline warms its method alone.
         """
         begin, least = time.monotonic(), 0.0 if next(_warm) else COLD_S
+        arms = (METHOD,) if self.group.lends else (METHOD, AUTOREGRESSIVE)
         rounds: list[dict[str, Timed]] = []
         ended = False
         while not ended:
             tokens = min(turn.max_new_tokens, WARMUP_TOKENS)
-            rounds.append({arm: self._timed(turn, arm, tokens)[1] for arm in (METHOD, AUTOREGRESSIVE)})
+            rounds.append({arm: self._timed(turn, arm, tokens)[1] for arm in arms})
             spent = time.monotonic() - begin
             settled = len(rounds) >= WARMUP_MOST or _agree(rounds)
             ended = agreed(functools.partial(bool, spent > WARMUP_S or (settled and spent >= least)))

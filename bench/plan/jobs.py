@@ -103,9 +103,17 @@ def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
         tokens=tokens,
         context=prompts.context(spec, new),
         baseline=bool(plain["runtime"]["baseline"]),
-        decoders=1 if plain["runtime"]["baseline"] == SHARED else BASELINES if plain["runtime"]["grouped"] else None,
+        decoders=_decoders(plain, several=max(prompts.turns(spec, plain, plain["limit"])) > 1),
         passes=1 + any(plain[f"record_{table}"] for table in ("nodes", "masks", "variation")),
     )
+
+
+def _decoders(plain: Mapping[str, Any], *, several: bool) -> int | None:
+    """How many cells decode the baseline for all; None where each of `several` turns may follow a cell's own answer."""
+    shared = plain["runtime"]["baseline"] == SHARED
+    if several and (shared or plain["decoding"]["temperature"] or plain["verifier"].get("allow_lossy")):
+        return None
+    return 1 if shared else BASELINES if plain["runtime"]["grouped"] else None
 
 
 def _vector(cfg: DictConfig, plain: Mapping[str, Any], rule: str) -> Job:
