@@ -43,10 +43,11 @@ class Job:
     """New tokens of one arm, of all conversations together."""
     context: int | None
     """Prompt and answer; None: as many as the model has positions."""
-    baseline: bool = False
-    """Whether the autoregressive arm is decoded too."""
-    decoders: int | None = None
-    """How many cells of a setting decode it, for all; None: each."""
+    baseline: int = 0
+    """New tokens of the autoregressive arm; 0 where it is not decoded."""
+    lent: int = 0
+    """Of these, those that as many cells of the setting as `decoders` decode for all."""
+    decoders: int = 0
     passes: int = 1
     """Of the method's arm: a second one if an instrument records what happens in it."""
     forwards: tuple[int, ...] = ()
@@ -89,7 +90,9 @@ def jobs_of(cfg: DictConfig) -> list[Job]:
 def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
     drafter, spec, new = plain["drafter"], dataset_of(cfg), plain["decoding"]["max_new_tokens"]
     nodes, depth = size(drafter, plain["calibration"])
-    sentence, tokens = prompts.answers(spec, new, plain)
+    sentence, tokens, first = prompts.answers(spec, new, plain)
+    baseline = tokens if plain["runtime"]["baseline"] else 0
+    decoders, alike = _lent(plain)
     return Job(
         measure="cells",
         method=drafter["method"],
@@ -102,18 +105,22 @@ def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
         prompts=sentence,
         tokens=tokens,
         context=prompts.context(spec, new),
-        baseline=bool(plain["runtime"]["baseline"]),
-        decoders=_decoders(plain, several=max(prompts.turns(spec, plain, plain["limit"])) > 1),
+        baseline=baseline,
+        lent=min(baseline, (tokens if alike else first) if decoders else 0),
+        decoders=decoders,
         passes=1 + any(plain[f"record_{table}"] for table in ("nodes", "masks", "variation")),
     )
 
 
-def _decoders(plain: Mapping[str, Any], *, several: bool) -> int | None:
-    """How many cells decode the baseline for all; None where each of `several` turns may follow a cell's own answer."""
-    shared = plain["runtime"]["baseline"] == SHARED
-    if several and (shared or plain["decoding"]["temperature"] or plain["verifier"].get("allow_lossy")):
-        return None
-    return 1 if shared else BASELINES if plain["runtime"]["grouped"] else None
+def _lent(plain: Mapping[str, Any]) -> tuple[int, bool]:
+    """How many cells decode the baseline for all (0: each its own), and whether later turns are lent like the first.
+
+    They follow a cell's own answers, which are the same for all in lossless greedy decoding.
+    """
+    if plain["runtime"]["baseline"] == SHARED:
+        return 1, False
+    alike = Sampling(plain["decoding"]["temperature"]).greedy and not plain["verifier"].get("allow_lossy")
+    return BASELINES if plain["runtime"]["grouped"] else 0, alike
 
 
 def _vector(cfg: DictConfig, plain: Mapping[str, Any], rule: str) -> Job:

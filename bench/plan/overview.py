@@ -23,7 +23,7 @@ def overview(arguments: Sequence[str]) -> Iterator[str]:
     for name in ARTIFACTS:
         plan = make([f"experiment={name}", *arguments])
         jobs = [job for pair in plan.pairs for job in pair.jobs]
-        tokens = sum(job.tokens * (job.passes + job.baseline) for job in jobs)
+        tokens = sum(job.tokens * job.passes + job.baseline for job in jobs)
         counts = (plan.cells, len(jobs) - plan.cells, tokens)
         total = [so_far + more for so_far, more in zip(total, counts, strict=True)]
         known.append(_hours(plan))

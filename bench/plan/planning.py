@@ -114,8 +114,8 @@ def _shared(jobs: Iterable[Job]) -> list[Job]:
     found, decoded = list[Job](), Counter[tuple[object, ...]]()
     for job in jobs:
         setting = (job.measure, job.dataset, job.temperature, job.top_p, job.prompts, job.tokens)
-        lent = job.decoders is not None and decoded[setting] >= job.decoders
-        found.append(replace(job, baseline=False) if lent else job)
+        lent = job.lent if decoded[setting] >= job.decoders else 0
+        found.append(replace(job, baseline=job.baseline - lent))
         decoded[setting] += 1
     others = (job for kind in tuple(KINDS)[1:] for job in found if job.measure == kind)
     return [*(job for job in found if job.measure == "cells"), *dict.fromkeys(others)]

@@ -37,8 +37,8 @@ def _counted(
     return tuple(len(found.turns) for found in datasets.load(spec, data_dir=folder, limit=limit))
 
 
-def answers(spec: DatasetSpec, new: int, plain: Mapping[str, Any]) -> tuple[str, int]:
-    """The prompts of a cell in words, and their new tokens if no answer ends early."""
+def answers(spec: DatasetSpec, new: int, plain: Mapping[str, Any]) -> tuple[str, int, int]:
+    """The prompts of a cell in words; if no answer ends early their new tokens, and those of first turns."""
     bound, each = spec.max_total_tokens, turns(spec, plain, plain["limit"])
     tokens = sum(min(count * new, bound or count * new) for count in each)
     least, most = min(each), max(each)
@@ -47,6 +47,7 @@ def answers(spec: DatasetSpec, new: int, plain: Mapping[str, Any]) -> tuple[str,
     return (
         f"{len(each)} conversations x {counts} x {new} new tokens{total}: at most {tokens:,} per arm",
         tokens,
+        sum(min(new, bound or new) for _ in each),
     )
 
 

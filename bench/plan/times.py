@@ -102,8 +102,7 @@ def seconds(job: Job, times: Times, mal: float) -> float:
     if job.measure == "latency":
         return sum(times.target(size) + times.draft(size) for size in job.forwards)
     step = times.target(job.nodes + 1) + job.depth * times.draft(1)
-    arms = job.passes * step / mal + (times.target(1) if job.baseline else 0.0)
-    return job.tokens * arms
+    return job.tokens * job.passes * step / mal + job.baseline * times.target(1)
 
 
 def _origin(machine: Machine) -> str:

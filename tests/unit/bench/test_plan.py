@@ -213,7 +213,7 @@ def test_hours_from_kept_forward_times(tmp_path):
     assert mals == [1.0, 2.12, 2.12, 2.12, 2.47, 2.58, 2.58, 2.58]
     opt_tree = seconds(found.jobs[5], times, 2.58)
     assert opt_tree == pytest.approx(156_800 * (0.03 + 16 * 0.001) / 2.58), "two cells decode the baseline of all"
-    alone = replace(found.jobs[5], baseline=True)
+    alone = replace(found.jobs[5], baseline=found.jobs[0].baseline)
     assert seconds(alone, times, 2.58) == pytest.approx(opt_tree + 156_800 * 0.02)
     assert seconds(found.jobs[0], times, 1.0) == pytest.approx(156_800 * 2 * 0.02)
     hours = sum(seconds(job, times, mal) for job, mal in zip(found.jobs, mals, strict=True)) / 3600

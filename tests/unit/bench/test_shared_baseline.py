@@ -111,13 +111,22 @@ def test_nothing_is_lent_where_rows_do_not_name_their_code(
     assert "only committed code is lent one" in caplog.text
 
 
-def test_a_plan_counts_the_arm_once() -> None:
-    sweep = ["experiment=smoke", "pair=tiny", "limit=2"]
-    cells = [
-        planning.make([*sweep, *options]).pairs[0].of_kind("cells")
-        for options in (["runtime.grouped=false"], ["runtime.grouped=false", "runtime.baseline=shared"], [])
-    ]
-    assert [sum(job.baseline for job in jobs) for jobs in cells] == [len(cells[0]), 1, 2]
+def test_a_plan_counts_lent_turns_once() -> None:
+    """Later turns follow a cell's own answers, which are alike where greedy decoding is lossless, and grouped."""
+    sweep = ["experiment=smoke", "pair=tiny", "limit=2", "decoding.max_new_tokens=10"]
+
+    def tokens(*options: str) -> list[int]:
+        return [job.baseline for job in planning.make([*sweep, *options]).pairs[0].of_kind("cells")]
+
+    each = tokens("runtime.grouped=false")
+    whole, first = each[0], 2 * 10
+    assert whole > first
+    assert set(each) == {whole}
+    assert tokens() == [whole, whole] + [0] * (len(each) - 2)
+    assert tokens("runtime.grouped=false", "runtime.baseline=shared") == [whole] + [whole - first] * (len(each) - 1)
+    drawn = ("decoding=t1", "verifier=target_sample")
+    assert tokens(*drawn) == [whole, whole] + [whole - first] * (len(each) - 2)
+    assert set(tokens("runtime.baseline=false")) == {0}
 
 
 def test_other_words_are_refused() -> None:
