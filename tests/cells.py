@@ -31,8 +31,8 @@ def config(*overrides: str) -> DictConfig:
 
 
 def execute(results: Path, *overrides: str, job: int | None = 0) -> str:
-    """Run a cell in this process, as one job of a sweep, or alone without one; its status."""
-    return run._execute(config(f"results_dir={results}", *overrides), job)
+    """Run a cell in this process, without a warm-up, as one job of a sweep, or alone without one; its status."""
+    return run._execute(config(f"results_dir={results}", "runtime.warmup_conversations=0", *overrides), job)
 
 
 def word_pair(*, positions: int = 256, eos: int | None = None) -> Pair:

@@ -58,7 +58,7 @@ def rows(results: Path, table: str) -> pd.DataFrame:
 )
 def test_rows_are_those_of_decoding_in_all_but_times(cell: tuple[str, ...], tmp_path: Path) -> None:
     """Over both turns of a conversation, of which the second sees the answer to the first."""
-    assert execute(tmp_path / "live", *FEW, *cell) == runner.OK
+    assert execute(tmp_path / "live", *FEW, "runtime.baseline=false", *cell) == runner.OK
     assert execute(tmp_path / "replayed", *REPLAYED, *cell) == runner.OK
     for table in ("prompts", "steps"):
         pd.testing.assert_frame_equal(rows(tmp_path / "replayed", table), rows(tmp_path / "live", table))
@@ -73,7 +73,7 @@ def test_rows_are_those_of_decoding_in_all_but_times(cell: tuple[str, ...], tmp_
 @pytest.mark.parametrize("drafter", ["binary", "spec_infer_5x8", "eagle25"])
 def test_fixed_shapes_are_looked_up(drafter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of decoding but for E(A), without a tree of the draft."""
-    assert execute(tmp_path / "live", *FEW, f"drafter={drafter}") == runner.OK
+    assert execute(tmp_path / "live", *FEW, "runtime.baseline=false", f"drafter={drafter}") == runner.OK
     monkeypatch.setattr(StaticTree, "grow", lambda *_: pytest.fail("a tree is grown"))
     assert execute(tmp_path / "ranked", *FEW, "runtime.replay=ranks", f"drafter={drafter}") == runner.OK
     live, ranked = (rows(tmp_path / name, "steps") for name in ("live", "ranked"))
