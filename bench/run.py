@@ -209,6 +209,16 @@ def _check_option(argument: str) -> None:
             sys.exit(str(error))
 
 
+def _run_all() -> None:
+    """Run the jobs, then the cells that wait; these also where a job broke off the others."""
+    try:
+        main()
+    except Exception:
+        _run_waiting()
+        raise
+    _run_waiting()
+
+
 def command(*defaults: str) -> None:
     """The command line, behind defaults that it overrides."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints what it cannot compose, and ends the process
@@ -216,8 +226,7 @@ def command(*defaults: str) -> None:
     given = {argument.partition("=")[0] for argument in sys.argv[1:]}
     sys.argv[1:1] = [default for default in defaults if default.partition("=")[0] not in given]
     try:
-        main()
-        _run_waiting()
+        _run_all()
     except (hydra.errors.HydraException, OmegaConfBaseException) as error:
         sys.exit(sentence(error))
     except KeyboardInterrupt:

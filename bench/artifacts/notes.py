@@ -248,6 +248,13 @@ def _values(column: str, text: str, rows: pd.DataFrame) -> str:
     return text.format(_several(values, 9)) if len(values) else ""
 
 
+def _lent(runs: pd.DataFrame) -> str:
+    """How many runs that ended well have a baseline that another decoded."""
+    ended = done(runs)
+    count = int(ended["baseline_of"].notna().sum())
+    return f"the baseline of {count} of {len(ended)} runs was decoded in another" if count else ""
+
+
 def _named(text: str, runs: pd.DataFrame) -> str:
     """The text with the names of those runs that ended well; nothing where there are none."""
     names = done(runs)["name"].unique()
@@ -268,7 +275,7 @@ DECODED: Mapping[str, Callable[[pd.DataFrame], str]] = {
 }
 TIMED: Mapping[str, Callable[[pd.DataFrame], str]] = {
     "A/A": _resolved,
-    "shared": lambda rows: _named("one autoregressive arm shared by {}", rows[rows["baseline_of"].notna()]),
+    "shared": _lent,
     "limit": _limit,
     "disturbed": _disturbed,
     "resumed": lambda rows: _named("resumed (tokens/s of several starts): {}", rows[rows["num_starts"].fillna(1) > 1]),

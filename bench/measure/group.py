@@ -1,14 +1,14 @@
 """Cells that decode the same prompts take turns: a conversation in all of them, then the next one in all.
 
 Methods that are compared are so measured within seconds of each other. The target decodes a prompt alone twice, in the
-first two cells, each for half of all: two speedups so know how far equal work lies apart. A cell is a generator that
-stops behind each conversation.
+first two cells, each for half of all: two speedups so know how far equal work lies apart. Where a baseline is shared,
+since it takes hours, the first cell alone decodes it. A cell is a generator that stops behind each conversation.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import logging
 import math
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 
@@ -21,6 +21,7 @@ from bench.measure.stalls import Timed
 from bench.results.reuse import setting
 from bench.results.rows import PromptRow
 
+log = logging.getLogger(__name__)
 Way = Generator[tuple[int, str], None, str]
 """A cell on its way: it stops when it is warm and behind each conversation, with the number of all and how it stands.
 
@@ -56,23 +57,25 @@ def _alike(run: CellRun, other: CellRun) -> bool:
 class Group:
     """What cells share that are measured together."""
 
-    def __init__(self) -> None:
+    def __init__(self, decoders: int = BASELINES) -> None:
+        self.decoders = decoders
+        """Cells that decode the baseline."""
         self.stop = Stop()
         self.fastest = math.inf
         """Seconds a token of the fastest arm of all, as their warm-ups tell."""
         self.names: list[str] = []
         """The run ids of those that are decoded, in order."""
-        self._books: tuple[Book, ...] = tuple({} for _ in range(BASELINES))
+        self._books: tuple[Book, ...] = tuple({} for _ in range(decoders))
 
     def join(self, run_id: str) -> Book:
         """Take a cell in, which is loaded and warm; where it finds, and leaves, its half's plain turns."""
         self.names.append(run_id)
-        return self._books[(len(self.names) - 1) % BASELINES]
+        return self._books[(len(self.names) - 1) % self.decoders]
 
     @property
     def lends(self) -> bool:
         """Whether the cells that decode the baseline are there, so that another need not."""
-        return len(self.names) >= BASELINES
+        return len(self.names) >= self.decoders
 
     def leads(self, run_id: str) -> bool:
         """Whether it is the first cell."""
@@ -93,8 +96,12 @@ class Group:
             self._by_turns(ways, refusals, label, ended)
         except (KeyboardInterrupt, SystemExit) as stop:
             for run_id in [run_id for run_id in ways if run_id not in ended]:
-                with contextlib.suppress(KeyboardInterrupt, SystemExit):
+                try:
                     ways[run_id].throw(stop)
+                except (KeyboardInterrupt, SystemExit):
+                    pass
+                except Exception as error:  # the others hear of it all the same
+                    log.error("%s: what there is was not written: %s", run_id, error)
             raise
         finally:
             for way in ways.values():
@@ -125,15 +132,15 @@ class Group:
                     break
                 for book in self._books:
                     book.clear()
-                for run_id in in_turn(self.names, left, place):
+                for run_id in in_turn(self.names, left, place, self.decoders):
                     advance(run_id)
                 bar.set_postfix_str(stand[1], refresh=False)
                 bar.update(place < stand[0])
 
 
-def in_turn(names: Sequence[str], left: Collection[str], place: int) -> list[str]:
+def in_turn(names: Sequence[str], left: Collection[str], place: int, decoders: int = BASELINES) -> list[str]:
     """The order of a conversation among those left: the first of each half, the one or the other; the rest rotates."""
-    halves = [[name for name in names[start::BASELINES] if name in left] for start in range(BASELINES)]
+    halves = [[name for name in names[start::decoders] if name in left] for start in range(decoders)]
     first = [half[0] for half in halves if half]
     rest = [name for name in left if name not in first]
     at = place % max(len(rest), 1)

@@ -59,10 +59,12 @@ def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
 
 def run_cells(runs: Sequence[CellRun]) -> dict[str, Ended]:
     """Measure cells of one setting by turns, each as `run_cell` does; how each ended, by run id."""
-    group, cell = Group(), runs[0].cell
-    label = f"{cell.pair.name}/{cell.dataset.name}" if runs[0].runtime.progress else ""
+    cell, runtime = runs[0].cell, runs[0].runtime
+    group = Group(1) if runtime.baseline == SHARED else Group()
+    label = f"{cell.pair.name}/{cell.dataset.name}" if runtime.progress else ""
     ended = group.run({run.run_id: _way(run, group) for run in runs}, (TypeError, OSError, *MEMORY, *SENTENCES), label)
-    if OOM in ended.values():  # the others of the group had the pair until now
+    full = any(status == OOM or isinstance(status, MEMORY) for status in ended.values())
+    if full:  # the others of the group had the pair until now
         pairs.release()
     return ended
 

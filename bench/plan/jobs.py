@@ -117,10 +117,10 @@ def _lent(plain: Mapping[str, Any]) -> tuple[int, bool]:
 
     They follow a cell's own answers, which are the same for all in lossless greedy decoding.
     """
-    if plain["runtime"]["baseline"] == SHARED:
-        return 1, False
-    alike = Sampling(plain["decoding"]["temperature"]).greedy and not plain["verifier"].get("allow_lossy")
-    return BASELINES if plain["runtime"]["grouped"] else 0, alike
+    runtime, greedy = plain["runtime"], Sampling(plain["decoding"]["temperature"]).greedy
+    grouped, shared = runtime["grouped"] and not runtime["tensor_parallel"], runtime["baseline"] == SHARED
+    alike = grouped and greedy and not plain["verifier"].get("allow_lossy")
+    return 1 if shared else BASELINES if grouped else 0, alike
 
 
 def _vector(cfg: DictConfig, plain: Mapping[str, Any], rule: str) -> Job:

@@ -100,25 +100,16 @@ def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
     turns = _turns(prompts, prefill=prefill)
     pairs = turns.pivot(index=_TURN, columns="arm", values=["seconds", "tokens"]).reindex(columns=_BOTH).dropna()
     sums = pairs.set_axis(["seconds", "seconds_base", "tokens", "tokens_base"], axis=1).groupby("prompt_id").sum()
-    return Sample(sums, ("seconds_base", "tokens"), ("tokens_base", "seconds"), (_control_of(prompts, turns),))
+    return Sample(
+        sums, ("seconds_base", "tokens"), ("tokens_base", "seconds"), (_speed(turns[turns["arm"] == AUTOREGRESSIVE]),)
+    )
 
 
 def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD, *, prefill: bool = False) -> Sample:
     """Decoded tokens / seconds of decoding of an arm, with `prefill` of both; the token drawn from it is left out."""
     turns = _turns(prompts, prefill=prefill)
-    controls = (_control_of(prompts, turns),) if arm == METHOD else ()
+    controls = (_speed(turns[turns["arm"] == AUTOREGRESSIVE]),) if arm == METHOD else ()
     return replace(_speed(turns[turns["arm"] == arm]), controls=controls)
-
-
-def _control_of(prompts: pd.DataFrame, turns: pd.DataFrame) -> Sample:
-    """The speed of the autoregressive arm; of no conversation where other runs lent turns of it.
-
-    Lent turns were decoded in none of the run's starts. Older files name no start at all.
-    """
-    started = prompts["start"].notna() if "start" in prompts else pd.Series(False, prompts.index)
-    plain = prompts["arm"] == AUTOREGRESSIVE if len(prompts) else started
-    lent = bool((plain & ~started).any() and started[~plain].any())
-    return _speed(turns[(turns["arm"] == AUTOREGRESSIVE) & (not lent)])
 
 
 def _speed(turns: pd.DataFrame) -> Sample:
@@ -284,9 +275,27 @@ def resolution(ratio: Interval) -> float:
 
 
 def too_busy(every: Sequence[Sample]) -> bool:
-    """Whether controls of two such metrics, over what both decoded, may mostly lie further apart than `TOO_BUSY`."""
+    """Whether controls of two such metrics, over what both decoded, may mostly lie further apart than `TOO_BUSY`.
+
+    A control that was lent to other runs counts once: with itself it always agrees.
+    """
     controls = zip(*(one.of(one.sums.index).controls for one in every), strict=True)
-    return any(typical_resolution(of_place) > TOO_BUSY for of_place in controls)
+    return any(typical_resolution(_once(of_place)) > TOO_BUSY for of_place in controls)
+
+
+def _once(controls: Sequence[Sample]) -> list[Sample]:
+    """Those that differ from all before them in a conversation that both have."""
+    kept: list[Sample] = []
+    for control in controls:
+        if not any(_same(control, other) for other in kept):
+            kept.append(control)
+    return kept
+
+
+def _same(first: Sample, other: Sample) -> bool:
+    """Whether the two were measured once, in all conversations that both have."""
+    both = first.sums.index.intersection(other.sums.index)
+    return len(both) > 0 and first.sums.loc[both].equals(other.sums.loc[both])
 
 
 def typical_resolution(every: Sequence[Sample]) -> float:
@@ -324,11 +333,14 @@ def _resolutions(known: Sequence[Sample], shared: pd.Index, pairs: Sequence[tupl
 
 
 def _control(first: Sample, other: Sample) -> Interval:
-    """The ratio of the two metrics' controls, larger over smaller; of several pairs the one that resolves least."""
+    """The ratio of the two metrics' controls, larger over smaller; of several pairs the one that resolves least.
+
+    A control that both have of one decoding says nothing.
+    """
     if not (first.controls and other.controls):
         return NOTHING
     pairs = zip(first.controls, other.controls, strict=True)
-    found = [upright(paired_ratio(*pair)) for pair in pairs]
+    found = [upright(paired_ratio(*pair)) for pair in pairs if not _same(*pair)]
     return max((one for one in found if one.known), key=resolution, default=NOTHING)
 
 

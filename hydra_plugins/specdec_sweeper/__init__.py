@@ -1,4 +1,4 @@
-"""The sweeper of `conf/hydra/output/quiet.yaml`; Hydra takes sweepers from this namespace alone."""
+"""The sweeper of `conf/hydra/sweeper/once.yaml`; Hydra takes sweepers from this namespace alone."""
 
 from collections.abc import Sequence
 

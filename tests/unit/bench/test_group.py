@@ -2,6 +2,7 @@
 
 import math
 import signal
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,15 @@ import pandas as pd
 import pytest
 import torch
 from cells import command, config
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from omegaconf import DictConfig
 from resumed import Counted, Killed, timeless
 
+from bench import run
 from bench.artifacts import frame, noise
 from bench.configs.cells import cell_of, runtime_of
 from bench.measure import pairs, runner
+from bench.measure.cell import Cell
 from bench.measure.cell_run import CellRun
 from bench.measure.decoding import Decoding
 from bench.measure.group import BASELINES, Group, grouped, in_turn
@@ -81,18 +86,87 @@ def test_two_cells_decode_the_arm_and_the_others_say_whose_they_have(tmp_path: P
     assert not set(arms["opt_tree"]["decode_s"]) & set(arms["chain4"]["decode_s"])
 
 
-def test_what_was_lent_controls_nothing(tmp_path: Path) -> None:
-    """A baseline set against itself would say that the machine is perfectly quiet."""
-    assert command(tmp_path, *SWEEP) is None
+def test_what_was_lent_is_no_control_of_itself(tmp_path: Path) -> None:
+    """A baseline set against itself would say that the machine is perfectly quiet; the other half's tells."""
+    assert command(tmp_path, *SWEEP, "limit=6") is None
     found = frame.load(load(tmp_path / "results", "default")).set_index("drafter")
-    known = {name: [len(control.sums) for control in gain.controls] for name, gain in found["gain"].items()}
-    assert known == {"chain4": [2], "opt_tree": [2], "prompt_lookup": [0]}
-    gains = found["gain"]
+    gains, (chain, opt_tree) = found["gain"], (found.loc[name, "gain"].controls[0] for name in ("chain4", "opt_tree"))
     assert not samples.compare(gains["chain4"], gains["prompt_lookup"]).control.known
-    assert samples.paired_ratio(gains["chain4"].controls[0], gains["opt_tree"].controls[0]).n == 2
-    assert samples.paired_ratio(gains["chain4"], gains["prompt_lookup"]).n == 2
+    apart = samples.upright(samples.paired_ratio(chain, opt_tree))
+    assert (apart.n, apart.known) == (6, True)
+    assert samples.compare(gains["prompt_lookup"], gains["opt_tree"]).control == apart
+    assert samples.paired_ratio(gains["chain4"], gains["prompt_lookup"]).n == 6
     both = noise.baselines(found.reset_index())
     assert both["drafter"].tolist() == ["chain4", "opt_tree"]
+
+
+def test_what_was_lent_makes_a_busy_machine_no_quieter() -> None:
+    """Many copies of one control agree with each other, whatever the machine did."""
+
+    def gain(speeds: list[float]) -> samples.Sample:
+        sums = pd.DataFrame({"seconds": 1.0, "tokens": speeds}, index=[f"p{n}" for n in range(len(speeds))])
+        return samples.Sample(sums, ("tokens",), ("seconds",), (samples.Sample(sums, ("tokens",), ("seconds",)),))
+
+    calm, disturbed = gain([1.0, 1.1, 0.9, 1.0, 1.0, 1.1]), gain([3.0, 0.5, 2.0, 1.0, 0.4, 2.5])
+    assert samples.too_busy([calm, disturbed])
+    assert samples.too_busy([calm, *[disturbed] * 9])
+    assert not samples.too_busy([calm] * 9)
+
+
+def test_a_shared_baseline_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    assert command(tmp_path, *SWEEP, "runtime.baseline=shared") is None
+    alone = {turn: number for (_, turn, arm), number in counted.decoded.items() if arm == "autoregressive"}
+    assert alone == {0: 1, 1: 1}
+    found = load(tmp_path / "results", "default").runs.set_index("drafter")
+    assert found["baseline_of"].notna().to_dict() == {"chain4": False, "opt_tree": True, "prompt_lookup": True}
+
+
+def test_cells_that_wait_run_also_where_a_job_breaks_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine = run.cell_of
+
+    def failing(cfg: DictConfig) -> Cell:
+        if cfg.drafter.method == "opt_tree":
+            raise RuntimeError("CUDA error")
+        return genuine(cfg)
+
+    monkeypatch.setattr(run, "cell_of", failing)
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        command(tmp_path, *SWEEP)
+    assert load(tmp_path / "results", "default").runs["drafter"].tolist() == ["chain4", "prompt_lookup"]
+
+
+def test_jobs_of_this_process_are_composed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine, composed = ConfigLoaderImpl.load_sweep_config, []
+
+    def counting(own: ConfigLoaderImpl, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        composed.append(tuple(sweep_overrides))
+        return genuine(own, master_config, sweep_overrides)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counting)
+    assert command(tmp_path, *SWEEP) is None
+    assert len(composed) == len(set(composed)) == len(DRAFTERS)
+
+
+def test_all_cells_hear_of_a_stop_also_where_one_cannot_write() -> None:
+    heard = []
+
+    def way(name: str) -> Generator[tuple[int, str], None, str]:
+        try:
+            yield 1, ""
+            if name == "a":
+                raise KeyboardInterrupt
+            yield 1, ""
+        except KeyboardInterrupt:
+            heard.append(name)
+            if name == "b":
+                raise OSError("no space left") from None
+            raise
+        return "ok"
+
+    with pytest.raises(KeyboardInterrupt):
+        Group().run({name: way(name) for name in "abc"}, (), "")
+    assert heard == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,7 @@ def test_a_plan_counts_lent_turns_once() -> None:
     assert set(each) == {whole}
     assert tokens() == [whole, whole] + [0] * (len(each) - 2)
     assert tokens("runtime.grouped=false", "runtime.baseline=shared") == [whole] + [whole - first] * (len(each) - 1)
+    assert tokens("runtime.baseline=shared") == [whole] + [0] * (len(each) - 1)
     drawn = ("decoding=t1", "verifier=target_sample")
     assert tokens(*drawn) == [whole, whole] + [whole - first] * (len(each) - 2)
     assert set(tokens("runtime.baseline=false")) == {0}
