@@ -98,8 +98,7 @@ def test_a_baseline_that_was_lent_is_no_control(cells: Cells) -> None:
     )
     assert noise.arms(rows).empty
     (words,) = notes.facts(rows)["shared"]
-    assert all(name in words for name in ("binary", "eagle25"))
-    assert lender not in words
+    assert re.findall(r"\d+", words) == ["2", "3"]
 
 
 def test_without_two_of_a_work_or_six_conversations_nothing_is_known(cells: Cells) -> None:
