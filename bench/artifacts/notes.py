@@ -204,7 +204,8 @@ def replayed(rows: pd.DataFrame) -> str:
             words.setdefault(f"{untimed} of {turns['prompt_id'].nunique()}", []).append(run.name)
     of = {count: f" of {', '.join(dict.fromkeys(names))}" for count, names in words.items() if len(names) < len(runs)}
     each = " and ".join(f"{count} conversations{of.get(count, '')}" for count in words)
-    return each and f"replayed on the target's recorded answers, without times: {each}"
+    drawn = ", one drawn for each prompt and the same for all," * bool((runs["temperature"] > 0).any())
+    return each and f"replayed on the target's recorded answers{drawn or ','} without times: {each}"
 
 
 def _published(rows: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str]) -> str:

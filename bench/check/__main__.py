@@ -63,7 +63,11 @@ def verdicts(findings: Findings, strange: Sequence[str]) -> Iterator[tuple[str, 
         if findings.greedy
         else "no output of a lossless method was compared with the target's"
     )
-    state = NO if findings.lossy else YES if findings.greedy or not findings.unaudited else UNKNOWN
+    if findings.replayed:
+        kept += f"; {findings.replayed} outputs were replayed, which tells nothing of their rule"
+    state = (
+        NO if findings.lossy else YES if findings.greedy or not (findings.unaudited or findings.replayed) else UNKNOWN
+    )
     yield "lossless", state, kept, [*findings.lossy, *findings.unaudited]
     yield (
         "unaltered",

@@ -48,7 +48,9 @@ class Findings:
     cells: int = 0
     prompts: int = 0
     greedy: int = 0
-    """Greedy outputs of lossless methods that were compared."""
+    """Greedy outputs of lossless methods that were compared with the target's, decoded beside them."""
+    replayed: int = 0
+    """Outputs of replays that were compared with their recording, which they follow by themselves."""
     ties: int = 0
     unaudited: list[str] = field(default_factory=list)
     """Greedy cells of lossless methods without an output to compare with."""
@@ -133,22 +135,22 @@ def _failed(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings: F
             findings.failed.append(f"{store.experiment}: cell {run.run_id} ({run.drafter}): {said}")
 
 
-def _answers(root: Path) -> dict[tuple[str, str], list[int]]:
-    """The target's recorded answers, by recording and prompt."""
+def _answers(root: Path) -> dict[tuple[str, str, int], list[int]]:
+    """The target's recorded answers, by recording, conversation and turn."""
     rows = Store(root, FOLDER).read("recordings")
-    return {(row.run_id, row.prompt_ids_sha256): [int(token) for token in row.answer_ids] for row in _rows(rows)}
+    return {(row.run_id, row.prompt_id, row.turn): [int(token) for token in row.answer_ids] for row in _rows(rows)}
 
 
 def _replayed(
     store: Store,
     runs: pd.DataFrame,
     prompts: pd.DataFrame,
-    answers: Mapping[tuple[str, str], Sequence[int]],
+    answers: Mapping[tuple[str, str, int], Sequence[int]],
     findings: Findings,
 ) -> None:
     """Outputs of replays are those that were recorded."""
     replays = runs[(runs["status"] == OK) & runs["recording"].notna()].set_index("run_id")
-    there = {recording for recording, _ in answers}
+    there = {recording for recording, *_ in answers}
     findings.unaudited += [
         f"{store.experiment}: cell {run_id} was replayed on recording {recording}, which is not there to compare with"
         for run_id, recording in replays["recording"].items()
@@ -157,8 +159,9 @@ def _replayed(
     replays = replays[replays["recording"].isin(there)]
     for row in _rows(prompts[prompts["run_id"].isin(list(replays.index)) & (prompts["status"] == OK)]):
         recording = str(replays.at[row.run_id, "recording"])
-        answer, output = answers.get((recording, row.prompt_ids_sha256)), [int(token) for token in row.output_ids]
-        findings.greedy += 1
+        answer = answers.get((recording, row.prompt_id, row.turn))
+        output = [int(token) for token in row.output_ids]
+        findings.replayed += 1
         if answer is None or [*answer[: len(output)]] != output:
             what = "has no answer" if answer is None else "has another answer"
             findings.lossy.append(

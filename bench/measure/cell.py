@@ -66,7 +66,7 @@ class Cell:
     @property
     def recordable(self) -> bool:
         """Whether the target alone chooses the tokens: the best ones, or those it draws without a look at the tree."""
-        return self.sampling.greedy or isinstance(self.rule, TargetSample)
+        return self.sampling.greedy or type(self.rule) is TargetSample
 
     @property
     def label(self) -> str:

@@ -72,7 +72,7 @@ class Decoding:
         method = arm == METHOD
         length = turn.max_new_tokens if max_new_tokens is None else max_new_tokens
         if self.recordings and method:
-            recording = self.recordings.of(turn.prompt)
+            recording = self.recordings.of(turn.conversation.id, turn.number, turn.prompt)
             ends: dict[str, Any] = {"max_new_tokens": length, "eos_token_ids": self.eos}
             if self.runtime.replay == RANKS and watch is None and goes_by_ranks(self.drafter):
                 return replay_by_ranks(recording, self.drafter, **ends)

@@ -17,7 +17,7 @@ from bench.measure.cell import Cell
 from bench.measure.cell_run import CellRun
 from bench.measure.decoding import Decoding, Turn
 from bench.measure.once import once
-from bench.measure.recordings import Recordings, features, recorded
+from bench.measure.recordings import Recordings, features, features_of, recorded
 from bench.prompts import datasets
 from bench.prompts.datasets import Conversation
 from bench.results.digests import output_sha256
@@ -73,7 +73,7 @@ def _complete(store: Store, key: str) -> bool:
     if not store.has("recordings", key):
         return False
     rows = Recordings.read(store.root, key).rows.values()
-    return all((features(store, key) / f"{row.prompt_ids_sha256}.safetensors").is_file() for row in rows if row.layers)
+    return all(features_of(features(store, key), row).is_file() for row in rows if row.layers)
 
 
 def of_cell(run: CellRun) -> Recordings:
@@ -88,12 +88,12 @@ def of_cell(run: CellRun) -> Recordings:
 def summary(recordings: Recordings) -> str:
     """How many answers of how many tokens a recording has, how near their closest tie is, and where it lies."""
     rows = [row for row in recordings.rows.values() if not row.error]
-    gaps = [gap for row in rows for gap in row.gaps]
+    gaps, tokens = [gap for row in rows for gap in row.gaps], sum(len(row.answer_ids) for row in rows)
     nearest = f"; best and second best logit are at least {min(gaps):.2g} apart" if gaps else ""
     megabytes = sum(path.stat().st_size for path in recordings.folder.glob("*.safetensors")) / 1e6
     features = f", features {megabytes:.1f} MB" if megabytes else ""
     return (
-        f"recording {recordings.key}: {len(rows)} answers, {len(gaps)} tokens{features}{nearest}\n"
+        f"recording {recordings.key}: {len(rows)} answers, {tokens} tokens{features}{nearest}\n"
         "runtime.replay=true runs cells of these prompts on it"
     )
 
@@ -126,9 +126,9 @@ class _Place:
     series: str
     layers: Layers
 
-    def write(self, sha256: str, hidden: Tensor) -> None:
-        """A prompt's features."""
-        path = features(self.store, self.key) / f"{sha256}.safetensors"
+    def write(self, row: RecordingRow, hidden: Tensor) -> None:
+        """An answer's features."""
+        path = features_of(features(self.store, self.key), row)
         temporary = path.parent / hidden_name(path.name)
         save_file({"hidden": hidden.contiguous()}, temporary)
         temporary.replace(path)
@@ -149,16 +149,14 @@ def _recorded(run: CellRun, pair: Pair, conversations: Sequence[Conversation], p
     partial.begin(header, earlier)
     features(place.store, place.key).mkdir(parents=True, exist_ok=True)
     decoding = Decoding(run.cell, pair, run.runtime)
-    others = [row for row in recorded(place.store) if row.series == place.series and not row.error]
-    if not run.runtime.answers and run.cell.sampling.greedy:
-        others = [row for row in others if row.gaps]  # an engine's are no answers of this target's
+    others = _lenders(run, place)
     before = f", of which {len(earlier.entries)} are there" if earlier and earlier.entries else ""
     log.info("%s: recording %s%s", run.label, _size(decoding, conversations, place.layers), before)
     total, hidden = sum(len(conversation.turns) for conversation in conversations), not run.runtime.progress
     bar = tqdm(total=total, desc=f"{run.label} recorded", unit="turn", disable=hidden)
     for number in range(max(len(conversation.turns) for conversation in conversations)):
         turns = [turn for one in conversations if (turn := _turn(decoding, one, number, answered[one.id]))]
-        lent = [(turn, row) for turn in turns if (row := _lent(pair.target, turn, others, place))]
+        lent = [(turn, row) for turn in turns if (row := _lent(run, pair.target, turn, others, place))]
         missing = [turn for turn in turns if all(turn is not one for one, _ in lent)]
         made = _of_engine if run.runtime.answers else _of_target
         for turn, row in itertools.chain(lent, made(run, decoding, missing, place)):
@@ -168,15 +166,34 @@ def _recorded(run: CellRun, pair: Pair, conversations: Sequence[Conversation], p
     return [row for rows in answered.values() for row in rows]
 
 
-def _lent(target: CausalLM, turn: Turn, others: Sequence[RecordingRow], place: _Place) -> RecordingRow | None:
-    """The answer that another recording of the series has, if it is as long as is needed; its features are copied."""
+def _lenders(run: CellRun, place: _Place) -> list[RecordingRow]:
+    """Answers of the series that this start would decode too: no engine's, and drawn ones of this machine alone.
+
+    Of another stream those that end early would be lent, and the others drawn anew: short answers would be too many.
+    """
+    others = [row for row in recorded(place.store) if row.series == place.series and not row.error]
+    if not run.cell.sampling.greedy:
+        here = run.machine["device_name"], run.machine["torch_version"]
+        return [row for row in others if (row.device_name, row.torch_version) == here]
+    return others if run.runtime.answers else [row for row in others if row.gaps]
+
+
+def _lent(
+    run: CellRun, target: CausalLM, turn: Turn, others: Sequence[RecordingRow], place: _Place
+) -> RecordingRow | None:
+    """The answer that another recording of the series has, if it is as long as is needed; its features are copied.
+
+    A drawn one is of the very turn, whose stream it is of.
+    """
     sha256, length = output_sha256(turn.prompt), recorded_length(target, turn.prompt, turn.max_new_tokens, BEYOND)
+    stream = turn.conversation.id, turn.number
     for row in others:
-        path = features(place.store, row.run_id) / f"{sha256}.safetensors"
+        path = features_of(features(place.store, row.run_id), row)
         long = row.ended or len(row.answer_ids) >= length
-        if row.prompt_ids_sha256 == sha256 and long and (path.is_file() or not row.layers):
+        own = run.cell.sampling.greedy or (row.prompt_id, row.turn) == stream
+        if row.prompt_ids_sha256 == sha256 and own and long and (path.is_file() or not row.layers):
             if row.layers:
-                place.write(sha256, load_file(path)["hidden"])
+                place.write(row, load_file(path)["hidden"])
             return replace(row, run_id=place.key, prompt_id=turn.conversation.id, turn=turn.number)
     return None
 
@@ -261,10 +278,8 @@ def _row(
     run: CellRun, decoding: Decoding, turn: Turn, recording: Recording, error: str | None, place: _Place
 ) -> RecordingRow:
     """The row of an answer, whose features are written."""
-    cell, machine, sha256 = run.cell, run.machine, output_sha256(turn.prompt)
-    if recording.hidden is not None:
-        place.write(sha256, recording.hidden)
-    return RecordingRow(
+    cell, machine = run.cell, run.machine
+    row = RecordingRow(
         run_id=place.key,
         pair=cell.pair.name,
         target_id=cell.pair.target.id,
@@ -273,7 +288,7 @@ def _row(
         **{name: machine[name] for name in ("device_name", "dtype", "torch_version")},
         prompt_id=turn.conversation.id,
         turn=turn.number,
-        prompt_ids_sha256=sha256,
+        prompt_ids_sha256=output_sha256(turn.prompt),
         prompt_ids=turn.prompt,
         answer_ids=[*recording.answer],
         gaps=[*recording.gaps],
@@ -285,6 +300,9 @@ def _row(
         error=error,
         series=place.series,
     )
+    if recording.hidden is not None:
+        place.write(row, recording.hidden)
+    return row
 
 
 def _size(decoding: Decoding, conversations: Sequence[Conversation], layers: Layers) -> str:

@@ -23,46 +23,55 @@ from specdec_core.replay import Recording
 
 @dataclass(frozen=True)
 class Recordings:
-    """The target's answers by the token ids of their prompts."""
+    """The target's answers to turns of conversations."""
 
     key: str
     folder: Path
     """Of the features."""
-    rows: dict[str, RecordingRow] = field(repr=False)
-    """By the digest of the prompt's token ids."""
+    rows: dict[tuple[str, int], RecordingRow] = field(repr=False)
+    """By conversation and the turn's number."""
 
     @classmethod
     def read(cls, root: Path, key: str) -> Recordings:
         """Those of a key in a folder of results."""
         store = Store(root, FOLDER)
-        return cls(key, features(store, key), {row.prompt_ids_sha256: row for row in recorded(store, [key])})
+        return cls(key, features(store, key), {(row.prompt_id, row.turn): row for row in recorded(store, [key])})
 
     @property
     def eos(self) -> list[int]:
         """The tokens that end the target's answers, which all of them have in common."""
         return next((row.eos_ids for row in self.rows.values()), [])
 
-    def of(self, prompt: Sequence[int]) -> Recording:
-        """The answer to a prompt; PairError where it was not recorded, PromptError where the target refused it."""
-        row = self.rows.get(output_sha256(prompt))
-        if row is None:
-            raise PairError(f"recording {self.key} has no answer to this prompt of {len(prompt)} tokens")
+    def of(self, conversation: str, number: int, prompt: Sequence[int]) -> Recording:
+        """The answer to a turn; PairError where its prompt was not recorded, PromptError where the target refused it.
+
+        Conversations may begin alike: each has a drawn answer of its own.
+        """
+        row = self.rows.get((conversation, number))
+        if row is None or row.prompt_ids_sha256 != output_sha256(prompt):
+            what = f"{conversation} turn {number}, of {len(prompt)} tokens"
+            raise PairError(f"recording {self.key} has no answer to this prompt: {what}")
         if row.error:
             raise PromptError(row.error)
-        hidden = load_file(self.folder / f"{row.prompt_ids_sha256}.safetensors")["hidden"] if row.layers else None
+        hidden = load_file(features_of(self.folder, row))["hidden"] if row.layers else None
         texts = tuple(row.prompt_ids), tuple(row.answer_ids), tuple(row.gaps)
         return Recording(*texts, row.ended, row.vocab_size, row.max_positions, hidden)
 
 
 def features(store: Store, key: str) -> Path:
-    """The folder of a recording's features, a file per prompt."""
+    """The folder of a recording's features, a file per text."""
     return store.folder / "features" / key
+
+
+def features_of(folder: Path, row: RecordingRow) -> Path:
+    """The file of an answer's features, which are those of the prompt and of the answer itself."""
+    return folder / f"{output_sha256([*row.prompt_ids, *row.answer_ids])}.safetensors"
 
 
 def unrecorded(cell: Cell, drafter: Drafter, instruments: Sequence[str]) -> str:
     """Why a cell cannot be replayed, in a clause; "" where it can. `instruments` are options such as `record_nodes`."""
     if not cell.recordable:
-        return f"{cell.verifier} looks at the tree when it draws; verifier=target_sample does not, and is replayed"
+        return f"{cell.verifier} looks at the tree when it draws; verifier=target_sample, another method, is replayed"
     if drafter.virtual_root:
         return "its trees start from the target's distribution, which is not recorded"
     if not check_lossless(drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy):

@@ -144,6 +144,6 @@ class RecordingRow:
     eos_ids: list[int]
     vocab_size: int
     max_positions: int | None
-    layers: list[int]  # whose features lie in `features/<run_id>/<prompt_ids_sha256>.safetensors`
+    layers: list[int]  # whose features lie in `features/<run_id>`, in a file named by the digest of prompt and answer
     error: str | None  # why the prompt was refused
     series: str | None = None  # of recordings that differ in how many prompts and tokens they have; None in older files

@@ -1,6 +1,7 @@
 """Cells that are replayed on the target's recorded answers: the rows of decoding, but for times."""
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from bench.measure.recordings import Recordings
 from bench.papers.dyspec import figures as dyspec
 from bench.papers.gsd import operations
 from bench.papers.opt_tree import figures as opt_tree
+from bench.prompts import datasets
 from bench.prompts.embedded import TINY
 from bench.results.digests import output_sha256
-from bench.results.kept_rows import FOLDER
+from bench.results.kept_rows import FOLDER, RecordingRow
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Store, load
 from bench.statistics import metrics
@@ -277,6 +279,71 @@ def test_answers_are_lent_to_a_recording_of_other_size(tmp_path: Path, monkeypat
     assert longer[0] not in shorter
 
 
+@pytest.mark.parametrize("pair", ["tiny", "tiny_eagle"])
+def test_conversations_that_begin_alike_have_drawn_answers_of_their_own(
+    pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And features of their own, and second prompts behind their own answers."""
+    genuine = datasets.load
+
+    def twins(*given: object, **more: object) -> list[datasets.Conversation]:
+        first = next(one for one in genuine(*given, **more) if len(one.turns) > 1)
+        return [first, replace(first, id="twin", turns=(first.turns[0], "And in one word?")), replace(first, id="same")]
+
+    monkeypatch.setattr(datasets, "load", twins)
+    chosen = (*DRAWN, f"pair={pair}", "drafter=opt_tree", "decoding.temperature=1.5")
+    assert execute(tmp_path, *REPLAYED, *chosen) == runner.OK
+    found, kept = Store(tmp_path, "default").read("prompts"), recordings_of(tmp_path)
+    answers = {(row.prompt_id, row.turn): row.answer_ids for row in kept}
+    assert len(found) == len(answers) == 6
+    for row in found.itertuples():
+        assert answers[row.prompt_id, row.turn][: len(row.output_ids)] == [*row.output_ids]
+    first = found[found["turn"] == 0]
+    assert (first["prompt_ids_sha256"].nunique(), first["output_sha256"].nunique()) == (1, 3)
+    assert check(tmp_path).lossy == []
+    counted = [*(tmp_path / FOLDER / "features").rglob("*.safetensors")]
+    assert len(counted) == (6 if pair == "tiny_eagle" else 0)
+
+
+def test_drawn_answers_are_lent_on_the_same_machine_and_to_the_same_turn_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else those that end early would be lent, and the others drawn anew."""
+    asked, genuine = [], record.record
+
+    def noted(target: object, prompt: list[int], **options: object) -> object:
+        asked.append(tuple(prompt))
+        return genuine(target, prompt, **options)
+
+    monkeypatch.setattr(record, "record", noted)
+
+    def recorded(name: str, limit: int = 1) -> int:
+        asked.clear()
+        chosen = (*REPLAYED, *DRAWN, "drafter=chain4", f"limit={limit}")
+        assert execute(tmp_path / name, *chosen) == runner.OK
+        return len(asked)
+
+    assert recorded("first", 2) > 1
+    rows = [*recordings_of(tmp_path / "first")]
+    changes = {
+        "same": {},
+        "device": {"device_name": "Other GPU"},
+        "torch": {"torch_version": "0.0"},
+        "conversation": {"prompt_id": "twin"},
+    }
+    for name, change in changes.items():
+        Store(tmp_path / name, FOLDER).write(
+            "recordings", "more", [replace(row, run_id="more", **change) for row in rows]
+        )
+        assert bool(recorded(name)) == bool(change)
+
+
+def recordings_of(results: Path) -> Iterable[RecordingRow]:
+    """The answers of a folder's only recording."""
+    (key,) = {*Store(results, FOLDER).read("recordings")["run_id"]}
+    return Recordings.read(results, key).rows.values()
+
+
 def test_lost_features_are_recorded_anew(tmp_path: Path) -> None:
     execute(tmp_path, *REPLAYED, "pair=tiny_eagle")
     before = rows(tmp_path, "steps")
@@ -297,7 +364,7 @@ def test_an_answer_is_found_by_its_prompt(tmp_path: Path) -> None:
         assert len(row.gaps) == len(row.answer_ids)
         assert row.ended or len(row.answer_ids) == 24 + record.BEYOND
     with pytest.raises(PairError):
-        recordings.of([1, 2, 3])
+        recordings.of(row.prompt_id, row.turn, [1, 2, 3])
 
 
 def test_recordings_are_told_apart_by_what_the_answers_depend_on(tmp_path: Path) -> None:
@@ -344,7 +411,8 @@ def test_a_check_holds_replayed_outputs_against_the_recording(tmp_path: Path) ->
     execute(tmp_path, *REPLAYED)
     store = Store(tmp_path, FOLDER)
     found = check(tmp_path)
-    assert (found.greedy, found.lossy, found.unaudited, found.altered) == (len(store.read("recordings")), [], [], [])
+    assert (found.replayed, found.lossy, found.unaudited, found.altered) == (len(store.read("recordings")), [], [], [])
+    assert found.greedy == 0, "a replay follows its recording whatever the rule would choose"
     (key,) = set(store.read("recordings")["run_id"])
     answers = list(Recordings.read(tmp_path, key).rows.values())
     other = replace(answers[0], answer_ids=[answers[0].answer_ids[0] + 1, *answers[0].answer_ids[1:]])
@@ -352,4 +420,4 @@ def test_a_check_holds_replayed_outputs_against_the_recording(tmp_path: Path) ->
     assert len(check(tmp_path).lossy) == 2, "one answer is another, and one is missing"
     shutil.rmtree(store.folder)
     found = check(tmp_path)
-    assert (found.greedy, found.lossy, len(found.unaudited)) == (0, [], 1), "nothing to compare with"
+    assert (found.replayed, found.lossy, len(found.unaudited)) == (0, [], 1), "nothing to compare with"
