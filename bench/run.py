@@ -119,10 +119,8 @@ def _waits(run: CellRun) -> bool:
 
 def _run_waiting() -> None:
     """Run the cells of a sweep that wait, those of one setting together."""
-    if _waiting:
-        configure_log(
-            _hydra[-1].hydra.job_logging, _hydra[-1].hydra.verbose
-        )  # Hydra's own goes on when jobs have ended
+    if _waiting:  # when jobs have ended, Hydra's own log goes on
+        configure_log(_hydra[-1].hydra.job_logging, _hydra[-1].hydra.verbose)
     for runs in grouped(_waiting):
         torch.set_num_threads(runs[0].runtime.num_threads or threads.choose())
         for status in runner.run_cells(runs).values():

@@ -65,9 +65,8 @@ def verdicts(findings: Findings, strange: Sequence[str]) -> Iterator[tuple[str, 
     )
     if findings.replayed:
         kept += f"; {findings.replayed} outputs were replayed, which tells nothing of their rule"
-    state = (
-        NO if findings.lossy else YES if findings.greedy or not (findings.unaudited or findings.replayed) else UNKNOWN
-    )
+    compared = findings.greedy or not (findings.unaudited or findings.replayed)
+    state = NO if findings.lossy else YES if compared else UNKNOWN
     yield "lossless", state, kept, [*findings.lossy, *findings.unaudited]
     yield (
         "unaltered",

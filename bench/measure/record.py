@@ -188,13 +188,15 @@ def _lent(
     sha256, length = output_sha256(turn.prompt), recorded_length(target, turn.prompt, turn.max_new_tokens, BEYOND)
     stream = turn.conversation.id, turn.number
     for row in others:
-        path = features_of(features(place.store, row.run_id), row)
-        long = row.ended or len(row.answer_ids) >= length
         own = run.cell.sampling.greedy or (row.prompt_id, row.turn) == stream
-        if row.prompt_ids_sha256 == sha256 and own and long and (path.is_file() or not row.layers):
-            if row.layers:
-                place.write(row, load_file(path)["hidden"])
-            return replace(row, run_id=place.key, prompt_id=turn.conversation.id, turn=turn.number)
+        if row.prompt_ids_sha256 != sha256 or not own or not (row.ended or len(row.answer_ids) >= length):
+            continue
+        path = features_of(features(place.store, row.run_id), row)
+        if row.layers and not path.is_file():
+            continue
+        if row.layers:
+            place.write(row, load_file(path)["hidden"])
+        return replace(row, run_id=place.key, prompt_id=turn.conversation.id, turn=turn.number)
     return None
 
 

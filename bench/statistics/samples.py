@@ -100,9 +100,8 @@ def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
     turns = _turns(prompts, prefill=prefill)
     pairs = turns.pivot(index=_TURN, columns="arm", values=["seconds", "tokens"]).reindex(columns=_BOTH).dropna()
     sums = pairs.set_axis(["seconds", "seconds_base", "tokens", "tokens_base"], axis=1).groupby("prompt_id").sum()
-    return Sample(
-        sums, ("seconds_base", "tokens"), ("tokens_base", "seconds"), (_speed(turns[turns["arm"] == AUTOREGRESSIVE]),)
-    )
+    control = _speed(turns[turns["arm"] == AUTOREGRESSIVE])
+    return Sample(sums, ("seconds_base", "tokens"), ("tokens_base", "seconds"), (control,))
 
 
 def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD, *, prefill: bool = False) -> Sample:

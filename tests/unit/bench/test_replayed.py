@@ -12,6 +12,7 @@ from cells import config, execute
 
 from bench.artifacts import frame
 from bench.artifacts.outputs import NoResultsError
+from bench.check.__main__ import UNKNOWN, verdicts
 from bench.check.folder import check
 from bench.configs.cells import cell_of
 from bench.measure import record, runner
@@ -413,6 +414,7 @@ def test_a_check_holds_replayed_outputs_against_the_recording(tmp_path: Path) ->
     found = check(tmp_path)
     assert (found.replayed, found.lossy, found.unaudited, found.altered) == (len(store.read("recordings")), [], [], [])
     assert found.greedy == 0, "a replay follows its recording whatever the rule would choose"
+    assert {question: state for question, state, *_ in verdicts(found, [])}["lossless"] == UNKNOWN
     (key,) = set(store.read("recordings")["run_id"])
     answers = list(Recordings.read(tmp_path, key).rows.values())
     other = replace(answers[0], answer_ids=[answers[0].answer_ids[0] + 1, *answers[0].answer_ids[1:]])
