@@ -105,7 +105,7 @@ def _described(runs: pd.DataFrame, results: Results, cell: Sequence[str]) -> pd.
         levels=[int(steps["depth"].max()) + 1 if len(steps) else None for steps in runs["steps"]],
         mean_size=[float(steps["num_drafted"].mean()) if len(steps) else None for steps in runs["steps"]],
         name=_names(runs),
-        gain=map(samples.speedup, runs["prompts"]),
+        gain=samples.speedups(results.prompts, [*runs["run_id"]]),
     )
     runs = put(runs, busy=_busy(runs))
     words = _variants(runs, cell)
@@ -144,12 +144,11 @@ def standing_in(runs: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
 
 def measure(runs: pd.DataFrame, metrics: Iterable[Metric]) -> pd.DataFrame:
     """Every run once for each metric: `value` is a number, words or None; `interval` and `sample` may be None."""
-    return pd.concat([_measured(runs, metric) for metric in metrics], ignore_index=True)
-
-
-def _measured(runs: pd.DataFrame, metric: Metric) -> pd.DataFrame:
-    made = [metric.of(run) if run.ok else None for run in named_rows(runs)]
-    return of_values(put(runs, metric=[metric] * len(runs)), made)
+    rows = [*named_rows(runs)]
+    values = ((metric, [metric.of(run) if run.ok else None for run in rows]) for metric in metrics)
+    return pd.concat(
+        [of_values(put(runs, metric=[metric] * len(runs)), made) for metric, made in values], ignore_index=True
+    )
 
 
 def of_values(rows: pd.DataFrame, made: Sequence[Sample | Interval | float | str | None]) -> pd.DataFrame:
@@ -368,10 +367,11 @@ def _variants(runs: pd.DataFrame, cell: Sequence[str]) -> dict[Any, str]:
     """
     firsts = runs.drop_duplicates("block").set_index("block")
     code = [column for column in columns(RunRow, Role.MACHINE) if column not in ("device_name", "dtype")]
+    names = [column for column in (*cell, *PLACE) if column not in code and firsts[column].nunique(dropna=False) > 1]
     words = {}
     for block, own in firsts.iterrows():
         others = firsts[firsts["pair"] == own["pair"]].drop(index=block)
-        differ = [column for column in (*cell, *PLACE) if column not in code and _apart(own, others, column).any()]
+        differ = [column for column in names if _apart(own, others, column).any()]
         same = others[~_any(_apart(own, others, column) for column in differ)] if differ else others
         for column in code:
             apart = _apart(own, same, column)

@@ -30,7 +30,7 @@ def itself(runs: pd.DataFrame) -> Interval | None:
 def baselines(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs that decoded a baseline themselves, with its speed as `baseline`, a sample, and words for `decoding`."""
     own = done(runs[runs["baseline_of"].isna()])
-    speeds = [samples.tokens_per_s(turns, AUTOREGRESSIVE) for turns in own["prompts"]]
+    speeds = [gain.controls[0] for gain in own["gain"]]
     words = map(_decoding, own["temperature"], own["top_p"])
     own = frame.put(own, baseline=speeds, decoding=words)
     return own[pd.Series([len(speed.sums) > 0 for speed in speeds], own.index, dtype=bool)]

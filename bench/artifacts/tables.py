@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -255,8 +256,9 @@ def frame(rows: Iterable[Mapping[str, str]], columns: Iterable[str]) -> pd.DataF
 
 
 def named_rows(frame: pd.DataFrame) -> Iterator[Any]:
-    """The rows of a frame as named tuples, of whatever types its columns have."""
-    return iter(frame.itertuples())
+    """The rows of a frame as named tuples, of whatever types its columns have; `itertuples` takes each column apart."""
+    row = namedtuple("row", ["Index", *map(str, frame.columns)], rename=True)  # type: ignore[misc]
+    return map(row._make, zip(frame.index, *frame.to_numpy(dtype=object).T.tolist(), strict=True))
 
 
 def leading_constants(frame: pd.DataFrame) -> dict[str, str]:

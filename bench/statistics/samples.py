@@ -9,11 +9,11 @@ both does not widen the interval.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -98,10 +98,33 @@ def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
     of the prefill. Raises ValueError where a turn is there twice in an arm.
     """
     turns = _turns(prompts, prefill=prefill)
-    pairs = turns.pivot(index=_TURN, columns="arm", values=["seconds", "tokens"]).reindex(columns=_BOTH).dropna()
-    sums = pairs.set_axis(["seconds", "seconds_base", "tokens", "tokens_base"], axis=1).groupby("prompt_id").sum()
     control = _speed(turns[turns["arm"] == AUTOREGRESSIVE])
-    return Sample(sums, ("seconds_base", "tokens"), ("tokens_base", "seconds"), (control,))
+    return _gain(_in_both(turns).groupby("prompt_id").sum(), control.sums)
+
+
+def speedups(prompts: pd.DataFrame, run_ids: Sequence[str]) -> list[Sample]:
+    """`speedup` of each of these runs from the turns of all, at the cost of one."""
+    turns = _turns(prompts, prefill=False)
+    plain = turns.loc[turns["arm"] == AUTOREGRESSIVE, ["run_id", "prompt_id", "seconds", "tokens"]]
+    both, alone = (rows.groupby(["run_id", "prompt_id"]).sum() for rows in (_in_both(turns), plain))
+    return [_gain(one, control) for one, control in zip(_each(both, run_ids), _each(alone, run_ids), strict=True)]
+
+
+def _each(sums: pd.DataFrame, run_ids: Iterable[str]) -> list[pd.DataFrame]:
+    """The conversations of each run, none of one that has none."""
+    by_run: dict[Any, pd.DataFrame] = dict(list(sums.groupby(level="run_id")))
+    return [by_run.get(run_id, sums[:0]).droplevel("run_id") for run_id in run_ids]
+
+
+def _in_both(turns: pd.DataFrame) -> pd.DataFrame:
+    """Seconds and tokens of both arms, of the turns that both have."""
+    pairs = turns.pivot(index=_TURN, columns="arm", values=["seconds", "tokens"]).reindex(columns=_BOTH).dropna()
+    return pairs.set_axis(["seconds", "seconds_base", "tokens", "tokens_base"], axis=1)
+
+
+def _gain(sums: pd.DataFrame, control: pd.DataFrame) -> Sample:
+    plain = Sample(control, ("tokens",), ("seconds",))
+    return Sample(sums, ("seconds_base", "tokens"), ("tokens_base", "seconds"), (plain,))
 
 
 def tokens_per_s(prompts: pd.DataFrame, arm: str = METHOD, *, prefill: bool = False) -> Sample:
@@ -166,10 +189,7 @@ def interval(sample: Sample) -> Interval:
 
 def paired_ratio(first: Sample | None, other: Sample | None) -> Interval:
     """The first metric / the other over the conversations that both decoded, with its interval; nan without any."""
-    if first is None or other is None:
-        return NOTHING
-    both, sides = _joined(first, other)
-    return _interval(both, lambda total: _divide(*(_value(total, side) for side in sides)), intervals.IN_PAIRS)
+    return NOTHING if first is None or other is None else _ratio(*_joined(first, other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +271,7 @@ def compare(first: Sample, other: Sample) -> Comparison:
     difference = _interval(
         both, lambda total: _value(total, sides[0]) - _value(total, sides[1]), intervals.IN_PAIRS, "plain"
     )
-    return Comparison(difference, paired_ratio(first, other), _control(first, other))
+    return Comparison(difference, _ratio(both, sides), _control(first, other))
 
 
 def unpaired(first: Interval, other: Interval) -> Comparison:
@@ -365,9 +385,15 @@ def _turns(prompts: pd.DataFrame, *, prefill: bool) -> pd.DataFrame:
 
 def _joined(first: Sample, other: Sample) -> tuple[pd.DataFrame, tuple[_Columns, _Columns]]:
     """Sums of both over the conversations of both, [conversations, columns]; in which columns each metric stands."""
-    shared = first.sums.index.intersection(other.sums.index).sort_values()
-    sums = np.hstack([sample.sums.loc[shared].to_numpy(dtype=float) for sample in (first, other)])
+    alike = first.sums.index.equals(other.sums.index)
+    shared = first.sums.index if alike else first.sums.index.intersection(other.sums.index).sort_values()
+    rows = (one.sums if alike else one.sums.loc[shared] for one in (first, other))
+    sums = np.hstack([one.to_numpy(dtype=float) for one in rows])
     return pd.DataFrame(sums, index=shared), (_columns(first), _columns(other, len(first.sums.columns)))
+
+
+def _ratio(both: pd.DataFrame, sides: tuple[_Columns, _Columns]) -> Interval:
+    return _interval(both, lambda total: _divide(*(_value(total, side) for side in sides)), intervals.IN_PAIRS)
 
 
 def _columns(sample: Sample, start: int = 0) -> _Columns:
@@ -400,8 +426,9 @@ def _interval(
 
     A conversation in which nothing was counted, such as one that ended with its first token, says nothing.
     """
-    sums = sums[(sums != 0).any(axis=1)]
-    if sums.empty:
+    values = sums.to_numpy(dtype=float)
+    counted = (values != 0).any(axis=1)
+    if not counted.any():
         return NOTHING
-    strata = sums.index.codes[0] if isinstance(sums.index, pd.MultiIndex) else None
-    return intervals.of_sums(sums.to_numpy(dtype=float), value, stretch=stretch, scale=scale, strata=strata)
+    strata = sums.index.codes[0][counted] if isinstance(sums.index, pd.MultiIndex) else None
+    return intervals.of_sums(values[counted], value, stretch=stretch, scale=scale, strata=strata)
