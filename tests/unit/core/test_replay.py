@@ -1,14 +1,17 @@
 """Replayed steps are those of live decoding in all that is no time, for every drafter of `conf/drafter`."""
 
 import math
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise, product
 
-import numpy as np
 import pytest
 import torch
 from discovered import NAMES, built, parameters
-from doubles import perturbed, random_llama
+from doubles import BigramLM, perturbed, random_llama
 from heads import load, write_eagle_3, write_medusa, write_target
+from played_forks import draws_of
+from scipy import stats
 
 from specdec_core import Generation, Sampling, generate
 from specdec_core import replay as replaying
@@ -95,25 +98,51 @@ def test_recorded_draws_are_those_of_plain_decoding_by_the_same_stream() -> None
     assert drawn.gaps == ()
 
 
-@pytest.mark.parametrize("draws", ["iid", "without_replacement"])
-def test_where_the_draft_draws_too_replays_have_the_law_of_decoding(draws: str) -> None:
-    """The mean number of steps of many answers, live and replayed on other answers."""
-    drafter, lengths = StaticTree(draft=perturbed(TARGET), shape=branching([2, 2]), draws=draws), [[], []]
-    for seed in range(50):
-        options = {"sampling": Sampling(1.0), "rng": torch.Generator().manual_seed(seed)}
-        live = generate(TARGET, drafter, TargetSample(), PROMPTS[0], max_new_tokens=8, **options)
-        options["rng"].manual_seed(10_000 + seed)
-        replayed = replay(
-            record(TARGET, PROMPTS[0], max_new_tokens=8, beyond=4, **options),
-            drafter,
-            max_new_tokens=8,
-            rng=options["rng"],
-        )
-        for found, one in zip(lengths, (live, replayed), strict=True):
-            found.append(len(one.steps))
-    means, variances = np.mean(lengths, 1), np.var(lengths, 1) / len(lengths[0])
-    assert abs(means[0] - means[1]) < 3 * variances.sum() ** 0.5
-    assert means[0] < 7, "some are accepted"
+def law_of_steps(
+    p: torch.Tensor, q: torch.Tensor, widths: list[int], how: str, new: int
+) -> dict[tuple[int, ...], float]:
+    """Probability of what each step adds to an answer of `new` tokens that the target's table draws after token 0.
+
+    A level is accepted if its token is among the children that the draft's table draws there.
+    """
+    among = [
+        [[sum(chance for drawn, chance in draws_of(row, k, how) if token in drawn) for token in range(3)] for row in q]
+        for k in widths
+    ]
+    law: Counter[tuple[int, ...]] = Counter()
+
+    def go_on(answer: tuple[int, ...], steps: tuple[int, ...], at: int, chance: float) -> None:
+        if at >= new:
+            law[steps] += chance
+            return
+        for accepted in range(len(widths) + 1):
+            taken = [among[level][answer[at + level - 1]][answer[at + level]] for level in range(len(widths))]
+            odds = math.prod(taken[:accepted]) * (1 - taken[accepted] if accepted < len(widths) else 1)
+            go_on(answer, (*steps, min(accepted + 1, new - at)), at + accepted + 1, chance * odds)
+
+    for answer in product(range(3), repeat=new + len(widths)):
+        go_on(answer, (), 1, math.prod(float(p[one, two]) for one, two in pairwise((0, *answer))))
+    return law
+
+
+@pytest.mark.parametrize(("draws", "widths"), [("iid", [2, 2]), ("without_replacement", [2, 1]), ("iid", [1, 1])])
+def test_where_the_draft_draws_too_replayed_steps_have_their_law(draws: str, widths: list[int]) -> None:
+    """What every step adds on drawn answers, against enumeration, by chi-square."""
+    new, rng = 4, torch.Generator().manual_seed(21)
+    p, q = (torch.randn(3, 3, generator=torch.Generator().manual_seed(seed)) for seed in (8, 4))
+    drafter = StaticTree(draft=BigramLM(q), shape=branching(widths), draws=draws)
+    law = law_of_steps(p.double().softmax(-1), q.double().softmax(-1), widths, draws, new)
+    assert sum(law.values()) == pytest.approx(1)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for _ in range(300):
+        answer = [0]
+        for _ in range(new + len(widths)):
+            answer.append(int(p[answer[-1]].softmax(-1).multinomial(1, generator=rng)))
+        recording = Recording((0,), tuple(answer[1:]), (), False, 3, None)
+        made = replay(recording, drafter, max_new_tokens=new, rng=rng)
+        counts[tuple(step.kept for step in made.steps)] += 1
+    assert set(counts) <= set(law)
+    assert stats.chisquare(*zip(*((counts[steps], 300 * law[steps]) for steps in law), strict=True)).pvalue > 1e-3
 
 
 def eos_of(prompt: list[int]) -> list[int]:
