@@ -24,6 +24,7 @@ from specdec_core.sampling import NO_DRAWS
 from specdec_core.shapes import branching, chain
 from specdec_core.verifiers import TargetSample
 
+Table = list[list[float]]
 VOCAB, NEW, BEYOND = 23, 30, 12
 PROMPTS = ([3, 1, 4, 1, 5], [6, 5, 3, 5, 8, 9, 7, 9])
 TARGET = random_llama(0, vocab=VOCAB)
@@ -121,7 +122,7 @@ def law_of_steps(
             go_on(answer, (*steps, min(accepted + 1, new - at)), at + accepted + 1, chance * odds)
 
     for answer in product(range(3), repeat=new + len(widths)):
-        go_on(answer, (), 1, math.prod(float(p[one, two]) for one, two in pairwise((0, *answer))))
+        go_on(answer, (), 1, math.prod(p[one][two] for one, two in pairwise((0, *answer))))
     return law
 
 
@@ -131,7 +132,7 @@ def test_where_the_draft_draws_too_replayed_steps_have_their_law(draws: str, wid
     new, rng = 4, torch.Generator().manual_seed(21)
     p, q = (torch.randn(3, 3, generator=torch.Generator().manual_seed(seed)) for seed in (8, 4))
     drafter = StaticTree(draft=BigramLM(q), shape=branching(widths), draws=draws)
-    law = law_of_steps(p.double().softmax(-1), q.double().softmax(-1), widths, draws, new)
+    law = law_of_steps(*(table.double().softmax(-1).tolist() for table in (p, q)), widths, draws, new)
     assert sum(law.values()) == pytest.approx(1)
     counts: Counter[tuple[int, ...]] = Counter()
     for _ in range(300):
