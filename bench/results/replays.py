@@ -28,6 +28,8 @@ def joined(
     answers, in which a tie may be broken otherwise. A joined run's `recording` and `num_conversations` are of all its
     rows, `prompts_sha256` of those decoded. `read` gives a table's rows of some runs.
     """
+    if replayed.empty:
+        return runs, dict(tables)
     decoded = runs[runs["recording"].isna() & (runs["status"] == OK)]
     partners = _partners(decoded, replayed, cell)
     asked = _of_runs(read("prompts", list(partners["run_id_replayed"].unique())))
@@ -58,7 +60,8 @@ def _of_runs(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def _partners(decoded: pd.DataFrame, replayed: pd.DataFrame, cell: Sequence[str]) -> pd.DataFrame:
     """Of each run that was decoded the replays of the same cell and weights, those of most conversations first."""
-    both = decoded.merge(replayed, on=list(cell), suffixes=("", "_replayed"))
+    needed = list(dict.fromkeys([*cell, "run_id", "config", "prompts_sha256", "num_conversations", *_WEIGHTS]))
+    both = decoded[needed].merge(replayed[needed], on=list(cell), suffixes=("", "_replayed"))
     for column in _WEIGHTS:
         own, other = both[column], both[f"{column}_replayed"]
         both = both[own.isna() | other.isna() | (own == other)]
@@ -91,7 +94,10 @@ def _together(
 
 def _alike(decoded: pd.DataFrame, replayed: pd.DataFrame) -> bool:
     """Whether the first turns of both are of the same tokens, as far as both know them."""
-    decoded, replayed = (rows[(rows["arm"] == METHOD) & (rows["turn"] == 0)] for rows in (decoded, replayed))
+    decoded, replayed = (
+        rows.loc[(rows["arm"] == METHOD) & (rows["turn"] == 0), ["prompt_id", "prompt_ids_sha256"]]
+        for rows in (decoded, replayed)
+    )
     both = decoded.merge(replayed, on="prompt_id", suffixes=("", "_replayed"))
     own, other = both["prompt_ids_sha256"], both["prompt_ids_sha256_replayed"]
     return bool((own.isna() | other.isna() | (own == other)).all())

@@ -313,8 +313,9 @@ def _once(controls: Sequence[Sample]) -> list[Sample]:
 
 def _same(first: Sample, other: Sample) -> bool:
     """Whether the two were measured once, in all conversations that both have."""
-    both = first.sums.index.intersection(other.sums.index)
-    return len(both) > 0 and first.sums.loc[both].equals(other.sums.loc[both])
+    both, _ = _joined(first, other)
+    own, others = np.hsplit(both.to_numpy(), [len(first.sums.columns)])
+    return len(both) > 0 and np.array_equal(own, others)
 
 
 def typical_resolution(every: Sequence[Sample]) -> float:
@@ -378,9 +379,11 @@ def _turns(prompts: pd.DataFrame, *, prefill: bool) -> pd.DataFrame:
     if prompts.empty:
         prompts = pd.DataFrame(columns=[*_TURN, "status", "arm", *_COUNTED[True]])
     tokens, *seconds = _COUNTED[prefill]
-    rows = prompts.loc[(prompts["status"] == "ok") & ~metrics.untimed(prompts), [*_TURN, "arm", tokens, *seconds]]
-    rows = rows if prefill else rows[rows[tokens] > 0]
-    return rows[[*_TURN, "arm"]].assign(seconds=rows[seconds].sum(axis=1), tokens=rows[tokens])
+    counted = (prompts["status"] == "ok") & ~metrics.untimed(prompts)
+    counted = counted if prefill else counted & (prompts[tokens] > 0)
+    known = {name: prompts[name][counted] for name in (*_TURN, "arm", tokens, *seconds)}
+    spent = sum(known.pop(name).fillna(0) for name in seconds)
+    return pd.DataFrame(known).rename(columns={tokens: "tokens"}).assign(seconds=spent)
 
 
 def _joined(first: Sample, other: Sample) -> tuple[pd.DataFrame, tuple[_Columns, _Columns]]:
