@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.calibrate import kept
+from bench.calibrate import kept, prices
 from bench.calibrate.acceptance import AcceptanceRequest, AcceptanceVector
 from bench.calibrate.decision import kept as kept_models
 from bench.calibrate.decision.training import digest
@@ -29,7 +29,8 @@ MEASURED, HARDWARE = "measured", "hardware"
 class Calibrated:
     """A drafter's parameters with numbers in place of words, and what they predict of the cell.
 
-    Nothing is predicted where the vector is not one of the cell's own rule, draws and sampling.
+    Nothing is predicted where the vector is not one of the cell's own rule, draws and sampling; no speedup where the
+    tree was chosen by the prices of a named machine.
     """
 
     drafter: dict[str, Any]
@@ -60,6 +61,7 @@ def calibrate(
     speedup = None
     if HARDWARE in (found.get("n"), found.get("depth")):
         tree, speedup = hardware_choice(found, setting)
+        speedup = None if setting.plan.prices else speedup
         found |= {"n": tree.num_drafted, "depth": tree.depth}
     if measured is None or not _of_the_cell(measured, found, setting):
         return Calibrated(drafter=found, decision=model)
@@ -119,7 +121,7 @@ def hardware_choice(drafter: Mapping[str, Any], setting: Setting) -> tuple[TreeS
 
     Numbers that the drafter's config gives bound it: n its size, depth and max_children.
     """
-    plan, times, size, depth = setting.plan, kept.latency(setting), drafter["n"], drafter.get("depth")
+    plan, times, size, depth = setting.plan, _forward_times(setting), drafter["n"], drafter.get("depth")
     forward_s, needed = times["target"], {1} if size == HARDWARE else {1, size + 1}
     if "draft" not in times:
         raise ValueError(f"pair {setting.pair.name} has no draft model, and so no trees to choose from")
@@ -135,13 +137,22 @@ def hardware_choice(drafter: Mapping[str, Any], setting: Setting) -> tuple[TreeS
         max_children=drafter.get("max_children"),
     )
     log.info(
-        "hardware-aware: n=%d, depth %d, predicted %.2f tokens per step and %.2fx",
+        "hardware-aware on %s: n=%d, depth %d, predicted %.2f tokens per step and %.2fx",
+        plan.prices or "this machine",
         choice.shape.num_drafted,
         choice.shape.depth,
         choice.expected_tokens,
         choice.speedup,
     )
     return choice.shape, choice.speedup
+
+
+def _forward_times(setting: Setting) -> dict[str, dict[int, float]]:
+    """Seconds by role and number of tokens: measured here, or the prices of the machine that the plan names."""
+    plan = setting.plan
+    if plan.prices is None:
+        return kept.latency(setting)
+    return prices.named(plan.prices, setting.pair, setting.results_dir).by_size(plan.latency.num_tokens)
 
 
 def _sampling(setting: Setting) -> Sampling:

@@ -224,6 +224,8 @@ class CalibrationPlan:
     """The deepest tree that is considered."""
     draft_passes: str = "depth"
     """Draft forwards of a tree of depth d: d (`depth`) or d + 1 (`levels`)."""
+    prices: str | None = None
+    """The machine for which trees are chosen (`bench.calibrate.prices`); None is this one, measured."""
 
     def __post_init__(self) -> None:
         if self.draft_passes not in ("depth", "levels"):

@@ -3,20 +3,16 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
 
 from bench import published
-from bench.measure import hub_configs
+from bench.calibrate.prices import shape_of
 from bench.measure.cell import PairSpec
-from bench.names import unknown
 from bench.plan.jobs import Job
 from specdec_core.cache import ROOM_FOR_TREES
 from specdec_core.drafters.cached_draft import ROOM
-from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
 from specdec_core.models.kinds import kind_of
 from specdec_core.models.memory import kv_bytes, offloaded_bytes, tree_bytes
@@ -59,24 +55,6 @@ class Memory:
         needed = self.device * SPARE / 1e9
         size = next((size for size in GPUS if needed <= size), GPUS[-1])
         return math.ceil(needed / size), size
-
-
-def shape_of(spec: ModelSpec, target: Any = None) -> Any:
-    """The config of a model: from its folder, the published table, or the hub's cache on this machine.
-
-    `target` is the target's, of which heads have some sizes.
-    """
-    folder, kind = Path(spec.source).is_dir(), kind_of(spec)
-    if not folder and hub_configs.known(spec.id):
-        return hub_configs.config_of(spec.id)
-    if folder:
-        return kind.config(spec, target)
-    try:
-        options = {"local_files_only": True, "trust_remote_code": False}
-        return AutoConfig.from_pretrained(spec.source, revision=spec.revision or "main", **options)
-    except (OSError, ValueError) as error:
-        known = unknown("published shape", spec.id, hub_configs.names())
-        raise LoadError(f"no readable config.json of {spec.source} is on this machine; {known}") from error
 
 
 def memory_of(pair: PairSpec, jobs: Iterable[Job], dtype: torch.dtype) -> Memory:

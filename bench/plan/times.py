@@ -10,15 +10,13 @@ import pandas as pd
 
 from bench import published
 from bench.artifacts.devices import parse
+from bench.calibrate.prices import HOST_BPS
 from bench.measure.cell import PairSpec
 from bench.plan.estimates import Memory
 from bench.plan.jobs import Job
 from bench.results.kept_rows import FOLDER
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Store, experiments
-
-HOST_BPS = 25e9
-"""Bytes per second from the host: PCIe 4.0 x16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +40,10 @@ class Times:
     @classmethod
     def of_bandwidth(cls, memory: Memory, device_name: str) -> Self | None:
         """Of reading the weights once, whatever the tokens, on a card of `cards.csv`; None for others. Not measured."""
-        card = parse(device_name)
-        if card is None or (speed := published.bytes_per_s(card.model, card.memory)) is None:
+        device = parse(device_name)
+        if device is None or (card := published.card(device.model, device.memory)) is None:
             return None
+        speed = card.bytes_per_s
         target, draft = memory.target / speed + memory.host / HOST_BPS, memory.draft_reads / speed
         origin = f"an estimate: weights read at {speed / 1e12:g} TB/s"
         return cls(target=lambda _: target, draft=lambda _: draft, origin=origin, estimate=True)

@@ -4,7 +4,7 @@ Columns: paper, artifact, target, draft, dataset, temperature, method, params, m
 Names of models and methods are short labels (`llama2_7b`, `jf68m`, `opt_tree`); text columns are empty, and temperature
 is NaN, where the paper does not state them. `params` is `key=value;key=value`. What a number means exactly is in
 `definitions.csv`, every table and figure in `artifacts.csv`, whose experiments give what a text says in `sources.csv`,
-and what no experiment gives in `unjoined.csv`. `cards.csv` has bandwidths, `models.csv` sizes of targets.
+and what no experiment gives in `unjoined.csv`. `cards.csv` has what cards can do, `models.csv` sizes of targets.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -109,12 +110,21 @@ def parameters() -> Mapping[str, tuple[int, int]]:
     return dict(zip(rows["target"], sizes, strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a card can do by its data sheet: bytes of its memory per second, dense half-precision operations."""
+
+    bytes_per_s: float
+    flops: float
+
+
 @cache
-def bytes_per_s(card: str, memory_gb: int | None = None) -> float | None:
-    """What a card's memory gives, or a link, by its data sheet; None where it is not known, or of which memory not."""
-    rows = _table("cards.csv").query("card == @card")
+def card(name: str, memory_gb: int | None = None) -> Card | None:
+    """A card, or a link, which does no arithmetic (nan); None where it is not known, or of which memory not."""
+    rows = _table("cards.csv").query("card == @name")
     rows = next((found for gb in (memory_gb, None) if len(found := rows[rows["memory_gb"] == str(gb or "")])), rows)
-    return float(rows["bytes_per_s"].iloc[0]) if len(rows) == 1 else None
+    numbers = rows[["bytes_per_s", "flops"]].replace("", "nan").astype(float)
+    return Card(*numbers.iloc[0]) if len(rows) == 1 else None
 
 
 @cache

@@ -7,108 +7,57 @@ takes beside forwards. The last is what the method's other runs with trees of ab
 on all others where nothing was timed there. Forward times are those kept of the pair (`python -m bench.latency`), of
 each machine apart; thread counts are not told apart.
 
-A card named by --on is not measured. Its forwards read the weights once, by the bandwidth of its data sheet, and take
-no less than their launches. Where arithmetic takes longer than reading, as over many tokens, they are told too fast.
+A card named by --on is not measured (`bench.calibrate.prices`).
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from numpy.typing import NDArray
 
+from bench.calibrate.prices import Prices
 from bench.configs import variants
 from bench.configs.cells import pair_of
 from bench.names import unknown
 from bench.plan.composing import composer
-from bench.plan.estimates import memory_of, shape_of
-from bench.plan.times import Times
 from bench.results.kept_rows import FOLDER
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import OK, Store, experiments
 from specdec_core.errors import SpecdecError
 
-LAUNCH_S = 4.5e-6
-"""Assumed of a kernel's launch in eager mode; no GPU was timed."""
-LAUNCHES, LAUNCHES_PER_LAYER = 20, 40
-"""Kernels of a forward of a Llama in bfloat16 without graphs, counted on a CPU that stands in for a GPU."""
 NEAREST = 3
 """Other runs of a method that tell what the loop takes: those whose trees are nearest in size."""
 KEY = ["dataset", "temperature", "drafter", "verifier", "size"]
-Floats = NDArray[np.float64]
-Forward = Callable[[Floats], Floats]
-"""Seconds of forwards over so many tokens; NaN where they are not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """What forwards of a pair cost on a machine."""
+def speeds(prices: Prices, runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """By run id: tokens per second, and the speedup over the target alone, prefills left out.
 
-    machine: str
-    target: Forward
-    draft: Forward
-    measured: bool = True
+    The speedup is NaN where no run tells what the loop takes without a draft.
+    """
+    forwards, nodes = steps["draft_forwards"].to_numpy(float), steps["num_drafted"].to_numpy(float)
+    widths = steps["draft_tokens"].to_numpy(float) / np.maximum(forwards, 1)
+    draft_s = np.nan if prices.draft is None else prices.draft(widths)
+    seconds = prices.target(nodes + 1) + np.where(forwards > 0, forwards * draft_s, 0.0)
+    sums = steps.assign(seconds=seconds, steps=1).groupby("run_id")[["seconds", "steps", "kept"]].sum(min_count=1)
+    unpriced = steps.assign(unpriced=np.isnan(seconds)).groupby("run_id")["unpriced"].any()
+    sums.loc[unpriced, "seconds"] = np.nan
+    here = timed_here(prices, runs)
+    timed = runs[here] if runs.loc[here, "step_s"].notna().any() else runs
+    host = pd.Series({run.run_id: _host(timed, run) for run in runs.itertuples()}).reindex(sums.index)
+    per_token = (sums["seconds"] + host * sums["steps"]) / sums["kept"]
+    alone = prices.target(np.ones(1))[0] + timed.loc[timed["method"] == AUTOREGRESSIVE, "step_s"].median()
+    return pd.DataFrame({"tokens_per_s": 1 / per_token, "speedup": alone / per_token})
 
-    @classmethod
-    def kept(cls, rows: pd.DataFrame) -> "list[Prices]":
-        """Of each device and dtype with forward times of the pair: the medians by size, and lines between these."""
-        lists = []
-        for (device, dtype), group in rows.groupby(["device_name", "dtype"]):
-            roles = {str(role): _between(times) for role, times in group.groupby("role")}
-            if "target" in roles:
-                draft = roles.get("draft", lambda sizes: np.full_like(sizes, np.nan))
-                lists.append(cls(machine=f"{device}, {dtype}", target=roles["target"], draft=draft))
-        return lists
 
-    @classmethod
-    def of_card(cls, pair: str, card: str) -> "Prices":
-        """Of a card of `cards.csv`, in bfloat16. ValueError for another one, or a pair without a yaml."""
-        if pair not in (names := variants.choices("pair")):
-            raise ValueError(unknown("pair with a yaml", pair, names))
-        with composer() as composes:
-            spec = pair_of(composes([f"pair={pair}"]))
-        times = Times.of_bandwidth(memory_of(spec, [], torch.bfloat16), card)
-        if times is None:
-            raise ValueError(f"bench/published/cards.csv has no bandwidth of one card {card!r}")
-        shape = shape_of(spec.target)
-        target = _least(times.target(1), shape)
-        draft = _least(times.draft(1), shape_of(spec.draft, shape)) if spec.draft else 0.0
-        return cls(
-            machine=f"{card}, bfloat16, estimated",
-            target=lambda sizes: np.full_like(sizes, target),
-            draft=lambda sizes: np.full_like(sizes, draft),
-            measured=False,
-        )
-
-    def predicted(self, runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-        """By run id: tokens per second, and the speedup over the target alone, prefills left out.
-
-        The speedup is NaN where no run tells what the loop takes without a draft.
-        """
-        forwards = steps["draft_forwards"].to_numpy(float)
-        widths = steps["draft_tokens"].to_numpy(float) / np.maximum(forwards, 1)
-        drafted = np.where(forwards > 0, forwards * self.draft(widths), 0.0)
-        seconds = self.target(steps["num_drafted"].to_numpy(float) + 1) + drafted
-        sums = steps.assign(seconds=seconds, steps=1).groupby("run_id")[["seconds", "steps", "kept"]].sum(min_count=1)
-        unknown = steps.assign(unknown=np.isnan(seconds)).groupby("run_id")["unknown"].any()
-        sums.loc[unknown, "seconds"] = np.nan
-        here = self.timed_here(runs)
-        timed = runs[here] if runs.loc[here, "step_s"].notna().any() else runs
-        host = pd.Series({run.run_id: _host(timed, run) for run in runs.itertuples()}).reindex(sums.index)
-        per_token = (sums["seconds"] + host * sums["steps"]) / sums["kept"]
-        alone = self.target(np.ones(1))[0] + timed.loc[timed["method"] == AUTOREGRESSIVE, "step_s"].median()
-        return pd.DataFrame({"tokens_per_s": 1 / per_token, "speedup": alone / per_token})
-
-    def timed_here(self, runs: pd.DataFrame) -> pd.Series:
-        """Whether each run was decoded on this machine."""
-        here: pd.Series = runs["device_name"] + ", " + runs["dtype"] == self.machine
-        return here
+def timed_here(prices: Prices, runs: pd.DataFrame) -> pd.Series:
+    """Whether each run was decoded on the machine of these prices."""
+    here: pd.Series = runs["device_name"] + ", " + runs["dtype"] == prices.machine
+    return here
 
 
 def read(root: Path, pair: str) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -134,12 +83,12 @@ def lines(root: Path, pair: str, cards: Sequence[str]) -> Iterator[str]:
     """A table of the pair's cells, and how far predictions are from what was measured on the same machine."""
     runs, steps = read(root, pair)
     latency = Store(root, FOLDER).read("latency")
-    prices = [*Prices.kept(latency[latency["pair"] == pair]), *(Prices.of_card(pair, card) for card in cards)]
+    prices = [*Prices.kept(latency[latency["pair"] == pair]), *(_of_card(pair, card) for card in cards)]
     if not prices:
         yield f"no forward times of {pair} in {root}: `python -m bench.latency pair={pair}` measures them"
     shown = runs.set_index("run_id")[[*KEY, "mal", "speedup"]]
     for one in prices:
-        shown[one.machine] = one.predicted(runs, steps)["speedup"]
+        shown[one.machine] = speeds(one, runs, steps)["speedup"]
     yield shown.sort_values(KEY).to_string(index=False, float_format="{:.2f}".format, na_rep="-")
     for one in prices:
         yield from _errors(runs, shown, one)
@@ -147,7 +96,7 @@ def lines(root: Path, pair: str, cards: Sequence[str]) -> Iterator[str]:
 
 def errors(runs: pd.DataFrame, predicted: pd.Series, prices: Prices) -> pd.DataFrame:
     """Of drafting runs on the machine: method, speedup as `measured` and `predicted`, and their ratio less 1, `off`."""
-    here = runs[prices.timed_here(runs) & (runs["method"] != AUTOREGRESSIVE)].set_index("run_id")
+    here = runs[timed_here(prices, runs) & (runs["method"] != AUTOREGRESSIVE)].set_index("run_id")
     rows = pd.DataFrame({"method": here["method"], "measured": here["speedup"], "predicted": predicted}).dropna()
     return rows.assign(off=rows["predicted"] / rows["measured"] - 1)
 
@@ -191,16 +140,12 @@ def _host(timed: pd.DataFrame, run: Any) -> float:
     return float(near.nsmallest(NEAREST, "far", keep="all")["step_s"].median())
 
 
-def _between(times: pd.DataFrame) -> Forward:
-    medians = times.groupby("num_tokens")["forward_s"].median().sort_index()
-    sizes, seconds = medians.index.to_numpy(float), medians.to_numpy(float)
-    return lambda asked: np.interp(asked, sizes, seconds, left=seconds[0], right=np.nan)
-
-
-def _least(seconds: float, shape: Any) -> float:
-    """A forward's time by bandwidth, or that of its launches if that is more."""
-    layers = getattr(shape, "num_hidden_layers", 1)
-    return max(seconds, LAUNCH_S * (LAUNCHES + LAUNCHES_PER_LAYER * layers))
+def _of_card(pair: str, card: str) -> Prices:
+    """ValueError for a pair without a yaml, or a card that is not known."""
+    if pair not in (names := variants.choices("pair")):
+        raise ValueError(unknown("pair with a yaml", pair, names))
+    with composer() as composes:
+        return Prices.of_card(pair_of(composes([f"pair={pair}"])), card)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

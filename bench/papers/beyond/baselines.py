@@ -109,12 +109,12 @@ def _best(rows: pd.DataFrame, seconds: float) -> tuple[float, str]:
 
 def _least_s(target: str, hardware: str, *, offloaded: bool) -> float | None:
     """Seconds of reading the weights once, but for all rows of the embedding but one; None for unknown cards."""
-    card = devices.parse(hardware)
-    if card is None:
+    device = devices.parse(hardware)
+    if device is None:
         return None
-    speed = published.bytes_per_s(LINK) if offloaded else published.bytes_per_s(card.model, card.memory)
+    card = published.card(LINK) if offloaded else published.card(device.model, device.memory)
     weights, embedding = published.parameters()[target]
-    return None if speed is None else WEIGHT_BYTES * (weights - embedding) / speed
+    return None if card is None else WEIGHT_BYTES * (weights - embedding) / card.bytes_per_s
 
 
 def _cells(row: Any) -> dict[str, str]:

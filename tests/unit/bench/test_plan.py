@@ -8,12 +8,13 @@ import pytest
 import torch
 from cells import execute
 
+from bench.calibrate.prices import shape_of
 from bench.measure.cell import PairSpec
 from bench.papers.registry import ARTIFACTS
 from bench.plan import __main__ as plan
 from bench.plan import planning
 from bench.plan import times as plan_times
-from bench.plan.estimates import Memory, mal_of, memory_of, shape_of
+from bench.plan.estimates import Memory, mal_of, memory_of
 from bench.plan.jobs import sweep
 from bench.plan.overview import overview
 from bench.plan.times import Machine, measured_times, of_machine, seconds

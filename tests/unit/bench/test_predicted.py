@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 from cells import execute
 
+from bench.calibrate.prices import Prices
 from bench.results.store import load
 from bench.speed import predicted
-from bench.speed.predicted import LAUNCH_S, Prices
+from bench.speed.predicted import speeds
 
 CELL = ("pair=tiny", "dataset=mini", "runtime.warmup_conversations=0", "limit=2", "decoding.max_new_tokens=12")
 
@@ -36,17 +37,17 @@ def runs(**columns: object) -> pd.DataFrame:
 
 
 def test_a_step_is_a_target_forward_its_draft_forwards_and_the_loop() -> None:
-    found = prices().predicted(runs(), steps()).loc["a"]
+    found = speeds(prices(), runs(), steps()).loc["a"]
     assert found["tokens_per_s"] == pytest.approx(4 / (2 * (4 + 2 * 0.2 + 0.5)))
     assert found["speedup"] == pytest.approx(1.25 * found["tokens_per_s"])
-    alone = prices().predicted(runs(), steps(num_drafted=0, draft_forwards=0, draft_tokens=0, kept=1))
+    alone = speeds(prices(), runs(), steps(num_drafted=0, draft_forwards=0, draft_tokens=0, kept=1))
     assert alone.loc["a", "tokens_per_s"] == pytest.approx(1 / 1.5)
 
 
 @pytest.mark.parametrize(("forwards", "known"), [([1, 1], False), ([0, 1], False), ([0, 0], True)])
 def test_forwards_of_a_draft_that_was_not_timed_are_not_free(forwards: list[int], known: bool) -> None:
     untimed = prices(draft=lambda sizes: np.full_like(sizes, np.nan))
-    assert untimed.predicted(runs(), steps(draft_forwards=forwards)).notna().all(axis=None) == known
+    assert speeds(untimed, runs(), steps(draft_forwards=forwards)).notna().all(axis=None) == known
 
 
 @pytest.mark.parametrize(("nodes", "seconds"), [(0, 1.0), (1, 2.0), (2, 3.0), (6, 7.0), (7, math.nan)])
@@ -55,7 +56,7 @@ def test_times_lie_between_those_measured_and_end_behind_the_largest(nodes: int,
     (kept,) = Prices.kept(rows.assign(forward_s=[1.0, 9.0, 1.0, 3.0, 7.0]))
     assert kept.machine == "x, y"
     assert kept.target(np.array([nodes + 1.0])) == pytest.approx([seconds], nan_ok=True)
-    found = kept.predicted(runs(), steps(num_drafted=nodes, draft_forwards=0, kept=1))
+    found = speeds(kept, runs(), steps(num_drafted=nodes, draft_forwards=0, kept=1))
     assert 1 / found.loc["a", "tokens_per_s"] == pytest.approx(seconds + 0.5, nan_ok=True)
 
 
@@ -80,14 +81,14 @@ def test_the_loops_time_is_that_of_the_nearest_other_runs_of_the_method() -> Non
 @pytest.mark.parametrize(("device", "seconds"), [("here", 4 + 0.4 + 0.5), ("elsewhere", 4 + 0.4 + 7.0)])
 def test_the_loops_time_is_of_the_machine_where_it_was_timed_there(device: str, seconds: float) -> None:
     more = runs(run_id=["a", "c", "d"], step_s=[math.nan, 7.0, 7.0], device_name="elsewhere")
-    found = prices(machine=f"{device}, float32").predicted(pd.concat([runs(), more[1:]]), steps())
+    found = speeds(prices(machine=f"{device}, float32"), pd.concat([runs(), more[1:]]), steps())
     assert found.loc["a", "tokens_per_s"] == pytest.approx(2 / seconds)
-    new = prices(machine="new, float32").predicted(runs(), steps())
+    new = speeds(prices(machine="new, float32"), runs(), steps())
     assert new.loc["a", "tokens_per_s"] == pytest.approx(2 / 4.9), "nothing was timed there"
 
 
 def test_no_speedup_is_told_where_nothing_says_what_plain_decoding_costs_the_loop() -> None:
-    found = prices().predicted(runs(step_s=[math.nan, 0.5, math.nan]), steps()).loc["a"]
+    found = speeds(prices(), runs(step_s=[math.nan, 0.5, math.nan]), steps()).loc["a"]
     assert math.isnan(found["speedup"])
     assert found["tokens_per_s"] == pytest.approx(2 / 4.9)
 
@@ -99,22 +100,6 @@ def test_errors_are_of_drafting_runs_on_the_machine() -> None:
     assert found["off"].to_dict() == {"a": 0.5}
 
 
-def test_a_small_model_on_a_large_card_is_bound_by_its_launches() -> None:
-    card = Prices.of_card("tiny", "h100 80gb")
-    layers = 6
-    assert card.target(np.array([1.0, 26.0])) == pytest.approx(2 * [LAUNCH_S * (20 + 40 * layers)])
-    assert 0 < card.draft(np.ones(1))[0] < card.target(np.ones(1))[0]
-    assert not card.measured
-    large = Prices.of_card("llama2_7b_chat_jf68m", "a100 80gb")
-    assert 0.006 < large.target(np.ones(1))[0] < 0.008, "13.5 GB at 1.9 TB/s"
-
-
-@pytest.mark.parametrize("card", ["gtx 1", "2x a100", ""])
-def test_other_cards_are_refused(card: str) -> None:
-    with pytest.raises(ValueError, match=r"cards\.csv"):
-        Prices.of_card("tiny", card)
-
-
 def test_a_replay_and_what_was_decoded_are_priced_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for drafter in ("chain4", "opt_tree"):
         assert execute(tmp_path / "live", *CELL, f"drafter={drafter}") == "ok"
@@ -123,7 +108,7 @@ def test_a_replay_and_what_was_decoded_are_priced_alike(tmp_path: Path, capsys: 
     assert execute(tmp_path / "live", *CELL, "drafter=chain4", *grid, "measure=latency") == "ok"
     tables = [predicted.read(tmp_path / name, "tiny") for name in ("live", "replayed")]
     one = prices()
-    shown = [one.predicted(runs.assign(step_s=0.0), steps) for runs, steps in tables]
+    shown = [speeds(one, runs.assign(step_s=0.0), steps) for runs, steps in tables]
     pd.testing.assert_frame_equal(*(found.sort_index() for found in shown))
     assert predicted.main([str(tmp_path / "live"), "--on", "h100 80gb"]) == 0
     machine = load(tmp_path / "live", "default").runs["device_name"].iloc[0]

@@ -8,7 +8,7 @@ import huggingface_hub.constants
 import pytest
 from checkpoints import checkpoint
 
-from bench.plan.estimates import shape_of
+from bench.calibrate.prices import shape_of
 from specdec_core import load_pair
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec

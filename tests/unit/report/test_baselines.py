@@ -6,7 +6,7 @@ import torch
 from bench import published
 from bench.measure import hub_configs
 from bench.papers.beyond.baselines import AT, baselines
-from bench.published import bytes_per_s, parameters
+from bench.published import Card, card, parameters
 from specdec_core.models.memory import outline
 
 
@@ -60,9 +60,9 @@ def test_no_speedup_grows_and_no_share_is_above_all(rows):
 
 
 def test_a_card_of_which_memory_is_not_told_has_one_bandwidth_or_none():
-    assert bytes_per_s("rtx 4090") == bytes_per_s("rtx 4090", 24) == 1.008e12
-    assert bytes_per_s("a100", 80) == 1.935e12
-    assert bytes_per_s("h100") == 2.0e12
-    assert bytes_per_s("h100", 80) == 3.35e12
-    assert bytes_per_s("a100") is None
-    assert bytes_per_s("abacus") is None
+    assert card("rtx 4090") == card("rtx 4090", 24) == Card(1.008e12, 165.2e12)
+    assert card("a100", 80) == Card(1.935e12, 312e12)
+    assert card("h100") == Card(2.0e12, 756e12)
+    assert card("h100", 80) == Card(3.35e12, 989e12)
+    assert card("a100") is None
+    assert card("abacus") is None
