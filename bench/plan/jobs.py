@@ -82,7 +82,8 @@ def jobs_of(cfg: DictConfig) -> list[Job]:
     greedy = Sampling(plain["decoding"]["temperature"]).greedy
     rule = "target_sample" if greedy and not drawn else "without_replacement"
     vectors = [_vector(cfg, plain, rule)] if MEASURED in found else []
-    times = [_timing(plain)] if HARDWARE in found else []
+    priced = plain["calibration"]["prices"] is not None
+    times = [_timing(plain)] if HARDWARE in found and not priced else []
     models = [_decision(cfg, plain)] if plain["drafter"].get("decision") in KINDS else []
     return [*vectors, *times, *models, _cell(cfg, plain)]
 
