@@ -287,7 +287,7 @@ def _row(
         target_id=cell.pair.target.id,
         target_revision=weights.revisions(cell.pair).get("target_revision"),
         dataset=cell.dataset.name,
-        **{name: machine[name] for name in ("device_name", "dtype", "torch_version")},
+        **{name: machine[name] for name in ("device_name", "dtype", "torch_version", "git_revision")},
         prompt_id=turn.conversation.id,
         turn=turn.number,
         prompt_ids_sha256=output_sha256(turn.prompt),

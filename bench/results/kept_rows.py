@@ -147,3 +147,4 @@ class RecordingRow:
     layers: list[int]  # whose features lie in `features/<run_id>`, in a file named by the digest of prompt and answer
     error: str | None  # why the prompt was refused
     series: str | None = None  # of recordings that differ in how many prompts and tokens they have; None in older files
+    git_revision: str | None = None  # of the code that decoded it; None in older files

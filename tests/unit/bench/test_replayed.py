@@ -357,13 +357,15 @@ def test_lost_features_are_recorded_anew(tmp_path: Path) -> None:
 def test_an_answer_is_found_by_its_prompt(tmp_path: Path) -> None:
     execute(tmp_path, *REPLAYED)
     turns = Store(tmp_path, "default").read("prompts")
-    recordings = Recordings.read(tmp_path, Store(tmp_path, "default").read("runs")["recording"].iloc[0])
+    run = Store(tmp_path, "default").read("runs").iloc[0]
+    recordings = Recordings.read(tmp_path, run["recording"])
     for turn, row in zip(turns.itertuples(), recordings.rows.values(), strict=True):
         assert row.prompt_ids_sha256 == turn.prompt_ids_sha256 == output_sha256(row.prompt_ids)
         output = [*turn.output_ids]
         assert row.answer_ids[: len(output)] == output
         assert len(row.gaps) == len(row.answer_ids)
         assert row.ended or len(row.answer_ids) == 24 + record.BEYOND
+        assert row.git_revision == run["git_revision"]
     with pytest.raises(PairError):
         recordings.of(row.prompt_id, row.turn, [1, 2, 3])
 
