@@ -14,21 +14,7 @@ from bench.artifacts.metrics import SPEEDUP
 from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
 from bench.papers.gsd import methods, metrics
-from bench.papers.gsd.methods import (
-    GREEDY,
-    GSD,
-    GSD_CODE,
-    GSD_LEAVES,
-    LARGE,
-    MEDUSA,
-    SAMPLED,
-    SMALL,
-    SSD,
-    SSD_DRAWN,
-    TSD,
-    both_rules,
-    bound,
-)
+from bench.papers.gsd.methods import GREEDY, GSD, LARGE, SAMPLED, SMALL, SSD, SSD_DRAWN, TSD, both_rules, bound
 from bench.papers.gsd.metrics import ROWS
 from bench.results.store import Results
 
@@ -73,7 +59,7 @@ TABLES: Mapping[str, Kind] = {
     ),
     "table4": Kind(
         "GSD Table 4: speedup beside Medusa's",
-        _bound(LARGE, MEDUSA, GSD),
+        _bound(LARGE, methods.MEDUSA, GSD),
         _MEDUSA,
         (GREEDY, SAMPLED),
         drafts_apart=True,
@@ -81,7 +67,7 @@ TABLES: Mapping[str, Kind] = {
     **{
         f"table{number}": Kind(
             f"GSD Table {number}: acceptance rate and speedup, {models}",
-            _bound(SMALL, SSD, TSD, GSD, GSD_LEAVES, GSD_CODE),
+            _bound(SMALL, SSD, TSD, GSD, methods.GSD_LEAVES, methods.GSD_CODE),
             _GREEDY,
         )
         for number, models in ((6, "BLOOM-7B1"), (7, "OPT-13B"), (8, "Llama-2-7B"))

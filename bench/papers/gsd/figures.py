@@ -116,17 +116,6 @@ def _where_drafted(rank: int) -> Metric:
     return Metric(f"drafted_{rank}", header, means * (rank == 1), lambda run: _of_visited(run, rank, rank))
 
 
-def _of_accepted(rank: int) -> Metric:
-    means = "share of the accepted drafted tokens that are the i-th most probable child of their parent"
-    header = f"{rank} of accepted"
-    return Metric(
-        f"accepted_{rank}",
-        header,
-        means * (rank == 1),
-        lambda run: _share(run.accepted, run.accepted["child"] == rank) if rank <= run.ranks else None,
-    )
-
-
 def _of_visited(run: Any, rank: int, fewest: int) -> Sample | None:
     """Of the visited nodes with so many children; nothing of runs that never draft so many."""
     nodes = run.visited[run.visited["children"] >= fewest]
@@ -140,7 +129,7 @@ def _share(rows: pd.DataFrame, those: pd.Series) -> Sample | None:
 LATER = Metric(
     "later",
     "> 1 of accepted",
-    "share of them that are no first children",
+    "share of the accepted drafted tokens that are no first children",
     lambda run: _share(run.accepted, run.accepted["child"] > 1),
 )
 TOKENS = Metric(
@@ -186,17 +175,14 @@ def _child_ranks(
     runs = frame.put(
         runs, ranks=[int(max(run.params.get("k", 1), run.visited["children"].max())) for run in named_rows(runs)]
     )
-    bars, drafted, accepted = (
-        [metric(rank) for rank in range(1, runs["ranks"].max() + 1)]
-        for metric in (_child, _where_drafted, _of_accepted)
-    )
-    shown = (*bars, LATER, TOKENS, *drafted, *accepted)
+    ranks = range(1, runs["ranks"].max() + 1)
+    bars, drafted = [_child(rank) for rank in ranks], [_where_drafted(rank) for rank in ranks]
+    shown = (*bars, LATER, TOKENS, *drafted)
     long = frame.measure(runs, shown)
     panels = [(rows, bars) for _, rows in long.groupby("block", sort=False)]
     figure = style.drawn(name, title, notes.setting(runs), _bars, panels, runs["run_id"])
     below = [*notes.of_blocks(runs, timed=False), *remarks(long)]
-    aside = [one.key for one in (*drafted, *accepted)]
-    rows, headers = ("setting", "bar"), {"bar": header}
+    aside, rows, headers = [one.key for one in drafted], ("setting", "bar"), {"bar": header}
     return [figure, table(name, figure.title, long, rows, shown, aside=aside, notes=below, headers=headers)]
 
 

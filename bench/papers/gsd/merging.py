@@ -44,14 +44,14 @@ def _share(graphs: pd.DataFrame, column: str) -> Interval | None:
 
 def _deep(run: Any) -> pd.DataFrame:
     """The graphs that were drafted to the full depth."""
-    return run.graphs[run.graphs["draft_forwards"] >= run.params.get("max_steps", math.inf)]
+    return run.drafted[run.drafted["draft_forwards"] >= run.params.get("max_steps", math.inf)]
 
 
 GRAPHS = metrics.Metric(
     "graphs",
     "graphs",
     "drafted trees or graphs, one a decoding step, that have a path of n tokens: all means are over these",
-    lambda run: len(run.graphs),
+    lambda run: len(run.drafted),
     0,
 )
 TOKENS = metrics.Metric(
@@ -59,7 +59,7 @@ TOKENS = metrics.Metric(
     "tokens",
     "of all nodes, those that are part of an n-gram that recurs, at any place, as the paper's caption says; "
     f"{_IN_BRACKETS}",
-    lambda run: _share(run.graphs, "in_recurring"),
+    lambda run: _share(run.drafted, "in_recurring"),
     judged=False,
 )
 DEEP_GRAPHS = metrics.Metric(
@@ -78,7 +78,7 @@ N_GRAMS = metrics.Metric(
     "n-grams",
     "of the nodes whose path has n tokens, those whose n-gram recurs: it ends at another node too, which is neither "
     "above nor below",
-    lambda run: _share(run.graphs, "recurring"),
+    lambda run: _share(run.drafted, "recurring"),
 )
 RECURRING = (TOKENS, DEEP, N_GRAMS, GRAPHS, DEEP_GRAPHS)
 _N = "length of the n-gram that ends at a node: its token and those of its nearest ancestors, the root counted"
@@ -108,25 +108,22 @@ def recurrence(name: str, results: Results) -> list[Output]:
 
 
 def _by_length(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs once for every n, with the `graphs` that have a path of n tokens. NoResultsError without any."""
-    recurrences = [graph_metrics.recurrences(run.steps) for run in tables.named_rows(runs)]
-    parts = [
-        runs.loc[[index]].assign(n=n, x=float(str(n)), line=runs["name"][index], curve=index, part=place)
-        for place, (index, of_run) in enumerate(zip(runs.index, recurrences, strict=True))
-        for n in of_run["n"].unique()
+    """The runs once for every n, with the `drafted` graphs that have a path of n tokens. NoResultsError without any."""
+    lengths = [
+        {"run_id": run.run_id, "n": str(n), "x": float(str(n)), "drafted": graphs}
+        for run in tables.named_rows(runs)
+        for n, graphs in graph_metrics.recurrences(run.steps).groupby("n")
     ]
-    if not parts:
+    if not lengths:
         raise NoResultsError("no run has a drafted graph")
-    rows = pd.concat(parts, ignore_index=True)
-    graphs = [recurrences[row.part][recurrences[row.part]["n"] == row.n] for row in tables.named_rows(rows)]
-    return frame.put(rows, graphs=graphs, n=[str(n) for n in rows["n"]])
+    return runs.assign(line=runs["name"], curve=runs.index).merge(pd.DataFrame(lengths), on="run_id")
 
 
 def _full_depth(axes: Axes, rows: pd.DataFrame, metric: metrics.Metric) -> None:
     """A point at n = 1 for each line, of the graphs that are as deep as the paper's."""
     known = rows[rows["metric"].isin([metric]) & (rows["x"] == 1) & rows["interval"].notna()]
     for place, row in enumerate(tables.named_rows(known)):
-        words = f"{row.line}, tokens, {len(_deep(row))} of {len(row.graphs)} graphs of full depth"
+        words = f"{row.line}, tokens, {len(_deep(row))} of {len(row.drafted)} graphs of full depth"
         style.points(axes, [1], [row.interval], 2 * place, markerfacecolor="white", markersize=7, label=words)
     axes.set(ylabel="share that recurs (95% interval)", ylim=(0, 1))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -188,7 +185,6 @@ def story(name: str, study: CaseStudy) -> list[Output]:
 DIVERGENCE = "GSD Table 5: KL divergence of merging, by k and tau"
 UNLIMITED = 32
 """The k that stands for the paper's unlimited one: no node has so many children that pass the thresholds."""
-_KL = "KL(q on the redundant node's own path || q at the node it is merged into), q the draft's distribution, in nats"
 _INFERENCE = "the printed values look like a mean over the vocabulary's elements, which is our inference"
 _PAPERS_DRAFT = "meta-llama/Llama-2-7b-hf"
 """The draft of the paper's main pair, whose vocabulary its values are taken to be divided by."""
@@ -247,9 +243,10 @@ def _per_element(run: Any) -> str | None:
 KL = metrics.Metric(
     "kl",
     "KL",
-    f"{_KL}; mean over merge edges, in brackets the 95% interval ({intervals.METHOD} over conversations); published: "
-    f"the paper's value times V = {vocabulary(_PAPERS_DRAFT)}, the vocabulary of its main pair's draft: {_INFERENCE}, "
-    "and so is V",
+    "KL(q on the redundant node's own path || q at the node it is merged into), q the draft's distribution, in nats; "
+    f"mean over merge edges, in brackets the 95% interval ({intervals.METHOD} over conversations); published: the "
+    f"paper's value times V = {vocabulary(_PAPERS_DRAFT)}, the vocabulary of its main pair's draft: {_INFERENCE}, and "
+    "so is V",
     lambda run: metrics.per_row(run.merges, "kl"),
     3,
     judged=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,15 +22,12 @@ def per_sample(key: str, header: str, means: str, digits: int = 1) -> Metric:
 
 def _share_of_steps(key: str, header: str, means: str) -> Metric:
     """The share of the steps in which a count is above 0; of rows without it, as older ones, none."""
-    return Metric(key, header, means, _happened(key), percent=True)
 
-
-def _happened(column: str) -> Callable[[Any], Sample | None]:
     def sums(run: Any) -> Sample | None:
-        known = run.steps.reindex(columns=["prompt_id", column]).dropna(subset=[column])
-        return per_row(known.assign(happened=(known[column] > 0).astype(float)), "happened", most=1.0)
+        known = run.steps.reindex(columns=["prompt_id", key]).dropna(subset=[key])
+        return per_row(known.assign(happened=(known[key] > 0).astype(float)), "happened", most=1.0)
 
-    return sums
+    return Metric(key, header, means, sums, percent=True)
 
 
 def _variation(run: Any) -> Sample | None:

@@ -10,7 +10,7 @@ import pandas as pd
 from bench import published
 from bench.artifacts import arms, frame, notes, tables
 from bench.artifacts.arms import Arm
-from bench.artifacts.metrics import MAL, Metric, per_row
+from bench.artifacts.metrics import FORWARDS, MAL, MEAN_SIZE, Metric, per_row
 from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
 from bench.artifacts.tables import named_rows
@@ -40,10 +40,6 @@ def _milliseconds(key: str, operation: str, means: str, digits: int = 1) -> Metr
     return Metric(key, f"{operation.capitalize()} ms", means, sums, digits, timed=True)
 
 
-def _a_step(column: str, header: str, means: str) -> Metric:
-    return Metric(f"{column}_a_step", header, means, lambda run: run.steps[column].mean(), 1)
-
-
 DRAFT = _milliseconds(
     "draft_ms",
     "draft",
@@ -64,13 +60,7 @@ PLAIN = Metric(
     lambda run: metrics.target_step_s(run.prompts) * 1000,
     1,
 )
-MORE = (
-    PLAIN,
-    _a_step("draft_forwards", "forwards", "draft forwards a step"),
-    _a_step("draft_tokens", "draft tokens", "tokens fed through the draft a step"),
-    _a_step("num_drafted", "verified", "drafted nodes that the target reads a step"),
-    MAL,
-)
+MORE = (PLAIN, FORWARDS, MEAN_SIZE, MAL)
 
 
 def operations(name: str, results: Results) -> list[Output]:

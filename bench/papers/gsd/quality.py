@@ -57,10 +57,7 @@ def _difference(score: Metric, means: str) -> Metric:
         both = both.assign(difference=both[score.key] - both[f"{score.key}_plain"])
         return per_row(both.dropna(subset=["difference"]), "difference")
 
-    header = f"difference {score.header}"
-    return Metric(
-        f"difference_{score.key}", header, means, lambda run: sums(run) if run.run_id else None, 3, signed=True
-    )
+    return Metric(f"difference_{score.key}", f"difference {score.header}", means, sums, 3, signed=True)
 
 
 SCORES = (_score("rouge1", "ROUGE-1", _SCORE), _score("rouge2", "ROUGE-2"), _score("rouge_l", "ROUGE-L"))

@@ -18,28 +18,14 @@ from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
 from bench.artifacts.tables import named_rows
 from bench.papers.gsd import methods, metrics
-from bench.papers.gsd.methods import (
-    GREEDY,
-    GSD,
-    GSD_CODE,
-    GSD_LEAVES,
-    LARGE,
-    SAMPLED,
-    SSD,
-    SSD_ADAPTIVE,
-    SSD_NO_EXIT,
-    TSD,
-    TSD_SIB,
-    bound,
-    self_drafting,
-)
+from bench.papers.gsd.methods import GREEDY, GSD, LARGE, SAMPLED, SSD, TSD, TSD_SIB, bound, self_drafting
 from bench.papers.gsd.metrics import ROWS
 from bench.results.store import Results
 from bench.statistics import graph_metrics, intervals, samples
 from bench.statistics.intervals import Interval
 
 TITLE = "GSD Table 1: acceptance rate, drafted tokens, graph success and speedup"
-METHODS = (SSD, SSD_ADAPTIVE, SSD_NO_EXIT, TSD, TSD_SIB, GSD, GSD_LEAVES, GSD_CODE)
+METHODS = (SSD, methods.SSD_ADAPTIVE, methods.SSD_NO_EXIT, TSD, TSD_SIB, GSD, methods.GSD_LEAVES, methods.GSD_CODE)
 ARMS = tuple(bound(arm, LARGE) for arm in METHODS)
 OWN = tuple(bound(self_drafting(arm), LARGE) for arm in METHODS)
 """The same where the target drafts for itself."""

@@ -304,10 +304,6 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     **{key: of_steps(partial(milliseconds, phases=phases)) for key, phases in OPERATIONS.items()},
     "plain_ms": lambda files, run_id: (1000 * recomputed.seconds_per_token(files, "autoregressive", run_id)[0],),
     **{
-        f"{column}_a_step": of_steps(lambda steps, own=column: (float(steps[own].mean()),))
-        for column in ("draft_forwards", "draft_tokens", "num_drafted")
-    },
-    **{
         f"{key}_ratio": partial(over_tree, column=column)
         for key, column in {"drafted": "drafted", "created": "created", "verified": "num_drafted"}.items()
     },
