@@ -150,13 +150,11 @@ def fig6(name: str, results: Results) -> list[Output]:
     loaded = frame.finished(results)
     runs = draw.lines(_beside_sequoia(loaded), "n")
     shown = (MAL, OVER_SEQUOIA, EXPECTED, *SPEEDS)
-    long = frame.measure(runs, shown)
+    long = frame.measure(runs.assign(size_words=runs["point"]), shown)
     title, label = "OPT-Tree Figure 6: mean acceptance length against tree size", "tree size n (drafted nodes)"
     words, over = (title, notes.setting(runs), label), (draw.curve, OVER_SEQUOIA)
     figure = draw.curves(name, words, long, [[(draw.curve, MAL)], [(_even,), over]], _sizes(runs))
-    below = draw.below(loaded, runs, _sizes_said(runs, results))
-    long = long.assign(size_words=long["point"])
-    rows = (*draw.LINE_ROWS, "size_words")
+    rows, below = (*draw.LINE_ROWS, "size_words"), draw.below(loaded, runs, _sizes_said(runs, results))
     return [figure, table(name, figure.title, long, rows, shown, notes=below, means={"size_words": definitions.SIZE})]
 
 
@@ -205,16 +203,12 @@ def fig8(name: str, results: Results) -> list[Output]:
     """MAL and speed over the threshold, with the measured cost ratio and the paper's best threshold."""
     loaded = frame.finished(results)
     runs = draw.lines(loaded, "delta")
-    long = frame.measure(runs, POINT)
+    long = frame.measure(runs.assign(delta=runs["point"]), POINT)
     title = "OPT-Tree Figure 8: MAL and tokens/s against the threshold delta"
     words = (title, notes.setting(runs), "threshold delta")
     figure = draw.curves(name, words, long, [[(draw.twin, MAL, TOKENS_PER_S)]], _deltas(runs))
-    long = draw.ranked(long, MAL)
-    below = draw.below(loaded, runs, [*_deltas_said(long), draw.MARKED])
-    return [
-        figure,
-        table(name, figure.title, long.assign(delta=long["point"]), (*draw.LINE_ROWS, "delta"), POINT, notes=below),
-    ]
+    rows, below = (*draw.LINE_ROWS, "delta"), draw.below(loaded, runs, [*_deltas_said(long), draw.MARKED])
+    return [figure, table(name, figure.title, draw.ranked(long, MAL), rows, POINT, notes=below)]
 
 
 def _mu(rows: pd.DataFrame) -> float:
@@ -253,6 +247,5 @@ def fig9(name: str, results: Results) -> list[Output]:
     title = "OPT-Tree Figure 9: MAL and tokens/s against the temperature"
     words = (title, notes.setting(runs, but=across), "temperature")
     figure = draw.curves(name, words, long, [[(draw.twin, MAL, TOKENS_PER_S)]])
-    long = draw.ranked(long, MAL)
     rows, below = (*draw.LINE_ROWS, "temperature"), draw.below(loaded, runs, [draw.MARKED])
-    return [figure, table(name, figure.title, long, rows, POINT, notes=below)]
+    return [figure, table(name, figure.title, draw.ranked(long, MAL), rows, POINT, notes=below)]

@@ -47,11 +47,6 @@ _LOOSE = (
 )
 
 
-def sequence(accepted: Sequence[float]) -> float:
-    """Limit of a sequence: 1 / (1 - P_1) (Table 1)."""
-    return k_ary(accepted, 1)
-
-
 def sequence_of(accepted: Sequence[float], n: int) -> float:
     """A sequence of n drafted tokens: (1 - P_1^(n+1)) / (1 - P_1) (Table 2)."""
     return math.fsum(accepted[0] ** depth for depth in range(n + 1))
@@ -68,7 +63,7 @@ def k_sequences_loose(accepted: Sequence[float], k: int) -> float:
 
 
 def k_ary(accepted: Sequence[float], k: int) -> float:
-    """Limit of the k-ary tree, k = 2 the binary one: 1 / (1 - P_k) (Table 1)."""
+    """Limit of the k-ary tree, k = 1 a sequence and 2 the binary tree: 1 / (1 - P_k) (Table 1)."""
     return _divide(1.0, 1 - accepted[k - 1])
 
 
@@ -77,7 +72,7 @@ def limits(accepted: Sequence[float]) -> dict[str, tuple[float, int]]:
     smooth = concave(accepted)
     widths = range(1, len(smooth) + 1)
     return {
-        "sequence": (sequence(smooth), 1),
+        "sequence": (k_ary(smooth, 1), 1),
         "k_sequences": max((k_sequences(smooth, k), k) for k in widths),
         "binary": (k_ary(smooth, min(2, len(smooth))), 2),
         "k_ary": max((k_ary(smooth, k), k) for k in widths),

@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from bench import published
-from bench.artifacts import definitions, frame, notes, style, tables
+from bench.artifacts import definitions, draw, frame, notes, style, tables
 from bench.artifacts.metrics import MAL, Metric
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.table import table
@@ -62,6 +62,11 @@ STRUCTURES = (
 MODELS = ["target", "draft"]
 _NONE = ["block", "structure", "nodes", "setting", "levels", "steps", *MODELS]
 """The columns of runs that are asked for where there are none."""
+TITLES = {
+    "fig1": "Sequoia Figure 1: tokens per step against tree size, by structure",
+    "fig2": "Sequoia Figure 2: tokens per step against tree size, by structure and pair",
+    "fig5a": "Sequoia Figure 5a: tokens per step against tree size, Sequoia's tree and k sequences",
+}
 _TREES = "Sequoia Figure 1 (right): tree structures of N = {} nodes, each at its best for the measured vector"
 _HOW = "; lines: F(T), markers: MAL with 95% interval, dotted: limits for N → ∞ (Table 1)"
 _ERROR = (
@@ -86,12 +91,6 @@ POINT = (
     Metric("levels", "levels", definitions.LEVELS, lambda row: row.levels, 0),
     Metric("expected_tree", "F(T)", definitions.EXPECTED_TREE, lambda row: row.expected),
     Metric(
-        "mal_over_expected",
-        "MAL - F(T)",
-        "0 if whether a child is accepted depended on its position alone, as F(T) assumes",
-        lambda row: None if row.mal is None or row.expected is None else row.mal.value - row.expected,
-    ),
-    Metric(
         "limit",
         "limit",
         "F(T) for N -> infinity at the best k (Table 1), p made non-increasing as for F(T)",
@@ -106,11 +105,6 @@ def _gain(row: Any, other: str) -> Any:
     return samples.paired_ratio(first, second) if row.structure == SEQUOIA.name else None
 
 
-def _gain_predicted(row: Any) -> float | None:
-    first, second = (row.grown.get(one.name) for one in (SEQUOIA, K_SEQUENCES))
-    return first / second if row.structure == SEQUOIA.name and first and second else None
-
-
 GAIN = Metric(
     "gain",
     "gain MAL",
@@ -122,22 +116,12 @@ GAIN = Metric(
     3,
     counterpart="gain",
 )
-GAINS = (
-    Metric(
-        "gain_predicted",
-        "gain predicted",
-        "F(T) of Sequoia's tree over that of the best k sequences of the same N: computed, without an interval",
-        _gain_predicted,
-        3,
-    ),
-    GAIN,
-    Metric(
-        "gain_over_16",
-        "gain over 16",
-        "the same over 16 sequences, which is what the paper's text has",
-        partial(_gain, other="sixteen_sequences"),
-        3,
-    ),
+GAIN_OVER_16 = Metric(
+    "gain_over_16",
+    "gain over 16",
+    "the same over 16 sequences, which is what the paper's text has",
+    partial(_gain, other="sixteen_sequences"),
+    3,
 )
 
 
@@ -146,40 +130,27 @@ def gains_said() -> pd.DataFrame:
     return published.find("sequoia", "fig_text", metric="tokens_per_step_gain")
 
 
-def fig1(name: str, results: Results) -> list[Output]:
-    """Every structure, and what their trees look like in the first setting that has any."""
-    title = "Sequoia Figure 1: tokens per step against tree size, by structure"
-    return [*_tokens_by_size(name, title, results), *_trees(f"{name}_trees", points(results, STRUCTURES))]
+def tokens_by_size(name: str, results: Results) -> list[Output]:
+    """One panel per setting: F(T) as lines, measured MAL as markers, the limits of Table 1 dotted; and all points.
 
-
-def fig2(name: str, results: Results) -> list[Output]:
-    """Every structure for several pairs."""
-    return _tokens_by_size(name, "Sequoia Figure 2: tokens per step against tree size, by structure and pair", results)
-
-
-def fig5a(name: str, results: Results) -> list[Output]:
-    """Two structures, and what Sequoia's tree gains."""
-    title = "Sequoia Figure 5a: tokens per step against tree size, Sequoia's tree and k sequences"
-    return _tokens_by_size(name, title, results, gains=True)
-
-
-def _tokens_by_size(name: str, title: str, results: Results, *, gains: bool = False) -> list[Output]:
-    """One panel per setting: F(T) as lines, measured MAL as markers, the limits of Table 1 dotted; and all points."""
+    Figures 1 and 2 have every structure, and 1 what their trees look like; 5a has what Sequoia's tree gains over two.
+    """
+    gains = name == "fig5a"
     structures = (SEQUOIA, K_SEQUENCES, SIXTEEN) if gains else STRUCTURES[:-1]
     facts = gains_said() if gains else gains_said()[:0]
     rows = _compared(points(results, structures))
-    shown = (*POINT[:3], MAL, *POINT[3:], *GAINS * gains)
+    shown = (*POINT[:3], MAL, *POINT[3:], *(GAIN, GAIN_OVER_16) * gains)
     long = frame.measure(rows, shown)
     if gains:
         on = ["target", "draft", "dataset", "temperature", "structure", "nodes"]
         long = frame.beside(long, _pinned(facts), on, {GAIN.key: "tokens_per_step_gain"})
     drawn = long[long["metric"].isin([MAL]) & long["drawn"].astype(bool)]
-    panels = [(own, structures, facts) for _, own in drawn.groupby("block", sort=False)]
-    figure = style.drawn(
-        name, title, _words(rows[rows["drawn"].astype(bool)]), _panel, panels, drawn["run_id"], aside=_HOW
-    )
-    below = [*_scales(rows), *(_fact_said(fact) for own, *_ in panels for fact in named_rows(_facts(own, facts)))]
-    return [figure, table(name, figure.title, long, ROWS, shown, notes=dict.fromkeys(below), **LOOK)]
+    words = (TITLES[name], _words(rows[rows["drawn"].astype(bool)]), "tree size N (root counted)")
+    drawing = partial(_structures, structures=structures)
+    figure = draw.curves(name, words, drawn, [[(drawing,)]], _stars(drawn, facts), aside=_HOW)
+    below = [*_scales(rows), *_gains_told(drawn, facts)]
+    made = table(name, figure.title, long, ROWS, shown, notes=dict.fromkeys(below), **LOOK)
+    return [figure, made, *(_trees(f"{name}_trees", rows) if name == "fig1" else ())]
 
 
 def points(results: Results, structures: Sequence[Structure]) -> pd.DataFrame:
@@ -269,23 +240,23 @@ def _of_tree(row: Any, bounds: Mapping[str, tuple[float, int]]) -> dict[str, Any
     if not pd.isna(row.expected_tokens) and fixed in (None, row.num_branches):
         k, levels, expected = row.num_branches, row.depth + 1, row.expected_tokens
     limit, best = bounds.get(row.structure, (math.nan, 0))
-    own = (
-        {"promised": None, "expected": expected}
-        if pd.isna(promised)
-        else dict.fromkeys(("promised", "expected"), promised)
-    )
-    return {**own, "k": k, "levels": row.levels if row.ran and row.levels else levels, "limit": limit, "limit_k": best}
+    own = None if pd.isna(promised) else promised
+    tokens = {"promised": own, "expected": expected if own is None else own}
+    return {
+        **tokens,
+        "k": k,
+        "levels": row.levels if row.ran and row.levels else levels,
+        "limit": limit,
+        "limit_k": best,
+    }
 
 
 def _compared(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with their interval `mal`; `best` and `grown` have samples and F(T) of all structures of a size."""
+    """The rows with the samples of the `best` of all structures of their size."""
     measured, size = frame.measure(rows, (MAL,)), ["block", "nodes"]
     ranked = measured[measured["value"].notna()].sort_values("value", kind="stable")
     best = {key: dict(zip(own["structure"], own["sample"], strict=True)) for key, own in ranked.groupby(size)}
-    grown = {key: dict(zip(own["structure"], own["expected_tokens"], strict=True)) for key, own in rows.groupby(size)}
-    keys = list(rows[size].itertuples(index=False, name=None))
-    samples_, tokens = ([one.get(key, {}) for key in keys] for one in (best, grown))
-    return frame.put(rows, mal=measured["interval"], best=samples_, grown=tokens)
+    return frame.put(rows, best=[best.get(key, {}) for key in rows[size].itertuples(index=False, name=None)])
 
 
 def _pinned(facts: pd.DataFrame) -> pd.DataFrame:
@@ -318,26 +289,23 @@ def _scales(rows: pd.DataFrame) -> Iterator[str]:
     yield from (_ERROR.format(words) for words in rows["scale"].unique() if words)
 
 
-def _fact_said(fact: Any) -> str:
-    baseline = params_of(fact.params)["baseline"].replace("_", " ")
-    return (
-        f"The paper's text on {fact.target} + {fact.draft}: {fact.value:g}% more tokens a step than "
-        f"{baseline} ({fact.notes})."
-    )
+def _gains_told(rows: pd.DataFrame, facts: pd.DataFrame) -> Iterator[str]:
+    for _, own in rows.groupby("block", sort=False):
+        for fact in named_rows(_facts(own, facts)):
+            baseline = params_of(fact.params)["baseline"].replace("_", " ")
+            gain = f"{fact.value:g}% more tokens a step than {baseline} ({fact.notes})"
+            yield f"The paper's text on {fact.target} + {fact.draft}: {gain}."
 
 
-def _panel(axes: Axes, rows: pd.DataFrame, structures: Sequence[Structure], facts: pd.DataFrame) -> None:
-    """F(T) as lines and MAL as markers of each structure, limits, and the paper's gain."""
+def _structures(axes: Axes, rows: pd.DataFrame, structures: Sequence[Structure]) -> None:
+    """F(T) as lines and MAL as markers of each structure, and limits."""
     parts = [(one, rows[rows["structure"] == one.name]) for one in structures]
     grown = bool(rows["expected_tokens"].notna().any())
     spans = [span for one, own in parts for span in _draw(axes, own, style.of_method(one.method), grown)]
     for one, own in parts:
         _entry(axes, own, one, max(tokens for _, tokens in spans))
-    for fact in named_rows(_pinned(_facts(rows, facts)).drop_duplicates(["size", "value"])):
-        _star(axes, rows[rows["nodes"].isin([fact.size, fact.size + 1])], fact)
-    axes.set(title=rows["setting"].iloc[0], xlabel="tree size N (root counted)", ylabel="tokens per step")
+    axes.set_ylabel("tokens per step")
     style.powers_of_two(axes, [size for size, _ in spans])
-    style.legend_below(axes)
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, look: Mapping[str, Any], grown: bool) -> list[tuple[float, float]]:
@@ -378,28 +346,27 @@ def _entry(axes: Axes, rows: pd.DataFrame, structure: Structure, highest: float)
     )
 
 
-def _star(axes: Axes, near: pd.DataFrame, fact: Any) -> None:
+def _stars(rows: pd.DataFrame, facts: pd.DataFrame) -> Iterator[Mapping[str, Any]]:
     """A star where Sequoia's tree would be, were it as far above our sequences, 16 if run, as the paper says."""
-    ran = near[near["value"].notna()].sort_values(["nodes", "value"], ascending=[True, False])
-    tokens = [
-        (structure.label, value)
-        for rows, column, structure in (
-            (ran, "value", SIXTEEN),
-            (ran, "value", K_SEQUENCES),
-            (near, "expected_tokens", K_SEQUENCES),
-        )
-        for value in rows.loc[(rows["structure"] == structure.name) & rows[column].notna(), column]
-    ]
-    if tokens:
-        whose, ours = tokens[0]
-        axes.plot(
-            fact.size,
-            ours * fact.value,
-            "*",
-            color="black",
-            markersize=9,
-            label=f"{fact.value:.2f} x our {whose} (paper)",
-        )
+    for block, own in rows.groupby("block", sort=False):
+        for fact in named_rows(_pinned(_facts(own, facts)).drop_duplicates(["size", "value"])):
+            near = own[own["nodes"].isin([fact.size, fact.size + 1])]
+            if tokens := [*_of_sequences(near)]:
+                whose, ours = tokens[0]
+                words = f"{fact.value:.2f} x our {whose} (paper)"
+                yield {"block": block, "words": words, "x": fact.size, "y": ours * fact.value}
+
+
+def _of_sequences(rows: pd.DataFrame) -> Iterator[tuple[str, float]]:
+    """Tokens per step of our sequences with their label: measured ones first, 16 before the best k."""
+    ran = rows[rows["value"].notna()].sort_values(["nodes", "value"], ascending=[True, False])
+    for found, column, one in (
+        (ran, "value", SIXTEEN),
+        (ran, "value", K_SEQUENCES),
+        (rows, "expected_tokens", K_SEQUENCES),
+    ):
+        known = found.loc[(found["structure"] == one.name) & found[column].notna(), column]
+        yield from ((one.label, value) for value in known)
 
 
 def _trees(name: str, rows: pd.DataFrame) -> list[Output]:
