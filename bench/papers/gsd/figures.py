@@ -157,11 +157,7 @@ def fig8(name: str, results: Results) -> list[Output]:
 
 
 def _child_ranks(
-    name: str,
-    title: str,
-    header: str,
-    runs: pd.DataFrame,
-    remarks: Callable[[pd.DataFrame], Iterable[str]],
+    name: str, title: str, header: str, runs: pd.DataFrame, remarks: Callable[[pd.DataFrame], Iterable[str]]
 ) -> list[Output]:
     """A group of bars by rank, of which each run has one with its label `bar`, which stands under `header`."""
     runs = frame.put(

@@ -259,11 +259,10 @@ SHOWN = (
 )
 MEANS = {
     "tau": "tokens of context that are alike beside the redundant token itself",
-    "n_gram": "length of the n-gram whose recurrence makes a node redundant, tau + 1; the paper's text calls that tau",
     "printed": "as the paper prints it",
 }
-ROWS = ("setting", "k", "tau", "n_gram", "printed")
-HEADERS = {"n_gram": "n-gram", "printed": "KL / V published"}
+ROWS = ("setting", "k", "tau", "printed")
+HEADERS = {"printed": "KL / V published"}
 
 
 def merge_kl(name: str, results: Results) -> list[Output]:
@@ -275,7 +274,6 @@ def merge_kl(name: str, results: Results) -> list[Output]:
         lines,
         k=[_k(k) for k, _ in lines["place"]],
         tau=[tau for _, tau in lines["place"]],
-        n_gram=[tau + 1 for _, tau in lines["place"]],
         printed=[_scientific(_printed().get(place)) or tables.ABSENT for place in lines["place"]],
     )
     long = frame.measure(lines, SHOWN)
@@ -287,7 +285,7 @@ def merge_kl(name: str, results: Results) -> list[Output]:
         *(text.format(examples=_stated("table5", "setting_examples")) for text in _NOTES),
         *(text for _, rows in lines.groupby("block", sort=False) for text in _same(rows)),
     ]
-    title, aside = notes.titled(DIVERGENCE, runs), ["n_gram", "printed", *(one.key for one in SHOWN[1:])]
+    title, aside = notes.titled(DIVERGENCE, runs), ["printed", *(one.key for one in SHOWN[1:])]
     return [table(name, title, long, ROWS, SHOWN, aside=aside, notes=below, headers=HEADERS, means=MEANS)]
 
 

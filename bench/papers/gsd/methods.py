@@ -118,15 +118,13 @@ def off(arm: Arm, params: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-# the lines of a table
-
-
 def load(results: Results, paper: pd.DataFrame, decodings: Sequence[int] = (GREEDY, SAMPLED)) -> pd.DataFrame:
     """The runs of these decodings, which a block holds together; stand-ins for models of these published rows."""
     keep = reduce(or_, (_decoded(results.runs, decoding) for decoding in decodings))
     own = replace(results, runs=results.runs[keep])
     loaded = frame.standing_in(frame.load(own, across=("temperature", "top_p")), paper)
-    return frame.put(loaded, variation=frame.of_runs(results.variation, loaded["run_id"]))
+    variation, kept = frame.of_runs(results.variation, loaded["run_id"]), loaded["steps"].map(graph_metrics.samples)
+    return frame.put(loaded, variation=variation, samples=kept)
 
 
 def lines(
@@ -150,10 +148,7 @@ def lines(
     shown = pd.Series([bool(own or theirs) or not arm.ours for own, theirs, arm in known])  # plain decoding is of all
     words = [notes.model_words(line, ("dataset", "temperature", "top_p")) for line in named_rows(parts[0])]
     target, draft = zip(*words, strict=True)
-    return [
-        frame.put(part, run_id=ids, samples=_samples(part), target_words=target, draft_words=draft)[shown]
-        for part in parts
-    ]
+    return [frame.put(part, run_id=ids, target_words=target, draft_words=draft)[shown] for part in parts]
 
 
 def judged(long: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
@@ -178,21 +173,11 @@ def _place(run: Any, targets: Sequence[str], datasets: Sequence[str]) -> tuple[i
     return target, dataset, run.draft != NO_DRAFT
 
 
-def _samples(rows: pd.DataFrame) -> list[pd.DataFrame | None]:
-    return [graph_metrics.samples(run.steps) if run.ok else None for run in named_rows(rows)]
-
-
-# which runs are set against which rows
-
-
 def _decoded(runs: pd.DataFrame, decoding: int) -> pd.Series:
     """Which runs decode greedily, or sample as the paper does."""
     if decoding == GREEDY:
         return runs["temperature"] == 0
     return (runs["temperature"] == TEMPERATURE) & (runs["top_p"] == TOP_P)
-
-
-# what is said below a table
 
 
 def unshown(results: Results, lines: pd.DataFrame, methods: Sequence[Arm]) -> Iterator[str]:

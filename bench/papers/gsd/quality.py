@@ -90,8 +90,7 @@ def quality_table(name: str, results: Results) -> list[Output]:
 def _with_texts(lines: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """The lines with their scored `texts`; plain decoding is a line of its own, with the mean over a block's runs."""
     plain = {block: _plain(rows) for block, rows in done(runs).groupby("block")}
-    vanilla = [line.arm is VANILLA for line in named_rows(lines)]
-    both = list(zip(named_rows(lines), vanilla, strict=True))
+    both = [(line, line.arm is VANILLA) for line in named_rows(lines)]
     return frame.put(
         lines,
         ok=[line.block in plain if alone else line.ok for line, alone in both],

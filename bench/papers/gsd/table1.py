@@ -43,16 +43,12 @@ TREES = tuple(arm.header for tree in (TSD, TSD_SIB) for arm in (tree, self_draft
 GRAPHS = (GSD.header, self_drafting(GSD).header)
 
 
-def _over(counted: Metric, words: str) -> Metric:
-    means = f"GSD's {words} over this tree's, paired over the samples of both"
-    return Metric(f"{counted.key}_ratio", f"GSD / this: {words}", means, lambda run: None, 3, judged=False)
+def _over(key: str) -> Metric:
+    means = f"GSD's {key} over this tree's, paired over the samples of both"
+    return Metric(f"{key}_ratio", f"GSD / this: {key}", means, lambda run: None, 3, judged=False)
 
 
-RATIOS = {
-    metrics.DRAFTED: _over(metrics.DRAFTED, "drafted"),
-    metrics.CREATED: _over(metrics.CREATED, "created"),
-    metrics.VERIFIED: _over(metrics.VERIFIED, "verified"),
-}
+RATIOS = {counted: _over(counted.key) for counted in (metrics.DRAFTED, metrics.CREATED, metrics.VERIFIED)}
 GAIN = Metric(
     "rate_gain", "GSD - this: rate", "the same of the acceptance rates", lambda run: None, 3, signed=True, judged=False
 )

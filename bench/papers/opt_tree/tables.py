@@ -143,11 +143,8 @@ def _printed_sizes(paper: pd.DataFrame) -> dict[tuple[Any, ...], frozenset[int]]
 
 def _judged(long: pd.DataFrame) -> pd.DataFrame:
     """The best runs marked and judged among themselves; MAL over all sizes that may be the paper's."""
-    best, lengths = (
-        long["best"].astype(bool),
-        long["metric"].map(lambda metric: metric is MAL_AS_PUBLISHED).astype(bool),
-    )
-    by_definition = (long["method"] == AUTOREGRESSIVE) & long["metric"].map(lambda one: one is not SPEED).astype(bool)
+    best, lengths = long["best"].astype(bool), long["metric"].isin([MAL_AS_PUBLISHED])
+    by_definition = (long["method"] == AUTOREGRESSIVE) & ~long["metric"].isin([SPEED])
     long = frame.put(frame.rank(long, only=best), why=["1 by definition" if one else "" for one in by_definition])
     verdicts: dict[Any, str] = dict.fromkeys(long.index, "") | dict(frame.judge(long[best])["verdict"])
     for _, rows in long[lengths & long["interval"].notna()].groupby("block", sort=False):

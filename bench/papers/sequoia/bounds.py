@@ -156,8 +156,7 @@ def _text(value: float) -> str:
 def _largest(results: Results, vector: Vector) -> dict[str, str]:
     """The cell of the largest tree evaluated."""
     rows = results.growth
-    if not rows.empty:
-        rows = rows[(rows["run_id"] == vector.run_id) & (rows["structure"] == "sequoia")]
+    rows = rows[(rows["run_id"] == vector.run_id) & (rows["structure"] == "sequoia")]
     if rows.empty:
         return {}
     row = rows.sort_values("n").iloc[-1]

@@ -15,15 +15,7 @@ from matplotlib.axes import Axes
 from bench import published
 from bench.artifacts import definitions, draw, frame, notes, style, tables
 from bench.artifacts.definitions import method_label
-from bench.artifacts.metrics import (
-    IS_LOSSLESS,
-    LEVELS,
-    MAL,
-    PREDICTED_MAL,
-    PREDICTED_SPEEDUP,
-    SPEEDUP,
-    Metric,
-)
+from bench.artifacts.metrics import IS_LOSSLESS, LEVELS, MAL, PREDICTED_MAL, PREDICTED_SPEEDUP, SPEEDUP, Metric
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.table import table
 from bench.artifacts.tables import named_rows
@@ -119,9 +111,8 @@ def _rules(axes: Axes, rows: pd.DataFrame) -> None:
     for (rule, tree), line in rows.groupby(["verifier", "tree"], sort=False):
         label = rule_label(str(rule)) + f" ({tree})" * (len(trees) > 1)
         dotted = {"linestyle": (0, (1, place))} if (place := trees.index(tree)) else {}
-        style.band(
-            axes, line["temperature"].tolist(), line["interval"], 0, **rule_look(str(rule)) | dotted, label=label
-        )
+        look = rule_look(str(rule)) | dotted | {"label": label}
+        style.band(axes, line["temperature"].tolist(), line["interval"], 0, **look)
     axes.set(ylabel="speedup (95% interval)", ylim=(0, None))
     if len(trees) == 1:
         axes.set_title(f"{axes.get_title()}: {trees[0]}")
@@ -136,14 +127,10 @@ def _leads_said(long: pd.DataFrame) -> Iterator[str]:
             yield f"{setting}: times are too noisy to tell a lead over {rule}."
             continue
         largest = max(named_rows(quiet), key=lambda row: row.value)
-        paper = (
-            f"; the paper's text: at most {largest.published:g}, over temperatures and top-p"
-            if largest.published
-            else ""
-        )
+        paper = f"; the paper's text: at most {largest.published or 0:g}, over temperatures and top-p"
         yield (
             f"{setting}: Sequoia's largest lead over {rule} is {tables.ratio(largest.interval)}, the largest of "
-            f"{len(quiet)}, at temperature {largest.temperature:g}{paper}."
+            f"{len(quiet)}, at temperature {largest.temperature:g}{paper * bool(largest.published)}."
         )
         if left := len(rows) - len(quiet):
             yield f"{setting}: {left} temperatures are left out, where times are too noisy (!)."

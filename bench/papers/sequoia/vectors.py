@@ -24,12 +24,7 @@ SETTING = ("pair", "dataset", "temperature", "top_p", "verifier", "draws", "devi
 """Columns that acceptance and growth rows share."""
 SETTING_COLUMNS = ("pair", "dataset", "temperature", "top_p", "rule")
 _MEASURED = ("draft_temperature", "draft_top_p", "estimator", "width", "num_prompts", "num_positions", "run_id")
-_RULES = {
-    "without_replacement": "Sequoia",
-    "spec_infer": "SpecInfer",
-    "k_seq": "SpecTr",
-    "target_sample": "top-k",
-}
+_RULES = {"without_replacement": "Sequoia", "spec_infer": "SpecInfer", "k_seq": "SpecTr", "target_sample": "top-k"}
 
 
 @dataclass(frozen=True)
