@@ -87,7 +87,8 @@ def by_dataset(name: str, results: Results) -> list[Output]:
     runs = methods.load(results, paper, kind.decodings)
     parts = methods.lines(runs, paper, kind.arms, kind.decodings)
     if kind.drafts_apart:
-        parts = [part[~_elsewhere(parts[0])] for part in parts]
+        ran, labels = parts[0]["run_id"] != "", parts[0]["label"]
+        parts = [part[ran | ~labels.isin(labels[ran])] for part in parts]
     counts = (*metrics.COUNTS, *[metrics.VARIATION] * (kind.decodings == (SAMPLED,)))
     several = len(kind.decodings) > 1
     speedup = metrics.MEAN if several else SPEEDUP
@@ -106,9 +107,3 @@ def by_dataset(name: str, results: Results) -> list[Output]:
     title = notes.titled(kind.title, runs, but=["dataset", *["temperature"] * several])
     aside = [one.key for one in counts]
     return [table(name, title, long, ROWS, (speedup, *shown), aside=aside, notes=below)]
-
-
-def _elsewhere(lines: pd.DataFrame) -> pd.Series:
-    """Which methods were not run here, but with another pair."""
-    ran = lines["run_id"] != ""
-    return ~ran & lines["label"].isin(lines.loc[ran, "label"])

@@ -220,9 +220,8 @@ def vocabulary(model_id: str) -> int | None:
 @cache
 def _printed() -> Mapping[tuple[int, int], float]:
     """The paper's values by k and tau."""
-    rows = [
-        (params_of(row.params), row.value) for row in tables.named_rows(published.find("gsd", "table5", metric="kl"))
-    ]
+    facts = published.find("gsd", "table5", metric="kl")
+    rows = zip(map(params_of, facts["params"]), facts["value"], strict=True)
     return {(int(at["k"].replace("inf", str(UNLIMITED))), int(at["tau"])): float(value) for at, value in rows}
 
 

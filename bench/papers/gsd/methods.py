@@ -154,13 +154,9 @@ def lines(
 def judged(long: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     """The long frame beside the paper's numbers, marked and judged; without merging no graph is a success."""
     long = arms.beside(long, names)
-    without = [
-        row.metric.key == "num_displaced" and row.published is not None and not row.arm.ours[0].startswith("gsd")
-        for row in named_rows(long)
-    ]
-    long = frame.put(
-        long, why=["0 without merging" if none else why for none, why in zip(without, long["why"], strict=True)]
-    )
+    none = long["published"].notna() & long["metric"].map(lambda metric: metric.key == "num_displaced").astype(bool)
+    none &= ~long["arm"].map(lambda arm: arm.ours[0].startswith("gsd")).astype(bool)
+    long = frame.put(long, why=long["why"].mask(none, "0 without merging"))
     return frame.judge(frame.rank(long), who="label")
 
 
@@ -182,7 +178,10 @@ def _decoded(runs: pd.DataFrame, decoding: int) -> pd.Series:
 
 def unshown(results: Results, lines: pd.DataFrame, methods: Sequence[Arm]) -> Iterator[str]:
     """Where tau changes nothing, since nothing was merged, and which runs a table leaves out."""
-    yield from _unmerged([run for run in named_rows(lines) if run.ok and run.params.get("tau") is not None])
+    graphs = [run for run in named_rows(lines) if run.ok and run.params.get("tau") is not None]
+    alike = [run for run in graphs if not run.steps["num_alias"].any()]
+    if len({run.params["tau"] for run in alike}) > 1:
+        yield f"No candidate was merged in {len(alike)} of {len(graphs)} runs of GSD: there tau changes nothing."
     shown = {run_id for ids in lines["run_id"] for run_id in ids.split()}
     hidden = results.runs[~results.runs["run_id"].isin(list(shown))]
     if hidden.empty:
@@ -193,13 +192,6 @@ def unshown(results: Results, lines: pd.DataFrame, methods: Sequence[Arm]) -> It
             f"Not in this table: {listed}: other methods, rules, parameters or sampling settings than the "
             "paper's, or another run of the same is shown."
         )
-
-
-def _unmerged(graphs: Sequence[Any]) -> Iterator[str]:
-    """Whether runs of other tau could be alike, since nothing was merged in them."""
-    alike = [run for run in graphs if not run.steps["num_alias"].any()]
-    if len({run.params["tau"] for run in alike}) > 1:
-        yield f"No candidate was merged in {len(alike)} of {len(graphs)} runs of GSD: there tau changes nothing."
 
 
 def _arguments(run: Any, methods: Sequence[Arm]) -> str:

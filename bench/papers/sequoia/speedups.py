@@ -37,9 +37,7 @@ _SIZED, _CHOSEN = "sequoia", "sequoia_hardware"
 
 def _lead(run: Any) -> Interval | None:
     """Over the conversations that both decoded."""
-    if run.sequoia is None:
-        return None
-    return samples.paired_ratio(samples.speedup(run.sequoia), run.gain)
+    return None if run.sequoia is None else samples.paired_ratio(samples.speedup(run.sequoia), run.gain)
 
 
 LEAD = Metric(

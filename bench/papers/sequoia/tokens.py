@@ -337,13 +337,12 @@ def _entry(axes: Axes, rows: pd.DataFrame, structure: Structure, highest: float)
     if not (measured or rows["expected_tokens"].notna().any()):
         return
     (value, k), look = rows[["limit", "limit_k"]].iloc[0], style.of_method(structure.method)
+    look |= {} if measured else {"marker": ""}
     if value <= highest * _ROOM:
         axes.axhline(value, color=look["color"], linestyle=":", linewidth=1)
     best = f" at k={k}" if structure.any_k else ""
     words = f" (limit {value:.3g}{best})" if math.isfinite(value) else " (no limit)"
-    axes.plot(
-        [], [], **look | ({} if measured else {"marker": ""}), label=structure.label + words * (not math.isnan(value))
-    )
+    axes.plot([], [], **look, label=structure.label + words * (not math.isnan(value)))
 
 
 def _stars(rows: pd.DataFrame, facts: pd.DataFrame) -> Iterator[Mapping[str, Any]]:
