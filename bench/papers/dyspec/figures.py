@@ -18,7 +18,7 @@ from bench.artifacts import definitions, draw, frame, notes, phases, style, tabl
 from bench.artifacts.metrics import MAL, MEAN_SIZE, STEPS, Metric
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.table import table
-from bench.artifacts.tables import Table, named_rows
+from bench.artifacts.tables import named_rows
 from bench.papers.dyspec import threshold
 from bench.published import params_of
 from bench.results.store import Results
@@ -267,11 +267,6 @@ SIZE = replace(
 )
 
 
-def _correlation(run: Any) -> float | None:
-    sizes, lengths = run.steps["num_drafted"], run.steps["acceptance_length"]
-    return None if min(sizes.nunique(), lengths.nunique()) < 2 else float(sizes.corr(lengths))
-
-
 TREES = (
     Metric("threshold", "threshold", "", lambda run: None if run.threshold is None else f"{run.threshold:g}"),
     Metric("cap", "cap", "", lambda run: run.cap and str(run.cap)),
@@ -282,25 +277,12 @@ TREES = (
     threshold.AT_CAP,
     threshold.DEPTH,
     MAL,
-    Metric("size_correlation", "correlation", "Pearson's, of n and A over steps", _correlation),
 )
-STEP = {
-    "prompt_id": "Conversation",
-    "step": "step",
-    "num_drafted": "n",
-    "acceptance_length": "A",
-    "num_accepted": "accepted",
-}
-"""What stands above the columns of the table of steps, behind those of all runs."""
-_STEP_MEANS = {
-    "acceptance_length": "new tokens of the step, the one that the target adds counted",
-    "num_accepted": "drafted tokens among them",
-}
 _ENDED = "in every step the tree has as many nodes as the cap: the cap ends it level by level, the threshold never does"
 
 
 def fig5(name: str, results: Results) -> list[Output]:
-    """One panel per run, of its first conversation; a table of all its trees, and one of the steps that are drawn."""
+    """One panel per run, of its first conversation, and a table of all its trees."""
     paper = _sizes_printed()
     loaded = frame.standing_in(frame.finished(results), paper)
     runs = draw.drafting(loaded)
@@ -315,12 +297,7 @@ def fig5(name: str, results: Results) -> list[Output]:
     title = "DySpec Figure 5: tree size and accepted tokens of every decoding step"
     figure = draw.per_run(name, (title, notes.setting(loaded)), _panel, sizes, 1, panel=(8.4, 3.7))
     below = draw.below(loaded, runs, _ended(sizes), timed=False)
-    summary = table(name, figure.title, long, draw.RUN_ROWS, TREES, notes=below)
-    steps = pd.concat([run.shown.assign(setting=run.setting, name=run.name) for run in named_rows(sizes)])
-    listed = steps[[*draw.RUN_ROWS, *STEP]].astype(str).reset_index(drop=True)
-    ids, title = tuple(steps["run_id"]), f"{figure.title}, step by step"
-    headers = definitions.ROWS | STEP
-    return [figure, summary, Table(f"{name}_steps", title, listed, tuple(below), _STEP_MEANS, ids, headers)]
+    return [figure, table(name, figure.title, long, draw.RUN_ROWS, TREES, notes=below)]
 
 
 def _sizes_printed() -> pd.DataFrame:

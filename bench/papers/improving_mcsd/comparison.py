@@ -23,7 +23,7 @@ from bench.published import params_of
 from bench.results.roles import Role, columns
 from bench.results.rows import AUTOREGRESSIVE, RunRow
 from bench.results.store import Results
-from bench.statistics import intervals, metrics, samples
+from bench.statistics import intervals, samples
 from bench.statistics.intervals import Interval
 
 CONTROL = (
@@ -87,25 +87,7 @@ ROWS = ("target_words", "draft_words", "dataset", "temperature", "label", "confi
 ALPHA_DRAFTED = shown.Metric("alpha_drafted", "alpha drafted", definitions.ALPHA_DRAFTED, mcsd.alpha_drafted)
 OF_NODES = (
     shown.Metric(
-        "accepted_per_depth",
-        "accepted / depth",
-        definitions.ACCEPTED_DEPTH,
-        lambda run: metrics.acceptance_rate_depth(run.steps),
-        3,
-    ),
-    shown.Metric(
-        "accepted_per_node",
-        "accepted / node",
-        definitions.ACCEPTED_NODE,
-        lambda run: metrics.acceptance_rate_node(run.steps),
-        3,
-    ),
-    shown.Metric(
-        "draft_nodes",
-        "draft nodes",
-        definitions.DRAFT_NODES,
-        lambda run: run.mean_size - mcsd.first_tokens(run),
-        1,
+        "draft_nodes", "draft nodes", definitions.DRAFT_NODES, lambda run: run.mean_size - mcsd.first_tokens(run), 1
     ),
     shown.Metric(
         "verified_rows", "verified", definitions.VERIFIED_ROWS, lambda run: run.mean_size + (not mcsd.virtual(run)), 1

@@ -56,20 +56,6 @@ METRICS = (
         percent=True,
     ),
     Metric(
-        "mean_accepted",
-        "mean accepted",
-        "mean score of the accepted tokens",
-        lambda model: float(_of_fate(model.tokens, True).mean()),
-        3,
-    ),
-    Metric(
-        "mean_rejected",
-        "mean rejected",
-        "mean score of the rejected tokens",
-        lambda model: float(_of_fate(model.tokens, False).mean()),
-        3,
-    ),
-    Metric(
         "auc",
         "AUC",
         "probability that an accepted token has a higher score than a rejected one, ties counted half; 0.5 tells "
@@ -124,7 +110,7 @@ METRICS = (
     ),
 )
 """Of the tokens that a decision model scored and was not trained on, as rows."""
-ASIDE = ("dataset", "temperature", *(metric.key for metric in METRICS[5:]))
+ASIDE = ("dataset", "temperature", *(metric.key for metric in METRICS[3:]))
 
 
 def scores(name: str, results: Results) -> list[Output]:

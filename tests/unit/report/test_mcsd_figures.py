@@ -443,7 +443,7 @@ def test_models_are_told_apart_and_tokens_of_one_fate_tell_nothing(cells) -> Non
     axes, made = build("improving_mcsd/fig7", cells)
     assert len({panel.get_title().split("\n")[0] for panel in axes}) == 4
     alike = row_of(made, "d" * 12)
-    assert alike[["auc", "overlap", "rejected_above", "mean_rejected"]].tolist() == [ABSENT] * 4
+    assert alike[["auc", "overlap", "rejected_above"]].tolist() == [ABSENT] * 3
     assert len(read_results(cells.store.folder, "other").decisions) == 180
 
 

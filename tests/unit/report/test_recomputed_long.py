@@ -201,10 +201,6 @@ def first_tokens(files: Files, run_id: str) -> int:
     return given["widths"][0] if "widths" in given else given["width"] if given.get("init") == "target" else 0
 
 
-def accepted_per(steps: pd.DataFrame, column: str) -> Numbers:
-    return (float(steps["num_accepted"].sum() / steps[column].sum()),)
-
-
 def mcsd_nodes(files: Files, run_id: str, of: Callable[[int], int]) -> Numbers:
     """The mean size of the tree, and what the number of first tokens makes of it."""
     return (float(files.steps(run_id)["num_drafted"].mean()) + of(first_tokens(files, run_id)),)
@@ -279,8 +275,6 @@ ORACLES: Mapping[str, Callable[[Files, str], Numbers | None]] = {
     **dict.fromkeys(("bounded_part", "bound", "within", "conversations"), lambda files, run_id: None),
     "alpha": alpha,
     "alpha_drafted": partial(alpha, drafted=True),
-    "accepted_per_depth": of_steps(partial(accepted_per, column="depth")),
-    "accepted_per_node": of_steps(partial(accepted_per, column="num_drafted")),
     "draft_nodes": partial(mcsd_nodes, of=lambda first: -first),
     "alpha_max": alpha,
     "draft_levels": drafted_levels,
