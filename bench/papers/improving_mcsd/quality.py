@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -53,39 +53,16 @@ def _turns(rows: pd.DataFrame, column: str) -> pd.DataFrame:
     return rows.dropna(subset=[column]).groupby(_TURN)[[column]].mean().reset_index()
 
 
-def _mean(name: str, column: str, most: float) -> Callable[[Any], Sample | None]:
-    """The mean over turns of a column of a table, whose values are at most this."""
-    return lambda run: per_row(_turns(getattr(run, name), column), column, most=most)
+def _mean(rows: pd.DataFrame, column: str, most: float) -> Sample | None:
+    """The mean over turns of a column, whose values are at most this."""
+    return per_row(_turns(rows, column), column, most=most)
 
 
-def _difference(name: str, column: str) -> Callable[[Any], Sample | None]:
+def _difference(name: str, column: str, run: Any) -> Sample | None:
     """The mean over turns of a column less that of the target alone in the same turn; None of the target alone."""
-
-    def sums(run: Any) -> Sample | None:
-        both = getattr(run, name).merge(run.alone[name], on=["run_id", *_TURN], suffixes=("", "_alone"))
-        both = both.assign(difference=both[column] - both[f"{column}_alone"]).dropna(subset=["difference"])
-        return None if run.arm is ALONE else per_row(both, "difference")
-
-    return sums
-
-
-def _of_trees(column: str) -> Callable[[Any], Sample | None]:
-    """The mean over the rows of a run's `variation`."""
-    return lambda run: per_row(run.variation.dropna(subset=[column]), column, most=1.0)
-
-
-def _value(mean: Callable[[Any], Sample | None]) -> Callable[[Any], float | None]:
-    """Without an interval."""
-
-    def value(run: Any) -> float | None:
-        sample = mean(run)
-        return None if sample is None else float(sample.sums["above"].sum() / sample.sums["below"].sum())
-
-    return value
-
-
-def _score(run: Any) -> Sample | str | None:
-    return _mean("judgements", "score", 10.0)(run) or NOT_JUDGED
+    both = getattr(run, name).merge(run.alone[name], on=["run_id", *_TURN], suffixes=("", "_alone"))
+    both = both.assign(difference=both[column] - both[f"{column}_alone"]).dropna(subset=["difference"])
+    return None if run.arm is ALONE else per_row(both, "difference")
 
 
 def _judged(run: Any) -> tuple[int, int]:
@@ -99,8 +76,7 @@ def _judged_words(run: Any) -> str | None:
 
 
 def _rouge_alone(run: Any) -> Sample | None:
-    rows = run.alone["quality"]
-    return None if run.arm is ALONE else per_row(_turns(rows, "greedy_rouge_l"), "greedy_rouge_l", most=1.0)
+    return None if run.arm is ALONE else _mean(run.alone["quality"], "greedy_rouge_l", 1.0)
 
 
 SCORE = Metric(
@@ -108,14 +84,14 @@ SCORE = Metric(
     "score",
     "grade from 1 to 10 by a judge, mean over turns, in brackets the 95% interval "
     f"({intervals.METHOD} over conversations); judged by order alone, since judges differ",
-    _score,
+    lambda run: _mean(run.judgements, "score", 10.0) or NOT_JUDGED,
 )
 DELTA = Metric(
     "score_alone",
     "score - alone",
     "the same less the grade of the target alone in the same turn, mean over the run's turns that are graded in both "
     "arms; the row of the target alone is over all turns of it that are graded",
-    _difference("judgements", "score"),
+    partial(_difference, "judgements", "score"),
     3,
     signed=True,
     judged=False,
@@ -125,7 +101,7 @@ LIKELIHOOD = Metric(
     "log-likelihood - alone",
     "mean log p(token | all before it) under the target at this temperature, in nats, less that of the target's own "
     "answer to the same prompt, mean over turns",
-    _difference("quality", "log_likelihood"),
+    partial(_difference, "quality", "log_likelihood"),
     3,
     signed=True,
 )
@@ -133,7 +109,7 @@ ROUGE = Metric(
     "rouge_l",
     "ROUGE-L",
     "F1 of ROUGE-L against the target's greedy answer to the same prompt, mean over turns",
-    _mean("quality", "greedy_rouge_l", 1.0),
+    lambda run: _mean(run.quality, "greedy_rouge_l", 1.0),
     3,
 )
 VARIATION = Metric(
@@ -141,19 +117,21 @@ VARIATION = Metric(
     "variation",
     "total variation between the distribution of a turn's first token and the target's own, estimated over drawn trees "
     "with p's own share of the chance taken out, mean over turns",
-    _of_trees("total_variation"),
+    lambda run: per_row(run.variation.dropna(subset=["total_variation"]), "total_variation", most=1.0),
     3,
 )
 JUDGED = Metric("judged", "judged", "turns with a grade, of those recorded", _judged_words)
 ROUGE_ALONE = Metric(
     "rouge_l_alone", "ROUGE-L alone", "the same of what the target samples alone in the same run", _rouge_alone, 3
 )
-WORDS = Metric("words", "words", "mean words of the answers", _value(_mean("quality", "num_words", math.inf)), 0)
+WORDS = Metric(
+    "words", "words", "mean words of the answers", lambda run: _turns(run.quality, "num_words")["num_words"].mean(), 0
+)
 NOISE = Metric(
     "noise",
     "noise",
     "what the estimate of variation would come to if there were none",
-    _value(_of_trees("noise")),
+    lambda run: run.variation["noise"].mean(),
     3,
 )
 METRICS = (SCORE, DELTA, LIKELIHOOD, ROUGE, VARIATION, JUDGED, ROUGE_ALONE, WORDS, NOISE)
@@ -192,19 +170,14 @@ def _with_tables(lines: pd.DataFrame, results: Results) -> pd.DataFrame:
     """The lines with the rows of their runs; those of the target alone are of the other arms of all runs of a block."""
     of_block = lines[lines["ok"].astype(bool)].groupby("block")["run_id"].agg(list).to_dict()
     ids = [of_block.get(row.block, []) if row.arm is ALONE else [row.run_id] * row.ok for row in named_rows(lines)]
-    by_arm = {
-        arm: [{name: _of_arm(getattr(results, name), runs, arm) for name in TABLES} for runs in ids]
-        for arm in (METHOD, AUTOREGRESSIVE)
-    }
-    own = [
-        alone if row.arm is ALONE else mine
-        for row, mine, alone in zip(named_rows(lines), by_arm[METHOD], by_arm[AUTOREGRESSIVE], strict=True)
-    ]
+    alone = [_tables(results, runs, AUTOREGRESSIVE) for runs in ids]
+    both = zip(lines["arm"], ids, alone, strict=True)
+    own = [plain if arm is ALONE else _tables(results, runs, METHOD) for arm, runs, plain in both]
     words = [notes.model_words(line, ("dataset",)) for line in named_rows(lines)]
     return frame.put(
         lines,
         **{name: [rows[name] for rows in own] for name in TABLES},
-        alone=by_arm[AUTOREGRESSIVE],
+        alone=alone,
         run_id=[
             " ".join(runs) if arm is ALONE else own
             for runs, arm, own in zip(ids, lines["arm"], lines["run_id"], strict=True)
@@ -219,10 +192,13 @@ def _with_tables(lines: pd.DataFrame, results: Results) -> pd.DataFrame:
     )
 
 
-def _of_arm(rows: pd.DataFrame, run_ids: Sequence[str], arm: str) -> pd.DataFrame:
-    """The rows of some runs, of one arm; what has no arm is of the method's."""
-    rows = rows[rows["run_id"].isin(list(run_ids))]
-    return rows[rows["arm"] == arm] if "arm" in rows else rows[: len(rows) * (arm == METHOD)]
+def _tables(results: Results, run_ids: Sequence[str], arm: str) -> dict[str, pd.DataFrame]:
+    """The rows of some runs in each of `TABLES`, of one arm; what has no arm is of the method's."""
+    every = {name: getattr(results, name) for name in TABLES}
+    return {
+        name: rows[rows["run_id"].isin(list(run_ids)) & (rows["arm"] == arm if "arm" in rows else arm == METHOD)]
+        for name, rows in every.items()
+    }
 
 
 def _lossless(line: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -118,28 +118,13 @@ def scores(name: str, results: Results) -> list[Output]:
     if results.decisions.empty:
         raise NoResultsError("no decision model scored a token; run it with measure=decision")
     models = _models(results.decisions)
-    columns = (
-        *(models[name] for name in ("pair", "dataset")),
-        models["temperature"].map("temperature {:g}".format),
-        models["device_name"],
-    )
-    words = ", ".join(map(_several, columns))
+    degrees = models["temperature"].map("temperature {:g}".format)
+    columns = (models["pair"], models["dataset"], degrees, models["device_name"])
+    words = ", ".join(" / ".join(column.unique()) for column in columns)
     figure = style.drawn(name, TITLE, words, _draw, [(one,) for one in named_rows(models)], models["run_id"])
     below = (*_notes(models), *decisions.not_those_of("Figure 8", results))
-    long = frame.measure(models, METRICS)
-    return [
-        figure,
-        table(
-            name,
-            figure.title,
-            long,
-            ROWS,
-            METRICS,
-            aside=ASIDE,
-            notes=below,
-            means={"kind": "; ".join(_READS.values())},
-        ),
-    ]
+    long, means = frame.measure(models, METRICS), {"kind": "; ".join(_READS.values())}
+    return [figure, table(name, figure.title, long, ROWS, METRICS, aside=ASIDE, notes=below, means=means)]
 
 
 def _models(decisions: pd.DataFrame) -> pd.DataFrame:
@@ -150,10 +135,6 @@ def _models(decisions: pd.DataFrame) -> pd.DataFrame:
     firsts = frame.put(firsts.assign(block=range(len(firsts)), ok=True, place=place), tokens=parts)
     firsts = firsts.sort_values(["pair", "place"], kind="stable", ignore_index=True)
     return frame.put(firsts, name=[_name(one, firsts) for _, one in firsts.iterrows()])
-
-
-def _several(values: Iterable[object]) -> str:
-    return " / ".join(dict.fromkeys(map(str, values)))
 
 
 def _name(model: pd.Series, models: pd.DataFrame) -> str:
@@ -224,7 +205,8 @@ def auc(rows: pd.DataFrame) -> Interval:
 
     def value(total: Mapping[str, Floats]) -> Floats:
         times = np.stack([np.asarray(total[str(place)]) for place in range(len(groups))])
-        return _share(_weighed(times, wins), _weighed(times, pairs))
+        won, of = _weighed(times, wins), _weighed(times, pairs)
+        return np.divide(won, of, out=np.full(of.shape, np.nan), where=of != 0)
 
     return intervals.of_totals(drawn, value, scale="logit")
 
@@ -241,7 +223,3 @@ def _wins(accepted: list[Floats], rejected: list[Floats]) -> Floats:
 def _weighed(times: Floats, counts: Floats) -> Floats:
     """Sum of the counts of all two conversations, as often as both were drawn: [...] of [conversations, ...]."""
     return np.asarray(np.einsum("i...,ij,j...->...", times, counts, times, optimize=True))
-
-
-def _share(part: Floats, whole: Floats) -> Floats:
-    return np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) != 0)

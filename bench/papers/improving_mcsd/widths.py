@@ -84,20 +84,11 @@ def _with_curves(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _labels(runs: pd.DataFrame) -> pd.Series:
     """What tells each line from the others of its block; two decision models of one kind by their hashes."""
-    rests = [json.loads(fixed) | ({"rule": rule} if rule else {}) for fixed, rule in _names(runs)]
-    alike = {block: [rests[place] for place in places] for block, places in _places(runs)}
-    return pd.Series(
-        [_label(rest, alike[block]) for rest, block in zip(rests, runs["block"], strict=True)], runs.index, dtype=str
-    )
-
-
-def _names(runs: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    return zip(runs["fixed"], runs["rule"], strict=True)
-
-
-def _places(runs: pd.DataFrame) -> Iterator[tuple[Any, list[int]]]:
-    """Of every block at which places its rows are."""
-    yield from ((block, list(places)) for block, places in runs.groupby("block").indices.items())
+    names = zip(runs["fixed"], runs["rule"], strict=True)
+    rests = pd.Series([json.loads(fixed) | ({"rule": rule} if rule else {}) for fixed, rule in names], runs.index)
+    lines = rests.groupby(runs["block"]).agg(list).to_dict()
+    labels = [_label(rest, lines[block]) for rest, block in zip(rests, runs["block"], strict=True)]
+    return pd.Series(labels, runs.index, dtype=str)
 
 
 def _label(rest: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> str:
