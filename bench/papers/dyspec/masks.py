@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,10 +32,6 @@ ORDERS = {
     "heavy_path": "heavy path first",
 }
 """The node orders of the rows, in the words of figures and tables."""
-_ORDER = (
-    "heap: as the paper's Algorithm 1 creates nodes, taken to be its original order; as drafted: here layer by "
-    "layer; depth first: children in draft order; heavy path first: the child of the largest subtree first"
-)
 PICTURES = "DySpec Figure {}: attention mask of one tree, blocks of {} x {}"
 _MASK = (
     Metric("mask_nodes", "Nodes", "rows of the mask, root included", lambda row: len(row.mask.parents), 0),
@@ -86,7 +82,11 @@ _STEPS = (
     ),
     Metric("of_heap", "share", "tree blocks of this order / of the heap order", lambda row: _of_heap(row)),
 )
-_ROWS = (*draw.RUN_ROWS, "words")
+_MEANS = {
+    "n": "budget of drafted nodes, root excluded",
+    "words": "heap: as the paper's Algorithm 1 creates nodes, taken to be its original order; as drafted: here layer "
+    "by layer; depth first: children in draft order; heavy path first: the child of the largest subtree first",
+}
 _BIN = 16
 """Prefix lengths that are averaged for a point of a line; half a block."""
 _EMPTY, _MASKED, _SEEN = "#D9D9D9", "#FFFFFF", "#0072B2"
@@ -152,7 +152,7 @@ def tree_masks(name: str, results: Results, *, orders: Sequence[str], block: int
     rows = frame.put(rows, mask=[Mask(_largest(row.masks, row.order), block) for row in named_rows(rows)])
     words = (PICTURES.format(name.removeprefix("fig"), block, block), notes.setting(rows))
     figure = draw.per_run(name, words, _picture, rows, panel=(5.4, 5.8))
-    return [figure, _table(figure, frame.measure(rows, _MASK), _ROWS, _MASK)]
+    return [figure, _table(figure, frame.measure(rows, _MASK), (*draw.RUN_ROWS, "words"), _MASK)]
 
 
 def _largest(masks: pd.DataFrame, order: str) -> list[int]:
@@ -189,8 +189,7 @@ def blocks_by_prefix(name: str, results: Results) -> list[Output]:
     long = frame.beside(long, _blocks_printed(), ["size", "order"], {BLOCKS.key: "num_blocks"})
     panels = [(own,) for _, own in long[long["metric"].isin([BLOCKS])].groupby("run_id", sort=False)]
     figure = style.drawn(name, BY_PREFIX, notes.setting(rows), _by_prefix, panels, rows["run_id"], panel=(5.8, 4.6))
-    means = {"n": "budget of drafted nodes, root excluded"}
-    return [figure, _table(figure, long, (*draw.RUN_ROWS, "n", "words"), _STEPS, means)]
+    return [figure, _table(figure, long, (*draw.RUN_ROWS, "n", "words"), _STEPS)]
 
 
 def _blocks_printed() -> pd.DataFrame:
@@ -223,20 +222,11 @@ def _by_prefix(axes: Axes, rows: pd.DataFrame) -> None:
     style.legend_below(axes, columns=1)
 
 
-def _table(
-    figure: style.Figure,
-    long: pd.DataFrame,
-    rows: Sequence[str],
-    shown: Sequence[Metric],
-    means: Mapping[str, str] | None = None,
-) -> Table:
+def _table(figure: style.Figure, long: pd.DataFrame, rows: Sequence[str], shown: Sequence[Metric]) -> Table:
     """A row per run and order."""
-    below, means = (
-        notes.of_blocks(long.drop_duplicates("run_id"), timed=False, temperatures=False),
-        {**(means or {}), "words": _ORDER},
-    )
-    headers = {"words": "Order"}
-    return table(figure.name, figure.title, long, rows, shown, notes=below, means=means, headers=headers)
+    below = notes.of_blocks(long.drop_duplicates("run_id"), timed=False, temperatures=False)
+    look = {"means": _MEANS, "headers": {"words": "Order"}}
+    return table(figure.name, figure.title, long, rows, shown, notes=below, **look)
 
 
 # Table 5 and Figure 8: time of attention over random trees, and the blocks of its mask
@@ -421,6 +411,7 @@ def _point(group: pd.DataFrame, times: pd.DataFrame) -> dict[str, str]:
     first, ms, alike = group.iloc[0], 1e3 * group["forward_s"], [*_SETTING, "kernel", "num_nodes"]
     created = times[(times[alike] == first[alike]).all(axis=1) & (times["order"] == "creation")]
     both = group.merge(created, on="tree", suffixes=("", "_created"))
+    ratios = both["forward_s_created"] / both["forward_s"]  # one slow tree does not move their median
     return {
         **_who(first),
         "kernel": str(first["kernel"]),
@@ -428,13 +419,8 @@ def _point(group: pd.DataFrame, times: pd.DataFrame) -> dict[str, str]:
         **{
             name: f"{value:.4g}" for name, value in (("ms", ms.median()), ("smallest", ms.min()), ("largest", ms.max()))
         },
-        "over_created": _written(_median(both["forward_s_created"] / both["forward_s"]), 2),
+        "over_created": _written(intervals.of_median(ratios.to_numpy(dtype=float)), 2),
     }
-
-
-def _median(values: pd.Series) -> Interval:
-    """The median over trees, which one slow tree does not move, with its interval."""
-    return intervals.of_median(values.to_numpy(dtype=float))
 
 
 def _repeats(times: pd.DataFrame) -> Iterator[str]:

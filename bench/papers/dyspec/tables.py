@@ -132,20 +132,15 @@ def leads(long: pd.DataFrame, metric: Metric) -> pd.DataFrame:
 
     Of times that are too noisy, and of other budgets, none is; None where there is no ratio.
     """
-    rows = long[long["metric"].map(lambda one: one is metric).astype(bool)]
-    lines, first = list(named_rows(rows)), {line.block: line for line in named_rows(rows) if line.label == FIRST}
-    compared = [lead(first[line.block], line) for line in lines]
-    known = [None if one is None else one.ratio for one in compared]
-    made = frame.of_values(frame.put(rows, metric=[RATIOS[metric]] * len(rows)), known)
-    who = [_who(first[line.block], line, one) for line, one in zip(lines, compared, strict=True)]
+    rows = long[long["metric"].isin([metric])]
+    first = {line.block: line for line in named_rows(rows) if line.label == FIRST}
+    pairs = [(first[line.block], line) for line in named_rows(rows)]
+    compared = [lead(*pair) for pair in pairs]
+    made = frame.of_values(rows, [None if one is None else one.ratio for one in compared])
+    who = [_who(*pair, one) for pair, one in zip(pairs, compared, strict=True)]
     marks = ["" if words is None else words if words == ties.UNRANKED else f" ({words})" for words in who]
-    return frame.put(
-        made,
-        ahead=who,
-        mark=marks,
-        published=[_published(first[line.block], line) for line in lines],
-        verdict=[""] * len(rows),
-    )
+    printed, blank = [_published(*pair) for pair in pairs], [""] * len(rows)
+    return frame.put(made, metric=[RATIOS[metric]] * len(rows), ahead=who, mark=marks, published=printed, verdict=blank)
 
 
 def lead(first: Any, other: Any) -> Comparison | None:
@@ -173,7 +168,7 @@ def _published(first: Any, other: Any) -> float | None:
 
 def _ahead(long: pd.DataFrame, metric: Metric) -> Iterator[str]:
     """In how many settings which of DySpec and Sequoia is ahead."""
-    rows = long[long["metric"].map(lambda one: one is RATIOS[metric]).astype(bool) & (long["label"] == RIVAL)]
+    rows = long[long["metric"].isin([RATIOS[metric]]) & (long["label"] == RIVAL)]
     counts = Counter(words for words in rows["ahead"] if words not in (None, "no interval"))
     noisy, uneven = counts.pop(ties.UNRANKED, 0), counts.pop("budgets differ", 0)
     left = [f"{noisy} whose times are too noisy"] * bool(noisy) + [f"{uneven} of other budgets"] * bool(uneven)
