@@ -14,20 +14,20 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bench.artifacts import definitions, draw, frame, noise, notes, style, tables
+from bench.artifacts import draw, frame, noise, notes, style, tables
 from bench.artifacts.definitions import method_label
-from bench.artifacts.metrics import MAL, MEAN_SIZE, SPEEDUP, Metric
+from bench.artifacts.metrics import MAL, MEAN_SIZE, Metric
 from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
 from bench.artifacts.tables import named_rows
 from bench.artifacts.ties import BEST, TIED
+from bench.papers.beyond.by_speedup import CONTROLLED
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import samples
 
 TITLE = "All drafters at equal budget: MAL and speedup against tree size"
 SIZE = replace(MEAN_SIZE, means="drafted nodes a step that the target read, root excluded, mean over steps")
-CONTROLLED = replace(SPEEDUP, means=definitions.CONTROLLED_SPEEDUP)
 METRICS = (MAL, CONTROLLED)
 ROWS = ("place", "temperature", "words", "label")
 HEADERS = {"place": "Dataset", "words": "Budget"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pandas as pd
@@ -41,9 +41,12 @@ EVEN = (
 
 
 def by_speedup(name: str, title: str, results: Results) -> list[Output]:
-    """A row per run, the fastest of each setting first, with what they show."""
+    """A row per run, the fastest of each setting first, with what they show; the setting where there are several."""
     runs = frame.load(results)
-    made = _table(name, notes.titled(title, runs), _ranked(runs), notes.of_blocks(runs))
+    title, long = notes.titled(title, runs), _ranked(runs)
+    rows = (*["setting"] * (long["block"].nunique() > 1), "who", "n")
+    below = (*notes.of_blocks(runs), *[EVEN] * bool(long["mark"].any()))
+    made = table(name, title, long, rows, FULL, aside=[metric.key for metric in MORE], notes=below, means=MEANS)
     return [_unmarked(replace(made, findings=findings(runs)))]
 
 
@@ -66,14 +69,6 @@ def _who(runs: pd.DataFrame) -> Iterator[str]:
         differ = [key for key, value in own.items() if any(one.get(key) != value for one in alike)]
         words = ", ".join(f"{key} {own[key]}" for key in differ if not isinstance(own[key], dict | list))
         yield f"{name} ({words})" if words else name
-
-
-def _table(name: str, title: str, long: pd.DataFrame, below: Iterable[str]) -> Table:
-    """All columns; the setting stands before them where there are several."""
-    rows = (*["setting"] * (long["block"].nunique() > 1), "who", "n")
-    even = [EVEN] if long["mark"].any() else []
-    aside = [metric.key for metric in MORE]
-    return table(name, title, long, rows, FULL, aside=aside, notes=(*below, *even), means=MEANS)
 
 
 def _unmarked(table: Table) -> Table:
