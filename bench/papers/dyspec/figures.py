@@ -68,9 +68,8 @@ IN_BIN = (
 def fig2(name: str, results: Results) -> list[Output]:
     """Acceptance and target probability of first children against their draft probability."""
     loaded = frame.finished(results)
-    by_run = dict(list(results.nodes.groupby("run_id")))
-    children = [first_children(run, by_run.get(run.run_id, results.nodes[:0])) for run in named_rows(loaded)]
-    runs = frame.put(loaded, children=children)
+    nodes = frame.of_runs(results.nodes, loaded["run_id"])
+    runs = frame.put(loaded, children=map(first_children, named_rows(loaded), nodes))
     runs = runs[runs["children"].map(len) > 0]
     if runs.empty:
         raise NoResultsError(_NO_NODES)

@@ -137,12 +137,11 @@ class Mask:
 
 def _recorded(results: Results, orders: Iterable[str]) -> pd.DataFrame:
     """The runs that recorded their masks, as `masks`, once for each of these orders that they have, in `words`."""
-    runs, by_run = frame.finished(results), dict(list(results.masks.groupby("run_id")))
-    runs = runs[runs["run_id"].isin(list(by_run))]
-    if runs.empty:
-        raise NoResultsError("no run recorded its masks")
-    rows = draw.repeated(frame.put(runs, masks=[by_run[run_id] for run_id in runs["run_id"]]), order=[*orders])
+    runs = frame.finished(results)
+    rows = draw.repeated(frame.put(runs, masks=frame.of_runs(results.masks, runs["run_id"])), order=[*orders])
     rows = rows[[order in set(masks["order"]) for order, masks in zip(rows["order"], rows["masks"], strict=True)]]
+    if rows.empty:
+        raise NoResultsError("no run recorded its masks")
     return rows.assign(words=rows["order"].map(ORDERS))
 
 

@@ -88,8 +88,7 @@ def standings(runs: pd.DataFrame) -> pd.DataFrame:
     """
     speeds = frame.measure(runs, [SPEEDUP])
     runs = frame.put(runs, speedup=speeds["interval"], sample=speeds["sample"])
-    value = pd.Series([np.nan if one is None else one.value for one in runs["speedup"]], runs.index)
-    known = value[~runs["busy"].astype(bool)].dropna()
+    known = speeds.loc[~speeds["busy"].astype(bool), "value"].astype(float).dropna()
     first = known.groupby(runs["grid"]).idxmax().to_dict()
     best = [runs.loc[first[grid]] if grid in first else None for grid in runs["grid"]]
     ratios = [

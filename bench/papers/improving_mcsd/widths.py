@@ -283,14 +283,8 @@ def fig8(name: str, results: Results) -> list[Output]:
 def _beside_none(runs: pd.DataFrame) -> pd.DataFrame:
     """The lines without a decision model first; `without` has the turns of the run that differs in its model alone."""
     plain = runs["params"].map(lambda params: not params.get("decision")).astype(bool)
-    alike = [
-        (
-            one.block,
-            one.verifier,
-            json.dumps({k: v for k, v in one.params.items() if k not in ("decision", "beta")}, sort_keys=True),
-        )
-        for one in named_rows(runs)
-    ]
+    others = [json.dumps({**params, "decision": None, "beta": None}, sort_keys=True) for params in runs["params"]]
+    alike = [*zip(runs["block"], runs["verifier"], others, strict=True)]
     none = {key: one.prompts for key, one in zip(alike, named_rows(runs), strict=True) if plain[one.Index] and one.ok}
     turns = [None if bare or not ok else none.get(key) for key, bare, ok in zip(alike, plain, runs["ok"], strict=True)]
     lines = [line or _kind(params.get("decision")) for line, params in zip(runs["line"], runs["params"], strict=True)]
