@@ -102,8 +102,6 @@ ALPHA_DRAFTED = (
     "accepted draft tokens / draft levels that were there: alpha where the tree never ends early, else above it; in "
     "brackets the 95% interval"
 )
-ACCEPTED_DEPTH = "accepted tokens / depth of the tree, both with the target's own first token and level"
-ACCEPTED_NODE = "accepted tokens / nodes of the tree, both with the target's own first tokens"
 DRAFT_NODES = "nodes that the draft adds to a tree, mean over steps"
 VERIFIED_ROWS = "tokens in the target's forward, mean over steps: the tree, and the last token where it is the root"
 
