@@ -23,7 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from bench.calibrate.drafters import HARDWARE, MEASURED
+from bench.calibrate.drafters import HARDWARE, MEASURED, PRICED
 from bench.configs.cells import is_run, pair_of, scientific_config
 from bench.configs.options import sentence
 from bench.measure import preemption, runner
@@ -84,7 +84,9 @@ def _cell(cfg: DictConfig) -> dict[str, Any]:
     for place in (drafter, shape := dict(drafter.get("shape") or {})):
         place.update({"acceptance": ANY} if place.get("acceptance") == MEASURED else {})
     drafter |= {"shape": shape} if shape else {}
-    drafter |= {"n": ANY, "depth": ANY} if HARDWARE in (drafter.get("n"), drafter.get("depth")) else {}
+    if HARDWARE in (drafter.get("n"), drafter.get("depth")):
+        drafter |= {"n": ANY, "depth": ANY} | ({"method": PRICED} if "prices" in config else {})
+    drafter |= {"delta": ANY} if drafter.get("delta") == HARDWARE else {}
     drafter |= {"decision": ANY} if drafter.get("decision") is not None else {}
     return {**config, "drafter": drafter}
 

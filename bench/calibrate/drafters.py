@@ -1,19 +1,23 @@
 """What a drafter's config leaves to be measured becomes numbers, what it leaves to be trained becomes a model.
 
-`acceptance: measured` and `n: hardware` are measured, `decision: hidden` and `decision: topk` trained.
+`acceptance: measured`, `n: hardware`, `delta: hardware` are measured, `decision: hidden` and `decision: topk` trained.
 """
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from bench.calibrate import kept, prices
 from bench.calibrate.acceptance import AcceptanceRequest, AcceptanceVector
 from bench.calibrate.decision import kept as kept_models
 from bench.calibrate.decision.training import digest
 from bench.calibrate.kept import Setting
+from bench.calibrate.prices import Prices
 from bench.names import unknown
 from specdec_core import TreeShape
 from specdec_core.models.decision import KINDS, DecisionModel
@@ -23,6 +27,8 @@ from specdec_core.verifiers import TargetSample, Verifier, WithoutReplacement
 
 log = logging.getLogger(__name__)
 MEASURED, HARDWARE = "measured", "hardware"
+PRICED = "sequoia"
+"""The method of a tree that was chosen for another machine: not the hardware-aware tree of this one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +67,11 @@ def calibrate(
     speedup = None
     if HARDWARE in (found.get("n"), found.get("depth")):
         tree, speedup = hardware_choice(found, setting)
-        speedup = None if setting.plan.prices else speedup
         found |= {"n": tree.num_drafted, "depth": tree.depth}
+        if setting.plan.prices:  # here it is a tree like any other
+            found, speedup = found | {"method": PRICED}, None
+    if found.get("delta") == HARDWARE:
+        found["delta"] = cost_ratio(drafter["n"], setting)
     if measured is None or not _of_the_cell(measured, found, setting):
         return Calibrated(drafter=found, decision=model)
     mal = expected_tokens(shape_of(found), measured.vector)
@@ -121,12 +130,17 @@ def hardware_choice(drafter: Mapping[str, Any], setting: Setting) -> tuple[TreeS
 
     Numbers that the drafter's config gives bound it: n its size, depth and max_children.
     """
-    plan, times, size, depth = setting.plan, _forward_times(setting), drafter["n"], drafter.get("depth")
-    forward_s, needed = times["target"], {1} if size == HARDWARE else {1, size + 1}
+    plan, size, depth = setting.plan, drafter["n"], drafter.get("depth")
+    needed, machine = {1} if size == HARDWARE else {1, size + 1}, _prices(setting)
+    times = machine.by_size({*plan.latency.num_tokens, *(needed if plan.prices else ())})
     if "draft" not in times:
-        raise ValueError(f"pair {setting.pair.name} has no draft model, and so no trees to choose from")
+        raise ValueError(
+            f"no forward of a draft of {setting.pair.name} is known on {machine.machine}: no tree is chosen"
+        )
+    forward_s = times["target"]
     if lacking := needed - forward_s.keys() | {1} - times["draft"].keys():
-        raise ValueError(f"calibration.latency.num_tokens lacks {min(lacking)}; it needs 1, and a given n + 1")
+        where = f"forward times on {machine.machine} lack" if plan.prices else "calibration.latency.num_tokens lacks"
+        raise ValueError(f"{where} {min(lacking)} tokens; they need 1, and a given n + 1")
     choice = choose_tree(
         drafter["acceptance"],
         forward_s if size == HARDWARE else {tokens: forward_s[tokens] for tokens in needed},
@@ -138,7 +152,7 @@ def hardware_choice(drafter: Mapping[str, Any], setting: Setting) -> tuple[TreeS
     )
     log.info(
         "hardware-aware on %s: n=%d, depth %d, predicted %.2f tokens per step and %.2fx",
-        plan.prices or "this machine",
+        machine.machine,
         choice.shape.num_drafted,
         choice.shape.depth,
         choice.expected_tokens,
@@ -147,12 +161,25 @@ def hardware_choice(drafter: Mapping[str, Any], setting: Setting) -> tuple[TreeS
     return choice.shape, choice.speedup
 
 
-def _forward_times(setting: Setting) -> dict[str, dict[int, float]]:
-    """Seconds by role and number of tokens: measured here, or the prices of the machine that the plan names."""
-    plan = setting.plan
-    if plan.prices is None:
-        return kept.latency(setting)
-    return prices.named(plan.prices, setting.pair, setting.results_dir).by_size(plan.latency.num_tokens)
+def cost_ratio(tokens: int, setting: Setting) -> float:
+    """OPT-Tree's mu (section 4.5): the draft's forward over so many tokens, in autoregressive steps of the target.
+
+    A layer that raises E(A) by less costs more than it gives. Of three digits, so that a cell keeps its name.
+    """
+    machine = _prices(setting)
+    if machine.draft is None:
+        raise ValueError(f"no forward of a draft of {setting.pair.name} is known on {machine.machine}")
+    ratio = float(machine.draft(np.array([tokens]))[0] / machine.target(np.ones(1))[0])
+    if math.isnan(ratio):
+        raise ValueError(f"forward times on {machine.machine} lack 1 token of the target, or {tokens} of the draft")
+    return round(ratio, 3)
+
+
+def _prices(setting: Setting) -> Prices:
+    """Of this machine, measured unless they were, or of the one that the plan names."""
+    if setting.plan.prices is None:
+        return Prices.of_times("this machine", kept.latency(setting))
+    return prices.named(setting.plan.prices, setting.pair, setting.results_dir)
 
 
 def _sampling(setting: Setting) -> Sampling:
@@ -178,6 +205,6 @@ def _of_the_cell(vector: AcceptanceVector, drafter: Mapping[str, Any], setting: 
 
 def _check_words(params: Mapping[str, Any]) -> None:
     """ValueError for a word where a number belongs, other than the one that has it measured."""
-    for key, word in {"acceptance": MEASURED, "n": HARDWARE, "depth": HARDWARE}.items():
+    for key, word in {"acceptance": MEASURED, "n": HARDWARE, "depth": HARDWARE, "delta": HARDWARE}.items():
         if isinstance(value := params.get(key), str) and value != word:
             raise ValueError(unknown(f"drafter.{key}", value, [word]))

@@ -1,11 +1,11 @@
 """What forwards of a pair cost on a machine, by its name: times that are kept of it, or what a card's data sheet gives.
 
-A card is not measured. Its forward takes as long as reading the weights once, as its arithmetic, or as its launches,
-whichever is longest; caches, attention and what overlaps badly are left out, so that it is told too fast.
+A card is not measured. Its forward takes as long as reading the weights once, as its arithmetic in half precision, or
+as its launches, whichever is longest. Caches and attention are left out; all rows of the embedding are counted.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from transformers import AutoConfig
 
 from bench import published
-from bench.artifacts.devices import parse
+from bench.artifacts.devices import Device, parse
 from bench.measure import hub_configs
 from bench.measure.cell import PairSpec
 from bench.names import unknown
@@ -40,7 +40,7 @@ Forward = Callable[[Floats], Floats]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What forwards of a pair cost on a machine; `draft` is None where the pair has no draft model."""
+    """What forwards of a pair cost on a machine; `draft` is None where they are not known."""
 
     machine: str
     target: Forward
@@ -48,32 +48,38 @@ class Prices:
     measured: bool = True
 
     @classmethod
+    def of_times(cls, machine: str, times: Mapping[str, Mapping[int, float]]) -> Self:
+        """Of seconds by role and number of tokens, and lines between these."""
+        draft = _between(times["draft"]) if "draft" in times else None
+        return cls(machine=machine, target=_between(times["target"]), draft=draft)
+
+    @classmethod
     def kept(cls, rows: pd.DataFrame) -> list[Self]:
-        """Of each device and dtype with forward times of the pair: the medians by size, and lines between these."""
+        """Of each device and dtype with forward times of the target: the medians by size, and lines between these."""
         lists = []
-        for (device, dtype), group in rows.groupby(["device_name", "dtype"]):
-            roles = {str(role): _between(times) for role, times in group.groupby("role")}
-            if "target" in roles:
-                lists.append(cls(machine=f"{device}, {dtype}", target=roles["target"], draft=roles.get("draft")))
+        for (device, dtype), own in rows.groupby(["device_name", "dtype"]):
+            medians = own.groupby(["role", "num_tokens"])["forward_s"].median()
+            times: Any = {role: medians[role].to_dict() for role in medians.index.unique("role")}
+            if "target" in times:
+                lists.append(cls.of_times(f"{device} in {dtype}", times))
         return lists
 
     @classmethod
-    def of_card(cls, pair: PairSpec, card: str) -> Self:
-        """Of a card of `cards.csv`, in bfloat16. ValueError for another one."""
-        device = parse(card)
-        known = None if device is None or device.count > 1 else published.card(device.model, device.memory)
-        if known is None:
-            raise ValueError(f"bench/published/cards.csv does not say how fast one card {card!r} is")
-        config, dtype = shape_of(pair.target), torch.bfloat16
-        own = kind_of(pair.target).weight_bytes(pair.target, config, dtype)
-        target, host = offloaded_bytes(config, dtype, pair.target.resident_layers) if pair.target.offload else (own, 0)
-        draft = None
-        if pair.draft is not None:
-            small = shape_of(pair.draft, config)
-            draft = _least(kind_of(pair.draft).forward_bytes(pair.draft, small, dtype), 0, small, known)
+    def of_card(cls, pair: PairSpec, name: str) -> Self:
+        """Of a card of `cards.csv`; ValueError for another one, or one whose memory is too small for the weights."""
+        device = None if "," in name else parse(name)
+        card = None if device is None or device.count > 1 else published.card(device.model, device.memory)
+        if device is None or card is None or np.isnan(card.flops):
+            raise ValueError(
+                f"{name!r} is no card of bench/published/cards.csv (such as {', '.join(published.cards())})"
+            )
+        config = shape_of(pair.target)
+        small = None if pair.draft is None else shape_of(pair.draft, config)
+        _check_memory(pair, config, small, device, name)
+        draft = None if pair.draft is None else _least(pair.draft, small, card)
         return cls(
-            machine=f"{card}, bfloat16, estimated",
-            target=_least(target, host, config, known),
+            machine=f"{name} in half precision, estimated",
+            target=_least(pair.target, config, card),
             draft=draft,
             measured=False,
         )
@@ -89,15 +95,29 @@ class Prices:
 
 
 def named(name: str, pair: PairSpec, results_dir: Path) -> Prices:
-    """The prices of a machine whose forward times of the pair are kept, else of a card; ValueError for another name."""
+    """Forward times that are kept of the pair's models, by machine or by their id, else those of a card of this name.
+
+    ValueError for another name, and for a machine of which there are several measurements.
+    """
     rows = Store(results_dir, FOLDER).read("latency")
-    kept = {one.machine: one for one in Prices.kept(rows[rows["pair"] == pair.name])}
-    if name in kept:
-        return kept[name]
+    models = [model.name for model in (pair.target, pair.draft) if model is not None]
+    rows = rows[(rows["pair"] == pair.name) & rows["model_id"].isin(models)]
+    kept = {str(run_id): one for run_id, own in rows.groupby("run_id") for one in Prices.kept(own)}
+    alike = [run_id for run_id, one in kept.items() if name in (run_id, one.machine)]
+    if len(alike) == 1:
+        return kept[alike[0]]
+    machines = {one.machine for one in kept.values()}
+    if len(alike) > 1:
+        raise ValueError(
+            f"forward times of {pair.name} on {name} were measured {len(alike)} times: name one by its id, "
+            f"{' or '.join(alike)}"
+        )
+    if name and any(machine.startswith(name) for machine in machines):
+        raise ValueError(unknown("machine with forward times", name, machines))
     try:
         return Prices.of_card(pair, name)
     except ValueError as error:
-        raise ValueError(f"{error}; {unknown('machine with forward times', name, kept)}") from error
+        raise ValueError(f"{error}; {unknown(f'machine with forward times of {pair.name}', name, machines)}") from error
 
 
 def shape_of(spec: ModelSpec, target: Any = None) -> Any:
@@ -118,15 +138,33 @@ def shape_of(spec: ModelSpec, target: Any = None) -> Any:
         raise LoadError(f"no readable config.json of {spec.source} is on this machine; {known}") from error
 
 
-def _between(times: pd.DataFrame) -> Forward:
-    medians = times.groupby("num_tokens")["forward_s"].median().sort_index()
-    sizes, seconds = medians.index.to_numpy(float), medians.to_numpy(float)
-    return lambda asked: np.interp(asked, sizes, seconds, left=seconds[0], right=np.nan)
+def _between(times: Mapping[int, float]) -> Forward:
+    sizes, seconds = zip(*sorted(times.items()), strict=True)
+    return lambda asked: np.interp(asked, sizes, seconds, left=np.nan, right=np.nan)
 
 
-def _least(on_device: int, on_host: int, config: Any, card: published.Card) -> Forward:
+def _least(spec: ModelSpec, config: Any, card: published.Card) -> Forward:
     """The least time of a forward: of reading bytes, two operations per weight and token, or the launches."""
+    kind, dtype = kind_of(spec), torch.bfloat16
+    whole = kind.forward_bytes(replace(spec, bits=None, dtype=None), config, dtype)
+    on_device, on_host = kind.forward_bytes(spec, config, dtype), 0
+    if spec.offload:
+        on_device, on_host = offloaded_bytes(config, dtype, spec.resident_layers)
+    skipped = len(spec.skipped_layers) + (len(spec.skipped_attention) + len(spec.skipped_mlp)) / 2
+    layers = getattr(config, "num_hidden_layers", 1) - skipped
     read_s = on_device / card.bytes_per_s + on_host / HOST_BPS
-    launched_s = LAUNCH_S * (LAUNCHES + LAUNCHES_PER_LAYER * getattr(config, "num_hidden_layers", 1))
-    token_s = (on_device + on_host) / torch.bfloat16.itemsize * 2 / card.flops
+    launched_s = LAUNCH_S * (LAUNCHES + LAUNCHES_PER_LAYER * layers)
+    token_s = 2 * whole / dtype.itemsize / card.flops
     return lambda sizes: np.maximum(max(read_s, launched_s), token_s * sizes)
+
+
+def _check_memory(pair: PairSpec, config: Any, small: Any, device: Device, name: str) -> None:
+    """ValueError where the weights alone are more than the memory that the card's name states."""
+    dtype = torch.bfloat16
+    if pair.target.offload:
+        weights, _ = offloaded_bytes(config, dtype, pair.target.resident_layers)
+    else:
+        weights = kind_of(pair.target).weight_bytes(pair.target, config, dtype)
+    weights += 0 if pair.draft is None else kind_of(pair.draft).weight_bytes(pair.draft, small, dtype)
+    if device.memory is not None and weights > device.memory * 1e9:
+        raise ValueError(f"the weights of {pair.name} are {weights / 1e9:.0f} GB, more than a {name} has")

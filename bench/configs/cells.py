@@ -68,6 +68,8 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
     }
     if placement := runtime_of(cfg).placement:
         config["runtime"]["placement"] = placement
+    if drafters.HARDWARE in config["drafter"].values() and plain["calibration"]["prices"] is not None:
+        config["prices"] = plain["calibration"]["prices"]
     if not config["decoding"]["ignore_eos"]:
         del config["decoding"]["ignore_eos"]
     for key, default in (("node_order", "creation"), ("graphs", "eager")):

@@ -143,6 +143,8 @@ def _hints(taker: Callable[..., Any], place: str) -> dict[str, Any]:
         return {name: hint for name, hint in hints.items() if name not in ELSEWHERE}
     if "decision" in hints and place == "drafter":
         hints["decision"] = Any
+    if "delta" in hints and place == "drafter":
+        hints["delta"] |= Literal[HARDWARE]
     if "acceptance" in hints and place.startswith("drafter"):
         hints["acceptance"] |= Literal[MEASURED]
         if place == "drafter":

@@ -14,7 +14,8 @@ from specdec_core import TreeShape
 def words(drafter: Mapping[str, Any]) -> set[str]:
     """The words in a drafter's config that stand for numbers to be measured."""
     places = [drafter, drafter.get("shape") or {}]
-    return {place[key] for place in places for key in ("acceptance", "n", "depth") if isinstance(place.get(key), str)}
+    keys = "acceptance", "n", "depth", "delta"
+    return {place[key] for place in places for key in keys if isinstance(place.get(key), str)}
 
 
 def size(drafter: Mapping[str, Any], calibration: Mapping[str, Any]) -> tuple[int, int]:

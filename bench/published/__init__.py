@@ -120,11 +120,22 @@ class Card:
 
 @cache
 def card(name: str, memory_gb: int | None = None) -> Card | None:
-    """A card, or a link, which does no arithmetic (nan); None where it is not known, or of which memory not."""
+    """A card, or a link, which does no arithmetic (nan); None where it is not known, or of which memory not.
+
+    A row without a memory is of a card in all its sizes, or where others have theirs, of the one whose is not stated.
+    """
     rows = _table("cards.csv").query("card == @name")
-    rows = next((found for gb in (memory_gb, None) if len(found := rows[rows["memory_gb"] == str(gb or "")])), rows)
+    stated = memory_gb is not None and (rows["memory_gb"] != "").any()
+    if stated or len(rows) > 1:
+        rows = rows[rows["memory_gb"] == str(memory_gb or "")]
     numbers = rows[["bytes_per_s", "flops"]].replace("", "nan").astype(float)
     return Card(*numbers.iloc[0]) if len(rows) == 1 else None
+
+
+def cards() -> list[str]:
+    """The names of all cards, with their memory where they are told apart by it."""
+    rows = _table("cards.csv").query("flops != ''")
+    return [f"{name} {gb}gb" if gb else name for name, gb in zip(rows["card"], rows["memory_gb"], strict=True)]
 
 
 @cache

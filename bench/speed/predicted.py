@@ -56,7 +56,7 @@ def speeds(prices: Prices, runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFr
 
 def timed_here(prices: Prices, runs: pd.DataFrame) -> pd.Series:
     """Whether each run was decoded on the machine of these prices."""
-    here: pd.Series = runs["device_name"] + ", " + runs["dtype"] == prices.machine
+    here: pd.Series = runs["device_name"] + " in " + runs["dtype"] == prices.machine
     return here
 
 
@@ -105,7 +105,7 @@ def _errors(runs: pd.DataFrame, shown: pd.DataFrame, prices: Prices) -> Iterator
     if shown[prices.machine].isna().all():
         yield f"{prices.machine}: no speedup is known; drafter=autoregressive times the loop without a draft"
     if not prices.measured:
-        yield f"{prices.machine}: by bandwidth and launches; the loop's own time is that of where it was decoded"
+        yield f"{prices.machine}: by its data sheet; the loop's own time is that of where it was decoded"
         return
     if len(rows := errors(runs, shown[prices.machine], prices)):
         size, flipped = rows["off"].abs(), (rows["predicted"] > 1) != (rows["measured"] > 1)

@@ -103,8 +103,8 @@ def speedup(prompts: pd.DataFrame, *, prefill: bool = False) -> Sample:
 
 
 def speedups(prompts: pd.DataFrame, run_ids: Sequence[str]) -> list[Sample]:
-    """`speedup` of each of these runs from the turns of all, at the cost of one."""
-    turns = _turns(prompts, prefill=False)
+    """`speedup` of each of these runs, at the cost of one."""
+    turns = _turns(prompts[prompts["run_id"].isin(run_ids)], prefill=False)
     plain = turns.loc[turns["arm"] == AUTOREGRESSIVE, ["run_id", "prompt_id", "seconds", "tokens"]]
     both, alone = (rows.groupby(["run_id", "prompt_id"]).sum() for rows in (_in_both(turns), plain))
     return [_gain(one, control) for one, control in zip(_each(both, run_ids), _each(alone, run_ids), strict=True)]

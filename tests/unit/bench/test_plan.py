@@ -102,6 +102,9 @@ def test_cells_share_the_calibrations_that_come_before_them():
     assert max(job.nodes for job in found.of_kind("cells")) == 1023  # hardware: bounded by the forwards that are timed
     priced = plan.make(["experiment=sequoia/table4", "pair=llama2_7b_jf68m", "calibration.prices=a100 40gb"])
     assert [len(priced.of_kind(kind)) for kind in plan.KINDS] == [24, 6, 0, 0, 0], "nothing is timed here"
+    chosen = ("experiment=opt_tree/table1", "pair=llama2_7b_jf68m", "drafter=opt_tree", "drafter.delta=hardware")
+    assert len(plan.make([*chosen]).of_kind("latency")) == 1
+    assert not plan.make([*chosen, "calibration.prices=a100 40gb"]).of_kind("latency")
     fig3 = plan.make(["experiment=sequoia/fig3"])
     assert [len(fig3.of_kind(kind)) for kind in plan.KINDS] == [0, 12, 0, 0, 0]
     fig4 = plan.make(["experiment=sequoia/fig4"])

@@ -19,7 +19,7 @@ CELL = ("pair=tiny", "dataset=mini", "runtime.warmup_conversations=0", "limit=2"
 def prices(**given: object) -> Prices:
     """A target of one second a token and a draft of a tenth."""
     return Prices(
-        **{"machine": "here, float32", "target": lambda sizes: sizes, "draft": lambda sizes: sizes / 10, **given}
+        **{"machine": "here in float32", "target": lambda sizes: sizes, "draft": lambda sizes: sizes / 10, **given}
     )
 
 
@@ -54,7 +54,7 @@ def test_forwards_of_a_draft_that_was_not_timed_are_not_free(forwards: list[int]
 def test_times_lie_between_those_measured_and_end_behind_the_largest(nodes: int, seconds: float) -> None:
     rows = pd.DataFrame({"device_name": "x", "dtype": "y", "role": "target", "num_tokens": [1, 1, 1, 3, 7]})
     (kept,) = Prices.kept(rows.assign(forward_s=[1.0, 9.0, 1.0, 3.0, 7.0]))
-    assert kept.machine == "x, y"
+    assert kept.machine == "x in y"
     assert kept.target(np.array([nodes + 1.0])) == pytest.approx([seconds], nan_ok=True)
     found = speeds(kept, runs(), steps(num_drafted=nodes, draft_forwards=0, kept=1))
     assert 1 / found.loc["a", "tokens_per_s"] == pytest.approx(seconds + 0.5, nan_ok=True)
@@ -63,7 +63,7 @@ def test_times_lie_between_those_measured_and_end_behind_the_largest(nodes: int,
 def test_machines_and_dtypes_are_priced_apart() -> None:
     rows = pd.DataFrame({"device_name": ["x", "x", "z"], "dtype": ["y", "w", "y"], "role": "target"})
     found = Prices.kept(rows.assign(num_tokens=1, forward_s=[1.0, 2.0, 3.0]))
-    assert {one.machine: float(one.target(np.ones(1))[0]) for one in found} == {"x, y": 1, "x, w": 2, "z, y": 3}
+    assert {one.machine: float(one.target(np.ones(1))[0]) for one in found} == {"x in y": 1, "x in w": 2, "z in y": 3}
 
 
 def test_the_loops_time_is_that_of_the_nearest_other_runs_of_the_method() -> None:
@@ -81,9 +81,9 @@ def test_the_loops_time_is_that_of_the_nearest_other_runs_of_the_method() -> Non
 @pytest.mark.parametrize(("device", "seconds"), [("here", 4 + 0.4 + 0.5), ("elsewhere", 4 + 0.4 + 7.0)])
 def test_the_loops_time_is_of_the_machine_where_it_was_timed_there(device: str, seconds: float) -> None:
     more = runs(run_id=["a", "c", "d"], step_s=[math.nan, 7.0, 7.0], device_name="elsewhere")
-    found = speeds(prices(machine=f"{device}, float32"), pd.concat([runs(), more[1:]]), steps())
+    found = speeds(prices(machine=f"{device} in float32"), pd.concat([runs(), more[1:]]), steps())
     assert found.loc["a", "tokens_per_s"] == pytest.approx(2 / seconds)
-    new = speeds(prices(machine="new, float32"), runs(), steps())
+    new = speeds(prices(machine="new in float32"), runs(), steps())
     assert new.loc["a", "tokens_per_s"] == pytest.approx(2 / 4.9), "nothing was timed there"
 
 
@@ -113,10 +113,10 @@ def test_a_replay_and_what_was_decoded_are_priced_alike(tmp_path: Path, capsys: 
     assert predicted.main([str(tmp_path / "live"), "--on", "h100 80gb"]) == 0
     machine = load(tmp_path / "live", "default").runs["device_name"].iloc[0]
     out = capsys.readouterr().out
-    assert f"{machine}, float32: no speedup is known" in out
+    assert f"{machine} in float32: no speedup is known" in out
     assert execute(tmp_path / "live", *CELL, "drafter=autoregressive") == "ok"
     assert predicted.main([str(tmp_path / "live")]) == 0
-    assert f"{machine}, float32: 2 speedups" in capsys.readouterr().out
+    assert f"{machine} in float32: 2 speedups" in capsys.readouterr().out
     assert predicted.main([str(tmp_path / "replayed")]) == 0
     assert "no forward times of tiny" in capsys.readouterr().out
 

@@ -25,6 +25,9 @@ from specdec_core.shapes import branching, chain
 from specdec_core.verifiers import TargetSample
 
 Table = list[list[float]]
+P: Table = [[0.2, 0.7, 0.1], [0.6, 0.1, 0.3], [0.1, 0.2, 0.7]]
+Q: Table = [[0.1, 0.7, 0.2], [0.7, 0.2, 0.1], [0.1, 0.3, 0.6]]
+"""Probabilities of a target and of a good draft, by the token before."""
 VOCAB, NEW, BEYOND = 23, 30, 12
 PROMPTS = ([3, 1, 4, 1, 5], [6, 5, 3, 5, 8, 9, 7, 9])
 TARGET = random_llama(0, vocab=VOCAB)
@@ -99,10 +102,8 @@ def test_recorded_draws_are_those_of_plain_decoding_by_the_same_stream() -> None
     assert drawn.gaps == ()
 
 
-def law_of_steps(
-    p: torch.Tensor, q: torch.Tensor, widths: list[int], how: str, new: int
-) -> dict[tuple[int, ...], float]:
-    """Probability of what each step adds to an answer of `new` tokens that the target's table draws after token 0.
+def law_of_steps(q: Table, widths: list[int], how: str, new: int = 4) -> dict[tuple[int, ...], float]:
+    """Probability of what each step adds to an answer of `new` tokens that `P` draws after token 0.
 
     A level is accepted if its token is among the children that the draft's table draws there.
     """
@@ -122,28 +123,55 @@ def law_of_steps(
             go_on(answer, (*steps, min(accepted + 1, new - at)), at + accepted + 1, chance * odds)
 
     for answer in product(range(3), repeat=new + len(widths)):
-        go_on(answer, (), 1, math.prod(p[one][two] for one, two in pairwise((0, *answer))))
+        go_on(answer, (), 1, math.prod(P[one][two] for one, two in pairwise((0, *answer))))
     return law
 
 
-@pytest.mark.parametrize(("draws", "widths"), [("iid", [2, 2]), ("without_replacement", [2, 1]), ("iid", [1, 1])])
-def test_where_the_draft_draws_too_replayed_steps_have_their_law(draws: str, widths: list[int]) -> None:
-    """What every step adds on drawn answers, against enumeration, by chi-square."""
-    new, rng = 4, torch.Generator().manual_seed(21)
-    p, q = (torch.randn(3, 3, generator=torch.Generator().manual_seed(seed)) for seed in (8, 4))
-    drafter = StaticTree(draft=BigramLM(q), shape=branching(widths), draws=draws)
-    law = law_of_steps(*(table.double().softmax(-1).tolist() for table in (p, q)), widths, draws, new)
-    assert sum(law.values()) == pytest.approx(1)
+@pytest.mark.parametrize(
+    ("draws", "widths", "way"),
+    [
+        ("iid", [2, 2], "live"),
+        ("iid", [2, 2], "replayed"),
+        ("without_replacement", [2, 1], "replayed"),
+        ("iid", [1, 1], "replayed"),
+    ],
+)
+def test_where_the_draft_draws_too_steps_have_their_law(draws: str, widths: list[int], way: str) -> None:
+    """What every step adds, live and replayed on drawn answers, against enumeration, by chi-square."""
+    new, rng, sampling = 4, torch.Generator().manual_seed(21), Sampling(1.0)
+    target, draft = (BigramLM(torch.tensor(table).log()) for table in (P, Q))
+    drafter = StaticTree(draft=draft, shape=branching(widths), draws=draws)
     counts: Counter[tuple[int, ...]] = Counter()
     for _ in range(300):
-        answer = [0]
-        for _ in range(new + len(widths)):
-            answer.append(int(p[answer[-1]].softmax(-1).multinomial(1, generator=rng)))
-        recording = Recording((0,), tuple(answer[1:]), (), False, 3, None)
-        made = replay(recording, drafter, max_new_tokens=new, rng=rng)
+        if way == "live":
+            made = generate(target, drafter, TargetSample(), [0], max_new_tokens=new, sampling=sampling, rng=rng)
+        else:
+            answer = [0]
+            for _ in range(new + len(widths)):
+                answer.append(int(torch.tensor(P[answer[-1]]).multinomial(1, generator=rng)))
+            recording = Recording((0,), tuple(answer[1:]), (), False, 3, None)
+            made = replay(recording, drafter, max_new_tokens=new, rng=rng)
         counts[tuple(step.kept for step in made.steps)] += 1
+    law = law_of_steps(Q, widths, draws)
     assert set(counts) <= set(law)
-    assert stats.chisquare(*zip(*((counts[steps], 300 * law[steps]) for steps in law), strict=True)).pvalue > 1e-3
+    assert apart(counts, law) < stats.chi2.isf(1e-3, len(law) - 1)
+
+
+def apart(counts: Counter[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> float:
+    """Pearson's statistic."""
+    total = counts.total()
+    return sum((counts[steps] - total * chance) ** 2 / (total * chance) for steps, chance in law.items())
+
+
+@pytest.mark.parametrize(("draws", "widths"), [("iid", [2, 2]), ("without_replacement", [2, 1]), ("iid", [1, 1])])
+def test_so_many_answers_tell_other_laws_apart(draws: str, widths: list[int]) -> None:
+    """A draft that ignores q, one that always goes by the root's row, one that draws the other way."""
+    law, other = law_of_steps(Q, widths, draws), {"iid": "without_replacement"}.get(draws, "iid")
+    wrong = [law_of_steps([[1 / 3] * 3] * 3, widths, draws), law_of_steps([Q[0]] * 3, widths, draws)]
+    wrong += [law_of_steps(Q, widths, other)] * (max(widths) > 1)
+    for one in wrong:
+        assert sum(one.values()) == pytest.approx(1)
+        assert apart(Counter({steps: 300 * chance for steps, chance in one.items()}), law) > 30
 
 
 def eos_of(prompt: list[int]) -> list[int]:
