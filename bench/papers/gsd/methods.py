@@ -155,7 +155,7 @@ def judged(long: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     """The long frame beside the paper's numbers, marked and judged; without merging no graph is a success."""
     long = arms.beside(long, names)
     none = long["published"].notna() & long["metric"].map(lambda metric: metric.key == "num_displaced").astype(bool)
-    none &= ~long["arm"].map(lambda arm: arm.ours[0].startswith("gsd")).astype(bool)
+    none &= ~long["arm"].map(lambda arm: any(name.startswith("gsd") for name in arm.ours[:1])).astype(bool)
     long = frame.put(long, why=long["why"].mask(none, "0 without merging"))
     return frame.judge(frame.rank(long), who="label")
 
