@@ -140,7 +140,7 @@ def hardware_choice(drafter: Mapping[str, Any], setting: Setting) -> tuple[TreeS
     forward_s = times["target"]
     if lacking := needed - forward_s.keys() | {1} - times["draft"].keys():
         where = f"forward times on {machine.machine} lack" if plan.prices else "calibration.latency.num_tokens lacks"
-        raise ValueError(f"{where} {min(lacking)} tokens; they need 1, and a given n + 1")
+        raise ValueError(f"{where} {min(lacking)} tokens; 1 is needed, and a given n + 1")
     choice = choose_tree(
         drafter["acceptance"],
         forward_s if size == HARDWARE else {tokens: forward_s[tokens] for tokens in needed},
