@@ -1,14 +1,17 @@
-"""Trees of fixed shape, replayed by lookup: one forward of the draft along an answer ranks every token of it.
+"""Trees of fixed shape, replayed by lookup: one forward of the draft along an answer is all that acceptance needs.
 
 Where a node's children are the draft's k best tokens, the rank of each true token says which path is accepted, whatever
-the shape. What needs nodes off the path, E(A), is not known.
+the shape. Where children are drawn, and the rule compares p with q, the child that a true token comes from is drawn,
+given the token: in law a path of live decoding. What needs nodes off the path, E(A), is not known.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import accumulate
 from typing import TypeGuard
 
 import torch
+from torch import Generator, Tensor
 
 from specdec_core.checks import check_request
 from specdec_core.drafters import Drafter, StaticTree
@@ -19,66 +22,112 @@ from specdec_core.generation import Output
 from specdec_core.models import LayerSkip
 from specdec_core.replay import RecordedTarget, Recording, too_short
 from specdec_core.sampling import top_k
+from specdec_core.shapes import TreeShape
+from specdec_core.verifiers.base import Verifier
+from specdec_core.verifiers.rounds import ChildByChild, Told
 
 _NAN = math.nan
+Source = Callable[[int, int], int | None]
+"""Which of so many children the answer's token at some place comes from; None: of none."""
 
 
 def goes_by_ranks(drafter: Drafter) -> TypeGuard[StaticTree]:
     """Whether a drafter's accepted paths follow from ranks: a fixed shape of the best tokens of a draft of its own."""
+    return _of_fixed_shape(drafter) and drafter.picks == "topk"
+
+
+def goes_by_distributions(drafter: Drafter, rule: Verifier) -> TypeGuard[StaticTree]:
+    """Whether accepted paths follow from p and q, in law: a fixed shape of draws that the rule is lossless for."""
+    if not (_of_fixed_shape(drafter) and isinstance(rule, ChildByChild) and drafter.draws in rule.lossless_for):
+        return False
+    certain = torch.ones(1)
+    return isinstance(rule.begin(certain, certain, 1), Told)
+
+
+def _of_fixed_shape(drafter: Drafter) -> TypeGuard[StaticTree]:
+    """And of a draft that reads nothing of the target."""
     return (
         isinstance(drafter, StaticTree)
-        and (drafter.picks, drafter.stop, drafter.virtual_root) == ("topk", None, False)
+        and (drafter.stop, drafter.virtual_root) == (None, False)
         and isinstance(drafter.draft, CausalDraft)
         and not isinstance(drafter.draft.model, LayerSkip)
     )
 
 
 @torch.inference_mode()
-def ranks_of(recording: Recording, drafter: StaticTree) -> list[int]:
-    """The rank of each token of the answer among the draft's best, from 0; -1 for the first and those beyond them."""
-    draft, width = drafter.draft, max(drafter.shape.num_children)
+def along(recording: Recording, drafter: StaticTree) -> Tensor:
+    """The draft's q of each token of an answer but the first, as it is used for drawing: (tokens - 1, vocab)."""
+    draft = drafter.draft
     if not isinstance(draft, CausalDraft):
         raise PairError("ranks are of a draft model of its own, which reads nothing of the target")
     answer = torch.tensor(recording.answer, device=draft.device)
     draft.model.reset(len(recording.prompt) + len(answer))
     draft.model.prefill(torch.tensor(recording.prompt, device=draft.device))
-    best = top_k(drafter.draft_sampling.probs(draft.model.extend(answer[:-1]).logits), width)[1]
-    hits = best == answer[1:, None]
-    return [-1, *torch.where(hits.any(1), hits.int().argmax(1), -1).tolist()]
+    return drafter.draft_sampling.probs(draft.model.extend(answer[:-1]).logits)
+
+
+def by_rank(recording: Recording, drafter: StaticTree) -> Source:
+    """Children are the draft's best tokens; ties of its logits may be broken otherwise than in a tree."""
+    q = along(recording, drafter)
+    best = top_k(q, max(drafter.shape.num_children))[1]
+    hits = best == torch.tensor(recording.answer[1:], device=best.device)[:, None]
+    ranks = torch.where(hits.any(1), hits.int().argmax(1), q.shape[-1]).tolist()
+    return lambda place, num_children: rank if (rank := ranks[place - 1]) < num_children else None
+
+
+def by_distributions(recording: Recording, drafter: StaticTree, rule: Verifier, rng: Generator) -> Source:
+    """Children are draws. PairError where p was not recorded, or the rule does not judge child by child."""
+    if not isinstance(rule, ChildByChild):
+        raise PairError(f"{type(rule).__name__} does not judge child by child")
+    if recording.distributions is None:
+        raise PairError(f"{type(rule).__name__} compares p with q, and the recording has no p; record it with them")
+    p, q = recording.distributions, along(recording, drafter)
+
+    def source(place: int, num_children: int) -> int | None:
+        return rule.source(p.of(place).to(q.device), q[place - 1], recording.answer[place], num_children, rng)
+
+    return source
 
 
 def replay_by_ranks(
-    recording: Recording, drafter: StaticTree, *, max_new_tokens: int, eos_token_ids: Collection[int] = ()
+    recording: Recording,
+    drafter: StaticTree,
+    *,
+    max_new_tokens: int,
+    eos_token_ids: Collection[int] = (),
+    source: Source | None = None,
 ) -> Generation:
-    """The steps of `replay`, without E(A) and without times; ties of the draft's logits may be broken otherwise.
+    """The steps of `replay`, without E(A) and without times. `source` is `by_rank` unless given.
 
     PairError where a tree is accepted to the end of the recording.
     """
     target = RecordedTarget(recording, drafter.draft.device)
     check_request(target, drafter, recording.prompt, max_new_tokens, eos_token_ids)
-    ranks, answer, shape = ranks_of(recording, drafter), recording.answer, drafter.shape
-    child = {(shape.parents[node], shape.ranks[node]): node for node in range(1, shape.num_drafted + 1)}
-    inner = sum(count > 0 for count in shape.num_children)
+    source, answer, shape = source or by_rank(recording, drafter), recording.answer, drafter.shape
+    inner, first = sum(count > 0 for count in shape.num_children), [*accumulate(shape.num_children, initial=1)]
     output, steps, at, unread = Output(max_new_tokens, eos_token_ids), [], 1, 1
     output.extend(answer[:1])
     while not output.finished:
-        path = _path(child, ranks[at:])
+        path = _path(shape, first, source, range(at, len(answer)))
         if at + len(path) >= len(answer) and not recording.ended:
             raise too_short(shape.depth)
         length, kept = output.extend(answer[at : at + len(path) + 1])
-        accepted = min(len(path), length)
-        steps.append(_step(drafter, unread + inner - 1, ranks[at : at + accepted], length, kept))
+        accepted = path[: min(len(path), length)]
+        ranks = [shape.ranks[node] for node in accepted]
+        steps.append(_step(drafter, unread + inner - 1, ranks, length, kept))
         unread = 1 + bool(path and not shape.num_children[path[-1]])  # the draft has not read a leaf
         at += length
     return Generation(output.tokens, output.finish, steps, _NAN, _NAN, _NAN)
 
 
-def _path(child: Mapping[tuple[int, int], int], ranks: list[int]) -> list[int]:
-    """The nodes below the root that stand for tokens of these ranks."""
+def _path(shape: TreeShape, first: Sequence[int], source: Source, places: Iterable[int]) -> list[int]:
+    """The nodes below the root that stand for an answer's tokens; `first` is the first child of every node."""
     nodes, node = [], 0
-    for rank in ranks:
-        if (node := child.get((node, rank), 0)) == 0:
+    for place in places:
+        children = shape.num_children[node]
+        if not children or (rank := source(place, children)) is None:
             break
+        node = first[node] + rank
         nodes.append(node)
     return nodes
 

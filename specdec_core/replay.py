@@ -5,7 +5,8 @@ accepted follows from the recorded ones. Nodes off the recorded path are never a
 within rounding of each other (`Recording.gaps`), a live forward over a tree may choose the other token.
 
 `TargetSample` draws the target's token without looking at the tree. On an answer that the target drew, a replay under
-it has the law of live decoding, whatever the draft draws.
+it has the law of live decoding, whatever the draft draws. Other rules need the distributions that it was drawn from
+(`rank_replay`).
 """
 
 import math
@@ -14,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from transformers import DynamicCache
 
@@ -38,6 +39,34 @@ _UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Distributions:
+    """P of every token of a drawn answer but the first, which no tree has: what it was drawn from."""
+
+    vocab_size: int
+    ends: Int[Tensor, " tokens"]
+    """Where each token's support ends in `ids` and `probs`; it begins where the one before ends."""
+    ids: Int[Tensor, " support"]
+    probs: Float[Tensor, " support"]
+
+    @staticmethod
+    def stack(rows: Sequence[Float[Tensor, " vocab"]], vocab_size: int) -> "Distributions":
+        """What is not zero of each row."""
+        support = [row.nonzero().flatten() for row in rows]
+        none = torch.zeros(0)
+        return Distributions(
+            vocab_size,
+            torch.tensor([len(ids) for ids in support], dtype=torch.long).cumsum(0),
+            torch.cat([none.int(), *(ids.int().cpu() for ids in support)]),
+            torch.cat([none, *(row[ids].cpu() for row, ids in zip(rows, support, strict=True))]),
+        )
+
+    def of(self, place: int) -> Float[Tensor, " vocab"]:
+        """P of the token at a place of the answer, from 1 on; float32."""
+        begin, end = (int(self.ends[place - 2]) if place > 1 else 0), int(self.ends[place - 1])
+        return torch.zeros(self.vocab_size).index_put_((self.ids[begin:end].long(),), self.probs[begin:end])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Recording:
     """The target's own answer to a prompt, and what it said on the way."""
 
@@ -53,6 +82,8 @@ class Recording:
     max_positions: int | None
     hidden: Float[Tensor, "text features"] | None = None
     """Features that heads read, of all tokens of prompt and answer; None unless asked for."""
+    distributions: Distributions | None = None
+    """None unless asked for."""
 
 
 def record(
@@ -65,19 +96,27 @@ def record(
     layers: Layers = (),
     sampling: Sampling = GREEDY,
     rng: Generator | None = None,
+    distributions: bool = False,
 ) -> Recording:
     """Decode a prompt with the target alone; `layers` are those whose features are kept.
 
-    The answer is greedy, or drawn by `sampling` with the stream `rng`.
+    The answer is greedy, or drawn by `sampling` with the stream `rng`, and then with its `distributions` if asked for.
 
     A tree of the last step may be accepted as far as `beyond` tokens behind the output, which are recorded too, as far
     as the target has positions. PromptError where `generate` refuses the prompt.
     """
     length = recorded_length(target, prompt_ids, max_new_tokens, beyond)
     ends: dict[str, Any] = {"max_new_tokens": length, "eos_token_ids": eos_token_ids}
-    done = generate(target, Autoregressive(), TargetSample(), prompt_ids, **ends, sampling=sampling, rng=rng)
+    rows: list[Tensor] = []
+
+    def keep(_: TokenTree, scored: ModelOutput, __: Verdict) -> None:
+        rows.append(sampling.probs(scored.logits[0]))
+
+    ends |= {"sampling": sampling, "rng": rng, "watch": keep if distributions else None}
+    done = generate(target, Autoregressive(), TargetSample(), prompt_ids, **ends)
     recording, _ = _read(target, prompt_ids, done.tokens, eos_token_ids, layers)
-    return recording if sampling.greedy else replace(recording, gaps=())
+    drawn_from = Distributions.stack(rows, target.vocab_size) if distributions else None
+    return replace(recording, gaps=recording.gaps if sampling.greedy else (), distributions=drawn_from)
 
 
 def record_together(

@@ -103,6 +103,18 @@ def ordered_draws(q: Probs, k: int, draws: str) -> Iterator[tuple[tuple[int, ...
             yield children, chance
 
 
+def sources(rule: ChildByChild, p: Probs, q: Probs, k: int, draws: str) -> Tensor:
+    """Probability that child i is accepted as a token, and in the last row that it is recovered: judging all draws."""
+    joint = torch.zeros(k + 1, len(p), dtype=torch.float64)
+    for children, chance in ordered_draws(q, k, draws):
+        rounds, reach = rule.rounds(tensor(p), tensor(q), torch.tensor(children)), float(chance)
+        for number, (child, accept) in enumerate(zip(children, rounds.accept.tolist(), strict=True)):
+            joint[number, child] += reach * accept
+            reach *= 1 - accept
+        joint[k] += reach * rounds.residual
+    return joint
+
+
 def probs_of_tokens(step, token, probs, count: int) -> Counter:
     """Distribution of the next `count` tokens behind `token` and the `probs` that a step left there (None: a token).
 

@@ -34,12 +34,14 @@ from bench.results.identity import identity
 from bench.results.rows import RECORDED
 from bench.results.store import run_id
 from specdec_core import TreeShape
-from specdec_core.drafters import Drafter
+from specdec_core.drafters import Drafter, StaticTree
 from specdec_core.models import CausalLM, Head, ModelSpec
+from specdec_core.models.kinds import TARGET
 from specdec_core.models.placement import resolve_device, resolve_dtype
 from specdec_core.models.planted.bigrams import Planting
 from specdec_core.sampling import Sampling
 from specdec_core.search import best_tree
+from specdec_core.verifiers.rounds import ChildByChild
 
 resolvers.register()
 variants.register()
@@ -116,16 +118,28 @@ def cell_of(cfg: DictConfig) -> Cell:
 def is_run(cfg: DictConfig, pair: str | None = None) -> bool:
     """Whether a job of a sweep is run for its pair, or for another: `only` may name the choices that are.
 
-    Its `others` are those of any pair that it does not name. A sweep of replays leaves to others what a rule draws
-    with a look at the tree, and what reads the target's distributions: of these there is no recording.
+    Its `others` are those of any pair that it does not name. A sweep of replays leaves to others what is seen while the
+    target decodes, and what follows neither from its tokens nor from what they were drawn from.
     """
     if cfg.measure == "cells" and cfg.runtime.replay in (True, RANKS):
         instruments = [table for table in RECORDED if cfg[f"record_{table}"]]
-        drawn = not (Sampling(cfg.decoding.temperature).greedy or cfg.verifier._target_.endswith(".TargetSample"))
-        if cfg.case_study or instruments or drawn:
+        if cfg.case_study or instruments or not (_by_tokens(cfg) or _by_distributions(cfg)):
             return False
     chosen = cfg.only.get(pair or cfg.pair.name, cfg.only.get("others", {}))
     return all(cfg[axis].name in names for axis, names in chosen.items())
+
+
+def _by_tokens(cfg: DictConfig) -> bool:
+    """Whether the target alone chooses the tokens."""
+    return Sampling(cfg.decoding.temperature).greedy or cfg.verifier._target_.endswith(".TargetSample")
+
+
+def _by_distributions(cfg: DictConfig) -> bool:
+    """Whether a rule judges child by child a tree of fixed shape that a draft model of its own draws."""
+    rule, drafter = (hydra.utils.get_object(cfg[part]._target_) for part in ("verifier", "drafter"))
+    fixed = isinstance(drafter, type) and issubclass(drafter, StaticTree)
+    draft = cfg.pair.draft and cfg.pair.draft.get("kind", TARGET)
+    return fixed and issubclass(rule, ChildByChild) and draft in (TARGET, "reduced_lm")
 
 
 def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:

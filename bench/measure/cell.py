@@ -15,7 +15,8 @@ from specdec_core.models.planted.bigrams import Planting
 from specdec_core.models.ranks import world_size
 from specdec_core.node_order import NODE_ORDERS
 from specdec_core.sampling import Sampling
-from specdec_core.verifiers import TargetSample, Verifier
+from specdec_core.verifiers import Verifier
+from specdec_core.verifiers.rounds import ChildByChild
 
 SHARED = "shared"
 """A baseline that is measured once per setting and device."""
@@ -65,8 +66,13 @@ class Cell:
 
     @property
     def recordable(self) -> bool:
-        """Whether the target alone chooses the tokens: the best ones, or those it draws without a look at the tree."""
-        return self.sampling.greedy or type(self.rule) is TargetSample
+        """Whether a rule's steps may follow from the tokens, or from what they were drawn from."""
+        return self.sampling.greedy or isinstance(self.rule, ChildByChild)
+
+    @property
+    def by_distributions(self) -> bool:
+        """Whether its rule compares what the target's tokens were drawn from with the draft's distributions."""
+        return not self.sampling.greedy and isinstance(self.rule, ChildByChild) and self.rule.reads_q
 
     @property
     def label(self) -> str:

@@ -19,7 +19,7 @@ from specdec_core.drafters import Autoregressive
 from specdec_core.engine import Generation, Watch, generate
 from specdec_core.errors import PromptError
 from specdec_core.models import Pair
-from specdec_core.rank_replay import goes_by_ranks, replay_by_ranks
+from specdec_core.rank_replay import by_distributions, goes_by_distributions, goes_by_ranks, replay_by_ranks
 from specdec_core.replay import replay
 from specdec_core.sampling import Sampling
 from specdec_core.verifiers import TargetSample
@@ -76,7 +76,10 @@ class Decoding:
             ends: dict[str, Any] = {"max_new_tokens": length, "eos_token_ids": self.eos}
             if self.runtime.replay == RANKS and watch is None and goes_by_ranks(self.drafter):
                 return replay_by_ranks(recording, self.drafter, **ends)
-            rng, target = rng or self.generator(turn, arm), self.pair.target
+            rng, target, rule = rng or self.generator(turn, arm), self.pair.target, self.cell.rule
+            if self.cell.by_distributions and goes_by_distributions(self.drafter, rule):
+                source = by_distributions(recording, self.drafter, rule, rng)
+                return replay_by_ranks(recording, self.drafter, **ends, source=source)
             return replay(recording, self.drafter, **ends, rng=rng, watch=watch, target=target)
         return generate(
             self.pair.target,

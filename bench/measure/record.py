@@ -41,25 +41,47 @@ TOGETHER = 8
 """Prompts whose answers are decoded in one batch."""
 
 
-def layers_of(pair: Pair) -> Layers:
-    """Those of the target's layers whose features the draft reads."""
-    return pair.draft.layers if isinstance(pair.draft, Head) else ()
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What of the target is recorded beside its tokens."""
+
+    layers: Layers = ()
+    """Those whose features the draft reads."""
+    distributions: bool = False
+    """What the tokens were drawn from."""
+
+    @classmethod
+    def needed(cls, cell: Cell, pair: Pair) -> "Beside":
+        """What a cell is replayed on: its draft may read features, its rule compare p with q."""
+        layers = pair.draft.layers if isinstance(pair.draft, Head) else ()
+        return cls(layers, cell.by_distributions)
+
+    def tensors(self, recording: Recording) -> dict[str, Tensor]:
+        """Those of an answer, by name."""
+        drawn_from = recording.distributions
+        of_draws = {name: getattr(drawn_from, name) for name in ("ends", "ids", "probs") if drawn_from}
+        return of_draws | ({} if recording.hidden is None else {"hidden": recording.hidden.contiguous()})
 
 
-def kept(run: CellRun, layers: Layers, conversations: Sequence[Conversation], *, force: bool = False) -> Recordings:
+def kept(run: CellRun, beside: Beside, conversations: Sequence[Conversation], *, force: bool = False) -> Recordings:
     """The recordings for a cell's prompts, made unless they were; of several processes one records, others wait.
 
-    Whoever records loads the whole pair, but where `runtime.answers` has what another engine decoded.
+    Drawn answers that have their distributions beside them serve where those are not needed too. Whoever records loads
+    the whole pair, but where `runtime.answers` has what another engine decoded.
     """
-    store, (key, series) = Store(run.store.root, FOLDER), _keys(run.cell, layers)
+    store = Store(run.store.root, FOLDER)
+    if not (run.cell.sampling.greedy or force):
+        more = replace(beside, distributions=True)
+        beside = more if _complete(store, _keys(run.cell, more)[0]) else beside
+    key, series = _keys(run.cell, beside)
 
     def measure() -> None:
         if run.runtime.answers and not run.cell.sampling.greedy:
             raise ValueError(f"{run.runtime.answers} is taken for greedy answers; leave out decoding.temperature")
-        if run.runtime.answers and layers:
+        if run.runtime.answers and beside.layers:
             raise ValueError(f"{run.runtime.answers} has token ids alone, and this head reads the target's features")
         whole = pairs.loaded(run.cell.pair, run.runtime, target_weights=not run.runtime.answers)
-        rows = _recorded(run, whole, conversations, _Place(store, key, series, layers))
+        rows = _recorded(run, whole, conversations, _Place(store, key, series, beside))
         store.write("recordings", key, rows)
         Partial(store.folder, key).drop()
         log.info("%s: the target's answers written as recording %s", run.label, key)
@@ -69,11 +91,11 @@ def kept(run: CellRun, layers: Layers, conversations: Sequence[Conversation], *,
 
 
 def _complete(store: Store, key: str) -> bool:
-    """Whether a recording is there, with the features that it had."""
+    """Whether a recording is there, with all that it had beside its tokens."""
     if not store.has("recordings", key):
         return False
     rows = Recordings.read(store.root, key).rows.values()
-    return all(features_of(features(store, key), row).is_file() for row in rows if row.layers)
+    return all(features_of(features(store, key), row).is_file() for row in rows if row.layers or row.distributions)
 
 
 def of_cell(run: CellRun) -> Recordings:
@@ -82,7 +104,7 @@ def of_cell(run: CellRun) -> Recordings:
     conversations = datasets.load(cell.dataset, data_dir=runtime.data_dir, limit=cell.limit)
     if runtime.tensor_parallel:
         raise ValueError("a recording is made by one process; use runtime.device_map in place of tensor_parallel")
-    return kept(run, layers_of(pairs.loaded(cell.pair, runtime)), conversations, force=runtime.force)
+    return kept(run, Beside.needed(cell, pairs.loaded(cell.pair, runtime)), conversations, force=runtime.force)
 
 
 def summary(recordings: Recordings) -> str:
@@ -91,15 +113,15 @@ def summary(recordings: Recordings) -> str:
     gaps, tokens = [gap for row in rows for gap in row.gaps], sum(len(row.answer_ids) for row in rows)
     nearest = f"; best and second best logit are at least {min(gaps):.2g} apart" if gaps else ""
     megabytes = sum(path.stat().st_size for path in recordings.folder.glob("*.safetensors")) / 1e6
-    features = f", features {megabytes:.1f} MB" if megabytes else ""
+    features = f", features and distributions {megabytes:.1f} MB" if megabytes else ""
     return (
         f"recording {recordings.key}: {len(rows)} answers, {tokens} tokens{features}{nearest}\n"
         "runtime.replay=true runs cells of these prompts on it"
     )
 
 
-def _keys(cell: Cell, layers: Layers) -> tuple[str, str]:
-    """What tells recordings apart: target, template, prompts, the answers' end, dtype, attention, features.
+def _keys(cell: Cell, beside: Beside) -> tuple[str, str]:
+    """What tells recordings apart: target, template, prompts, the answers' end, dtype, attention, what is beside them.
 
     The second key is of all that differ in how many prompts and tokens they have.
     """
@@ -111,26 +133,26 @@ def _keys(cell: Cell, layers: Layers) -> tuple[str, str]:
     runtime = {name: value for name, value in plain["runtime"].items() if name not in ("node_order", "graphs")}
     commit = weights.commits(cell.pair).get("commits", {}).get("target_revision")
     config = {"pair": pair, "dataset": plain["dataset"], "limit": plain["limit"], "decoding": decoding}
-    config |= drawn
-    whole = {"recording": config, "runtime": runtime, "commit": commit, "layers": [*layers], "beyond": BEYOND}
+    config |= drawn | ({"distributions": True} if beside.distributions else {})
+    whole = {"recording": config, "runtime": runtime, "commit": commit, "layers": [*beside.layers], "beyond": BEYOND}
     decoding = {name: value for name, value in decoding.items() if name != "max_new_tokens"}
     return run_id(whole), run_id(whole | {"recording": config | {"limit": None, "decoding": decoding}})
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a recording is written, and which layers' features go with it."""
+    """Where a recording is written, and what goes with it."""
 
     store: Store
     key: str
     series: str
-    layers: Layers
+    beside: Beside
 
-    def write(self, row: RecordingRow, hidden: Tensor) -> None:
-        """An answer's features."""
+    def write(self, row: RecordingRow, tensors: dict[str, Tensor]) -> None:
+        """An answer's features and distributions."""
         path = features_of(features(self.store, self.key), row)
         temporary = path.parent / hidden_name(path.name)
-        save_file({"hidden": hidden.contiguous()}, temporary)
+        save_file(tensors, temporary)
         temporary.replace(path)
 
 
@@ -151,7 +173,7 @@ def _recorded(run: CellRun, pair: Pair, conversations: Sequence[Conversation], p
     decoding = Decoding(run.cell, pair, run.runtime)
     others = _lenders(run, place)
     before = f", of which {len(earlier.entries)} are there" if earlier and earlier.entries else ""
-    log.info("%s: recording %s%s", run.label, _size(decoding, conversations, place.layers), before)
+    log.info("%s: recording %s%s", run.label, _size(decoding, conversations, place.beside), before)
     total, hidden = sum(len(conversation.turns) for conversation in conversations), not run.runtime.progress
     bar = tqdm(total=total, desc=f"{run.label} recorded", unit="turn", disable=hidden)
     for number in range(max(len(conversation.turns) for conversation in conversations)):
@@ -192,10 +214,11 @@ def _lent(
         if row.prompt_ids_sha256 != sha256 or not own or not (row.ended or len(row.answer_ids) >= length):
             continue
         path = features_of(features(place.store, row.run_id), row)
-        if row.layers and not path.is_file():
+        tensors = bool(row.layers or row.distributions)
+        if tensors and not path.is_file():
             continue
-        if row.layers:
-            place.write(row, load_file(path)["hidden"])
+        if tensors:
+            place.write(row, load_file(path))
         return replace(row, run_id=place.key, prompt_id=turn.conversation.id, turn=turn.number)
     return None
 
@@ -255,11 +278,11 @@ def _answered(run: CellRun, decoding: Decoding, turns: Sequence[Turn], place: _P
     target, errors = decoding.pair.target, [_refusal(decoding, turn) for turn in turns]
     answered = [turn for turn, error in zip(turns, errors, strict=True) if not error]
     ends = {"max_new_tokens": turns[0].max_new_tokens, "beyond": BEYOND, "eos_token_ids": decoding.eos}
-    options: dict[str, Any] = {**ends, "layers": place.layers}
+    options: dict[str, Any] = {**ends, "layers": place.beside.layers}
     if run.cell.sampling.greedy:
         recordings = iter(record_together(target, [turn.prompt for turn in answered], **options))
     else:  # by the stream that plain decoding draws from
-        options["sampling"] = run.cell.sampling
+        options |= {"sampling": run.cell.sampling, "distributions": place.beside.distributions}
         streams = ((turn, decoding.generator(turn, AUTOREGRESSIVE)) for turn in answered)
         recordings = (record(target, turn.prompt, **options, rng=rng) for turn, rng in streams)
     for turn, error in zip(turns, errors, strict=True):
@@ -298,27 +321,30 @@ def _row(
         eos_ids=decoding.eos,
         vocab_size=recording.vocab_size,
         max_positions=recording.max_positions,
-        layers=[*place.layers] if recording.hidden is not None else [],
+        layers=[*place.beside.layers] if recording.hidden is not None else [],
         error=error,
+        distributions=recording.distributions is not None,
         series=place.series,
     )
-    if recording.hidden is not None:
-        place.write(row, recording.hidden)
+    if tensors := place.beside.tensors(recording):
+        place.write(row, tensors)
     return row
 
 
-def _size(decoding: Decoding, conversations: Sequence[Conversation], layers: Layers) -> str:
+def _size(decoding: Decoding, conversations: Sequence[Conversation], beside: Beside) -> str:
     """`160 answers of at most 232 tokens, features of 41 MB`: the most that a recording may come to."""
     turns = sum(len(conversation.turns) for conversation in conversations)
-    longest = decoding.cell.max_new_tokens + BEYOND
-    text = f"{turns} answers of at most {longest} tokens"
-    if not layers:
-        return text
-    tokens = 0
-    for conversation in conversations:
-        for number in range(len(conversation.turns)):
-            with contextlib.suppress(PromptError):
-                tokens += len(decoding.turn(conversation, number, [""] * number).prompt) + number * longest + longest
-    target = decoding.pair.target
-    megabytes = tokens * len(layers) * target.config.hidden_size * target.dtype.itemsize / 1e6
-    return f"{text}, features of at most {megabytes:.0f} MB"
+    longest, target = decoding.cell.max_new_tokens + BEYOND, decoding.pair.target
+    sizes = [f"{turns} answers of at most {longest} tokens"]
+    if beside.layers:
+        tokens = 0
+        for conversation in conversations:
+            for number in range(len(conversation.turns)):
+                with contextlib.suppress(PromptError):
+                    prompt = decoding.turn(conversation, number, [""] * number).prompt
+                    tokens += len(prompt) + (number + 1) * longest
+        megabytes = tokens * len(beside.layers) * target.config.hidden_size * target.dtype.itemsize / 1e6
+        sizes.append(f"features of at most {megabytes:.0f} MB")
+    if beside.distributions:  # a token id and a probability for each token of the support
+        sizes.append(f"distributions of at most {turns * longest * target.vocab_size * 8 / 1e6:.0f} MB")
+    return ", ".join(sizes)

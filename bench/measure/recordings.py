@@ -18,7 +18,9 @@ from bench.results.store import Store
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import Drafter
 from specdec_core.errors import PairError, PromptError
-from specdec_core.replay import Recording
+from specdec_core.rank_replay import goes_by_distributions
+from specdec_core.replay import Distributions, Recording
+from specdec_core.sampling import NO_DRAWS
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,14 @@ class Recordings:
             raise PairError(f"recording {self.key} has no answer to this prompt: {what}")
         if row.error:
             raise PromptError(row.error)
-        hidden = load_file(features_of(self.folder, row))["hidden"] if row.layers else None
+        tensors = load_file(features_of(self.folder, row)) if row.layers or row.distributions else {}
         texts = tuple(row.prompt_ids), tuple(row.answer_ids), tuple(row.gaps)
-        return Recording(*texts, row.ended, row.vocab_size, row.max_positions, hidden)
+        facts, hidden = (row.ended, row.vocab_size, row.max_positions), tensors.pop("hidden", None)
+        return Recording(*texts, *facts, hidden, Distributions(row.vocab_size, **tensors) if tensors else None)
 
 
 def features(store: Store, key: str) -> Path:
-    """The folder of a recording's features, a file per text."""
+    """The folder of a recording's features and distributions, a file per text."""
     return store.folder / "features" / key
 
 
@@ -71,11 +74,16 @@ def features_of(folder: Path, row: RecordingRow) -> Path:
 def unrecorded(cell: Cell, drafter: Drafter, instruments: Sequence[str]) -> str:
     """Why a cell cannot be replayed, in a clause; "" where it can. `instruments` are options such as `record_nodes`."""
     if not cell.recordable:
-        return f"{cell.verifier} looks at the tree when it draws; verifier=target_sample, another method, is replayed"
+        return f"{cell.verifier} judges the tree as a whole; verifier=target_sample, another method, is replayed"
     if drafter.virtual_root:
         return "its trees start from the target's distribution, which is not recorded"
     if not check_lossless(drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy):
         return f"{cell.verifier} does not keep the target's answers, which are what is recorded"
+    if cell.by_distributions and drafter.draws != NO_DRAWS and not goes_by_distributions(drafter, cell.rule):
+        return (
+            f"{cell.verifier} compares p with q, and is replayed for trees of fixed shape whose nodes a draft model of "
+            "its own draws"
+        )
     if instruments:
         return f"{', '.join(instruments)} asks for what is seen while the target decodes, which is not recorded"
     return ""

@@ -186,7 +186,7 @@ def _loaded(run: CellRun, conversations: Sequence[Conversation]) -> tuple[Pair, 
     """
     cell, runtime = run.cell, run.runtime
     pair = pairs.loaded(cell.pair, runtime, target_weights=not runtime.replay)
-    drafter, layers = cell.build_drafter(pair.draft), record.layers_of(pair)
+    drafter, beside = cell.build_drafter(pair.draft), record.Beside.needed(cell, pair)
     if not runtime.replay:
         return pair, drafter, None
     reason = unrecorded(
@@ -198,7 +198,7 @@ def _loaded(run: CellRun, conversations: Sequence[Conversation]) -> tuple[Pair, 
         raise NotReplayedError(
             f"{run.label} is not replayed: {reason}; runtime.replay={IF_POSSIBLE} decodes such cells"
         )
-    recordings = None if reason else record.kept(run, layers, conversations)
+    recordings = None if reason else record.kept(run, beside, conversations)
     pair = pairs.loaded(cell.pair, runtime, target_weights=recordings is None)
     return pair, cell.build_drafter(pair.draft), recordings
 

@@ -146,5 +146,6 @@ class RecordingRow:
     max_positions: int | None
     layers: list[int]  # whose features lie in `features/<run_id>`, in a file named by the digest of prompt and answer
     error: str | None  # why the prompt was refused
+    distributions: bool | None = None  # whether what it was drawn from lies beside the features; None in older files
     series: str | None = None  # of recordings that differ in how many prompts and tokens they have; None in older files
     git_revision: str | None = None  # of the code that decoded it; None in older files

@@ -56,7 +56,7 @@ def costs(configs: Sequence[DictConfig], root: Path, sample: int) -> tuple[float
     pair = pairs.loaded(first.pair, runtime)
     run = CellRun(first, replace(runtime, progress=False), Store(root, "replays"))
     begin = time.process_time()
-    recordings = record.kept(run, record.layers_of(pair), conversations)
+    recordings = record.kept(run, record.Beside.needed(first, pair), conversations)
     recorded_s, found = time.process_time() - begin, []
     for cfg in tqdm(configs, desc="methods", unit="cell"):
         cell = cell_of(cfg)

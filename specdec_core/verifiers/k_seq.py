@@ -35,6 +35,7 @@ class _Selection:
     def __init__(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], k: int) -> None:
         self._p, self._q, self._k = _normalised(p), _normalised(q), k
         self._rho = solve_rho(self._p, self._q, k)[..., None]
+        self._rejected = 0
 
     def accept(self, child: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         """min(1, p(x) / (rho q(x))), whatever was rejected before."""
@@ -42,7 +43,8 @@ class _Selection:
         return torch.where(drawn > 0, wanted / (self._rho * drawn), 0.0).clamp_(max=1)[..., 0]
 
     def reject(self, child: Int[Tensor, "*batch"]) -> None:
-        """Nothing changes."""
+        """Nothing changes but what is known of a token that the node yields."""
+        self._rejected += 1
 
     def overlap(self) -> Float[Tensor, "*batch vocab"]:
         """Probability that a child is drawn as x and accepted; its sum is beta."""
@@ -56,6 +58,18 @@ class _Selection:
         rest = (self._p - overlap * found).clamp_(min=0)
         left = rest.sum(-1, keepdim=True)
         return torch.where(left < EPS, self._p, rest / left)
+
+    def hit(self, token: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Of what p has left for the token behind the children before, this child's share."""
+        overlap = self.overlap()
+        missed = 1 - overlap.sum(-1).clamp(max=1)
+        p, one = (probs.gather(-1, token[..., None])[..., 0] for probs in (self._p, overlap))
+        left = p - one * sum(missed**earlier for earlier in range(self._rejected))
+        return torch.where(one > 0, one * missed**self._rejected / left, 0.0).clamp_(0, 1)
+
+    def missed(self) -> Float[Tensor, "*batch vocab"]:
+        """What is drawn and not accepted."""
+        return (self._q - self.overlap()).clamp_(min=0)
 
 
 def solve_rho(p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], k: int) -> Float[Tensor, "*batch"]:

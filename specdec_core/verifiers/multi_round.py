@@ -75,3 +75,14 @@ class MultiRound:
     def residual(self) -> Float[Tensor, "*batch vocab"]:
         """R, normalised."""
         return self._wanted / self._wanted_sum
+
+    def hit(self, token: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """min(1, D(x) / R(x)): of R(x), which the node yields from here on, min(R, D)(x) is this child's."""
+        wanted, drawn = (probs.gather(-1, token[..., None]) for probs in (self._wanted, self._drawn))
+        ratio = (drawn * self._wanted_sum) / (wanted * self._drawn_sum)
+        return torch.where(drawn > 0, ratio, 0.0).clamp_(max=1)[..., 0]
+
+    def missed(self) -> Float[Tensor, "*batch vocab"]:
+        """max(D - R, 0); nothing once q's support is exhausted."""
+        drawn = torch.where(self._drawn_sum > 0, self._drawn / self._drawn_sum, 0.0)
+        return (drawn - self.residual()).clamp_(min=0)

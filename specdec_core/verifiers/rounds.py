@@ -45,6 +45,17 @@ class State(Protocol):
 
 
 @runtime_checkable
+class Told(State, Protocol):
+    """A rule at a node of which is known what token it yields, a child's or the recovered one."""
+
+    def hit(self, token: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Probability that the next child is that token and accepted, given the token and the children rejected."""
+
+    def missed(self) -> Float[Tensor, "*batch vocab"]:
+        """Distribution of the next child, given that it is rejected: not normalised, 0 where no child is."""
+
+
+@runtime_checkable
 class Independent(Protocol):
     """A rule that accepts each child on its own, with a chance that depends on how many there are."""
 
@@ -80,6 +91,27 @@ class ChildByChild(ABC):
             accept.append(state.accept(child))
             state.reject(child)
         return Rounds(torch.stack(accept, -1), state.residual())
+
+    def source(
+        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], token: int, num_children: int, rng: Generator
+    ) -> int | None:
+        """The child that a node's token comes from, drawn given the token; None: it was recovered.
+
+        In law as if children were drawn from q, in a way that the rule is lossless for, judged, and drawn again until
+        the node yields this token. PairError where the rule does not tell (`Told`).
+        """
+        state = self.begin(p, q, num_children)
+        if not isinstance(state, Told):
+            raise PairError(f"{type(self).__name__} does not tell which child a known token comes from")
+        known = torch.tensor(token, device=p.device)
+        for number, chance in enumerate(torch.rand(num_children, dtype=torch.float64, device=p.device, generator=rng)):
+            if chance < state.hit(known):
+                return number
+            missed = state.missed()
+            if not bool(missed.sum() > 0):  # q has no more tokens, and no later child is accepted
+                return None
+            state.reject(draw_tokens(missed, 1, rng)[0])
+        return None
 
     def choose(
         self,

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from distributions import Probs, declared_pairs, judges, name_of, ordered_draws, random_pq, refuted, tensor
+from distributions import Probs, declared_pairs, judges, name_of, ordered_draws, random_pq, refuted, sources, tensor
 from torch import Tensor
 
 from specdec_core import Sampling
@@ -22,6 +22,7 @@ from specdec_core.verifiers import (
     WithoutReplacement,
 )
 from specdec_core.verifiers.k_seq import solve_rho
+from specdec_core.verifiers.rounds import Told
 
 SAMPLED = ("iid", "without_replacement")
 CELLS = [(rule, draws) for rule, draws in declared_pairs() if draws in SAMPLED and judges(rule, 2)]
@@ -240,3 +241,46 @@ def test_choices_have_the_probabilities_of_the_rounds(rule):
         counts[chosen if isinstance(chosen, int) else 3] += 1
     error = (expected * (1 - expected) / times).sqrt()
     assert ((counts / times - expected).abs() <= 4 * error + 1e-9).all()
+
+
+TOLD = [(rule, draws) for rule, draws in CELLS if isinstance(rule.begin(*torch.ones(2, 1), 1), Told)]
+"""Rules that tell which child a known token comes from."""
+
+
+def sources_told(rule: ChildByChild, p: Probs, q: Probs, k: int) -> Tensor:
+    """The same from the token on: P(token) times what the rule tells of it, summed over the children rejected."""
+    joint = torch.zeros(k + 1, len(p), dtype=torch.float64)
+
+    def go_on(token: int, rejected: tuple[int, ...], chance: float) -> None:
+        state, number = rule.begin(tensor(p), tensor(q), k), len(rejected)
+        for child in rejected:
+            state.reject(torch.tensor(child))
+        hit = float(state.hit(torch.tensor(token))) if number < k else 0.0
+        missed = state.missed() if number < k else torch.zeros(len(p))
+        joint[number if number < k else k, token] += chance * hit
+        left = chance * (1 - hit)
+        if not missed.sum() > 0:
+            joint[k, token] += left
+        for child in missed.nonzero().flatten().tolist() if left > 1e-15 else ():
+            go_on(token, (*rejected, child), left * float(missed[child] / missed.sum()))
+
+    for token, chance in enumerate(p):
+        if chance:
+            go_on(token, (), float(chance))
+    return joint
+
+
+@pytest.mark.few(36)
+@pytest.mark.parametrize(("rule", "draws"), TOLD, ids=["-".join(map(name_of, cell)) for cell in TOLD])
+@pytest.mark.parametrize("vocab", [1, 2, 3, 4])
+def test_what_a_rule_tells_of_a_known_token_is_the_law_of_its_judgements(rule, draws, vocab):
+    """Bayes' theorem, exactly: which child is accepted, and as which token."""
+    for seed in range(8):
+        p, q = random_pq(vocab, seed)
+        for k in range(1, vocab + 2 if draws == "iid" else vocab + 1):
+            judged, told = sources(rule, p, q, k, draws), sources_told(rule, p, q, k)
+            torch.testing.assert_close(told, judged, rtol=0, atol=1e-9, msg=f"p={p}, q={q}, k={k}")
+
+
+def test_every_rule_that_compares_p_with_q_tells():
+    assert {type(rule) for rule, _ in TOLD} == {type(rule) for rule, _ in CELLS if rule.reads_q} >= {KSeq, SpecInfer}

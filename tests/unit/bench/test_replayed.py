@@ -113,13 +113,14 @@ def test_a_replay_neither_loads_nor_asks_the_target(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        (("decoding=t1", "drafter=sequoia", "verifier=by_draws"), "looks at the tree"),
+        (("decoding=t1", "drafter=dyspec", "drafter.n=6", "verifier=by_draws"), "trees of fixed shape"),
+        (("decoding=t1", "pair=tiny_eagle", "drafter=mcsd", "verifier=by_draws"), "draft model of its own"),
         (("drafter=ti_mcsd", "verifier=by_root"), "start from the target's distribution"),
         (("record_nodes=true",), "record_nodes"),
         (("case_study=true",), "case_study"),
         (("verifier=gsd_nondeterministic", "drafter=tsd", "verifier.allow_lossy=true"), "does not keep"),
     ],
-    ids=["sampled", "virtual root", "instrument", "case study", "lossy"],
+    ids=["adaptive", "head", "virtual root", "instrument", "case study", "lossy"],
 )
 def test_what_a_recording_cannot_tell_is_refused_or_decoded(cell: tuple[str, ...], reason: str, tmp_path: Path) -> None:
     with pytest.raises(runner.NotReplayedError, match=reason) as refusal:
@@ -217,6 +218,39 @@ def test_drawn_answers_are_those_of_plain_decoding_and_of_all_methods(tmp_path: 
         assert execute(replayed, *REPLAYED, *DRAWN, "drafter=chain4", other) == runner.OK
     assert Store(replayed, FOLDER).read("recordings")["run_id"].nunique() == 5
     assert check(replayed).lossy == []
+
+
+SAMPLED = ("decoding=t1_top_p08", "verifier=by_draws")
+
+
+@pytest.mark.parametrize("drafter", ["mcsd", "spec_infer_5x8"])
+def test_rules_that_compare_p_with_q_are_replayed_on_what_was_drawn_from(
+    drafter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tree is grown; the tokens are those of plain decoding, and serve a rule that needs no distributions."""
+    assert execute(tmp_path, *FEW, *SAMPLED, "drafter=chain4") == runner.OK
+    first = Store(tmp_path, "default").read("prompts").query("turn == 0").set_index("arm")
+    with monkeypatch.context() as patch:
+        patch.setattr(StaticTree, "grow", lambda *_: pytest.fail("a tree is grown"))
+        assert execute(tmp_path, *REPLAYED, *SAMPLED, f"drafter={drafter}") == runner.OK
+    runs = Store(tmp_path, "default").read("runs").set_index("drafter")
+    assert 1 < runs.loc[drafter, "mal"] < 6
+    replayed = Store(tmp_path, "default").read("prompts", [runs.loc[drafter, "run_id"]]).query("turn == 0")
+    assert list(replayed["output_sha256"]) == list(first.loc[AUTOREGRESSIVE, "output_sha256"])
+    key = runs.loc[drafter, "recording"]
+    assert all(row.distributions for row in Recordings.read(tmp_path, key).rows.values())
+    monkeypatch.setattr(record, "record", lambda *_, **__: pytest.fail("it is recorded anew"))
+    assert execute(tmp_path, *REPLAYED, *SAMPLED, "drafter=binary") == runner.OK
+    assert Store(tmp_path, "default").read("runs").set_index("drafter").loc["binary", "recording"] == key
+
+
+def test_lost_distributions_are_recorded_anew(tmp_path: Path) -> None:
+    for drafter in ("mcsd", "spec_infer_5x8"):
+        assert execute(tmp_path, *REPLAYED, *SAMPLED, "limit=1", f"drafter={drafter}") == runner.OK
+        files = [*(tmp_path / FOLDER / "features").rglob("*.safetensors")]
+        assert files
+        for path in files:
+            path.unlink()
 
 
 def test_a_drawn_answer_that_was_stopped_goes_on_by_its_own_stream(

@@ -1,0 +1,166 @@
+"""Replays by rules that compare p with q have the law of live decoding, given the answer."""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise, product
+from math import prod
+
+import pytest
+import torch
+from discovered import NAMES, built, parameters, rule_for
+from distributions import sources
+from doubles import BigramLM, perturbed, random_llama
+from scipy import stats
+
+from specdec_core import Generation, Sampling, generate
+from specdec_core.drafters import StaticTree
+from specdec_core.errors import PairError
+from specdec_core.rank_replay import by_distributions, goes_by_distributions, replay_by_ranks
+from specdec_core.replay import Distributions, Recording, record
+from specdec_core.shapes import TreeShape
+from specdec_core.verifiers import Chain, KSeq, LongestSubtree, MultiCandidate, SpecInfer, WithoutReplacement
+
+P = ((0.2, 0.7, 0.1), (0.6, 0.1, 0.3), (0.1, 0.2, 0.7))
+Q = ((0.1, 0.7, 0.2), (0.7, 0.2, 0.1), (0.5, 0.5, 0.0))
+"""Probabilities of a target and of a draft, by the token before."""
+UNEVEN = TreeShape.from_paths([(0,), (1,), (0, 0), (0, 1), (1, 0)])
+"""Below the second child there is less, so that the rank decides how far a path may go."""
+NEW = 4
+VOCAB = 23
+TARGET = random_llama(0, vocab=VOCAB)
+CASES = [
+    (SpecInfer(), "iid", UNEVEN),
+    (KSeq(), "iid", UNEVEN),
+    (MultiCandidate(), "without_replacement", UNEVEN),
+    (WithoutReplacement(), "without_replacement", UNEVEN),
+    (WithoutReplacement(), "without_replacement", TreeShape.from_paths([(0,), (1,), (2,), (2, 0)])),
+    (Chain(), "iid", TreeShape.from_paths([(0,), (0, 0)])),
+]
+Steps = tuple[tuple[int, ...], tuple[int, ...]]
+"""What each step added, and the ranks that the first one accepted."""
+
+
+def law_of_steps(rule, draws: str, shape: TreeShape, q=Q, new: int = NEW) -> dict[Steps, float]:
+    """By enumeration of all answers behind token 0, and of all that is drafted and judged along each."""
+
+    @cache
+    def shares(before: int, children: int) -> list[list[float]]:
+        judged = sources(rule, P[before], q[before], children, draws)
+        return (judged / judged.sum(0)).T.tolist()
+
+    def paths(answer: tuple[int, ...], at: int) -> Iterator[tuple[tuple[int, ...], float]]:
+        """The ranks accepted behind a place of the answer, each with its probability."""
+        open_paths = [((), 0, 1.0)]
+        while open_paths:
+            ranks, node, chance = open_paths.pop()
+            if not (children := shape.num_children[node]):
+                yield ranks, chance
+                continue
+            place = at + len(ranks)
+            share = shares(answer[place - 1], children)[answer[place]]
+            yield ranks, chance * share[children]
+            first = shape.parents.index(node)
+            open_paths += [((*ranks, rank), first + rank, chance * share[rank]) for rank in range(children)]
+
+    law: Counter[Steps] = Counter()
+
+    def go_on(answer: tuple[int, ...], kept: tuple[int, ...], first: tuple[int, ...], at: int, chance: float) -> None:
+        if at >= new:
+            law[kept, first] += chance
+            return
+        for ranks, odds in paths(answer, at):
+            step = min(len(ranks) + 1, new - at)
+            go_on(answer, (*kept, step), first if kept else ranks[:step], at + len(ranks) + 1, chance * odds)
+
+    for answer in product(range(3), repeat=new + shape.depth):
+        go_on(answer, (), (), 1, prod(P[one][two] for one, two in pairwise((0, *answer))))
+    return {steps: chance for steps, chance in law.items() if chance > 1e-12}
+
+
+def told(generation: Generation) -> Steps:
+    return tuple(step.kept for step in generation.steps), tuple(generation.steps[0].accepted_ranks)
+
+
+def apart(counts: Counter[Steps], law: dict[Steps, float]) -> float:
+    """How improbable counts are: Pearson's test, what is rare taken together."""
+    total = counts.total()
+    assert set(counts) <= set(law)
+    common = [steps for steps, chance in law.items() if chance * total >= 5]
+    found = [counts[steps] for steps in common]
+    known = [law[steps] * total for steps in common]
+    if (rest := total - sum(known)) > 1e-6:
+        found.append(total - sum(found))
+        known.append(rest)
+    return float(stats.chisquare(found, known).pvalue)
+
+
+@pytest.mark.parametrize("way", ["live", "replayed"])
+@pytest.mark.parametrize(("rule", "draws", "shape"), CASES)
+def test_steps_have_the_law_that_enumeration_gives(rule, draws: str, shape: TreeShape, way: str) -> None:
+    rng, sampling = torch.Generator().manual_seed(7), Sampling(1.0)
+    target, draft = (BigramLM(torch.tensor(table).log()) for table in (P, Q))
+    drafter, counts = StaticTree(draft=draft, shape=shape, draws=draws), Counter[Steps]()
+    assert goes_by_distributions(drafter, rule)
+    for _ in range(400):
+        if way == "live":
+            made = generate(target, drafter, rule, [0], max_new_tokens=NEW, sampling=sampling, rng=rng)
+        else:
+            answer = [0]
+            for _ in range(NEW + shape.depth):
+                answer.append(int(torch.tensor(P[answer[-1]]).multinomial(1, generator=rng)))
+            drawn_from = Distributions.stack([torch.tensor(P[token]) for token in answer[1:-1]], 3)
+            recording = Recording((0,), tuple(answer[1:]), (), False, 3, None, None, drawn_from)
+            source = by_distributions(recording, drafter, rule, rng)
+            made = replay_by_ranks(recording, drafter, max_new_tokens=NEW, source=source)
+        counts[told(made)] += 1
+    assert apart(counts, law_of_steps(rule, draws, shape)) > 1e-3
+
+
+@pytest.mark.parametrize(("rule", "draws", "shape"), CASES)
+def test_so_many_answers_tell_other_laws_apart(rule, draws: str, shape: TreeShape) -> None:
+    """Of a draft that is the target itself, of one without the last token, and of one that swaps its tokens."""
+    law = law_of_steps(rule, draws, shape)
+    for q in (P, ((0.5, 0.5, 0.0),) * 3, tuple(row[::-1] for row in Q)):
+        wrong = law_of_steps(rule, draws, shape, q)
+        assert sum(wrong.values()) == pytest.approx(1)
+        likely = {steps: chance for steps, chance in law.items() if 400 * chance >= 5}
+        found = [400 * wrong.get(steps, 0.0) for steps in likely]
+        known = [400 * chance for chance in likely.values()]
+        pearson = sum((one - other) ** 2 / other for one, other in zip(found, known, strict=True))
+        assert pearson > 1.5 * stats.chi2.isf(1e-3, len(known))
+
+
+@pytest.mark.parametrize("sampling", [Sampling(0.8, 0.9), Sampling(1.0)], ids=str)
+def test_distributions_are_what_the_answer_was_drawn_from(sampling: Sampling) -> None:
+    prompt, rng = [3, 1, 4, 1, 5], torch.Generator().manual_seed(2)
+    given = {"max_new_tokens": 12, "beyond": 4, "sampling": sampling}
+    recording = record(TARGET, prompt, **given, rng=rng, distributions=True)
+    again = record(TARGET, prompt, **given, rng=rng.manual_seed(2))
+    assert recording.answer == again.answer
+    assert again.distributions is None
+    with torch.inference_mode():
+        logits = TARGET.model(torch.tensor([[*prompt, *recording.answer]])).logits[0]
+    for place in range(1, len(recording.answer)):
+        probs = recording.distributions.of(place)
+        torch.testing.assert_close(probs, sampling.probs(logits[len(prompt) + place - 1]), rtol=1e-4, atol=1e-5)
+        assert probs[recording.answer[place]] > 0
+
+
+def test_fixed_shapes_of_draws_go_by_distributions() -> None:
+    """Of a draft model, by the rule that their draws call for; a tree that follows its draws does not."""
+    drafters = {name: built(parameters(name, decoding="t1", largest=6), perturbed(TARGET)) for name in NAMES}
+    named = {name for name, drafter in drafters.items() if goes_by_distributions(drafter, rule_for(drafter))}
+    assert named >= {"sequoia", "spec_infer_5x8", "mcsd", "branching_4_2_2_1_iid"}
+    assert named.isdisjoint({"dyspec", "dyspec_threshold", "ti_mcsd", "dyn_mcsd", "prompt_lookup", "autoregressive"})
+    assert not goes_by_distributions(drafters["spec_infer_5x8"], WithoutReplacement()), "lossy for such draws"
+    assert not goes_by_distributions(drafters["sequoia"], LongestSubtree())
+
+
+def test_without_distributions_a_replay_is_refused() -> None:
+    drafter = StaticTree(draft=perturbed(TARGET), shape=UNEVEN, draws="iid")
+    recording = record(TARGET, [3, 1, 4], max_new_tokens=6, beyond=4, sampling=Sampling(1.0))
+    with pytest.raises(PairError, match="no p"):
+        by_distributions(recording, drafter, SpecInfer(), torch.Generator())
+    with pytest.raises(PairError, match="child by child"):
+        by_distributions(recording, drafter, LongestSubtree(), torch.Generator())
