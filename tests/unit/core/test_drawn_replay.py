@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise, product
 from math import prod
 
+import numpy as np
 import pytest
 import torch
 from discovered import NAMES, built, parameters, rule_for
@@ -17,6 +19,7 @@ from specdec_core import Generation, Sampling, generate
 from specdec_core.drafters import StaticTree
 from specdec_core.errors import PairError
 from specdec_core.rank_replay import by_distributions, goes_by_distributions, replay_by_ranks
+from specdec_core.renewal import expected, shares
 from specdec_core.replay import Distributions, Recording, record
 from specdec_core.shapes import TreeShape
 from specdec_core.verifiers import Chain, KSeq, LongestSubtree, MultiCandidate, SpecInfer, WithoutReplacement
@@ -38,44 +41,57 @@ CASES = [
     (Chain(), "iid", TreeShape.from_paths([(0,), (0, 0)])),
 ]
 Steps = tuple[tuple[int, ...], tuple[int, ...]]
-"""What each step added, and the ranks that the first one accepted."""
+"""Acceptance lengths, and the ranks that the first step accepted."""
 
 
-def law_of_steps(rule, draws: str, shape: TreeShape, q=Q, new: int = NEW) -> dict[Steps, float]:
-    """By enumeration of all answers behind token 0, and of all that is drafted and judged along each."""
+class Law:
+    """What a rule does on trees that a draft draws, by enumeration."""
 
-    @cache
-    def shares(before: int, children: int) -> list[list[float]]:
-        judged = sources(rule, P[before], q[before], children, draws)
+    def __init__(self, rule, draws: str, shape: TreeShape, q=Q) -> None:
+        self.rule, self.draws, self.shape, self.q = rule, draws, shape, q
+
+    @cache  # noqa: B019 - a test's own object
+    def shares(self, before: int, children: int) -> list[list[float]]:
+        """Of each token, how likely it is each child's, and in the end recovered."""
+        judged = sources(self.rule, P[before], self.q[before], children, self.draws)
         return (judged / judged.sum(0)).T.tolist()
 
-    def paths(answer: tuple[int, ...], at: int) -> Iterator[tuple[tuple[int, ...], float]]:
+    def paths(self, answer: tuple[int, ...], at: int) -> Iterator[tuple[tuple[int, ...], float]]:
         """The ranks accepted behind a place of the answer, each with its probability."""
         open_paths = [((), 0, 1.0)]
         while open_paths:
             ranks, node, chance = open_paths.pop()
-            if not (children := shape.num_children[node]):
+            if not (children := self.shape.num_children[node]):
                 yield ranks, chance
                 continue
             place = at + len(ranks)
-            share = shares(answer[place - 1], children)[answer[place]]
+            share = self.shares(answer[place - 1], children)[answer[place]]
             yield ranks, chance * share[children]
-            first = shape.parents.index(node)
+            first = self.shape.parents.index(node)
             open_paths += [((*ranks, rank), first + rank, chance * share[rank]) for rank in range(children)]
 
-    law: Counter[Steps] = Counter()
+    def of_answer(self, answer: tuple[int, ...], new: int = NEW) -> Counter[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Of each way to decode an answer, as acceptance lengths and the ranks of the first step, how likely it is."""
+        law: Counter[Steps] = Counter()
 
-    def go_on(answer: tuple[int, ...], kept: tuple[int, ...], first: tuple[int, ...], at: int, chance: float) -> None:
-        if at >= new:
-            law[kept, first] += chance
-            return
-        for ranks, odds in paths(answer, at):
-            step = min(len(ranks) + 1, new - at)
-            go_on(answer, (*kept, step), first if kept else ranks[:step], at + len(ranks) + 1, chance * odds)
+        def go_on(lengths: tuple[int, ...], first: tuple[int, ...], at: int, chance: float) -> None:
+            if at >= new:
+                law[lengths, first] += chance
+                return
+            for ranks, odds in self.paths(answer, at):
+                go_on((*lengths, len(ranks) + 1), first if lengths else ranks, at + len(ranks) + 1, chance * odds)
 
-    for answer in product(range(3), repeat=new + shape.depth):
-        go_on(answer, (), (), 1, prod(P[one][two] for one, two in pairwise((0, *answer))))
-    return {steps: chance for steps, chance in law.items() if chance > 1e-12}
+        go_on((), (), 1, 1.0)
+        return law
+
+    def of_all(self, new: int = NEW) -> dict[Steps, float]:
+        """Of answers that the target draws behind token 0; lengths are as far as the output goes."""
+        law: Counter[Steps] = Counter()
+        for answer in product(range(3), repeat=new + self.shape.depth):
+            drawn = prod(P[one][two] for one, two in pairwise((0, *answer)))
+            for (lengths, first), chance in self.of_answer(answer, new).items():
+                law[(*lengths[:-1], new - 1 - sum(lengths[:-1])), first] += drawn * chance
+        return {steps: chance for steps, chance in law.items() if chance > 1e-12}
 
 
 def told(generation: Generation) -> Steps:
@@ -95,6 +111,15 @@ def apart(counts: Counter[Steps], law: dict[Steps, float]) -> float:
     return float(stats.chisquare(found, known).pvalue)
 
 
+def drawn(shape: TreeShape, rng: torch.Generator) -> Recording:
+    """An answer of the target's, behind token 0."""
+    answer = [0]
+    for _ in range(NEW + shape.depth):
+        answer.append(int(torch.tensor(P[answer[-1]]).multinomial(1, generator=rng)))
+    drawn_from = Distributions.stack([torch.tensor(P[token]) for token in answer[1:-1]], 3)
+    return Recording((0,), tuple(answer[1:]), (), False, 3, None, None, drawn_from)
+
+
 @pytest.mark.parametrize("way", ["live", "replayed"])
 @pytest.mark.parametrize(("rule", "draws", "shape"), CASES)
 def test_steps_have_the_law_that_enumeration_gives(rule, draws: str, shape: TreeShape, way: str) -> None:
@@ -106,23 +131,19 @@ def test_steps_have_the_law_that_enumeration_gives(rule, draws: str, shape: Tree
         if way == "live":
             made = generate(target, drafter, rule, [0], max_new_tokens=NEW, sampling=sampling, rng=rng)
         else:
-            answer = [0]
-            for _ in range(NEW + shape.depth):
-                answer.append(int(torch.tensor(P[answer[-1]]).multinomial(1, generator=rng)))
-            drawn_from = Distributions.stack([torch.tensor(P[token]) for token in answer[1:-1]], 3)
-            recording = Recording((0,), tuple(answer[1:]), (), False, 3, None, None, drawn_from)
+            recording = drawn(shape, rng)
             source = by_distributions(recording, drafter, rule, rng)
             made = replay_by_ranks(recording, drafter, max_new_tokens=NEW, source=source)
         counts[told(made)] += 1
-    assert apart(counts, law_of_steps(rule, draws, shape)) > 1e-3
+    assert apart(counts, Law(rule, draws, shape).of_all()) > 1e-3
 
 
 @pytest.mark.parametrize(("rule", "draws", "shape"), CASES)
 def test_so_many_answers_tell_other_laws_apart(rule, draws: str, shape: TreeShape) -> None:
     """Of a draft that is the target itself, of one without the last token, and of one that swaps its tokens."""
-    law = law_of_steps(rule, draws, shape)
+    law = Law(rule, draws, shape).of_all()
     for q in (P, ((0.5, 0.5, 0.0),) * 3, tuple(row[::-1] for row in Q)):
-        wrong = law_of_steps(rule, draws, shape, q)
+        wrong = Law(rule, draws, shape, q).of_all()
         assert sum(wrong.values()) == pytest.approx(1)
         likely = {steps: chance for steps, chance in law.items() if 400 * chance >= 5}
         found = [400 * wrong.get(steps, 0.0) for steps in likely]
@@ -164,3 +185,53 @@ def test_without_distributions_a_replay_is_refused() -> None:
         by_distributions(recording, drafter, SpecInfer(), torch.Generator())
     with pytest.raises(PairError, match="child by child"):
         by_distributions(recording, drafter, LongestSubtree(), torch.Generator())
+
+
+@pytest.mark.parametrize(("rule", "draws", "shape"), CASES)
+def test_expected_steps_are_those_of_all_ways_to_decode_an_answer(rule, draws: str, shape: TreeShape) -> None:
+    """By shares that are exact, and on average by shares of one history each, which know no bias."""
+    law, rng = Law(rule, draws, shape), torch.Generator().manual_seed(11)
+    drafter = StaticTree(draft=BigramLM(torch.tensor(Q).log()), shape=shape, draws=draws)
+    for _ in range(3):
+        recording = drawn(shape, rng)
+        answer, ways = recording.answer, law.of_answer(recording.answer)
+        known = [sum(chance * fact(lengths) for (lengths, _), chance in ways.items()) for fact in (len, sum)]
+        most = max(shape.num_children)
+        exact = np.zeros((most + 1, len(answer) - 1, most))
+        for count in {*shape.num_children} - {0}:
+            for place in range(1, len(answer)):
+                exact[count, place - 1, :count] = law.shares(answer[place - 1], count)[answer[place]][:count]
+        found = expected(recording, shape, exact, max_new_tokens=NEW)
+        assert [found.steps, found.length] == pytest.approx(known)
+        estimates = [
+            expected(recording, shape, shares(recording, drafter, rule, rng), max_new_tokens=NEW) for _ in range(200)
+        ]
+        for values, value in zip(zip(*((one.steps, one.length) for one in estimates), strict=True), known, strict=True):
+            assert abs(np.mean(values) - value) <= 4 * np.std(values) / 200**0.5 + 1e-6
+
+
+def test_expected_steps_end_where_the_answer_does() -> None:
+    """In an end-of-sequence token, and at the length that was asked for; a path to the recording's end is refused."""
+    shape, rule, rng = UNEVEN, SpecInfer(), torch.Generator().manual_seed(3)
+    drafter = StaticTree(draft=BigramLM(torch.tensor(Q).log()), shape=shape, draws="iid")
+    recording = replace(drawn(shape, rng), answer=(1, 0, 1, 0, 2), ended=True)
+    told = shares(recording, drafter, rule, rng, 4000)
+    for new in (1, 2, 4, 9):
+        found = expected(recording, shape, told, max_new_tokens=new, eos_token_ids=[2])
+        made = [
+            replay_by_ranks(
+                recording,
+                drafter,
+                max_new_tokens=new,
+                eos_token_ids=[2],
+                source=by_distributions(recording, drafter, rule, rng),
+            )
+            for _ in range(300)
+        ]
+        for value, facts in (
+            (found.steps, [len(one.steps) for one in made]),
+            (found.length, [sum(step.acceptance_length for step in one.steps) for one in made]),
+        ):
+            assert abs(np.mean(facts) - value) <= 4 * np.std(facts) / 300**0.5 + 0.01
+    with pytest.raises(PairError, match="record more"):
+        expected(replace(recording, ended=False), shape, told, max_new_tokens=5)
