@@ -13,6 +13,10 @@ MAL = (
     f"last step of an answer in full; in brackets the 95% interval ({intervals.METHOD} over conversations), in "
     "parentheses from where to where fewer than six reach"
 )
+EXPECTED_MAL = (
+    "of conversations that were replayed: the same over all that the draft and the rule draw, given the target's "
+    "answers, in place of what was drawn once"
+)
 EXPECTED = (
     "mean expected acceptance length: sum of the draft's probabilities of all distinct paths, root counted; never "
     "above depth + 1, and absent where the drafter has no probabilities"

@@ -115,6 +115,13 @@ def _per_step(column: str) -> Callable[[Any], float | None]:
 
 
 MAL = Metric("mal", "MAL", definitions.MAL, lambda run: samples.mal(run.steps), ranked=True)
+EXPECTED_MAL = Metric(
+    "expected_mal",
+    "MAL over all draws",
+    definitions.EXPECTED_MAL,
+    lambda run: samples.expected_mal(run.prompts),
+    ranked=True,
+)
 SPEEDUP = Metric(
     "speedup",
     "speedup",

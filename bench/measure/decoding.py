@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import numpy as np
@@ -15,13 +15,14 @@ from bench.prompts.datasets import Conversation, DatasetSpec
 from bench.prompts.templates import prompt_ids
 from bench.results.digests import prompts_ids_sha256
 from bench.results.rows import METHOD
-from specdec_core.drafters import Autoregressive
+from specdec_core.drafters import Autoregressive, StaticTree
 from specdec_core.engine import Generation, Watch, generate
 from specdec_core.errors import PromptError
 from specdec_core.models import Pair
 from specdec_core.rank_replay import by_distributions, goes_by_distributions, goes_by_ranks, replay_by_ranks
+from specdec_core.renewal import Expected, expected, shares
 from specdec_core.replay import replay
-from specdec_core.sampling import Sampling
+from specdec_core.sampling import NO_DRAWS, Sampling
 from specdec_core.verifiers import TargetSample
 
 
@@ -76,10 +77,10 @@ class Decoding:
             ends: dict[str, Any] = {"max_new_tokens": length, "eos_token_ids": self.eos}
             if self.runtime.replay == RANKS and watch is None and goes_by_ranks(self.drafter):
                 return replay_by_ranks(recording, self.drafter, **ends)
-            rng, target, rule = rng or self.generator(turn, arm), self.pair.target, self.cell.rule
-            if self.cell.by_distributions and goes_by_distributions(self.drafter, rule):
-                source = by_distributions(recording, self.drafter, rule, rng)
-                return replay_by_ranks(recording, self.drafter, **ends, source=source)
+            rng, target = rng or self.generator(turn, arm), self.pair.target
+            if drawn := self._drawn:
+                source = by_distributions(recording, drawn, self.cell.rule, rng)
+                return replay_by_ranks(recording, drawn, **ends, source=source)
             return replay(recording, self.drafter, **ends, rng=rng, watch=watch, target=target)
         return generate(
             self.pair.target,
@@ -94,6 +95,27 @@ class Decoding:
             rng=rng or self.generator(turn, arm),
             watch=watch,
         )
+
+    @property
+    def _drawn(self) -> StaticTree | None:
+        """The drafter, where a replay goes by what tokens were drawn from."""
+        told = self.cell.by_distributions and goes_by_distributions(self.drafter, self.cell.rule)
+        return cast(StaticTree, self.drafter) if told else None
+
+    def expected(self, turn: Turn, generation: Generation) -> Expected | None:
+        """What a replay of a drawn answer comes to on average over all that draft and rule draw.
+
+        None where the draft draws what no distribution tells of, and of greedy answers, which leave nothing to chance.
+        """
+        if not self.recordings or self.cell.sampling.greedy:
+            return None
+        if drawn := self._drawn:
+            recording = self.recordings.of(turn.conversation.id, turn.number, turn.prompt)
+            told = shares(recording, drawn, self.cell.rule, self.generator(turn, "shares"))
+            return expected(recording, drawn.shape, told, max_new_tokens=turn.max_new_tokens, eos_token_ids=self.eos)
+        if self.drafter.draws not in ("topk", NO_DRAWS):
+            return None
+        return Expected(len(generation.steps), sum(step.acceptance_length for step in generation.steps))
 
     def generator(self, turn: Turn, stream: str) -> Generator:
         """Its own random stream for every prompt and arm (or other purpose), the same whatever was run before."""

@@ -188,6 +188,8 @@ class Measurement:
             self.rows.lender = self.rows.lender or lent.run_id
             done[AUTOREGRESSIVE] = Generation(lent.output_ids, lent.finish, [], lent.prefill_s, lent.decode_s)
         key = (self.cell.run_id, turn.conversation, turn.number)
+        if mean := self.decoding.expected(turn, done[METHOD]):
+            columns[METHOD] |= {"expected_steps": mean.steps, "expected_length": mean.length}
         for arm in arms:
             generation = done[arm]
             audit = self._audit(turn, generation, done.get(AUTOREGRESSIVE))

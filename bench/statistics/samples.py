@@ -78,6 +78,15 @@ def mal(steps: pd.DataFrame) -> Sample:
     return Sample(sums, ("tokens",), ("steps",), least=1.0, most=float(steps["depth"].max() + own))
 
 
+def expected_mal(prompts: pd.DataFrame) -> Sample | None:
+    """MAL over all that draft and rule draw, given the recorded answers; None where no replay drew."""
+    known = prompts[prompts["expected_steps"].notna()]
+    if known.empty:
+        return None
+    sums = known.groupby("prompt_id")[["expected_length", "expected_steps"]].sum()
+    return Sample(sums.set_axis(["tokens", "steps"], axis=1), ("tokens",), ("steps",), least=1.0)
+
+
 def mal_as_published(steps: pd.DataFrame) -> Sample:
     """New tokens of all steps / (steps - 1 of each turn): OPT-Tree's script divides by the last step's index from 0.
 

@@ -56,15 +56,22 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {"table3": (), "table6": (*STATED, "to
 """What the paper states of a setting, if not dataset and temperature."""
 TREE = (metrics.NODES, metrics.LEVELS)
 PREDICTED = (metrics.PREDICTED_SPEEDUP, metrics.PREDICTED_MAL)
-_MEASURED = (metrics.SPEEDUP, metrics.MAL, *TREE, *PREDICTED, metrics.LOSSLESS)
+_MEASURED = (metrics.SPEEDUP, metrics.MAL, metrics.EXPECTED_MAL, *TREE, *PREDICTED, metrics.LOSSLESS)
 METRICS = (_MEASURED, (*_MEASURED, metrics.SECONDS, metrics.AUTOREGRESSIVE_SECONDS))
 """Of all tables, and of that with an offloaded target."""
-NAMES = {"speedup": "speedup", "mal": LENGTH, "nodes": "tree_size", "levels": "tree_depth", "s_per_token": SECONDS}
+NAMES = {
+    "speedup": "speedup",
+    "mal": LENGTH,
+    "expected_mal": LENGTH,
+    "nodes": "tree_size",
+    "levels": "tree_depth",
+    "s_per_token": SECONDS,
+}
 """The paper's metrics by the key of ours."""
 ROWS = ("target_words", "draft_words", "dataset", "temperature")
 ASIDE = tuple(
     column
-    for one in (*TREE, *PREDICTED, metrics.LOSSLESS, metrics.AUTOREGRESSIVE_SECONDS)
+    for one in (metrics.EXPECTED_MAL, *TREE, *PREDICTED, metrics.LOSSLESS, metrics.AUTOREGRESSIVE_SECONDS)
     for column in (one.key, one.published)
 )
 _TWO_TREES = (

@@ -237,11 +237,17 @@ def test_rules_that_compare_p_with_q_are_replayed_on_what_was_drawn_from(
     assert 1 < runs.loc[drafter, "mal"] < 6
     replayed = Store(tmp_path, "default").read("prompts", [runs.loc[drafter, "run_id"]]).query("turn == 0")
     assert list(replayed["output_sha256"]) == list(first.loc[AUTOREGRESSIVE, "output_sha256"])
+    assert replayed["expected_length"].sum() / replayed["expected_steps"].sum() == pytest.approx(
+        runs.loc[drafter, "mal"], rel=0.3
+    )
     key = runs.loc[drafter, "recording"]
     assert all(row.distributions for row in Recordings.read(tmp_path, key).rows.values())
     monkeypatch.setattr(record, "record", lambda *_, **__: pytest.fail("it is recorded anew"))
     assert execute(tmp_path, *REPLAYED, *SAMPLED, "drafter=binary") == runner.OK
-    assert Store(tmp_path, "default").read("runs").set_index("drafter").loc["binary", "recording"] == key
+    runs = Store(tmp_path, "default").read("runs").set_index("drafter")
+    assert runs.loc["binary", "recording"] == key
+    certain = Store(tmp_path, "default").read("prompts", [runs.loc["binary", "run_id"]])
+    assert certain["expected_steps"].tolist() == certain["num_steps"].tolist(), "best tokens leave nothing to chance"
 
 
 def test_lost_distributions_are_recorded_anew(tmp_path: Path) -> None:

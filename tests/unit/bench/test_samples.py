@@ -37,6 +37,16 @@ def test_intervals_leave_out_each_conversation_in_turn():
     assert numbers(speedup(prompts_of(seconds))) == pytest.approx(jackknife(ratio(seconds), without))
 
 
+def test_mal_over_all_draws_is_of_the_turns_that_know_it():
+    """A ratio of sums over conversations, of their turns together; decoded ones know nothing of it."""
+    rows = [("a", 1.5, 6.0), ("a", 2.5, 4.0), ("b", 2.0, 5.0), ("c", math.nan, math.nan)]
+    prompts = pd.DataFrame(rows, columns=["prompt_id", "expected_steps", "expected_length"])
+    sample = samples.expected_mal(prompts)
+    assert sample.sums.to_dict("index") == {"a": {"tokens": 10, "steps": 4}, "b": {"tokens": 5, "steps": 2}}
+    assert samples.interval(sample).value == 15 / 6
+    assert samples.expected_mal(prompts[prompts["prompt_id"] == "c"]) is None
+
+
 @pytest.mark.parametrize("least", [1, 2])
 def test_an_interval_ends_where_the_metric_does(least):
     """MAL is at least 1 and at most a whole path, a share at most 1, however far a wide interval would reach."""
