@@ -45,6 +45,10 @@ EXPECTED_TREE = (
     "expected tokens per step F(T) = sum over nodes of the product of p_position on their path, root counted"
 )
 PREDICTED_MAL = "F(T) of the run's static tree at the measured acceptance vector"
+PREDICTED_ELSEWHERE = (
+    "predicted: every step of the run as it was decoded or replayed here, priced by times of forwards on that machine "
+    "(bench/speed/predicted.py); a card's are computed from its data sheet"
+)
 PREDICTED_SPEEDUP = (
     "G(n, d) / (t(n + 1) + d c) from the measured vector and forward times (Sequoia, Equation 1), which leaves out "
     "what a step takes outside forwards"

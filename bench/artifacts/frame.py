@@ -43,10 +43,10 @@ def load(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
     """A row per run, its block and what follows from its rows; runs of a block may differ in the columns `across`.
 
     A failed run stands in every block of its cell's setting, whatever it knew of prompts and device. `steps` and
-    `prompts` are the run's rows of these tables, `gain` the sums of its speedup, `failed` the turns of its prompts that
-    failed in any run, `params` its drafter's arguments. `size` is the tree size that was asked for, `budget` what its
-    table calls by that name, `mean_size` the mean of the drafted nodes; `nodes` and `levels` are of the largest tree
-    with its root. NoResultsError without runs.
+    `prompts` are the run's rows of these tables, `gain` the sums of its speedup, `predictions` its speedups by machine,
+    `failed` the turns of its prompts that failed in any run, `params` its drafter's arguments. `size` is the tree size
+    that was asked for, `budget` what its table calls by that name, `mean_size` the mean of the drafted nodes; `nodes`
+    and `levels` are of the largest tree with its root. NoResultsError without runs.
     """
     if results.runs.empty:
         raise NoResultsError("nothing was run")
@@ -93,6 +93,7 @@ def _described(runs: pd.DataFrame, results: Results, cell: Sequence[str]) -> pd.
         planted=[bool(pair.get("planted")) for pair in pairs],
         incomplete=[key in lost for key in zip(runs["pair"], runs["prompts_sha256"], strict=True)],
         failed=_failed(results.failed, runs),
+        predictions=_predictions(results.predictions, runs),
     )
     largest = [steps["num_drafted"].max() if len(steps) else None for steps in runs["steps"]]
     sizes = [tree_size(params, most) for params, most in zip(runs["params"], largest, strict=True)]
@@ -328,6 +329,14 @@ def _dict(text: str) -> dict[str, Any]:
 def _shape(params: Mapping[str, Any]) -> Mapping[str, Any]:
     shape = params.get("shape")
     return shape if isinstance(shape, dict) else {}
+
+
+def _predictions(rows: pd.DataFrame, runs: pd.DataFrame) -> list[dict[str, float]]:
+    """Of each run what is known of its speedup on other machines."""
+    known: dict[str, dict[str, float]] = {}
+    for row in named_rows(rows.dropna(subset="speedup")):
+        known.setdefault(row.run_id, {})[row.machine] = row.speedup
+    return [known.get(run_id, {}) for run_id in runs["run_id"]]
 
 
 def tree_size(params: Mapping[str, Any], largest: int | None = None) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -20,7 +20,7 @@ def table(
     rows: Sequence[str],
     metrics: Sequence[Metric],
     *,
-    aside: Iterable[str] = (),
+    aside: Collection[str] = (),
     notes: Iterable[str] = (),
     headers: Mapping[str, str] | None = None,
     means: Mapping[str, str] | None = None,
@@ -28,7 +28,8 @@ def table(
     """The lines of the frame in their order; `rows` has the columns that say what a line is of.
 
     Verdicts are corrected for their number; pages show them behind the paper's numbers. `aside` has the keys of columns
-    that stand below, `headers` what stands above `rows` if not as in all tables, `means` what they mean.
+    that stand below, where there is something to show, `headers` what stands above `rows` if not as in all tables,
+    `means` what they mean.
     """
     long = frame.corrected(long) if "verdict" in long else long
     keys = ["block", "run_id", *rows]
@@ -42,17 +43,26 @@ def table(
         lines = [
             line for _, line in sorted(zip(number[own.index], named_rows(own), strict=True), key=lambda pair: pair[0])
         ]
-        cells[metric.key] = [_ours(line, says_how=metric.ranked or metric is metrics[0]) for line in lines]
+        ours = [_ours(line, says_how=metric.ranked or metric is metrics[0]) for line in lines]
+        if metric.key in aside and {*ours} <= {ABSENT, ""}:
+            continue
+        cells[metric.key] = ours
         if "published" in long and any(line.published is not None for line in lines):
             cells[metric.published] = [metric.printed(line.published) for line in lines]
         if "verdict" in long and any(words := [_said(line.verdict) for line in lines]):
             verdicts[metric.verdict] = words
+    elsewhere = _elsewhere(first)
+    cells |= {header: [tables.number(of.get(machine)) for of in first["predictions"]] for header, machine in elsewhere}
     grid = tables.frame(
         [dict(zip(cells | verdicts, row, strict=True)) for row in zip(*(cells | verdicts).values(), strict=True)],
         cells | verdicts,
     )
-    legend = {**(means or {}), **{metric.key: metric.means for metric in metrics if metric.means}}
+    legend = {
+        **(means or {}),
+        **{metric.key: metric.means for metric in metrics if metric.means and metric.key in cells},
+    }
     legend |= dict.fromkeys([*verdicts][:1], definitions.VERDICT)
+    legend |= {header: definitions.PREDICTED_ELSEWHERE for header, _ in elsewhere[:1]}
     notes = (*notes, *_without_verdict(long), *ties.note(grid))
     return Table(
         name,
@@ -62,10 +72,16 @@ def table(
         legend,
         tuple(first["run_id"]),
         headers=dict(ChainMap(*(one.headers for one in metrics), dict(headers or {}), definitions.ROWS)),
-        aside=tuple(column for column in grid if column in {*aside}),
+        aside=tuple(column for column in grid if column in {*aside, *dict(elsewhere)}),
         lead=len(rows),
         long=long,
     )
+
+
+def _elsewhere(first: pd.DataFrame) -> list[tuple[str, str]]:
+    """The machines on which speeds of the runs were predicted, with the headers of their columns."""
+    machines = dict.fromkeys(machine for of_run in first.get("predictions", ()) for machine in of_run)
+    return [(f"speedup predicted on {machine}", machine) for machine in machines]
 
 
 def _word(value: Any) -> str:

@@ -18,10 +18,10 @@ from bench.results.finished import LIVE, Asked, state_of_row, unfinished
 from bench.results.locks import held
 from bench.results.parquet import digest, write_table
 from bench.results.progress import Planned
-from bench.results.rows import RECORDED, TABLES
+from bench.results.rows import AFTERWARDS, RECORDED, TABLES
 from bench.results.store import OK, Store, experiments, explained, within
 
-CELL_TABLES = ("prompts", "steps", *RECORDED, "judgements", "runs")
+CELL_TABLES = ("prompts", "steps", *RECORDED, *AFTERWARDS, "runs")
 """Tables whose rows of a cell belong together; the `runs` row is written last."""
 DRAWN = "report"
 """A folder that is drawn from results, and not joined."""

@@ -12,7 +12,7 @@ import pandas as pd
 from bench.results.finished import BASELINE, LIVE, Asked, state_of_row
 from bench.results.identity import identity
 from bench.results.parquet import renamed, write_table
-from bench.results.rows import AUTOREGRESSIVE, RECORDED, PromptRow
+from bench.results.rows import AFTERWARDS, AUTOREGRESSIVE, RECORDED, PromptRow
 from bench.results.store import OK, Store, experiments, explained
 
 
@@ -89,7 +89,7 @@ def _value(value: Any) -> Any:
 
 def _copy(source: Store, into: Store, run_id: str, asked: Sequence[str]) -> bool:
     """Copy all rows of a cell, if those of all tables that are asked for can be read; whether they were copied."""
-    names = [*("prompts", "steps", *RECORDED, "judgements"), "runs"]
+    names = [*("prompts", "steps", *RECORDED, *AFTERWARDS), "runs"]
     tables = {name: read[0] for name in names if (read := source.rows(name).tables([run_id]))}
     if any(tables.get(name) is None for name in ("prompts", "steps", *asked, "runs")):
         return False

@@ -186,6 +186,16 @@ class StepRow:
     layout_s: float | None = None  # the target's mask and positions
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionRow:
+    """How fast a machine would run a cell, by times of forwards there (`bench.speed.predicted`)."""
+
+    run_id: str
+    machine: str
+    tokens_per_s: float | None
+    speedup: float | None
+
+
 TABLES: dict[str, type] = {
     "runs": RunRow,
     "prompts": PromptRow,
@@ -196,6 +206,7 @@ TABLES: dict[str, type] = {
     "quality": QualityRow,
     "answers": AnswerRow,
     "judgements": JudgementRow,
+    "predictions": PredictionRow,
     "latency": LatencyRow,
     "attention": AttentionRow,
     "acceptance": AcceptanceRow,
@@ -205,3 +216,5 @@ TABLES: dict[str, type] = {
 }
 RECORDED = ("nodes", "masks", "variation", "quality", "answers")
 """Tables of a cell that are written where `record_<table>` asks for them."""
+AFTERWARDS = ("judgements", "predictions")
+"""Those that are made of a cell's rows when it has ended."""

@@ -21,8 +21,8 @@ from bench.results import failures, locks, pack, replays
 from bench.results.pack import PackError, TableFolder
 from bench.results.parquet import file_name, frame, hidden_name, hidden_names, write_rows
 from bench.results.roles import Role, columns
+from bench.results.rows import AFTERWARDS, RECORDED, SCHEMA_VERSION, TABLES, RunRow
 from bench.results.rows import OK as OK
-from bench.results.rows import RECORDED, SCHEMA_VERSION, TABLES, RunRow
 
 CELL = columns(RunRow, Role.SETTING, Role.OPTIONS, Role.METHOD)
 """Columns of `runs` that say which cell it is; of runs that differ elsewhere (prompts, device) a report takes one."""
@@ -52,6 +52,7 @@ class Results:
     quality: pd.DataFrame
     answers: pd.DataFrame
     judgements: pd.DataFrame
+    predictions: pd.DataFrame
     latency: pd.DataFrame
     acceptance: pd.DataFrame
     growth: pd.DataFrame
@@ -108,9 +109,9 @@ class Store:
         Whoever does so holds its lock. What kills have left of its files in the middle of writing goes as well.
         """
         with explained(self.folder):
-            for table in ("runs", *RECORDED, "judgements"):
+            for table in ("runs", *RECORDED, *AFTERWARDS):
                 self.rows(table).forget(run_id)
-            for table in ("runs", "prompts", "steps", *RECORDED, "judgements"):
+            for table in ("runs", "prompts", "steps", *RECORDED, *AFTERWARDS):
                 path = self.path(table, run_id)
                 for left in path.parent.glob(hidden_names(path.name)):
                     left.unlink(missing_ok=True)
@@ -217,7 +218,8 @@ def load(
     runs, own = replays.joined(runs, spare, own, CELL, BLOCK, store.read)
     own, failed = failures.common(runs, own)
     measured = {"latency": latency, "acceptance": acceptance, "growth": growth, "decisions": decisions}
-    return Results(runs=runs, **own, **measured, attention=store.read("attention"), failed=failed)
+    measured |= {"attention": store.read("attention"), "predictions": store.read("predictions", runs["run_id"])}
+    return Results(runs=runs, **own, **measured, failed=failed)
 
 
 def _without_repeated_paths(runs: pd.DataFrame, prompts: pd.DataFrame, steps: pd.DataFrame) -> None:

@@ -7,12 +7,13 @@ takes beside forwards. The last is what the method's other runs with trees of ab
 on all others where nothing was timed there. Forward times are those kept of the pair (`python -m bench.latency`), of
 each machine apart; thread counts are not told apart.
 
-A card named by --on is not measured (`bench.calibrate.prices`).
+A card named by --on is not measured (`bench.calibrate.prices`). With --keep the speeds are kept beside the runs, and
+tables show them.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from bench.configs.cells import pair_of
 from bench.names import unknown
 from bench.plan.composing import composer
 from bench.results.kept_rows import FOLDER
-from bench.results.rows import AUTOREGRESSIVE
+from bench.results.rows import AUTOREGRESSIVE, PredictionRow
 from bench.results.store import OK, Store, experiments
 from specdec_core.errors import SpecdecError
 
@@ -37,7 +38,7 @@ KEY = ["dataset", "temperature", "drafter", "verifier", "size"]
 def speeds(prices: Prices, runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """By run id: tokens per second, and the speedup over the target alone, prefills left out.
 
-    The speedup is NaN where no run tells what the loop takes without a draft.
+    The speedup is NaN where no run tells what the loop takes without a draft, and of the target alone.
     """
     forwards, nodes = steps["draft_forwards"].to_numpy(float), steps["num_drafted"].to_numpy(float)
     widths = steps["draft_tokens"].to_numpy(float) / np.maximum(forwards, 1)
@@ -51,7 +52,8 @@ def speeds(prices: Prices, runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFr
     host = pd.Series({run.run_id: _host(timed, run) for run in runs.itertuples()}).reindex(sums.index)
     per_token = (sums["seconds"] + host * sums["steps"]) / sums["kept"]
     alone = prices.target(np.ones(1))[0] + timed.loc[timed["method"] == AUTOREGRESSIVE, "step_s"].median()
-    return pd.DataFrame({"tokens_per_s": 1 / per_token, "speedup": alone / per_token})
+    plain = sums.index.isin(runs.loc[runs["method"] == AUTOREGRESSIVE, "run_id"])
+    return pd.DataFrame({"tokens_per_s": 1 / per_token, "speedup": (alone / per_token).where(~plain)})
 
 
 def timed_here(prices: Prices, runs: pd.DataFrame) -> pd.Series:
@@ -79,7 +81,7 @@ def read(root: Path, pair: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     return _described(runs, steps), steps
 
 
-def lines(root: Path, pair: str, cards: Sequence[str]) -> Iterator[str]:
+def lines(root: Path, pair: str, cards: Sequence[str], *, keep: bool = False) -> Iterator[str]:
     """A table of the pair's cells, and how far predictions are from what was measured on the same machine."""
     runs, steps = read(root, pair)
     latency = Store(root, FOLDER).read("latency")
@@ -87,8 +89,11 @@ def lines(root: Path, pair: str, cards: Sequence[str]) -> Iterator[str]:
     if not prices:
         yield f"no forward times of {pair} in {root}: `python -m bench.latency pair={pair}` measures them"
     shown = runs.set_index("run_id")[[*KEY, "mal", "speedup"]]
-    for one in prices:
-        shown[one.machine] = speeds(one, runs, steps)["speedup"]
+    found = {one.machine: speeds(one, runs, steps) for one in prices}
+    for machine, of_runs in found.items():
+        shown[machine] = of_runs["speedup"]
+    if keep:
+        _keep(root, found)
     yield shown.sort_values(KEY).to_string(index=False, float_format="{:.2f}".format, na_rep="-")
     for one in prices:
         yield from _errors(runs, shown, one)
@@ -120,6 +125,18 @@ def _errors(runs: pd.DataFrame, shown: pd.DataFrame, prices: Prices) -> Iterator
             "too_fast": of_method["off"].median(),
         }
         yield pd.DataFrame(columns).sort_values("off_by").to_string(float_format="{:+.1%}".format)
+
+
+def _keep(root: Path, found: Mapping[str, pd.DataFrame]) -> None:
+    """Beside the runs of all experiments, in place of what was kept before."""
+    rows: dict[str, list[PredictionRow]] = {}
+    for machine, of_runs in found.items():
+        known: dict[Any, dict[Any, Any]] = of_runs.astype(object).where(of_runs.notna(), None).to_dict("index")
+        for run_id, speed in known.items():
+            rows.setdefault(run_id, []).append(PredictionRow(run_id=run_id, machine=machine, **speed))
+    for store in experiments(root, "runs"):
+        for run_id in rows.keys() & {*store.read("runs")["run_id"]}:
+            store.write("predictions", run_id, rows[run_id])
 
 
 def _described(runs: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
@@ -154,9 +171,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("results", type=Path, nargs="?", default=Path("results"), help="default: %(default)s")
     parser.add_argument("--pair", default="tiny", help="default: %(default)s")
     parser.add_argument("--on", nargs="*", default=[], metavar="CARD", help="cards such as 'h100 80gb', not measured")
+    parser.add_argument("--keep", action="store_true", help="keep the speeds in the results, whose tables show them")
     given = parser.parse_args(arguments)
     try:
-        print("\n".join(lines(given.results, given.pair, given.on)))
+        print("\n".join(lines(given.results, given.pair, given.on, keep=given.keep)))
     except (ValueError, SpecdecError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 from cells import execute
 
+from bench.artifacts import frame, metrics
+from bench.artifacts.table import table
 from bench.calibrate.prices import Prices
 from bench.results.store import load
 from bench.speed import predicted
@@ -119,6 +121,34 @@ def test_a_replay_and_what_was_decoded_are_priced_alike(tmp_path: Path, capsys: 
     assert f"{machine} in float32: 2 speedups" in capsys.readouterr().out
     assert predicted.main([str(tmp_path / "replayed")]) == 0
     assert "no forward times of tiny" in capsys.readouterr().out
+    kept = tables_keep_what_was_predicted(tmp_path / "live")
+    assert execute(tmp_path / "live", *CELL, "drafter=chain4", "force=true") == "ok"
+    left = load(tmp_path / "live", "default").predictions
+    assert set(kept["run_id"]) - set(left["run_id"]) == set(kept.loc[kept["run_id"].eq(run_of(tmp_path)), "run_id"])
+
+
+def run_of(folder: Path) -> str:
+    """The chain's."""
+    return str(load(folder / "live", "default").runs.set_index("drafter").loc["chain4", "run_id"])
+
+
+def tables_keep_what_was_predicted(root: Path) -> pd.DataFrame:
+    """A row per run and machine, of the numbers that are printed; a table has a column for each machine."""
+    for _ in range(2):
+        assert predicted.main([str(root), "--on", "h100 80gb", "--keep"]) == 0
+    results = load(root, "default")
+    kept = results.predictions
+    assert len(kept) == 2 * len(results.runs)
+    plain = kept["run_id"].isin(results.runs.loc[results.runs["method"] == "autoregressive", "run_id"])
+    assert kept.loc[plain, "speedup"].isna().all(), "of itself plain decoding has none"
+    assert kept.loc[~plain, "speedup"].gt(0).all()
+    runs = frame.load(results)
+    shown = table("t", "t", frame.measure(runs, [metrics.MAL]), ["drafter"], [metrics.MAL])
+    for run in runs.itertuples():
+        for machine, speedup in run.predictions.items():
+            line = shown.frame.iloc[shown.runs.index(run.run_id)]
+            assert float(line[f"speedup predicted on {machine}"]) == pytest.approx(speedup, abs=0.005)
+    return kept
 
 
 @pytest.mark.parametrize(
