@@ -20,7 +20,7 @@ from specdec_core.engine import Generation, Step
 from specdec_core.errors import PairError
 from specdec_core.generation import Output
 from specdec_core.models import LayerSkip
-from specdec_core.replay import RecordedTarget, Recording, too_short
+from specdec_core.replay import RecordedTarget, Recording, check_end, too_short
 from specdec_core.sampling import top_k
 from specdec_core.shapes import TreeShape
 from specdec_core.verifiers.base import Verifier
@@ -61,6 +61,8 @@ def along(recording: Recording, drafter: StaticTree) -> Tensor:
     if not isinstance(draft, CausalDraft):
         raise PairError("ranks are of a draft model of its own, which reads nothing of the target")
     answer = torch.tensor(recording.answer, device=draft.device)
+    if len(answer) < 2:
+        return torch.empty(0, draft.vocab_size, device=draft.device)
     draft.model.reset(len(recording.prompt) + len(answer))
     draft.model.prefill(torch.tensor(recording.prompt, device=draft.device))
     return drafter.draft_sampling.probs(draft.model.extend(answer[:-1]).logits)
@@ -81,10 +83,10 @@ def by_distributions(recording: Recording, drafter: StaticTree, rule: Verifier, 
         raise PairError(f"{type(rule).__name__} does not judge child by child")
     if recording.distributions is None:
         raise PairError(f"{type(rule).__name__} compares p with q, and the recording has no p; record it with them")
-    p, q = recording.distributions, along(recording, drafter)
+    p, q = recording.distributions, along(recording, drafter).to(rng.device)
 
     def source(place: int, num_children: int) -> int | None:
-        return rule.source(p.of(place).to(q.device), q[place - 1], recording.answer[place], num_children, rng)
+        return rule.source(p.of(place).to(rng.device), q[place - 1], recording.answer[place], num_children, rng)
 
     return source
 
@@ -101,6 +103,7 @@ def replay_by_ranks(
 
     PairError where a tree is accepted to the end of the recording.
     """
+    check_end(recording, eos_token_ids)
     target = RecordedTarget(recording, drafter.draft.device)
     check_request(target, drafter, recording.prompt, max_new_tokens, eos_token_ids)
     source, answer, shape = source or by_rank(recording, drafter), recording.answer, drafter.shape
@@ -109,7 +112,7 @@ def replay_by_ranks(
     output.extend(answer[:1])
     while not output.finished:
         path = _path(shape, first, source, range(at, len(answer)))
-        if at + len(path) >= len(answer) and not recording.ended:
+        if at + len(path) >= len(answer) and not recording.complete:
             raise too_short(shape.depth)
         length, kept = output.extend(answer[at : at + len(path) + 1])
         accepted = path[: min(len(path), length)]

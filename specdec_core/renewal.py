@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 from specdec_core.drafters import StaticTree
 from specdec_core.errors import PairError
 from specdec_core.rank_replay import along
-from specdec_core.replay import Recording, too_short
+from specdec_core.replay import Recording, check_end, too_short
 from specdec_core.sampling import draw_tokens
 from specdec_core.shapes import TreeShape
 from specdec_core.verifiers.base import Verifier
@@ -36,26 +36,51 @@ class Expected:
 
 Shares = Float[np.ndarray, "counts places ranks"]
 """How likely the token at each place of an answer, from 1 on, is from each of so many children of the node before."""
+_AT_ONCE = 1 << 23
+"""Entries of the vocabulary, of several places, that are judged together."""
+
+
+def expected(
+    recording: Recording,
+    drafter: StaticTree,
+    rule: Verifier,
+    rng: Generator,
+    *,
+    max_new_tokens: int,
+    eos_token_ids: Collection[int] = (),
+) -> Expected:
+    """Steps and acceptance lengths of an answer of `max_new_tokens`, or up to its end, without bias.
+
+    The same however far the recording goes. PairError where a tree may be accepted to its end, where it has no
+    distributions, and for a rule that does not tell (`Told`).
+    """
+    check_end(recording, eos_token_ids)
+    answer, depth = recording.answer, drafter.shape.depth
+    length = next((place + 1 for place, token in enumerate(answer) if token in eos_token_ids), None)
+    last = min(max_new_tokens, length or len(answer))
+    if not recording.complete and last - 1 + depth >= len(answer):
+        raise too_short(depth)
+    places = min(last + depth, len(answer)) - 1
+    return renewed(shares(recording, drafter, rule, rng, places), drafter.shape, last, length)
 
 
 @torch.inference_mode()
-def shares(recording: Recording, drafter: StaticTree, rule: Verifier, rng: Generator, histories: int = 1) -> Shares:
-    """Estimates without bias, those of different places independent of each other; exact for a node's first child.
+def shares(recording: Recording, drafter: StaticTree, rule: Verifier, rng: Generator, places: int) -> Shares:
+    """Of so many places, estimates without bias, independent of each other; exact for a node's first child.
 
-    The children that are rejected before another are drawn, `histories` times. PairError without distributions, or for
-    a rule that does not tell (`Told`).
+    The children that are rejected before another are drawn.
     """
     if recording.distributions is None or not isinstance(rule, ChildByChild):
         raise PairError(f"what {type(rule).__name__} accepts does not follow from this recording; record distributions")
-    q = along(recording, drafter).repeat(histories, 1)
-    p = torch.stack([recording.distributions.of(place) for place in range(1, len(recording.answer))]).to(q.device)
-    tokens = torch.tensor(recording.answer[1:], device=q.device)
-    most = max(drafter.shape.num_children)
-    found = np.zeros((most + 1, len(tokens), most))
+    q, tokens = along(recording, drafter)[:places].to(rng.device), torch.tensor(recording.answer[1:])
+    most, counts = max(drafter.shape.num_children), {*drafter.shape.num_children} - {0}
+    found = np.zeros((most + 1, places, most))
     alike = not isinstance(rule, Independent)  # then it does not matter how many children follow
-    for count in {most} if alike else {*drafter.shape.num_children} - {0}:
-        estimates = _shares(rule, p.repeat(histories, 1), q, tokens.repeat(histories), count, rng)
-        found[count, :, :count] = estimates.reshape(histories, len(tokens), count).mean(0).cpu().numpy()
+    for start in range(0, places, step := max(1, _AT_ONCE // recording.vocab_size)):
+        some = slice(start, min(start + step, places))
+        p = torch.stack([recording.distributions.of(place + 1) for place in range(some.start, some.stop)]).to(q)
+        for count in {most} if alike else counts:
+            found[count, some, :count] = _shares(rule, p, q[some], tokens[some].to(q.device), count, rng).cpu()
     return np.broadcast_to(found[most], found.shape) if alike else found
 
 
@@ -74,24 +99,8 @@ def _shares(
     return torch.stack(columns, 1)
 
 
-def expected(
-    recording: Recording,
-    shape: TreeShape,
-    shares: Shares,
-    *,
-    max_new_tokens: int,
-    eos_token_ids: Collection[int] = (),
-) -> Expected:
-    """Steps and acceptance lengths of an answer of `max_new_tokens`, or up to its end.
-
-    Without bias where the shares are, since no product has two of one place. PairError where a tree may be accepted to
-    the end of the recording.
-    """
-    answer, tokens = recording.answer, len(recording.answer)
-    length = next((place + 1 for place, token in enumerate(answer) if token in eos_token_ids), None)
-    last = max_new_tokens if length is None else min(max_new_tokens, length)
-    if not recording.ended and last - 1 + shape.depth >= tokens:
-        raise too_short(shape.depth)
+def renewed(shares: Shares, shape: TreeShape, last: int, length: int | None = None) -> Expected:
+    """Of an output of `last` tokens, of an answer that ends with `length`. No product has two shares of one place."""
     steps, lengths = np.zeros(last + shape.depth + 1), np.zeros(last + shape.depth + 1)
     levels, news = _levels(shape), np.arange(1, shape.depth + 2)
     for at in range(last - 1, 0, -1):
@@ -99,7 +108,7 @@ def expected(
         behind = slice(at + 1, at + 2 + shape.depth)
         steps[at] = 1 + ends @ steps[behind]
         lengths[at] = ends @ (news if length is None else news.clip(max=length - at)) + ends @ lengths[behind]
-    return Expected(float(steps[1]), float(lengths[1]))
+    return Expected(float(steps[1]), float(lengths[1])) if last > 1 else Expected(0.0, 0.0)
 
 
 def _levels(shape: TreeShape) -> list[tuple[NDArray[np.int64], ...]]:

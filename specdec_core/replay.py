@@ -10,7 +10,7 @@ it has the law of live decoding, whatever the draft draws. Other rules need the 
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -49,16 +49,15 @@ class Distributions:
     probs: Float[Tensor, " support"]
 
     @staticmethod
-    def stack(rows: Sequence[Float[Tensor, " vocab"]], vocab_size: int) -> "Distributions":
+    def stack(rows: Iterable[Float[Tensor, " vocab"]], vocab_size: int) -> "Distributions":
         """What is not zero of each row."""
-        support = [row.nonzero().flatten() for row in rows]
-        none = torch.zeros(0)
-        return Distributions(
-            vocab_size,
-            torch.tensor([len(ids) for ids in support], dtype=torch.long).cumsum(0),
-            torch.cat([none.int(), *(ids.int().cpu() for ids in support)]),
-            torch.cat([none, *(row[ids].cpu() for row, ids in zip(rows, support, strict=True))]),
-        )
+        ids, probs = [torch.zeros(0, dtype=torch.int)], [torch.zeros(0)]
+        for row in rows:
+            support = row.nonzero().flatten()
+            ids.append(support.int().cpu())
+            probs.append(row[support].cpu())
+        ends = torch.tensor([len(own) for own in ids[1:]], dtype=torch.long).cumsum(0)
+        return Distributions(vocab_size, ends, torch.cat(ids), torch.cat(probs))
 
     def of(self, place: int) -> Float[Tensor, " vocab"]:
         """P of the token at a place of the answer, from 1 on; float32."""
@@ -85,6 +84,11 @@ class Recording:
     distributions: Distributions | None = None
     """None unless asked for."""
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing stands behind the answer: it has ended, or the target has no more positions."""
+        return self.ended or self.max_positions == len(self.prompt) + len(self.answer)
+
 
 def record(
     target: CausalLM,
@@ -107,16 +111,35 @@ def record(
     """
     length = recorded_length(target, prompt_ids, max_new_tokens, beyond)
     ends: dict[str, Any] = {"max_new_tokens": length, "eos_token_ids": eos_token_ids}
-    rows: list[Tensor] = []
-
-    def keep(_: TokenTree, scored: ModelOutput, __: Verdict) -> None:
-        rows.append(sampling.probs(scored.logits[0]))
-
-    ends |= {"sampling": sampling, "rng": rng, "watch": keep if distributions else None}
-    done = generate(target, Autoregressive(), TargetSample(), prompt_ids, **ends)
+    done = generate(target, Autoregressive(), TargetSample(), prompt_ids, **ends, sampling=sampling, rng=rng)
     recording, _ = _read(target, prompt_ids, done.tokens, eos_token_ids, layers)
-    drawn_from = Distributions.stack(rows, target.vocab_size) if distributions else None
-    return replace(recording, gaps=recording.gaps if sampling.greedy else (), distributions=drawn_from)
+    if sampling.greedy:
+        return recording
+    drawn = replace(recording, gaps=())
+    return with_distributions(target, drawn, sampling) if distributions else drawn
+
+
+@torch.inference_mode()
+def with_distributions(target: CausalLM, recording: Recording, sampling: Sampling) -> Recording:
+    """The same drawn answer with what it was drawn from, by one forward along it.
+
+    Where rounding takes a drawn token out of the support, at the edge of top-p or top-k, its probability is the
+    smallest of the support.
+    """
+    text = torch.tensor([*recording.prompt, *recording.answer], device=target.device)
+    target.reset(len(text))
+    target.prefill(text[: len(recording.prompt)])
+    logits = target.extend(text[len(recording.prompt) :]).logits
+    drawn = zip(sampling.probs(logits[:-1]), recording.answer[1:], strict=True)
+    return replace(recording, distributions=Distributions.stack((_held(*one) for one in drawn), target.vocab_size))
+
+
+def _held(probs: Float[Tensor, " vocab"], token: int) -> Float[Tensor, " vocab"]:
+    """P, with the token in its support."""
+    if float(probs[token]) > 0:
+        return probs
+    probs = probs.index_fill(0, torch.tensor(token, device=probs.device), float(probs[probs > 0].min()))
+    return probs / probs.sum()
 
 
 def record_together(
@@ -231,8 +254,7 @@ def replay(
     shares = isinstance(draft, CausalDraft) and isinstance(draft.model, LayerSkip)
     if shares and target is None:
         raise PairError("a draft of the target's own layers reads the target's cache, which a recording has not")
-    if recording.ended and recording.answer[-1] not in eos_token_ids:
-        raise PairError(f"the recording ends with token {recording.answer[-1]}, which is to end no answer; record anew")
+    check_end(recording, eos_token_ids)
     device = rng.device if rng else draft.device if draft else torch.device("cpu")
     cache = _TextCache(target, recording) if shares and target else _Length()
     done = generate(
@@ -254,6 +276,12 @@ def _untimed(step: Step) -> Step:
     times: dict[str, Any] = {name.name: math.nan for name in fields(Step) if name.name.endswith("_s")}
     facts = {name: math.nan if name.endswith("_s") else fact for name, fact in step.facts.items()}
     return replace(step, **times, facts=facts)
+
+
+def check_end(recording: Recording, eos_token_ids: Collection[int]) -> None:
+    """PairError where the answer has ended in a token that is to end none."""
+    if recording.ended and recording.answer[-1] not in eos_token_ids:
+        raise PairError(f"the recording ends with token {recording.answer[-1]}, which is to end no answer; record anew")
 
 
 def too_short(depth: int) -> PairError:
@@ -311,9 +339,7 @@ class RecordedTarget:
     def __init__(self, recording: Recording, device: torch.device, cache: _Length | None = None) -> None:
         self.recording, self.device, self.cache = recording, device, cache or _Length()
         self.vocab_size, self.max_positions = recording.vocab_size, recording.max_positions
-        full = recording.max_positions == len(recording.prompt) + len(recording.answer)
-        # what follows the end of a text counts for nothing; behind the target's last position nothing is to be known
-        behind = 0 if recording.ended or full else _UNKNOWN
+        behind = 0 if recording.complete else _UNKNOWN  # what follows the end of a text counts for nothing
         self._text = torch.tensor([*recording.prompt, *recording.answer, behind], device=device)
 
     def reset(self, capacity: int) -> None:

@@ -14,8 +14,8 @@ MAL = (
     "parentheses from where to where fewer than six reach"
 )
 EXPECTED_MAL = (
-    "of conversations that were replayed: the same over all that the draft and the rule draw, given the target's "
-    "answers, in place of what was drawn once"
+    "MAL of the replayed conversations, averaged over all that draft and rule might draw, given the target's answers; "
+    "it rests on fewer conversations than MAL where others were decoded"
 )
 EXPECTED = (
     "mean expected acceptance length: sum of the draft's probabilities of all distinct paths, root counted; never "

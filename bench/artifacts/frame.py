@@ -334,7 +334,7 @@ def _shape(params: Mapping[str, Any]) -> Mapping[str, Any]:
 def _predictions(rows: pd.DataFrame, runs: pd.DataFrame) -> list[dict[str, float]]:
     """Of each run what is known of its speedup on other machines."""
     known: dict[str, dict[str, float]] = {}
-    for row in named_rows(rows.dropna(subset="speedup")):
+    for row in named_rows(rows.dropna(subset="speedup") if len(rows) else rows):
         known.setdefault(row.run_id, {})[row.machine] = row.speedup
     return [known.get(run_id, {}) for run_id in runs["run_id"]]
 

@@ -92,7 +92,7 @@ def expected_acceptance(run: Any) -> Interval | None:
     """Mean E(A) with its interval, from 1 to a whole path; None where the drafter has no probabilities."""
     if pd.isna(metrics.expected_acceptance(run.steps)):
         return None
-    reach = intervals.ratio_of_sums(run.steps, "expected_acceptance", stretch=intervals.EVEN)
+    reach = intervals.ratio_of_sums(metrics.knowing(run.steps), "expected_acceptance", stretch=intervals.EVEN)
     return reach.within(1.0, float(run.steps["depth"].max()) + 1)
 
 

@@ -204,8 +204,16 @@ def replayed(rows: pd.DataFrame) -> str:
             words.setdefault(f"{untimed} of {turns['prompt_id'].nunique()}", []).append(run.name)
     of = {count: f" of {', '.join(dict.fromkeys(names))}" for count, names in words.items() if len(names) < len(runs)}
     each = " and ".join(f"{count} conversations{of.get(count, '')}" for count in words)
-    drawn = ", one drawn for each prompt and the same for all," * bool((runs["temperature"] > 0).any())
+    drawn = f", one drawn for each prompt{_same_answers(runs)}," * bool((runs["temperature"] > 0).any())
     return each and f"replayed on the target's recorded answers{drawn or ','} without times: {each}"
+
+
+def _same_answers(runs: pd.DataFrame) -> str:
+    """Whether all replays are of the same answers, in words."""
+    columns = ["prompt_id", "turn", "output_sha256"]
+    every = [own.loc[(own["arm"] == METHOD) & own["decode_s"].isna(), columns] for own in runs["prompts"]]
+    answers = pd.concat(every).drop_duplicates()
+    return " (not the same for all)" if answers.duplicated(columns[:2]).any() else " and the same for all"
 
 
 def _published(rows: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str]) -> str:

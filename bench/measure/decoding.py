@@ -17,10 +17,10 @@ from bench.results.digests import prompts_ids_sha256
 from bench.results.rows import METHOD
 from specdec_core.drafters import Autoregressive, StaticTree
 from specdec_core.engine import Generation, Watch, generate
-from specdec_core.errors import PromptError
+from specdec_core.errors import PairError, PromptError
 from specdec_core.models import Pair
 from specdec_core.rank_replay import by_distributions, goes_by_distributions, goes_by_ranks, replay_by_ranks
-from specdec_core.renewal import Expected, expected, shares
+from specdec_core.renewal import Expected, expected
 from specdec_core.replay import replay
 from specdec_core.sampling import NO_DRAWS, Sampling
 from specdec_core.verifiers import TargetSample
@@ -79,6 +79,8 @@ class Decoding:
                 return replay_by_ranks(recording, self.drafter, **ends)
             rng, target = rng or self.generator(turn, arm), self.pair.target
             if drawn := self._drawn:
+                if watch:
+                    raise PairError("a replay by distributions grows no tree that could be watched")
                 source = by_distributions(recording, drawn, self.cell.rule, rng)
                 return replay_by_ranks(recording, drawn, **ends, source=source)
             return replay(recording, self.drafter, **ends, rng=rng, watch=watch, target=target)
@@ -111,8 +113,8 @@ class Decoding:
             return None
         if drawn := self._drawn:
             recording = self.recordings.of(turn.conversation.id, turn.number, turn.prompt)
-            told = shares(recording, drawn, self.cell.rule, self.generator(turn, "shares"))
-            return expected(recording, drawn.shape, told, max_new_tokens=turn.max_new_tokens, eos_token_ids=self.eos)
+            ends: dict[str, Any] = {"max_new_tokens": turn.max_new_tokens, "eos_token_ids": self.eos}
+            return expected(recording, drawn, self.cell.rule, self.generator(turn, "shares"), **ends)
         if self.drafter.draws not in ("topk", NO_DRAWS):
             return None
         return Expected(len(generation.steps), sum(step.acceptance_length for step in generation.steps))

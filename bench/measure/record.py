@@ -32,7 +32,7 @@ from specdec_core.drafters import Autoregressive
 from specdec_core.errors import PromptError
 from specdec_core.models import CausalLM, Head, Pair
 from specdec_core.models.causal_lm import Layers
-from specdec_core.replay import Recording, record, record_together, recorded_length
+from specdec_core.replay import Recording, record, record_together, recorded_length, with_distributions
 
 log = logging.getLogger(__name__)
 BEYOND = 64
@@ -81,7 +81,8 @@ def kept(run: CellRun, beside: Beside, conversations: Sequence[Conversation], *,
         if run.runtime.answers and beside.layers:
             raise ValueError(f"{run.runtime.answers} has token ids alone, and this head reads the target's features")
         whole = pairs.loaded(run.cell.pair, run.runtime, target_weights=not run.runtime.answers)
-        rows = _recorded(run, whole, conversations, _Place(store, key, series, beside))
+        plain = _keys(run.cell, replace(beside, distributions=False))
+        rows = _recorded(run, whole, conversations, _Place(store, key, series, beside, plain))
         store.write("recordings", key, rows)
         Partial(store.folder, key).drop()
         log.info("%s: the target's answers written as recording %s", run.label, key)
@@ -147,6 +148,8 @@ class _Place:
     key: str
     series: str
     beside: Beside
+    plain: tuple[str, str]
+    """Key and series of the same answers without distributions."""
 
     def write(self, row: RecordingRow, tensors: dict[str, Tensor]) -> None:
         """An answer's features and distributions."""
@@ -192,20 +195,23 @@ def _lenders(run: CellRun, place: _Place) -> list[RecordingRow]:
     """Answers of the series that this start would decode too: no engine's, and drawn ones of this machine alone.
 
     Of another stream those that end early would be lent, and the others drawn anew: short answers would be too many.
+    The very answers that other methods are replayed on come first, of whatever machine.
     """
-    others = [row for row in recorded(place.store) if row.series == place.series and not row.error]
-    if not run.cell.sampling.greedy:
-        here = run.machine["device_name"], run.machine["torch_version"]
-        return [row for row in others if (row.device_name, row.torch_version) == here]
-    return others if run.runtime.answers else [row for row in others if row.gaps]
+    series = (place.series, place.plain[1])
+    others = [row for row in recorded(place.store) if row.series in series and not row.error]
+    if run.cell.sampling.greedy:
+        return others if run.runtime.answers else [row for row in others if row.gaps]
+    here = run.machine["device_name"], run.machine["torch_version"]
+    same = [row for row in others if row.run_id == place.plain[0]]
+    return [*same, *(row for row in others if (row.device_name, row.torch_version) == here)]
 
 
 def _lent(
     run: CellRun, target: CausalLM, turn: Turn, others: Sequence[RecordingRow], place: _Place
 ) -> RecordingRow | None:
-    """The answer that another recording of the series has, if it is as long as is needed; its features are copied.
+    """The answer that another recording of the series has, if it is as long as is needed, with what lies beside it.
 
-    A drawn one is of the very turn, whose stream it is of.
+    A drawn one is of the very turn, whose stream it is of. Where it lacks distributions the target reads it.
     """
     sha256, length = output_sha256(turn.prompt), recorded_length(target, turn.prompt, turn.max_new_tokens, BEYOND)
     stream = turn.conversation.id, turn.number
@@ -214,12 +220,17 @@ def _lent(
         if row.prompt_ids_sha256 != sha256 or not own or not (row.ended or len(row.answer_ids) >= length):
             continue
         path = features_of(features(place.store, row.run_id), row)
-        tensors = bool(row.layers or row.distributions)
-        if tensors and not path.is_file():
+        told = bool(row.layers or row.distributions)
+        if told and not path.is_file():
             continue
+        tensors = load_file(path) if told else {}
+        if place.beside.distributions and not row.distributions:
+            answer = Recording((*turn.prompt,), (*row.answer_ids,), (), row.ended, row.vocab_size, row.max_positions)
+            tensors |= place.beside.tensors(with_distributions(target, answer, run.cell.sampling))
         if tensors:
-            place.write(row, load_file(path))
-        return replace(row, run_id=place.key, prompt_id=turn.conversation.id, turn=turn.number)
+            place.write(row, tensors)
+        lent = replace(row, run_id=place.key, series=place.series, distributions=place.beside.distributions)
+        return replace(lent, prompt_id=turn.conversation.id, turn=turn.number)
     return None
 
 

@@ -135,7 +135,9 @@ class PromptRow:
     repeats: int | None = None  # how often the turn was decoded again for a stall; None on a GPU and in older files
     other_load: float | None = None  # cores that others took while this was decoded; None on a GPU and in older files
     prompt_ids_sha256: str | None = None  # of the token ids that were decoded; None in older files
-    expected_steps: float | None = None  # over all that draft and rule draw, given the output; of replays that draw
+    expected_steps: float | None = (
+        None  # mean over what draft and rule might draw, given the output; of replays at a temperature
+    )
     expected_length: float | None = None  # of these steps' acceptance lengths, the sum
     start: int | None = None  # of its run's starts the one that decoded it; None of lent rows and in older files
 

@@ -44,13 +44,21 @@ def accepted_per_step(steps: pd.DataFrame) -> float:
     return _ratio(_sum(steps, "num_accepted"), len(steps))
 
 
+def knowing(steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps of the conversations that know E(A), which replays by ranks or distributions do not; all if none does."""
+    known = _expected(steps).notna().groupby(steps["prompt_id"]).transform("any")
+    return steps[known] if known.any() else steps
+
+
 def expected_acceptance(steps: pd.DataFrame) -> float:
-    """Mean E(A) over steps, root counted; nan where the drafter has no probabilities."""
+    """Mean E(A) over steps that know it, root counted; nan where the drafter has no probabilities."""
+    steps = knowing(steps)
     return _ratio(float(_expected(steps).sum(skipna=False)), len(steps))
 
 
 def calibration(steps: pd.DataFrame) -> Calibration:
-    """E(A) against A over all steps; the correlation is nan where either of them does not vary."""
+    """E(A) against A over all steps that know it; the correlation is nan where either of them does not vary."""
+    steps = knowing(steps)
     gap, found = expected_acceptance(steps) - mal(steps), _expected(steps)
     if steps.empty or min(found.nunique(), steps["acceptance_length"].nunique()) < 2:
         return Calibration(gap, math.nan)

@@ -62,7 +62,6 @@ METRICS = (_MEASURED, (*_MEASURED, metrics.SECONDS, metrics.AUTOREGRESSIVE_SECON
 NAMES = {
     "speedup": "speedup",
     "mal": LENGTH,
-    "expected_mal": LENGTH,
     "nodes": "tree_size",
     "levels": "tree_depth",
     "s_per_token": SECONDS,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from cells import config, execute
 
-from bench.artifacts import frame
+from bench.artifacts import frame, notes
 from bench.artifacts.outputs import NoResultsError
 from bench.check.__main__ import UNKNOWN, verdicts
 from bench.check.folder import check
@@ -248,6 +248,26 @@ def test_rules_that_compare_p_with_q_are_replayed_on_what_was_drawn_from(
     assert runs.loc["binary", "recording"] == key
     certain = Store(tmp_path, "default").read("prompts", [runs.loc["binary", "run_id"]])
     assert certain["expected_steps"].tolist() == certain["num_steps"].tolist(), "best tokens leave nothing to chance"
+
+
+def test_answers_that_others_are_replayed_on_are_read_again_for_their_distributions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not decoded anew, be they of another machine: all methods have the same answers."""
+    assert execute(tmp_path, *REPLAYED, *SAMPLED, "drafter=binary") == runner.OK
+    plain = Store(tmp_path, FOLDER)
+    (key,) = set(plain.read("recordings")["run_id"])
+    rows = [replace(row, device_name="elsewhere") for row in Recordings.read(tmp_path, key).rows.values()]
+    plain.write("recordings", key, rows)
+    monkeypatch.setattr(record, "record", lambda *_, **__: pytest.fail("it is decoded anew"))
+    assert execute(tmp_path, *REPLAYED, *SAMPLED, "drafter=mcsd") == runner.OK
+    prompts = Store(tmp_path, "default").read("prompts")
+    assert (prompts.groupby(["prompt_id", "turn"])["output_sha256"].nunique() == 1).all()
+    assert prompts["expected_steps"].gt(0).all()
+    assert "the same for all" in notes.replayed(frame.load(load(tmp_path, "default")))
+    other = prompts.assign(output_sha256=prompts["output_sha256"].where(prompts["run_id"] == prompts["run_id"][0], "x"))
+    results = replace(load(tmp_path, "default"), prompts=other)
+    assert "not the same for all" in notes.replayed(frame.load(results))
 
 
 def test_lost_distributions_are_recorded_anew(tmp_path: Path) -> None:

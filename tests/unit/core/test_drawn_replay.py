@@ -19,9 +19,9 @@ from specdec_core import Generation, Sampling, generate
 from specdec_core.drafters import StaticTree
 from specdec_core.errors import PairError
 from specdec_core.rank_replay import by_distributions, goes_by_distributions, replay_by_ranks
-from specdec_core.renewal import expected, shares
-from specdec_core.replay import Distributions, Recording, record
-from specdec_core.shapes import TreeShape
+from specdec_core.renewal import Expected, expected, renewed
+from specdec_core.replay import Distributions, Recording, record, with_distributions
+from specdec_core.shapes import TreeShape, chain
 from specdec_core.verifiers import Chain, KSeq, LongestSubtree, MultiCandidate, SpecInfer, WithoutReplacement
 
 P = ((0.2, 0.7, 0.1), (0.6, 0.1, 0.3), (0.1, 0.2, 0.7))
@@ -201,11 +201,9 @@ def test_expected_steps_are_those_of_all_ways_to_decode_an_answer(rule, draws: s
         for count in {*shape.num_children} - {0}:
             for place in range(1, len(answer)):
                 exact[count, place - 1, :count] = law.shares(answer[place - 1], count)[answer[place]][:count]
-        found = expected(recording, shape, exact, max_new_tokens=NEW)
+        found = renewed(exact, shape, NEW)
         assert [found.steps, found.length] == pytest.approx(known)
-        estimates = [
-            expected(recording, shape, shares(recording, drafter, rule, rng), max_new_tokens=NEW) for _ in range(200)
-        ]
+        estimates = [expected(recording, drafter, rule, rng, max_new_tokens=NEW) for _ in range(200)]
         for values, value in zip(zip(*((one.steps, one.length) for one in estimates), strict=True), known, strict=True):
             assert abs(np.mean(values) - value) <= 4 * np.std(values) / 200**0.5 + 1e-6
 
@@ -215,9 +213,8 @@ def test_expected_steps_end_where_the_answer_does() -> None:
     shape, rule, rng = UNEVEN, SpecInfer(), torch.Generator().manual_seed(3)
     drafter = StaticTree(draft=BigramLM(torch.tensor(Q).log()), shape=shape, draws="iid")
     recording = replace(drawn(shape, rng), answer=(1, 0, 1, 0, 2), ended=True)
-    told = shares(recording, drafter, rule, rng, 4000)
     for new in (1, 2, 4, 9):
-        found = expected(recording, shape, told, max_new_tokens=new, eos_token_ids=[2])
+        found = expected(recording, drafter, rule, rng, max_new_tokens=new, eos_token_ids=[2])
         made = [
             replay_by_ranks(
                 recording,
@@ -234,4 +231,58 @@ def test_expected_steps_end_where_the_answer_does() -> None:
         ):
             assert abs(np.mean(facts) - value) <= 4 * np.std(facts) / 300**0.5 + 0.01
     with pytest.raises(PairError, match="record more"):
-        expected(replace(recording, ended=False), shape, told, max_new_tokens=5)
+        expected(replace(recording, ended=False), drafter, rule, rng, max_new_tokens=5)
+
+
+def test_an_answer_of_one_token_has_no_steps() -> None:
+    """The first token comes from the prefill; here it ends the answer."""
+    drafter = StaticTree(draft=perturbed(TARGET), shape=UNEVEN, draws="iid")
+    eos = record(TARGET, [3, 1, 4], max_new_tokens=1, beyond=0).answer[0]
+    given = {"max_new_tokens": 9, "eos_token_ids": [eos]}
+    recording = record(TARGET, [3, 1, 4], beyond=4, sampling=Sampling(0.01), distributions=True, **given)
+    assert recording.answer == (eos,)
+    rng = torch.Generator().manual_seed(0)
+    for source in (None, by_distributions(recording, drafter, SpecInfer(), rng)):
+        assert replay_by_ranks(recording, drafter, source=source, **given).steps == []
+    assert expected(recording, drafter, SpecInfer(), rng, **given) == Expected(0, 0)
+
+
+def test_at_the_targets_last_position_nothing_more_is_to_be_known() -> None:
+    target = random_llama(0, vocab=VOCAB, positions=12)
+    drafter = StaticTree(draft=random_llama(1, vocab=VOCAB, positions=40), shape=chain(3), draws="iid")
+    recording = record(target, [3, 1, 4], max_new_tokens=9, beyond=4, sampling=Sampling(1.0), distributions=True)
+    rng = torch.Generator().manual_seed(0)
+    assert expected(recording, drafter, Chain(), rng, max_new_tokens=9).steps > 1
+    for _ in range(5):
+        source = by_distributions(recording, drafter, Chain(), rng)
+        assert len(replay_by_ranks(recording, drafter, max_new_tokens=9, source=source).tokens) == 9
+
+
+def test_what_is_expected_does_not_depend_on_how_far_the_recording_goes() -> None:
+    drafter = StaticTree(draft=perturbed(TARGET), shape=UNEVEN, draws="without_replacement", draft_top_p=0.7)
+    found = []
+    for beyond in (4, 30):
+        rng = torch.Generator().manual_seed(5)
+        given = {"max_new_tokens": 12, "sampling": Sampling(1.0), "rng": rng, "distributions": True}
+        recording = record(TARGET, [3, 1, 4], beyond=beyond, **given)
+        found.append(expected(recording, drafter, WithoutReplacement(), rng.manual_seed(1), max_new_tokens=12))
+    assert found[0].steps == pytest.approx(found[1].steps, abs=1e-4)
+
+
+def test_an_end_that_is_to_end_no_answer_is_refused() -> None:
+    drafter = StaticTree(draft=perturbed(TARGET), shape=UNEVEN, draws="iid")
+    recording = replace(record(TARGET, [3, 1, 4], max_new_tokens=6, beyond=0), ended=True)
+    with pytest.raises(PairError, match="record anew"):
+        replay_by_ranks(recording, drafter, max_new_tokens=9)
+    with pytest.raises(PairError, match="record anew"):
+        expected(recording, drafter, SpecInfer(), torch.Generator(), max_new_tokens=9)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0, 0.3), Sampling(1.0, top_k=2)], ids=str)
+def test_a_drawn_token_stays_in_the_support_that_rounding_takes_it_out_of(sampling: Sampling) -> None:
+    """An answer drawn from more than what is kept stands for rounding at the support's edge."""
+    drawn = record(TARGET, [3, 1, 4], max_new_tokens=8, beyond=0, sampling=Sampling(1.5))
+    told = with_distributions(TARGET, drawn, sampling).distributions
+    rows = [told.of(place) for place in range(1, 8)]
+    assert all(row[token] > 0 for row, token in zip(rows, drawn.answer[1:], strict=True))
+    assert [float(row.sum()) for row in rows] == pytest.approx([1] * 7)
