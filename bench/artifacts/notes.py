@@ -204,8 +204,10 @@ def replayed(rows: pd.DataFrame) -> str:
             words.setdefault(f"{untimed} of {turns['prompt_id'].nunique()}", []).append(run.name)
     of = {count: f" of {', '.join(dict.fromkeys(names))}" for count, names in words.items() if len(names) < len(runs)}
     each = " and ".join(f"{count} conversations{of.get(count, '')}" for count in words)
+    if not each:
+        return ""
     drawn = f", one drawn for each prompt{_same_answers(runs)}," * bool((runs["temperature"] > 0).any())
-    return each and f"replayed on the target's recorded answers{drawn or ','} without times: {each}"
+    return f"replayed on the target's recorded answers{drawn or ','} without times: {each}"
 
 
 def _same_answers(runs: pd.DataFrame) -> str:

@@ -52,7 +52,7 @@ def table(
         if "verdict" in long and any(words := [_said(line.verdict) for line in lines]):
             verdicts[metric.verdict] = words
     elsewhere = _elsewhere(first)
-    cells |= {header: [tables.number(of.get(machine)) for of in first["predictions"]] for header, machine in elsewhere}
+    cells |= {header: [_of_machine(known, machine) for known in first["predictions"]] for header, machine in elsewhere}
     grid = tables.frame(
         [dict(zip(cells | verdicts, row, strict=True)) for row in zip(*(cells | verdicts).values(), strict=True)],
         cells | verdicts,
@@ -80,8 +80,14 @@ def table(
 
 def _elsewhere(first: pd.DataFrame) -> list[tuple[str, str]]:
     """The machines on which speeds of the runs were predicted, with the headers of their columns."""
-    machines = dict.fromkeys(machine for of_run in first.get("predictions", ()) for machine in of_run)
+    known = first.get("predictions", pd.Series()).dropna()  # lines without a run have none
+    machines = dict.fromkeys(machine for of_run in known for machine in of_run)
     return [(f"speedup predicted on {machine}", machine) for machine in machines]
+
+
+def _of_machine(known: Any, machine: str) -> str:
+    """A run's speedup there, where there is a run and its speedup is known."""
+    return tables.number(known.get(machine) if isinstance(known, dict) else None)
 
 
 def _word(value: Any) -> str:

@@ -91,6 +91,7 @@ NOTES = (
     f"{mcsd.BUDGETS} {mcsd.LOSSY_NOTE} Those rows show what the paper shows, and no lead of a lossless method.",
     "The papers' speedups are of GPUs, where a larger tree costs hardly more than a token. On a CPU it does.",
 )
+Asked = tuple[Claim, Where]
 Measure = Callable[[Results, Sequence[Arm], Sequence[Metric]], pd.DataFrame]
 """The long frame of some arms and metrics beside the paper's numbers."""
 
@@ -184,16 +185,12 @@ def read(folder: Path, pair: str | None) -> dict[str, Results]:
 
 def claims(name: str, results: Mapping[str, Results]) -> list[Output]:
     """A row per claim, pair and decoding, over the datasets that were run."""
-    groups: dict[tuple[Claim, Where], list[pd.DataFrame]] = {}
+    groups: dict[Asked, list[pd.DataFrame]] = {}
     for claim, both in _measured(results):
         groups.setdefault((claim, _where(claim, both.iloc[0])), []).append(both)
     if not groups:
         raise NoResultsError("of no claim both methods were run")
-    for (claim, where), rows in [*groups.items()]:
-        sharper = replace(claim, metric=metrics.EXPECTED_MAL), where
-        if claim.metric is MAL and len(groups.get(sharper, ())) == len(rows):
-            del groups[claim, where]  # one answer for one claim
-    judged = [_judged(claim, where, rows) for (claim, where), rows in groups.items()]
+    judged = [_judged(claim, where, rows) for (claim, where), rows in _once(groups)]
     corrected = holm([one.answer.p for one in judged if one.comparable])
     after = iter(corrected)
     lines = [one.row(next(after) if one.comparable else None) for one in judged]
@@ -202,6 +199,19 @@ def claims(name: str, results: Mapping[str, Results]) -> list[Output]:
     ids = tuple(one.run_ids for one in judged)
     shown = Table(name, TITLE, tables.frame(lines, HEADERS), below, LEGEND, ids, HEADERS, aside=ASIDE, lead=5)
     return [shown, figure(name, TITLE, judged, ids)]
+
+
+def _once(groups: Mapping[Asked, Sequence[pd.DataFrame]]) -> Iterator[tuple[Asked, Sequence[pd.DataFrame]]]:
+    """One answer for one claim: in the place of that by MAL the one over all draws, where it has as many datasets."""
+    sharper = {
+        (claim.artifact, claim.words, where): ((claim, where), rows)
+        for (claim, where), rows in groups.items()
+        if claim.metric is metrics.EXPECTED_MAL
+    }
+    for (claim, where), rows in groups.items():
+        other = sharper.get((claim.artifact, claim.words, where)) if claim.metric is MAL else None
+        if claim.metric is not metrics.EXPECTED_MAL:
+            yield other if other and len(other[1]) == len(rows) else ((claim, where), rows)
 
 
 def _measured(results: Mapping[str, Results]) -> Iterator[tuple[Claim, pd.DataFrame]]:

@@ -130,6 +130,10 @@ def _counted(measure: str, files: Files, side: tuple[str, ...]) -> pd.DataFrame:
     if "speedup" in measure:
         sums = [files.speedup_sums(run_id, prefill="prefill" in measure) for run_id in side]
         return recomputed.of_two(*sums) if measure == "mean_speedup" else sums[0]
+    if measure == "expected_mal":
+        turns = files.turns("method", run_id).dropna(subset=["expected_steps"])
+        by = turns.groupby("prompt_id")
+        return pd.DataFrame({"above": by["expected_length"].sum(), "below": by["expected_steps"].sum()})
     steps = files.steps(run_id)
     by = steps.groupby("prompt_id")["acceptance_length"]
     turns = 0
