@@ -46,6 +46,8 @@ def accepted_per_step(steps: pd.DataFrame) -> float:
 
 def knowing(steps: pd.DataFrame) -> pd.DataFrame:
     """Steps of the conversations that know E(A), which replays by ranks or distributions do not; all if none does."""
+    if steps.empty:
+        return steps
     known = _expected(steps).notna().groupby(steps["prompt_id"]).transform("any")
     return steps[known] if known.any() else steps
 

@@ -39,15 +39,17 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def test_a_sweep_of_replays_leaves_out_what_was_not_recorded(tmp_path, monkeypatch, capsys):
-    """Case studies, and cells of rules that compare p with q: their plan, and what they have, stays."""
+    """Case studies, and rules that compare p with q on trees that follow their draws or that a head drafts."""
     (tmp_path / "mt_bench.jsonl").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
     mixed = reproduce.planned("dyspec/table1", ["pair=tiny", "runtime.replay=true"]).cells
-    assert {cell["config"]["decoding"]["temperature"] for cell in mixed} == {0}
-    drawn = reproduce.planned("opt_tree/table3", ["pair=tiny", "runtime.replay=true"]).cells
-    whole = reproduce.planned("opt_tree/table3", ["pair=tiny"]).cells
-    rules = [{cell["config"]["verifier"]["_target_"].rpartition(".")[2] for cell in cells} for cells in (drawn, whole)]
-    assert rules[0] == {"TargetSample"} < rules[1]
+    configs = [cell["config"] for cell in mixed]
+    sampled = {config["drafter"]["_target_"] for config in configs if config["decoding"]["temperature"] > 0}
+    assert {name.rpartition(".")[2] for name in sampled} == {"StaticTree", "Sequoia"}
+    assert {"DySpec", "DySpecHeap"} <= {config["drafter"]["_target_"].rpartition(".")[2] for config in configs}
+    for pair, rules in (("tiny", {"TargetSample", "Eagle1"}), ("tiny_eagle", {"TargetSample"})):
+        cells = reproduce.planned("opt_tree/table3", [f"pair={pair}", "runtime.replay=true"]).cells
+        assert {cell["config"]["verifier"]["_target_"].rpartition(".")[2] for cell in cells} == rules
     names = ("opt_tree/fig5", "opt_tree/fig10")
     assert reproduce.main([*names, *SHORT, f"data_dir={tmp_path}", "runtime.replay=true"]) == 0
     assert {path.parent.name for path in (tmp_path / "results").glob("*/*/plan.json")} == {"fig5"}
