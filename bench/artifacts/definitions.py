@@ -46,8 +46,8 @@ EXPECTED_TREE = (
 )
 PREDICTED_MAL = "F(T) of the run's static tree at the measured acceptance vector"
 PREDICTED_ELSEWHERE = (
-    "predicted: every step of the run as it was decoded or replayed here, priced by times of forwards on that machine "
-    "(bench/speed/predicted.py); a card's are computed from its data sheet"
+    "every step of the run's own rows, priced by times of forwards on that machine (bench/speed/predicted.py), or on a "
+    "card by its data sheet; conversations that replays add to a run that was decoded are not counted"
 )
 PREDICTED_SPEEDUP = (
     "G(n, d) / (t(n + 1) + d c) from the measured vector and forward times (Sequoia, Equation 1), which leaves out "

@@ -119,7 +119,7 @@ EXPECTED_MAL = Metric(
     "expected_mal",
     "MAL over all draws",
     definitions.EXPECTED_MAL,
-    lambda run: samples.expected_mal(run.prompts),
+    lambda run: samples.expected_mal(run.prompts, run.steps),
     ranked=True,
 )
 SPEEDUP = Metric(

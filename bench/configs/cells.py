@@ -139,7 +139,7 @@ def _by_distributions(cfg: DictConfig) -> bool:
     rule, drafter = (hydra.utils.get_object(cfg[part]._target_) for part in ("verifier", "drafter"))
     fixed = isinstance(drafter, type) and issubclass(drafter, StaticTree)
     draft = cfg.pair.draft and cfg.pair.draft.get("kind", TARGET)
-    return fixed and issubclass(rule, ChildByChild) and draft in (TARGET, "reduced_lm")
+    return fixed and isinstance(rule, type) and issubclass(rule, ChildByChild) and draft in (TARGET, "reduced_lm")
 
 
 def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:

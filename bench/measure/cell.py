@@ -23,7 +23,7 @@ SHARED = "shared"
 IF_POSSIBLE = "if_possible"
 """Cells are replayed that can be, and others decoded."""
 RANKS = "ranks"
-"""Trees of fixed shape are replayed by lookup, without E(A), and others as with true."""
+"""Fixed trees of a draft's best tokens are replayed by lookup, without E(A), and others as with true."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class Runtime:
     grouped: bool = True
     """Whether cells of a sweep that differ in drafter and rule alone take turns, a conversation in all of them."""
     replay: bool | str = False
-    """Whether cells run on the target's recorded answers, where it alone chooses the tokens, and so without times."""
+    """Whether cells run on the target's recorded answers, and so without its forwards and without times."""
     answers: str | None = None
     """A file of greedy answers that another engine decoded, of which a recording is made."""
     progress: bool = True

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -15,7 +15,7 @@ from bench.prompts.datasets import Conversation, DatasetSpec
 from bench.prompts.templates import prompt_ids
 from bench.results.digests import prompts_ids_sha256
 from bench.results.rows import METHOD
-from specdec_core.drafters import Autoregressive, StaticTree
+from specdec_core.drafters import Autoregressive
 from specdec_core.engine import Generation, Watch, generate
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import Pair
@@ -42,7 +42,9 @@ class Decoding:
     def __init__(self, cell: Cell, pair: Pair, runtime: Runtime, recordings: Recordings | None = None) -> None:
         """With `recordings`, the method is replayed on them."""
         self.cell, self.pair, self.runtime, self.recordings = cell, pair, runtime, recordings
-        self.drafter = cell.build_drafter(pair.draft)
+        self.drafter = drafter = cell.build_drafter(pair.draft)
+        compares = cell.by_distributions
+        self._drawn = drafter if compares and goes_by_distributions(drafter, cell.rule) else None
         self.eos = [] if cell.ignore_eos else recordings.eos if recordings else eos_token_ids(pair)
 
     def turn(self, conversation: Conversation, number: int, answers: Sequence[str]) -> Turn:
@@ -97,12 +99,6 @@ class Decoding:
             rng=rng or self.generator(turn, arm),
             watch=watch,
         )
-
-    @property
-    def _drawn(self) -> StaticTree | None:
-        """The drafter, where a replay goes by what tokens were drawn from."""
-        told = self.cell.by_distributions and goes_by_distributions(self.drafter, self.cell.rule)
-        return cast(StaticTree, self.drafter) if told else None
 
     def expected(self, turn: Turn, generation: Generation) -> Expected | None:
         """What a replay of a drawn answer comes to on average over all that draft and rule draw.

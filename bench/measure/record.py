@@ -220,10 +220,10 @@ def _lent(
         if row.prompt_ids_sha256 != sha256 or not own or not (row.ended or len(row.answer_ids) >= length):
             continue
         path = features_of(features(place.store, row.run_id), row)
-        told = bool(row.layers or row.distributions)
-        if told and not path.is_file():
+        stored = bool(row.layers or row.distributions)
+        if stored and not path.is_file():
             continue
-        tensors = load_file(path) if told else {}
+        tensors = load_file(path) if stored else {}
         if place.beside.distributions and not row.distributions:
             answer = Recording((*turn.prompt,), (*row.answer_ids,), (), row.ended, row.vocab_size, row.max_positions)
             tensors |= place.beside.tensors(with_distributions(target, answer, run.cell.sampling))

@@ -18,11 +18,13 @@ from bench.results.finished import LIVE, Asked, state_of_row, unfinished
 from bench.results.locks import held
 from bench.results.parquet import digest, write_table
 from bench.results.progress import Planned
-from bench.results.rows import AFTERWARDS, RECORDED, TABLES
+from bench.results.rows import RECORDED, TABLES
 from bench.results.store import OK, Store, experiments, explained, within
 
-CELL_TABLES = ("prompts", "steps", *RECORDED, *AFTERWARDS, "runs")
+CELL_TABLES = ("prompts", "steps", *RECORDED, "judgements", "runs")
 """Tables whose rows of a cell belong together; the `runs` row is written last."""
+MADE_ANEW = ("predictions",)
+"""Tables that follow from others, and are not joined: two copies of a cell may have other ones."""
 DRAWN = "report"
 """A folder that is drawn from results, and not joined."""
 
@@ -62,7 +64,7 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
         with warnings.catch_warnings(record=True) as said:  # of files that cannot be read
             warnings.simplefilter("always")
             _cells(stores, merged)
-            for table in [table for table in TABLES if table not in CELL_TABLES]:
+            for table in [table for table in TABLES if table not in (*CELL_TABLES, *MADE_ANEW)]:
                 _kept(stores, table, merged)
         merged.problems += dict.fromkeys(str(warning.message) for warning in said)
     merged.unfinished += [

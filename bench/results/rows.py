@@ -135,10 +135,8 @@ class PromptRow:
     repeats: int | None = None  # how often the turn was decoded again for a stall; None on a GPU and in older files
     other_load: float | None = None  # cores that others took while this was decoded; None on a GPU and in older files
     prompt_ids_sha256: str | None = None  # of the token ids that were decoded; None in older files
-    expected_steps: float | None = (
-        None  # mean over what draft and rule might draw, given the output; of replays at a temperature
-    )
-    expected_length: float | None = None  # of these steps' acceptance lengths, the sum
+    expected_steps: float | None = None  # mean over all draws, given the output (`renewal`); of replays that sample
+    expected_length: float | None = None  # the same of the sum of their acceptance lengths
     start: int | None = None  # of its run's starts the one that decoded it; None of lent rows and in older files
 
 

@@ -78,13 +78,13 @@ def mal(steps: pd.DataFrame) -> Sample:
     return Sample(sums, ("tokens",), ("steps",), least=1.0, most=float(steps["depth"].max() + own))
 
 
-def expected_mal(prompts: pd.DataFrame) -> Sample | None:
-    """MAL over all that draft and rule draw, given the recorded answers; None where no replay drew."""
+def expected_mal(prompts: pd.DataFrame, steps: pd.DataFrame) -> Sample | None:
+    """MAL over all that draft and rule might draw, given the recorded answers; None without replays that sample."""
     known = prompts[prompts["expected_steps"].notna()]
     if known.empty:
         return None
     sums = known.groupby("prompt_id")[["expected_length", "expected_steps"]].sum()
-    return Sample(sums.set_axis(["tokens", "steps"], axis=1), ("tokens",), ("steps",), least=1.0)
+    return replace(mal(steps), sums=sums.set_axis(["tokens", "steps"], axis=1))
 
 
 def mal_as_published(steps: pd.DataFrame) -> Sample:

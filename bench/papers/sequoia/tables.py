@@ -59,13 +59,7 @@ PREDICTED = (metrics.PREDICTED_SPEEDUP, metrics.PREDICTED_MAL)
 _MEASURED = (metrics.SPEEDUP, metrics.MAL, metrics.EXPECTED_MAL, *TREE, *PREDICTED, metrics.LOSSLESS)
 METRICS = (_MEASURED, (*_MEASURED, metrics.SECONDS, metrics.AUTOREGRESSIVE_SECONDS))
 """Of all tables, and of that with an offloaded target."""
-NAMES = {
-    "speedup": "speedup",
-    "mal": LENGTH,
-    "nodes": "tree_size",
-    "levels": "tree_depth",
-    "s_per_token": SECONDS,
-}
+NAMES = {"speedup": "speedup", "mal": LENGTH, "nodes": "tree_size", "levels": "tree_depth", "s_per_token": SECONDS}
 """The paper's metrics by the key of ours."""
 ROWS = ("target_words", "draft_words", "dataset", "temperature")
 ASIDE = tuple(

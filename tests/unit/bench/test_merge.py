@@ -13,8 +13,8 @@ from bench.results.identity import identity
 from bench.results.locks import lock
 from bench.results.partial import Partial
 from bench.results.progress import Planned, read, read_plan, words
-from bench.results.rows import RunRow
-from bench.results.store import load
+from bench.results.rows import PredictionRow, RunRow
+from bench.results.store import Store, load
 
 CELL = ("pair=tiny", "dataset=mini", "drafter=chain4", "runtime.warmup_conversations=0", "limit=1")
 SHORT = (*CELL, "decoding.max_new_tokens=3")
@@ -79,6 +79,15 @@ def test_a_cell_that_was_measured_twice_is_refused(halves, capsys):
     assert "(chain4) was measured apart in" in said
     assert "delete its files in all but one" in said
     assert not (halves / "c").exists(), "nothing is written"
+
+
+def test_copies_that_differ_in_what_was_predicted_of_them_are_one(halves):
+    shutil.copytree(halves / "a", halves / "d")
+    store = Store(halves / "d", "default")
+    (run_id,) = store.read("runs")["run_id"]
+    store.write("predictions", run_id, [PredictionRow(run_id=run_id, machine="m", tokens_per_s=9.0, speedup=2.0)])
+    assert joined(halves, "a", "d") == 0
+    assert load(halves / "c", "default").predictions.empty, "they are made anew"
 
 
 def test_a_finished_cell_stands_before_one_that_failed(halves):

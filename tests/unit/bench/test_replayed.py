@@ -234,7 +234,6 @@ def test_rules_that_compare_p_with_q_are_replayed_on_what_was_drawn_from(
         patch.setattr(StaticTree, "grow", lambda *_: pytest.fail("a tree is grown"))
         assert execute(tmp_path, *REPLAYED, *SAMPLED, f"drafter={drafter}") == runner.OK
     runs = Store(tmp_path, "default").read("runs").set_index("drafter")
-    assert 1 < runs.loc[drafter, "mal"] < 6
     replayed = Store(tmp_path, "default").read("prompts", [runs.loc[drafter, "run_id"]]).query("turn == 0")
     assert list(replayed["output_sha256"]) == list(first.loc[AUTOREGRESSIVE, "output_sha256"])
     assert replayed["expected_length"].sum() / replayed["expected_steps"].sum() == pytest.approx(

@@ -41,10 +41,11 @@ def test_mal_over_all_draws_is_of_the_turns_that_know_it():
     """A ratio of sums over conversations, of their turns together; decoded ones know nothing of it."""
     rows = [("a", 1.5, 6.0), ("a", 2.5, 4.0), ("b", 2.0, 5.0), ("c", math.nan, math.nan)]
     prompts = pd.DataFrame(rows, columns=["prompt_id", "expected_steps", "expected_length"])
-    sample = samples.expected_mal(prompts)
+    sample = samples.expected_mal(prompts, steps_of({"a": [2, 1], "b": [3]}, depth=7))
+    assert (sample.least, sample.most) == (1, 8), "as MAL's"
     assert sample.sums.to_dict("index") == {"a": {"tokens": 10, "steps": 4}, "b": {"tokens": 5, "steps": 2}}
     assert samples.interval(sample).value == 15 / 6
-    assert samples.expected_mal(prompts[prompts["prompt_id"] == "c"]) is None
+    assert samples.expected_mal(prompts[prompts["prompt_id"] == "c"], steps_of({"c": [1]})) is None
 
 
 @pytest.mark.parametrize("least", [1, 2])
