@@ -7,8 +7,10 @@ given the token: in law a path of live decoding. What needs nodes off the path, 
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import TypeGuard
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Generator, Tensor
@@ -19,9 +21,9 @@ from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.engine import Generation, Step
 from specdec_core.errors import PairError
 from specdec_core.generation import Output
-from specdec_core.models import LayerSkip
+from specdec_core.models import CausalLM, LayerSkip
 from specdec_core.replay import RecordedTarget, Recording, check_end, too_short
-from specdec_core.sampling import top_k
+from specdec_core.sampling import Sampling
 from specdec_core.shapes import TreeShape
 from specdec_core.verifiers.base import Verifier
 from specdec_core.verifiers.rounds import ChildByChild, Told
@@ -54,26 +56,47 @@ def _of_fixed_shape(drafter: Drafter) -> TypeGuard[StaticTree]:
     )
 
 
-@torch.inference_mode()
 def along(recording: Recording, drafter: StaticTree) -> Tensor:
     """The draft's q of each token of an answer but the first, as it is used for drawing: (tokens - 1, vocab)."""
-    draft = drafter.draft
-    if not isinstance(draft, CausalDraft):
-        raise PairError("ranks are of a draft model of its own, which reads nothing of the target")
-    answer = torch.tensor(recording.answer, device=draft.device)
+    return _along(_model(drafter), recording.prompt, recording.answer, drafter.draft_sampling)
+
+
+@torch.inference_mode()
+def _along(model: CausalLM, prompt: Sequence[int], answer: Sequence[int], sampling: Sampling) -> Tensor:
     if len(answer) < 2:
-        return torch.empty(0, draft.vocab_size, device=draft.device)
-    draft.model.reset(len(recording.prompt) + len(answer))
-    draft.model.prefill(torch.tensor(recording.prompt, device=draft.device))
-    return drafter.draft_sampling.probs(draft.model.extend(answer[:-1]).logits)
+        return torch.empty(0, model.vocab_size, device=model.device)
+    model.reset(len(prompt) + len(answer))
+    model.prefill(torch.tensor(prompt, device=model.device))
+    return sampling.probs(model.extend(torch.tensor(answer[:-1], device=model.device)).logits)
+
+
+@lru_cache(maxsize=1024)
+def ranks_along(
+    model: "ReferenceType[CausalLM]", prompt: tuple[int, ...], answer: tuple[int, ...], sampling: Sampling
+) -> list[int]:
+    """Place of each token of an answer but the first among the draft's own, best first; the smaller id where equal.
+
+    They are those of every shape, so that all trees of a sweep share one forward. The model is not kept alive.
+    """
+    draft = model()
+    assert draft is not None
+    q = _along(draft, prompt, answer, sampling)
+    true = torch.tensor(answer[1:], device=q.device)[:, None]
+    own = q.gather(1, true)
+    before = torch.arange(q.shape[1], device=q.device) < true
+    return ((q > own) | ((q == own) & before)).sum(1).tolist()
+
+
+def _model(drafter: StaticTree) -> CausalLM:
+    if not isinstance(drafter.draft, CausalDraft):
+        raise PairError("ranks are of a draft model of its own, which reads nothing of the target")
+    return drafter.draft.model
 
 
 def by_rank(recording: Recording, drafter: StaticTree) -> Source:
     """Children are the draft's best tokens; ties of its logits may be broken otherwise than in a tree."""
-    q = along(recording, drafter)
-    best = top_k(q, max(drafter.shape.num_children))[1]
-    hits = best == torch.tensor(recording.answer[1:], device=best.device)[:, None]
-    ranks = torch.where(hits.any(1), hits.int().argmax(1), q.shape[-1]).tolist()
+    texts = tuple(recording.prompt), tuple(recording.answer)
+    ranks = ranks_along(ref(_model(drafter)), *texts, drafter.draft_sampling)
     return lambda place, num_children: rank if (rank := ranks[place - 1]) < num_children else None
 
 

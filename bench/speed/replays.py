@@ -2,8 +2,9 @@
 
     python -m bench.speed.replays pair=smollm2_135m_draft data_dir=folder
 
-The methods are those of `bench/budget`, at eight sizes. `sample` conversations are decoded and replayed, and counted as
-`conversations`. Decoding is that of the methods alone: the baselines of a live sweep come on top.
+The methods are those of `bench/budget`, at eight sizes. `sample` conversations are decoded and replayed, `recorded`
+are recorded, and both are counted as `conversations`. Decoding is that of the methods alone: the baselines of a live
+sweep come on top.
 """
 
 import sys
@@ -30,7 +31,7 @@ from bench.results.store import Store
 from specdec_core.rank_replay import goes_by_ranks
 
 SIZES = (4, 8, 16, 24, 32, 48, 64, 128)
-DEFAULTS = {"sample": "4", "conversations": "80", "decoding.max_new_tokens": "32", "pair": "tiny"}
+DEFAULTS = {"sample": "4", "recorded": "16", "conversations": "80", "decoding.max_new_tokens": "32", "pair": "tiny"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +50,16 @@ class Cost:
         return self.replayed_s if self.ranked_s is None else self.ranked_s
 
 
-def costs(configs: Sequence[DictConfig], root: Path, sample: int) -> tuple[float, list[Cost]]:
-    """Seconds of recording a sample of conversations, and of each cell on it."""
+def costs(configs: Sequence[DictConfig], root: Path, sample: int, recorded: int) -> tuple[float, list[Cost]]:
+    """Seconds of recording a conversation, many at once, and of each cell on a sample of them."""
     first, runtime = cell_of(configs[0]), runtime_of(configs[0])
-    conversations = datasets.load(first.dataset, data_dir=runtime.data_dir, limit=sample)
+    conversations = datasets.load(first.dataset, data_dir=runtime.data_dir, limit=recorded)
     pair = pairs.loaded(first.pair, runtime)
     run = CellRun(first, replace(runtime, progress=False), Store(root, "replays"))
     begin = time.process_time()
     recordings = record.kept(run, record.Beside.needed(first, pair), conversations)
-    recorded_s, found = time.process_time() - begin, []
+    recorded_s, found = (time.process_time() - begin) / len(conversations), []
+    conversations = conversations[:sample]
     for cfg in tqdm(configs, desc="methods", unit="cell"):
         cell = cell_of(cfg)
         live, replayed, ranked = (
@@ -106,18 +108,18 @@ def _line(name: str, costs: Sequence[Cost], more_s: float, scale: float) -> str:
 def main(arguments: Sequence[str]) -> None:
     """Print the table."""
     given = DEFAULTS | dict(argument.partition("=")[::2] for argument in arguments)
-    sample, conversations = int(given.pop("sample")), int(given.pop("conversations"))
+    sample, recorded, conversations = (int(given.pop(name)) for name in ("sample", "recorded", "conversations"))
     pair = given.pop("pair")
     given.pop("results_dir", None)  # what is measured here is no result
     overrides = [f"{key}={value}" for key, value in given.items()]
     with composer() as compose, TemporaryDirectory() as folder:
         asked = ["experiment=bench/budget", "dataset=mt_bench", "decoding=greedy", f"size={','.join(map(str, SIZES))}"]
-        places = [f"pair={pair}", f"results_dir={folder}", f"limit={sample}", "runtime.num_threads=1"]
+        places = [f"pair={pair}", f"results_dir={folder}", f"limit={recorded}", "runtime.num_threads=1"]
         _, jobs = sweep([*asked, *overrides, *places])
         configs = [cfg for job in jobs if is_run(cfg := compose(job)) and cfg.drafter.name != "autoregressive"]
-        recorded_s, found = costs(configs, Path(folder), sample)
+        recorded_s, found = costs(configs, Path(folder), sample, max(sample, recorded))
     print(f"{pair}: {len(found)} cells, {sample} conversations counted as {conversations}")
-    print(table(recorded_s, found, conversations / sample))
+    print(table(recorded_s * sample, found, conversations / sample))
 
 
 if __name__ == "__main__":

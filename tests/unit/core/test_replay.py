@@ -1,9 +1,11 @@
 """Replayed steps are those of live decoding in all that is no time, for every drafter of `conf/drafter`."""
 
+import gc
 import math
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, product
+from weakref import ref
 
 import pytest
 import torch
@@ -215,6 +217,24 @@ def test_ranks_are_of_the_drafts_truncated_distribution(top_p: float) -> None:
     for prompt in PROMPTS:
         live = generate(TARGET, drafter, TargetSample(), prompt, max_new_tokens=NEW)
         assert timeless(replay_by_ranks(of(prompt), drafter, max_new_tokens=NEW)) == timeless(live)
+
+
+@pytest.mark.parametrize("levels", [3, 1000])
+def test_shapes_share_the_forwards_of_a_draft_that_is_not_kept(levels: int) -> None:
+    """With three levels of logits nearly every token has equals: the smaller id comes first, as in a tree."""
+    table = torch.randint(levels, (VOCAB, VOCAB), generator=torch.Generator().manual_seed(levels)) / levels
+    draft, forwards = BigramLM(table), []
+    for shape in (chain(2), branching([4, 2]), branching([VOCAB - 1])):
+        drafter = StaticTree(draft=draft, shape=shape)
+        live = generate(TARGET, drafter, TargetSample(), PROMPTS[0], max_new_tokens=NEW)
+        before = draft.forwards
+        assert timeless(replay_by_ranks(of(PROMPTS[0]), drafter, max_new_tokens=NEW)) == timeless(live)
+        forwards.append(draft.forwards - before)
+    assert forwards[0] > 0 == forwards[1] == forwards[2]
+    gone = ref(draft)
+    del draft, drafter
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_path_to_the_end_of_the_recording_is_refused_by_ranks_too() -> None:
