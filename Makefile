@@ -46,7 +46,7 @@ TAKES_judge := TABLE RESULTS ARGS
 TAKES_bench-gpu := PAIR RESULTS ARGS
 TAKES_bench-attention := RESULTS ARGS
 TAKES_torture := KILLS
-$(foreach name,bench-overhead bench-tree-build bench-graph-build test test-all test-gpu test-cluster,$(eval TAKES_$(name) := ARGS))
+$(foreach name,bench-overhead bench-tree-build bench-graph-build test test-all test-gpu test-fake-gpu test-cluster,$(eval TAKES_$(name) := ARGS))
 GOALS := $(or $(MAKECMDGOALS),help)
 TAKEN := $(sort $(foreach goal,$(GOALS),$(TAKES_$(goal))))
 GIVEN := $(foreach name,$(OPTIONS),$(if $($(name)),$(if $(filter command,$(origin $(name))),$(name))))
@@ -54,7 +54,7 @@ LOST := $(filter-out $(TAKEN),$(GIVEN))
 $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN),none of $(OPTIONS))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-cluster torture lint docs drawn drawn-report drawn-notebooks format reproduce reproduce-all report figures \
+.PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-fake-gpu test-cluster torture lint docs drawn drawn-report drawn-notebooks format reproduce reproduce-all report figures \
 	notebooks lossless architectures tiny tiny-eagle smollm2 judge clean compare record pack reference new-pair new-dataset new-paper \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-replays bench-gpu
 
@@ -215,6 +215,10 @@ test-busy: setup  ## how much slower make smoke is beside two busy loops; only o
 
 test-gpu: setup-dev  ## the tests that need a GPU (skipped without one)
 	$(BIN)/python -m pytest -m gpu $(PLAIN) $(ARGS)
+
+test-fake-gpu: setup-dev  ## the GPU tests, every drafter and rule, and what a step asks for, on a fake CUDA device: 4 minutes
+	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p fake_cuda.plugin -n auto --maxprocesses 8 --dist worksteal \
+		$(PLAIN) -m '(gpu or fake_gpu) and not real_gpu' tests/gpu tests/fake_cuda $(ARGS)
 
 test-cluster: setup-dev  ## sweeps on a real Slurm of one node, with jobs killed and preempted (root; installs slurm-wlm): 4 minutes
 	$(BIN)/python -m pytest -m slurm -s -rs $(PLAIN) tests/cluster $(ARGS)

@@ -16,9 +16,13 @@ ACCEPTANCE = [0.5, 0.2, 0.1]
 """In place of a vector that would be measured."""
 
 
-def parameters(name: str, *, decoding: str, largest: int) -> dict[str, Any]:
-    """What a yaml gives its drafter. Numbers above `largest` are that, and the target gives one first token."""
-    found = small(plain(composed(f"drafter={name}", f"decoding={decoding}"))["drafter"], largest)
+def parameters(name: str, *, decoding: str, largest: int, size: int | None = None) -> dict[str, Any]:
+    """What a yaml gives its drafter, of `size` nodes where it can be told.
+
+    Numbers above `largest` are that, and the target gives one first token.
+    """
+    sized = [] if size is None else [f"+size={size}"]
+    found = small(plain(composed(f"drafter={name}", f"decoding={decoding}", *sized))["drafter"], largest)
     if "widths" in found:
         found["widths"][0] = 1
     if found.get("init") == "target":

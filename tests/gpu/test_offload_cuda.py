@@ -58,6 +58,7 @@ def forward(model: CausalLM, tokens: int) -> torch.Tensor:
     return model.prefill(ids).logits
 
 
+@pytest.mark.real_gpu
 def test_large_layers_are_not_read_before_they_have_arrived_nor_overwritten_while_they_are_read():
     model = big(5)
     plain = [forward(CausalLM(model), tokens) for tokens in (1, 64, 4096)]
@@ -131,6 +132,7 @@ def seconds(work: Callable[[], object], repeats: int = 5) -> float:
     return statistics.median(tallies["work"].seconds for tallies in clock.read().values()) / repeats
 
 
+@pytest.mark.real_gpu
 def test_copies_run_behind_the_compute():
     """In sequence a forward would take the sum of copying and computing; behind each other, the longer of the two."""
     model = big(8)

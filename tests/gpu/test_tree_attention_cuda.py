@@ -13,7 +13,11 @@ from specdec_core.models.tree_attention import TRITON, block_mask, dense_attenti
 from specdec_core.verifiers import Greedy
 
 DEVICE = torch.device("cuda")
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.real_gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 CASES = [
     *(Case(nodes=769, prefix=prefix, heads=8, kv_heads=2, dim=128, dtype=dtype)
       for dtype in TOLERANCE for prefix in (0, 1, 31, 32, 200, 2000)),
