@@ -84,8 +84,9 @@ class KVCache(Cache):
         count = kept.shape[0]
         in_place = kept.device.type == "cpu" and (not count or int(kept[-1]) == count - 1)
         if not in_place:
+            slots = kept + start
             for buffer in self.buffers:
-                slots = (kept + start).to(buffer.device)
+                slots = slots.to(buffer.device, non_blocking=slots.device.type == "cpu")
                 buffer[..., start : start + count, :] = buffer.index_select(-2, slots)
         self.length = start + count
 

@@ -55,7 +55,9 @@ def tree_layout(
         positions = positions.clamp(max=max_positions - 1)
     if drafted == 1:
         return Layout(None, positions[None])
-    mask = torch.zeros(new, prefix + drafted, dtype=dtype, device=visible.device)
+    slots = prefix + drafted
+    aligned = torch.zeros(new, -(-slots // 8) * 8, dtype=dtype, device=visible.device)  # else each layer copies it
+    mask = aligned[:, :slots]
     mask[:, prefix:].masked_fill_(~visible, -torch.inf)
     return masked(mask, positions, drafted)
 

@@ -52,7 +52,7 @@ def node_order(tree: TokenTree, name: str) -> Int[Tensor, " nodes"]:
     sizes = tree.ancestor_mask.sum(0)  # of the subtrees
     rank = index if name == "dfs" else torch.argsort(-sizes, stable=True).argsort()
     behind_parent = 1 + _earlier_siblings(tree.parents, rank, sizes)
-    behind_parent[0] = 0
+    behind_parent[:1] = 0
     return tree.along_paths(behind_parent, torch.add).argsort()
 
 

@@ -90,11 +90,16 @@ def draft_probs(logits: Float[Tensor, "*rows vocab"], temperature: float) -> Flo
 
 
 def draw_tokens(probs: Float[Tensor, "*rows vocab"], k: int, rng: Generator) -> Int[Tensor, "*rows k"]:
-    """Independent draws, `k` per row, by inversion of the CDF in float64. Never a token of probability 0."""
-    cumulative = probs.double().cumsum(-1)
+    """Independent draws, `k` per row, by inversion of the CDF."""
     uniform = torch.rand((*probs.shape[:-1], k), dtype=torch.float64, device=probs.device, generator=rng)
+    return tokens_at(probs, uniform)
+
+
+def tokens_at(probs: Float[Tensor, "*rows vocab"], uniform: Float[Tensor, "*rows k"]) -> Int[Tensor, "*rows k"]:
+    """The tokens whose stretch of the CDF, in float64, holds these numbers of [0, 1). Never one of probability 0."""
+    cumulative = probs.double().cumsum(-1)
     # the largest uniform times the total must not round up to the total, behind which there is no token
-    points = uniform.clamp_(max=1 - 2**-52) * cumulative[..., -1:]
+    points = uniform.clamp(max=1 - 2**-52) * cumulative[..., -1:]
     # rows that are not finite would give the index behind the last token; they are reported where they are judged
     return torch.searchsorted(cumulative, points, right=True).clamp_(max=probs.shape[-1] - 1)
 

@@ -132,14 +132,17 @@ class TokenTree:
         """The draft's distribution q after an expanded node; None if the drafter keeps no distributions."""
         if self.draft_probs is None or self.draft_rows is None:
             return None
-        return self.draft_probs[self.draft_rows[node]]
+        return self.draft_probs.index_select(0, self.draft_rows[node : node + 1])[0]  # no read from the device
 
     def to(self, device: torch.device) -> "TokenTree":
         """The tree on another device; itself where it is there already."""
         if self.tokens.device == device:
             return self
         parts = self.tokens, self.parents, self.edge_probs, self.draft_probs, self.draft_rows
-        tokens, parents, edges, probs, rows = (None if part is None else part.to(device) for part in parts)
+        sent = self.tokens.device.type == "cpu"  # without waiting; what comes from a device is waited for
+        tokens, parents, edges, probs, rows = (
+            part if part is None else part.to(device, non_blocking=sent) for part in parts
+        )
         assert tokens is not None
         assert parents is not None
         return TokenTree(tokens, parents, edges, probs, rows, self.origin, self.sliced)

@@ -57,7 +57,7 @@ class DySpec(TreeDrafter):
             tokens, parent_slots = self._reveal(sites, logits, probs, context)
             if not len(tokens):
                 break
-            new = torch.from_numpy(np.stack((tokens, parent_slots))).to(logits.device)
+            new = torch.from_numpy(np.stack((tokens, parent_slots))).to(logits.device, non_blocking=True)
             logits = self.draft.expand(new[0], new[1]).logits
         with self._span(context, "choice"):
             return self._tree(sites.chosen(), probs)
@@ -97,8 +97,9 @@ class DySpec(TreeDrafter):
         slots = torch.from_numpy(nodes.slots)
         rows = np.where(nodes.slots >= 0, nodes.slots + 1, -1)
         rows[0] = 0  # q at the root is the first, those of other nodes follow in the order in which they were read
-        tokens, parents, draft_rows = torch.from_numpy(np.stack((nodes.tokens, nodes.parents, rows))).to(device)
-        tree = tokens, parents, torch.from_numpy(nodes.edges).to(device, torch.float32)
+        told = torch.from_numpy(np.stack((nodes.tokens, nodes.parents, rows)))
+        tokens, parents, draft_rows = told.to(device, non_blocking=True)
+        tree = tokens, parents, torch.from_numpy(nodes.edges).float().to(device, non_blocking=True)
         if self.draws == "topk":  # such children follow no distribution that a rule could compare with p
             return TokenTree(*tree), slots
         return TokenTree(*tree, torch.cat(probs), draft_rows), slots
@@ -155,7 +156,9 @@ class DySpecHeap(DySpec):
             with self._span(context, "sampling"):
                 left.append(_Residual(draft_probs(logits, self.draft_temperature), self.draws))
                 token, edge = left[site.parent].draw(context.rng)
-            new = torch.tensor([[token], [site.parent - 1]]).to(logits.device)  # slots number nodes behind the root
+            new = torch.tensor([[token], [site.parent - 1]]).to(
+                logits.device, non_blocking=True
+            )  # slots number nodes behind the root
             with self._span(context, "choice"):
                 heap.add(site, token, edge)
                 site = heap.pop()
@@ -177,10 +180,11 @@ class _Residual:
         if self._times is None:
             self._times = (-self.q if self._draws == "topk" else race(self.q, rng))[0]
             self._total = _total(self.q)[0, 0]
-        first = self._times.argmin()
-        token, edge = torch.stack((first.double(), self.q[0, first] / self._total)).tolist()
+        first = self._times.argmin(0, keepdim=True)
+        edges = self.q[0].index_select(0, first).double() / self._total
+        token, edge = torch.cat((first.double(), edges)).tolist()
         _check_finite(edge)
-        self._times[first] = torch.inf
+        self._times.index_fill_(0, first, torch.inf)
         return int(token), edge
 
 

@@ -75,5 +75,5 @@ class EagleDraft(CachedDraft):
         """The target's features, all or those of a path, moved to the head and joined once."""
         if target.hidden is None:
             raise PairError("an EAGLE head reads the target's hidden states; set target.keep_hidden before the prefill")
-        hidden = target.hidden if path is None else target.hidden[path.to(target.hidden.device)]
+        hidden = target.hidden if path is None else target.hidden[path.to(target.hidden.device, non_blocking=True)]
         return self.head.inward(hidden)

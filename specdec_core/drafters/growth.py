@@ -121,7 +121,7 @@ class Growth:
         """The tree of the best nodes in creation order, and their slots in the draft (-1: never read)."""
         chosen = torch.cat((key_index(self._best), self._best.new_zeros(1))).sort().values
         parents = torch.searchsorted(chosen, torch.cat(self._parents)[chosen])
-        parents[0] = -1
+        parents[:1] = -1
         tree = TokenTree(torch.cat(self._tokens)[chosen], parents, torch.cat(self._edges)[chosen])
         return tree, torch.cat(self._slots)[chosen]
 

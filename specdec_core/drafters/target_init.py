@@ -75,7 +75,7 @@ class TargetInit(StaticTree):
             return tree, slots
         kept = torch.cat((torch.ones_like(possible[:1]), possible[self._branch[: tree.num_drafted]]))
         parents = (kept.cumsum(0) - 1)[tree.parents[kept]]
-        parents[0] = -1
+        parents[:1] = -1
         rows = None if tree.draft_rows is None else tree.draft_rows[kept]
         tree = TokenTree(tree.tokens[kept], parents, tree.required_edge_probs[kept], tree.draft_probs, rows)
         return tree, slots[kept.cpu()]
@@ -86,6 +86,6 @@ def _ended(tree: TokenTree, eos_token_ids: frozenset[int]) -> TokenTree:
     if not eos_token_ids:
         return tree
     stops = torch.isin(tree.tokens, torch.tensor(list(eos_token_ids), device=tree.tokens.device))
-    stops[0] = False  # the root is committed: an answer that goes on behind it does so
+    stops[:1] = False  # the root is committed: an answer that goes on behind it does so
     behind = (tree.ancestor_mask & stops).sum(-1) > stops
     return replace(tree, edge_probs=tree.required_edge_probs.masked_fill(behind, 0.0))

@@ -99,19 +99,21 @@ class TokenGraph(TreeDrafter):
 
     def _read(self, tokens: Int[ndarray, " new"], parent_slots: Int[ndarray, " new"]) -> Float[Tensor, "new vocab"]:
         """One draft forward over nodes below those in the slots given; merge edges give no attention."""
-        new = torch.from_numpy(np.stack((tokens, parent_slots))).to(self.draft.device)
+        new = torch.from_numpy(np.stack((tokens, parent_slots))).to(self.draft.device, non_blocking=True)
         return self.draft.expand(new[0], new[1]).logits
 
     def _tree(self, growth: GraphGrowth, kept: list[Tensor]) -> Drafted:
         """What the target verifies; the draft keeps what it has read under the very ancestors of a path."""
         graph, slots, device = self._unmerged(growth), growth.slots, self.draft.device
-        tokens, parents = torch.from_numpy(np.stack((graph.tokens[graph.nodes], graph.tree_parents))).to(device)
+        told = torch.from_numpy(np.stack((graph.tokens[graph.nodes], graph.tree_parents)))
+        tokens, parents = told.to(device, non_blocking=True)
         probs = rows = None
         if self.draws == "iid":  # a sequence: q at the root comes first, then at the nodes in their order
             probs = draft_probs(torch.cat(kept), self.draft_temperature)
             rows = torch.arange(len(tokens), device=device)
             rows[len(probs) :] = -1
-        tree = TokenTree(tokens, parents, torch.from_numpy(graph.probs[graph.nodes]).to(device), probs, rows, graph)
+        edges = torch.from_numpy(graph.probs[graph.nodes]).to(device, non_blocking=True)
+        tree = TokenTree(tokens, parents, edges, probs, rows, graph)
         return tree, torch.from_numpy(np.where(graph.behind_merge, -1, slots[graph.nodes]))
 
     def _unmerged(self, growth: GraphGrowth) -> DraftGraph:

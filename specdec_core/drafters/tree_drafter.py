@@ -96,7 +96,10 @@ class TreeDrafter(Drafter):
 
     def grow(self, context: Context) -> TokenTree:
         """Draft a tree, and keep its slots for `observe`. ValueError if there is not one for every node."""
-        tree, self._slots = self.draft_tree(context)
+        tree, slots = self.draft_tree(context)
+        # there before it is looked at: whoever judges the tree reads from the device behind it
+        together = slots.device == tree.tokens.device
+        self._slots = slots.to("cpu", non_blocking=together)
         if self._slots.shape[0] != tree.num_nodes:
             raise ValueError(
                 f"{type(self).__name__} gave {self._slots.shape[0]} slots for a tree of {tree.num_nodes} nodes; "
@@ -106,7 +109,7 @@ class TreeDrafter(Drafter):
 
     def observe(self, verdict: Verdict, target: ModelOutput) -> None:
         """Keep the accepted nodes that the draft has read; the deepest one may be a node it never read (slot -1)."""
-        slots = self._slots.cpu()[verdict.path[1:]]
+        slots = self._slots[verdict.path[1:]]
         self.draft.commit(slots[slots >= 0], verdict, target)
         wait_for(self.draft.device, target.logits.device)
 

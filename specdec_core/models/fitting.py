@@ -42,7 +42,10 @@ class Need(NamedTuple):
 
 
 def check_map(device_map: DeviceMap | None, config: Any) -> None:
-    """LoadError where a device map names a part that the model has not: accelerate would only warn."""
+    """LoadError where a map names a part that the model has not, or parts a parameter that others share.
+
+    Of the one accelerate would only warn; the other would fail in the first forward.
+    """
     if device_map is None or isinstance(device_map, str):
         return
     model = outline(config, torch.float32)
@@ -54,6 +57,18 @@ def check_map(device_map: DeviceMap | None, config: Any) -> None:
                 f"device_map names {part!r}, which {type(model).__name__} has not; its parts have names such as "
                 f"{', '.join(sorted(layers)[:1])} and those above it"
             )
+    sharing: dict[int, list[str]] = defaultdict(list)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        sharing[id(parameter)].append(name)
+    for alike in sharing.values():
+        if len({_place(name, device_map) for name in alike}) > 1:
+            raise LoadError(f"device_map parts {' and '.join(alike)}, which are one parameter; give them one device")
+
+
+def _place(name: str, device_map: Mapping[str, Any]) -> Any:
+    """Where a parameter goes: by the longest name in the map that it lies in."""
+    inside = [part for part in device_map if part == "" or name == part or name.startswith(f"{part}.")]
+    return device_map[max(inside, key=len)] if inside else None
 
 
 def check_memory(specs: list[ModelSpec], configs: list[Any], where: Placement, dtype: torch.dtype) -> None:

@@ -15,7 +15,7 @@ from specdec_core.models.fitting import check_map, check_memory
 from specdec_core.models.graphs import EAGER, usable
 from specdec_core.models.kinds import TARGET, kind_of
 from specdec_core.models.offload import Offload
-from specdec_core.models.placement import DeviceMap, Placement, placed, resolve_dtype
+from specdec_core.models.placement import DeviceMap, Placement, leave_out_cudnn_attention, placed, resolve_dtype
 from specdec_core.models.spec import ModelSpec, Pair
 from specdec_core.models.tree_attention import check_attention
 
@@ -66,6 +66,7 @@ def load_pair(
     how = usable(graphs, attention, where.device, configs, whole=on_one)
     bare = not target_weights and all(kind.alone for kind, _, _ in drafts)
     check_memory(specs_read[bare:], configs[bare:], where, precision)
+    leave_out_cudnn_attention()
     # sdpa is transformers' own default, which falls back to eager for models that have no other (BLOOM)
     options = {"dtype": precision, "attn_implementation": None if attention == "sdpa" else attention}
     model, offload = (

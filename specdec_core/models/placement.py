@@ -196,3 +196,12 @@ def _device_of(place: str | int) -> torch.device:
     if place == "disk":
         return torch.device("meta")
     return _numbered(resolve_device(f"cuda:{place}" if isinstance(place, int) else place, "device_map"))
+
+
+def leave_out_cudnn_attention() -> None:
+    """Let torch choose among its other attention kernels, in this process, from now on.
+
+    On cards of compute capability 9 and 10 it prefers cuDNN's, which plans anew for every shape. Decoding has a new
+    shape in each step, and a method of many widths more of them than its baseline: plans would be timed, not methods.
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)

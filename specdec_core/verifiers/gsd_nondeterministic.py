@@ -75,5 +75,5 @@ def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[
     wanted = p[tree.parents, tree.tokens].double()
     drawn = tree.required_edge_probs.double()  # q may have underflowed
     chances = torch.where(wanted > 0, wanted / drawn, 0.0).clamp(max=1)
-    chances[0] = 1
+    chances[:1] = 1
     return chances

@@ -75,9 +75,9 @@ class _Selection:
 def solve_rho(p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], k: int) -> Float[Tensor, "*batch"]:
     """The root in [1, k] of 1 - (1 - beta)^k = rho beta, where beta = sum min(q, p / rho), from above.
 
-    Of one node on a CPU, where a read costs less than an operation, with plain numbers.
+    Of one node with plain numbers: some reads cost less than the many small operations on all numbers.
     """
-    tensors = p.dim() > 1 or p.device.type != "cpu"
+    tensors = p.dim() > 1
 
     def excess(log_rho: Any) -> Any:
         """1 - beta - (1 - rho beta)^(1/k): the same root, but nearly straight. Not negative where rho is valid."""

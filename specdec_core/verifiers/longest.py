@@ -17,7 +17,7 @@ from specdec_core.sampling import Sampling
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import deepest
 from specdec_core.verifiers.multi_candidate import MultiCandidate
-from specdec_core.verifiers.rounds import ChildByChild, family, no_q, target_probs
+from specdec_core.verifiers.rounds import ChildByChild, check_finite, family, no_q, target_probs
 from specdec_core.verifiers.target_sample import TargetSample
 
 
@@ -132,9 +132,12 @@ def _winner(
 
 
 def _left(tree: TokenTree, path: Tensor, probs: Tensor, target: ModelOutput, sampling: Sampling) -> Verdict:
-    """A verdict that leaves a distribution; at temperature 0 one that ranks all tokens."""
+    """A verdict that leaves a distribution; at temperature 0 one that ranks all tokens. One read from the device."""
     probs = sampling.open_probs(target.logits[int(path[-1])]) if sampling.greedy else probs.float()
-    return Verdict(path, tuple(tree.tokens[path[1:].to(tree.tokens.device)].tolist()), None, probs)
+    tokens = tree.tokens[path[1:].to(probs.device, non_blocking=True)]
+    *told, total = torch.cat((tokens.double(), probs.sum(-1, keepdim=True).double())).tolist()
+    check_finite(total)
+    return Verdict(path, tuple(map(int, told)), None, probs)
 
 
 def _residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:

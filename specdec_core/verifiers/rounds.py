@@ -1,5 +1,6 @@
 """Rules that decide child by child: the walk they share, and the loop of rounds that most of them are made of."""
 
+import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -122,20 +123,21 @@ class ChildByChild(ABC):
     ) -> int | Float[Tensor, " vocab"]:
         """Index of the accepted child, or the distribution of the recovered token if all are rejected.
 
-        A read costs nothing on a CPU, where the first accepted child ends the rounds; elsewhere there is one read for
-        all children. For the same uniform numbers the outcome is the same.
+        The first accepted child ends the rounds. A CPU is asked after each child, where a read costs nothing; another
+        device after 1, 3, 7, ... of them. For the same uniform numbers the outcome is the same.
         """
         if q is None:
             raise PairError(no_q(self))
-        uniform = torch.rand(children.shape[0], dtype=torch.float64, device=p.device, generator=rng)
-        if p.device.type != "cpu":
-            rounds = self.rounds(p, q, children)
-            accepted = (uniform < rounds.accept).tolist()
-            return accepted.index(True) if True in accepted else rounds.residual
-        state = self.begin(p, q, children.shape[0])
-        for number, (child, chance) in enumerate(zip(children, uniform, strict=True)):
-            if chance < state.accept(child):
-                return number
+        num_children, asked = children.shape[0], 0
+        uniform = torch.rand(num_children, dtype=torch.float64, device=p.device, generator=rng)
+        state, chances = self.begin(p, q, num_children), []
+        for number, child in enumerate(children):
+            chances.append(state.accept(child))
+            if p.device.type == "cpu" or number + 1 in (2 * asked + 1, num_children):
+                accepted = (uniform[asked : number + 1] < torch.stack(chances)).tolist()
+                if True in accepted:
+                    return asked + accepted.index(True)
+                asked, chances = number + 1, []
             state.reject(child)
         return state.residual()
 
@@ -147,8 +149,9 @@ class ChildByChild(ABC):
             raise PairError(no_q(self))
         tokens, children = family(tree)
         path, probs = self.walk(tree, target, sampling, rng, tokens, children)
-        token = int(draw_tokens(probs, 1, rng))
-        return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), token)
+        token, total = torch.stack((draw_tokens(probs, 1, rng)[0].double(), probs.sum().double())).tolist()
+        check_finite(total)
+        return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), int(token))
 
     def walk(
         self,
@@ -160,15 +163,19 @@ class ChildByChild(ABC):
         children: Mapping[int, list[int]],
         start: int = 0,
     ) -> tuple[list[int], Float[Tensor, " vocab"]]:
-        """The accepted path from a node on, and the next token's distribution. `tokens`, `children`: the `family`."""
-        path, p = [start], target_probs(target, start, sampling)
+        """The accepted path from a node on, and the next token's distribution. `tokens`, `children`: the `family`.
+
+        It ends where the target's logits are not finite, since nothing is accepted there: the distribution is not
+        finite either.
+        """
+        path, p = [start], probs_after(target, start, sampling)
         while below := children.get(path[-1]):
-            drawn = torch.tensor([tokens[node] for node in below], device=p.device)
+            drawn = torch.tensor([tokens[node] for node in below]).to(p.device, non_blocking=True)
             chosen = self.choose(p, tree.q_after(path[-1]), drawn, rng)
             if isinstance(chosen, Tensor):
                 return path, chosen
             path.append(below[chosen])
-            p = target_probs(target, path[-1], sampling)
+            p = probs_after(target, path[-1], sampling)
         return path, p
 
 
@@ -192,9 +199,19 @@ def family(tree: TokenTree) -> tuple[list[int], dict[int, list[int]]]:
 
 def target_probs(target: ModelOutput, node: int, sampling: Sampling) -> Float[Tensor, " vocab"]:
     """P after a node, float32. NonFiniteLogitsError where the target returned nonsense."""
+    probs = probs_after(target, node, sampling)
+    check_finite(float(target.logits[node].max()) if node or target.root_probs is None else 0.0)
+    return probs
+
+
+def probs_after(target: ModelOutput, node: int, sampling: Sampling) -> Float[Tensor, " vocab"]:
+    """P after a node, float32; not finite where the target returned nonsense, unless the arg max is taken."""
     if node == 0 and target.root_probs is not None:
         return sampling.closed(target.root_probs)
-    logits = target.logits[node]
-    if not bool(logits.max().isfinite()):
+    return sampling.probs(target.logits[node])
+
+
+def check_finite(value: float) -> None:
+    """NonFiniteLogitsError for what was made of the target's logits and is no number."""
+    if not math.isfinite(value):
         raise NonFiniteLogitsError("the target returned NaN or infinite logits")
-    return sampling.probs(logits)

@@ -4,9 +4,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from specdec_core.sampling import draw_tokens
-from specdec_core.verifiers.base import ALL_DRAWS
-from specdec_core.verifiers.rounds import ChildByChild, State
+from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.sampling import Sampling, draw_tokens, tokens_at
+from specdec_core.tree import TokenTree, Verdict
+from specdec_core.verifiers.base import ALL_DRAWS, follow, target_choices
+from specdec_core.verifiers.rounds import ChildByChild, State, family, target_probs
 
 
 class TargetSample(ChildByChild):
@@ -23,6 +25,22 @@ class TargetSample(ChildByChild):
         """The same rule child by child."""
         return _Remaining(p)
 
+    def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
+        """Follow what the target draws at every node.
+
+        On a CPU the draws that the walk does not meet are left out, which changes nothing else.
+        """
+        if sampling.greedy or target.logits.device.type != "cpu" or target.root_probs is not None:
+            return follow(tree, target_choices(target, sampling, rng))
+        uniform = torch.rand(tree.num_nodes, 1, dtype=torch.float64, generator=rng)
+        (tokens, children), path = family(tree), [0]
+        while True:
+            token = int(tokens_at(target_probs(target, path[-1], sampling), uniform[path[-1]]))
+            node = next((node for node in children.get(path[-1], ()) if tokens[node] == token), None)
+            if node is None:
+                return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), token)
+            path.append(node)
+
     def choose(
         self,
         p: Float[Tensor, " vocab"],
@@ -33,7 +51,7 @@ class TargetSample(ChildByChild):
         """One draw from p: the first child that has it, else the token itself as a one-hot distribution."""
         token = draw_tokens(p, 1, rng)
         found = (children == token).tolist()
-        return found.index(True) if True in found else torch.zeros_like(p).index_fill_(0, token, 1.0)
+        return found.index(True) if True in found else (0 * p).index_fill_(0, token, 1.0)  # what is no number stays so
 
 
 class _Remaining:

@@ -3,7 +3,7 @@
 import jaxtyping
 import pytest
 import torch
-from doubles import BigramLM, random_llama
+from doubles import BigramLM, random_llama, random_tree
 
 from specdec_core import CausalLM, Sampling, TokenTree, Verdict, generate, shapes
 from specdec_core.checks import check_lossless
@@ -11,8 +11,8 @@ from specdec_core.drafters import Autoregressive, Context, Eagle2, OptTree, Stat
 from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
 from specdec_core.models import ModelOutput
 from specdec_core.roots import Virtual
-from specdec_core.verifiers import Greedy, SpecInfer, TargetSample
-from specdec_core.verifiers.base import target_choices
+from specdec_core.verifiers import Eagle1, Greedy, KSeq, MultiCandidate, SpecInfer, TargetSample, WithoutReplacement
+from specdec_core.verifiers.base import follow, target_choices
 
 DRAFTERS = {
     "autoregressive": lambda draft: Autoregressive(),
@@ -163,6 +163,45 @@ def test_logits_that_are_not_finite_name_the_step_and_invent_no_token(bad, tempe
     drafter = StaticTree(draft=bad_draft, shape=shapes.chain(2))
     with pytest.raises(NonFiniteLogitsError, match=r"step 0: the draft"):
         generate(good, drafter, TargetSample(), [0], **options)
+
+
+RULES = [TargetSample(), SpecInfer(), WithoutReplacement(), KSeq(), MultiCandidate(), Eagle1()]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
+def test_nonsense_on_the_accepted_path_is_found_by_every_rule(rule, depth, bad):
+    """Token 1 is followed by 2, and so on: of the path 1, 2, 3 all is accepted down to where the target fails."""
+    logits = torch.full((4, 5), -30.0)
+    logits[range(4), [1, 2, 3, 4]] = 30.0
+    q = logits[:3].softmax(-1)
+    logits[depth] = bad
+    tree = TokenTree(torch.arange(4), torch.arange(-1, 3), torch.ones(4), q, torch.tensor([0, 1, 2, -1]))
+    rng = torch.Generator().manual_seed(0)
+    with pytest.raises(NonFiniteLogitsError):
+        rule.judge(tree, ModelOutput(logits), Sampling(1.0), rng)
+    logits[depth] = 30 * torch.eye(5)[depth + 1]
+    assert rule.judge(tree, ModelOutput(logits), Sampling(1.0), rng).tokens == (1, 2, 3)
+
+
+def test_drawing_at_visited_nodes_alone_is_following_draws_at_all_of_them():
+    rng = torch.Generator().manual_seed(1)
+    depths = set()
+    for seed in range(60):
+        tree = random_tree(30, 6, rng)
+        output, sampling = ModelOutput(2 * torch.randn(30, 6, generator=rng)), Sampling(0.8, (0.7, 1.0)[seed % 2])
+        walked, whole = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(seed)
+        verdict = TargetSample().judge(tree, output, sampling, walked)
+        followed = follow(tree, target_choices(output, sampling, whole))
+        assert (verdict.path.tolist(), verdict.tokens, verdict.next_token) == (
+            followed.path.tolist(),
+            followed.tokens,
+            followed.next_token,
+        )
+        depths.add(len(verdict.tokens))
+        assert torch.equal(walked.get_state(), whole.get_state())
+    assert len(depths) > 2
 
 
 def test_watch_sees_every_tree_and_row(toy_target, toy_draft):

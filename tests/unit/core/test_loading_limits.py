@@ -193,3 +193,14 @@ def test_a_device_map_that_names_no_part_of_the_model_is_refused(whole):
         "device_map names 'modle.norm', which LlamaForCausalLM has not; its parts have names such as model.layers.0 "
         "and those above it"
     )
+
+
+@pytest.mark.parametrize("apart", [{"lm_head": "cpu"}, {"model.embed_tokens": "cpu", "model.layers": "cpu"}])
+def test_a_device_map_that_parts_tied_embeddings_is_refused(apart):
+    config = LlamaConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=2, tie_word_embeddings=True)
+    others = {"model": "cuda:0", "lm_head": "cuda:0"}
+    fitting.check_map(others, config)
+    with pytest.raises(LoadError, match=r"model\.embed_tokens\.weight and lm_head\.weight"):
+        fitting.check_map(others | apart, config)
+    config.tie_word_embeddings = False
+    fitting.check_map(others | apart, config)

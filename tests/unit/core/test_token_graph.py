@@ -276,7 +276,7 @@ def test_facts_of_every_step(rule, pruning):
     watched = []
     found = generate(
         *(target, TokenGraph(draft=draft, **options), rule, [0]),
-        max_new_tokens=150,
+        max_new_tokens=250,
         sampling=Sampling(1.0),
         allow_lossy=True,
         watch=lambda tree, scored, verdict: watched.append((int(tree.tokens[0]), verdict.tokens)),
