@@ -214,11 +214,11 @@ test-busy: setup  ## how much slower make smoke is beside two busy loops; only o
 	$(BIN)/python tests/busy.py $(if $(LIMIT),LIMIT=$(LIMIT))
 
 test-gpu: setup-dev  ## the tests that need a GPU (skipped without one)
-	$(BIN)/python -m pytest -m gpu $(PLAIN) $(ARGS)
+	$(BIN)/python -m pytest -m gpu --all $(PLAIN) $(ARGS)
 
 test-fake-gpu: setup-dev  ## the GPU tests, every drafter and rule, and what a step asks for, on a fake CUDA device: 4 minutes
 	PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m pytest -p fake_cuda.plugin -n auto --maxprocesses 8 --dist worksteal \
-		$(PLAIN) -m '(gpu or fake_gpu) and not real_gpu' tests/gpu tests/fake_cuda $(ARGS)
+		$(PLAIN) -rs -m '(gpu or fake_gpu) and not real_gpu' tests/gpu tests/fake_cuda $(ARGS)
 
 test-cluster: setup-dev  ## sweeps on a real Slurm of one node, with jobs killed and preempted (root; installs slurm-wlm): 4 minutes
 	$(BIN)/python -m pytest -m slurm -s -rs $(PLAIN) tests/cluster $(ARGS)

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from specdec_core.sending import sent
+
 ROOM_FOR_TREES = 1024
 """Slots beyond prompt and output, so that buffers do not grow while the clock runs."""
 _BLOCK = 256
@@ -86,7 +88,7 @@ class KVCache(Cache):
         if not in_place:
             slots = kept + start
             for buffer in self.buffers:
-                slots = slots.to(buffer.device, non_blocking=slots.device.type == "cpu")
+                slots = sent(slots, buffer.device)
                 buffer[..., start : start + count, :] = buffer.index_select(-2, slots)
         self.length = start + count
 

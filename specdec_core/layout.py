@@ -51,7 +51,7 @@ def tree_layout(
     """
     new, drafted = visible.shape
     positions = prefix + depths
-    if max_positions is not None:
+    if max_positions is not None and prefix + drafted > max_positions:
         positions = positions.clamp(max=max_positions - 1)
     if drafted == 1:
         return Layout(None, positions[None])

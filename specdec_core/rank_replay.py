@@ -19,7 +19,7 @@ from specdec_core.checks import check_request
 from specdec_core.drafters import Drafter, StaticTree
 from specdec_core.drafters.causal_draft import CausalDraft
 from specdec_core.engine import Generation, Step
-from specdec_core.errors import PairError
+from specdec_core.errors import NonFiniteLogitsError, PairError
 from specdec_core.generation import Output
 from specdec_core.models import CausalLM, LayerSkip
 from specdec_core.replay import RecordedTarget, Recording, check_end, too_short
@@ -76,13 +76,16 @@ def ranks_along(
 ) -> list[int]:
     """Place of each token of an answer but the first among the draft's own, best first; the smaller id where equal.
 
-    They are those of every shape, so that all trees of a sweep share one forward. The model is not kept alive.
+    They are those of every shape, so that trees share one forward, in one process and of the last 1,024 answers. The
+    model is not kept alive. NonFiniteLogitsError where it returned nonsense.
     """
     draft = model()
     assert draft is not None
     q = _along(draft, prompt, answer, sampling)
     true = torch.tensor(answer[1:], device=q.device)[:, None]
     own = q.gather(1, true)
+    if not bool(own.isfinite().all()):
+        raise NonFiniteLogitsError("the draft returned NaN or infinite logits")
     before = torch.arange(q.shape[1], device=q.device) < true
     return ((q > own) | ((q == own) & before)).sum(1).tolist()
 

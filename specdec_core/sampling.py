@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from jaxtyping import Float, Int
@@ -47,8 +48,9 @@ class Sampling:
             return torch.zeros_like(logits, dtype=torch.float32).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         scaled = logits.float() / self.temperature
         if self.top_k is not None and self.top_k < scaled.shape[-1]:
-            _, kept = top_k(scaled.softmax(-1), self.top_k)
-            scaled = torch.full_like(scaled, -torch.inf).scatter(-1, kept, scaled.gather(-1, kept))
+            best, kept = top_k(scaled.softmax(-1), self.top_k)
+            chosen = scaled.gather(-1, kept) + 0 * best  # of nonsense no numbers
+            scaled = torch.full_like(scaled, -torch.inf).scatter(-1, kept, chosen)
         if self.top_p < 1:
             scaled = _nucleus(scaled, self.top_p)
         return scaled.softmax(-1)
@@ -125,10 +127,8 @@ def race(probs: Float[Tensor, "*rows vocab"], rng: Generator) -> Float[Tensor, "
 
 def top_k(values: Float[Tensor, "*rows vocab"], k: int) -> tuple[Float[Tensor, "*rows k"], Int[Tensor, "*rows k"]]:
     """The k largest non-negative float32 values per row, descending, ties to the lower index on every device."""
-    index = torch.arange(values.shape[-1], device=values.device)
-    keys = (values.view(torch.int32).long() << _INDEX_BITS) | (INDEX_LIMIT - 1 - index)
-    best = keys.topk(k, dim=-1).values
-    ids = key_index(best)
+    keys = _with_index(values.view(torch.int32).long() << _INDEX_BITS)
+    ids = key_index(keys.topk(k, dim=-1, largest=False).values)
     return values.gather(-1, ids), ids
 
 
@@ -168,16 +168,27 @@ def without_replacement(probs: Float[Tensor, "rows vocab"], k: int, rng: Generat
 
 
 def rank_keys(values: Float[Tensor, " items"], first_index: int = 0) -> Int[Tensor, " items"]:
-    """Distinct int64 keys that order non-negative float64 values descending and, where equal, by ascending index.
+    """Distinct int64 keys whose order is that of non-negative float64 values descending, then of indices ascending.
 
     The index takes the lowest bits, so values that agree in 32 bits of mantissa count as equal. A node's path
-    probability is at most its parent's and its index larger, hence its key is smaller, also at 1 and 0.
+    probability is at most its parent's and its index larger, hence its key is larger, also at 1 and 0.
     """
-    last = INDEX_LIMIT - 1 - first_index
-    inverted = torch.arange(last, last - values.shape[0], -1, device=values.device)
-    return (values.view(torch.int64) & -INDEX_LIMIT) | inverted
+    return _with_index(values.view(torch.int64), first_index)
+
+
+def _with_index(bits: Int[Tensor, "*rows items"], first_index: int = 0) -> Int[Tensor, "*rows items"]:
+    """Bits of non-negative numbers turned round, and the index in place of the lowest."""
+    turned = _turned(bits.device)[first_index : first_index + bits.shape[-1]]
+    return (bits | (INDEX_LIMIT - 1)) ^ turned
+
+
+@cache
+def _turned(device: torch.device) -> Int[Tensor, " items"]:
+    """All indices, their bits turned round; made once for a device."""
+    with torch.inference_mode(False):
+        return torch.arange(-1, -INDEX_LIMIT - 1, -1, device=device)
 
 
 def key_index(keys: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:
     """The index inside a key."""
-    return INDEX_LIMIT - 1 - (keys & (INDEX_LIMIT - 1))
+    return keys & (INDEX_LIMIT - 1)

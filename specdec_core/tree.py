@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specdec_core.errors import PairError
 from specdec_core.grown_mask import GrownMask, jumps
+from specdec_core.sending import sent
 from specdec_core.sliced_mask import Part, SlicedMask
 
 TreeMask = GrownMask | Part
@@ -139,10 +140,7 @@ class TokenTree:
         if self.tokens.device == device:
             return self
         parts = self.tokens, self.parents, self.edge_probs, self.draft_probs, self.draft_rows
-        sent = self.tokens.device.type == "cpu"  # without waiting; what comes from a device is waited for
-        tokens, parents, edges, probs, rows = (
-            part if part is None else part.to(device, non_blocking=sent) for part in parts
-        )
+        tokens, parents, edges, probs, rows = (part if part is None else sent(part, device) for part in parts)
         assert tokens is not None
         assert parents is not None
         return TokenTree(tokens, parents, edges, probs, rows, self.origin, self.sliced)

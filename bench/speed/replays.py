@@ -4,7 +4,7 @@
 
 The methods are those of `bench/budget`, at eight sizes. `sample` conversations are decoded and replayed, `recorded`
 are recorded, and both are counted as `conversations`. Decoding is that of the methods alone: the baselines of a live
-sweep come on top.
+sweep come on top. Trees of fixed shape share their forwards: the first of them is charged with all by ranks.
 """
 
 import sys
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str]) -> None:
         _, jobs = sweep([*asked, *overrides, *places])
         configs = [cfg for job in jobs if is_run(cfg := compose(job)) and cfg.drafter.name != "autoregressive"]
         recorded_s, found = costs(configs, Path(folder), sample, max(sample, recorded))
-    print(f"{pair}: {len(found)} cells, {sample} conversations counted as {conversations}")
+    print(f"{pair}: {len(found)} cells, {sample} conversations counted as {conversations}, recorded {recorded} at once")
     print(table(recorded_s * sample, found, conversations / sample))
 
 

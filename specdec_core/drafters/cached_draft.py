@@ -9,6 +9,7 @@ from specdec_core.drafters.base import Context
 from specdec_core.layout import Layout, tree_layout
 from specdec_core.models.causal_lm import CausalLM, Layers
 from specdec_core.models.eagle import EagleHead
+from specdec_core.sending import sent
 from specdec_core.sliced_mask import LEAD, SlicedMask
 from specdec_core.timing import Clock
 
@@ -28,7 +29,8 @@ class CachedDraft:
         self._clock = Clock(model.device)
         self._start = 0  # length of the cache once the root is in it: slot 0 of the tree
         self._num_slots = 0  # nodes below the root that the model has read
-        self._visible = torch.zeros(1, 0, dtype=torch.bool)  # rows of the root, which sees no slot, and of all slots
+        # a row of the root, which sees no slot, and rows of all slots; behind them zeros
+        self._visible = torch.zeros(257, 256, dtype=torch.bool, device=model.device)
         self.sliced: SlicedMask | None = None
         """Masks of the largest tree, where the drafter knows it and gives its nodes in order, level by level."""
 
@@ -39,14 +41,15 @@ class CachedDraft:
 
     def _unread(self, context: Context, start: int) -> Int[Tensor, " new"]:
         """Committed tokens from position `start` on."""
-        return torch.tensor(context.tokens[start:], dtype=torch.long).to(self.device, non_blocking=True)
+        return sent(torch.tensor(context.tokens[start:], dtype=torch.long), self.device)
 
     def _begin_tree(self, context: Context, first: int = 0) -> None:
         """The cache ends in the root, or in the `first` nodes right below it."""
         self._clock, self._start = context.clock, self._model.cache.length - first
-        self._num_slots = first
         if self.sliced is None:
-            self._visible = F.pad(torch.eye(first, dtype=torch.bool, device=self.device), (0, 0, 1, 0))
+            self._visible[: self._num_slots + 1, : self._num_slots] = False
+            self._visible[1 : first + 1, :first].fill_diagonal_(True)
+        self._num_slots = first
 
     def _layout(self, parents: Int[Tensor, " new"]) -> Layout:
         """Of one more layer of nodes, each below the slot `parents[i]` (-1: the root)."""
@@ -54,7 +57,7 @@ class CachedDraft:
         self._num_slots += new
         if sliced := self._sliced_layout(before + 1, new):
             return sliced
-        rows = self._grow_mask(parents)
+        rows = self._grow_mask(parents, before)
         return tree_layout(
             rows, rows.sum(-1) - 1, prefix=self._start, max_positions=self.max_positions, dtype=self._model.dtype
         )
@@ -62,6 +65,7 @@ class CachedDraft:
     def slice_masks(self, sliced: SlicedMask | None, num_prompt: int) -> None:
         """From now on masks are views of these, made for a prompt and answers of some length; None: they are built."""
         self.sliced = sliced
+        self._visible.zero_()
         if sliced is not None:
             sliced.prepare(num_prompt + ROOM, self.device, self._model.dtype)
 
@@ -78,10 +82,14 @@ class CachedDraft:
             max_positions=self.max_positions,
         )
 
-    def _grow_mask(self, parents: Int[Tensor, " new"]) -> Bool[Tensor, "new slots"]:
+    def _grow_mask(self, parents: Int[Tensor, " new"], before: int) -> Bool[Tensor, "new slots"]:
         """A node's mask row is its parent's and itself."""
-        new = parents.shape[0]
-        own = torch.eye(new, dtype=torch.bool, device=parents.device)
-        rows = torch.cat((self._visible[parents + 1], own), dim=1)
-        self._visible = torch.cat((F.pad(self._visible, (0, new)), rows))
+        slots = before + parents.shape[0]
+        if slots > (room := self._visible.shape[1]):
+            more = 2 ** slots.bit_length() - room
+            with torch.inference_mode(False):  # it may be written to outside of it
+                self._visible = F.pad(self._visible, (0, more, 0, more))
+        rows = self._visible[:, :slots].index_select(0, parents + 1)
+        rows[:, before:].fill_diagonal_(True)
+        self._visible[before + 1 : slots + 1, :slots] = rows
         return rows

@@ -12,6 +12,7 @@ from specdec_core.drafters.sites import Chosen, SiteHeap, Sites
 from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.sampling import check_draws, draft_probs, race, top_k
+from specdec_core.sending import sent
 from specdec_core.tree import TokenTree
 
 DRAWS = ("without_replacement", "topk")
@@ -57,7 +58,7 @@ class DySpec(TreeDrafter):
             tokens, parent_slots = self._reveal(sites, logits, probs, context)
             if not len(tokens):
                 break
-            new = torch.from_numpy(np.stack((tokens, parent_slots))).to(logits.device, non_blocking=True)
+            new = sent(torch.from_numpy(np.stack((tokens, parent_slots))), logits.device)
             logits = self.draft.expand(new[0], new[1]).logits
         with self._span(context, "choice"):
             return self._tree(sites.chosen(), probs)
@@ -98,8 +99,8 @@ class DySpec(TreeDrafter):
         rows = np.where(nodes.slots >= 0, nodes.slots + 1, -1)
         rows[0] = 0  # q at the root is the first, those of other nodes follow in the order in which they were read
         told = torch.from_numpy(np.stack((nodes.tokens, nodes.parents, rows)))
-        tokens, parents, draft_rows = told.to(device, non_blocking=True)
-        tree = tokens, parents, torch.from_numpy(nodes.edges).float().to(device, non_blocking=True)
+        tokens, parents, draft_rows = sent(told, device)
+        tree = tokens, parents, sent(torch.from_numpy(nodes.edges).float(), device)
         if self.draws == "topk":  # such children follow no distribution that a rule could compare with p
             return TokenTree(*tree), slots
         return TokenTree(*tree, torch.cat(probs), draft_rows), slots
@@ -156,9 +157,7 @@ class DySpecHeap(DySpec):
             with self._span(context, "sampling"):
                 left.append(_Residual(draft_probs(logits, self.draft_temperature), self.draws))
                 token, edge = left[site.parent].draw(context.rng)
-            new = torch.tensor([[token], [site.parent - 1]]).to(
-                logits.device, non_blocking=True
-            )  # slots number nodes behind the root
+            new = sent(torch.tensor([[token], [site.parent - 1]]), logits.device)  # slots number nodes behind the root
             with self._span(context, "choice"):
                 heap.add(site, token, edge)
                 site = heap.pop()

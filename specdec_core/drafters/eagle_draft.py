@@ -9,6 +9,7 @@ from specdec_core.drafters.cached_draft import ROOM, CachedDraft
 from specdec_core.errors import PairError
 from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.models.eagle import EagleHead
+from specdec_core.sending import sent
 from specdec_core.tree import Verdict
 
 
@@ -75,5 +76,5 @@ class EagleDraft(CachedDraft):
         """The target's features, all or those of a path, moved to the head and joined once."""
         if target.hidden is None:
             raise PairError("an EAGLE head reads the target's hidden states; set target.keep_hidden before the prefill")
-        hidden = target.hidden if path is None else target.hidden[path.to(target.hidden.device, non_blocking=True)]
+        hidden = target.hidden if path is None else target.hidden[sent(path, target.hidden.device)]
         return self.head.inward(hidden)

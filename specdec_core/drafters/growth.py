@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specdec_core.drafters.base import Context, DraftModel
 from specdec_core.sampling import INDEX_LIMIT, draft_probs, key_index, rank_keys, top_k
+from specdec_core.sending import sent
 from specdec_core.tree import TokenTree
 
 MAX_LAYER = 1024
@@ -48,7 +49,7 @@ def best_children(
     else:
         edges = edges[places]
         products = paths[places // columns] * edges
-    chosen = key_index(rank_keys(products).topk(min(n, products.shape[0])).values)
+    chosen = key_index(rank_keys(products).topk(min(n, products.shape[0]), largest=False).values)
     found = chosen if places is None else places[chosen]
     tokens = found % columns if ids is None else ids.flatten()[found]
     return Layer(tokens, found // columns, edges[chosen], products[chosen])
@@ -82,7 +83,7 @@ class Growth:
     ) -> None:
         """With `only_best` layers may lack nodes that can no longer be among the best."""
         self.draft, self.size, self.width, self.layer_size = draft, size, width, layer_size
-        self.temperature, self.depth, self._used = temperature, 0, 0
+        self.temperature, self.depth = temperature, 0
         if layer_size > MAX_LAYER or size > MAX_LAYER:
             raise ValueError(f"trees of more than {MAX_LAYER} nodes per layer are not supported, {size} were asked for")
         logits = draft.begin(context).logits
@@ -91,11 +92,12 @@ class Growth:
         self._best = torch.zeros(0, dtype=torch.long, device=device)
         self._paths = torch.ones(1, dtype=torch.float64, device=device)
         self._tokens = [torch.full((1,), context.tokens[-1], device=device)]
-        self._parents = [torch.full((1,), -1, device=device)]
+        self._parents = [
+            torch.zeros(1, dtype=torch.long, device=device)
+        ]  # as rows of the layer above, like those below
         self._edges = [torch.ones(1, device=device)]
-        self._slots = [torch.full((1,), -1, device=device)]
-        self._layer_slots = self._slots[0]
-        self._add(logits, self._paths, first_parent=0)
+        self._read: list[int] = []  # of each layer above the last, how many nodes the draft has read: its first ones
+        self._add(logits, self._paths)
 
     def progress(self) -> tuple[float, int]:
         """E_sub(size), root excluded, and how many nodes of the last layer are among the best: its first ones.
@@ -103,37 +105,44 @@ class Growth:
         The one read from the device per layer, for methods whose stopping rule needs it.
         """
         chosen = key_index(self._best)
-        alive = (chosen >= self._first).sum().double()
-        expected, count = torch.stack((self._paths[chosen].sum(), alive)).tolist()
-        return expected, int(count)
+        paths, index = torch.stack((self._paths[chosen], chosen.view(torch.float64))).cpu()
+        return float(paths.sum()), int((index.view(torch.int64) >= self._first).sum())
 
     def deepen(self, count: int) -> None:
         """Let the draft read the `count` best nodes of the last layer, and add the layer below them."""
         layer = self.layer
         count = min(count, layer.tokens.shape[0])
-        logits = self.draft.expand(layer.tokens[:count], self._layer_slots[layer.parents[:count]]).logits
-        self._layer_slots = torch.arange(self._used, self._used + count, device=logits.device)
-        self._slots[-1][:count] = self._layer_slots
-        self._used += count
-        self._add(logits, layer.paths[:count], first_parent=self._first)
+        above = sum(self._read) - self._read[-1] if self._read else -1  # the slot of the first row above, or the root's
+        logits = self.draft.expand(layer.tokens[:count], layer.parents[:count] + above).logits
+        self._read.append(count)
+        self._add(logits, layer.paths[:count])
 
     def tree(self) -> tuple[TokenTree, Int[Tensor, " nodes"]]:
         """The tree of the best nodes in creation order, and their slots in the draft (-1: never read)."""
         chosen = torch.cat((key_index(self._best), self._best.new_zeros(1))).sort().values
-        parents = torch.searchsorted(chosen, torch.cat(self._parents)[chosen])
+        first_rows, slots = sent(torch.from_numpy(self._places()), chosen.device)[:, chosen]
+        parents = torch.searchsorted(chosen, torch.cat(self._parents)[chosen] + first_rows)
         parents[:1] = -1
-        tree = TokenTree(torch.cat(self._tokens)[chosen], parents, torch.cat(self._edges)[chosen])
-        return tree, torch.cat(self._slots)[chosen]
+        return TokenTree(torch.cat(self._tokens)[chosen], parents, torch.cat(self._edges)[chosen]), slots
 
-    def _add(self, logits: Float[Tensor, "rows vocab"], paths: Float[Tensor, " rows"], first_parent: int) -> None:
+    def _places(self) -> Int[np.ndarray, "two created"]:
+        """For all nodes: the creation index of the first node of the layer above, and the slot in the draft or -1."""
+        sizes = [tokens.shape[0] for tokens in self._tokens]
+        places, first, above, used = np.full((2, sum(sizes)), -1), 1, 0, 0
+        for size, read in zip(sizes[1:], [*self._read, 0], strict=True):
+            places[0, first : first + size] = above
+            places[1, first : first + read] = range(used, used + read)
+            first, above, used = first + size, first, used + read
+        return places
+
+    def _add(self, logits: Float[Tensor, "rows vocab"], paths: Float[Tensor, " rows"]) -> None:
         full = self._only_best and self._best.shape[0] == self.size
         above = self._paths[key_index(self._best[-1])] if full else None
         layer = best_children(draft_probs(logits, self.temperature), paths, self.layer_size, self.width, above)
         self.layer, self._first, self.depth = layer, self._paths.shape[0], self.depth + 1
         keys = torch.cat((self._best, rank_keys(layer.paths, self._first)))
-        self._best = keys.topk(min(self.size, keys.shape[0])).values
+        self._best = keys.topk(min(self.size, keys.shape[0]), largest=False).values
         self._paths = torch.cat((self._paths, layer.paths))
         self._tokens.append(layer.tokens)
-        self._parents.append(layer.parents + first_parent)
+        self._parents.append(layer.parents)
         self._edges.append(layer.edges)
-        self._slots.append(torch.full_like(layer.tokens, -1))

@@ -13,6 +13,7 @@ from specdec_core.drafters.unmerging import CAP_ORDERS, unmerge
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.graph import DraftGraph
 from specdec_core.sampling import check_draws, draft_probs, draw_children
+from specdec_core.sending import sent
 from specdec_core.tree import TokenTree
 
 DRAWS = ("topk", "iid")
@@ -99,20 +100,20 @@ class TokenGraph(TreeDrafter):
 
     def _read(self, tokens: Int[ndarray, " new"], parent_slots: Int[ndarray, " new"]) -> Float[Tensor, "new vocab"]:
         """One draft forward over nodes below those in the slots given; merge edges give no attention."""
-        new = torch.from_numpy(np.stack((tokens, parent_slots))).to(self.draft.device, non_blocking=True)
+        new = sent(torch.from_numpy(np.stack((tokens, parent_slots))), self.draft.device)
         return self.draft.expand(new[0], new[1]).logits
 
     def _tree(self, growth: GraphGrowth, kept: list[Tensor]) -> Drafted:
         """What the target verifies; the draft keeps what it has read under the very ancestors of a path."""
         graph, slots, device = self._unmerged(growth), growth.slots, self.draft.device
         told = torch.from_numpy(np.stack((graph.tokens[graph.nodes], graph.tree_parents)))
-        tokens, parents = told.to(device, non_blocking=True)
+        tokens, parents = sent(told, device)
         probs = rows = None
         if self.draws == "iid":  # a sequence: q at the root comes first, then at the nodes in their order
             probs = draft_probs(torch.cat(kept), self.draft_temperature)
             rows = torch.arange(len(tokens), device=device)
             rows[len(probs) :] = -1
-        edges = torch.from_numpy(graph.probs[graph.nodes]).to(device, non_blocking=True)
+        edges = sent(torch.from_numpy(graph.probs[graph.nodes]), device)
         tree = TokenTree(tokens, parents, edges, probs, rows, graph)
         return tree, torch.from_numpy(np.where(graph.behind_merge, -1, slots[graph.nodes]))
 

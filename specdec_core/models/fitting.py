@@ -42,7 +42,7 @@ class Need(NamedTuple):
 
 
 def check_map(device_map: DeviceMap | None, config: Any) -> None:
-    """LoadError where a map names a part that the model has not, or parts a parameter that others share.
+    """LoadError where a map names a part that the model has not, or shares a parameter between two GPUs.
 
     Of the one accelerate would only warn; the other would fail in the first forward.
     """
@@ -61,14 +61,18 @@ def check_map(device_map: DeviceMap | None, config: Any) -> None:
     for name, parameter in model.named_parameters(remove_duplicate=False):
         sharing[id(parameter)].append(name)
     for alike in sharing.values():
-        if len({_place(name, device_map) for name in alike}) > 1:
-            raise LoadError(f"device_map parts {' and '.join(alike)}, which are one parameter; give them one device")
+        if len({_gpu(name, device_map) for name in alike} - {None}) > 1:
+            raise LoadError(f"device_map parts {' and '.join(alike)}, which are one parameter; give them one GPU")
 
 
-def _place(name: str, device_map: Mapping[str, Any]) -> Any:
-    """Where a parameter goes: by the longest name in the map that it lies in."""
+def _gpu(name: str, device_map: Mapping[str, Any]) -> int | None:
+    """The number of the GPU of a parameter, by the longest name in the map that it lies in; None: on no GPU."""
     inside = [part for part in device_map if part == "" or name == part or name.startswith(f"{part}.")]
-    return device_map[max(inside, key=len)] if inside else None
+    place = device_map[max(inside, key=len)] if inside else "cpu"
+    if isinstance(place, int):
+        return place
+    device = torch.device("meta" if place == "disk" else place)
+    return (device.index or 0) if device.type == "cuda" else None
 
 
 def check_memory(specs: list[ModelSpec], configs: list[Any], where: Placement, dtype: torch.dtype) -> None:

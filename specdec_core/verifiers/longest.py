@@ -8,16 +8,17 @@ on behind it.
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from specdec_core.errors import PairError
+from specdec_core.errors import NonFiniteLogitsError, PairError
 from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling
+from specdec_core.sending import sent
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import deepest
 from specdec_core.verifiers.multi_candidate import MultiCandidate
-from specdec_core.verifiers.rounds import ChildByChild, check_finite, family, no_q, target_probs
+from specdec_core.verifiers.rounds import ChildByChild, family, no_q, target_probs
 from specdec_core.verifiers.target_sample import TargetSample
 
 
@@ -79,7 +80,10 @@ class LongestSubtree:
         tokens, children = family(tree)
         rule = TargetSample() if sampling.greedy else self.rule
         walks = [rule.walk(tree, target, sampling, rng, tokens, children, first) for first in children[0]]
-        counts = (tree.required_edge_probs > 0).tolist()  # behind a stop token there is no answer
+        # behind a stop token there is no answer; nonsense at a node that loses may have made it lose
+        *counts, sound = torch.cat(((tree.required_edge_probs > 0), _sound(target))).tolist()
+        if not sound:
+            raise NonFiniteLogitsError("the target returned NaN or infinite logits")
         path, probs = max(walks, key=lambda walk: sum(counts[node] for node in walk[0]))
         return _left(tree, torch.tensor([0, *path]), probs, target, sampling)
 
@@ -103,6 +107,11 @@ class LongestSubtree:
             return found
 
         return _winner(tokens, children[0], lengths, target)
+
+
+def _sound(target: ModelOutput) -> Bool[Tensor, " one"]:
+    """Whether the target's logits are finite after all nodes that it has read."""
+    return target.logits[1:].amax(-1).isfinite().all(0, keepdim=True)
 
 
 def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " nodes"]:
@@ -134,10 +143,8 @@ def _winner(
 def _left(tree: TokenTree, path: Tensor, probs: Tensor, target: ModelOutput, sampling: Sampling) -> Verdict:
     """A verdict that leaves a distribution; at temperature 0 one that ranks all tokens. One read from the device."""
     probs = sampling.open_probs(target.logits[int(path[-1])]) if sampling.greedy else probs.float()
-    tokens = tree.tokens[path[1:].to(probs.device, non_blocking=True)]
-    *told, total = torch.cat((tokens.double(), probs.sum(-1, keepdim=True).double())).tolist()
-    check_finite(total)
-    return Verdict(path, tuple(map(int, told)), None, probs)
+    tokens = tree.tokens[sent(path[1:], probs.device)].tolist()
+    return Verdict(path, tuple(tokens), None, probs)
 
 
 def _residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:

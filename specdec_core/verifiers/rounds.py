@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from specdec_core.errors import NonFiniteLogitsError, PairError
 from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling, draw_tokens
+from specdec_core.sending import sent
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import follow, target_choices
 
@@ -150,7 +151,9 @@ class ChildByChild(ABC):
         tokens, children = family(tree)
         path, probs = self.walk(tree, target, sampling, rng, tokens, children)
         token, total = torch.stack((draw_tokens(probs, 1, rng)[0].double(), probs.sum().double())).tolist()
-        check_finite(total)
+        if not math.isfinite(total):
+            whose = "draft" if bool(target.logits[path[-1]].max().isfinite()) else "target"
+            raise NonFiniteLogitsError(f"the {whose} returned NaN or infinite logits")
         return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), int(token))
 
     def walk(
@@ -165,12 +168,11 @@ class ChildByChild(ABC):
     ) -> tuple[list[int], Float[Tensor, " vocab"]]:
         """The accepted path from a node on, and the next token's distribution. `tokens`, `children`: the `family`.
 
-        It ends where the target's logits are not finite, since nothing is accepted there: the distribution is not
-        finite either.
+        It ends where the target's logits are not finite: no chance of acceptance is a number there, nor what is left.
         """
         path, p = [start], probs_after(target, start, sampling)
         while below := children.get(path[-1]):
-            drawn = torch.tensor([tokens[node] for node in below]).to(p.device, non_blocking=True)
+            drawn = sent(torch.tensor([tokens[node] for node in below]), p.device)
             chosen = self.choose(p, tree.q_after(path[-1]), drawn, rng)
             if isinstance(chosen, Tensor):
                 return path, chosen
@@ -199,19 +201,13 @@ def family(tree: TokenTree) -> tuple[list[int], dict[int, list[int]]]:
 
 def target_probs(target: ModelOutput, node: int, sampling: Sampling) -> Float[Tensor, " vocab"]:
     """P after a node, float32. NonFiniteLogitsError where the target returned nonsense."""
-    probs = probs_after(target, node, sampling)
-    check_finite(float(target.logits[node].max()) if node or target.root_probs is None else 0.0)
-    return probs
+    if (node or target.root_probs is None) and not bool(target.logits[node].max().isfinite()):
+        raise NonFiniteLogitsError("the target returned NaN or infinite logits")
+    return probs_after(target, node, sampling)
 
 
 def probs_after(target: ModelOutput, node: int, sampling: Sampling) -> Float[Tensor, " vocab"]:
-    """P after a node, float32; not finite where the target returned nonsense, unless the arg max is taken."""
+    """P after a node, float32; no numbers where the target returned nonsense, unless the arg max is taken."""
     if node == 0 and target.root_probs is not None:
         return sampling.closed(target.root_probs)
     return sampling.probs(target.logits[node])
-
-
-def check_finite(value: float) -> None:
-    """NonFiniteLogitsError for what was made of the target's logits and is no number."""
-    if not math.isfinite(value):
-        raise NonFiniteLogitsError("the target returned NaN or infinite logits")

@@ -51,7 +51,7 @@ class TargetSample(ChildByChild):
         """One draw from p: the first child that has it, else the token itself as a one-hot distribution."""
         token = draw_tokens(p, 1, rng)
         found = (children == token).tolist()
-        return found.index(True) if True in found else (0 * p).index_fill_(0, token, 1.0)  # what is no number stays so
+        return found.index(True) if True in found else torch.zeros_like(p).index_fill_(0, token, 1.0)
 
 
 class _Remaining:

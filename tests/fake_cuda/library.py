@@ -5,6 +5,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -14,11 +15,13 @@ from tempfile import TemporaryDirectory
 
 SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 HEADERS = sorted(Path(__file__).parent.glob("*.h"))
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "specdec-fake-cuda"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "specdec-fake-cuda" / platform.machine()
 
 
 def unavailable() -> str | None:
     """Why there is no fake device here; None where there may be one."""
+    if sys.platform != "linux":
+        return f"the fake CUDA device is for Linux, not for {sys.platform}"
     if shutil.which("g++") is None:
         return "no g++ to compile the fake CUDA device with"
     if (_torch() / "lib" / "libtorch_cuda.so").exists():

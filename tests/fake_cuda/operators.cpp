@@ -66,7 +66,7 @@ Tensor on_device(const Tensor& host, Device device) {
 
 const char* copy_kind(const Tensor& to, const Tensor& from, bool non_blocking) {
   if (is_fake(to) && is_fake(from)) return "d2d";
-  if (is_fake(to)) return non_blocking ? "h2d_async" : "h2d"; // from pageable memory it is staged, and the host goes on
+  if (is_fake(to)) return non_blocking && fake::is_pinned(from.data_ptr()) ? "h2d_async" : "h2d"; // else CUDA may wait
   return non_blocking && fake::is_pinned(to.data_ptr()) ? "d2h_async" : "d2h";
 }
 

@@ -73,6 +73,7 @@ WAITING = {
     "a list": lambda x: x.tolist(),
     "a copy to the host": lambda x: x.cpu(),
     "a copy to the device": lambda x: torch.ones(3).to(x.device),
+    "an upload of pageable memory": lambda x: torch.ones(3).to(x.device, non_blocking=True),
     "a new tensor of a list": lambda x: torch.tensor([1.0, 2.0], device=x.device),
     "a number that is put in a place": lambda x: x.__setitem__(0, torch.tensor(3.0)),
     "a mask": lambda x: x[x > 0],

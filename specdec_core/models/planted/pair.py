@@ -23,7 +23,7 @@ from specdec_core.models.kinds import KINDS, kind_of
 from specdec_core.models.memory import streamed_layers
 from specdec_core.models.offload import Offload
 from specdec_core.models.output import output_of
-from specdec_core.models.placement import Placement
+from specdec_core.models.placement import Placement, leave_out_cudnn_attention
 from specdec_core.models.planted.bigrams import Bigrams, Planting, draw_bigrams
 from specdec_core.models.planted.tokenizer import planted_tokenizer
 from specdec_core.models.spec import ModelSpec, Pair
@@ -52,6 +52,7 @@ def plant_pair(
     """
     _check(specs, configs, device, dtype)
     check_attention(attention, [device], configs)
+    leave_out_cudnn_attention()
     bigrams = draw_bigrams(planting, [config.hidden_size for config in configs], configs[0].vocab_size)
     options: dict[str, Any] = {"device": device, "dtype": dtype, "attention": attention}
     target, offload = _target(specs[0], configs[0], bigrams, **options)

@@ -1,5 +1,7 @@
 """The loop against the target's own generate, its stop rules, its refusals, and both kinds of root."""
 
+from dataclasses import replace
+
 import jaxtyping
 import pytest
 import torch
@@ -11,7 +13,16 @@ from specdec_core.drafters import Autoregressive, Context, Eagle2, OptTree, Stat
 from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
 from specdec_core.models import ModelOutput
 from specdec_core.roots import Virtual
-from specdec_core.verifiers import Eagle1, Greedy, KSeq, MultiCandidate, SpecInfer, TargetSample, WithoutReplacement
+from specdec_core.verifiers import (
+    Eagle1,
+    Greedy,
+    KSeq,
+    LongestSubtree,
+    MultiCandidate,
+    SpecInfer,
+    TargetSample,
+    WithoutReplacement,
+)
 from specdec_core.verifiers.base import follow, target_choices
 
 DRAFTERS = {
@@ -171,7 +182,8 @@ RULES = [TargetSample(), SpecInfer(), WithoutReplacement(), KSeq(), MultiCandida
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
-def test_nonsense_on_the_accepted_path_is_found_by_every_rule(rule, depth, bad):
+@pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.9}])
+def test_nonsense_on_the_accepted_path_is_found_by_every_rule(rule, filters, depth, bad):
     """Token 1 is followed by 2, and so on: of the path 1, 2, 3 all is accepted down to where the target fails."""
     logits = torch.full((4, 5), -30.0)
     logits[range(4), [1, 2, 3, 4]] = 30.0
@@ -179,10 +191,30 @@ def test_nonsense_on_the_accepted_path_is_found_by_every_rule(rule, depth, bad):
     logits[depth] = bad
     tree = TokenTree(torch.arange(4), torch.arange(-1, 3), torch.ones(4), q, torch.tensor([0, 1, 2, -1]))
     rng = torch.Generator().manual_seed(0)
-    with pytest.raises(NonFiniteLogitsError):
-        rule.judge(tree, ModelOutput(logits), Sampling(1.0), rng)
+    with pytest.raises(NonFiniteLogitsError, match="target"):
+        rule.judge(tree, ModelOutput(logits), Sampling(1.0, **filters), rng)
     logits[depth] = 30 * torch.eye(5)[depth + 1]
-    assert rule.judge(tree, ModelOutput(logits), Sampling(1.0), rng).tokens == (1, 2, 3)
+    assert rule.judge(tree, ModelOutput(logits), Sampling(1.0, **filters), rng).tokens == (1, 2, 3)
+    if isinstance(rule, KSeq):  # to the others a child of no probability is no draw
+        q[depth] = float("nan")
+        with pytest.raises(NonFiniteLogitsError, match="draft"):
+            rule.judge(tree, ModelOutput(logits), Sampling(1.0, **filters), rng)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("rule", [None, *RULES], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("node", [1, 2, 3, 4])
+def test_nonsense_anywhere_below_a_virtual_root_is_found(rule, node, temperature):
+    """Two first tokens with a child each: what loses may have lost by nonsense."""
+    tree = TokenTree(
+        torch.tensor([0, 1, 2, 3, 4]), torch.tensor([-1, 0, 0, 1, 2]), torch.ones(5), torch.full((3, 6), 1 / 6)
+    )
+    tree = replace(tree, draft_rows=torch.tensor([0, 1, 2, -1, -1]))
+    logits = torch.randn(5, 6, generator=torch.Generator().manual_seed(node))
+    logits[node, 3] = float("nan")
+    output = ModelOutput(logits, root_probs=torch.full((6,), 1 / 6))
+    with pytest.raises(NonFiniteLogitsError, match="target"):
+        LongestSubtree(rule=rule).judge(tree, output, Sampling(temperature), torch.Generator().manual_seed(0))
 
 
 def test_drawing_at_visited_nodes_alone_is_following_draws_at_all_of_them():

@@ -195,12 +195,13 @@ def test_a_device_map_that_names_no_part_of_the_model_is_refused(whole):
     )
 
 
-@pytest.mark.parametrize("apart", [{"lm_head": "cpu"}, {"model.embed_tokens": "cpu", "model.layers": "cpu"}])
-def test_a_device_map_that_parts_tied_embeddings_is_refused(apart):
+@pytest.mark.parametrize("apart", [{"lm_head": 1}, {"lm_head": "cuda:1"}, {"model.embed_tokens": 2}])
+def test_a_device_map_that_shares_tied_embeddings_between_gpus_is_refused(apart):
     config = LlamaConfig(num_hidden_layers=2, hidden_size=8, num_attention_heads=2, tie_word_embeddings=True)
-    others = {"model": "cuda:0", "lm_head": "cuda:0"}
-    fitting.check_map(others, config)
+    whole = {"model": 0, "lm_head": "cuda"}
+    for fitting_map in (whole, {"": 0}, {"model": "cpu"}, {"model": 0}, {"model": 0, "lm_head": "cpu"}):
+        fitting.check_map(fitting_map, config)
     with pytest.raises(LoadError, match=r"model\.embed_tokens\.weight and lm_head\.weight"):
-        fitting.check_map(others | apart, config)
+        fitting.check_map(whole | apart, config)
     config.tie_word_embeddings = False
-    fitting.check_map(others | apart, config)
+    fitting.check_map(whole | apart, config)

@@ -18,7 +18,7 @@ from scipy import stats
 from specdec_core import Generation, Sampling, generate
 from specdec_core import replay as replaying
 from specdec_core.drafters import Autoregressive, StaticTree
-from specdec_core.errors import PairError, PromptError
+from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
 from specdec_core.models import LayerSkip
 from specdec_core.rank_replay import goes_by_ranks, replay_by_ranks
 from specdec_core.replay import Recording, record, record_together, replay
@@ -235,6 +235,13 @@ def test_shapes_share_the_forwards_of_a_draft_that_is_not_kept(levels: int) -> N
     del draft, drafter
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_draft_that_returns_nonsense_has_no_ranks(bad: float) -> None:
+    drafter = StaticTree(draft=BigramLM(torch.full((VOCAB, VOCAB), bad)), shape=chain(2))
+    with pytest.raises(NonFiniteLogitsError):
+        replay_by_ranks(of(PROMPTS[0]), drafter, max_new_tokens=NEW)
 
 
 def test_a_path_to_the_end_of_the_recording_is_refused_by_ranks_too() -> None:
