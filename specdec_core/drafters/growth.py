@@ -92,9 +92,7 @@ class Growth:
         self._best = torch.zeros(0, dtype=torch.long, device=device)
         self._paths = torch.ones(1, dtype=torch.float64, device=device)
         self._tokens = [torch.full((1,), context.tokens[-1], device=device)]
-        self._parents = [
-            torch.zeros(1, dtype=torch.long, device=device)
-        ]  # as rows of the layer above, like those below
+        self._parents = [self._best.new_zeros(1)]  # rows of the layer above
         self._edges = [torch.ones(1, device=device)]
         self._read: list[int] = []  # of each layer above the last, how many nodes the draft has read: its first ones
         self._add(logits, self._paths)
@@ -126,7 +124,7 @@ class Growth:
         return TokenTree(torch.cat(self._tokens)[chosen], parents, torch.cat(self._edges)[chosen]), slots
 
     def _places(self) -> Int[np.ndarray, "two created"]:
-        """For all nodes: the creation index of the first node of the layer above, and the slot in the draft or -1."""
+        """Of all nodes: creation index of the first node of the layer above, and slot in the draft (-1: not read)."""
         sizes = [tokens.shape[0] for tokens in self._tokens]
         places, first, above, used = np.full((2, sum(sizes)), -1), 1, 0, 0
         for size, read in zip(sizes[1:], [*self._read, 0], strict=True):
