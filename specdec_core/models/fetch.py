@@ -20,20 +20,43 @@ from specdec_core.models.architectures import loader_of
 from specdec_core.models.spec import ModelSpec
 
 log = logging.getLogger(__name__)
+for _client in ("httpx", "httpx2"):  # the hub's; they tell of every request
+    logging.getLogger(_client).setLevel(logging.WARNING)
 _PATIENCE_S = 1.0
+_PAUSES_S = (1.0, 4.0)
 _HUB_ID = r"[\w.-]+(/[\w.-]+)?"
 
 
 def fetch(load: Callable[..., Any], spec: ModelSpec, **options: Any) -> Any:
-    """`load(source, revision=...)`, such as a `from_pretrained`; LoadError says what may be wrong."""
+    """`load(source, revision=...)`, such as a `from_pretrained`; LoadError says what may be wrong.
+
+    A hub that is down or asked too often is asked again some seconds later.
+    """
     if re.fullmatch(_HUB_ID, spec.source) and not Path(spec.source).exists():
         work_offline_if_refused()
-    try:
-        return load(spec.source, revision=spec.revision or "main", **options)
-    except (MemoryError, torch.OutOfMemoryError, LoadError):
-        raise
-    except Exception as error:  # broken files raise errors of many libraries, without a common class
-        raise LoadError(_reason(spec, error)) from error
+    for pause_s in (*_PAUSES_S, None):
+        try:
+            return load(spec.source, revision=spec.revision or "main", **options)
+        except (MemoryError, torch.OutOfMemoryError, LoadError):
+            raise
+        except Exception as error:  # broken files raise errors of many libraries, without a common class
+            if pause_s is None or not _is_busy(_status(error)):
+                raise LoadError(_reason(spec, error)) from error
+            time.sleep(pause_s)
+    raise AssertionError
+
+
+def _status(error: BaseException | None) -> int | None:
+    """What the hub answered, where that is why something failed."""
+    while error is not None:
+        if (response := getattr(error, "response", None)) is not None:
+            return int(response.status_code)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _is_busy(status: int | None) -> bool:
+    return status is not None and (status == 429 or status >= 500)
 
 
 @dataclass
@@ -137,6 +160,16 @@ def _reason(spec: ModelSpec, error: Exception) -> str:
         return f"{spec.source} cannot be loaded as asked: {text[:200]}"
     if Path(spec.source).exists():
         return f"the folder {spec.source} does not hold a loadable model: {text[:200]}"
+    return _reason_of_hub(spec, error, text)
+
+
+def _reason_of_hub(spec: ModelSpec, error: Exception, text: str) -> str:
+    """Why what is no folder cannot be had."""
+    if "not a valid model identifier" in text:
+        return (
+            f"{spec.id} is no model on {constants.ENDPOINT}, or one that you may not see: check its name; if it is "
+            "private, log in with `hf auth login`"
+        )
     if re.search(r"gated repo|40[13] Client Error", text):
         return f"{spec.id} is gated: accept its licence on its hub page and log in with `hf auth login`"
     if "not appear to have a file named config.json" in text:
@@ -144,6 +177,8 @@ def _reason(spec: ModelSpec, error: Exception) -> str:
             f"{spec.id} has no config.json: if it is an adapter, merge it into its model; if it is GGUF, take the "
             "original weights; then give that id or folder"
         )
+    if _is_busy(status := _status(error)):
+        return f"{spec.id} cannot be fetched now: {constants.ENDPOINT} answers {status}; try again later"
     if not isinstance(error, OSError):  # as the errors of the hub's client are
         return f"{spec.id} cannot be loaded as asked: {text[:200]}"
     hint = " (it is gated: its licence must be accepted first)" if spec.gated else ""

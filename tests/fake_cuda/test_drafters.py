@@ -11,7 +11,7 @@ from cells import config
 from bench.configs.cells import cell_of
 from bench.configs.variants import choices
 from bench.prompts.embedded import TINY
-from fake_cuda.counts import CASES, COUNTS, Case, decoded, digest
+from fake_cuda.counts import CASES, COUNTS, Case, decoded, digest, warm
 from fake_cuda.phases import counted
 from specdec_core.drafters import OptTree
 from specdec_core.models import load_pair
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.fake_gpu
 
 @pytest.fixture(scope="module")
 def written() -> pd.DataFrame:
+    warm()
     return pd.read_csv(COUNTS, index_col="case")
 
 
