@@ -41,6 +41,7 @@ def environment(hub: Hub, home: Path, **more: str) -> dict[str, str]:
     """Of a machine that has nothing yet."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
     told = {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    told |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     return plain | told | more
 
 
