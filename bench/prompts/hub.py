@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from bench.names import unknown
 from bench.prompts.conversations import Conversation, DatasetError
-from specdec_core.models.fetch import work_offline_if_refused
+from specdec_core.models.fetch import patiently, work_offline_if_refused
 
 Record = Mapping[str, Any]
 Adapter = Callable[[str, Iterable[Record]], Iterator[Conversation]]
@@ -54,9 +54,8 @@ def _records(source: HubSource) -> Iterator[Record]:
 
     work_offline_if_refused()
     datasets.config.HF_HUB_OFFLINE |= constants.HF_HUB_OFFLINE  # it may have been read before
-    yield from datasets.load_dataset(
-        source.path, source.name, split=source.split, revision=source.revision, streaming=source.streaming
-    )
+    asked = {"split": source.split, "revision": source.revision, "streaming": source.streaming}
+    yield from patiently(lambda: datasets.load_dataset(source.path, source.name, **asked))
 
 
 def _reason(error: Exception, source: HubSource) -> str:

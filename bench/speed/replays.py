@@ -109,7 +109,7 @@ def main(arguments: Sequence[str]) -> None:
     """Print the table."""
     given = DEFAULTS | dict(argument.partition("=")[::2] for argument in arguments)
     sample, recorded, conversations = (int(given.pop(name)) for name in ("sample", "recorded", "conversations"))
-    pair = given.pop("pair")
+    recorded, pair = max(sample, recorded), given.pop("pair")
     given.pop("results_dir", None)  # what is measured here is no result
     overrides = [f"{key}={value}" for key, value in given.items()]
     with composer() as compose, TemporaryDirectory() as folder:
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> None:
         places = [f"pair={pair}", f"results_dir={folder}", f"limit={recorded}", "runtime.num_threads=1"]
         _, jobs = sweep([*asked, *overrides, *places])
         configs = [cfg for job in jobs if is_run(cfg := compose(job)) and cfg.drafter.name != "autoregressive"]
-        recorded_s, found = costs(configs, Path(folder), sample, max(sample, recorded))
+        recorded_s, found = costs(configs, Path(folder), sample, recorded)
     print(f"{pair}: {len(found)} cells, {sample} conversations counted as {conversations}, recorded {recorded} at once")
     print(table(recorded_s * sample, found, conversations / sample))
 

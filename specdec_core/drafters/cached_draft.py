@@ -48,6 +48,7 @@ class CachedDraft:
         self._clock, self._start = context.clock, self._model.cache.length - first
         if self.sliced is None:
             self._visible[: self._num_slots + 1, : self._num_slots] = False
+            self._make_room(first)
             self._visible[1 : first + 1, :first].fill_diagonal_(True)
         self._num_slots = first
 
@@ -85,11 +86,14 @@ class CachedDraft:
     def _grow_mask(self, parents: Int[Tensor, " new"], before: int) -> Bool[Tensor, "new slots"]:
         """A node's mask row is its parent's and itself."""
         slots = before + parents.shape[0]
-        if slots > (room := self._visible.shape[1]):
-            more = 2 ** slots.bit_length() - room
-            with torch.inference_mode(False):  # it may be written to outside of it
-                self._visible = F.pad(self._visible, (0, more, 0, more))
+        self._make_room(slots)
         rows = self._visible[:, :slots].index_select(0, parents + 1)
         rows[:, before:].fill_diagonal_(True)
         self._visible[before + 1 : slots + 1, :slots] = rows
         return rows
+
+    def _make_room(self, slots: int) -> None:
+        if slots > (room := self._visible.shape[1]):
+            more = 2 ** slots.bit_length() - room
+            with torch.inference_mode(False):  # it may be written to outside of it
+                self._visible = F.pad(self._visible, (0, more, 0, more))

@@ -7,8 +7,9 @@ import time
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import torch
@@ -19,6 +20,7 @@ from specdec_core.errors import LoadError
 from specdec_core.models.architectures import loader_of
 from specdec_core.models.spec import ModelSpec
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 for _client in ("httpx", "httpx2"):  # the hub's; they tell of every request
     logging.getLogger(_client).setLevel(logging.WARNING)
@@ -28,22 +30,27 @@ _HUB_ID = r"[\w.-]+(/[\w.-]+)?"
 
 
 def fetch(load: Callable[..., Any], spec: ModelSpec, **options: Any) -> Any:
-    """`load(source, revision=...)`, such as a `from_pretrained`; LoadError says what may be wrong.
-
-    A hub that is down or asked too often is asked again some seconds later.
-    """
+    """`load(source, revision=...)`, such as a `from_pretrained`; LoadError says what may be wrong."""
     if re.fullmatch(_HUB_ID, spec.source) and not Path(spec.source).exists():
         work_offline_if_refused()
-    for pause_s in (*_PAUSES_S, None):
+    try:
+        return patiently(partial(load, spec.source, revision=spec.revision or "main", **options))
+    except (MemoryError, torch.OutOfMemoryError, LoadError):
+        raise
+    except Exception as error:  # broken files raise errors of many libraries, without a common class
+        raise LoadError(_reason(spec, error)) from error
+
+
+def patiently(load: Callable[[], T]) -> T:
+    """What `load` returns; a hub that is down or asked too often is asked again, twice, some seconds later."""
+    for pause_s in _PAUSES_S:
         try:
-            return load(spec.source, revision=spec.revision or "main", **options)
-        except (MemoryError, torch.OutOfMemoryError, LoadError):
-            raise
-        except Exception as error:  # broken files raise errors of many libraries, without a common class
-            if pause_s is None or not _is_busy(_status(error)):
-                raise LoadError(_reason(spec, error)) from error
-            time.sleep(pause_s)
-    raise AssertionError
+            return load()
+        except Exception as error:
+            if not _is_busy(_status(error)):
+                raise
+        time.sleep(pause_s)
+    return load()
 
 
 def _status(error: BaseException | None) -> int | None:

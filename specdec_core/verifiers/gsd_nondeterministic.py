@@ -8,7 +8,7 @@ from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling, draw_tokens
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import deepest
-from specdec_core.verifiers.rounds import target_probs
+from specdec_core.verifiers.rounds import check_sound, probs_after, sound, target_probs
 
 
 class GsdNondeterministic:
@@ -30,11 +30,12 @@ class GsdNondeterministic:
 
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
         """Judge all nodes at once. NonFiniteLogitsError where the target returned nonsense."""
+        check_sound(bool(sound(target)))
         sampling = self._sampling(sampling)
         chances = _chances(tree, target, sampling)
         uniform = torch.rand(tree.num_nodes, dtype=torch.float64, device=chances.device, generator=rng)
         path = deepest(tree, uniform < chances)
-        token = int(draw_tokens(self._last(target_probs(target, int(path[-1]), sampling)), 1, rng))
+        token = int(draw_tokens(self._last(probs_after(target, int(path[-1]), sampling)), 1, rng))
         return Verdict(path, tuple(tree.tokens[path[1:].to(tree.tokens.device)].tolist()), token)
 
     def first_token_probs(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:

@@ -8,17 +8,17 @@ on behind it.
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Generator, Tensor
 
-from specdec_core.errors import NonFiniteLogitsError, PairError
+from specdec_core.errors import PairError
 from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling
 from specdec_core.sending import sent
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import deepest
 from specdec_core.verifiers.multi_candidate import MultiCandidate
-from specdec_core.verifiers.rounds import ChildByChild, family, no_q, target_probs
+from specdec_core.verifiers.rounds import ChildByChild, check_sound, family, no_q, probs_after, sound, target_probs
 from specdec_core.verifiers.target_sample import TargetSample
 
 
@@ -36,10 +36,11 @@ class IndependentLongest:
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
         """Judge all nodes at once. NonFiniteLogitsError where the target returned nonsense."""
         _check(target)
+        check_sound(bool(sound(target)))
         chances = _chances(tree, target, sampling)
         uniform = torch.rand(tree.num_nodes, dtype=torch.float64, device=chances.device, generator=rng)
         path = deepest(tree, uniform < chances)
-        probs = target_probs(target, int(path[-1]), sampling)
+        probs = probs_after(target, int(path[-1]), sampling)
         if len(path) > 2 and bool((tree.parents == path[-1]).any()) and not sampling.greedy:
             if (q := tree.q_after(int(path[-1]))) is None:
                 raise PairError(no_q(self))
@@ -80,10 +81,9 @@ class LongestSubtree:
         tokens, children = family(tree)
         rule = TargetSample() if sampling.greedy else self.rule
         walks = [rule.walk(tree, target, sampling, rng, tokens, children, first) for first in children[0]]
-        # behind a stop token there is no answer; nonsense at a node that loses may have made it lose
-        *counts, sound = torch.cat(((tree.required_edge_probs > 0), _sound(target))).tolist()
-        if not sound:
-            raise NonFiniteLogitsError("the target returned NaN or infinite logits")
+        # behind a stop token there is no answer
+        *counts, finite = torch.cat((tree.required_edge_probs > 0, sound(target))).tolist()
+        check_sound(finite)
         path, probs = max(walks, key=lambda walk: sum(counts[node] for node in walk[0]))
         return _left(tree, torch.tensor([0, *path]), probs, target, sampling)
 
@@ -107,11 +107,6 @@ class LongestSubtree:
             return found
 
         return _winner(tokens, children[0], lengths, target)
-
-
-def _sound(target: ModelOutput) -> Bool[Tensor, " one"]:
-    """Whether the target's logits are finite after all nodes that it has read."""
-    return target.logits[1:].amax(-1).isfinite().all(0, keepdim=True)
 
 
 def _chances(tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " nodes"]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from specdec_core.errors import NonFiniteLogitsError, PairError
@@ -201,9 +201,23 @@ def family(tree: TokenTree) -> tuple[list[int], dict[int, list[int]]]:
 
 def target_probs(target: ModelOutput, node: int, sampling: Sampling) -> Float[Tensor, " vocab"]:
     """P after a node, float32. NonFiniteLogitsError where the target returned nonsense."""
-    if (node or target.root_probs is None) and not bool(target.logits[node].max().isfinite()):
-        raise NonFiniteLogitsError("the target returned NaN or infinite logits")
+    if node or target.root_probs is None:
+        check_sound(bool(target.logits[node].max().isfinite()))
     return probs_after(target, node, sampling)
+
+
+def sound(target: ModelOutput) -> Bool[Tensor, " one"]:
+    """Whether the target's logits are finite after every node, for rules in which the longest path wins.
+
+    A node that loses may have lost by nonsense.
+    """
+    return target.logits.amax(-1).isfinite().all(0, keepdim=True)
+
+
+def check_sound(sound: bool) -> None:
+    """NonFiniteLogitsError if not."""
+    if not sound:
+        raise NonFiniteLogitsError("the target returned NaN or infinite logits")
 
 
 def probs_after(target: ModelOutput, node: int, sampling: Sampling) -> Float[Tensor, " vocab"]:

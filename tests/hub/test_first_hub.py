@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,7 @@ from served import TOKEN, Hub, Repository, served
 from bench.prompts.embedded import TINY
 
 ROOT = Path(__file__).parents[2]
+FILE = "main/test-00000-of-00001.parquet"
 CARD = b"---\nconfigs:\n- config_name: main\n  data_files:\n  - split: test\n    path: main/test-*\n---\n"
 
 
@@ -27,7 +29,7 @@ def parquet(rows: list[dict[str, str]]) -> bytes:
 def gsm8k() -> Repository:
     """As its publisher lays it out: a card that names the files, and parquet."""
     rows = [{"question": f"What is {number} plus {number}?", "answer": f"#### {2 * number}"} for number in range(12)]
-    return Repository({"README.md": CARD, "main/test-00000-of-00001.parquet": parquet(rows)})
+    return Repository({"README.md": CARD, FILE: parquet(rows)})
 
 
 @pytest.fixture
@@ -92,6 +94,43 @@ def test_a_network_that_fails_now_and_then_is_borne(hub, tmp_path):
     said = loaded(hub, tmp_path, *(f"acme/{name}" for name in failing))
     assert "503" in said.pop("acme/gone")
     assert set(said.values()) == {None}
+
+
+READING = """
+import json, sys
+from cells import config
+from bench.configs.cells import cell_of
+from bench.prompts.datasets import DatasetError, load
+try:
+    print(json.dumps(len(load(cell_of(config("dataset=gsm8k")).dataset, limit=2))))
+except DatasetError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def read(hub: Hub, home: Path) -> int | str:
+    """How many conversations of GSM8K there are, or why there are none."""
+    folders = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    options = {"env": environment(hub, home, **folders), "capture_output": True, "text": True, "timeout": 200}
+    done = subprocess.run([sys.executable, "-c", READING], **options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, 2),
+        ({"faults": {FILE: [429, 503]}}, 2),
+        ({"gated": True}, "gated"),
+        (None, "not on"),
+    ],
+)
+def test_a_dataset_is_read_or_its_lack_explained(hub, change, said, tmp_path):
+    if change is not None:
+        hub.repositories["datasets/openai/gsm8k"] = replace(gsm8k(), **change)
+    found = read(hub, tmp_path)
+    assert found == said if isinstance(said, int) else said in str(found)
 
 
 def run(hub: Hub, folder: Path, **more: str) -> tuple[int, str]:

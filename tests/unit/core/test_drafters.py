@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 import torch
-from doubles import TableDraft, context_for, paths_of, random_q
+from doubles import TableDraft, context_for, paths_of, random_llama, random_q
 
 from specdec_core import TokenTree, Verdict, shapes
 from specdec_core.drafters import CausalDraft, Eagle2, OptTree, StaticTree
@@ -260,3 +260,19 @@ def test_children_that_cannot_be_among_the_best_are_left_out_of_a_ranking_withou
             few = best_children(q, paths, n, n, above)
             for name in Layer._fields:
                 assert torch.equal(getattr(few, name)[: wanted.sum()], getattr(whole, name)[wanted]), name
+
+
+@pytest.mark.parametrize("first", [3, 300])
+def test_rows_below_any_number_of_first_tokens_are_those_of_plain_text(first: int) -> None:
+    """A first level that is given, wider than the mask has room for at first, and two levels below it."""
+    model = random_llama(0, vocab=400, positions=1024)
+    draft, context = CausalDraft(model), context_for(7, prompt=(5, 1, 8))
+    draft.reset(torch.tensor([5, 1, 8]), NO_TARGET)
+    level = torch.arange(50, 50 + first)
+    logits = [draft.begin_below(context, level).logits[-1]]
+    logits.append(draft.expand(torch.tensor([9, 11]), torch.tensor([first - 1, 0])).logits[0])
+    logits.append(draft.expand(torch.tensor([13]), torch.tensor([first])).logits[0])
+    text, last = [5, 1, 8, 7], 50 + first - 1
+    for path, row in zip(([last], [last, 9], [last, 9, 13]), logits, strict=True):
+        plain = model.model(torch.tensor([[*text, *path]])).logits[0, -1]
+        assert torch.allclose(row, plain, atol=1e-4)

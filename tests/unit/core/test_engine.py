@@ -16,6 +16,8 @@ from specdec_core.roots import Virtual
 from specdec_core.verifiers import (
     Eagle1,
     Greedy,
+    GsdNondeterministic,
+    IndependentLongest,
     KSeq,
     LongestSubtree,
     MultiCandidate,
@@ -202,9 +204,13 @@ def test_nonsense_on_the_accepted_path_is_found_by_every_rule(rule, filters, dep
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("rule", [None, *RULES], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize(
+    "rule",
+    [*(LongestSubtree(rule=rule) for rule in (None, *RULES)), IndependentLongest(), GsdNondeterministic()],
+    ids=lambda rule: f"{type(rule).__name__} {type(getattr(rule, 'rule', None)).__name__}",
+)
 @pytest.mark.parametrize("node", [1, 2, 3, 4])
-def test_nonsense_anywhere_below_a_virtual_root_is_found(rule, node, temperature):
+def test_nonsense_at_any_node_is_found_where_the_longest_path_wins(rule, node, temperature):
     """Two first tokens with a child each: what loses may have lost by nonsense."""
     tree = TokenTree(
         torch.tensor([0, 1, 2, 3, 4]), torch.tensor([-1, 0, 0, 1, 2]), torch.ones(5), torch.full((3, 6), 1 / 6)
@@ -214,7 +220,7 @@ def test_nonsense_anywhere_below_a_virtual_root_is_found(rule, node, temperature
     logits[node, 3] = float("nan")
     output = ModelOutput(logits, root_probs=torch.full((6,), 1 / 6))
     with pytest.raises(NonFiniteLogitsError, match="target"):
-        LongestSubtree(rule=rule).judge(tree, output, Sampling(temperature), torch.Generator().manual_seed(0))
+        rule.judge(tree, output, Sampling(temperature), torch.Generator().manual_seed(0))
 
 
 def test_drawing_at_visited_nodes_alone_is_following_draws_at_all_of_them():

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from loopback import answering
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -84,19 +86,6 @@ def serving(script: Any, delay: Callable[[int], float] = lambda number: 0.0) -> 
         def log_message(self, *args: Any) -> None:
             """Silent."""
 
-    class Quiet(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *args: Any) -> None:
-            """A client that left is no news."""
-
-    httpd = Quiet(("127.0.0.1", 0), Handler)
-    server.base = f"http://127.0.0.1:{httpd.server_address[1]}/v1"
-    thread = threading.Thread(target=httpd.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with answering(Handler) as url:
+        server.base = f"{url}/v1"
         yield server
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
