@@ -18,7 +18,7 @@ from tqdm import tqdm
 from bench.configs import variants
 from bench.configs.cells import cell_of, dataset_of, runtime_of
 from bench.measure import pairs
-from bench.measure.audit import divergence_gap, first_divergence
+from bench.measure.audit import divergence
 from bench.measure.measurement import eos_token_ids, first_prompts
 from bench.measure.neutral import neutral
 from bench.measure.runner import SENTENCES
@@ -110,11 +110,11 @@ def _identical(pair: Pair, drafter: Drafter, prompt: list[int], expected: list[i
         max_new_tokens=new,
         eos_token_ids=eos_token_ids(pair),
     )
-    at = first_divergence(done.tokens, expected)
-    if at is not None:
-        gap = divergence_gap(pair.target, prompt, expected[:at])
-        print(f"  differs at token {at}: {done.tokens[at : at + 3]} for {expected[at : at + 3]}, top-2 gap {gap:.2e}")
-    return at is None
+    parted = divergence(pair.target, prompt, done.tokens, expected)
+    if parted:
+        ours, theirs = (tokens[parted.at : parted.at + 3] for tokens in (done.tokens, expected))
+        print(f"  differs at token {parted.at}: {ours} for {theirs}, {parted.gap:.2e} below the best logit")
+    return parted is None
 
 
 if __name__ == "__main__":

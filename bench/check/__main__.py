@@ -57,9 +57,10 @@ def verdicts(findings: Findings, strange: Sequence[str]) -> Iterator[tuple[str, 
     against = [*findings.uncommitted, *(f"revision {one} is not in this checkout" for one in strange)]
     yield "committed code", NO if against else YES, f"{len(findings.revisions)} revisions", against
     ties = f", {findings.ties} of them but for a tie that rounding broke" if findings.ties else ""
+    again = f"; {findings.float32} were decoded again in float32" if findings.float32 else ""
     kept = (
         f"{findings.greedy - len(findings.lossy)} of {findings.greedy} compared outputs of lossless methods are the "
-        f"target's{ties}"
+        f"target's{ties}{again}"
         if findings.greedy
         else "no output of a lossless method was compared with the target's"
     )

@@ -23,12 +23,9 @@ from bench.results.judgements import known
 from bench.results.kept_rows import FOLDER
 from bench.results.rows import AUTOREGRESSIVE, METHOD, RECORDED, TABLES
 from bench.results.store import OK, Store, experiments, within
+from bench.results.ties import HALF, is_tie
 from bench.statistics.aggregates import aggregates
 
-UNITS = {"float32": 0.0, "float16": 8 * 2**-10, "bfloat16": 8 * 2**-7}
-"""By how many units in the last place, as a share, forwards of a dtype may break a tie apart; none in float32."""
-LARGEST_LOGIT = 32.0
-"""What the share is taken of: rows do not keep the largest logit itself."""
 ROUNDING = 1e-9
 """Sums over the same numbers in another order."""
 _KEYS = {
@@ -52,6 +49,8 @@ class Findings:
     replayed: int = 0
     """Outputs of replays that were compared with their recording, which they follow by themselves."""
     ties: int = 0
+    float32: int = 0
+    """Greedy outputs in half precision that were decoded again in float32."""
     unaudited: list[str] = field(default_factory=list)
     """Greedy cells of lossless methods without an output to compare with."""
     planned: int = 0
@@ -178,14 +177,23 @@ def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings:
         f"{store.experiment}: cell {run_id} ({drafter}) has no output of the target to compare with"
         for run_id, drafter in kept.loc[~kept.index.isin(rows["run_id"]), "drafter"].items()
     ]
-    for row in _rows(rows[~rows["identical"].astype(bool)]):
-        dtype = str(kept.at[row.run_id, "dtype"])
-        if row.divergence_gap <= UNITS.get(dtype, 0.0) * LARGEST_LOGIT:
+    for row in _rows(rows):
+        again, dtype = known(row.identical_float32), str(kept.at[row.run_id, "dtype"])
+        findings.float32 += again is not None
+        if again is not None and not again:
+            findings.lossy.append(
+                f"{store.experiment}: cell {row.run_id}, {row.prompt_id} turn {row.turn} leaves the target's output in "
+                "float32 too"
+            )
+            continue
+        if row.identical:
+            continue
+        if dtype in HALF and is_tie(row.divergence_gap, row.largest_logit, dtype):
             findings.ties += 1
             continue
         findings.lossy.append(
             f"{store.experiment}: cell {row.run_id}, {row.prompt_id} turn {row.turn} leaves the target's output at "
-            f"token {row.first_divergence}, where its two best logits are {row.divergence_gap:.2g} apart in {dtype}"
+            f"token {row.first_divergence}, {row.divergence_gap:.2g} below the best logit in {dtype}"
         )
 
 

@@ -1,10 +1,26 @@
-"""Is the output what the target alone would have said? Token equality, first divergence, and how close the call was."""
+"""Is the output what the target alone would have said? Where they part, and how close the call was."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 from specdec_core.models import CausalLM
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where an output leaves its reference."""
+
+    at: int
+    """Index of the first token that differs, or that one of them lacks."""
+    gap: float
+    """The target's best logit there less the lower one of the two tokens; infinite where a token is missing."""
+    largest_logit: float
+    """The largest absolute logit there, of which a rounding error is a share."""
 
 
 def first_divergence(output: Sequence[int], reference: Sequence[int]) -> int | None:
@@ -15,12 +31,20 @@ def first_divergence(output: Sequence[int], reference: Sequence[int]) -> int | N
     return None if len(output) == len(reference) else min(len(output), len(reference))
 
 
-def divergence_gap(target: CausalLM, prompt_ids: Sequence[int], agreed: Sequence[int]) -> float:
-    """Top-2 logit gap of the target after the tokens both outputs agree on.
+def divergence(
+    target: CausalLM, prompt: Sequence[int], output: Sequence[int], reference: Sequence[int]
+) -> Divergence | None:
+    """Where an output leaves its reference, by the target's logits behind the tokens both agree on; None if nowhere.
 
-    A gap near the dtype's rounding says that a tie was broken differently; a large one that something is wrong.
+    A gap near the dtype's rounding (`bench.results.ties`) says that a tie was broken differently; a large one that
+    something is wrong.
     """
-    tokens = torch.tensor([*prompt_ids, *agreed], device=target.device)
+    at = first_divergence(output, reference)
+    if at is None:
+        return None
+    tokens = torch.tensor([*prompt, *reference[:at]], device=target.device)
     target.reset(tokens.shape[0])
-    best = target.prefill(tokens).logits[-1].float().topk(2).values
-    return float(best[0] - best[1])
+    logits = target.prefill(tokens).logits[-1].float()
+    apart = [*output[at : at + 1], *reference[at : at + 1]]
+    gap = float(logits.max() - logits[apart].min()) if len(apart) == 2 else math.inf
+    return Divergence(at, gap, float(logits.abs().max()))

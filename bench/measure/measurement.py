@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.measure import gpu_state, stalls
-from bench.measure.audit import divergence_gap, first_divergence
+from bench.measure.audit import divergence
 from bench.measure.cell import Cell, Runtime
 from bench.measure.decoding import Decoding, Turn, eos_token_ids, first_prompts
 from bench.measure.group import Group
@@ -244,9 +244,11 @@ class Measurement:
         """Greedy decoding only: is the output the autoregressive one, and if not, how close was the call."""
         if reference is None or not self.cell.sampling.greedy:
             return NO_AUDIT
-        at = first_divergence(generation.tokens, reference.tokens)
-        gap = None if at is None else divergence_gap(self.pair.target, turn.prompt, generation.tokens[:at])
-        return {"identical": at is None, "first_divergence": at, "divergence_gap": gap}
+        parted = divergence(self.pair.target, turn.prompt, generation.tokens, reference.tokens)
+        if parted is None:
+            return NO_AUDIT | {"identical": True}
+        columns = {"first_divergence": parted.at, "divergence_gap": parted.gap, "largest_logit": parted.largest_logit}
+        return columns | {"identical": False}
 
 
 def _agree(rounds: Sequence[Mapping[str, Timed]]) -> bool:

@@ -13,6 +13,7 @@ from bench.measure.bandwidth import limit_tokens_per_s
 from bench.measure.cell import IF_POSSIBLE, SHARED, Cell, Runtime
 from bench.measure.cell_run import CellRun, claim, decoded_before, shared_baseline
 from bench.measure.decoding import first_ids_sha256
+from bench.measure.float32_audit import audit_in_float32
 from bench.measure.group import Ended, Group, Way
 from bench.measure.measurement import Measurement
 from bench.measure.recordings import Recordings, unrecorded
@@ -167,6 +168,8 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome, group: Group) -> Iterat
     journal = resumed.Journal(run, rows, resumed.header(run, outcome, conversations), group)
     yield len(conversations), cell.drafter
     yield from _decode(run, measurement, journal, conversations)
+    if outcome.lossless and cell.sampling.greedy and not recordings:
+        audit_in_float32(cell, pair, runtime, rows.prompts, conversations)
     outcome.baseline_of = outcome.baseline_of or rows.lender
     if world_size() == 1:  # to a rank the others are other processes
         outcome.other_load = journal.other_load

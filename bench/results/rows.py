@@ -122,7 +122,7 @@ class PromptRow:
     output_ids: list[int]
     identical: bool | None  # to the autoregressive output; None where decoding is random
     first_divergence: int | None  # index of the first new token that differs
-    divergence_gap: float | None  # top-2 logit gap of the target there: tiny means a tie broken by rounding
+    divergence_gap: float | None  # the target's best logit there less that of the worse of the two tokens
     wall_s: float | None = None  # of the decode loop, what `decode_s` leaves out between spans included
     # of the GPU, as NVML told before and behind this decoding; None where it did not
     sm_clock_mhz: int | None = None  # at the end, as temperature and power
@@ -138,6 +138,10 @@ class PromptRow:
     expected_steps: float | None = None  # mean over all draws, given the output (`renewal`); of replays that sample
     expected_length: float | None = None  # the same of the sum of their acceptance lengths
     start: int | None = None  # of its run's starts the one that decoded it; None of lent rows and in older files
+    largest_logit: float | None = None  # the largest absolute one at the divergence; None in older files
+    identical_float32: bool | None = (
+        None  # both arms again in float32; None but for the first prompts in half precision
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

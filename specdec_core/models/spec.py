@@ -4,8 +4,11 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from specdec_core.cache import KVCache
 from specdec_core.models.causal_lm import CausalLM, Layers
 from specdec_core.models.eagle import EagleHead
 from specdec_core.models.graphs import EAGER, Graphs
@@ -82,6 +85,36 @@ class Pair:
     def graphs(self) -> list[Graphs]:
         """Of both models, where they are compiled."""
         return [model.graphs for model in self.models if model.graphs]
+
+    @property
+    def halves(self) -> list[Tensor]:
+        """Parameters and buffers of 16 bits, of target and draft, shared ones once."""
+        parts = [part for model in (self.target, self.draft) if model for part in vars(model).values()]
+        modules = [part for part in parts if isinstance(part, nn.Module)]
+        tensors = {id(tensor): tensor for part in modules for tensor in (*part.parameters(), *part.buffers())}
+        return [tensor for tensor in tensors.values() if tensor.dtype in (torch.float16, torch.bfloat16)]
+
+    @contextlib.contextmanager
+    def in_float32(self) -> Iterator[None]:
+        """Weights of 16 bits are float32 inside, with caches of their own; afterwards all is bit for bit as it was.
+
+        For models that are neither quantised, compiled, offloaded nor spread over devices.
+        """
+        models = [model for model in (self.target, self.draft) if model]
+        halves, caches = self.halves, [model.cache for model in models]
+        fresh = {id(cache): KVCache(len(cache.layers), capacity=0) for cache in caches}
+        dtypes = [tensor.dtype for tensor in halves]
+        try:
+            for tensor in halves:
+                tensor.data = tensor.data.float()
+            for model in models:
+                model.cache = fresh[id(model.cache)]  # a draft may share its target's
+            yield
+        finally:
+            for tensor, dtype in zip(halves, dtypes, strict=True):
+                tensor.data = tensor.data.to(dtype)
+            for model, cache in zip(models, caches, strict=True):
+                model.cache = cache
 
     @contextlib.contextmanager
     def sealed(self) -> Iterator[None]:

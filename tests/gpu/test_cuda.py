@@ -11,8 +11,9 @@ import torch
 from discovered import NAMES, built, parameters, rule_for
 from doubles import BigramLM
 
-from bench.measure.audit import divergence_gap, first_divergence
+from bench.measure.audit import divergence
 from bench.prompts.embedded import TINY
+from bench.results.ties import is_tie
 from specdec_core import CausalLM, Sampling, generate, load_pair, shapes
 from specdec_core.cache import KVCache
 from specdec_core.drafters import (
@@ -77,13 +78,8 @@ def test_bf16_differs_only_where_rounding_decides(name, prompt, pair_bf16):
     target, drafter = pair_bf16.target, drafter_of(name, pair_bf16.draft)
     ours = generate(target, drafter, rule_for(drafter), prompt, max_new_tokens=64).tokens
     own = generate(target, Autoregressive(), Greedy(), prompt, max_new_tokens=64).tokens
-    at = first_divergence(ours, own)
-    if at is not None:
-        tokens = torch.tensor([[*prompt, *own[:at]]], device=DEVICE)
-        with torch.inference_mode():
-            largest = target.model(tokens).logits[0, -1].abs().max()
-        unit = float(largest) * torch.finfo(torch.bfloat16).eps
-        assert divergence_gap(target, prompt, own[:at]) <= 8 * unit
+    parted = divergence(target, prompt, ours, own)
+    assert parted is None or is_tie(parted.gap, parted.largest_logit, "bfloat16")
 
 
 @pytest.mark.real_gpu

@@ -203,11 +203,27 @@ def test_an_output_that_left_the_targets(root, capsys):
         change_first(root, column, lambda _, value=value: value)
     found, lines = answers(root, capsys)
     assert found["lossless"] == "NO"
-    assert any("at token 2, where its two best logits are 0.25 apart in float32" in line for line in lines), lines
-    change(root, "runs", "dtype", "float16")
+    assert any("at token 2, 0.25 below" in line for line in lines), lines
+    for dtype, largest, answer in (
+        *(("float16", None, "NO"), ("float16", 40.0, "yes"), ("float16", 15.0, "NO"), ("bfloat16", 15.0, "yes")),
+        *(("float32", 1e9, "NO"), ("bfloat16", 3.0, "NO")),
+    ):
+        change(root, "runs", "dtype", dtype)
+        change_first(root, "largest_logit", lambda _, largest=largest: largest)
+        found, lines = answers(root, capsys)
+        assert found["lossless"] == answer, (dtype, largest)
+        assert any("1 of them but for a tie" in line for line in lines) == (answer == "yes"), lines
+
+
+def test_an_output_that_leaves_the_targets_in_float32_is_lossy_whatever_was_said_of_it(root, capsys):
+    change(root, "runs", "dtype", "bfloat16")
+    change_first(root, "identical_float32", lambda _: True)
     found, lines = answers(root, capsys)
     assert found["lossless"] == "yes"
-    assert any("1 of them but for a tie" in line for line in lines), lines
+    assert any("1 were decoded again in float32" in line for line in lines), lines
+    change_first(root, "identical_float32", lambda _: False)
+    assert answers(root, capsys)[0]["lossless"] == "NO"
+    assert len(check(root).lossy) == 1
 
 
 def change_first(root, column, value, arm="method"):

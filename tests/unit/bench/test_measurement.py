@@ -1,5 +1,6 @@
 """Both arms on the same prompts, turn after turn: rows, audit, failures and random streams."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -8,11 +9,13 @@ import torch
 from cells import cell, word_pair
 
 from bench.measure import decoding, stalls
+from bench.measure.audit import divergence
 from bench.measure.cell import Cell, Runtime
 from bench.measure.measurement import Measurement, beginning, eos_token_ids, first_prompts
 from bench.measure.to_rows import Rows
 from bench.prompts.datasets import Conversation
 from bench.results.rows import AUTOREGRESSIVE, METHOD
+from bench.results.ties import is_tie
 from specdec_core import CausalLM, Sampling, TokenTree, Verdict
 from specdec_core.drafters import Autoregressive
 from specdec_core.models import ModelOutput, Pair
@@ -130,11 +133,25 @@ def test_outputs_that_differ_name_the_place_and_the_gap(chain, pair):
     assert (by_arm[METHOD].identical, by_arm[METHOD].first_divergence) == (False, at)
     with torch.inference_mode():
         logits = pair.target.model(torch.tensor([[2, 7, 1, 8, *own[:at]]])).logits[0, -1]
-    best = logits.topk(2)
-    assert by_arm[METHOD].divergence_gap == pytest.approx(float(best.values[0] - best.values[1]), abs=1e-4)
-    assert int(best.indices[0]) == own[at]
+    assert int(logits.argmax()) == own[at]
+    assert by_arm[METHOD].divergence_gap == pytest.approx(float(logits[own[at]] - logits[ours[at]]), abs=1e-4)
+    assert by_arm[METHOD].largest_logit == pytest.approx(float(logits.abs().max()), abs=1e-4)
     assert by_arm[AUTOREGRESSIVE].identical is True
     assert rows.aggregates()["identical"] == 0
+
+
+def test_a_missing_token_is_no_tie_and_a_bad_one_has_its_own_gap(pair):
+    with torch.inference_mode():
+        logits = pair.target.model(torch.tensor([[2, 7, 1]])).logits[0, -1]
+    worst, *_, best = logits.argsort().tolist()
+    for output, reference in (([5, 6], [5]), ([5], [5, 6])):
+        parted = divergence(pair.target, [2, 7, 1], output, reference)
+        assert (parted.at, parted.gap) == (1, math.inf)
+        assert not is_tie(parted.gap, parted.largest_logit, "bfloat16")
+    for output, reference in (([worst], [best]), ([best], [worst])):
+        parted = divergence(pair.target, [2, 7, 1], output, reference)
+        assert parted.gap == pytest.approx(float(logits[best] - logits[worst]), abs=1e-4)
+    assert divergence(pair.target, [2, 7, 1], [best, 3], [best, 3]) is None
 
 
 def test_no_audit_where_there_is_nothing_to_compare(chain, pair):
