@@ -13,6 +13,7 @@ from bench.measure.audit import divergence
 from bench.measure.cell import Cell, Runtime
 from bench.measure.decoding import Decoding, Turn, eos_token_ids, first_prompts
 from bench.measure.group import Group
+from bench.measure.kernels import AttentionKernels
 from bench.measure.recordings import Recordings
 from bench.measure.second_pass import SecondPass
 from bench.measure.stalls import Moment, Stalls, Timed
@@ -30,6 +31,8 @@ __all__ = ["Measurement", "eos_token_ids", "first_prompts"]
 
 log = logging.getLogger(__name__)
 WARMUP_TOKENS = 16
+NOTED_TOKENS = 4
+"""Of a decoding whose attention kernels are noted."""
 WARMUP_MOST = 8
 """Rounds of a warm-up: a machine whose times never agree is told by its rows."""
 WARMUP_S = 10.0
@@ -81,6 +84,8 @@ class Measurement:
         """Turns that other runs decoded autoregressively, by conversation and number; gets this one's."""
         self.decoding = Decoding(cell, pair, runtime, recordings)
         self.drafter, self.second_pass = self.decoding.drafter, SecondPass(self.decoding, rows)
+        self.attention_kernels: set[str] = set()
+        """Those of torch's that the warm-up met."""
         self.arms = [METHOD, AUTOREGRESSIVE] if runtime.baseline and recordings is None else [METHOD]
         timed = recordings is None and not runtime.placement
         self.stalls = Stalls() if timed and pair.target.device.type == "cpu" else None
@@ -96,6 +101,7 @@ class Measurement:
             turn = self.decoding.turn(conversation, 0, [])
             if self.decoding.recordings is None:
                 self._settle(turn)
+                self._note_kernels(turn)
             drafts = isinstance(self.pair.draft, Head) and self.drafter.draft_model is not None
             if drafts and not self.runtime.allow_useless_draft:
                 self._check_head(turn)
@@ -120,6 +126,14 @@ class Measurement:
         for arm, one in itertools.chain.from_iterable(last.items() for last in rounds[-2:]):
             self._like(arm, one)
             self.group.fastest = min(self.group.fastest, one.per_token)
+
+    def _note_kernels(self, turn: Turn) -> None:
+        """The attention kernels of a few steps of both arms; none where forwards are compiled."""
+        if not self.pair.graphs:
+            with AttentionKernels() as kernels:
+                for arm in self.arms:
+                    self.decoding.decode(turn, arm, min(turn.max_new_tokens, NOTED_TOKENS))
+            self.attention_kernels |= kernels.names
 
     def _like(self, arm: str, one: Timed) -> None:
         """What comes is held against this decoding, if there is a step to count."""

@@ -162,6 +162,7 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome, group: Group) -> Iterat
     measurement = Measurement(cell, pair, rows, runtime, recordings, group)
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
+    outcome.attention_kernels = ",".join(sorted(measurement.attention_kernels)) or None
     for graphs in pair.graphs:
         log.info("%s", graphs)
     measurement.lent = ChainMap(group.join(run.run_id), {(name, 0): row for name, row in baseline.items()})

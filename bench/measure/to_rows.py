@@ -71,6 +71,7 @@ class Outcome:
     device: str | None = None
     dtype: str | None = None
     attention: str | None = None
+    attention_kernels: str | None = None
     graphs: str = EAGER
     target_revision: str | None = None
     draft_revision: str | None = None
@@ -185,6 +186,7 @@ def run_row(run: CellRun, rows: Rows, outcome: Outcome) -> RunRow:
         other_load=outcome.other_load,
         num_starts=rows.start,
         limit_tokens_per_s=outcome.limit_tokens_per_s,
+        attention_kernels=outcome.attention_kernels,
         baseline_of=outcome.baseline_of,
         recording=outcome.recording,
         **rows.aggregates(),

@@ -96,6 +96,7 @@ class RunRow:
     cuda_version: Machine[str | None]
     driver_version: Machine[str | None]
     attention: Options[str]
+    attention_kernels: Label[str | None] = None  # of torch's, that the warm-up met: flash, efficient, math, ...
     slurm_job_id: Label[str | None]
     slurm_array_task_id: Label[str | None]
 

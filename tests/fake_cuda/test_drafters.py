@@ -10,9 +10,11 @@ from cells import config
 
 from bench.configs.cells import cell_of
 from bench.configs.variants import choices
+from bench.measure.kernels import AttentionKernels
 from bench.prompts.embedded import TINY
 from fake_cuda.counts import CASES, COUNTS, Case, decoded, digest, warm
 from fake_cuda.phases import counted
+from specdec_core import generate
 from specdec_core.drafters import OptTree
 from specdec_core.models import load_pair
 from specdec_core.verifiers import TargetSample
@@ -46,6 +48,19 @@ def test_every_rule_judges_as_on_the_cpu(name):
     drafter = "ti_mcsd" if getattr(rule, "virtual_root", False) else "sd" if name == "chain" else "sized_spec_infer"
     case = Case(drafter, 0.7, size=25)
     assert decoded(case, "cuda", rule)[0] == decoded(case, "cpu", rule)[0]
+
+
+@pytest.mark.parametrize("cudnn", [True, False])
+def test_rows_would_name_the_attention_that_runs(cudnn):
+    pair = load_pair(str(TINY / "target"), str(TINY / "draft"), device="cuda", dtype="bfloat16")
+    torch.backends.cuda.enable_cudnn_sdp(cudnn)
+    try:
+        with AttentionKernels() as kernels:
+            drafter = OptTree(draft=pair.draft, n=12)
+            generate(pair.target, drafter, TargetSample(), [5, 9, 11, 3], max_new_tokens=4)
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    assert kernels.names == ({"cudnn"} if cudnn else {"flash", "efficient"})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
