@@ -119,23 +119,24 @@ class Card:
 
 
 @cache
-def card(name: str, memory_gb: int | None = None) -> Card | None:
+def card(name: str, memory_gb: int | None = None, form: str | None = None) -> Card | None:
     """A card, or a link, which does no arithmetic (nan); None where it is not known, or of which memory not.
 
-    A row without a memory is of a card in all its sizes, or where others have theirs, of the one whose is not stated.
+    What a row leaves empty it does not tell apart. A name that states no form (`sxm`, `pcie`) is of its first row.
     """
     rows = _table("cards.csv").query("card == @name")
-    stated = memory_gb is not None and (rows["memory_gb"] != "").any()
-    if stated or len(rows) > 1:
-        rows = rows[rows["memory_gb"] == str(memory_gb or "")]
+    for column, stated in {"memory_gb": memory_gb, "form": form}.items():
+        if stated is not None:
+            rows = rows[rows[column].isin(["", str(stated)])]
     numbers = rows[["bytes_per_s", "flops"]].replace("", "nan").astype(float)
-    return Card(*numbers.iloc[0]) if len(rows) == 1 else None
+    return Card(*numbers.iloc[0]) if rows["memory_gb"].nunique() == 1 else None
 
 
 def cards() -> list[str]:
-    """The names of all cards, with their memory where they are told apart by it."""
+    """The names of all cards, with their memory and form where they are told apart by these."""
     rows = _table("cards.csv").query("flops != ''")
-    return [f"{name} {gb}gb" if gb else name for name, gb in zip(rows["card"], rows["memory_gb"], strict=True)]
+    memories = rows["memory_gb"].where(rows["memory_gb"] == "", rows["memory_gb"] + "gb")
+    return [" ".join(filter(None, words)) for words in zip(rows["card"], memories, rows["form"], strict=True)]
 
 
 @cache

@@ -112,7 +112,7 @@ def _least_s(target: str, hardware: str, *, offloaded: bool) -> float | None:
     device = devices.parse(hardware)
     if device is None:
         return None
-    card = published.card(LINK) if offloaded else published.card(device.model, device.memory)
+    card = published.card(LINK) if offloaded else device.card
     weights, embedding = published.parameters()[target]
     return None if card is None else WEIGHT_BYTES * (weights - embedding) / card.bytes_per_s
 

@@ -62,7 +62,7 @@ def test_no_speedup_grows_and_no_share_is_above_all(rows):
 def test_a_card_of_which_memory_is_not_told_has_one_bandwidth_or_none():
     assert card("rtx 4090") == card("rtx 4090", 24) == Card(1.008e12, 165.2e12)
     assert card("a100", 80) == Card(1.935e12, 312e12)
-    assert card("h100") == Card(2.0e12, 756e12)
+    assert card("h100", form="pcie") == Card(2.0e12, 756e12)
     assert card("h100", 80) == Card(3.35e12, 989e12)
     assert card("a100") is None
     assert card("abacus") is None
