@@ -24,15 +24,16 @@ from bench.results.kept_rows import FOLDER
 from bench.results.store import Store
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
+from specdec_core.models.architectures import text_config
 from specdec_core.models.kinds import kind_of
 from specdec_core.models.memory import offloaded_bytes
 
 HOST_BPS = 25e9
 """Bytes per second from the host: PCIe 4.0 x16."""
-LAUNCH_S = 4.5e-6
+LAUNCH_S = 5e-6
 """Assumed of a kernel's launch in eager mode; no GPU was timed."""
-LAUNCHES, LAUNCHES_PER_LAYER = 20, 40
-"""Kernels of a forward of a Llama in bfloat16 without graphs, counted on a CPU that stands in for a GPU."""
+LAUNCHES_PER_LAYER = 40
+"""Kernels of a layer of a Llama in 16 bits without graphs, counted on a CPU that stands in for a GPU."""
 Floats = NDArray[np.float64]
 Forward = Callable[[Floats], Floats]
 """Seconds of forwards over so many tokens; NaN where they are not known."""
@@ -68,7 +69,7 @@ class Prices:
     def of_card(cls, pair: PairSpec, name: str) -> Self:
         """Of a card of `cards.csv`; ValueError for another one, or one whose memory is too small for the weights."""
         device = None if "," in name else parse(name)
-        card = None if device is None or device.count > 1 else published.card(device.model, device.memory)
+        card = None if device is None or device.count > 1 else device.card
         if device is None or card is None or np.isnan(card.flops):
             raise ValueError(
                 f"{name!r} is no card of bench/published/cards.csv (such as {', '.join(published.cards())})"
@@ -138,6 +139,18 @@ def shape_of(spec: ModelSpec, target: Any = None) -> Any:
         raise LoadError(f"no readable config.json of {spec.source} is on this machine; {known}") from error
 
 
+def launches_of(spec: ModelSpec, config: Any) -> float:
+    """Kernels of a forward without graphs: those of its layers, and those of its kind beside them."""
+    layers = text_config(config).num_hidden_layers
+    skipped = len(spec.skipped_layers) + (len(spec.skipped_attention) + len(spec.skipped_mlp)) / 2
+    return kind_of(spec).launches + LAUNCHES_PER_LAYER * (layers - skipped)
+
+
+def least_s(card: published.Card, device_bytes: float, host_bytes: float, launches: float) -> float:
+    """Seconds of reading the weights of a forward from device and host, or of its launches, whichever is longer."""
+    return max(device_bytes / card.bytes_per_s + host_bytes / HOST_BPS, launches * LAUNCH_S)
+
+
 def _between(times: Mapping[int, float]) -> Forward:
     sizes, seconds = zip(*sorted(times.items()), strict=True)
     return lambda asked: np.interp(asked, sizes, seconds, left=np.nan, right=np.nan)
@@ -150,12 +163,9 @@ def _least(spec: ModelSpec, config: Any, card: published.Card) -> Forward:
     on_device, on_host = kind.forward_bytes(spec, config, dtype), 0
     if spec.offload:
         on_device, on_host = offloaded_bytes(config, dtype, spec.resident_layers)
-    skipped = len(spec.skipped_layers) + (len(spec.skipped_attention) + len(spec.skipped_mlp)) / 2
-    layers = getattr(config, "num_hidden_layers", 1) - skipped
-    read_s = on_device / card.bytes_per_s + on_host / HOST_BPS
-    launched_s = LAUNCH_S * (LAUNCHES + LAUNCHES_PER_LAYER * layers)
+    at_least_s = least_s(card, on_device, on_host, launches_of(spec, config))
     token_s = 2 * whole / dtype.itemsize / card.flops
-    return lambda sizes: np.maximum(max(read_s, launched_s), token_s * sizes)
+    return lambda sizes: np.maximum(at_least_s, token_s * sizes)
 
 
 def _check_memory(pair: PairSpec, config: Any, small: Any, device: Device, name: str) -> None:

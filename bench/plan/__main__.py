@@ -12,23 +12,28 @@ from textwrap import fill
 
 from hydra.errors import HydraException
 
+from bench.calibrate.prices import HOST_BPS, LAUNCH_S, LAUNCHES_PER_LAYER
 from bench.configs.options import sentence
 from bench.measure import runner
 from bench.plan.estimates import SPARE
 from bench.plan.overview import overview
 from bench.plan.planning import KINDS, OWN, Plan, PlannedPair, hours, make, number, times_here
-from bench.plan.times import HOST_BPS, Times, measured_times
+from bench.plan.times import Times, measured_times
 from bench.run import check_choices
 
 SMALL = 1e9
 """Bytes that fit anywhere."""
-HOURS = f"""\
+HOURS = fill(
+    f"""\
 All answers as long as they may be; prefills left out. A cell: tokens x (T(1) for the baseline + (T(n + 1) + depth x
 D(1)) / MAL); a vector: tokens x (T(1) + D(1)); decision models: tokens x (T(n + 1) + D(1)), their own training left
 out. T and D: seconds of a forward of target and draft; n and depth: the tree's nodes and levels; MAL: the paper's for
 pair, dataset and temperature, or 1 where it prints none. Measured: forwards that were timed, or steps of runs in the
-results; sizes beyond the largest take as long as it. An estimate, for known GPUs alone: forwards take as long as
-reading the weights, those on the host at {HOST_BPS / 1e9:g} GB/s; small models and large trees take longer."""
+results; sizes beyond the largest take as long as it. An estimate, for known GPUs alone: a forward takes as long as
+reading the weights, those on the host at {HOST_BPS / 1e9:g} GB/s; in eager mode no less than {LAUNCH_S * 1e6:g} us
+for each kernel, some {LAUNCHES_PER_LAYER} a layer. Large trees take longer, and so does what is between forwards.""",
+    width=116,
+)
 
 
 def describe(plan: Plan) -> Iterator[str]:

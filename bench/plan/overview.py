@@ -13,7 +13,7 @@ cells: of all pairs; those that several artifacts have in common are run once. o
 as vectors, forward times, tables of attention, trainings. tokens: new ones of both arms and second passes, if all
 answers are as long as they may be. hours: on this machine, at forward times measured here (python -m bench.latency
 pair=<pair>, or runs of the pair in results); {UNKNOWN} where a pair has none. about: on a GPU, forwards of a pair
-without them take as long as reading its weights; small models and large trees take longer."""
+without them take as long as reading its weights, or in eager mode as launching its kernels, if that is longer."""
 
 
 def overview(arguments: Sequence[str]) -> Iterator[str]:

@@ -106,7 +106,7 @@ def _machine(cfg: DictConfig) -> Machine:
         return Machine(device_name="", dtype="", gpu=False)
     dtype = str(resolve_dtype(runtime.dtype, device)).removeprefix("torch.")
     name = str(collect(str(device), dtype, runtime.attention, runtime.placement)["device_name"])
-    return Machine(device_name=name, dtype=dtype, gpu=device.type == "cuda")
+    return Machine(device_name=name, dtype=dtype, gpu=device.type == "cuda", graphs=runtime.graphs)
 
 
 def _shared(jobs: Iterable[Job]) -> list[Job]:

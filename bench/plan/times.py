@@ -4,28 +4,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pandas as pd
 
-from bench import published
 from bench.artifacts.devices import parse
-from bench.calibrate.prices import HOST_BPS
+from bench.calibrate.prices import LAUNCH_S, launches_of, least_s, shape_of
 from bench.measure.cell import PairSpec
 from bench.plan.estimates import Memory
 from bench.plan.jobs import Job
 from bench.results.kept_rows import FOLDER
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Store, experiments
+from specdec_core.models import ModelSpec
+from specdec_core.models.graphs import EAGER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the planned cells would run on here: the name that their rows would have, and the dtype."""
+    """What the planned cells would run on here: the name that their rows would have, dtype, and how forwards run."""
 
     device_name: str
     dtype: str
     gpu: bool
+    graphs: str = EAGER
+    """As `runtime.graphs` says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +41,24 @@ class Times:
     estimate: bool = False
 
     @classmethod
-    def of_bandwidth(cls, memory: Memory, device_name: str) -> Self | None:
-        """Of reading the weights once, whatever the tokens, on a card of `cards.csv`; None for others. Not measured."""
-        device = parse(device_name)
-        if device is None or (card := published.card(device.model, device.memory)) is None:
+    def of_card(cls, pair: PairSpec, memory: Memory, machine: Machine) -> Self | None:
+        """Times by a card's data sheet: of reading the weights or launching the kernels, whichever is longer.
+
+        They are the same for all numbers of tokens. In graphs a forward is launched at once, and reading alone counts.
+        None for a card that is not in `cards.csv`.
+        """
+        device = parse(machine.device_name)
+        if device is None or (card := device.card) is None:
             return None
-        speed = card.bytes_per_s
-        target, draft = memory.target / speed + memory.host / HOST_BPS, memory.draft_reads / speed
-        origin = f"an estimate: weights read at {speed / 1e12:g} TB/s"
+        eager, config = machine.graphs == EAGER, shape_of(pair.target)
+
+        def forward_s(spec: ModelSpec, config: Any, device_bytes: int, host_bytes: int = 0) -> float:
+            return least_s(card, device_bytes, host_bytes, launches_of(spec, config) if eager else 0)
+
+        target = forward_s(pair.target, config, memory.target, memory.host)
+        draft = forward_s(pair.draft, shape_of(pair.draft, config), memory.draft_reads) if pair.draft else 0.0
+        launches = f"or kernels launched in {LAUNCH_S * 1e6:g} us each" if eager else "launches of graphs left out"
+        origin = f"an estimate: weights read at {card.bytes_per_s / 1e12:g} TB/s, {launches}"
         return cls(target=lambda _: target, draft=lambda _: draft, origin=origin, estimate=True)
 
 
@@ -54,7 +67,7 @@ def of_machine(results_dir: Path, pair: PairSpec, memory: Memory, machine: Machi
     kept = (times for times in measured_times(results_dir, pair) if times.origin == _origin(machine))
     if found := next(kept, None) or of_runs(results_dir, pair, machine):
         return found
-    return Times.of_bandwidth(memory, machine.device_name) if machine.gpu else None
+    return Times.of_card(pair, memory, machine) if machine.gpu else None
 
 
 def measured_times(results_dir: Path, pair: PairSpec) -> list[Times]:

@@ -49,6 +49,8 @@ class Kind(ABC):
     """What the names of such models have in them."""
     off_tensors: tuple[str, ...] = ()
     """What its config.json may be wrong about, since it is read off the tensors."""
+    launches = 20
+    """Kernels of a forward in 16 bits without graphs, beside those of its layers; counted in `tests/fake_cuda`."""
 
     @property
     def alone(self) -> bool:
@@ -132,6 +134,7 @@ class _Eagle(Kind):
     needs_hidden = True
     words: tuple[str, ...] = ("eagle", "hass")
     off_tensors: tuple[str, ...] = ("num_key_value_heads", "intermediate_size")
+    launches = 7
 
     def _read(self, spec: ModelSpec, config: Any, target_config: Any) -> AnyCheckpoint:
         return read_eagle(spec, config, target_config)
@@ -150,6 +153,7 @@ class _Eagle3(_Eagle):
     """A head that joins the features of several layers and has an output matrix of its own (EAGLE-3)."""
 
     words: tuple[str, ...] = ("eagle3", "eagle-3", "eagle_3")
+    launches = 32
 
     def _config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
         return llama_config(spec, read_config(spec, **options), target_config.vocab_size)
@@ -193,6 +197,7 @@ class _Mtp(_Eagle):
 
     words = ("-mtp", "_mtp")
     off_tensors = ()
+    launches = 32
 
     def _config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
         return mtp_config(target_config)
@@ -210,6 +215,7 @@ class _Medusa(Kind):
     needs_hidden = True
     words = ("medusa",)
     off_tensors = ("medusa_num_heads",)
+    launches = 17
 
     def _config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
         return medusa_config(spec, read_config(spec, **options), target_config)
