@@ -1,6 +1,7 @@
 """Files by hub id or from a folder, and one sentence for why they cannot be had."""
 
 import logging
+import os
 import re
 import socket
 import time
@@ -24,6 +25,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 for _client in ("httpx", "httpx2"):  # the hub's; they tell of every request
     logging.getLogger(_client).setLevel(logging.WARNING)
+# transformers would have a service convert each pickle that it loads, and open a pull request at its publisher's
+os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
 _PATIENCE_S = 1.0
 _PAUSES_S = (1.0, 4.0)
 _HUB_ID = r"[\w.-]+(/[\w.-]+)?"
