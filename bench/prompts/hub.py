@@ -2,15 +2,16 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from bench.names import unknown
 from bench.prompts.conversations import Conversation, DatasetError
+from bench.prompts.streams import Record, streamed
 from specdec_core.models.fetch import patiently, work_offline_if_refused
 
-Record = Mapping[str, Any]
 Adapter = Callable[[str, Iterable[Record]], Iterator[Conversation]]
 """(name of the dataset, hub records in order) -> conversations."""
 
@@ -39,7 +40,7 @@ def hub_conversations(source: HubSource, adapter: str, dataset: str) -> Iterator
     except KeyError as error:
         raise DatasetError(
             f"dataset {dataset}: a record of {source.path} has no field {error}, so its schema has changed;"
-            f" pin it with +dataset.hub.revision=... or give DATA_DIR=<folder with {dataset}.jsonl>"
+            f" pin it with ++dataset.hub.revision=... or give DATA_DIR=<folder with {dataset}.jsonl>"
         ) from error
     except Exception as error:  # the hub's clients raise a dozen unrelated types
         raise DatasetError(
@@ -55,7 +56,8 @@ def _records(source: HubSource) -> Iterator[Record]:
     work_offline_if_refused()
     datasets.config.HF_HUB_OFFLINE |= constants.HF_HUB_OFFLINE  # it may have been read before
     asked = {"split": source.split, "revision": source.revision, "streaming": source.streaming}
-    yield from patiently(lambda: datasets.load_dataset(source.path, source.name, **asked))
+    load = partial(patiently, lambda: datasets.load_dataset(source.path, source.name, **asked))
+    yield from streamed(source.path, {"name": source.name, **asked}, load) if source.streaming else load()
 
 
 def _reason(error: Exception, source: HubSource) -> str:

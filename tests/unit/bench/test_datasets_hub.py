@@ -2,10 +2,12 @@ from dataclasses import replace
 
 import datasets as hub
 import pytest
+from cells import config
 from datasets.exceptions import DatasetNotFoundError
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from omegaconf import OmegaConf
 
+from bench.configs.cells import cell_of
 from bench.prompts import export
 from bench.prompts.datasets import CANDIDATES, Conversation, DatasetError, DatasetSpec, HubSource, load, source_id
 from bench.prompts.hub import ADAPTERS
@@ -19,9 +21,10 @@ QUIZ = DatasetSpec(
 
 
 @pytest.fixture
-def on_hub(monkeypatch):
+def on_hub(monkeypatch, tmp_path):
     """Answer `load_dataset` with records, or raise an error; the calls are kept."""
     calls = []
+    monkeypatch.setattr(hub.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
     def answer(result):
         def load_dataset(*args, **kwargs):
@@ -95,6 +98,15 @@ def test_every_dataset_of_the_hub_can_be_exported():
     names = {path.stem for path in export.YAMLS.glob("*.yaml") if export.config_of(path.stem).get("hub")}
     assert {"mt_bench", "cnn_dm", "wikitext", "openwebtext"} <= names
     assert {DatasetSpec.from_config(export.config_of(name)).name for name in names} >= {"cnn_dm", "openwebtext"}
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "xsum"])
+def test_the_advice_for_a_changed_schema_is_an_option_with_and_without_a_revision(on_hub, name):
+    on_hub([{"Question": "?", "answer": ""}])
+    with pytest.raises(DatasetError, match="no field") as caught:
+        load(cell_of(config(f"dataset={name}")).dataset)
+    option = str(caught.value).partition("pin it with ")[2].partition("...")[0]
+    assert cell_of(config(f"dataset={name}", f"{option}abc")).dataset.hub.revision == "abc"
 
 
 def test_a_changed_schema_and_an_unknown_adapter(on_hub):
