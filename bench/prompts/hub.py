@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bench.names import unknown
 from bench.prompts.conversations import Conversation, DatasetError
-from bench.prompts.streams import Record, streamed
+from bench.prompts.streams import UNREACHED, Record, streamed
 from specdec_core.models.fetch import patiently, work_offline_if_refused
 
 Adapter = Callable[[str, Iterable[Record]], Iterator[Conversation]]
@@ -65,7 +65,7 @@ def _reason(error: Exception, source: HubSource) -> str:
     if "gated" in str(error).lower():
         page = f"https://huggingface.co/datasets/{source.path}"
         return f"{source.path} is gated: accept its terms at {page}, then `hf auth login`"
-    if isinstance(error, ConnectionError) or "offline" in str(error).lower():
+    if isinstance(error, UNREACHED) or "offline" in str(error).lower():
         return f"the hub cannot be reached ({text})"
     if isinstance(error, FileNotFoundError):
         return f"{source.path} is not on the hub, or needs a login (`hf auth login`)"

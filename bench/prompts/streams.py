@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from huggingface_hub.utils import httpx
+
 from bench.results.parquet import replace_text
 
 Record = Mapping[str, Any]
+UNREACHED = (ConnectionError, httpx.TransportError)
+"""What clients of the hub raise where it cannot be reached; the second is no ConnectionError of Python's."""
 log = logging.getLogger(__name__)
 
 
@@ -28,7 +32,7 @@ def streamed(path: str, arguments: Mapping[str, Any], load: Callable[[], Iterabl
     place = _place(path, arguments)
     try:
         records = load()
-    except ConnectionError as error:
+    except UNREACHED as error:
         if not (earlier := _read(place)).lines:
             raise
         count = len(earlier.lines)

@@ -5,6 +5,7 @@ import pytest
 from cells import config
 from datasets.exceptions import DatasetNotFoundError
 from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.utils import httpx
 from omegaconf import OmegaConf
 
 from bench.configs.cells import cell_of
@@ -43,6 +44,7 @@ def on_hub(monkeypatch, tmp_path):
     ("error", "advice"),
     [
         (ConnectionError("Couldn't reach 'some/quiz' on the Hub (LocalEntryNotFoundError)"), "cannot be reached"),
+        (httpx.ConnectError("[Errno 111] Connection refused"), "cannot be reached"),
         (OfflineModeIsEnabled("Offline mode is enabled.\nMore."), "cannot be reached"),
         (LocalEntryNotFoundError("No local entry; offline"), "cannot be reached"),
         (

@@ -1,7 +1,7 @@
 import datasets
 import pytest
 
-from bench.prompts.streams import streamed
+from bench.prompts.streams import UNREACHED, streamed
 
 ASKED = {"split": "test", "name": None}
 
@@ -34,6 +34,17 @@ def test_what_was_read_is_there_without_the_hub_and_no_more():
     assert read(range(9), 4) == read(None, 4) == records(range(4))
     with pytest.raises(ConnectionError):
         read(None, 5)
+
+
+@pytest.mark.parametrize("error", UNREACHED)
+def test_a_hub_that_cannot_be_reached_by_either_client_is_one_without_records(error):
+    def refused():
+        raise error("refused")
+
+    with pytest.raises(error):
+        list(streamed("some/pages", ASKED, refused))
+    read(range(3))
+    assert list(streamed("some/pages", ASKED, refused)) == records(range(3))
 
 
 def test_all_that_there_is_ends_as_it_does_on_the_hub():
