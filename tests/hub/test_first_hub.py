@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from published_datasets import dataset
+from published_datasets import dataset, parquet
 from served import TOKEN, Hub, Repository, client, environment, served
 
 from bench.prompts.embedded import TINY
@@ -41,38 +41,47 @@ def test_what_cannot_be_read_is_said_in_one_sentence_and_a_network_that_fails_no
     assert told == {"acme/shut": None, "acme/hidden": None}
 
 
-def run(hub: Hub, folder: Path, **more: str) -> tuple[int, str]:
+def run(hub: Hub, folder: Path, *words: str, **more: str) -> tuple[int, str]:
     """`python -m bench.run` of a small cell: exit status and all that the terminal shows."""
-    ids = ["pair=tiny", "pair.target.id=acme/target", "pair.draft.id=acme/draft", "dataset=gsm8k", "drafter=opt_tree"]
+    ids = ["pair=tiny", "pair.target.id=acme/target", "pair.draft.id=acme/draft", "dataset=gsm8k"]
     small = ["decoding.max_new_tokens=8", "limit=2", "runtime.device=cpu", "results_dir=results"]
-    command = [sys.executable, "-m", "bench.run", *ids, *small]
+    command = [sys.executable, "-m", "bench.run", *words, *ids, *small]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     done = subprocess.run(command, cwd=folder, env=environment(hub, folder / "hf", **more), timeout=300, **streams)
     return done.returncode, done.stdout
 
 
 def runs(folder: Path) -> pd.DataFrame:
-    return pd.concat(map(pd.read_parquet, sorted((folder / "results/default/runs").glob("*.parquet"))))
+    """By drafter."""
+    rows = pd.concat(map(pd.read_parquet, (folder / "results/default/runs").glob("*.parquet")))
+    return rows.set_index("drafter").sort_index()
 
 
-def test_a_first_run_from_hub_ids_then_one_without_the_hub_then_one_of_other_weights(hub, tmp_path):
-    hub.repositories["datasets/openai/gsm8k"] = dataset("openai/gsm8k")
-    status, shown = run(hub, tmp_path)
+def test_a_first_run_from_hub_ids_then_one_without_the_hub_then_one_where_main_has_moved(hub, tmp_path):
+    target, questions = hub.repositories["models/acme/target"], dataset("openai/gsm8k")
+    hub.repositories["datasets/openai/gsm8k"] = questions
+    status, shown = run(hub, tmp_path, "drafter=opt_tree")
     assert status == 0, shown
     assert "HTTP Request" not in shown
     assert "Traceback" not in shown
     (first,) = runs(tmp_path).itertuples()
-    assert first.target_revision == hub.repositories["models/acme/target"].commit
+    assert first.target_revision == target.commit
     assert first.identical == 1
 
-    status, shown = run(hub, tmp_path, HF_HUB_OFFLINE="1")
+    status, shown = run(hub, tmp_path, "-m", "drafter=chain4,opt_tree", HF_HUB_OFFLINE="1")
     assert status == 0, shown
-    assert runs(tmp_path)["run_id"].tolist() == [first.run_id], "it is there already"
+    chain, again = runs(tmp_path).itertuples()
+    assert again.created_utc == first.created_utc, "it was there already"
+    assert (chain.target_revision, chain.prompts_sha256) == (first.target_revision, first.prompts_sha256)
+    assert chain.identical == 1
 
-    hub.repositories["models/acme/target"].move({"README.md": b"main has moved"})
-    status, shown = run(hub, tmp_path)
+    target.move({"README.md": b"main has moved"})
+    questions.move({"main/test-00000-of-00001.parquet": parquet([{"question": "Moved?", "answer": "#### 1"}])})
+    status, shown = run(hub, tmp_path, "drafter=opt_tree")
     assert status == 0, shown
-    moved = hub.repositories["models/acme/target"].commit
-    assert runs(tmp_path)["target_revision"].tolist() == [moved]
+    before, moved = runs(tmp_path).itertuples()
+    assert before.created_utc == chain.created_utc, "nobody asked for it"
+    assert moved.target_revision == target.commit != first.target_revision
+    assert moved.prompts_sha256 != first.prompts_sha256
     assert first.target_revision in shown
-    assert moved in shown
+    assert moved.target_revision in shown
