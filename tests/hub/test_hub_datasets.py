@@ -8,9 +8,7 @@ from published_datasets import DATASETS, PAGES, ROWS, dataset, parquet
 from served import ROOT, Hub, Repository, client, served
 
 YAMLS = ROOT / "conf/dataset"
-BUNDLED = ("mini", "case_study", "gsd/case_study")
-NAMES = [path.relative_to(YAMLS).with_suffix("").as_posix() for path in sorted(YAMLS.rglob("*.yaml"))]
-OF_HUB = [name for name in NAMES if name not in BUNDLED]
+PATHS = {path.relative_to(YAMLS).with_suffix("").as_posix(): path for path in sorted(YAMLS.rglob("*.yaml"))}
 RAW = ("c4", "cnn_dm", "openwebtext", "wikitext")
 FRAMED = ("gsd/alpaca", "gsd/gsm8k")
 PARTS = ("improving_mcsd/alpaca", "improving_mcsd/triviaqa")
@@ -35,11 +33,14 @@ SECOND = {  # of the second row: id, turns, reference, category
 }
 
 
-def test_all_that_is_named_is_on_the_hub_of_the_tests():
-    named = {name: OmegaConf.load(YAMLS / f"{name}.yaml") for name in NAMES}
-    assert {one.hub.path for one in named.values() if "hub" in one} == DATASETS.keys()
-    bare = [name for name, one in named.items() if "hub" not in one and "/" not in name]
-    assert [name for name in BUNDLED if "/" not in name] == sorted(bare, reverse=True)
+OF_HUB = [name for name in PATHS if name.rpartition("/")[2] in SECOND]
+"""The others are bundled, or one's own."""
+
+
+def test_datasets_of_yamls_are_on_the_hub_of_the_tests():
+    hubs = {name: OmegaConf.load(path).get("hub") for name, path in PATHS.items()}
+    assert {hub.path for hub in hubs.values() if hub} == DATASETS.keys()
+    assert {name for name, hub in hubs.items() if hub} == SECOND.keys()
 
 
 def test_datasets_are_in_the_words_of_their_yamls_and_later_there_without_the_hub(tmp_path):
@@ -67,7 +68,7 @@ def check_conversations(name: str, said: list[dict[str, Any]]) -> None:
 
 def check_prompts(name: str, said: list[dict[str, Any]]) -> None:
     """They are as long as the yaml says, and in its frame."""
-    frame = OmegaConf.load(YAMLS / f"{name}.yaml").get("frame") or "{text}"
+    frame = OmegaConf.load(PATHS[name]).get("frame") or "{text}"
     assert (frame != "{text}") == (name in FRAMED), name
     for one in said:
         turn, text = one["turns"][0], one["text"]
