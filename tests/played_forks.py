@@ -118,7 +118,7 @@ class Played:
         self.orders, self.pick, self.last_drawn, self.depths = cache(draws_of), None, None, set()
         for module in (target_init, static_tree):
             monkeypatch.setattr(module, "draw_children", self.draw)
-        monkeypatch.setattr(ChildByChild, "choose", lambda rule, p, q, drawn, rng: self.choose(p, q, drawn))
+        monkeypatch.setattr(ChildByChild, "choose", lambda rule, p, q, drawn, uniform: self.choose(p, q, drawn))
         monkeypatch.setattr(
             rounds, "draw_tokens", lambda probs, k, rng: torch.tensor([self.pick(normed(probs.tolist()))])
         )

@@ -1,13 +1,9 @@
 """The rule of EAGLE-1 (Li et al., 2024, section 4.3 and its released code)."""
 
-from jaxtyping import Float
-from torch import Tensor
-
-from specdec_core.verifiers.multi_round import MultiRound
-from specdec_core.verifiers.rounds import ChildByChild, State
+from specdec_core.verifiers.multi_round import InRounds
 
 
-class Eagle1(ChildByChild):
+class Eagle1(InRounds):
     """Rounds against q without the siblings rejected before, renormalised; a sibling that q has not is passed over.
 
     In distribution this is multi-candidate decoding without replacement: EAGLE draws its children so when it samples.
@@ -15,7 +11,4 @@ class Eagle1(ChildByChild):
     """
 
     lossless_for = frozenset({"without_replacement"})
-
-    def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
-        """Each child meets the residual and the draft that the rejected ones left."""
-        return MultiRound(p, q, remove=True)
+    remove = True

@@ -14,7 +14,6 @@ from torch import Generator, Tensor
 from specdec_core.errors import PairError
 from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling
-from specdec_core.sending import sent
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import deepest
 from specdec_core.verifiers.multi_candidate import MultiCandidate
@@ -45,7 +44,7 @@ class IndependentLongest:
             if (q := tree.q_after(int(path[-1]))) is None:
                 raise PairError(no_q(self))
             probs = _residual(probs, q)
-        return _left(tree, path, probs, target, sampling)
+        return _left(tree.tokens.tolist(), path.tolist(), probs, target, sampling)
 
     def first_token_probs(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
         """Distribution of the step's first token for this tree, summed exactly over the rule's draws; float64, host."""
@@ -78,14 +77,14 @@ class LongestSubtree:
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
         """Walk below every first token. NonFiniteLogitsError where the target returned nonsense."""
         _check(target)
-        tokens, children = family(tree)
         rule = TargetSample() if sampling.greedy else self.rule
-        walks = [rule.walk(tree, target, sampling, rng, tokens, children, first) for first in children[0]]
+        walker = rule.walker(tree, target, sampling, rng)
+        walks = [walker.walk(first) for first in walker.children[0]]
         # behind a stop token there is no answer
         *counts, finite = torch.cat((tree.required_edge_probs > 0, sound(target))).tolist()
         check_sound(finite)
         path, probs = max(walks, key=lambda walk: sum(counts[node] for node in walk[0]))
-        return _left(tree, torch.tensor([0, *path]), probs, target, sampling)
+        return _left(walker.tokens, [0, *path], probs, target, sampling)
 
     def first_token_probs(self, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> Float[Tensor, " vocab"]:
         """Distribution of the step's first token for this tree, summed exactly over the rule's draws; float64, host."""
@@ -135,11 +134,12 @@ def _winner(
     return probs
 
 
-def _left(tree: TokenTree, path: Tensor, probs: Tensor, target: ModelOutput, sampling: Sampling) -> Verdict:
-    """A verdict that leaves a distribution; at temperature 0 one that ranks all tokens. One read from the device."""
-    probs = sampling.open_probs(target.logits[int(path[-1])]) if sampling.greedy else probs.float()
-    tokens = tree.tokens[sent(path[1:], probs.device)].tolist()
-    return Verdict(path, tuple(tokens), None, probs)
+def _left(
+    tokens: Sequence[int], path: Sequence[int], probs: Tensor, target: ModelOutput, sampling: Sampling
+) -> Verdict:
+    """A verdict that leaves a distribution; at temperature 0 one that ranks all tokens. `tokens` are the tree's."""
+    probs = sampling.open_probs(target.logits[path[-1]]) if sampling.greedy else probs.float()
+    return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), None, probs)
 
 
 def _residual(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"]) -> Float[Tensor, " vocab"]:

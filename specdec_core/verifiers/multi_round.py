@@ -1,10 +1,16 @@
 """The loop of rounds that SpecInfer's, multi-candidate decoding's, EAGLE-1's and Sequoia's rules are made of."""
 
+from abc import abstractmethod
+
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Generator, Tensor
 
-from specdec_core.verifiers.rounds import EPS
+from specdec_core.models.causal_lm import ModelOutput
+from specdec_core.sampling import Sampling
+from specdec_core.tree import TokenTree
+from specdec_core.verifiers.rounds import EPS, ChildByChild, Judged, State, Walker, one_for_each, probs_after_all
+from specdec_core.verifiers.tree_rounds import Families, residual, tree_rounds
 
 _SMALL = 1e-100
 
@@ -86,3 +92,32 @@ class MultiRound:
         """max(D - R, 0); nothing once q's support is exhausted."""
         drawn = torch.where(self._drawn_sum > 0, self._drawn / self._drawn_sum, 0.0)
         return (drawn - self.residual()).clamp_(min=0)
+
+
+class InRounds(ChildByChild):
+    """A rule that is made of such rounds. On a device other than a CPU all nodes of a tree are judged at once."""
+
+    uniform_fallback = False
+
+    @property
+    @abstractmethod
+    def remove(self) -> bool:
+        """Whether a rejected child leaves D, as for `MultiRound`."""
+
+    def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
+        """Each child meets the residual, and with `remove` the draft, that the rejected ones left."""
+        return MultiRound(p, q, remove=self.remove, uniform_fallback=self.uniform_fallback)
+
+    def walker(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Walker:
+        """On a CPU visited nodes alone are judged. For the same random numbers both ways go the same."""
+        if target.logits.device.type == "cpu" or tree.draft_probs is None or tree.draft_rows is None:
+            return super().walker(tree, target, sampling, rng)
+        uniform, p, q = one_for_each(tree, rng), probs_after_all(target, sampling), tree.draft_probs
+        families, rows = Families.of(tree.parents, tree.tokens), tree.draft_rows
+        how = {"remove": self.remove, "uniform_fallback": self.uniform_fallback}
+        accept, shares = tree_rounds(p, q, rows, tree.tokens, families, **how)
+
+        def left(node: int, *, leaf: bool) -> Tensor:
+            return p[node] if leaf else residual(p[node], q.index_select(0, rows[node : node + 1])[0], shares[node])
+
+        return Judged(tree, uniform < accept, left)

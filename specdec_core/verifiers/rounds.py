@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -120,17 +120,16 @@ class ChildByChild(ABC):
         p: Float[Tensor, " vocab"],
         q: Float[Tensor, " vocab"] | None,
         children: Int[Tensor, " children"],
-        rng: Generator,
+        uniform: Float[Tensor, " children"],
     ) -> int | Float[Tensor, " vocab"]:
         """Index of the accepted child, or the distribution of the recovered token if all are rejected.
 
-        The first accepted child ends the rounds. A CPU is asked after each child, where a read costs nothing; another
-        device after 1, 3, 7, ... of them. For the same uniform numbers the outcome is the same.
+        The first child whose number of [0, 1) in `uniform` is below its chance ends the rounds. A CPU is asked after
+        each child, where a read costs nothing; another device after 1, 3, 7, ... of them.
         """
         if q is None:
             raise PairError(no_q(self))
         num_children, asked = children.shape[0], 0
-        uniform = torch.rand(num_children, dtype=torch.float64, device=p.device, generator=rng)
         state, chances = self.begin(p, q, num_children), []
         for number, child in enumerate(children):
             chances.append(state.accept(child))
@@ -143,42 +142,69 @@ class ChildByChild(ABC):
         return state.residual()
 
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
-        """Walk down from accepted child to accepted child; p is computed at visited nodes only."""
+        """Walk down from accepted child to accepted child, and draw the next token from what is left there."""
         if sampling.greedy:
             return follow(tree, target_choices(target, sampling, rng))
         if self.reads_q and tree.edge_probs is None:  # also where nothing was drafted: a run is refused as a whole
             raise PairError(no_q(self))
-        tokens, children = family(tree)
-        path, probs = self.walk(tree, target, sampling, rng, tokens, children)
+        walker = self.walker(tree, target, sampling, rng)
+        path, probs = walker.walk()
         token, total = torch.stack((draw_tokens(probs, 1, rng)[0].double(), probs.sum().double())).tolist()
         if not math.isfinite(total):
             whose = "draft" if bool(target.logits[path[-1]].max().isfinite()) else "target"
             raise NonFiniteLogitsError(f"the {whose} returned NaN or infinite logits")
-        return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), int(token))
+        return Verdict(torch.tensor(path), tuple(walker.tokens[node] for node in path[1:]), int(token))
 
-    def walk(
-        self,
-        tree: TokenTree,
-        target: ModelOutput,
-        sampling: Sampling,
-        rng: Generator,
-        tokens: Sequence[int],
-        children: Mapping[int, list[int]],
-        start: int = 0,
-    ) -> tuple[list[int], Float[Tensor, " vocab"]]:
-        """The accepted path from a node on, and the next token's distribution. `tokens`, `children`: the `family`.
+    def walker(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> "Walker":
+        """What walks down this tree; all its random numbers are drawn now, one for each node."""
+        return Walker(self, tree, target, sampling, rng)
+
+
+class Walker:
+    """Walks down a tree from accepted child to accepted child; p is computed at visited nodes only."""
+
+    def __init__(
+        self, rule: ChildByChild, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator
+    ) -> None:
+        self._rule, self._tree, self._target, self._sampling = rule, tree, target, sampling
+        self._uniform = one_for_each(tree, rng)
+        self.tokens, self.children = family(tree)
+
+    def walk(self, start: int = 0) -> tuple[list[int], Float[Tensor, " vocab"]]:
+        """The accepted path from a node on, and the next token's distribution.
 
         It ends where the target's logits are not finite: no chance of acceptance is a number there, nor what is left.
         """
-        path, p = [start], probs_after(target, start, sampling)
-        while below := children.get(path[-1]):
-            drawn = sent(torch.tensor([tokens[node] for node in below]), p.device)
-            chosen = self.choose(p, tree.q_after(path[-1]), drawn, rng)
+        path, p = [start], probs_after(self._target, start, self._sampling)
+        while below := self.children.get(path[-1]):
+            drawn = sent(torch.tensor([self.tokens[node] for node in below]), p.device)
+            chosen = self._rule.choose(p, self._tree.q_after(path[-1]), drawn, self._uniform[below])
             if isinstance(chosen, Tensor):
                 return path, chosen
             path.append(below[chosen])
-            p = probs_after(target, path[-1], sampling)
+            p = probs_after(self._target, path[-1], self._sampling)
         return path, p
+
+
+class Judged(Walker):
+    """Walks down a tree of which every node was judged before: one read from the device."""
+
+    def __init__(self, tree: TokenTree, accepted: Bool[Tensor, " nodes"], left: Callable[..., Tensor]) -> None:
+        """`accepted` is each node's lot if the walk comes to it; `left(node, leaf=)` what it leaves where it ends."""
+        parents, self.tokens, self._accepted = torch.stack((tree.parents, tree.tokens, accepted.long())).tolist()
+        self.children, self._left = children_of(parents), left
+
+    def walk(self, start: int = 0) -> tuple[list[int], Float[Tensor, " vocab"]]:
+        """From accepted child to accepted child, the first of several."""
+        path = [start]
+        while child := next((node for node in self.children.get(path[-1], ()) if self._accepted[node]), None):
+            path.append(child)
+        return path, self._left(path[-1], leaf=path[-1] not in self.children)
+
+
+def one_for_each(tree: TokenTree, rng: Generator) -> Float[Tensor, " nodes"]:
+    """A number of [0, 1) for each node, on the device of the generator and the tree."""
+    return torch.rand(tree.num_nodes, dtype=torch.float64, device=tree.tokens.device, generator=rng)
 
 
 def no_q(rule: object) -> str:
@@ -193,10 +219,15 @@ def no_q(rule: object) -> str:
 def family(tree: TokenTree) -> tuple[list[int], dict[int, list[int]]]:
     """Tokens, and every node's children in draft order, on the host: one read from the device."""
     parents, tokens = torch.stack((tree.parents, tree.tokens)).tolist()
+    return tokens, children_of(parents)
+
+
+def children_of(parents: Sequence[int]) -> dict[int, list[int]]:
+    """Every node's children in draft order; leaves have no entry."""
     children = defaultdict(list)
     for node, parent in enumerate(parents):
         children[parent].append(node)
-    return tokens, children
+    return dict(children)
 
 
 def target_probs(target: ModelOutput, node: int, sampling: Sampling) -> Float[Tensor, " vocab"]:
@@ -225,3 +256,11 @@ def probs_after(target: ModelOutput, node: int, sampling: Sampling) -> Float[Ten
     if node == 0 and target.root_probs is not None:
         return sampling.closed(target.root_probs)
     return sampling.probs(target.logits[node])
+
+
+def probs_after_all(target: ModelOutput, sampling: Sampling) -> Float[Tensor, "nodes vocab"]:
+    """P after every node, as `probs_after` gives it."""
+    probs = sampling.probs(target.logits)
+    if target.root_probs is not None:
+        probs[:1] = sampling.closed(target.root_probs)
+    return probs

@@ -5,10 +5,19 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from specdec_core.models.causal_lm import ModelOutput
-from specdec_core.sampling import Sampling, draw_tokens, tokens_at
+from specdec_core.sampling import Sampling, tokens_at
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import ALL_DRAWS, follow, target_choices
-from specdec_core.verifiers.rounds import ChildByChild, State, family, target_probs
+from specdec_core.verifiers.rounds import (
+    ChildByChild,
+    Judged,
+    State,
+    Walker,
+    family,
+    one_for_each,
+    probs_after_all,
+    target_probs,
+)
 
 
 class TargetSample(ChildByChild):
@@ -41,15 +50,29 @@ class TargetSample(ChildByChild):
                 return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), token)
             path.append(node)
 
+    def walker(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Walker:
+        """On a device other than a CPU tokens are drawn for all nodes at once."""
+        if target.logits.device.type == "cpu":
+            return super().walker(tree, target, sampling, rng)
+        nodes = torch.arange(tree.num_nodes, device=tree.tokens.device)
+        first = nodes.scatter_reduce(0, tree.parents[1:], nodes[1:], "amin", include_self=False)  # child, else itself
+        p, uniform = probs_after_all(target, sampling), one_for_each(tree, rng)[first]
+        tokens = tokens_at(p, uniform[:, None])[:, 0]
+
+        def left(node: int, *, leaf: bool) -> Tensor:
+            return p[node] if leaf else torch.zeros_like(p[node]).index_fill_(0, tokens[node], 1.0)
+
+        return Judged(tree, tokens[tree.parents] == tree.tokens, left)
+
     def choose(
         self,
         p: Float[Tensor, " vocab"],
         q: Float[Tensor, " vocab"] | None,
         children: Int[Tensor, " children"],
-        rng: Generator,
+        uniform: Float[Tensor, " children"],
     ) -> int | Float[Tensor, " vocab"]:
         """One draw from p: the first child that has it, else the token itself as a one-hot distribution."""
-        token = draw_tokens(p, 1, rng)
+        token = tokens_at(p, uniform[:1])
         found = (children == token).tolist()
         return found.index(True) if True in found else torch.zeros_like(p).index_fill_(0, token, 1.0)
 

@@ -206,7 +206,7 @@ def test_no_input_gives_a_distribution_that_is_none(rule, case):
             assert (rounds.residual >= 0).all()
             assert rounds.residual.sum() == pytest.approx(1, abs=1e-9)
             assert (rounds.accept[p[children] == 0] == 0).all()
-            chosen = rule.choose(p, q, children, rng)
+            chosen = rule.choose(p, q, children, torch.rand(len(children), dtype=torch.float64, generator=rng))
             if isinstance(chosen, int):
                 assert p[children[chosen]] > 0
             elif draws in rule.lossless_for:
@@ -237,7 +237,7 @@ def test_choices_have_the_probabilities_of_the_rounds(rule):
     expected = torch.cat((reach[:3] * rounds.accept, reach[3:]))
     counts = torch.zeros(4)
     for _ in range(times):
-        chosen = rule.choose(p, q, children, rng)
+        chosen = rule.choose(p, q, children, torch.rand(len(children), dtype=torch.float64, generator=rng))
         counts[chosen if isinstance(chosen, int) else 3] += 1
     error = (expected * (1 - expected) / times).sqrt()
     assert ((counts / times - expected).abs() <= 4 * error + 1e-9).all()

@@ -25,6 +25,7 @@ from specdec_core.verifiers import (
     MultiCandidate,
     TargetSample,
     WithoutReplacement,
+    rounds,
 )
 
 TOLERANCE = 1e-6
@@ -298,11 +299,19 @@ def inverted(probs, k, draws, rng):
     return probs.gather(-1, ids), ids
 
 
+def for_children_of_drafted_nodes(tree, rng):
+    """Numbers for the nodes that a rule judges: a tree's only first token is none of them."""
+    given = 1 + int((tree.parents == 0).sum() == 1)
+    drawn = torch.rand(tree.num_nodes - given, dtype=torch.float64, generator=rng)
+    return torch.cat((torch.zeros(given, dtype=torch.float64), drawn))
+
+
 @pytest.mark.parametrize("rule", [MultiCandidate(), WithoutReplacement()])
 @pytest.mark.parametrize("sampling", [T1, Sampling(0.7, top_p=0.8)])
 def test_on_the_same_random_stream_one_first_token_is_multi_candidate_decoding(rule, sampling, monkeypatch):
     """The bonus token is merely drawn a step later."""
     monkeypatch.setattr(target_init, "draw_children", inverted)
+    monkeypatch.setattr(rounds, "one_for_each", for_children_of_drafted_nodes)
     target, draft = BigramLM(table(1, 9)), BigramLM(table(2, 9))
     own = StaticTree(draft=draft, shape=shapes.branching([3, 2, 1]), draws="without_replacement")
     ours = TargetInit(draft=draft, widths=(1, 3, 2, 1))

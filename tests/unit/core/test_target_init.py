@@ -75,7 +75,7 @@ def test_every_committed_token_is_in_the_targets_cache_and_no_forward_is_wasted(
     drafter = watched(TargetInit(draft=tiny.draft, widths=(2, 4, 3, 1, 1)), check)
     found = generate(
         target, drafter, RULES[rule], prompt, max_new_tokens=30, sampling=T07, allow_lossy=True, watch=watch,
-        node_order=order,
+        node_order=order, rng=torch.Generator().manual_seed(2),
     )  # fmt: skip
     steps = found.steps
     assert forwards[id(target)] == 1 + len(steps)
@@ -272,7 +272,7 @@ def test_a_heads_first_level_has_the_true_features_after_any_commit(monkeypatch)
     drafter = TargetInit(draft=pair.draft, widths=(2, 2, 1))
     found = generate(
         pair.target, drafter, RULES["subtree"], PROMPT, max_new_tokens=40, sampling=Sampling(1.2),
-        allow_lossy=True,
+        allow_lossy=True, rng=torch.Generator().manual_seed(3),
     )  # fmt: skip
     assert max(gaps) < 1e-4
     assert {1, 3} <= {step.acceptance_length for step in found.steps}

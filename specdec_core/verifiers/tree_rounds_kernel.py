@@ -1,0 +1,99 @@
+"""Rounds at all nodes of a tree in one kernel, a program for each node (`tree_rounds`)."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specdec_core.verifiers.rounds import EPS
+
+BLOCK = 2048
+"""Tokens of the vocabulary that a program reads at once."""
+
+
+def tree_rounds(
+    p: Tensor, q: Tensor, rows: Tensor, tokens: Tensor, order: Tensor, starts: Tensor, repeated: Tensor,
+    remove: bool, uniform_fallback: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """As `specdec::tree_rounds` says."""
+    nodes, vocab = p.shape
+    accept, shares = p.new_zeros(nodes, dtype=torch.float64), p.new_zeros(nodes, 2, dtype=torch.float64)
+    with torch.cuda.device_of(p):
+        _judge[(nodes,)](
+            *(p.contiguous(), q.contiguous(), rows, tokens, order, starts, repeated.to(torch.int64), accept, shares),
+            vocab,
+            EPS=EPS,
+            REMOVE=remove,
+            FALLBACK=uniform_fallback,
+            BLOCK=min(BLOCK, triton.next_power_of_2(vocab)),
+            num_warps=8,
+        )
+    return accept, shares
+
+
+@triton.jit
+def _read(row, at, vocab):
+    """Part of a distribution, in float64."""
+    return tl.load(row + at, mask=at < vocab, other=0.0).to(tl.float64)
+
+
+@triton.jit
+def _left(p_row, q_row, c, d, vocab, BLOCK: tl.constexpr):  # noqa: N803
+    """The sum of max(p - c q - d, 0)."""
+    total = tl.zeros([BLOCK], tl.float64)
+    for begin in range(0, vocab, BLOCK):
+        at = begin + tl.arange(0, BLOCK)
+        rest = _read(p_row, at, vocab) - c * _read(q_row, at, vocab) - d
+        total += tl.where((rest > 0) & (at < vocab), rest, 0.0)
+    return tl.sum(total, 0)
+
+
+@triton.jit(do_not_specialize=["vocab"])
+def _judge(
+    p, q, rows, tokens, order, starts, repeated, accept, shares, vocab,
+    EPS: tl.constexpr, REMOVE: tl.constexpr, FALLBACK: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
+):  # fmt: skip
+    """One node: its children in draft order, each a pass over the vocabulary."""
+    node = tl.program_id(0).to(tl.int64)
+    first, end = tl.load(starts + node), tl.load(starts + node + 1)
+    if first < end:
+        p_row, q_row = p + node * vocab, q + tl.load(rows + node) * vocab
+        sums = tl.zeros([BLOCK], tl.float64)
+        for begin in range(0, vocab, BLOCK):
+            at = begin + tl.arange(0, BLOCK)
+            values = _read(q_row, at, vocab)
+            if REMOVE:
+                for place in range(first, end):
+                    values = tl.where(at == tl.load(tokens + tl.load(order + place)), 0.0, values)
+            sums += values
+        others = tl.sum(sums, 0)
+        total = _left(p_row, q_row, 0.0, 0.0, vocab, BLOCK)
+        c, d, unseen = total * 0.0, total * 0.0, total * 0.0 + vocab
+        for place in range(first, end):
+            child = tl.load(order + place)
+            token = tl.load(tokens + child)
+            fresh = (1 - tl.load(repeated + child)).to(tl.float64)
+            child_q = tl.load(q_row + token).to(tl.float64)
+            left, drawn = others, child_q
+            if REMOVE:
+                drawn = child_q * fresh
+                for later in range(place, end):
+                    sibling = tl.load(order + later)
+                    value = tl.load(q_row + tl.load(tokens + sibling)).to(tl.float64)
+                    left += tl.where(tl.load(repeated + sibling) == 0, value, 0.0)
+            grown, mass, exhausted = total / left, drawn / left, left < 0.0
+            if FALLBACK:
+                exhausted = left <= 0
+                grown = tl.where(exhausted, total / unseen, grown)
+                mass = tl.where(exhausted, fresh / unseen, mass)
+            rest = tl.load(p_row + token).to(tl.float64) - c * child_q - d
+            ratio = tl.where(rest < 0, 0.0, rest) / total / mass
+            tl.store(accept + child, tl.where(mass > 0, tl.where(ratio >= 1, 1.0, ratio), 0.0))
+            next_c, next_d = tl.where(exhausted, c, c + grown), tl.where(exhausted, d + grown, d)
+            after = _left(p_row, q_row, next_c, next_d, vocab, BLOCK)
+            adopted = (mass > 0) & (after >= EPS * total)
+            c, d = tl.where(adopted, next_c, c), tl.where(adopted, next_d, d)
+            total = tl.where(adopted, after, total)
+            unseen -= fresh
+        tl.store(shares + 2 * node, c)
+        tl.store(shares + 2 * node + 1, d)

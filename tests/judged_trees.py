@@ -1,0 +1,94 @@
+"""Trees that rules judge at all nodes at once: what comes of it, and what it is child by child."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specdec_core.sampling import draw_children
+from specdec_core.verifiers import MultiCandidate, SpecInfer, WithoutReplacement
+from specdec_core.verifiers.multi_round import InRounds
+from specdec_core.verifiers.rounds import children_of
+from specdec_core.verifiers.tree_rounds import Families, residual, tree_rounds
+
+RULES = [SpecInfer(), MultiCandidate(), WithoutReplacement(), WithoutReplacement(uniform_fallback=False)]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A tree whose nodes have up to `most` children, over distributions of one kind."""
+
+    kind: str = "sharp"
+    """sharp | flat | near (q is p but for rounding) | narrow (q has three tokens) | apart | one_hot"""
+    vocab: int = 50
+    most: int = 6
+    drawn: bool = True
+    """Children are draws from q; else any tokens, repeated ones too."""
+
+    def probs(self, rows: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+        """p and q behind so many nodes, float32."""
+        p, q = torch.randn(2, rows, self.vocab, generator=rng) * (0.1 if self.kind == "flat" else 3)
+        if self.kind == "near":
+            q = p + 1e-6 * q
+        if self.kind == "narrow":
+            q[:, 3:] = -torch.inf
+        if self.kind == "apart":
+            q[:, : self.vocab // 2], p[:, self.vocab // 2 :] = -torch.inf, -torch.inf
+        if self.kind == "one_hot":
+            p, q = 1e3 * p, 1e3 * q
+        return p.softmax(-1), q.softmax(-1)
+
+
+CASES = [
+    *(Case(kind) for kind in ("sharp", "flat", "near", "narrow", "apart", "one_hot")),
+    *(Case(drawn=False), Case("narrow", drawn=False), Case("narrow", vocab=5, most=8), Case(vocab=2, most=4)),
+    *(Case(vocab=3000, most=3), Case(most=30)),
+]
+
+
+def judged(case: Case, rule: InRounds, rng: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+    """Of each node with children: chances and residual from `tree_rounds`, and by the rule's own rounds."""
+    parents, tokens = [-1], [0]
+    p, q = case.probs(40, rng)
+    draws = "without_replacement" if rule.remove else "iid"
+    for node in range(12):
+        count = int(torch.randint(case.most + 1, (), generator=rng))
+        drawn = draw_children(q[node][None], min(count, case.vocab), draws, rng)[1][0] if count else tokens[:0]
+        drawn = drawn if case.drawn else torch.randint(case.vocab, (count,), generator=rng)
+        room = 40 - len(parents)
+        tokens += [int(token) for token in drawn][:room]
+        parents += [node] * min(len(drawn), room)
+        if len(parents) <= node + 1:
+            break
+    p, count, children = p[: len(parents)], len(parents), children_of(parents)
+    rows = torch.full((count,), -1)
+    rows[list(children)[1:]] = torch.randperm(len(children) - 1, generator=rng)
+    rows_q = torch.empty(len(children) - 1, case.vocab)
+    for node in list(children)[1:]:
+        rows_q[rows[node]] = q[node]
+    given = torch.tensor(tokens)
+    families = Families.of(torch.tensor(parents), given)
+    how = {"remove": rule.remove, "uniform_fallback": rule.uniform_fallback}
+    accept, shares = tree_rounds(p, rows_q, rows, given, families, **how)
+    assert (accept[0], *shares[[node for node in range(count) if node not in children]].flatten().tolist()) == (0,) * (
+        1 + 2 * (count - len(children) + 1)
+    )
+    for node in list(children)[1:]:
+        expected = rule.rounds(p[node], q[node], given[children[node]])
+        yield accept[children[node]], residual(p[node], q[node], shares[node]), expected.accept, expected.residual
+
+
+def check(case: Case, rule: InRounds, rng: torch.Generator, trees: int = 6) -> int:
+    """Both have the same law, as far as the walk can come: how many nodes were compared."""
+    compared = 0
+    for _ in range(trees):
+        for accept, left, expected, expected_left in judged(case, rule, rng):
+            reach = torch.cat((torch.ones(1, dtype=torch.float64), (1 - expected).cumprod(0)))
+            assert ((accept >= 0) & (accept <= 1)).all()
+            assert (reach[:-1] * (accept - expected)).abs().max() <= 1e-12
+            assert (left >= 0).all()
+            assert abs(float(left.sum()) - 1) <= 1e-9
+            assert (reach[-1] * (left - expected_left)).abs().max() <= 1e-12
+            compared += 1
+    return compared
