@@ -71,7 +71,7 @@ def calibrate(
         if setting.plan.prices:  # here it is a tree like any other
             found, speedup = found | {"method": PRICED}, None
     if found.get("delta") == HARDWARE:
-        found["delta"] = cost_ratio(drafter["n"], setting)
+        found["delta"] = cost_ratio(drafter.get("k", drafter.get("n")), setting)
     if measured is None or not _of_the_cell(measured, found, setting):
         return Calibrated(drafter=found, decision=model)
     mal = expected_tokens(shape_of(found), measured.vector)
@@ -162,7 +162,7 @@ def hardware_choice(drafter: Mapping[str, Any], setting: Setting) -> tuple[TreeS
 
 
 def cost_ratio(tokens: int, setting: Setting) -> float:
-    """OPT-Tree's mu (section 4.5): the draft's forward over so many tokens, in autoregressive steps of the target.
+    """OPT-Tree's mu (section 4.5): the draft's forward over a layer's tokens, in autoregressive steps of the target.
 
     A layer that raises E(A) by less costs more than it gives. Of three digits, so that a cell keeps its name.
     """

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from specdec_core.drafters.base import Context
 from specdec_core.drafters.sites import Chosen, SiteHeap, Sites
-from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter
+from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter, check_delta
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.sampling import check_draws, draft_probs, race, top_k
 from specdec_core.sending import sent
@@ -30,6 +30,9 @@ class DySpec(TreeDrafter):
     `draws=topk` takes the draft's best tokens in place of draws, with the same values. `record_parts` measures parts of
     the time of growing, which takes a little itself: `choice` of nodes and making the tree, `sampling` of tokens.
     """
+
+    delta: float | None = None
+    """Least gain of E(A) that a layer must bring for the next one to be drafted; None: there is no such bound."""
 
     def __init__(
         self,
@@ -57,6 +60,9 @@ class DySpec(TreeDrafter):
         while True:
             tokens, parent_slots = self._reveal(sites, logits, probs, context)
             if not len(tokens):
+                break
+            if self.delta is not None and not sites.gain > self.delta:
+                sites.end()
                 break
             new = sent(torch.from_numpy(np.stack((tokens, parent_slots))), logits.device)
             logits = self.draft.expand(new[0], new[1]).logits
@@ -111,6 +117,10 @@ class DySpecThreshold(DySpec):
 
     `threshold` None is 1/n. Where a layer has more sites than the budget has room for, the most valuable are taken and
     the tree ends. The printed loop runs `while v < t`, with which it would never begin; sites of v >= t are meant.
+
+    With `delta`, which the paper has not, growth ends behind a layer that raised E(A) by no more. Layers keep their
+    sites whatever comes below them. Where deeper sites displace others, as in `DySpec`, such an end would look at drawn
+    tokens, and the rule would lose the target's distribution.
     """
 
     def __init__(
@@ -122,8 +132,10 @@ class DySpecThreshold(DySpec):
         max_depth: int = 32,
         draws: str = "without_replacement",
         draft_temperature: float = 0.6,
+        delta: float | None = None,
         record_parts: bool = False,
     ) -> None:
+        check_delta(delta)
         super().__init__(
             draft=draft,
             n=n,
@@ -134,7 +146,7 @@ class DySpecThreshold(DySpec):
         )
         if threshold is not None and not threshold > 0:
             raise ValueError(f"DySpec's threshold must be positive (or null for 1/n), not {threshold}")
-        self.threshold = 1 / n if threshold is None else threshold
+        self.threshold, self.delta = 1 / n if threshold is None else threshold, delta
 
     def _sites(self, root: int) -> Sites:
         return Sites(root, self.n, max_depth=self.max_depth, floor=self.threshold, settled=True)

@@ -2,7 +2,7 @@
 
 from specdec_core.drafters.base import Context
 from specdec_core.drafters.growth import Growth
-from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter
+from specdec_core.drafters.tree_drafter import AnyDraft, Drafted, TreeDrafter, check_delta
 
 
 class OptTree(TreeDrafter):
@@ -24,8 +24,7 @@ class OptTree(TreeDrafter):
         super().__init__(draft, draft_temperature)
         if n < 1:
             raise ValueError(f"OPT-Tree's budget n must be at least 1 node, not {n}")
-        if not delta >= 0:
-            raise ValueError(f"OPT-Tree's threshold delta must not be negative, got {delta}")
+        check_delta(delta)
         if max_depth is not None and max_depth < 1:
             raise ValueError(f"OPT-Tree's max_depth must be at least 1 (or null for n), not {max_depth}")
         self.n, self.delta = n, delta

@@ -42,6 +42,8 @@ class Sites:
 
     def __init__(self, root: int, budget: int, *, max_depth: int, floor: float = 0.0, settled: bool = False) -> None:
         self.budget, self.max_depth, self.settled, self.depth = budget, max_depth, settled, 0
+        self.gain = 0.0
+        """What the last layer adds to E(A), if all of it is chosen."""
         self._least, self._read, self._count = max(floor, LEAST_VALUE), 0, 1
         # of every candidate, layer by layer; candidate 0 is the root
         self._tokens, self._parents, self._edges = [np.array([root])], [np.array([-1])], [np.ones(1)]
@@ -75,6 +77,7 @@ class Sites:
         rows, found, edges = sites // values.shape[1], values.ravel()[sites], edges.ravel()[sites]
         self.depth += 1
         paths = self._paths[rows] * edges
+        self.gain = float(paths.sum())
         bounds = np.minimum(paths, found)
         if not self.settled:  # so that of equal values the shallower site is taken
             bounds = np.nextafter(bounds, 0)
@@ -91,6 +94,10 @@ class Sites:
         self._layer_slots = slots[read]
         self._read, self._count = self._read + len(read), self._count + len(sites)
         return self._tokens[-1][read], parent_slots
+
+    def end(self) -> None:
+        """Leave the last layer's nodes unread."""
+        self._slots[-1] = np.full_like(self._slots[-1], -1)
 
     def chosen(self) -> Chosen:
         """The nodes of the best sites, in the order of their creation."""

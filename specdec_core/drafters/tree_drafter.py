@@ -118,3 +118,9 @@ def draft_model_of(model: AnyDraft) -> DraftModel:
     """A loaded model as drafters know it."""
     made = next((draft for loaded, draft in _DRAFTS.items() if isinstance(model, loaded)), None)
     return cast(DraftModel, made(model) if made else model)
+
+
+def check_delta(delta: float | None) -> None:
+    """ValueError for a least gain of a layer that is negative or no number; None: layers need not gain anything."""
+    if delta is not None and not delta >= 0:
+        raise ValueError(f"the threshold delta must not be negative, got {delta}")

@@ -131,12 +131,21 @@ MAKES = {
     **{f"node_by_node_{n}": lambda draft, n=n: DySpecHeap(draft=draft, n=n) for n in (1, 2, 3)},
     "heap_depth_2": lambda draft: DySpec(draft=draft, n=4, max_depth=2),
     "threshold": lambda draft: DySpecThreshold(draft=draft, n=9, threshold=0.2, max_depth=2),
+    **{
+        f"threshold_delta_{delta}": lambda draft, delta=delta: DySpecThreshold(
+            draft=draft, n=4, threshold=0.1, max_depth=3, delta=delta
+        )
+        for delta in (0.45, 0.6)
+    },
     "threshold_capped": lambda draft: DySpecThreshold(draft=draft, n=4, threshold=0.1, max_depth=3),
 }
 
 
 CELLS = [(name, MultiCandidate()) for name in MAKES]
-CELLS += [(name, WithoutReplacement()) for name in ("heap_3", "threshold", "threshold_capped")]
+CELLS += [
+    (name, WithoutReplacement())
+    for name in ("heap_3", "threshold", "threshold_capped", "threshold_delta_0.45", "threshold_delta_0.6")
+]
 
 
 @pytest.mark.parametrize(("name", "rule"), CELLS, ids=[f"{name}-{type(rule).__name__}" for name, rule in CELLS])
@@ -162,6 +171,15 @@ class Likely(Sites):
 def test_a_choice_that_looks_at_the_drawn_token_is_found_out(wrong, monkeypatch):
     monkeypatch.setattr(dyspec, "Sites", wrong)
     assert furthest(probs_of_three(MAKES["heap_3"], MultiCandidate(), monkeypatch)) > 1e-3
+
+
+def test_an_end_that_looks_at_drawn_tokens_is_found_out_where_deeper_sites_displace_others(monkeypatch):
+    def ended(draft):
+        drafter = DySpec(draft=draft, n=4)
+        drafter.delta = 0.7
+        return drafter
+
+    assert furthest(probs_of_three(ended, MultiCandidate(), monkeypatch)) > 1e-2
 
 
 def literal_trees(n):

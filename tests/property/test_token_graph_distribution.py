@@ -203,7 +203,7 @@ def test_samples_of_the_engine(name):
         cls = Dropping if name == "dropping" else TokenGraph
         drafter, rule = cls(draft=draft, **IID | {"max_steps": 1}), Chain()
     options = {"sampling": Sampling(1.0), "rng": torch.Generator().manual_seed(11)}
-    counts = Counter(pairwise(generate(target, drafter, rule, [0], max_new_tokens=700, **options).tokens))
+    counts = Counter(pairwise(generate(target, drafter, rule, [0], max_new_tokens=2000, **options).tokens))
     statistic, p = 0.0, target.table.double().softmax(-1)
     for token in range(VOCAB):
         observed = [counts[token, last] for last in range(VOCAB)]

@@ -198,6 +198,10 @@ def test_growth_stops_where_a_layer_costs_more_than_it_adds(tmp_path, monkeypatc
     chosen = ("drafter=opt_tree", "drafter.n=7", "drafter.delta=hardware")
     assert cell_of(config(*chosen, f"results_dir={tmp_path}")).drafter_params["delta"] == pytest.approx(0.7 / 4)
     assert priced(tmp_path, *chosen).drafter_params["delta"] == pytest.approx(0.7 / 2)
+    beam = ("drafter=eagle2", "drafter.k=4", "+drafter.delta=hardware")
+    assert priced(tmp_path, *beam).drafter_params["delta"] == pytest.approx(0.4 / 2), "a layer reads the beam"
+    sites = ("drafter=dyspec_threshold", "drafter.n=7", "verifier=by_draws", "+drafter.delta=hardware")
+    assert priced(tmp_path, *sites).drafter_params["delta"] == pytest.approx(0.7 / 2)
     with pytest.raises(ValueError, match=f"{HERE} lack 1 token of the target, or 17"):
         priced(tmp_path, *chosen, "drafter.n=17")
     with pytest.raises(ValueError, match=r"drafter\.delta"):

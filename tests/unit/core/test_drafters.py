@@ -1,6 +1,6 @@
 """Trees against oracles: brute force over all trees, explicit paths, plain forwards of the draft."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -213,6 +213,27 @@ def test_eagle2_equals_its_statement_as_lists(seed):
     assert paths_of(tree)[1:] == eagle2_oracle(probs, 6, 15, 3, 3)
     assert tree.num_drafted == 14
     assert drafter.draft.expanded == [3, 3, 3]
+
+
+def gains(seed, **options):
+    """E(A) of EAGLE-2's trees of one layer, two layers, ..., root excluded, and the trees."""
+    drafters = [Eagle2(draft=TableDraft(6, random_q(6, seed)), depth=depth, **options) for depth in range(6)]
+    trees = [drafter.grow(context_for()) for drafter in drafters]
+    return [float(tree.path_probs.sum()) - 1 for tree in trees], trees
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("delta", [0.0, 0.05, 0.2, 0.6, 5.0])
+def test_eagle2_ends_behind_a_layer_that_gains_too_little(seed, delta):
+    options = {"total": 9, "k": 2}
+    sums, trees = gains(seed, **options)
+    gained = [after - before > delta for before, after in pairwise([0.0, *sums])]
+    last = gained.index(False) if False in gained else 5
+    drafter = Eagle2(draft=TableDraft(6, random_q(6, seed)), depth=5, delta=delta, **options)
+    assert paths_of(drafter.grow(context_for())) == paths_of(trees[min(last, 5)])
+    assert len(drafter.draft.expanded) == min(last, 5)
+    if not delta:
+        assert paths_of(trees[-1]) == paths_of(trees[min(last, 5)]), "what adds nothing has nothing below it that does"
 
 
 DRAFTERS = {

@@ -350,3 +350,18 @@ def test_sites_of_a_layer_compete_with_first_sites_that_nobody_has_read():
     edges = np.array([[0.6, 0.3, 0.1]])
     tokens, parents = sites.add(np.array([[7, 8, 9]]), edges, sites.values(edges))
     assert (tokens.tolist(), parents.tolist()) == ([7], [-1]), "the second child's 0.3 is below 0.4 and 0.6"
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("delta", [0.0, 0.1, 0.3, 0.6, 5.0])
+def test_a_threshold_tree_ends_behind_a_layer_that_gains_too_little(seed, delta):
+    """It is the tree of as many layers; none is read below it."""
+    options, q = {"n": 30, "threshold": 0.01}, random_q(6, seed)
+    whole = DySpecThreshold(draft=TableDraft(6, q), max_depth=11, **options).grow(context_for())
+    gains = torch.zeros(12, dtype=torch.float64).index_add(0, whole.depths, whole.path_probs)[1:].tolist()
+    depth = next((depth for depth, gain in enumerate(gains, start=1) if not gain > delta), 11)
+    depth = min(depth, int(whole.depths.max()))
+    ended = DySpecThreshold(draft=TableDraft(6, q), max_depth=11, delta=delta, **options)
+    cut = DySpecThreshold(draft=TableDraft(6, q), max_depth=depth, **options)
+    assert paths_of(ended.grow(context_for())) == paths_of(cut.grow(context_for()))
+    assert len(ended.draft.expanded) == depth - 1
