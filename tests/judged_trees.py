@@ -70,7 +70,8 @@ def judged(case: Case, rule: InRounds, rng: torch.Generator) -> Iterator[tuple[T
     given = torch.tensor(tokens)
     families = Families.of(torch.tensor(parents), given)
     how = {"remove": rule.remove, "uniform_fallback": rule.uniform_fallback}
-    accept, shares = tree_rounds(p, rows_q, rows, given, families, **how)
+    uniform = torch.ones(count, dtype=torch.float64)  # nothing is accepted, and all chances are known
+    accept, shares = tree_rounds(p, rows_q, rows, given, uniform, families, **how)
     assert (accept[0], *shares[[node for node in range(count) if node not in children]].flatten().tolist()) == (0,) * (
         1 + 2 * (count - len(children) + 1)
     )

@@ -71,7 +71,8 @@ def calibrate(
         if setting.plan.prices:  # here it is a tree like any other
             found, speedup = found | {"method": PRICED}, None
     if found.get("delta") == HARDWARE:
-        found["delta"] = cost_ratio(drafter.get("k", drafter.get("n")), setting)
+        layer = 1 if "threshold" in drafter else drafter.get("k", drafter.get("n"))  # of no known width: the cheapest
+        found["delta"] = cost_ratio(layer, setting)
     if measured is None or not _of_the_cell(measured, found, setting):
         return Calibrated(drafter=found, decision=model)
     mal = expected_tokens(shape_of(found), measured.vector)

@@ -20,7 +20,7 @@ class Divergence:
     gap: float
     """The target's best logit there less the lower one of the two tokens; infinite where a token is missing."""
     largest_logit: float
-    """The largest absolute logit there, of which a rounding error is a share."""
+    """The largest absolute value of the best logit and of that token's, of which a rounding error is a share."""
 
 
 def first_divergence(output: Sequence[int], reference: Sequence[int]) -> int | None:
@@ -46,5 +46,6 @@ def divergence(
     target.reset(tokens.shape[0])
     logits = target.prefill(tokens).logits[-1].float()
     apart = [*output[at : at + 1], *reference[at : at + 1]]
-    gap = float(logits.max() - logits[apart].min()) if len(apart) == 2 else math.inf
-    return Divergence(at, gap, float(logits.abs().max()))
+    best, worse = float(logits.max()), float(logits[apart].min())
+    gap = best - worse if len(apart) == 2 else math.inf
+    return Divergence(at, gap, max(abs(best), abs(worse)))

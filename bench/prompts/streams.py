@@ -30,24 +30,22 @@ def streamed(path: str, arguments: Mapping[str, Any], load: Callable[[], Iterabl
     `path` and `arguments` are those of `load_dataset`. ConnectionError where no start has read as far.
     """
     place = _place(path, arguments)
-    try:
-        records = load()
-    except UNREACHED as error:
-        if not (earlier := _read(place)).lines:
-            raise
-        count = len(earlier.lines)
-        log.warning("%s: the %d records that an earlier start read, as the hub cannot be reached", path, count)
-        yield from map(json.loads, earlier.lines)
-        if not earlier.whole:
-            raise ConnectionError(f"earlier starts read {count} records of {path}, and more are asked for") from error
-        return
     lines: list[str] = []
     whole = False
     try:
-        for record in records:
+        for record in load():
             lines.append(json.dumps(record, default=str))
             yield record
         whole = True
+    except UNREACHED as error:
+        earlier, done = _read(place), len(lines)
+        count = len(earlier.lines)
+        if count <= done or earlier.lines[:done] != lines:
+            raise
+        log.warning("%s: the %d records that an earlier start read, as the hub cannot be reached", path, count)
+        yield from map(json.loads, earlier.lines[done:])
+        if not earlier.whole:
+            raise ConnectionError(f"earlier starts read {count} records of {path}, and more are asked for") from error
     finally:
         _write(place, _Earlier(lines, whole))
 
@@ -68,9 +66,9 @@ def _read(place: Path) -> _Earlier:
 
 
 def _write(place: Path, read: _Earlier) -> None:
-    """In the place of what earlier starts read, unless that begins alike and goes on."""
-    earlier, count = _read(place).lines, len(read.lines)
-    if not read.whole and len(earlier) >= count and earlier[:count] == read.lines:
+    """In the place of what earlier starts read, unless that is whole or begins alike and goes on."""
+    earlier, count = _read(place), len(read.lines)
+    if not read.whole and (earlier.whole or (len(earlier.lines) >= count and earlier.lines[:count] == read.lines)):
         return
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

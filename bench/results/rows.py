@@ -139,7 +139,7 @@ class PromptRow:
     expected_steps: float | None = None  # mean over all draws, given the output (`renewal`); of replays that sample
     expected_length: float | None = None  # the same of the sum of their acceptance lengths
     start: int | None = None  # of its run's starts the one that decoded it; None of lent rows and in older files
-    largest_logit: float | None = None  # the largest absolute one at the divergence; None in older files
+    largest_logit: float | None = None  # the larger of these two, by absolute value; None in older files
     identical_float32: bool | None = (
         None  # both arms again in float32; None but for the first prompts in half precision
     )

@@ -1,8 +1,10 @@
 """Which weights, and the pair that they make."""
 
 import contextlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -101,20 +103,22 @@ class Pair:
         For models that are neither quantised, compiled, offloaded nor spread over devices.
         """
         models = [model for model in (self.target, self.draft) if model]
-        halves, caches = self.halves, [model.cache for model in models]
+        caches = [model.cache for model in models]
         fresh = {id(cache): KVCache(len(cache.layers), capacity=0) for cache in caches}
-        dtypes = [tensor.dtype for tensor in halves]
+        alike: dict[tuple[Any, ...], list[Tensor]] = defaultdict(list)
+        for tensor in self.halves:  # a head's embedding may be another name of its target's
+            alike[tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()].append(tensor)
         try:
-            for tensor in halves:
-                tensor.data = tensor.data.float()
             for model in models:
                 model.cache = fresh[id(model.cache)]  # a draft may share its target's
+            for tensors in alike.values():
+                _share(tensors, tensors[0].data.float())
             yield
         finally:
-            for tensor, dtype in zip(halves, dtypes, strict=True):
-                tensor.data = tensor.data.to(dtype)
             for model, cache in zip(models, caches, strict=True):
                 model.cache = cache
+            for (_, dtype, *_), tensors in alike.items():
+                _share(tensors, tensors[0].data.to(dtype))
 
     @contextlib.contextmanager
     def sealed(self) -> Iterator[None]:
@@ -126,3 +130,9 @@ class Pair:
         finally:
             for one in self.graphs:
                 one.sealed = False
+
+
+def _share(tensors: Sequence[Tensor], data: Tensor) -> None:
+    """Have all of them hold the same numbers, at the same place."""
+    for tensor in tensors:
+        tensor.data = data

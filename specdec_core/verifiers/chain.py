@@ -23,9 +23,10 @@ class Chain(InRounds):
         return super().begin(p, q, num_children)
 
     def walker(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Walker:
-        """PairError for a tree that branches anywhere."""
+        """PairError for a tree that branches, but for the first tokens below a virtual root, which are not judged."""
         walker = super().walker(tree, target, sampling, rng)
-        _check(max(map(len, walker.children.values())))
+        judged = 0 if target.root_probs is None else 1
+        _check(max((len(below) for node, below in walker.children.items() if node >= judged), default=0))
         return walker
 
 

@@ -95,7 +95,7 @@ class MultiRound:
 
 
 class InRounds(ChildByChild):
-    """A rule that is made of such rounds. On a device other than a CPU all nodes of a tree are judged at once."""
+    """A rule that is made of such rounds. On a GPU all nodes of a tree are judged at once."""
 
     uniform_fallback = False
 
@@ -109,13 +109,13 @@ class InRounds(ChildByChild):
         return MultiRound(p, q, remove=self.remove, uniform_fallback=self.uniform_fallback)
 
     def walker(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Walker:
-        """On a CPU visited nodes alone are judged. For the same random numbers both ways go the same."""
-        if target.logits.device.type == "cpu" or tree.draft_probs is None or tree.draft_rows is None:
+        """But for a GPU visited nodes alone are judged. For the same random numbers and drawn trees all go the same."""
+        if target.logits.device.type != "cuda" or tree.draft_probs is None or tree.draft_rows is None:
             return super().walker(tree, target, sampling, rng)
         uniform, p, q = one_for_each(tree, rng), probs_after_all(target, sampling), tree.draft_probs
         families, rows = Families.of(tree.parents, tree.tokens), tree.draft_rows
         how = {"remove": self.remove, "uniform_fallback": self.uniform_fallback}
-        accept, shares = tree_rounds(p, q, rows, tree.tokens, families, **how)
+        accept, shares = tree_rounds(p, q, rows, tree.tokens, uniform, families, **how)
 
         def left(node: int, *, leaf: bool) -> Tensor:
             return p[node] if leaf else residual(p[node], q.index_select(0, rows[node : node + 1])[0], shares[node])

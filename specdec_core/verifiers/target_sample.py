@@ -51,8 +51,8 @@ class TargetSample(ChildByChild):
             path.append(node)
 
     def walker(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Walker:
-        """On a device other than a CPU tokens are drawn for all nodes at once."""
-        if target.logits.device.type == "cpu":
+        """On a GPU tokens are drawn for all nodes at once."""
+        if target.logits.device.type != "cuda":
             return super().walker(tree, target, sampling, rng)
         nodes = torch.arange(tree.num_nodes, device=tree.tokens.device)
         first = nodes.scatter_reduce(0, tree.parents[1:], nodes[1:], "amin", include_self=False)  # child, else itself

@@ -2,20 +2,25 @@
 
 What rounds leave of p is max(p - c q - d, 0), up to its sum, with two numbers per node: a rejected child was less
 probable under R than under D, so that nothing of it is left, and all else lost the same share of q. c grows by the sum
-of R over what is left of q; d does so once q's support is exhausted and D is uniform.
+of R over what is left of q; d does so once q's support is exhausted and D is uniform. This holds for children that are
+drawn as the rules demand: one outside q's support comes behind all that are inside.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import itertools
+import logging
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from specdec_core.verifiers.rounds import EPS
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,7 @@ def tree_rounds(
     q: Float[Tensor, "expanded vocab"],
     rows: Int[Tensor, " nodes"],
     tokens: Int[Tensor, " nodes"],
+    uniform: Float[Tensor, " nodes"],
     families: Families,
     *,
     remove: bool,
@@ -52,11 +58,12 @@ def tree_rounds(
 ) -> tuple[Float[Tensor, " nodes"], Float[Tensor, "nodes 2"]]:
     """Of each node how probable it is that it is accepted, given that its earlier siblings were rejected, and (c, d).
 
-    float64. `rows` are those of q by node; `remove` and `uniform_fallback` are those of `MultiRound`. No read from the
+    float64; 0 behind the first child whose number in `uniform` is below its chance. `rows` are those of q by node: of
+    negative ones no children are judged. `remove` and `uniform_fallback` are those of `MultiRound`. No read from the
     device.
     """
     lists = families.order, families.starts, families.repeated
-    accept, shares = torch.ops.specdec.tree_rounds(p, q, rows, tokens, *lists, remove, uniform_fallback)
+    accept, shares = torch.ops.specdec.tree_rounds(p, q, rows, tokens, uniform, *lists, remove, uniform_fallback)
     return accept, shares
 
 
@@ -69,23 +76,23 @@ def residual(
 
 
 def _on_host(
-    p: Tensor, q: Tensor, rows: Tensor, tokens: Tensor, order: Tensor, starts: Tensor, repeated: Tensor,
-    remove: bool, uniform_fallback: bool,
+    p: Tensor, q: Tensor, rows: Tensor, tokens: Tensor, uniform: Tensor, order: Tensor, starts: Tensor,
+    repeated: Tensor, remove: bool, uniform_fallback: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """By the definition, node after node."""
     accept, shares = p.new_zeros(len(tokens), dtype=torch.float64), p.new_zeros(len(tokens), 2, dtype=torch.float64)
-    bounds = starts.tolist()
+    bounds, known = starts.tolist(), (rows >= 0).tolist()
     for node, (first, end) in enumerate(itertools.pairwise(bounds)):
-        if first < end:
+        if first < end and known[node]:
             below = order[first:end]
-            fresh = ~repeated[below]
-            node_p, node_q, children = p[node].double(), q[rows[node]].double(), tokens[below]
-            accept[below], shares[node] = _rounds(node_p, node_q, children, fresh, remove, uniform_fallback)
+            node_p, node_q = p[node].double(), q[rows[node]].double()
+            given = tokens[below], uniform[below], ~repeated[below]
+            accept[below], shares[node] = _rounds(node_p, node_q, *given, remove, uniform_fallback)
     return accept, shares
 
 
 def _rounds(
-    p: Tensor, q: Tensor, children: Tensor, fresh: Tensor, remove: bool, uniform_fallback: bool
+    p: Tensor, q: Tensor, children: Tensor, uniform: Tensor, fresh: Tensor, remove: bool, uniform_fallback: bool
 ) -> tuple[Tensor, Tensor]:
     """One node."""
     drawn = torch.where(fresh, q[children], 0.0) if remove else q[children]
@@ -98,6 +105,8 @@ def _rounds(
         mass = fresh[i].double() / unseen if exhausted else drawn[i] / left  # D(x)
         ratio = (p[child] - c * q[child] - d).clamp(min=0) / total / mass
         accept[i] = torch.where(mass > 0, torch.where(ratio >= 1, 1.0, ratio), 0.0)
+        if uniform[i] < accept[i]:
+            break
         if mass > 0:
             more = total / unseen if exhausted else total / left
             next_c, next_d = (c, d + more) if exhausted else (c + more, d)
@@ -110,14 +119,26 @@ def _rounds(
 
 _library = torch.library.Library("specdec", "DEF")
 _library.define(
-    "tree_rounds(Tensor p, Tensor q, Tensor rows, Tensor tokens, Tensor order, Tensor starts, Tensor repeated, "
-    "bool remove, bool uniform_fallback) -> (Tensor, Tensor)"
+    "tree_rounds(Tensor p, Tensor q, Tensor rows, Tensor tokens, Tensor uniform, Tensor order, Tensor starts, "
+    "Tensor repeated, bool remove, bool uniform_fallback) -> (Tensor, Tensor)"
 )
 _library.impl("tree_rounds", _on_host, "CPU")
-if torch.version.cuda or torch.version.hip:
-    if importlib.util.find_spec("triton"):
-        from specdec_core.verifiers.tree_rounds_kernel import tree_rounds as _in_triton
 
-        _library.impl("tree_rounds", _in_triton, "CUDA")
-    else:
-        _library.impl("tree_rounds", _on_host, "CUDA")
+
+def _on_gpu(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """In Triton; by the definition, which waits for every child, where Triton is missing or cannot compile here."""
+    global _in_triton
+    if _in_triton:
+        from specdec_core.verifiers import tree_rounds_kernel
+
+        try:
+            return tree_rounds_kernel.tree_rounds(*arguments)
+        except Exception as error:  # Triton's, the compiler's and the driver's have no type in common
+            log.warning("Triton cannot judge trees here (%s); drawn trees are judged slowly", error)
+            _in_triton = False
+    return _on_host(*arguments)
+
+
+_in_triton = importlib.util.find_spec("triton") is not None
+if torch.version.cuda or torch.version.hip:
+    _library.impl("tree_rounds", _on_gpu, "CUDA")

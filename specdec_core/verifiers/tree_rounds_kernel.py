@@ -12,16 +12,16 @@ BLOCK = 2048
 
 
 def tree_rounds(
-    p: Tensor, q: Tensor, rows: Tensor, tokens: Tensor, order: Tensor, starts: Tensor, repeated: Tensor,
-    remove: bool, uniform_fallback: bool,
+    p: Tensor, q: Tensor, rows: Tensor, tokens: Tensor, uniform: Tensor, order: Tensor, starts: Tensor,
+    repeated: Tensor, remove: bool, uniform_fallback: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """As `specdec::tree_rounds` says."""
     nodes, vocab = p.shape
     accept, shares = p.new_zeros(nodes, dtype=torch.float64), p.new_zeros(nodes, 2, dtype=torch.float64)
     with torch.cuda.device_of(p):
         _judge[(nodes,)](
-            *(p.contiguous(), q.contiguous(), rows, tokens, order, starts, repeated.to(torch.int64), accept, shares),
-            vocab,
+            *(p.contiguous(), q.contiguous(), rows, tokens, uniform),
+            *(order, starts, repeated.to(torch.int64), accept, shares, vocab),
             EPS=EPS,
             REMOVE=remove,
             FALLBACK=uniform_fallback,
@@ -50,14 +50,15 @@ def _left(p_row, q_row, c, d, vocab, BLOCK: tl.constexpr):  # noqa: N803
 
 @triton.jit(do_not_specialize=["vocab"])
 def _judge(
-    p, q, rows, tokens, order, starts, repeated, accept, shares, vocab,
+    p, q, rows, tokens, uniform, order, starts, repeated, accept, shares, vocab,
     EPS: tl.constexpr, REMOVE: tl.constexpr, FALLBACK: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
-    """One node: its children in draft order, each a pass over the vocabulary."""
+    """One node: its children in draft order up to the first that is accepted, each a pass over the vocabulary."""
     node = tl.program_id(0).to(tl.int64)
     first, end = tl.load(starts + node), tl.load(starts + node + 1)
-    if first < end:
-        p_row, q_row = p + node * vocab, q + tl.load(rows + node) * vocab
+    row = tl.load(rows + node)
+    if (first < end) & (row >= 0):
+        p_row, q_row = p + node * vocab, q + row * vocab
         sums = tl.zeros([BLOCK], tl.float64)
         for begin in range(0, vocab, BLOCK):
             at = begin + tl.arange(0, BLOCK)
@@ -69,7 +70,8 @@ def _judge(
         others = tl.sum(sums, 0)
         total = _left(p_row, q_row, 0.0, 0.0, vocab, BLOCK)
         c, d, unseen = total * 0.0, total * 0.0, total * 0.0 + vocab
-        for place in range(first, end):
+        place = first
+        while place < end:
             child = tl.load(order + place)
             token = tl.load(tokens + child)
             fresh = (1 - tl.load(repeated + child)).to(tl.float64)
@@ -88,12 +90,17 @@ def _judge(
                 mass = tl.where(exhausted, fresh / unseen, mass)
             rest = tl.load(p_row + token).to(tl.float64) - c * child_q - d
             ratio = tl.where(rest < 0, 0.0, rest) / total / mass
-            tl.store(accept + child, tl.where(mass > 0, tl.where(ratio >= 1, 1.0, ratio), 0.0))
+            chance = tl.where(mass > 0, tl.where(ratio >= 1, 1.0, ratio), 0.0)
+            tl.store(accept + child, chance)
+            chosen = tl.load(uniform + child) < chance
             next_c, next_d = tl.where(exhausted, c, c + grown), tl.where(exhausted, d + grown, d)
-            after = _left(p_row, q_row, next_c, next_d, vocab, BLOCK)
+            after = total
+            if not chosen:
+                after = _left(p_row, q_row, next_c, next_d, vocab, BLOCK)
             adopted = (mass > 0) & (after >= EPS * total)
             c, d = tl.where(adopted, next_c, c), tl.where(adopted, next_d, d)
             total = tl.where(adopted, after, total)
             unseen -= fresh
+            place = tl.where(chosen, end, place + 1)
         tl.store(shares + 2 * node, c)
         tl.store(shares + 2 * node + 1, d)

@@ -89,3 +89,16 @@ def test_a_damaged_file_is_none(cache):
     with pytest.raises(ConnectionError):
         read(None)
     assert read(range(3)) == read(None)
+
+
+@pytest.mark.parametrize("error", UNREACHED)
+def test_a_stream_that_breaks_goes_on_with_what_an_earlier_start_read(error):
+    def broken(numbers=(0, 1)):
+        yield from records(numbers)
+        raise error("gone")
+
+    read(range(5))
+    assert list(streamed("some/pages", ASKED, broken)) == records(range(5))
+    with pytest.raises(error):
+        list(streamed("some/pages", ASKED, lambda: broken((0, 7))))
+    assert read(None) == records(range(5)), "all that there is stays"

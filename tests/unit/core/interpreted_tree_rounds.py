@@ -11,12 +11,13 @@ from judged_trees import CASES, RULES, check
 from specdec_core.verifiers import tree_rounds_kernel
 
 
+def in_triton(p, q, rows, tokens, uniform, families, *, remove, uniform_fallback):
+    lists = families.order, families.starts, families.repeated
+    return tree_rounds_kernel.tree_rounds(p, q, rows, tokens, uniform, *lists, remove, uniform_fallback)
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_kernel_has_the_law_of_the_rules(case, rng, monkeypatch):
-    def in_triton(p, q, rows, tokens, families, *, remove, uniform_fallback):
-        lists = families.order, families.starts, families.repeated
-        return tree_rounds_kernel.tree_rounds(p, q, rows, tokens, *lists, remove, uniform_fallback)
-
     monkeypatch.setattr(judged_trees, "tree_rounds", in_triton)
     monkeypatch.setattr(tree_rounds_kernel, "BLOCK", 32 if case.vocab < 100 else 1024)
     for rule in RULES:
@@ -25,13 +26,31 @@ def test_the_kernel_has_the_law_of_the_rules(case, rng, monkeypatch):
 
 def test_no_number_stays_none(rng):
     """Logits that are no numbers are found where the walk ends: nothing is accepted there."""
+    for spoilt in (0, 1):
+        probs = torch.rand(2, 3, 40, generator=rng).softmax(-1)
+        probs[spoilt, 0] = torch.nan
+        chances, shares = of_two_children(*probs, torch.tensor([0, -1, -1]), torch.zeros(3, dtype=torch.float64))
+        assert not (chances > 0).any()
+        assert judged_trees.residual(probs[0, 0], probs[1, 0], shares[0]).isnan().all()
+
+
+def test_children_behind_the_accepted_one_and_of_a_node_without_q_are_left_alone(rng):
+    """Of such a node nothing is read: below a virtual root q is of what no rule judges."""
     p, q = torch.rand(2, 3, 40, generator=rng).softmax(-1)
-    families = judged_trees.Families.of(torch.tensor([-1, 0, 0]), torch.tensor([1, 2, 3]))
-    lists = families.order, families.starts, families.repeated
-    for spoilt in (p, q):
-        spoilt[0] = torch.nan
-        given = p, q, torch.tensor([0, -1, -1]), torch.tensor([1, 2, 3])
-        accept, shares = tree_rounds_kernel.tree_rounds(*given, *lists, True, True)
-        assert not (accept > 0).any()
-        assert judged_trees.residual(p[0], q[0], shares[0]).isnan().all()
-        spoilt[0] = 1 / 40
+    sure = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
+    chances, _ = of_two_children(p, q, torch.tensor([0, -1, -1]), sure)
+    assert chances[1] > 0
+    assert chances[2] == 0
+    before = torch.full((4, 40), torch.nan)
+    before[1:] = q
+    for rule in (in_triton, judged_trees.tree_rounds):
+        chances, shares = of_two_children(p, before[1:], torch.tensor([-1, -1, -1]), sure, rule)
+        assert not chances.any()
+        assert not shares.any()
+
+
+def of_two_children(p, q, rows, uniform, rule=in_triton):
+    """Chances and shares of a root with two children, drawn without replacement."""
+    tokens = torch.tensor([1, 2, 3])
+    families = judged_trees.Families.of(torch.tensor([-1, 0, 0]), tokens)
+    return rule(p, q, rows, tokens, uniform, families, remove=True, uniform_fallback=True)

@@ -48,7 +48,7 @@ def test_the_kernel_compiles_for_gpus(capability, remove, fallback):
 
     function, sizes = tree_rounds_kernel._judge, {"EPS": 1e-12, "REMOVE": remove, "FALLBACK": fallback, "BLOCK": 2048}
     kinds = dict.fromkeys(("p", "q"), "*fp32") | dict.fromkeys(("accept", "shares"), "*fp64") | {"vocab": "i32"}
-    kinds |= dict.fromkeys(sizes, "constexpr")
+    kinds |= dict.fromkeys(sizes, "constexpr") | {"uniform": "*fp64"}
     names = function.arg_names
     constants = {(names.index(name),): value for name, value in sizes.items()}
     with warnings.catch_warnings():
