@@ -69,6 +69,7 @@ class RunRow:
     ignore_eos: Options[bool | None] = None  # answers go on behind EOS; None in older files
     node_order: Options[str | None] = None  # of a tree in the target's forward; None in older files
     graphs: Options[str | None] = None  # eager | compile | mixed; None in older files
+    attention_kernels: Label[str | None] = None  # of torch's, that the warm-up met: flash, efficient, math, ...
     predicted_mal: Result[float | None] = None  # F(T) of a static tree for its measured acceptance vector
     predicted_speedup: Result[float | None] = None  # of the tree that was chosen by measured forward times
     excerpt: Result[str | None] = None  # the start of the first answer, the target's own where there is a baseline
@@ -96,7 +97,6 @@ class RunRow:
     cuda_version: Machine[str | None]
     driver_version: Machine[str | None]
     attention: Options[str]
-    attention_kernels: Label[str | None] = None  # of torch's, that the warm-up met: flash, efficient, math, ...
     slurm_job_id: Label[str | None]
     slurm_array_task_id: Label[str | None]
 
