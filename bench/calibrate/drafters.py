@@ -71,8 +71,9 @@ def calibrate(
         if setting.plan.prices:  # here it is a tree like any other
             found, speedup = found | {"method": PRICED}, None
     if found.get("delta") == HARDWARE:
-        layer = 1 if "threshold" in drafter else drafter.get("k", drafter.get("n"))  # of no known width: the cheapest
-        found["delta"] = cost_ratio(layer, setting)
+        # a layer of EAGLE-2 reads its beam, one of OPT-Tree up to n nodes; of a threshold's any width, at least one
+        width = 1 if "threshold" in drafter else drafter.get("k", drafter.get("n"))
+        found["delta"] = cost_ratio(width, setting)
     if measured is None or not _of_the_cell(measured, found, setting):
         return Calibrated(drafter=found, decision=model)
     mal = expected_tokens(shape_of(found), measured.vector)

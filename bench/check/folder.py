@@ -178,9 +178,9 @@ def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings:
         for run_id, drafter in kept.loc[~kept.index.isin(rows["run_id"]), "drafter"].items()
     ]
     for row in _rows(rows):
-        again, dtype = known(row.identical_float32), str(kept.at[row.run_id, "dtype"])
-        findings.float32 += again is not None
-        if again is not None and not again:
+        exact, dtype = known(row.identical_float32), str(kept.at[row.run_id, "dtype"])
+        findings.float32 += exact is not None
+        if exact is not None and not exact:
             findings.lossy.append(
                 f"{store.experiment}: cell {row.run_id}, {row.prompt_id} turn {row.turn} leaves the target's output in "
                 "float32 too"

@@ -28,9 +28,8 @@ def audit_in_float32(
 ) -> None:
     """Decode first turns of a greedy lossless cell again, and note in the method's rows whether both arms agree.
 
-    Arms that part at a tie of float32 agree. Rows say nothing where no baseline was decoded, where this fails, and of
-    models that cannot be float32 here: compiled, quantised, streamed or spread ones, and those that memory does not
-    suffice for.
+    Arms that part at a tie of float32 agree. Rows say nothing where no baseline was decoded, and of models that cannot
+    be float32 here: compiled, quantised, streamed or spread ones, and those that memory does not suffice for.
     """
     places = {row.prompt_id: place for place, row in enumerate(prompts) if row.arm == METHOD and row.turn == 0}
     audited = [one for one in conversations if one.id in places and prompts[places[one.id]].identical is not None]
@@ -42,9 +41,8 @@ def audit_in_float32(
             for conversation in audited[:PROMPTS]:
                 place = places[conversation.id]
                 prompts[place] = replace(prompts[place], identical_float32=_agree(decoding, conversation))
-    except Exception as error:  # whatever it is, the cell itself has been measured
-        log.warning("%s: no audit in float32 (%s)", cell.label, error)
-    collect()
+    finally:
+        collect()
 
 
 def _agree(decoding: Decoding, conversation: Conversation) -> bool:

@@ -27,6 +27,6 @@ class AttentionKernels(TorchDispatchMode):
         if func is _CHOOSES:
             with self:
                 return func.decompose(*args, **(kwargs or {}))
-        if found := _KERNEL.match(func._schema.name):
-            self.names.add(found[1])
+        if kernel := _KERNEL.match(func._schema.name):
+            self.names.add(kernel[1])
         return func(*args, **(kwargs or {}))

@@ -4,7 +4,8 @@ import contextlib
 import logging
 import traceback
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 
@@ -35,6 +36,7 @@ from specdec_core.models import Pair
 from specdec_core.models.graphs import EAGER, MIXED
 from specdec_core.models.ranks import agreed, world_size
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 OOM, FAILED, INTERRUPTED, SKIPPED, BUSY = "oom", "failed", "interrupted", "skipped", "busy"
 REFUSED = "refused"
@@ -170,17 +172,28 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome, group: Group) -> Iterat
     yield len(conversations), cell.drafter
     yield from _decode(run, measurement, journal, conversations)
     if outcome.lossless and cell.sampling.greedy and not recordings:
-        audit_in_float32(cell, pair, runtime, rows.prompts, conversations)
+        audited = (cell, pair, runtime, rows.prompts, conversations)
+        _spared(run, "audit in float32", lambda: audit_in_float32(*audited))
     outcome.baseline_of = outcome.baseline_of or rows.lender
     if world_size() == 1:  # to a rank the others are other processes
         outcome.other_load = journal.other_load
         if not (recordings or runtime.placement or cell.pair.target.offload):
-            outcome.limit_tokens_per_s = limit_tokens_per_s(pair, rows.context())
+            limit = _spared(run, "limit of tokens/s", lambda: limit_tokens_per_s(pair, rows.context()))
+            outcome.limit_tokens_per_s = limit
     if journal.missed_graphs:
         outcome.graphs = MIXED
     outcome.excerpt = measurement.excerpt()
     if failed := _failed_conversations(rows):
         log.warning("%s: %s", run.label, failed)
+
+
+def _spared(run: CellRun, what: str, measure: Callable[[], T]) -> T | None:
+    """What is measured behind the last prompt; None, with a warning, where that fails: the cell itself stands."""
+    try:
+        return measure()
+    except Exception as error:  # of any library: a cell that is lost for it would be lost at every start
+        log.warning("%s: no %s (%s)", run.label, what, error)
+        return None
 
 
 def _loaded(run: CellRun, conversations: Sequence[Conversation]) -> tuple[Pair, Drafter, Recordings | None]:

@@ -31,13 +31,14 @@ def streamed(path: str, arguments: Mapping[str, Any], load: Callable[[], Iterabl
     """
     place = _place(path, arguments)
     lines: list[str] = []
-    whole = False
+    whole = broken = False
     try:
         for record in load():
             lines.append(json.dumps(record, default=str))
             yield record
         whole = True
     except UNREACHED as error:
+        broken = True
         earlier, done = _read(place), len(lines)
         count = len(earlier.lines)
         if count <= done or earlier.lines[:done] != lines:
@@ -47,7 +48,8 @@ def streamed(path: str, arguments: Mapping[str, Any], load: Callable[[], Iterabl
         if not earlier.whole:
             raise ConnectionError(f"earlier starts read {count} records of {path}, and more are asked for") from error
     finally:
-        _write(place, _Earlier(lines, whole))
+        if not (broken and _read(place).whole):
+            _write(place, _Earlier(lines, whole))
 
 
 def _place(path: str, arguments: Mapping[str, Any]) -> Path:
@@ -66,9 +68,9 @@ def _read(place: Path) -> _Earlier:
 
 
 def _write(place: Path, read: _Earlier) -> None:
-    """In the place of what earlier starts read, unless that is whole or begins alike and goes on."""
-    earlier, count = _read(place), len(read.lines)
-    if not read.whole and (earlier.whole or (len(earlier.lines) >= count and earlier.lines[:count] == read.lines)):
+    """In the place of what earlier starts read, unless that begins alike and goes on."""
+    earlier, count = _read(place).lines, len(read.lines)
+    if not read.whole and len(earlier) >= count and earlier[:count] == read.lines:
         return
     try:
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -90,7 +90,7 @@ class Pair:
 
     @property
     def halves(self) -> list[Tensor]:
-        """Parameters and buffers of 16 bits, of target and draft, shared ones once."""
+        """Parameters and buffers of 16 bits, of target and draft, each object once; some may hold the same memory."""
         parts = [part for model in (self.target, self.draft) if model for part in vars(model).values()]
         modules = [part for part in parts if isinstance(part, nn.Module)]
         tensors = {id(tensor): tensor for part in modules for tensor in (*part.parameters(), *part.buffers())}

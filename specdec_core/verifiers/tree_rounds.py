@@ -129,10 +129,12 @@ def _on_gpu(*arguments: Any) -> tuple[Tensor, Tensor]:
     """In Triton; by the definition, which waits for every child, where Triton is missing or cannot compile here."""
     global _in_triton
     if _in_triton:
-        from specdec_core.verifiers import tree_rounds_kernel
-
         try:
+            from specdec_core.verifiers import tree_rounds_kernel
+
             return tree_rounds_kernel.tree_rounds(*arguments)
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:  # Triton's, the compiler's and the driver's have no type in common
             log.warning("Triton cannot judge trees here (%s); drawn trees are judged slowly", error)
             _in_triton = False

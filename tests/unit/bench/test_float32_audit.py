@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cells import cell
+from cells import cell, execute
 from test_measurement import Wrong
 from torch import nn
 
-from bench.measure import float32_audit, pairs
+from bench.measure import float32_audit, pairs, runner
 from bench.measure.cell import Cell, Runtime
 from bench.measure.decoding import Decoding
 from bench.measure.float32_audit import audit_in_float32
@@ -19,6 +19,7 @@ from bench.measure.measurement import Measurement
 from bench.measure.to_rows import Rows
 from bench.prompts import datasets
 from bench.results.rows import METHOD
+from bench.results.store import Store
 from bench.results.ties import is_tie
 
 HALF = Runtime(device="cpu", dtype="bfloat16", num_threads=1)
@@ -77,13 +78,19 @@ def test_a_rule_that_loses_the_targets_output_is_told():
     assert said(wrong) == [False, False, None]
 
 
-def test_an_audit_that_fails_leaves_the_cell_as_it_was_measured(monkeypatch):
+@pytest.mark.parametrize("place", [(float32_audit, "_agree"), (runner, "limit_tokens_per_s")], ids=lambda at: at[1])
+def test_what_fails_behind_the_last_prompt_leaves_the_cell_as_it_was_measured(place, monkeypatch, tmp_path):
     def fails(*_):
         raise torch.OutOfMemoryError("none is left")
 
-    monkeypatch.setattr(float32_audit, "_agree", fails)
-    assert said(cell("drafter=chain4")) == [None] * 3
-    monkeypatch.undo()
+    few = ("runtime.dtype=bfloat16", "limit=1", "decoding.max_new_tokens=4")
+    with monkeypatch.context() as patch:
+        patch.setattr(*place, fails)
+        assert execute(tmp_path / "short", *few) == runner.OK
+    run, prompts = (Store(tmp_path / "short", "default").read(table) for table in ("runs", "prompts"))
+    assert run["limit_tokens_per_s"].isna().all()
+    assert run["excerpt"].notna().all()
+    assert prompts["identical_float32"].isna().all() == (place[1] == "_agree")
     assert said(cell("drafter=chain4")) == [True, True, None], "weights are as they were"
 
 

@@ -102,3 +102,4 @@ def test_a_stream_that_breaks_goes_on_with_what_an_earlier_start_read(error):
     with pytest.raises(error):
         list(streamed("some/pages", ASKED, lambda: broken((0, 7))))
     assert read(None) == records(range(5)), "all that there is stays"
+    assert read([0, 7, 8], 2) == read(None, 2) == records([0, 7]), "until the hub has something else"

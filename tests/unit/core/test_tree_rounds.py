@@ -10,6 +10,7 @@ import pytest
 import torch
 from judged_trees import CASES, RULES, check
 
+from specdec_core.verifiers import tree_rounds
 from specdec_core.verifiers.tree_rounds import Families
 
 INTERPRETED = Path(__file__).with_name("interpreted_tree_rounds.py")
@@ -54,4 +55,37 @@ def test_the_kernel_compiles_for_gpus(capability, remove, fallback):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         source = triton.compiler.ASTSource(function, {name: kinds.get(name, "*i64") for name in names}, constants)
-        triton.compile(source, target=compiler.GPUTarget("cuda", capability, 32))
+        made = triton.compile(source, target=compiler.GPUTarget("cuda", capability, 32))
+    assert made.metadata.shared < 99 * 1024
+    assert f".target sm_{capability}" in made.asm["ptx"]
+
+
+def test_where_triton_cannot_compile_trees_are_judged_all_the_same(monkeypatch, caplog):
+    pytest.importorskip("triton")
+    from specdec_core.verifiers import tree_rounds_kernel
+
+    asked = []
+
+    def cannot(*_):
+        asked.append(1)
+        raise RuntimeError("no C compiler")
+
+    monkeypatch.setattr(tree_rounds_kernel, "tree_rounds", cannot)
+    monkeypatch.setattr(tree_rounds, "_in_triton", True)
+    p, q, tokens = *torch.rand(2, 3, 5).softmax(-1), torch.tensor([0, 1, 2])
+    families = Families.of(torch.tensor([-1, 0, 0]), tokens)
+    given = p, q, torch.zeros(3, dtype=torch.long), tokens, torch.ones(3, dtype=torch.float64)
+    given = *given, families.order, families.starts, families.repeated, True, True
+    found = [tree_rounds._on_gpu(*given) for _ in range(2)]
+    assert all(
+        torch.equal(ours, own) for one in found for ours, own in zip(one, tree_rounds._on_host(*given), strict=True)
+    )
+    assert (len(asked), len(caplog.records)) == (1, 1), "it is tried once, and said"
+
+    def full(*_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(tree_rounds_kernel, "tree_rounds", full)
+    monkeypatch.setattr(tree_rounds, "_in_triton", True)
+    with pytest.raises(torch.OutOfMemoryError):
+        tree_rounds._on_gpu(*given)
