@@ -41,7 +41,8 @@ from bench.speed.peer_ratios import ratio
 from specdec_core import generate
 from specdec_core.engine import Step
 from specdec_core.models import CausalLM, Pair
-from specdec_core.models.graphs import EAGER, GRAPHS, Graphs, usable
+from specdec_core.models.graphs import COMPILE, EAGER, GRAPHS, PACKED, Graphs, usable
+from specdec_core.models.packed import Packed
 
 SMALL = [f"opt_tree drafter.n={n} drafter.delta=0.2" for n in (3, 7)]
 """Trees for CPUs: with the root as many tokens as a graph has."""
@@ -82,8 +83,8 @@ class Arm:
     run: Callable[[list[int]], list[int]]
     drafter: str = ""
     """What drafts in our loop; "" in another's."""
-    graphs: str = ""
-    """How forwards run in our loop."""
+    graphs: str = EAGER
+    """How forwards run."""
     same_arithmetic: bool = True
     """Whether it reads the target's own weights, so that its outputs and the bytes that it reads are to be compared."""
     seconds: list[list[float]] = field(default_factory=list)
@@ -102,29 +103,38 @@ class Arm:
         """Of every round and prompt, see `peer_ratios.COLUMNS`."""
         for turn, (tokens, seconds) in enumerate(zip(self.tokens, self.seconds, strict=True)):
             for prompt_id, count, time_s in zip(prompt_ids, tokens, seconds, strict=True):
-                yield self.name, self.drafter, self.graphs, prompt_id, turn, count, time_s
+                yield self.name, self.drafter, self.graphs if self.drafter else "", prompt_id, turn, count, time_s
 
 
-def ours(cell: Cell, pair: Pair, new: int, how: str = EAGER, graphs: Sequence[Graphs] = ()) -> Arm:
-    """A cell's drafter in our loop; with `graphs`, forwards of their models over trees run in them."""
+class Forwards:
+    """How the forwards of a pair run, which may be chosen anew before each prompt."""
+
+    def __init__(self, pair: Pair, ways: Sequence[str], *, whole: bool) -> None:
+        """`ways`: of `GRAPHS`. LoadError where one cannot run."""
+        self._models, configs = pair.models, [model.config for model in pair.models]
+        self.ways = [usable(how, pair.target.attention, pair.target.device, configs, whole=whole) for how in ways]
+        self.graphs = [Graphs(model) for model in self._models] if COMPILE in self.ways else []
+        self._packed = Packed(pair.modules) if PACKED in self.ways else None
+
+    def choose(self, how: str) -> None:
+        """One of `ways`."""
+        for model in self._models:
+            model.graphs = next((one for one in self.graphs if one.lm is model and how == COMPILE), None)
+        if self._packed:
+            self._packed.use(how == PACKED)
+
+
+def ours(cell: Cell, pair: Pair, new: int, how: str = EAGER) -> Arm:
+    """A cell's drafter in our loop."""
     name, drafter = drafter_label(cell.method, cell.drafter_params), cell.build_drafter(pair.draft)
 
     def run(ids: list[int]) -> list[int]:
-        for model in pair.models:
-            model.graphs = next((one for one in graphs if one.lm is model), None)
         done = generate(pair.target, drafter, rule(drafter), ids, max_new_tokens=new, eos_token_ids=eos_token_ids(pair))
         arm.steps += done.steps
         return done.tokens
 
     arm = Arm(f"ours, {name}" if how == EAGER else f"ours, {name}, {how}", run, name, how)
     return arm
-
-
-def in_graphs(pair: Pair, how: str, *, whole: bool) -> list[Graphs]:
-    """Graphs of both models; LoadError where they cannot run."""
-    configs = [model.config for model in pair.models]
-    pair.compile(usable(how, pair.target.attention, pair.target.device, configs, whole=whole))
-    return pair.graphs
 
 
 def generating(pair: Pair, name: str, new: int, **options: object) -> Arm:
@@ -210,15 +220,18 @@ def timed(run: Callable[[list[int]], list[int]], ids: list[int], device: torch.d
     return time.perf_counter() - start, found
 
 
-def warm_up(arms: Sequence[Arm], prompts: Sequence[list[int]]) -> None:
-    """Two calls of every arm on the longest prompt, which are not counted."""
+def warm_up(arms: Sequence[Arm], choose: Callable[[str], None], prompts: Sequence[list[int]]) -> None:
+    """Two calls of every arm on the longest prompt, which are not counted; `choose` is told how its forwards run."""
     for arm in arms:
+        choose(arm.graphs)
         for _ in range(2):
             arm.run(max(prompts, key=len))
         arm.steps.clear()
 
 
-def take_turns(arms: Sequence[Arm], prompts: Sequence[list[int]], rounds: int, device: torch.device) -> None:
+def take_turns(
+    arms: Sequence[Arm], choose: Callable[[str], None], prompts: Sequence[list[int]], rounds: int, device: torch.device
+) -> None:
     """Fill the arms' seconds, tokens and outputs."""
     for turn in tqdm(range(rounds), desc="rounds"):
         for arm in arms:
@@ -226,6 +239,7 @@ def take_turns(arms: Sequence[Arm], prompts: Sequence[list[int]], rounds: int, d
             arm.tokens.append([])
         for at, ids in enumerate(prompts):
             for arm in random.Random(f"{turn} {at}").sample(arms, len(arms)):
+                choose(arm.graphs)
                 seconds, found = timed(arm.run, ids, device)
                 arm.seconds[-1].append(seconds)
                 arm.tokens[-1].append(len(found))
@@ -286,18 +300,18 @@ def measured(args: argparse.Namespace) -> tuple[list[Table], pd.DataFrame]:
     device = torch.device(pair.target.device)
     conversations = datasets.load(dataset_of(config), data_dir=args.data_dir, limit=args.limit)
     prompts = first_prompts(pair, spec.template, dataset_of(config), conversations)
-    arms = [ours(cell, pair, args.new) for cell in cells]
     whole = not any(model and (model.offload or model.bits) for model in (spec.target, spec.draft))
-    graphs = [] if args.graphs == EAGER else in_graphs(pair, args.graphs, whole=whole)
-    arms += [ours(cell, pair, args.new, args.graphs, graphs) for cell in cells if graphs]
+    forwards = Forwards(pair, list(dict.fromkeys((EAGER, *args.graphs))), whole=whole)
+    arms = [ours(cell, pair, args.new, how) for how in forwards.ways for cell in cells]
     arms += stock(pair, args.new)
     if args.gguf:
         arms.append(llama_cpp(args.gguf, pair, max(map(len, prompts)), args.new))
-    warm_up(arms, prompts)
-    for one in graphs:
+    warm_up(arms, forwards.choose, prompts)
+    for one in forwards.graphs:
         one.sealed = True
     bandwidth, before = read_bytes_per_s(device), provenance.cpu_times()
-    take_turns(arms, prompts, args.rounds, device)
+    take_turns(arms, forwards.choose, prompts, args.rounds, device)
+    forwards.choose(EAGER)
     load, bandwidth = provenance.other_load(before, provenance.cpu_times()), max(bandwidth, read_bytes_per_s(device))
     tokens = np.mean(next(arm for arm in arms if arm.name == BASE).tokens, axis=0)
     context = round(float(np.sum(tokens * ([*map(len, prompts)] + tokens / 2)) / np.sum(tokens)))
@@ -314,7 +328,7 @@ def measured(args: argparse.Namespace) -> tuple[list[Table], pd.DataFrame]:
         *["Weights this small may stay in a cache: no limit is given."] * (size <= CACHED_BYTES),
         *["The draft is no model of the target's tokens: assisted generation cannot use it."] * (not can_assist(pair)),
         "Ours runs in torch's inference mode and keeps a record of every step; generate runs as its users call it.",
-        *(f"{'Target' if one.lm is pair.target else 'Draft'}: {one}." for one in graphs),
+        *(f"{'Target' if one.lm is pair.target else 'Draft'}: {one}." for one in forwards.graphs),
         *["llama.cpp reads the GGUF's own quantised weights."] * bool(args.gguf),
     )
     title = f"{spec.name}, {args.dataset}, greedy: our loop and others"
@@ -333,7 +347,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=20, help="prompts")
     parser.add_argument("--new", type=int, default=128, help="new tokens per prompt")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--graphs", choices=GRAPHS, default=EAGER, help="ours in graphs too, compiled before the clock")
+    parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=[EAGER], help="ours so too, compiled untimed")
     parser.add_argument("--gguf", type=Path, help="a GGUF of the target, for llama.cpp")
     parser.add_argument("--out", type=Path, help="a folder for the tables, and peers_prompts.csv")
     args = parser.parse_args()

@@ -75,17 +75,22 @@ def _gpu(name: str, device_map: Mapping[str, Any]) -> int | None:
     return (device.index or 0) if device.type == "cuda" else None
 
 
-def check_memory(specs: list[ModelSpec], configs: list[Any], where: Placement, dtype: torch.dtype) -> None:
-    """LoadError unless target and draft fit on their devices, which are taken together where there are several."""
-    for places, need in needed(specs, configs, where, dtype).items():
+def check_memory(
+    specs: list[ModelSpec], configs: list[Any], where: Placement, dtype: torch.dtype, copies: int = 1
+) -> None:
+    """LoadError unless target and draft fit on their devices, which are taken together where there are several.
+
+    There are so many `copies` of their weights.
+    """
+    for places, (weights, rest) in needed(specs, configs, where, dtype).items():
         free = [free_bytes(place) for place in places if place.type != "meta"]
         if len(free) < len(places) or None in free:
             continue  # the disk, or a system that does not say
         total, name = sum(filter(None, free)), " and ".join(map(str, places))
-        if sum(need) > total:
+        if copies * weights + rest > total:
             names = " and ".join(spec.id for spec in specs)
             raise LoadError(
-                f"{names} need {_gib(need.weights)} for weights and {_gib(need.rest)} for keys and values of "
+                f"{names} need {_gib(copies * weights)} for weights and {_gib(rest)} for keys and values of "
                 f"{CONTEXT:,} tokens and a tree of {NODES} nodes, but {name} has {_gib(total)} free; use a smaller "
                 "pair, a 16-bit dtype, bits=8 or 4, more GPUs (device_map=auto) or offload=true"
             )

@@ -16,11 +16,13 @@ from torch.nn import functional as F
 from specdec_core.cache import Window
 from specdec_core.errors import LoadError
 from specdec_core.layout import Layout
+from specdec_core.models.packed import packs
 from specdec_core.models.tree_attention import DENSE, has_interface
 
-EAGER, COMPILE, MIXED = "eager", "compile", "mixed"
-"""Eager; compiled by inductor, on a GPU with CUDA graphs; compiled but for trees larger than any that was compiled."""
-GRAPHS = (EAGER, COMPILE)
+EAGER, PACKED, COMPILE, MIXED = "eager", "packed", "compile", "mixed"
+"""Eager; eager with packed weights; compiled by inductor, on a GPU with CUDA graphs; compiled but for trees larger than
+any that was compiled."""
+GRAPHS = (EAGER, PACKED, COMPILE)
 """What may be asked for."""
 _WIDTH = 64
 """On a CPU masks are as wide as a multiple of so many slots; on a GPU as the cache: each size is captured once."""
@@ -135,7 +137,7 @@ class Graphs:
 
 
 def usable(how: str, attention: str, device: torch.device, configs: Iterable[Any], *, whole: bool) -> str:
-    """What runs where `how` is asked for: `eager`, with a warning, where a CPU has no C++ compiler.
+    """What runs where `how` is asked for: `eager`, with a warning, where a CPU has no C++ compiler or cannot pack.
 
     `whole` says that the models are on one device each, their weights as they are. LoadError for a word that is none of
     `GRAPHS`, and for models and attentions that graphs cannot hold.
@@ -144,15 +146,17 @@ def usable(how: str, attention: str, device: torch.device, configs: Iterable[Any
         raise LoadError(f"runtime.graphs is {' or '.join(GRAPHS)}, not {how!r}")
     if how == EAGER:
         return EAGER
-    if tuple(map(int, torch.__version__.split(".")[:2])) < _TORCH:
-        raise LoadError(f"runtime.graphs={how} needs torch {_TORCH[0]}.{_TORCH[1]}, and this is {torch.__version__}")
-    if attention not in ("sdpa", "eager"):
-        raise LoadError(f"runtime.graphs={how} goes with runtime.attention=sdpa or eager, not with {attention}")
     if not whole:
         raise LoadError(
             f"runtime.graphs={how} is for models that are whole on one device: leave out device_map, tensor_parallel, "
             "offload and bits"
         )
+    if how == PACKED:
+        return _packed(device)
+    if tuple(map(int, torch.__version__.split(".")[:2])) < _TORCH:
+        raise LoadError(f"runtime.graphs={how} needs torch {_TORCH[0]}.{_TORCH[1]}, and this is {torch.__version__}")
+    if attention not in ("sdpa", "eager"):
+        raise LoadError(f"runtime.graphs={how} goes with runtime.attention=sdpa or eager, not with {attention}")
     for config in configs:
         rotary = str(getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None))
         if "'dynamic'" in rotary or "'longrope'" in rotary:
@@ -162,6 +166,15 @@ def usable(how: str, attention: str, device: torch.device, configs: Iterable[Any
         warnings.warn(message, stacklevel=2)
         return EAGER
     return how
+
+
+def _packed(device: torch.device) -> str:
+    if device.type != "cpu":
+        raise LoadError(f"runtime.graphs={PACKED} is for a CPU; leave it out on {device.type}, or use {COMPILE}")
+    if packs():
+        return PACKED
+    warnings.warn(f"this torch cannot pack weights (runtime.graphs={PACKED}); it runs eagerly", stacklevel=3)
+    return EAGER
 
 
 def _options(device: torch.device) -> dict[str, Any]:

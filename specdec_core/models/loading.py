@@ -12,7 +12,7 @@ from specdec_core.models.architectures import check_architecture, loader_of, tex
 from specdec_core.models.causal_lm import CausalLM
 from specdec_core.models.fetch import fetch, fetch_config, fetch_tokenizer, fetch_weights, quantisation
 from specdec_core.models.fitting import check_map, check_memory
-from specdec_core.models.graphs import EAGER, usable
+from specdec_core.models.graphs import EAGER, PACKED, usable
 from specdec_core.models.kinds import TARGET, kind_of
 from specdec_core.models.offload import Offload
 from specdec_core.models.placement import DeviceMap, Placement, leave_out_cudnn_attention, placed, resolve_dtype
@@ -37,7 +37,7 @@ def load_pair(
 
     `device` auto is a GPU if there is one; `dtype` auto is bfloat16 there and float32 on a CPU. `device_map` (auto, or
     module names to devices) spreads the target's layers over devices, `tensor_parallel` every layer over the processes
-    that torchrun started; the draft is whole, on `draft_device` or where token ids go in. `graphs` (eager or
+    that torchrun started; the draft is whole, on `draft_device` or where token ids go in. `graphs` (eager, packed or
     compile) is how forwards over trees run. LoadError where a model is missing, gated, offline, too large, or placed as
     it cannot be, before any weights are read; PairError where the tokenizers differ.
 
@@ -65,7 +65,7 @@ def load_pair(
     on_one = where.ranks == 1 and where.device_map is None and not any(spec.offload or spec.bits for spec in specs)
     how = usable(graphs, attention, where.device, configs, whole=on_one)
     bare = not target_weights and all(kind.alone for kind, _, _ in drafts)
-    check_memory(specs_read[bare:], configs[bare:], where, precision)
+    check_memory(specs_read[bare:], configs[bare:], where, precision, copies=2 if how == PACKED else 1)
     leave_out_cudnn_attention()
     # sdpa is transformers' own default, which falls back to eager for models that have no other (BLOOM)
     options = {"dtype": precision, "attn_implementation": None if attention == "sdpa" else attention}

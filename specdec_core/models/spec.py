@@ -13,9 +13,10 @@ from transformers import PreTrainedTokenizerBase
 from specdec_core.cache import KVCache
 from specdec_core.models.causal_lm import CausalLM, Layers
 from specdec_core.models.eagle import EagleHead
-from specdec_core.models.graphs import EAGER, Graphs
+from specdec_core.models.graphs import COMPILE, PACKED, Graphs
 from specdec_core.models.head import Head
 from specdec_core.models.offload import Offload
+from specdec_core.models.packed import Packed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +75,13 @@ class Pair:
     """Streams the target's layers, where that was asked for."""
 
     def compile(self, how: str) -> None:
-        """Run forwards over trees as graphs from now on, with the weights as they are; `eager` changes nothing."""
-        for model in self.models if how != EAGER else ():
+        """Run forwards over trees as graphs, or with packed weights, from now on; `eager` changes nothing.
+
+        Weights are taken as they are. LoadError where there are none to pack.
+        """
+        if how == PACKED:
+            Packed(self.modules).use(True)
+        for model in self.models if how == COMPILE else ():
             model.graphs = Graphs(model)
 
     @property
@@ -91,10 +97,14 @@ class Pair:
     @property
     def halves(self) -> list[Tensor]:
         """Parameters and buffers of 16 bits, of target and draft, each object once; some may hold the same memory."""
-        parts = [part for model in (self.target, self.draft) if model for part in vars(model).values()]
-        modules = [part for part in parts if isinstance(part, nn.Module)]
-        tensors = {id(tensor): tensor for part in modules for tensor in (*part.parameters(), *part.buffers())}
+        tensors = {id(tensor): tensor for part in self.modules for tensor in (*part.parameters(), *part.buffers())}
         return [tensor for tensor in tensors.values() if tensor.dtype in (torch.float16, torch.bfloat16)]
+
+    @property
+    def modules(self) -> list[nn.Module]:
+        """Of target and draft; those of a draft may hold parts of the target's."""
+        parts = [part for model in (self.target, self.draft) if model for part in vars(model).values()]
+        return [part for part in parts if isinstance(part, nn.Module)]
 
     @contextlib.contextmanager
     def in_float32(self) -> Iterator[None]:

@@ -60,13 +60,15 @@ def test_all_arms_are_measured_and_ours_are_the_librarys_own_outputs(monkeypatch
 def test_arms_take_turns_and_a_ratio_is_of_totals():
     order: list[str] = []
 
-    def arm(name: str, answer: list[int]) -> Arm:
-        return Arm(name, lambda ids: order.append(f"{name} {len(ids)}") or answer)
+    chosen: list[str] = []
 
-    fast, base = arm("a", [1, 2]), arm(BASE, [1, 2])
+    def arm(name: str, answer: list[int], how: str) -> Arm:
+        return Arm(name, lambda ids: order.append(f"{name} {len(ids)}") or (chosen[-1] == how and answer), graphs=how)
+
+    fast, base = arm("a", [1, 2], "packed"), arm(BASE, [1, 2], "eager")
     prompts = [[0], [0, 0]]
-    warm_up([fast, base], prompts)
-    take_turns([fast, base], prompts, 8, torch.device("cpu"))
+    warm_up([fast, base], chosen.append, prompts)
+    take_turns([fast, base], chosen.append, prompts, 8, torch.device("cpu"))
     warm, turns = order[:4], [order[at : at + 2] for at in range(4, len(order), 2)]
     assert warm == ["a 2", "a 2", f"{BASE} 2", f"{BASE} 2"], "warmed on the longest"
     assert [{text.rsplit(" ", 1)[0] for text in pair} for pair in turns] == [{"a", BASE}] * 16
@@ -168,12 +170,25 @@ def test_arms_in_graphs_have_the_same_outputs_and_are_not_compiled_while_the_clo
     monkeypatch.setattr(graphs, "_options", lambda device: {"backend": counter})
     made = []
     monkeypatch.setattr(peers, "take_turns", lambda *given: made.append(counter.frame_count) or take_turns(*given))
-    options = ("--limit", "2", "--new", "24", "--rounds", "1", "--graphs", "compile", "--drafters", "autoregressive")
+    options = (
+        "--limit",
+        "2",
+        "--new",
+        "24",
+        "--rounds",
+        "1",
+        "--graphs",
+        "packed",
+        "compile",
+        "--drafters",
+        "autoregressive",
+    )
     monkeypatch.setattr(sys, "argv", ["peers", *options, "opt_tree"])
     peers.main()
     out = capsys.readouterr().out
     cells, ratios = printed(out)
-    assert cells["ours, autoregressive, compile"][-1] == cells["ours, OPT-Tree, n = 25, compile"][-1] == "100%"
-    assert ABSENT not in ratios["ours, OPT-Tree, n = 25, compile"]
+    for how in ("packed", "compile"):
+        assert cells[f"ours, autoregressive, {how}"][-1] == cells[f"ours, OPT-Tree, n = 25, {how}"][-1] == "100%"
+        assert ABSENT not in ratios[f"ours, OPT-Tree, n = 25, {how}"]
     assert made == [counter.frame_count]
     assert "Target: graphs of 1, 32 tokens, compiled in " in out

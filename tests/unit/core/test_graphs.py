@@ -139,7 +139,7 @@ def test_compiled_logits_are_the_eager_ones(rng, monkeypatch):
 
 
 def test_what_graphs_cannot_hold_is_said_before_weights_are_read():
-    with pytest.raises(LoadError, match=r"runtime.graphs is eager or compile, not 'on'"):
+    with pytest.raises(LoadError, match=r"runtime.graphs is eager or packed or compile, not 'on'"):
         load_pair(TARGET, graphs="on")
     with pytest.raises(LoadError, match=r"goes with runtime.attention=sdpa or eager, not with tree_split"):
         load_pair(TARGET, graphs="compile", attention="tree_split")
