@@ -1,9 +1,10 @@
-# Every target makes .venv first. Variables: PAIR, EXPERIMENT, TABLE (an artifact or a paper), DATA_DIR, LIMIT,
-# MAX_NEW_TOKENS, RESULTS, ARGS (any Hydra override).
+# Every target makes .venv first. Variables: PAIR, TABLE (an artifact or a paper; EXPERIMENT is its older name),
+# DATA_DIR, LIMIT, MAX_NEW_TOKENS, RESULTS, ARGS (any Hydra override).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PAIR ?= tiny
+TABLE := $(or $(TABLE),$(EXPERIMENT))
 RESULTS ?= results
 SHELL := /bin/bash
 export HF_HUB_DISABLE_PROGRESS_BARS ?= 1
@@ -11,7 +12,7 @@ export TOKENIZERS_PARALLELISM ?= false
 
 # answers of embedded pairs end after 64 tokens where artifacts are run, since they have learnt texts of 256; so do they in
 # the plan for such a pair, which is given or, where an experiment is for no pairs of its own, PAIR's default
-OWN_PAIRS = $(if $(filter file,$(origin PAIR)),$(if $(EXPERIMENT),$(shell grep -s ^pairs: conf/experiment/$(EXPERIMENT).yaml),all))
+OWN_PAIRS = $(if $(filter file,$(origin PAIR)),$(if $(TABLE),$(shell grep -s ^pairs: conf/experiment/$(TABLE).yaml),all))
 reproduce reproduce-all $(if $(OWN_PAIRS),,plan): \
 	MAX_NEW_TOKENS := $(or $(MAX_NEW_TOKENS),$(if $(filter tiny%,$(PAIR)),64))
 
@@ -22,11 +23,11 @@ REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/rep
 	$(if $(filter-out file,$(origin PAIR)),--pair $(PAIR))
 
 # what each target takes of these; one that is given on the command line and that no goal takes is refused in a sentence
-OPTIONS := PAIR EXPERIMENT DATASET TABLE DATA_DIR LIMIT MAX_NEW_TOKENS RESULTS ARGS A B KILLS
+OPTIONS := PAIR DATASET TABLE DATA_DIR LIMIT MAX_NEW_TOKENS RESULTS ARGS A B KILLS
 RUN := PAIR LIMIT MAX_NEW_TOKENS RESULTS ARGS
 TAKES_smoke := $(RUN)
 TAKES_reproduce := $(RUN) DATA_DIR TABLE
-TAKES_plan := $(RUN) DATA_DIR EXPERIMENT
+TAKES_plan := $(RUN) DATA_DIR TABLE
 $(foreach name,reproduce-all reference bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum, \
 	$(eval TAKES_$(name) := $(RUN) DATA_DIR))
 TAKES_lossless := PAIR DATA_DIR LIMIT MAX_NEW_TOKENS ARGS
@@ -49,7 +50,7 @@ TAKES_torture := KILLS
 $(foreach name,bench-overhead bench-tree-build bench-graph-build test test-all test-gpu test-fake-gpu test-cluster,$(eval TAKES_$(name) := ARGS))
 GOALS := $(or $(MAKECMDGOALS),help)
 TAKEN := $(sort $(foreach goal,$(GOALS),$(TAKES_$(goal))))
-GIVEN := $(foreach name,$(OPTIONS),$(if $($(name)),$(if $(filter command,$(origin $(name))),$(name))))
+GIVEN := $(if $(filter command,$(origin EXPERIMENT)),TABLE) $(foreach name,$(OPTIONS),$(if $($(name)),$(if $(filter command,$(origin $(name))),$(name))))
 LOST := $(filter-out $(TAKEN),$(GIVEN))
 $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN),none of $(OPTIONS))))
 
@@ -92,8 +93,8 @@ reproduce: setup  ## run and report one artifact: TABLE=sequoia/table4 PAIR=tiny
 reproduce-all: setup  ## every artifact of the five papers, resumable: PAIR=... DATA_DIR=... LIMIT=... (PAIR=own: the papers')
 	$(BIN)/python -m bench.reproduce $(OVERRIDES)
 
-plan: setup  ## what will run, in cells, memory and hours: EXPERIMENT=sequoia/table4, or a line for every artifact
-	@$(BIN)/python -m bench.plan $(if $(EXPERIMENT),experiment=$(EXPERIMENT)) \
+plan: setup  ## what will run, in cells, memory and hours: TABLE=sequoia/table4, or a line for every artifact
+	@$(BIN)/python -m bench.plan $(if $(TABLE),experiment=$(TABLE)) \
 		$(if $(filter-out file,$(origin PAIR)),pair=$(PAIR)) $(filter-out pair=%,$(OVERRIDES))
 
 status: setup  ## what is done, running, failed or missing, from the files in RESULTS alone

@@ -25,19 +25,25 @@ from bench.results.store import experiments
 TEXTS = ("README.md", "results/reference/README.md")
 MARKED = re.compile(r"<!-- rows: (\w+) -->\n(.*?)<!-- / -->", re.DOTALL)
 _REAL = "smollm2_135m_"
+_DRAFTS = {f"{_REAL}draft": "small draft", f"{_REAL}eagle": "EAGLE head"}
+_MEASURES = {"mal": "MAL", "speedup": "speed"}
 
 
 def trees(results: Path) -> str:
-    """The MAL of the real model in OPT-Tree's Table 1, a column for each draft."""
+    """MAL and speed of the real model in OPT-Tree's Table 1, columns for each draft."""
     frame = _table("opt_tree/table1", results)
     frame = frame[frame["target_words"].str.startswith(_REAL) & (frame["size_words"] != "0")]
-    drafts = frame["target_words"].str.partition(" ")[0]
-    rows = frame["label"] + ", " + frame["size_words"].str.partition(" ")[0]
-    deltas = [f", delta {delta}" if delta != ABSENT else "" for delta in frame["delta"]]
-    cells = frame["mal"].str.removesuffix(" *").str.removesuffix(" =") + deltas
-    shown = pd.DataFrame({"row": rows, "draft": drafts, "cell": cells}).pivot(index="row", columns="draft")["cell"]
-    shown = shown.loc[list(dict.fromkeys(rows))].fillna(ABSENT)
-    return _grid(["tree, drafted nodes", *shown], [[str(name), *row] for name, row in shown.iterrows()])
+    frame = frame.assign(
+        tree=frame["label"] + ", " + frame["size_words"].str.partition(" ")[0],
+        draft=frame["target_words"].str.partition(" ")[0].map(_DRAFTS),
+    )
+    for name in ("mal", "speedup"):
+        frame[name] = frame[name].str.replace(r" [*=]$", "", regex=True)
+    shown = frame.pivot(index="tree", columns="draft", values=["mal", "speedup"]).fillna(ABSENT)
+    columns = [(name, draft) for draft in _DRAFTS.values() for name in ("mal", "speedup")]
+    headers = [f"{_MEASURES[name]}, {draft}" for name, draft in columns]
+    rows = [[str(tree), *shown.loc[tree, columns]] for tree in dict.fromkeys(frame["tree"])]
+    return _grid(["tree, drafted nodes", *headers], rows)
 
 
 def answers(results: Path) -> str:

@@ -221,11 +221,11 @@ def test_a_report_is_of_all_pairs_unless_one_is_given():
     ("arguments", "said"),
     [
         (("smoke", "DATA_DIR=folder"), "make smoke does not take DATA_DIR; it takes ARGS LIMIT MAX_NEW_TOKENS PAIR"),
-        (("plan", "TABLE=opt_tree/table1"), "make plan does not take TABLE; it takes ARGS DATA_DIR EXPERIMENT"),
+        (("plan", "KILLS=3"), "make plan does not take KILLS; it takes ARGS DATA_DIR LIMIT"),
         (("bench-c4", "TABLE=opt_tree/table1"), "make bench-c4 does not take TABLE; it takes ARGS DATA_DIR LIMIT"),
         (("report", "PAIR=tiny", "LIMIT=2"), "make report does not take LIMIT; it takes PAIR RESULTS TABLE"),
         (("bench-overhead", "PAIR=tiny"), "make bench-overhead does not take PAIR; it takes ARGS"),
-        (("lint", "PAIR=tiny"), "make lint does not take PAIR; it takes none of PAIR EXPERIMENT"),
+        (("lint", "PAIR=tiny"), "make lint does not take PAIR; it takes none of PAIR DATASET"),
     ],
 )
 def test_a_variable_that_would_do_nothing_is_refused(arguments, said):
@@ -238,12 +238,13 @@ def test_a_variable_that_would_do_nothing_is_refused(arguments, said):
 
 @pytest.mark.parametrize("target", re.findall(r"^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
 def test_what_a_target_takes_is_in_its_recipe(target):
-    """A variable is taken exactly where its value stands in what would be run."""
+    """A variable is taken exactly where its value stands in what would be run; EXPERIMENT is another name of TABLE."""
     names = {"PAIR": "tiny_eagle", "EXPERIMENT": "a/b", "TABLE": "c/d", "DATA_DIR": "folder", "LIMIT": "77"}
     names |= {"MAX_NEW_TOKENS": "88", "RESULTS": "elsewhere", "ARGS": "+something=99"}
     needed = {"reproduce": ["TABLE=x/y"], "judge": ["TABLE=x/y"], "compare": ["A=a", "B=b"]}.get(target, [])
     for name, value in names.items():
-        done = make(target, *[text for text in needed if not text.startswith(f"{name}=")], f"{name}={value}")
+        also = [] if name == "EXPERIMENT" else [text for text in needed if not text.startswith(f"{name}=")]
+        done = make(target, *also, f"{name}={value}")
         assert (done.returncode == 0) == (value in done.stdout), (name, done.stdout, done.stderr)
 
 
@@ -266,9 +267,9 @@ def test_answers_of_embedded_pairs_end_after_64_tokens_unless_asked_otherwise():
         assert "decoding.max_new_tokens=9" in made(*command, "MAX_NEW_TOKENS=9")
         assert "max_new_tokens" not in made(*command, "PAIR=llama2_7b_chat_jf68m")
     assert "max_new_tokens" not in made("plan"), "of the papers' pairs"
-    assert ends in made("plan", "EXPERIMENT=opt_tree/table1", "PAIR=tiny")
-    assert ends in made("plan", "EXPERIMENT=bench/c4"), "of no pairs of its own, as bench-c4 runs it"
-    assert "max_new_tokens" not in made("plan", "EXPERIMENT=opt_tree/table1"), "of its own pairs"
+    assert ends in made("plan", "TABLE=opt_tree/table1", "PAIR=tiny")
+    assert ends in made("plan", "TABLE=bench/c4"), "of no pairs of its own, as bench-c4 runs it"
+    assert "max_new_tokens" not in made("plan", "TABLE=opt_tree/table1"), "of its own pairs"
 
 
 @pytest.mark.long

@@ -326,7 +326,7 @@ def test_make_plan_takes_an_experiments_own_pairs(experiment, monkeypatch, capsy
             "setup",
             "plan",
             "PAIR=own",
-            f"EXPERIMENT={experiment}",
+            f"TABLE={experiment}",
             "LIMIT=1",
         ],
         cwd=CONF.parent,
