@@ -64,6 +64,10 @@ def check_request(
         )
     if not len(prompt_ids):
         raise PromptError("the prompt is empty; give at least one token")
+    if not all(hasattr(token, "__index__") and not getattr(token, "shape", ()) for token in prompt_ids):
+        raise PromptError(
+            'a prompt is a list of token ids, such as tokenizer("a text")["input_ids"], and neither a text nor a batch'
+        )
     if new < 1:
         raise PromptError(f"max_new_tokens must be at least 1, not {new}")
     if prompt_ids[-1] in eos_token_ids:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 from doubles import BigramLM, random_llama, random_tree
@@ -133,6 +134,17 @@ def test_room_up_to_the_last_position_is_used_and_no_further(toy_draft):
 def test_prompts_that_cannot_be_decoded(prompt, options, sentence, toy_target):
     with pytest.raises(PromptError, match=sentence):
         generate(toy_target, Autoregressive(), Greedy(), prompt, **options)
+
+
+@pytest.mark.parametrize(
+    "prompt", ["a text", [[1, 2], [3, 4]], torch.tensor([[1, 2]]), ["1", "2"], [0.5, 2.0]], ids=str
+)
+def test_a_text_and_a_batch_are_no_prompt(prompt, toy_target, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users have no checks of types
+    with pytest.raises(PromptError, match="neither a text nor a batch"):
+        generate(toy_target, Autoregressive(), Greedy(), prompt, max_new_tokens=3)
+    for right in ([1, 2], torch.tensor([1, 2]), np.array([1, 2]), (1, 2)):
+        assert generate(toy_target, Autoregressive(), Greedy(), right, max_new_tokens=3).tokens
 
 
 def test_other_vocabularies_and_rules_that_do_not_fit_are_refused(toy_target, toy_draft):
