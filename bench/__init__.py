@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
+__version__ = "0.1.0"
+
 # for modules that import torch first; `specdec_core` would import it, and reports need not
 runpy.run_path(str(Path(__file__).parents[1] / "specdec_core" / "openmp.py"))
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
+from bench import __version__
 from specdec_core.openmp import VARIABLES
 
-_DISTRIBUTION = "specdec-bench"
 log = logging.getLogger(__name__)
 
 
@@ -31,7 +31,7 @@ def collect(
     """
     revision, dirty = _own_git_state()
     return {
-        "package_version": _version(_DISTRIBUTION),
+        "package_version": __version__,
         "git_revision": revision,
         "git_dirty": dirty,
         "python_version": platform.python_version(),

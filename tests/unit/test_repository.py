@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+import bench
+
 ROOT = Path(__file__).parents[2]
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
@@ -57,7 +59,7 @@ def test_the_site_has_every_text_and_every_module_in_its_contents(hooks: dict) -
 def test_the_citation_names_the_version_and_the_licence() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert (citation["version"], citation["license"]) == (bench.__version__, project["license"])
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
 
 

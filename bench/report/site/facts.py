@@ -50,7 +50,7 @@ VERDICTS = (
 """The verdicts without their reasons, in the order in which they are listed."""
 TONES = dict(zip(VERDICTS, ("good", "fair", "bad", "unsure", "none", "none"), strict=True))
 _VERSIONS = {
-    "package_version": "specdec-bench",
+    "package_version": "specdec-trees",
     "torch_version": "torch",
     "transformers_version": "transformers",
     "python_version": "Python",
