@@ -17,13 +17,14 @@ from tqdm import tqdm
 
 from bench.configs import variants
 from bench.configs.cells import cell_of, dataset_of, runtime_of
+from bench.locations import CONF
 from bench.measure import pairs
 from bench.measure.audit import divergence
 from bench.measure.measurement import eos_token_ids, first_prompts
 from bench.measure.neutral import neutral
 from bench.measure.runner import SENTENCES
 from bench.prompts import datasets
-from bench.run import CONF, check_choices
+from bench.run import check_choices
 from specdec_core import Sampling, generate
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import Drafter

@@ -14,8 +14,8 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from bench.configs import variants
-from bench.configs.options import CONF
 from bench.configs.values import shown
+from bench.locations import hint, own_conf, yamls
 from bench.names import unknown
 from bench.new_paper import new_paper
 from bench.prompts import templates
@@ -56,10 +56,9 @@ def new_pair(
         "draft_temperature: 1.0\n",
     )
     found = [f"{role} {_words(model)}" for role, model in zip(("target", "draft"), models, strict=True)]
-    return (
-        f"{path} is written: {', '.join(found)}; template {template}; {compared}\n"
-        f"next: make bench-mtbench PAIR={name} DATA_DIR=folder LIMIT=8"
-    )
+    make = f"make bench-mtbench PAIR={name} DATA_DIR=folder LIMIT=8"
+    command = hint(make, f"specdec reproduce bench/mt_bench pair={name} data_dir=folder limit=8")
+    return f"{path} is written: {', '.join(found)}; template {template}; {compared}\nnext: {command}"
 
 
 def new_dataset(file: str, *, name: str | None = None, max_new_tokens: int = MAX_NEW_TOKENS) -> str:
@@ -81,10 +80,12 @@ def new_dataset(file: str, *, name: str | None = None, max_new_tokens: int = MAX
         f"max_new_tokens: {max_new_tokens}\n",
     )
     turns = sum(len(found.turns) for found in conversations)
+    make = f"make bench-mtbench PAIR=tiny ARGS=dataset={name}"
+    command = hint(make, f"specdec reproduce bench/mt_bench pair=tiny dataset={name}")
     return (
         f"{path} is written: {count}, {_count(turns, 'turn')}, at most {max_new_tokens} new tokens a turn\n"
         f"next: python -m bench.run dataset={name} pair=tiny drafter=opt_tree\n"
-        f"or, for a table of methods: make bench-mtbench PAIR=tiny ARGS=dataset={name}"
+        f"or, for a table of methods: {command}"
     )
 
 
@@ -115,7 +116,7 @@ def _check_models(target: ModelSpec, draft: ModelSpec) -> str:
 
 def _template_of(target: str) -> str:
     """The template of a pair with a target of this name, else its tokenizer's own; plain for a folder that has none."""
-    for path in sorted((CONF / "pair").glob("*.yaml")):
+    for path in [path for name, path in yamls("pair").items() if "/" not in name]:
         loaded = OmegaConf.load(path)
         if _last(str(OmegaConf.select(loaded, "target.id"))) == _last(target) and "template" in loaded:
             return str(OmegaConf.select(loaded, "template"))
@@ -126,15 +127,16 @@ def _template_of(target: str) -> str:
 
 
 def _write(group: str, name: str, text: str) -> Path:
-    """A new yaml of `conf`, by its path from here where that is shorter."""
-    path = CONF / group / f"{name}.yaml"
+    """A new yaml of the user's own `conf`, by its path from here."""
+    path = own_conf() / group / f"{name}.yaml"
     if not re.fullmatch(r"[\w-]+", name):
         raise ValueError(f'NAME="{name}": a name has letters, digits, - and _, since it is a file and an option')
-    if name in variants.choices(group) or path.exists():
+    if name in variants.choices(group):
         raise ValueError(f"there is a {group} {name} already, which is kept; give NAME=another")
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("x", encoding="utf-8") as file:
         file.write(text)
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return path.relative_to(Path.cwd())
 
 
 def _last(model: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import published
+from bench.locations import IN_CHECKOUT
 from bench.papers.registry import PAPERS
 
 ROOT = Path(__file__).parents[1]
@@ -20,6 +21,7 @@ PACKAGE = '''"""The tables and figures of {title}."""
 from collections.abc import Mapping
 
 from bench import published
+from bench.locations import IN_CHECKOUT
 from bench.artifacts import arms, draw, frame, notes
 from bench.artifacts.arms import LENGTH, Arm
 from bench.artifacts.metrics import LOSSLESS, MAL, SPEEDUP
@@ -103,7 +105,12 @@ ARTIFACTS = (
 
 
 def new_paper(title: str, *, name: str | None = None) -> str:
-    """Write the files of a paper and say what to do next; ValueError for a name that is taken or cannot be one."""
+    """Write the files of a paper and say what to do next.
+
+    ValueError for a name that is taken or cannot be one, and without a checkout, which these files are part of.
+    """
+    if not IN_CHECKOUT:
+        raise ValueError("a paper's files are part of the repository: clone it, and run this there")
     short = title.partition(":")[0].strip()
     name = name or re.sub(r"[^a-z0-9]+", "_", short.lower()).strip("_")
     if not re.fullmatch(r"[a-z]\w*", name) or name in PAPERS or (ROOT / "bench" / "papers" / name).exists():

@@ -24,7 +24,8 @@ from bench.calibrate import attention_times, drafters, kept, skip_search
 from bench.calibrate.decision import kept as kept_models
 from bench.configs import resolvers, variants
 from bench.configs.cells import cell_of, is_run, runtime_of, scientific_config, setting_of
-from bench.configs.options import CONF, check_names, check_values, sentence
+from bench.configs.options import check_names, check_values, sentence
+from bench.locations import CONF, hint, own_conf
 from bench.measure import pairs, record, runner, threads
 from bench.measure.cell import Runtime
 from bench.measure.cell_run import CellRun
@@ -153,8 +154,10 @@ def _refuse(error: Exception) -> None:
 def _told(store: Store, run_id: str) -> Iterator[str]:
     """What a cell that was run alone has found, where its rows are, and what shows them."""
     yield from findings.facts(frame.load(one_run(store, run_id)))
-    root = "" if store.root == Path("results") else f" RESULTS={store.root}"
-    yield f"Files: {store.folder}/{{runs,prompts,steps}}/run_id={run_id}.parquet; `make report{root}` shows them."
+    default = store.root == Path("results")
+    make = "make report" if default else f"make report RESULTS={store.root}"
+    command = hint(make, "specdec report" if default else f"specdec report --results {store.root}")
+    yield f"Files: {store.folder}/{{runs,prompts,steps}}/run_id={run_id}.parquet; `{command}` shows them."
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -186,8 +189,8 @@ def check_choices(arguments: list[str]) -> None:
     """Exit with the nearest names where `pair=`, `dataset=`, ... name no yaml, and where an option is none."""
     for argument in arguments:
         axis, equals, choices = argument.lstrip("+").partition("=")
-        folder = CONF / axis
-        if not equals or not axis.isidentifier() or not folder.is_dir():
+        folders = (CONF / axis, own_conf() / axis)
+        if not equals or not axis.isidentifier() or not any(folder.is_dir() for folder in folders):
             _check_option(argument)
             continue
         names = variants.choices(axis)

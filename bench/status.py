@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bench.locations import hint
 from bench.papers.registry import ARTIFACTS
 from bench.results import progress
 from bench.results.parquet import warned_once
@@ -30,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: %(default)s")
     root = parser.parse_args(arguments).results
     if not root.is_dir():
-        print(f"there is no folder {root}; `make reproduce-all` makes it, or give another --results", file=sys.stderr)
+        command = hint("make reproduce-all", "specdec reproduce")
+        print(f"there is no folder {root}; `{command}` makes it, or give another --results", file=sys.stderr)
         return 2
     print("\n".join(lines(root)))
     return 0

@@ -14,7 +14,8 @@ from omegaconf import DictConfig, OmegaConf
 from bench.calibrate import drafters
 from bench.calibrate.kept import Setting
 from bench.configs import resolvers, stand_ins, variants
-from bench.configs.options import CONF, check_values
+from bench.configs.options import check_values
+from bench.locations import hint, root
 from bench.measure.cell import (
     RANKS,
     AcceptancePlan,
@@ -241,9 +242,10 @@ def _model_of(config: Mapping[str, Any]) -> ModelSpec:
     lists = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
     spec = ModelSpec(**{**config, **lists})
     if spec.folder:
-        folder = CONF.parent / spec.folder
+        folder = root() / spec.folder
         if not folder.is_dir():
-            how = f" yet: run `make {folder.name}`" if folder.parent == CONF.parent / "models" else ""
+            command = hint(f"make {folder.name}", f"specdec {folder.name}")
+            how = f" yet: run `{command}`" if folder.parent == root() / "models" else ""
             raise ValueError(f"{spec.id} is not in {folder}{how}")
         return replace(spec, folder=str(folder))
     return replace(spec, folder=str(TINY.parent / spec.id)) if spec.id.startswith("tiny/") else spec

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import hydra
@@ -18,13 +17,13 @@ from omegaconf.errors import OmegaConfBaseException
 from bench.calibrate.drafters import HARDWARE, MEASURED
 from bench.configs.resolvers import UNPRINTED
 from bench.configs.values import expected, fits, parameters, required, shown
+from bench.locations import CONF, yamls
 from bench.measure.cell import CalibrationPlan, PairSpec, Runtime
 from bench.names import lacks, unknown
 from bench.prompts.datasets import DatasetSpec, lacking
 from bench.results.rows import RECORDED
 from specdec_core.sampling import Sampling
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 GLOBAL = ("experiment", "paper")
 """Folders of `conf` whose yamls may hold any option: experiments, and what a paper's have in common."""
 TOP: dict[str, Any] = {
@@ -98,14 +97,14 @@ def _example(place: str, config: Mapping[str, Any]) -> str:
     """The yaml of `conf` that has most in common with a section: keys, and their values."""
     folder, _, within = place.partition(".")
 
-    def alike(path: Path) -> int:
-        loaded = OmegaConf.load(path)
+    def alike(name: str) -> int:
+        loaded = OmegaConf.load(known[name])
         node = OmegaConf.select(loaded, within) if within else loaded
         plain: Any = OmegaConf.to_container(node, resolve=False) if OmegaConf.is_dict(node) else {}
         return sum((name in plain) + (plain.get(name, config) == value) for name, value in config.items())
 
-    nearest = max(sorted((CONF / folder).glob("*.yaml")), key=alike)
-    return nearest.relative_to(CONF.parent).as_posix()
+    known = {name: path for name, path in yamls(folder).items() if "/" not in name}
+    return f"conf/{folder}/{max(known, key=alike)}.yaml"
 
 
 def _dataclass(hint: Any) -> Any:
@@ -213,7 +212,7 @@ def options(folder: str) -> dict[str, bool]:
     """The options of all yamls in a folder of `conf`, and whether they hold further ones."""
     nested, section = folder not in (".", *GLOBAL), f"{folder}."
     found = {folder: True} if nested else {}
-    for path in (CONF / folder).rglob("*.yaml") if folder != "." else [CONF / "config.yaml"]:
+    for path in yamls(folder).values() if folder != "." else [CONF / "config.yaml"]:
         plain: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
         plain = {name: value for name, value in plain.items() if name not in ("defaults", "hydra")}
         found |= dict(_flat(plain, section if nested else ""))

@@ -15,7 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from bench.configs.options import CONF
+from bench.locations import yamls
 from bench.measure import hub_configs
 from bench.prompts.embedded import TINY
 from specdec_core.errors import LoadError
@@ -79,8 +79,8 @@ def _alike(folder: str, model_id: str, kind: str) -> bool:
 @cache
 def _own(name: str) -> Mapping[str, Any]:
     """Target and draft of the yaml of this name; empty if there is none."""
-    path = (CONF / "pair" / f"{name}.yaml").resolve()
-    if not path.is_relative_to(CONF / "pair") or not path.is_file():
+    path = {**yamls("pair"), **yamls("pair", own=False)}.get(name)  # no yaml of one's own makes a model the paper's
+    if path is None:
         return {}
     loaded = OmegaConf.load(path)
     assert isinstance(loaded, DictConfig)

@@ -1,19 +1,21 @@
-"""Choices that have no file of their own: `conf/variants.yaml`, told to Hydra beside the files of `conf/`."""
+"""Choices that have no file of their own: `variants.yaml`, told to Hydra beside the files of `conf/`."""
 
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from bench.configs.options import CONF
+from bench.locations import CONF, own_conf, yamls
 
 
 def register() -> None:
     """Tell Hydra of all variants, once or again: a base, own values, and an own name where the base has one."""
-    plain: Any = OmegaConf.to_container(OmegaConf.load(CONF / "variants.yaml"), resolve=False)
+    listed = [path for conf in (CONF, own_conf()) if (path := conf / "variants.yaml").is_file()]
+    plain: Any = OmegaConf.to_container(OmegaConf.merge(*map(OmegaConf.load, listed)), resolve=False)
     for group, bases in plain.items():
+        files = yamls(group)
         for base, variants in bases.items():
-            named = "name" in OmegaConf.load(CONF / group / f"{base}.yaml")
+            named = "name" in OmegaConf.load(files[base])
             for name, values in variants.items():
                 node = {"defaults": [base, "_self_"], **({"name": name} if named else {}), **values}
                 ConfigStore.instance().store(name, node, group)
@@ -21,6 +23,5 @@ def register() -> None:
 
 def choices(group: str) -> list[str]:
     """What can be chosen in a folder of `conf/`, sorted: its files and their variants."""
-    files = [path.relative_to(CONF / group).with_suffix("").as_posix() for path in (CONF / group).rglob("*.yaml")]
     stored = ConfigStore.instance().repo.get(group, {})
-    return sorted([*files, *(name.removesuffix(".yaml") for name in stored)])
+    return sorted({*yamls(group), *(name.removesuffix(".yaml") for name in stored)})

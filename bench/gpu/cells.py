@@ -14,10 +14,10 @@ from omegaconf import DictConfig
 
 from bench.calibrate import kept
 from bench.configs.cells import cell_of, pair_of, runtime_of, scientific_config, setting_of
+from bench.locations import CONF
 from bench.measure import runner
 from bench.measure.cell import PairSpec, Runtime
 from bench.results.store import Store
-from bench.run import CONF
 
 EXPERIMENT = "gpu"
 METHODS = (

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from bench import __version__
+from bench.locations import IN_CHECKOUT
 from specdec_core.openmp import VARIABLES
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ def _own_git_state() -> tuple[str | None, bool | None]:
     """State of this package's checkout, asked once: what runs is what was imported, not what is committed later."""
     root = Path(__file__).resolve().parents[2]
     revision, dirty = git_state(root)
-    if revision is None or dirty is None:
+    if IN_CHECKOUT and (revision is None or dirty is None):
         log.warning(
             "git does not tell the state of %s, so that no rows are taken over or lent: run a clone with its .git, and "
             "if it is another user's, `git config --global --add safe.directory %s`",

@@ -16,6 +16,7 @@ from bench import published
 from bench.artifacts import definitions, frame, notes, unresolved
 from bench.artifacts.outputs import Artifact, Output
 from bench.artifacts.tables import Table
+from bench.locations import IN_CHECKOUT, hint
 from bench.papers import beyond
 from bench.papers.beyond import baselines, claims
 from bench.papers.opt_tree.tables import dataset_table
@@ -94,9 +95,12 @@ def command(name: str, pair: str | None = None, root: Path | None = None) -> str
             overrides = [*(override for override in overrides if not override.startswith("pair=")), f"pair={pair}"]
         return shlex.join(["python", "-m", "bench.reproduce", name, *overrides])
     if name in SUMMARIES:
-        return f"make report{f' PAIR={pair}' if pair else ''}"
+        given = f" PAIR={pair}" if pair else "", f" --pair {pair}" if pair else ""
+        return hint(f"make report{given[0]}", f"specdec report{given[1]}")
     if name not in ARTIFACTS:
         return f"python -m bench.run name={name} pair={pair or 'tiny'}"
+    if not IN_CHECKOUT:
+        return f"specdec reproduce {name} pair={pair or 'tiny'}"
     if name == "smoke":
         return "make smoke" if pair in (None, "tiny") else f"make smoke PAIR={pair}"
     if name in {f"bench/{dataset}" for dataset in DATASETS}:

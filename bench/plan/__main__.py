@@ -116,6 +116,9 @@ def _count(number: int, word: str) -> str:
 
 def main() -> None:
     """Print the plan; a sentence and exit status 1 where there is none."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__)
+        return
     check_choices([argument for argument in sys.argv[1:] if argument != f"pair={OWN}"])
     try:
         single = any(argument.startswith("experiment=") for argument in sys.argv[1:])

@@ -25,8 +25,8 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from bench.locations import CONF, yamls
 from bench.measure.file_digests import state
-from bench.run import CONF
 
 CONFIG = "config"
 HYDRA = "hydra/"
@@ -94,7 +94,7 @@ def composer() -> Iterator[Composer]:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         assert isinstance(loader, ConfigLoaderImpl)
-        files = tuple((str(path), state(path)) for path in sorted(CONF.rglob("*.yaml")))
+        files = tuple((str(path), state(path)) for path in yamls().values())
         loader.repository = _repository(loader.config_search_path, files)
         yield Composer(loader, loader.repository)
 

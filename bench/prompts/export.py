@@ -13,17 +13,16 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from bench.locations import yamls
 from bench.names import unknown
 from bench.prompts.conversations import DatasetError
 from bench.prompts.datasets import CANDIDATES, DatasetSpec, load
 from bench.results.parquet import replace_text
 
-YAMLS = Path(__file__).parents[2] / "conf" / "dataset"
-
 
 def config_of(name: str) -> dict[str, Any]:
     """What a dataset's yaml says, on top of those that its `defaults` name."""
-    own: dict[str, Any] = dict(OmegaConf.load(YAMLS / f"{name}.yaml"))
+    own: dict[str, Any] = dict(OmegaConf.load(yamls("dataset")[name]))
     for base in own.pop("defaults", ()):
         own = own if base == "_self_" else config_of(base) | own
     return {key: OmegaConf.to_container(value) if OmegaConf.is_config(value) else value for key, value in own.items()}
@@ -31,7 +30,8 @@ def config_of(name: str) -> dict[str, Any]:
 
 def export(name: str, folder: Path) -> str:
     """Write `<folder>/<name>.jsonl`, and say what it holds; DatasetError for a name of none, or where it is there."""
-    hub = {path.stem: config for path in YAMLS.glob("*.yaml") if (config := config_of(path.stem)).get("hub")}
+    names = [name for name in yamls("dataset") if "/" not in name]
+    hub = {name: config for name in names if (config := config_of(name)).get("hub")}
     if name not in hub:
         raise DatasetError(unknown("dataset of the hub", name, hub))
     path, spec = folder / f"{name}.jsonl", DatasetSpec.from_config(hub[name])

@@ -15,6 +15,7 @@ from bench.artifacts import ties
 from bench.artifacts.outputs import Html, NoResultsError, write_all
 from bench.artifacts.style import Figure
 from bench.artifacts.tables import Table, to_markdown, to_text, wrapped
+from bench.locations import hint
 from bench.papers.registry import ARTIFACTS, SUMMARIES, build, command, yours
 from bench.report.site import pages
 from bench.report.site.facts import STATES
@@ -24,6 +25,7 @@ from bench.results.parquet import warned_once
 
 ONLY: dict[str, tuple[type, ...]] = {"figures": (Figure, Html), "tables": (Table,)}
 """What `--only` leaves of an artifact's outputs; a case study's page is its figure in another form."""
+_SMOKE = hint("make smoke", "specdec smoke")
 
 
 @warned_once()
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     if not options.artifact and not options.results.is_dir():
-        return _fail(f"there is no folder {options.results}; give another --results, or run `make smoke` first")
+        return _fail(f"there is no folder {options.results}; give another --results, or run `{_SMOKE}` first")
     if options.pair and not options.artifact and not pages.pairs(options.results, options.pair):
         others = ", ".join(sorted(pages.pairs(options.results))) or "none"
         return _fail(f"there are no results of pair {options.pair} in {options.results}; pairs there: {others}")
@@ -82,7 +84,7 @@ def _files(options: argparse.Namespace) -> int:
         missing &= bool(built.missing)
         written += _listed(path for _, paths in built.written for path in paths)
     if missing:
-        return _fail(f"there are no results in {options.results}; give another --results, or run `make smoke` first")
+        return _fail(f"there are no results in {options.results}; give another --results, or run `{_SMOKE}` first")
     return _counted(written, options)
 
 

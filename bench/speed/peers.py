@@ -26,7 +26,7 @@ from tqdm import tqdm
 from bench.artifacts.definitions import drafter_label
 from bench.artifacts.tables import ABSENT, Table, frame, interval, number, percent, to_markdown
 from bench.configs.cells import Cell, cell_of, dataset_of, runtime_of
-from bench.configs.options import CONF
+from bench.locations import CONF
 from bench.lossless import rule
 from bench.measure import pairs, provenance, threads
 from bench.measure.bandwidth import CACHED_BYTES, bytes_per_token, copy_bytes_per_s, read_bytes_per_s, synchronise

@@ -19,9 +19,9 @@ from bench.configs.cells import pair_of, runtime_of
 from bench.gpu import __main__ as gpu
 from bench.gpu import cells, checks, summary
 from bench.gpu.cells import METHODS, OutOfTimeError, limited
+from bench.locations import CONF
 from bench.measure import bandwidth, pairs
 from bench.results.store import load
-from bench.run import CONF
 
 pytestmark = pytest.mark.long
 

@@ -10,12 +10,12 @@ from omegaconf import OmegaConf
 from bench import published
 from bench.configs.options import check_values
 from bench.configs.values import parameters
+from bench.locations import CONF
 from bench.plan.composing import composer
 from bench.prompts.datasets import BUNDLED, DatasetSpec
 from bench.prompts.hub import ADAPTERS
 from bench.prompts.templates import NAMES
 from bench.results.rows import RECORDED
-from bench.run import CONF
 from specdec_core.models.kinds import KINDS
 
 EXPERIMENTS = sorted(

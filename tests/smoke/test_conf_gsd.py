@@ -9,7 +9,7 @@ from composed import cells, composed, names, of_hydra, plain
 from omegaconf import OmegaConf
 
 from bench.artifacts.arms import Arm
-from bench.configs.options import CONF
+from bench.locations import CONF
 from bench.papers.gsd import methods
 from specdec_core.drafters import TokenGraph, graph_growth, token_graph, unmerging
 

@@ -28,7 +28,7 @@ from bench.results import progress
 from bench.results.progress import Progress
 
 INDEX, GUIDE = "index.html", "how_to_read.html"
-_GUIDE = Path(__file__).parents[3] / "docs" / "how_to_read.md"
+_GUIDE = Path(__file__).parent / "how_to_read.md"
 _OTHER_TITLES = {facts.OURS: "Beyond the papers: our own runs", facts.YOURS: "Your runs"}
 _SHORT = {"gsd": "GSD", "improving_mcsd": "Improving MCSD"}
 _SOURCE = " (arXiv:"

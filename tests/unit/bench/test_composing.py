@@ -9,10 +9,10 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from bench.configs.cells import dataset_of
+from bench.locations import CONF
 from bench.measure.fingerprints import fingerprint_data, fingerprint_folder
 from bench.plan import composing
 from bench.plan.composing import composer
-from bench.run import CONF
 
 EXPERIMENTS = (
     "smoke",
@@ -82,8 +82,8 @@ def test_no_config_sees_what_was_done_to_another():
 
 
 def test_a_yaml_that_changed_is_read_again(tmp_path, monkeypatch):
-    shutil.copytree(CONF, tmp_path / "conf")
-    monkeypatch.setattr(composing, "CONF", tmp_path / "conf")
+    shutil.copytree(CONF / "dataset", tmp_path / "conf" / "dataset")
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "conf" / "dataset" / "mini.yaml"
     with composer() as composed:
         assert composed([]).dataset.min_chars != 12345

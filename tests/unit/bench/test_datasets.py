@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.configs.options import CONF
+from bench.locations import CONF
 from bench.names import nearest, unknown
 from bench.prompts import datasets
 from bench.prompts.datasets import Conversation, DatasetError, DatasetSpec, HubSource, fingerprint, load, source_id

@@ -9,6 +9,7 @@ from huggingface_hub.utils import httpx
 from omegaconf import OmegaConf
 
 from bench.configs.cells import cell_of
+from bench.locations import CONF
 from bench.prompts import export
 from bench.prompts.datasets import CANDIDATES, Conversation, DatasetError, DatasetSpec, HubSource, load, source_id
 from bench.prompts.hub import ADAPTERS
@@ -88,7 +89,7 @@ def test_a_dataset_is_written_as_the_file_that_data_dir_reads(on_hub, tmp_path, 
     assert export.main(["gsm8k", "--out", str(tmp_path / "data")]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'data' / 'gsm8k.jsonl'}: 300 conversations\n"
     assert calls[0][0] == ("openai/gsm8k", "main")
-    spec = DatasetSpec.from_config(OmegaConf.to_container(OmegaConf.load(export.YAMLS / "gsm8k.yaml")))
+    spec = DatasetSpec.from_config(OmegaConf.to_container(OmegaConf.load(CONF / "dataset" / "gsm8k.yaml")))
     on_hub([{"question": f"What is {number}, über all?", "answer": f"#### {number}"} for number in range(300)])
     assert load(spec, data_dir=tmp_path / "data", limit=7) == load(spec, limit=7)
     for name, said in (("gsm8k", "is there already"), ("mini", "unknown dataset of the hub"), ("gsm8", "gsm8k")):
@@ -97,7 +98,7 @@ def test_a_dataset_is_written_as_the_file_that_data_dir_reads(on_hub, tmp_path, 
 
 
 def test_every_dataset_of_the_hub_can_be_exported():
-    names = {path.stem for path in export.YAMLS.glob("*.yaml") if export.config_of(path.stem).get("hub")}
+    names = {path.stem for path in (CONF / "dataset").glob("*.yaml") if export.config_of(path.stem).get("hub")}
     assert {"mt_bench", "cnn_dm", "wikitext", "openwebtext"} <= names
     assert {DatasetSpec.from_config(export.config_of(name)).name for name in names} >= {"cnn_dm", "openwebtext"}
 

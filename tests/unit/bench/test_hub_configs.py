@@ -3,8 +3,8 @@ import torch
 from omegaconf import OmegaConf
 from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM
 
+from bench.locations import CONF
 from bench.measure import hub_configs
-from bench.run import CONF
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
 from specdec_core.models.kinds import kind_of

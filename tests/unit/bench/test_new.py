@@ -1,7 +1,6 @@
 """The yamls of one's own models and prompts: what is written composes, and what does not fit is refused first."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,17 +11,17 @@ from omegaconf import OmegaConf
 from bench import new
 from bench.configs.cells import dataset_of, pair_of, scientific_config
 from bench.configs.options import check_values
+from bench.locations import CONF
 from bench.prompts.embedded import TINY
 
 
 @pytest.fixture(autouse=True)
 def conf(tmp_path, monkeypatch) -> Path:
-    """Yamls go to a folder of the test; `conf/pair` is read from there too."""
-    folder = tmp_path / "conf"
-    shutil.copytree(new.CONF / "pair", folder / "pair")
-    (folder / "dataset").mkdir()
-    monkeypatch.setattr(new, "CONF", folder)
-    return folder
+    """Yamls go to a folder of the test."""
+    for group in ("pair", "dataset"):
+        (tmp_path / "conf" / group).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "conf"
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def composed(group: str, path: Path):
     """A config with the yaml in place of the group's default; its keys may be others."""
     cfg = config()
     OmegaConf.set_struct(cfg, False)
-    cfg[group] = OmegaConf.merge(OmegaConf.load(new.variants.CONF / "config.yaml")[group], OmegaConf.load(path))
+    cfg[group] = OmegaConf.merge(OmegaConf.load(CONF / "config.yaml")[group], OmegaConf.load(path))
     check_values(cfg)
     return cfg
 

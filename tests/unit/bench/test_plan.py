@@ -10,6 +10,7 @@ from cells import execute
 
 from bench.artifacts.devices import parse
 from bench.calibrate.prices import shape_of
+from bench.locations import CONF
 from bench.measure.cell import PairSpec
 from bench.papers.registry import ARTIFACTS
 from bench.plan import __main__ as plan
@@ -21,7 +22,6 @@ from bench.plan.overview import overview
 from bench.plan.times import Machine, measured_times, of_machine, seconds
 from bench.results.kept_rows import LatencyRow
 from bench.results.store import Store, load
-from bench.run import CONF
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
 

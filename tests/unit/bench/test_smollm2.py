@@ -66,7 +66,7 @@ def test_a_pair_without_its_folder_names_the_command(tmp_path: Path, monkeypatch
     own = (f"pair.{role}.folder={tmp_path / 'weights'}" for role in ("target", "draft"))
     with pytest.raises(ValueError, match=r"SmolLM2-135M-Instruct, .* is not in .*weights$"):
         cell_of(config(*PAIR, *own))
-    monkeypatch.setattr(cells, "CONF", tmp_path / "conf")
+    monkeypatch.setattr(cells, "root", lambda: tmp_path)
     with pytest.raises(ValueError, match=r"SmolLM2-135M-Instruct, .* is not in .*smollm2 yet: run `make smollm2`$"):
         pair_of(config(*PAIR))
 
