@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -18,18 +20,16 @@ from bench.results.store import load
 
 pytest.importorskip("setuptools", minversion="77")
 ROOT = Path(__file__).parents[2]
-FOLDERS, FILES = ("bench", "conf", "docs", "hydra_plugins", "specdec_core"), ("pyproject.toml", "README.md", "LICENSE")
 SHORT = ("decoding.max_new_tokens=4", "limit=1", "runtime.progress=false")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """Built of a copy, since building leaves files behind."""
+    """Built of a copy of what Docker builds from, since building leaves files behind."""
     source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
-    for part in FOLDERS:
-        shutil.copytree(ROOT / part, source / part, symlinks=True)
-    for part in FILES:
-        shutil.copy(ROOT / part, source)
+    for part in re.findall(r"^!(.+)", (ROOT / ".dockerignore").read_text(), flags=re.MULTILINE):
+        copy = partial(shutil.copytree, symlinks=True) if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, source / part)
     pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(built), str(source))
     (found,) = built.iterdir()
     return found
