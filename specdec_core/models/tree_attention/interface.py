@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -17,6 +18,8 @@ from specdec_core.models.tree_attention.blocks import block_mask
 from specdec_core.models.tree_attention.dense import dense_attention
 from specdec_core.models.tree_attention.split import split_attention
 
+SDPA = "sdpa"
+"""transformers' name for PyTorch's fused attention."""
 TRITON, DENSE, SPLIT = "tree_triton", "tree_dense", "tree_split"
 """The kernel, the same in plain tensor operations, and prefix and tree apart."""
 LARGEST_HEAD = 128
@@ -58,6 +61,27 @@ def tree_split(
     scale, prefix = _scale(query, options), key.shape[2] - own
     mixed = split_attention(query, key, value, attention_mask, scale, prefix=prefix)
     return mixed.transpose(1, 2).contiguous(), None
+
+
+def grouped_sdpa(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Fused attention as transformers calls it, but that grouped keys and values are not copied under a mask on a GPU.
+
+    Each group is a row of the batch, whose heads see the same keys by a stride of 0. Tensors are as for `tree_triton`.
+    """
+    grouped = query.is_cuda and query.shape[0] == 1 and query.shape[1] > key.shape[1]
+    if attention_mask is None or not (grouped and _known(query, key, value, attention_mask, options)):
+        return _sdpa(module, query, key, value, attention_mask, **options)
+    return by_group(query, key, value, attention_mask, _scale(query, options)), None
+
+
+def by_group(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Attention of one sequence, [1, heads, new, dim] and [1, kv_heads, slots, dim] to [1, new, heads, dim]."""
+    queries = query[0].unflatten(0, (key.shape[1], -1))
+    keys, values = (part[0, :, None].expand(-1, queries.shape[1], -1, -1) for part in (key, value))
+    mixed = scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
+    return mixed.flatten(0, 1).transpose(0, 1).contiguous()[None]
 
 
 def check_attention(name: str, devices: Iterable[torch.device], configs: Iterable[Any]) -> None:
@@ -127,3 +151,4 @@ def _scale(query: Tensor, options: dict[str, Any]) -> float:
 for _name, _function in ((TRITON, tree_triton), (DENSE, tree_dense), (SPLIT, tree_split)):
     AttentionInterface.register(_name, _function)
     AttentionMaskInterface.register(_name, sdpa_mask)
+AttentionInterface.register(SDPA, grouped_sdpa)

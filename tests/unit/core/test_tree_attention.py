@@ -8,12 +8,14 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from architectures import VOCAB, both, by_paths, by_tree, close
 from doubles import random_tree
 from transformers import BloomConfig, LlamaConfig
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from tree_attention import TOLERANCE, Case, by_definition, inputs, mask_of
 
 from bench.prompts.embedded import TINY
@@ -33,6 +35,7 @@ from specdec_core.models.tree_attention import (
     dense_attention,
     split_attention,
 )
+from specdec_core.models.tree_attention.interface import by_group
 from specdec_core.node_order import block_count
 from specdec_core.verifiers import Greedy
 
@@ -116,6 +119,18 @@ def test_prefix_and_tree_apart_are_attention_by_its_definition(case, dtype, rng)
         ours = split_attention(query, key, value, given, 0.25, prefix=prefix)
         assert (ours.double() - exact).abs().max() <= TOLERANCE[dtype]
         assert dtype != torch.float32 or (ours - dense).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 2), (6, 1), (3, 3)])
+def test_attention_by_group_is_that_of_copied_keys_and_values(heads, kv_heads, dtype, rng):
+    case = Case(nodes=33, prefix=70, heads=heads, kv_heads=kv_heads, dtype=dtype)
+    mask, (query, key, value) = mask_of(case, rng), inputs(case, rng)
+    layer = SimpleNamespace(num_key_value_groups=heads // kv_heads)
+    copied, _ = sdpa_attention_forward(layer, query, key, value, mask, scaling=0.25)
+    ours = by_group(query, key, value, mask, 0.25)
+    assert torch.equal(ours, copied)
+    assert ours.is_contiguous()
 
 
 @pytest.mark.parametrize("attention", [DENSE, SPLIT])
