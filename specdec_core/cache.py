@@ -56,12 +56,9 @@ class KVCache(Cache):
         for layer in self.layers:
             layer.bind()
 
-    def restart(self, capacity: int, *, in_graphs: bool) -> None:
-        """Forget all tokens, and make room for `capacity`. In graphs it grows seldom: they are captured again then."""
+    def restart(self, capacity: int) -> None:
+        """Forget all tokens, and make room for `capacity`."""
         self.truncate(0)
-        if in_graphs:
-            self.wipe()
-            capacity = 1 << (capacity - 1).bit_length()
         self.reserve(capacity)
 
     def advance(self, tokens: int) -> None:

@@ -16,6 +16,7 @@ from bench.measure.weights import commits
 from bench.results.kept_rows import LatencyRow
 from bench.results.store import run_id
 from specdec_core.models import CausalLM, Head, ModelOutput, ModelSpec, Pair
+from specdec_core.models.graphs import COMPILE, PACKED
 from specdec_core.models.ranks import agreed
 from specdec_core.timing import Clock
 
@@ -28,7 +29,7 @@ def key(spec: PairSpec, pair: Pair, grid: LatencyGrid, runtime: Runtime) -> str:
     files = [fingerprint_folder(folder) for folder in folders if folder.is_dir()]
     origin: dict[str, Any] = {**_origin(pair, runtime), "num_threads": torch.get_num_threads()}
     origin |= {"attention": pair.target.attention, "placement": runtime.placement}
-    origin |= {"graphs": runtime.graphs} if pair.graphs else {}
+    origin |= {"graphs": COMPILE if pair.graphs else PACKED} if pair.graphs or pair.packed else {}
     models = {role: _told(model) for role, model in (("target", spec.target), ("draft", spec.draft))}
     return run_id(
         {"latency": asdict(grid), "pair": asdict(spec) | models, "files": files, "runtime": origin, **commits(spec)}

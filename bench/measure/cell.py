@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bench.names import unknown
 from bench.prompts.datasets import DatasetSpec
 from bench.results.rows import RECORDED
 from specdec_core.drafters import Drafter
 from specdec_core.models import CausalLM, Head, ModelSpec
-from specdec_core.models.graphs import GRAPHS
+from specdec_core.models.graphs import AUTO, GRAPHS, usable
+from specdec_core.models.placement import resolve_device
 from specdec_core.models.planted.bigrams import Planting
 from specdec_core.models.ranks import world_size
 from specdec_core.node_order import NODE_ORDERS
@@ -91,7 +94,7 @@ class Runtime:
     device_map: str | Mapping[str, str | int] | None = None
     tensor_parallel: bool = False
     draft_device: str | None = None
-    graphs: str = "eager"
+    graphs: str = AUTO
     num_threads: int | None = None
     warmup_conversations: int = 1
     baseline: bool | str = True
@@ -129,6 +132,17 @@ class Runtime:
         for name in ("num_threads", "warmup_conversations"):
             if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"runtime.{name} must not be negative, not {getattr(self, name)}")
+
+    def graphs_of(self, pair: PairSpec) -> str:
+        """Of `eager` and `compile` the one that `graphs` asks for: `auto` compiles on a GPU what it may.
+
+        What may not for its configs' sake runs eagerly all the same, as its rows say.
+        """
+        if self.graphs != AUTO:
+            return self.graphs
+        specs = [spec for spec in (pair.target, pair.draft) if spec]
+        spread = self.device_map or self.tensor_parallel or any(spec.offload or spec.bits for spec in specs)
+        return usable(AUTO, self.attention, torch.device(resolve_device(self.device)), (), whole=not spread)
 
     @property
     def instruments(self) -> list[str]:

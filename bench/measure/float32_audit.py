@@ -58,7 +58,8 @@ def _fixed(cell: Cell, pair: Pair, runtime: Runtime) -> bool:
     """Whether the weights have to stay in the dtype that they are in."""
     specs = [spec for spec in (cell.pair.target, cell.pair.draft) if spec]
     quantised = any(spec.bits for spec in specs) or hasattr(pair.target.model.config, "quantization_config")
-    if runtime.placement or pair.offload or pair.graphs or quantised:
+    packed = pair.graphs and pair.target.device.type == "cpu"
+    if runtime.placement or pair.offload or packed or quantised:
         return True
     collect()
     free = free_bytes(pair.target.device)

@@ -27,6 +27,7 @@ from bench.prompts.conversations import Conversation, labels_fingerprint
 from bench.results.partial import EarlierStarts, Entry
 from bench.results.roles import Role, columns
 from bench.results.rows import RunRow
+from specdec_core.models import graphs
 from specdec_core.models.ranks import agreed
 from specdec_core.openmp import SPINS
 
@@ -79,8 +80,8 @@ class Journal:
                 getattr(rows, table).extend(entry_rows)
         self._ended = {entry.prompt_id for entry in entries if entry.turn is END}
         self._loads = [start[-1].facts for start in starts if start]
-        self.missed_graphs = any(facts.get("missed") for facts in self._loads)
-        """Whether forwards of any start ran without the compiled graphs."""
+        self.modes = {facts["graphs"] for facts in self._loads if facts.get("graphs")}
+        """How forwards of all starts ran, in words of `models.graphs`."""
         rows.lender = next((facts["lender"] for facts in self._loads if facts.get("lender")), None)
         rows.start = 1 + len(starts)
         if earlier:
@@ -92,12 +93,16 @@ class Journal:
         """Whether a conversation was decoded to its end."""
         return conversation.id in self._ended
 
-    def save(self, prompt_id: str, turn: int | None, *, missed_graphs: bool) -> None:
-        """Save the rows that are new, of a turn or of a conversation's end; Preempted then, if a stop was asked for."""
+    def save(self, prompt_id: str, turn: int | None, *, mode: str | None) -> None:
+        """Save the rows that are new, of a turn or of a conversation's end; Preempted then, if a stop was asked for.
+
+        `mode` is how the conversation's forwards ran.
+        """
         lengths = self._lengths()
         new = {table: getattr(self._rows, table)[self._saved[table] :] for table in lengths}
-        self.missed_graphs |= missed_graphs
-        entry = Entry(prompt_id, turn, new, {**self._load(), "missed": missed_graphs, "lender": self._rows.lender})
+        self.modes |= {mode} - {None}
+        together = graphs.together(self.modes)
+        entry = Entry(prompt_id, turn, new, {**self._load(), "graphs": together, "lender": self._rows.lender})
         self._saved = lengths
 
         def saved() -> bool:

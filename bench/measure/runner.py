@@ -33,7 +33,7 @@ from specdec_core.drafters import Drafter
 from specdec_core.engine import Generation
 from specdec_core.errors import PromptError, SpecdecError
 from specdec_core.models import Pair
-from specdec_core.models.graphs import EAGER, MIXED
+from specdec_core.models.graphs import COMPILE, EAGER, together
 from specdec_core.models.ranks import agreed, world_size
 
 T = TypeVar("T")
@@ -160,7 +160,7 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome, group: Group) -> Iterat
     outcome.lossless = check_lossless(drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy)
     if recordings:
         outcome.recording = recordings.key
-        outcome.graphs = runtime.graphs if pair.target.device.type == "cuda" else EAGER
+        outcome.graphs = runtime.graphs_of(cell.pair) if pair.target.device.type == "cuda" else EAGER
     measurement = Measurement(cell, pair, rows, runtime, recordings, group)
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
@@ -180,8 +180,7 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome, group: Group) -> Iterat
         if not (recordings or runtime.placement or cell.pair.target.offload):
             limit = _spared(run, "limit of tokens/s", lambda: limit_tokens_per_s(pair, rows.context()))
             outcome.limit_tokens_per_s = limit
-    if journal.missed_graphs:
-        outcome.graphs = MIXED
+    outcome.graphs = together(journal.modes) or outcome.graphs
     outcome.excerpt = measurement.excerpt()
     if failed := _failed_conversations(rows):
         log.warning("%s: %s", run.label, failed)
@@ -224,7 +223,7 @@ def _identify(run: CellRun, pair: Pair, conversations: Sequence[Conversation], o
     """Note the very weights and token ids that will be decoded, and on what."""
     template, dataset, target = run.cell.pair.template, run.cell.dataset, pair.target
     outcome.device, outcome.dtype = str(target.device), str(target.dtype).removeprefix("torch.")
-    outcome.attention, outcome.graphs = target.attention, run.runtime.graphs if pair.graphs else EAGER
+    outcome.attention, outcome.graphs = target.attention, pair.mode or COMPILE
     outcome.prompt_ids_sha256 = first_ids_sha256(pair, template, dataset, conversations)
     outcome.template_date = template_date(pair.tokenizer, template, dataset.mode)
     revisions = weights.revisions(run.cell.pair)
@@ -244,7 +243,7 @@ def _decode(
         shown = turn == 0 and conversation is conversations[0]
         if run.runtime.case_study and generation and shown:
             write_case_study(run.store.folder, run.cell, pair, conversation, generation)
-        journal.save(conversation.id, turn, missed_graphs=_missed_graphs(pair))
+        journal.save(conversation.id, turn, mode=pair.mode)
 
     for place, conversation in enumerate(conversations):
         if not journal.has_ended(conversation):
@@ -252,11 +251,6 @@ def _decode(
                 measurement.run(conversation, save, place)
                 save(conversation, resumed.END)
         yield len(conversations), f"{run.cell.drafter} {measurement.rows.running()}"
-
-
-def _missed_graphs(pair: Pair) -> bool:
-    """Whether any forward ran without the compiled graphs."""
-    return any(graphs.missed for graphs in pair.graphs)
 
 
 def _failed_conversations(rows: Rows) -> str:

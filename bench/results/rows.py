@@ -68,7 +68,7 @@ class RunRow:
     speedup_high: Result[float | None]
     ignore_eos: Options[bool | None] = None  # answers go on behind EOS; None in older files
     node_order: Options[str | None] = None  # of a tree in the target's forward; None in older files
-    graphs: Options[str | None] = None  # eager | packed | compile | mixed; None in older files
+    graphs: Options[str | None] = None  # as forwards ran: specdec_core.models.graphs has the words; None in older files
     attention_kernels: Label[str | None] = None  # of torch's, that the warm-up met: flash, efficient, math, ...
     predicted_mal: Result[float | None] = None  # F(T) of a static tree for its measured acceptance vector
     predicted_speedup: Result[float | None] = None  # of the tree that was chosen by measured forward times

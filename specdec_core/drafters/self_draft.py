@@ -20,6 +20,8 @@ class SelfDraft(CausalDraft):
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
         """Nothing is read: the target has read the prompt."""
+        if self.model.graphs:
+            self.model.graphs.fit()
         self.model.keep_hidden = FINAL if self.keeps_hidden else ()
 
     def begin(self, context: Context) -> ModelOutput:

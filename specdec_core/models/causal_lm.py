@@ -97,7 +97,7 @@ class CausalLM:
 
     def reset(self, capacity: int) -> None:
         """Empty the cache and make room for `capacity` tokens; it grows if that was too little."""
-        self.cache.restart(capacity, in_graphs=self.graphs is not None)
+        (self.graphs or self.cache).restart(capacity)
 
     def prefill(self, tokens: Int[Tensor, " prompt"]) -> ModelOutput:
         """Read a prompt into the cache; logits of its last token only."""

@@ -199,7 +199,7 @@ class EagleHead(Head):
 
     def reset(self, capacity: int) -> None:
         """Empty the cache and make room for `capacity` pairs; it grows if that was too little."""
-        self.cache.restart(capacity, in_graphs=self.graphs is not None)
+        (self.graphs or self.cache).restart(capacity)
 
     def causal_layout(self, new: int) -> Layout:
         """Of so many plain successive pairs."""

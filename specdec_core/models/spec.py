@@ -3,7 +3,7 @@
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from specdec_core.cache import KVCache
 from specdec_core.models.causal_lm import CausalLM, Layers
 from specdec_core.models.eagle import EagleHead
-from specdec_core.models.graphs import COMPILE, PACKED, Graphs
+from specdec_core.models.graphs import COMPILE, EAGER, PACKED, Graphs, together
 from specdec_core.models.head import Head
 from specdec_core.models.offload import Offload
 from specdec_core.models.packed import Packed
@@ -73,6 +73,8 @@ class Pair:
     tokenizer: PreTrainedTokenizerBase
     offload: Offload | None = None
     """Streams the target's layers, where that was asked for."""
+    packed: list[Packed] = field(default_factory=list)
+    """Weights in packed form, where that was asked for."""
 
     def compile(self, how: str) -> None:
         """Run forwards over trees as graphs, or with packed weights, from now on; `eager` changes nothing.
@@ -80,7 +82,8 @@ class Pair:
         Weights are taken as they are. LoadError where there are none to pack.
         """
         if how == PACKED:
-            Packed(self.modules).use(True)
+            self.packed.append(Packed(self.modules))
+            self.packed[0].use(True)
         for model in self.models if how == COMPILE else ():
             model.graphs = Graphs(model)
 
@@ -93,6 +96,13 @@ class Pair:
     def graphs(self) -> list[Graphs]:
         """Of both models, where they are compiled."""
         return [model.graphs for model in self.models if model.graphs]
+
+    @property
+    def mode(self) -> str | None:
+        """How forwards over trees ran since they were `sealed`, in a word of `models.graphs`; None if none ran."""
+        if not self.graphs:
+            return PACKED if self.packed else EAGER
+        return together(mode for one in self.graphs for mode in one.modes)
 
     @property
     def halves(self) -> list[Tensor]:
@@ -110,8 +120,10 @@ class Pair:
     def in_float32(self) -> Iterator[None]:
         """Weights of 16 bits are float32 inside, with caches of their own; afterwards all is bit for bit as it was.
 
-        For models that are neither quantised, compiled, offloaded nor spread over devices.
+        Forwards are eager inside, and what was captured of them is captured anew. For models that are neither
+        quantised, offloaded, spread over devices nor compiled on a CPU, where graphs have weights of their own.
         """
+        graphs = [(model, model.graphs) for model in self.models]
         models = [model for model in (self.target, self.draft) if model]
         caches = [model.cache for model in models]
         fresh = {id(cache): KVCache(len(cache.layers), capacity=0) for cache in caches}
@@ -119,6 +131,8 @@ class Pair:
         for tensor in self.halves:  # a head's embedding may be another name of its target's
             alike[tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()].append(tensor)
         try:
+            for owner, _ in graphs:
+                owner.graphs = None
             for model in models:
                 model.cache = fresh[id(model.cache)]  # a draft may share its target's
             for tensors in alike.values():
@@ -129,12 +143,16 @@ class Pair:
                 model.cache = cache
             for (_, dtype, *_), tensors in alike.items():
                 _share(tensors, tensors[0].data.to(dtype))
+            for owner, one in graphs:
+                owner.graphs = one
+                if one:
+                    one.forget()
 
     @contextlib.contextmanager
     def sealed(self) -> Iterator[None]:
         """Nothing is compiled inside; what ran eagerly instead is counted anew."""
         for one in self.graphs:
-            one.sealed, one.missed = True, 0
+            one.sealed, one.ran, one.missed, one.uncaptured = True, 0, 0, 0
         try:
             yield
         finally:

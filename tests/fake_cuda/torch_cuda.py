@@ -127,7 +127,7 @@ def install() -> None:
         "current_device": lambda: library().fake_device(),
         "set_device": lambda device: exchanged(device) and None,
         "_exchange_device": exchanged,
-        "_maybe_exchange_device": exchanged,
+        "_maybe_exchange_device": lambda device: exchanged(device),  # dynamo wants two functions
         "Stream": Stream,
         "Event": Event,
         "stream": in_stream,
@@ -150,6 +150,8 @@ def install() -> None:
         "reset_peak_memory_stats": lambda device=None: library().fake_reset_peak(index_of(device)),
         "empty_cache": lambda: None,
         "ipc_collect": lambda: None,
+        "get_rng_state": lambda device=None: torch.zeros(0, dtype=torch.uint8),  # dynamo keeps it while it traces
+        "set_rng_state": lambda state, device=None: None,
     }
     for name, value in names.items():
         setattr(torch.cuda, name, value)
@@ -161,3 +163,5 @@ def install() -> None:
             library().fake_seed(index, seed) for index in range(library().fake_count())
         ]
     torch.backends.cuda.is_built = lambda: True
+    for name in ("_cuda_CUDAAllocator_AllocatorState", "_set_cached_tensors_enabled"):
+        setattr(torch._C, name, lambda *_: None)  # what `torch._dynamo.reset` imports then

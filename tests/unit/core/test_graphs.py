@@ -114,6 +114,11 @@ def test_nothing_is_compiled_again_as_the_text_grows(counted, draft_spec):
         assert (target.size(3), target.size(33), target.missed) == (32, None, 1)
         assert decoded(compiled, lambda draft: OptTree(draft=draft, n=40, delta=0.2)) == expected
         assert target.missed > 1, "trees of 41 tokens are scored eagerly"
+        assert (compiled.mode, eager.mode) == ("mixed", "eager")
+    with compiled.sealed():
+        assert compiled.mode is None
+        decoded(compiled, opt_tree, new=8)
+        assert compiled.mode == "compile"
     assert counted.frame_count == made
     assert not target.sealed
 
@@ -139,7 +144,7 @@ def test_compiled_logits_are_the_eager_ones(rng, monkeypatch):
 
 
 def test_what_graphs_cannot_hold_is_said_before_weights_are_read():
-    with pytest.raises(LoadError, match=r"runtime.graphs is eager or packed or compile, not 'on'"):
+    with pytest.raises(LoadError, match=r"runtime.graphs is auto, eager, packed or compile, not 'on'"):
         load_pair(TARGET, graphs="on")
     with pytest.raises(LoadError, match=r"goes with runtime.attention=sdpa or eager, not with tree_split"):
         load_pair(TARGET, graphs="compile", attention="tree_split")
