@@ -75,9 +75,10 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
         config["prices"] = plain["calibration"]["prices"]
     if not config["decoding"]["ignore_eos"]:
         del config["decoding"]["ignore_eos"]
+    asked = {"node_order": runtime["node_order"], "graphs": runtime_of(cfg).graphs_of(pair_of(cfg))}
     for key, default in (("node_order", "creation"), ("graphs", "eager")):
-        if runtime[key] != default:
-            config["runtime"][key] = runtime[key]
+        if asked[key] != default:
+            config["runtime"][key] = asked[key]
     return config
 
 

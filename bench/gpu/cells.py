@@ -75,6 +75,7 @@ def config(request: Request, *overrides: str) -> DictConfig:
     common = [
         *(f"pair={request.pair}", "dataset=mini", "dataset.part=evaluation", "verifier=by_draws", f"name={EXPERIMENT}"),
         *(f"results_dir={request.out}", f"limit={request.conversations}", "force=true", "runtime.progress=false"),
+        "runtime.graphs=eager",  # what is compiled takes minutes: one variant is
         *(f"decoding.max_new_tokens={request.new_tokens}", "calibration.acceptance.prompts=4"),
         *(f"calibration.latency.num_tokens=[{GRID}]", "calibration.latency.warmup=3"),
         f"calibration.latency.repeats={request.repeats}",

@@ -105,8 +105,9 @@ def _machine(cfg: DictConfig) -> Machine:
     except LoadError:
         return Machine(device_name="", dtype="", gpu=False)
     dtype = str(resolve_dtype(runtime.dtype, device)).removeprefix("torch.")
+    graphs = runtime.graphs_of(pair_of(cfg))
     name = str(collect(str(device), dtype, runtime.attention, runtime.placement)["device_name"])
-    return Machine(device_name=name, dtype=dtype, gpu=device.type == "cuda", graphs=runtime.graphs)
+    return Machine(device_name=name, dtype=dtype, gpu=device.type == "cuda", graphs=graphs)
 
 
 def _shared(jobs: Iterable[Job]) -> list[Job]:

@@ -28,7 +28,7 @@ class Machine:
     dtype: str
     gpu: bool
     graphs: str = EAGER
-    """As `runtime.graphs` says."""
+    """eager or compile, as `runtime.graphs` asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

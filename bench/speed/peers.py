@@ -41,7 +41,7 @@ from bench.speed.peer_ratios import ratio
 from specdec_core import generate
 from specdec_core.engine import Step
 from specdec_core.models import CausalLM, Pair
-from specdec_core.models.graphs import COMPILE, EAGER, GRAPHS, PACKED, Graphs, usable
+from specdec_core.models.graphs import COMPILE, EAGER, PACKED, Graphs, usable
 from specdec_core.models.packed import Packed
 
 SMALL = [f"opt_tree drafter.n={n} drafter.delta=0.2" for n in (3, 7)]
@@ -347,7 +347,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=20, help="prompts")
     parser.add_argument("--new", type=int, default=128, help="new tokens per prompt")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=[EAGER], help="ours so too, compiled untimed")
+    parser.add_argument(
+        "--graphs", nargs="+", choices=(EAGER, PACKED, COMPILE), default=[EAGER], help="ours so too, compiled untimed"
+    )
     parser.add_argument("--gguf", type=Path, help="a GGUF of the target, for llama.cpp")
     parser.add_argument("--out", type=Path, help="a folder for the tables, and peers_prompts.csv")
     args = parser.parse_args()

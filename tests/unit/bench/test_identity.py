@@ -1,16 +1,22 @@
 """What makes another cell of a config, and what does not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 from cells import config
 
-from bench.configs.cells import scientific_config, setting_of
+from bench.configs.cells import pair_of, scientific_config, setting_of
+from bench.measure import cell as cell_module
+from bench.measure.cell import Runtime
 from bench.measure.provenance import collect
 from bench.results.identity import identity
 from bench.results.store import Store, experiments, run_id
+from specdec_core.errors import LoadError
+from specdec_core.models.graphs import usable
 
 REFERENCE = Path(__file__).resolve().parents[3] / "results" / "reference"
 
@@ -57,6 +63,19 @@ def test_options_that_came_later_change_no_cell_at_their_default():
     assert cell("runtime.node_order=creation", "runtime.graphs=eager") == cell()
     assert cell("+pair.draft.dtype=null") == cell()
     assert cell("+pair.draft.dtype=float64") != cell()
+
+
+def test_on_a_gpu_what_may_be_compiled_is(monkeypatch):
+    pair = pair_of(config())
+    assert Runtime().graphs_of(pair) == "eager"
+    monkeypatch.setattr(cell_module, "resolve_device", lambda device: "cuda")
+    assert Runtime().graphs_of(pair) == "compile"
+    offloaded = replace(pair, target=replace(pair.target, offload=True))
+    assert Runtime().graphs_of(offloaded) == "eager"
+    for option in ({"attention": "tree_split"}, {"device_map": "auto"}, {"tensor_parallel": True}, {"graphs": "eager"}):
+        assert Runtime(**option).graphs_of(pair) == "eager"
+    with pytest.raises(LoadError, match="whole on one device"):
+        usable("compile", "sdpa", torch.device("cuda"), [], whole=False)
 
 
 def test_kept_rows_have_the_ids_that_their_configs_give():
