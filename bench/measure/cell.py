@@ -105,6 +105,8 @@ class Runtime:
     """Whether cells run on the target's recorded answers, and so without its forwards and without times."""
     answers: str | None = None
     """A file of greedy answers that another engine decoded, of which a recording is made."""
+    count_launches: bool = False
+    """Whether a GPU's kernel launches are counted behind the last prompt, by a profiler that may slow what follows."""
     progress: bool = True
     data_dir: Path | None = None
     retry_failed: bool = False

@@ -17,6 +17,7 @@ from bench.measure.kernels import AttentionKernels
 from bench.measure.recordings import Recordings
 from bench.measure.second_pass import SecondPass
 from bench.measure.stalls import Moment, Stalls, Timed
+from bench.measure.step_costs import TOKENS, StepCosts
 from bench.measure.to_rows import NO_AUDIT, Rows, failed_row, prompt_row, step_rows
 from bench.prompts.datasets import Conversation
 from bench.results.digests import output_sha256
@@ -134,6 +135,13 @@ class Measurement:
                 for arm in self.arms:
                     self.decoding.decode(turn, arm, min(turn.max_new_tokens, NOTED_TOKENS))
             self.attention_kernels |= kernels.names
+
+    def step_costs(self, conversation: Conversation) -> StepCosts:
+        """Of a few steps of the first turn, decoded once more."""
+        turn = self.decoding.turn(conversation, 0, [])
+        with StepCosts(launches=self.runtime.count_launches) as costs, self.pair.sealed():
+            self.decoding.decode(turn, METHOD, min(turn.max_new_tokens, TOKENS), watch=costs)
+        return costs
 
     def _like(self, arm: str, one: Timed) -> None:
         """What comes is held against this decoding, if there is a step to count."""

@@ -180,10 +180,20 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome, group: Group) -> Iterat
         if not (recordings or runtime.placement or cell.pair.target.offload):
             limit = _spared(run, "limit of tokens/s", lambda: limit_tokens_per_s(pair, rows.context()))
             outcome.limit_tokens_per_s = limit
+        if not recordings:
+            _note_costs(run, measurement, outcome, conversations[0])
     outcome.graphs = together(journal.modes) or outcome.graphs
     outcome.excerpt = measurement.excerpt()
     if failed := _failed_conversations(rows):
         log.warning("%s: %s", run.label, failed)
+
+
+def _note_costs(run: CellRun, measurement: Measurement, outcome: Outcome, conversation: Conversation) -> None:
+    """Waits and launches of a step, on a GPU."""
+    if measurement.pair.target.device.type == "cuda" and (
+        costs := _spared(run, "waits of a step", lambda: measurement.step_costs(conversation))
+    ):
+        outcome.waits_per_step, outcome.launches_per_step = costs.waits_per_step, costs.launches_per_step
 
 
 def _spared(run: CellRun, what: str, measure: Callable[[], T]) -> T | None:

@@ -83,6 +83,8 @@ class Outcome:
     excerpt: str | None = None
     other_load: float | None = None
     limit_tokens_per_s: float | None = None
+    waits_per_step: float | None = None
+    launches_per_step: float | None = None
     baseline_of: str | None = None
     recording: str | None = None
 
@@ -186,6 +188,8 @@ def run_row(run: CellRun, rows: Rows, outcome: Outcome) -> RunRow:
         other_load=outcome.other_load,
         num_starts=rows.start,
         limit_tokens_per_s=outcome.limit_tokens_per_s,
+        waits_per_step=outcome.waits_per_step,
+        launches_per_step=outcome.launches_per_step,
         attention_kernels=outcome.attention_kernels,
         baseline_of=outcome.baseline_of,
         recording=outcome.recording,

@@ -82,6 +82,8 @@ class RunRow:
     num_repeated: Result[int | None] = None  # turns that were decoded again, since a CPU was stalled
     num_starts: Result[int | None] = None  # above 1 the cell was killed or preempted, and resumed
     limit_tokens_per_s: Result[float | None] = None  # as fast as memory is read; None where a cache may do
+    waits_per_step: Result[float | None] = None  # of the host for a GPU, over a few steps; None elsewhere, as the next
+    launches_per_step: Result[float | None] = None  # kernels, and graphs as one each; of `runtime.count_launches` alone
     identical: Result[float | None]  # share of outputs equal to the autoregressive arm's, greedy decoding only
 
     device_name: Machine[str]

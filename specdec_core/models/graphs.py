@@ -128,8 +128,9 @@ class Graphs:
             self._first(size, inputs)
         before = _num_replays
         logits, hidden = self._run(*inputs)
-        self.ran += 1
-        self.uncaptured += tokens.is_cuda and _num_replays == before
+        self.ran += not self.failed
+        self.missed += self.failed
+        self.uncaptured += tokens.is_cuda and not self.failed and _num_replays == before
         return _kept(logits, count), None if hidden is None else _kept(hidden, count)
 
     def forget(self) -> None:
