@@ -163,14 +163,18 @@ def of_methods(methods: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def same_scale(canvas: Canvas) -> None:
-    """One scale for each quantity: the panels of a figure whose axes have the same label have the same limits."""
+    """One scale for each quantity: the panels of a figure whose axes have the same label have the same limits.
+
+    Square maps have axes of their data.
+    """
     for axes in canvas.axes:
         _cut(axes)
     for side in ("x", "y"):
         shared: dict[tuple[str, str], list[Axes]] = {}
         for axes in canvas.axes:
             axis = axes.xaxis if side == "x" else axes.yaxis
-            if axes.get_label() != "<colorbar>" and axis.get_label_text():
+            square = axes.get_aspect() == 1  # a map whose sides are compared with each other
+            if axes.get_label() != "<colorbar>" and axis.get_label_text() and not square:
                 shared.setdefault((axis.get_label_text(), axis.get_scale()), []).append(axes)
         for group in shared.values():
             one_scale(group, side)

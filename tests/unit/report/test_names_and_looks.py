@@ -68,6 +68,14 @@ def test_panels_of_one_quantity_have_one_scale() -> None:
     assert [mesh.get_clim() for mesh in meshes] == [(0, 30), (0, 30)]
 
 
+def test_square_maps_have_axes_of_their_data() -> None:
+    canvas, axes = style.panels("title", "", 2)
+    for panel, longest in zip(axes, (9, 60), strict=True):
+        panel.set(xlim=(0, longest), ylim=(0, longest), aspect="equal", xlabel="E(A)", ylabel="A")
+    style.same_scale(canvas)
+    assert [(panel.get_xlim(), panel.get_ylim()) for panel in axes] == [((0, end), (0, end)) for end in (9, 60)]
+
+
 def test_forward_times_stand_over_a_logarithmic_size(cells) -> None:
     cells.add_latency()
     figure, _ = ARTIFACTS["opt_tree/fig3"].build("fig3", cells.load())
