@@ -136,7 +136,7 @@ class Runtime:
                 raise ValueError(f"runtime.{name} must not be negative, not {getattr(self, name)}")
 
     def graphs_of(self, pair: PairSpec) -> str:
-        """Of `eager` and `compile` the one that `graphs` asks for: `auto` compiles on a GPU what it may.
+        """Of `eager`, `packed` and `compile` the one that `graphs` asks for: `auto` compiles on a GPU what it may.
 
         What may not for its configs' sake runs eagerly all the same, as its rows say.
         """

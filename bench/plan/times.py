@@ -28,7 +28,7 @@ class Machine:
     dtype: str
     gpu: bool
     graphs: str = EAGER
-    """eager or compile, as `runtime.graphs` asks for."""
+    """eager, packed or compile, as `runtime.graphs` asks for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
