@@ -352,3 +352,14 @@ def test_keys_and_folders_that_do_not_fit(tmp_path):
         execute(tmp_path, *CHEAP, "+drafter.nn=3")
     assert execute(tmp_path, *CHEAP, "decoding.max_new_tokens=0") == "failed"
     assert "max_new_tokens must be at least 1" in Store(tmp_path, "default").read("runs")["error"][0]
+
+
+def test_a_row_says_that_its_weights_were_packed(tmp_path):
+    asked = ("pair=tiny", "dataset=mini", "limit=1", "decoding.max_new_tokens=6", "drafter=eagle25")
+    rows = []
+    for how in ("eager", "packed"):
+        assert execute(tmp_path / how, *asked, f"runtime.graphs={how}") == "ok"
+        (row,) = load(tmp_path / how, "default").runs.to_dict("records")
+        assert (row["graphs"], row["identical"]) == (how, 1.0)
+        rows.append(row["run_id"])
+    assert rows[0] != rows[1], "its times are no others'"
