@@ -21,6 +21,8 @@ with install_import_hook("specdec_core", "checker.check"):
 import pytest
 from doubles import random_llama
 
+from bench.measure import measurement
+from bench.measure.stalls import Stalls
 from bench.prompts.embedded import TINY
 from specdec_core import CausalLM, load_pair
 from specdec_core.models import Pair
@@ -69,6 +71,19 @@ def long_form(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(autouse=True, scope="session")
 def _threads() -> None:
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "2")))
+
+
+class Undisturbed(Stalls):
+    """Turns of a machine that holds none up."""
+
+    def stalled(self, *_: object) -> bool:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else runs on this machine marks no turn as held up, and has none decoded again."""
+    monkeypatch.setattr(measurement, "Stalls", Undisturbed)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,11 @@ ARMS = (METHOD, AUTOREGRESSIVE)
 STEP_S = 0.01
 
 
+@pytest.fixture
+def quiet_machine() -> None:
+    """Here turns are held up."""
+
+
 def steady(steps: int = 20, seconds: float = STEP_S, load: float = 0.0) -> Timed:
     total = steps * seconds
     return Timed([seconds] * steps, total, load * total)
