@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -14,13 +16,20 @@ from bench.artifacts.tables import named_rows
 from bench.artifacts.ties import Entry
 from bench.results import failures
 from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.statistics import samples
+from bench.statistics import intervals, samples
 from bench.statistics.intervals import Interval
 
 BUSY = (
     "Times are too noisy to tell methods apart by speed (a busy machine, or short runs): times of the same "
     "autoregressive work mostly cannot be told to lie within "
     f"{samples.TOO_BUSY:.0%} of each other (see A/A)."
+)
+
+HELPS = 1.05
+"""A MAL below this is hardly more than plain decoding's 1."""
+HARDLY = (
+    "The draft hardly helps. Check that it was made for this very target, that both have the same tokenizer and chat "
+    "template, and that the answers in the rows are text as you expect it."
 )
 
 
@@ -43,11 +52,11 @@ def facts(alone: pd.DataFrame) -> Iterator[str]:
     if words := failures.sentence(lost, int(run.num_conversations) + len(lost)):
         yield f"  failed     {words} None of their turns counts below."
     mal, speedup = frame.measure(alone, [MAL, SPEEDUP])["interval"]
-    yield f"  MAL        {_written(mal)} new tokens per decoding step"
+    yield f"  MAL        {written(mal)} new tokens per decoding step"
     if pd.notna(run.recording):
         yield f"  replayed   on the target's answers in recording {run.recording}, without times"
         return
-    yield f"  speedup    {_written(speedup)} times autoregressive decoding"
+    yield f"  speedup    {written(speedup)} times autoregressive decoding"
     if left := int(pd.notna(run.num_contaminated) and run.num_contaminated):
         yield f"  left out   {left} of {len(run.prompts)} outputs: no time above is of them (CPU stalled, GPU shared)"
     yield f"  outputs    {_identical(alone)}"
@@ -58,24 +67,76 @@ def _ranked(block: pd.DataFrame) -> str:
     runs = done(block[block["method"] != AUTOREGRESSIVE])
     if len(runs) < 2:
         return ""
-    return " ".join(filter(None, (_first("Fastest", SPEEDUP, runs), _first("Longest", MAL, runs))))
+    return " ".join((*fastest(frame.measure(runs, [SPEEDUP])), *longest(frame.measure(runs, [MAL]))))
 
 
-def _first(word: str, metric: Metric, runs: pd.DataFrame) -> str:
-    """`Fastest: EAGLE's tree, speedup 1.20 [1.10, 1.34], tied with 2 others.`"""
-    rows = list(named_rows(frame.measure(runs, [metric])))
+@dataclass(frozen=True, slots=True)
+class First:
+    """The best of some runs by a metric, over the conversations of all: its value and mark, and how many are tied."""
+
+    run: Any
+    value: Interval
+    sign: str
+    tied: int
+
+    def words(self, metric: Metric) -> str:
+        """`EAGLE's tree, speedup 1.20 [1.10, 1.34]`."""
+        lossy = "" if self.run.lossless else " (not lossless)"
+        return f"{self.run.name}{lossy}, {metric.header} {written(self.value)}"
+
+    @property
+    def few(self) -> bool:
+        """Whether the value is of too few conversations for an interval."""
+        return self.value.n < intervals.FEWEST
+
+    @property
+    def others(self) -> str:
+        """`, tied with 2 others`; nothing without any."""
+        return f", tied with {self.tied} other{'s' * (self.tied > 1)}" if self.tied else ""
+
+
+def first(long: pd.DataFrame) -> First | None:
+    """The row with the largest value, of rows of one metric; None where nothing was measured."""
+    rows = list(named_rows(long))
     entries = ties.over_common([Entry(row.interval, row.sample, bool(row.lossless)) for row in rows])
     known = [(entry.value.value, place) for place, entry in enumerate(entries) if entry.value]
     if not known:
-        return ""
-    place, signs = max(known)[1], ties.marks(entries, bool(runs["busy"].any()))
-    best, value = rows[place], f"{metric.header} {_written(entries[place].value)}"
-    if signs[place] == ties.UNRANKED:
-        return f"{word}: not told, since times are too noisy ({best.name} has {value})."
+        return None
+    signs = ties.marks(entries, bool(long["busy"].any()))
+    place = max(known, key=lambda one: one[0])[1]
+    best, value = rows[place], entries[place].value
     tied = [sign for row, sign in zip(rows, signs, strict=True) if row.lossless == best.lossless].count(ties.TIED)
-    others = f", tied with {tied} other{'s' * (tied > 1)}" if tied else ""
-    lossy = "" if best.lossless else " (not lossless)"
-    return f"{word}: {best.name}{lossy}, {value}{others}."
+    return First(best, value, signs[place], tied) if value else None
+
+
+def fastest(long: pd.DataFrame) -> Iterator[str]:
+    """The method with the largest speedup, of rows of that metric, in a sentence; or that none is faster than 1."""
+    best = first(long)
+    if best is None:
+        return
+    value = best.words(SPEEDUP)
+    if best.sign == ties.UNRANKED:
+        yield f"Times are too noisy to say which is the fastest ({value})."
+    elif best.few:
+        yield f"Too few conversations say which is the fastest ({value})."
+    elif best.value.low > 1:
+        yield f"Fastest: {value}{best.others}."
+    else:
+        slower = "is faster" if best.value.high < 1 else "is shown to be faster"
+        yield f"No method {slower} than plain decoding; the nearest is {value}{best.others}."
+
+
+def longest(long: pd.DataFrame) -> Iterator[str]:
+    """The method with the largest MAL, of rows of that metric, in a sentence; and that a draft hardly helps."""
+    best = first(long)
+    if best is None:
+        return
+    value = best.words(MAL)
+    yield (
+        f"Longest: {value}{best.others}." if best.sign else f"Too few conversations say which is the longest ({value})."
+    )
+    if best.value.value < HELPS:
+        yield HARDLY
 
 
 def _identical(runs: pd.DataFrame) -> str:
@@ -96,8 +157,8 @@ def _audited(turns: pd.DataFrame) -> pd.Series:
     return turns.loc[turns["arm"] == METHOD, "identical"].dropna().astype(bool)
 
 
-def _written(value: Interval | None) -> str:
-    """With its interval or range, which one conversation has not."""
+def written(value: Interval | None) -> str:
+    """A value with its interval or range, which one conversation has not."""
     if value is None or math.isfinite(value.low + value.high):
         return tables.interval(value)
     return f"{tables.number(value.value)} (no interval: {value.n} conversation{'s' * (value.n != 1)})"

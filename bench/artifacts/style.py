@@ -269,6 +269,15 @@ def few_log_ticks(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+def legend_below_all(canvas: Canvas, handles: Sequence[Any], columns: int) -> None:
+    """A figure's legend under all of its panels, in at most so many columns, and in as many as its width takes."""
+    for number in range(columns, 0, -1):
+        legend = canvas.legend(handles=handles, loc="outside lower center", ncols=number, handlelength=3.2)
+        if number == 1 or legend.get_window_extent().width <= canvas.bbox.width:
+            return
+        legend.remove()
+
+
 def legend_below(axes: Axes, columns: int = 2, **given: Any) -> None:
     """The legend under the x axis, where it hides nothing; `handles` may name what is in it."""
     below = (0.5, -0.6 / (axes.bbox.height / axes.figure.dpi))

@@ -1,7 +1,8 @@
-"""A table as a value, and its renderings: Markdown, LaTeX (booktabs), CSV, and HTML for notebooks."""
+"""A table as a value, and its renderings: Markdown, LaTeX (booktabs), CSV, JSON, and HTML for notebooks."""
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
 from collections import namedtuple
@@ -66,6 +67,8 @@ class Table:
     """What it shows, in sentences: the first of the notes, and all that a terminal prints below the rows."""
     aside: tuple[str, ...] = ()
     """Columns that stand in a second grid below the first, and not in LaTeX."""
+    answers: Mapping[str, str] = field(default_factory=dict)
+    """What each setting shows, by its words in the column `SETTING`: pages have a grid for each, below its answer."""
     lead: int = 0
     """How many of the first columns say what a row is of."""
     long: pd.DataFrame | None = None
@@ -92,8 +95,8 @@ class Table:
         return self.headers.get(column, column)
 
     def write(self, folder: Path) -> list[Path]:
-        """Write `<name>.md`, `.tex` and `.csv` into `folder`."""
-        texts = {"md": to_markdown(self), "tex": to_latex(self), "csv": to_csv(self)}
+        """Write `<name>.md`, `.tex`, `.csv` and `.json` into `folder`."""
+        texts = {"md": to_markdown(self), "tex": to_latex(self), "csv": to_csv(self), "json": to_json(self)}
         paths = [folder / f"{self.name}.{suffix}" for suffix in texts]
         for path, text in zip(paths, texts.values(), strict=True):
             path.write_text(text, encoding="utf-8")
@@ -164,8 +167,18 @@ def to_latex(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """Keys and rows alone, with the run behind each row as the last column; no word of a header stands in it."""
-    frame = table.frame.assign(run_id=table.runs) if table.runs else table.frame
-    return frame.to_csv(index=False, lineterminator="\n")
+    return _keyed(table).to_csv(index=False, lineterminator="\n")
+
+
+def to_json(table: Table) -> str:
+    """The same rows as objects, beside the title, the notes and what the keys mean."""
+    words: dict[str, object] = {"title": table.title, "warning": table.warning, "notes": _notes(table)}
+    words |= {"headers": {name: table.header(name) for name in map(str, table.frame)}, "legend": dict(table.legend)}
+    return json.dumps(words | {"rows": _keyed(table).to_dict("records")}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _keyed(table: Table) -> pd.DataFrame:
+    return table.frame.assign(run_id=table.runs) if table.runs else table.frame
 
 
 def to_html(table: Table) -> str:

@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="where run ids are looked up (default: %(default)s)"
     )
-    parser.add_argument("--out", type=Path, help="also write compare.md, .tex and .csv there")
+    parser.add_argument("--out", type=Path, help="also write compare.md, .tex, .csv and .json there")
     parser.add_argument(
         "--metric", choices=(*JUDGED, "both"), default="both", help="what counts as worse (default: %(default)s)"
     )

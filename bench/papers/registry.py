@@ -18,8 +18,8 @@ from bench.artifacts.outputs import Artifact, Output
 from bench.artifacts.tables import Table
 from bench.locations import IN_CHECKOUT, hint
 from bench.papers import beyond
-from bench.papers.beyond import baselines, claims
-from bench.papers.opt_tree.tables import dataset_table
+from bench.papers.beyond import baselines, claims, which
+from bench.papers.beyond.own import on_dataset
 from bench.results import progress
 from bench.results.store import Results, experiments
 
@@ -32,10 +32,11 @@ TITLES: Mapping[str, str] = {paper: _MODULES[paper].TITLE for paper in sorted(_M
 """Full names of the papers, and where they are found, by short name."""
 ARTIFACTS: dict[str, Artifact] = {
     **{f"{paper}/{name}": artifact for paper, own in PAPERS.items() for name, artifact in own.items()},
-    **{f"bench/{name}": Artifact(dataset_table) for name in DATASETS},
+    **{f"bench/{name}": Artifact(on_dataset) for name in DATASETS},
     **beyond.ARTIFACTS,
 }
 SUMMARIES: dict[str, Artifact] = {
+    "which": Artifact(which.which, which.read),
     "claims": Artifact(claims.claims, claims.read),
     "baselines": Artifact(baselines.baselines, baselines.read),
 }

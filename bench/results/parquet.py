@@ -88,14 +88,17 @@ def replace_text(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def frame(tables: Iterable[pa.Table | None], row_type: type) -> pd.DataFrame:
-    """Rows of many tables in one frame with the columns of `row_type`; None is skipped.
+def frame(tables: Iterable[pa.Table | None], row_type: type, only: Sequence[str] | None = None) -> pd.DataFrame:
+    """Rows of many tables in one frame with the columns of `row_type`, or `only` some of them; None is skipped.
 
     Columns without missing values by contract are plain numpy; a missing value is NA in other columns of whole numbers
     and truth values, nan in the rest. Lists come as numpy arrays.
     """
     known = [table for table in tables if table is not None]
-    return _frame(pa.concat_tables([schema(row_type).empty_table(), *known])) if known else _empty(row_type).copy()
+    if not known:
+        return _empty(row_type)[list(only or schema(row_type).names)].copy()
+    rows = pa.concat_tables([schema(row_type).empty_table(), *known])
+    return _frame(rows if only is None else rows.select(only))
 
 
 @cache

@@ -65,11 +65,11 @@ def _partners(decoded: pd.DataFrame, replayed: pd.DataFrame, cell: Sequence[str]
     for column in _WEIGHTS:
         own, other = both[column], both[f"{column}_replayed"]
         both = both[own.isna() | other.isna() | (own == other)]
-    both = both[both["config"].map(_files) == both["config_replayed"].map(_files)]
+    both = both[both["config"].map(files) == both["config_replayed"].map(files)]
     return both.sort_values("num_conversations_replayed", kind="stable", ascending=False)
 
 
-def _files(config: str) -> tuple[str | None, ...]:
+def files(config: str) -> tuple[str | None, ...]:
     """The digests of folders that a pair's models are in; older rows have these alone, and no revision."""
     pair = json.loads(config).get("pair") or {}
     return tuple((pair.get(role) or {}).get("files_sha256") for role in ("target", "draft"))

@@ -86,9 +86,9 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_rows(path, TABLES[table], rows)
 
-    def read(self, table: str, run_ids: Iterable[str] | None = None) -> pd.DataFrame:
-        """Rows of a table, of all cells or of some (see `frame`); hidden files are not looked at."""
-        return frame(self.rows(table).tables(run_ids), TABLES[table])
+    def read(self, table: str, run_ids: Iterable[str] | None = None, only: Sequence[str] | None = None) -> pd.DataFrame:
+        """Rows of a table, of all cells or of some, with `only` these columns; hidden files are not looked at."""
+        return frame(self.rows(table).tables(run_ids), TABLES[table], only)
 
     def status(self, run_id: str) -> str | None:
         """How a cell ended (`ok`, `oom`, `failed`, `interrupted`); None if it has not."""

@@ -116,10 +116,10 @@ def speedups(prompts: pd.DataFrame, run_ids: Sequence[str]) -> list[Sample]:
     turns = _turns(prompts[prompts["run_id"].isin(run_ids)], prefill=False)
     plain = turns.loc[turns["arm"] == AUTOREGRESSIVE, ["run_id", "prompt_id", "seconds", "tokens"]]
     both, alone = (rows.groupby(["run_id", "prompt_id"]).sum() for rows in (_in_both(turns), plain))
-    return [_gain(one, control) for one, control in zip(_each(both, run_ids), _each(alone, run_ids), strict=True)]
+    return [_gain(one, control) for one, control in zip(each(both, run_ids), each(alone, run_ids), strict=True)]
 
 
-def _each(sums: pd.DataFrame, run_ids: Iterable[str]) -> list[pd.DataFrame]:
+def each(sums: pd.DataFrame, run_ids: Iterable[str]) -> list[pd.DataFrame]:
     """The conversations of each run, none of one that has none."""
     by_run: dict[Any, pd.DataFrame] = dict(list(sums.groupby(level="run_id")))
     return [by_run.get(run_id, sums[:0]).droplevel("run_id") for run_id in run_ids]

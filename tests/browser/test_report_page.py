@@ -15,7 +15,7 @@ from bench.report.__main__ import main
 from bench.results.store import experiments
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
-PAGES = ("index", "how_to_read", *TITLES, "bench")
+PAGES = ("index", "how_to_read", "which", "claims", *TITLES, "bench")
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"  # one transparent pixel
 SOUND = f'<img src="{PIXEL}" alt="pixel"><table><tbody><tr><td>1</td><td></td></tr></tbody></table>'
 BROKEN = {

@@ -44,7 +44,7 @@ def test_all_arms_are_measured_and_ours_are_the_librarys_own_outputs(monkeypatch
     assert target > 0 < draft
     assert 0 < outside < 100
     assert cells["ours, autoregressive"][5] == "0.0"
-    names = {f"{name}.{kind}" for name in ("peers", "peers_ratios") for kind in ("md", "csv", "tex")}
+    names = {f"{name}.{kind}" for name in ("peers", "peers_ratios") for kind in ("md", "csv", "tex", "json")}
     assert {path.name for path in (tmp_path / "peers").iterdir()} == names | {"peers_prompts.csv"}
     rows = pd.read_csv(tmp_path / "peers" / "peers_prompts.csv")
     assert rows.groupby("arm")["prompt_id"].nunique().to_dict() == dict.fromkeys(cells, 2)

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from bench.artifacts.outputs import Artifact
 from bench.papers.beyond import budget, smoke
-from bench.papers.beyond.by_speedup import by_speedup
 from bench.papers.beyond.draft_temperature import draft_temperature
+from bench.papers.beyond.own import own
 
 ARTIFACTS: Mapping[str, Artifact] = {
     "bench/budget": Artifact(budget.at_equal_budget),
     "bench/draft_temperature": Artifact(draft_temperature),
     "smoke": Artifact(smoke.smoke),
 }
-YOURS = Artifact(lambda name, results: by_speedup(name, f"Runs of {name}", results))
-"""Of an experiment that is no artifact, such as `default`: a row per run."""
+YOURS = Artifact(lambda name, results: own(name, f"Runs of {name}", results))
+"""Of an experiment that is no artifact, such as `default`."""

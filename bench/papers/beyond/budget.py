@@ -26,7 +26,8 @@ from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
 from bench.statistics import samples
 
-TITLE = "All drafters at equal budget: MAL and speedup against tree size"
+BY_SIZE = "MAL and speedup against tree size"
+TITLE = f"All drafters at equal budget: {BY_SIZE}"
 SIZE = replace(MEAN_SIZE, means="drafted nodes a step that the target read, root excluded, mean over steps")
 METRICS = (MAL, CONTROLLED)
 ROWS = ("place", "temperature", "words", "label")
@@ -65,20 +66,34 @@ def at_equal_budget(name: str, results: Results) -> list[Output]:
     """The figure, and the table of all its points; raises NoResultsError where no tree method ended well."""
     loaded = frame.load(results)
     draw.drafting(frame.done(loaded))
-    loaded = loaded.assign(busy=noise.unranked(loaded))
-    runs = labelled(loaded[loaded["lossless"].astype(bool)])
+    loaded, runs = _comparable(loaded)
     long = frame.measure(runs, (SIZE, *METRICS, CONVERSATIONS))
     drawn = long[long.groupby("block")["ok"].transform("any")]
     long = long.sort_values(["order", "asked"], kind="stable", na_position="first")
     rivals = long["asked"].fillna(long["run_id"]).rename("rivals")
     long = frame.rank(long.assign(rivals=rivals), ["block", "rivals"])
-    figure = _figure(name, notes.setting(runs), drawn)
+    figure = _figure(name, TITLE, notes.setting(runs), drawn)
     below = [*draw.below(loaded, runs), *_wins(long), MARKS, LEFT_OUT]
     shown = table(
         name, figure.title, long, ROWS, (SIZE, *METRICS, CONVERSATIONS), notes=below, headers=HEADERS, means=MEANS
     )
     noisy = sorted(runs.loc[runs["busy"].astype(bool), "pair"].unique())
     return [figure, replace(shown, warning=UNRANKED.format(", ".join(noisy)) if noisy else "")]
+
+
+def by_size(name: str, finished: pd.DataFrame) -> list[Output]:
+    """The figure alone, of whatever runs; nothing where no method was run at two sizes in one setting."""
+    _, runs = _comparable(finished)
+    sizes = runs[runs["method"] != AUTOREGRESSIVE].groupby(["block", "label"])["asked"].nunique()
+    if not (sizes > 1).any():
+        return []
+    return [_figure(name, BY_SIZE, notes.setting(runs), frame.measure(runs, (SIZE, *METRICS)))]
+
+
+def _comparable(loaded: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The runs with `busy` where their times rank nothing, and of these the lossless ones, `labelled`."""
+    loaded = loaded.assign(busy=noise.unranked(loaded))
+    return loaded, labelled(loaded[loaded["lossless"].astype(bool)])
 
 
 def labelled(runs: pd.DataFrame) -> pd.DataFrame:
@@ -139,18 +154,19 @@ def _wins(long: pd.DataFrame) -> Iterator[str]:
 
 
 @style.styled
-def _figure(name: str, words: str, long: pd.DataFrame) -> style.Figure:
-    """Two panels for every setting: MAL above, below it the speedup with the A/A control as a band around 1."""
+def _figure(name: str, title: str, words: str, long: pd.DataFrame) -> style.Figure:
+    """Two panels for every setting: MAL, and below or beside it the speedup with the A/A control as a band around 1."""
     settings: list[pd.DataFrame | None] = [rows for _, rows in long.groupby("block", sort=False)]
     across, looks = min(ACROSS, len(settings)), _looks(long)
+    columns = max(across, len(METRICS))
     settings += [None] * (-len(settings) % across)
     rows = [settings[start : start + across] for start in range(0, len(settings), across)]
     shown = [
         (setting, metric, looks, place == 0) for row in rows for metric in METRICS for place, setting in enumerate(row)
     ]
     ids = long.loc[long["ok"].astype(bool), "run_id"].unique()
-    look: dict[str, Any] = {"aside": "; methods of one budget are set side by side", "columns": across}
-    figure = style.drawn(name, TITLE, words, _panel, shown, ids, panel=(3.7, 3.1), **look)
+    look: dict[str, Any] = {"aside": "; methods of one budget are set side by side", "columns": columns}
+    figure = style.drawn(name, title, words, _panel, shown, ids, panel=(3.7, 3.1), **look)
     _legend(figure.canvas, looks, long)
     return figure
 
@@ -218,5 +234,4 @@ def _legend(canvas: Canvas, looks: Looks, long: pd.DataFrame) -> None:
     if busy.any():
         unfilled: dict[str, Any] = {"marker": "o", "color": style.GREY, "markerfacecolor": "none", "linestyle": "none"}
         handles.append(Line2D([], [], label=HOLLOW, **unfilled))
-    across = max(2, min(6, int(canvas.get_figwidth() / 1.9)))
-    canvas.legend(handles=handles, loc="outside lower center", ncols=across, handlelength=3.2)
+    style.legend_below_all(canvas, handles, max(2, min(6, int(canvas.get_figwidth() / 1.9))))

@@ -10,7 +10,6 @@ import pandas as pd
 from bench.artifacts import definitions, frame, notes, ties
 from bench.artifacts.findings import BUSY, findings
 from bench.artifacts.metrics import EXPECTED, FORWARDS, IDENTICAL, IS_LOSSLESS, MAL, MEAN_SIZE, SPEEDS, SPEEDUP, Metric
-from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
 from bench.artifacts.tables import Table, named_rows
 from bench.results.store import Results
@@ -40,14 +39,14 @@ EVEN = (
 )
 
 
-def by_speedup(name: str, title: str, results: Results) -> list[Output]:
+def by_speedup(name: str, title: str, results: Results) -> Table:
     """A row per run, the fastest of each setting first, with what they show; the setting where there are several."""
     runs = frame.load(results)
     title, long = notes.titled(title, runs), _ranked(runs)
     rows = (*["setting"] * (long["block"].nunique() > 1), "who", "n")
     below = (*notes.of_blocks(runs), *[EVEN] * bool(long["mark"].any()))
     made = table(name, title, long, rows, FULL, aside=[metric.key for metric in MORE], notes=below, means=MEANS)
-    return [_unmarked(replace(made, findings=findings(runs)))]
+    return _unmarked(replace(made, findings=findings(runs)))
 
 
 def _ranked(runs: pd.DataFrame) -> pd.DataFrame:

@@ -18,9 +18,9 @@ BARS = "Mean acceptance length by method"
 
 def smoke(name: str, results: Results) -> list[Output]:
     """The table of all methods, MAL by method, and E(A) against A."""
-    tables = by_speedup(name, "All tree methods", results)
+    methods = by_speedup(name, "All tree methods", results)
     bars = mal_by_method(f"{name}_mal", results)
-    return [*tables, bars, *expected_actual(f"{name}_expected_actual", EXPECTED_ACTUAL, results)]
+    return [methods, bars, *expected_actual(f"{name}_expected_actual", EXPECTED_ACTUAL, results)]
 
 
 @style.styled

@@ -23,13 +23,16 @@ from bench.results.store import Store
 
 OURS = "bench"
 """The page of what no paper has."""
+ALONE = WHICH, CLAIMS = "which", "claims"
+"""The summaries that have a page of their own, before all others."""
 YOURS = "yours"
 """The page of experiments that are no artifact."""
 _TITLES = {
     "budget": "All drafters at equal budget: MAL and speedup against tree size",
     "draft_temperature": "What the draft's temperature does to each drafter",
     "baselines": "How strong the papers' autoregressive baselines were",
-    "claims": "Which claims hold, on embedded pairs and on a real model",
+    WHICH: "Which method for which model",
+    CLAIMS: "Which claims hold, on embedded pairs and on a real model",
     "smoke": "Every tree method on the embedded pair and prompts",
     "mt_bench": "The methods of OPT-Tree's Table 1 on MT-Bench",
     "gsm8k": "The same methods on GSM8K",
@@ -74,7 +77,8 @@ class Entry:
     @property
     def paper(self) -> str:
         """The page on which it stands."""
-        return self.page or (self.name.partition("/")[0] if "/" in self.name else OURS)
+        alone = self.name.partition("/")[0] if "/" in self.name or self.name in ALONE else OURS
+        return self.page or alone
 
     @property
     def anchor(self) -> str:
@@ -104,7 +108,7 @@ def entries(registered: Collection[str]) -> list[Entry]:
 
 def papers() -> list[str]:
     """The keys of the pages in order."""
-    return [*TITLES, OURS]
+    return [*ALONE, *TITLES, OURS]
 
 
 @dataclass(frozen=True, slots=True)

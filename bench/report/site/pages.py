@@ -29,8 +29,13 @@ from bench.results.progress import Progress
 
 INDEX, GUIDE = "index.html", "how_to_read.html"
 _GUIDE = Path(__file__).parent / "how_to_read.md"
-_OTHER_TITLES = {facts.OURS: "Beyond the papers: our own runs", facts.YOURS: "Your runs"}
-_SHORT = {"gsd": "GSD", "improving_mcsd": "Improving MCSD"}
+_OTHER_TITLES = {
+    facts.WHICH: "Which method for which model",
+    facts.CLAIMS: "Which of the papers' claims hold",
+    facts.OURS: "Beyond the papers: our own runs",
+    facts.YOURS: "Your runs",
+}
+_SHORT = {facts.WHICH: "Which method", facts.CLAIMS: "Claims", "gsd": "GSD", "improving_mcsd": "Improving MCSD"}
 _SOURCE = " (arXiv:"
 
 
@@ -134,6 +139,33 @@ class Site:
         return [section.entry.name for paper in self.papers for section in paper.sections if section.broken]
 
     @property
+    def title(self) -> str:
+        """The heading of the first page: of which pairs there are results."""
+        pairs = self.provenance.pairs
+        on = pairs[0] if len(pairs) == 1 else f"{len(pairs)} pairs of models"
+        return "Tree-based speculative decoding" + f" on {on}" * bool(pairs)
+
+    @property
+    def menu(self) -> list[Paper]:
+        """The pages on which there is something."""
+        return [paper for paper in self.papers if paper.ran]
+
+    @property
+    def alone(self) -> dict[str, Section]:
+        """The summaries with a page of their own, as far as there is something of them."""
+        return {paper.key: paper.ran[0] for paper in self.menu if paper.key in facts.ALONE}
+
+    @property
+    def listed(self) -> list[Paper]:
+        """The other pages."""
+        return [paper for paper in self.papers if paper.key not in facts.ALONE]
+
+    @property
+    def reproduced(self) -> list[str]:
+        """The papers of which there is something, by their short names."""
+        return [paper.short for paper in self.menu if paper.key in TITLES]
+
+    @property
     def judged(self) -> list[str]:
         """The verdicts that any table has."""
         return [word for word in facts.VERDICTS if any(paper.verdicts[word] for paper in self.papers)]
@@ -177,6 +209,7 @@ def site(report: Report) -> Site:
     sections = [section(report, entry) for entry in tqdm(entries, desc="report", unit="artifact", disable=None)]
     keys = [*facts.papers(), *[facts.YOURS] * bool(yours)]
     papers = [Paper(key, tuple(one for one in sections if one.entry.paper == key)) for key in keys]
+    papers = [paper for paper in papers if paper.sections or paper.key not in facts.ALONE]
     return Site(tuple(papers), facts.together(one.provenance for one in sections), report.pair)
 
 

@@ -20,12 +20,14 @@ from PIL import Image
 
 from bench.artifacts.outputs import Html, Output
 from bench.artifacts.style import Figure
-from bench.artifacts.tables import ABSENT, PUBLISHED, VERDICT, Table, leading_constants
+from bench.artifacts.tables import ABSENT, PUBLISHED, SETTING, VERDICT, Table, leading_constants
 from bench.report.site import facts
 from bench.results import pack
 
 DETAILS = "_details"
 """What the name of a table ends with that has another one's columns which stand aside."""
+OTHERS = "_others"
+"""What the names of tables end with that are of a pair's other settings."""
 _CSS_DPI = 96
 _INTERVAL = re.compile(r"(.*\S)\s+(\[[^\[\]]*\])\s*(.*)", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?\d[\d.,]*\s?[%x]?(\s.*)?", re.DOTALL)
@@ -51,13 +53,31 @@ def of(output: Output, files: Sequence[Path], out: Path, beside: Sequence[Output
 
 
 def parts(output: Output, files: Sequence[Path]) -> Iterator[tuple[Output, Sequence[Path]]]:
-    """What is shown of an output, with its files: of a table with columns aside these are a table of their own."""
+    """What is shown of an output, with its files: of a table with columns aside these are a table of their own.
+
+    Of one with an answer for each setting every setting is a table.
+    """
+    if isinstance(output, Table) and output.answers:
+        yield from _by_setting(output, files)
+        return
     if not (isinstance(output, Table) and output.aside):
         yield output, files
         return
     yield replace(output, frame=output.main, aside=()), files
     bare = replace(output, aside=(), notes=(), findings=(), warning="")
     yield replace(bare, name=output.name + DETAILS, title=f"{output.title}, more columns", frame=output.details), ()
+
+
+def _by_setting(table: Table, files: Sequence[Path]) -> Iterator[tuple[Table, Sequence[Path]]]:
+    """A table for each setting, of a pair the first unfolded; the first of all has the notes and the files."""
+    first, pairs = replace(table, findings=()), set[str]()
+    alone = replace(first, notes=(), legend={})
+    for setting, rows in table.frame.groupby(SETTING, sort=False):
+        own, pair = alone if pairs else first, str(rows["pair"].iloc[0])
+        name = f"{table.name}{OTHERS * (pair in pairs)}"
+        shown, said = rows.drop(columns=["pair", SETTING]), {str(setting): table.answers[str(setting)]}
+        yield replace(own, name=name, title=str(setting), frame=shown, answers=said), () if pairs else files
+        pairs.add(pair)
 
 
 def is_empty(output: Output) -> bool:
@@ -80,7 +100,7 @@ def _table(table: Table, *, drawn: bool) -> View:
     count = f"{len(table.frame)} row{'s' * (len(table.frame) != 1)}"
     judged = _judged(table)
     words = "Details" * (table.name.endswith(DETAILS) and not judged)
-    words = words or "The numbers" * drawn
+    words = words or "The numbers" * drawn or table.title * table.name.endswith(OTHERS)
     same = leading_constants(table.frame)
     constant = ", ".join(f"{table.header(name)} {value}" for name, value in same.items())
     names = _in_order([str(name) for name in table.frame][len(same) :])
@@ -92,6 +112,8 @@ def _table(table: Table, *, drawn: bool) -> View:
     return {
         "kind": "table",
         "title": table.title,
+        "anchor": re.sub(r"\W+", "-", table.title.lower()),
+        "answer": " ".join(table.answers.values()),
         "warning": table.warning,
         "judged": judged,
         "headers": headers,

@@ -73,7 +73,9 @@ class Cells:
 
     def _write_rows(self, run_id: str, options: dict[str, Any]) -> None:
         rng = np.random.default_rng(int(run_id, 16) % 2**32)
-        turns = [(f"p{place}", turn) for place in range(options["conversations"]) for turn in (0, 1)]
+        turns = [
+            (f"p{place}", turn) for place in range(options["conversations"]) for turn in range(options.get("turns", 2))
+        ]
         steps = [row for turn in turns for row in step_rows(run_id, turn, options, rng)]
         self.store.write("steps", run_id, steps)
         self.store.write(

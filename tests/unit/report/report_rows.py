@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,7 @@ def run_row(run_id: str, experiment: str, options: dict[str, Any]) -> RunRow:
         num_conversations=options["conversations"] if ok else 0,
         num_failed=0,
         limit_tokens_per_s=options.get("limit"),
+        recording=options.get("recording"),
         identical=1.0 if ok and options["temperature"] == 0 else None,
         device_name=options["device"] if ok else "",
         dtype="float32" if ok else "",
@@ -105,7 +107,7 @@ def step_rows(run_id: str, turn: tuple[str, int], options: dict[str, Any], rng: 
                 num_accepted=accepted,
                 acceptance_length=accepted + 1,
                 kept=accepted + 1,
-                draft_s=depth * 0.0008 * float(rng.lognormal(0, 0.1)),
+                draft_s=math.nan if options.get("recording") else depth * 0.0008 * float(rng.lognormal(0, 0.1)),
                 tree_s=depth * 0.00005,
                 score_s=BASE_STEP_S,
                 judge_s=0.0001,
@@ -121,12 +123,14 @@ def prompt_rows(
     mine = [step for step in steps if (step.prompt_id, step.turn) == turn]
     decoded = sum(step.kept for step in mine)
     base = decoded * options.get("base_step_s", BASE_STEP_S) * float(rng.lognormal(0, 0.03))
+    if options.get("recording"):
+        base = math.nan
     seconds = {"autoregressive": base, "method": base / options["speedup"] * float(rng.lognormal(0, 0.03))}
     return [
         PromptRow(
             run_id=run_id,
             prompt_id=turn[0],
-            category="writing",
+            category=options.get("category", lambda _: "writing")(turn[0]),
             turn=turn[1],
             arm=arm,
             status="ok",

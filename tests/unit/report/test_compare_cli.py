@@ -92,7 +92,7 @@ def test_some_cells_of_a_pass_and_are_counted(capsys, changed: Path) -> None:
 
 def test_the_table_is_written(capsys, changed: Path, tmp_path: Path) -> None:
     code, out, _ = run(capsys, SMOKE, changed, "--out", tmp_path / "report")
-    written = [tmp_path / "report" / f"compare.{suffix}" for suffix in ("md", "tex", "csv")]
+    written = [tmp_path / "report" / f"compare.{suffix}" for suffix in ("md", "tex", "csv", "json")]
     assert code == 0
     assert out.splitlines()[-3:] == [str(path) for path in written]
     assert written[0].read_text(encoding="utf-8").strip() in out

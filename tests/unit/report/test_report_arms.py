@@ -178,7 +178,7 @@ def test_one_conversation_or_none_is_no_crash(name: str, cells, tmp_path) -> Non
     for drafter in ("sequoia", "sequoia_hardware", "dyspec", "dyspec_threshold"):
         cells.add(drafter, params={"n": 127}, conversations=1, predicted_mal=float("nan"))
     made = table(name, cells)
-    assert len(write_all([made], tmp_path)) == 3
+    assert len(write_all([made], tmp_path)) == 4
     assert not made.frame.map(lambda cell: "nan" in cell or "None" in cell).to_numpy().any()
 
 

@@ -19,8 +19,8 @@ def test_prints_the_table_then_the_paths(table1_cells, capsys, tmp_path: Path) -
     code, out, err = run(capsys, "opt_tree/table1", *options)
     assert (code, err) == (0, "")
     assert out.startswith("### OPT-Tree Table 1")
-    written = [tmp_path / "out" / "opt_tree" / f"table1.{suffix}" for suffix in ("md", "tex", "csv")]
-    assert out.splitlines()[-3:] == [str(path) for path in written]
+    written = [tmp_path / "out" / "opt_tree" / f"table1.{suffix}" for suffix in ("md", "tex", "csv", "json")]
+    assert out.splitlines()[-4:] == [str(path) for path in written]
     assert written[0].read_text(encoding="utf-8").strip() in out
 
 

@@ -85,7 +85,7 @@ def test_methods_that_failed_in_different_halves_are_not_ranked(cells) -> None:
     fail(cells, first, "p0", "p1", "p2", "p3")
     fail(cells, other, "p4", "p5", "p6", "p7")
     assert {row.interval for row in measured(cells, MAL, SPEEDUP)} == {None}
-    (short,) = by_speedup("smoke", "All tree methods", cells.load())
+    short = by_speedup("smoke", "All tree methods", cells.load())
     assert not any("Fastest" in text or "Longest" in text for text in short.findings)
     assert not {
         sign for cell in short.frame.to_numpy().flat for sign in (ties.BEST, ties.TIED) if str(cell).endswith(sign)
@@ -102,7 +102,7 @@ def test_a_run_that_failed_as_a_whole_leaves_nothing_out(cells) -> None:
 
 def test_tables_say_how_many_failed_and_why(cells) -> None:
     long_ones_failed(cells, turn=1)
-    (short,) = by_speedup("smoke", "All tree methods", cells.load())
+    short = by_speedup("smoke", "All tree methods", cells.load())
     warning = warn(frame.load(cells.load()), short).warning
     assert "2 of 8 conversations failed: the draft has 256 positions." in warning
     assert failures.NOTE in warning
@@ -113,7 +113,7 @@ def test_tables_say_how_many_failed_and_why(cells) -> None:
 
 def test_a_table_of_whole_conversations_says_nothing(cells) -> None:
     cells.add("chain", "chain", conversations=8)
-    (short,) = by_speedup("smoke", "All tree methods", cells.load())
+    short = by_speedup("smoke", "All tree methods", cells.load())
     assert "failed" not in warn(frame.load(cells.load()), short).warning
 
 

@@ -91,7 +91,7 @@ def test_an_empty_table_renders() -> None:
 
 
 def test_write_makes_three_files(tmp_path: Path) -> None:
-    assert [path.name for path in TABLE.write(tmp_path)] == ["t.md", "t.tex", "t.csv"]
+    assert [path.name for path in TABLE.write(tmp_path)] == ["t.md", "t.tex", "t.csv", "t.json"]
     assert all(path.stat().st_size for path in tmp_path.iterdir())
 
 

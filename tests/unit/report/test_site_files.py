@@ -18,7 +18,9 @@ def size_cells(cells):
     return cells
 
 
-@pytest.mark.parametrize(("only", "suffixes"), [("figures", {".png", ".pdf"}), ("tables", {".md", ".tex", ".csv"})])
+@pytest.mark.parametrize(
+    ("only", "suffixes"), [("figures", {".png", ".pdf"}), ("tables", {".md", ".tex", ".csv", ".json"})]
+)
 @pytest.mark.parametrize("artifact", [["opt_tree/fig6"], []], ids=["one", "all"])
 def test_only_some_files_are_written(artifact, only, suffixes, size_cells, capsys, tmp_path: Path) -> None:
     out = tmp_path / "out"

@@ -81,14 +81,19 @@ def statuses(out: Path) -> dict[str, str]:
 def test_an_empty_folder_gives_all_pages_and_lists_every_artifact(tmp_path: Path, capsys) -> None:
     out, _, err = report(tmp_path, capsys)
     listed = published.artifacts()
-    papers = {f"{paper}.html" for paper in (*TITLES, "bench")}
+    papers = {f"{page}.html" for page in ("which", "claims", *TITLES, "bench")}
     drawn = {path.name for path in out.iterdir() if path.stem != "baselines"}  # of the papers' numbers alone
     assert drawn == {"index.html", "how_to_read.html", *papers}
     assert all('href="how_to_read.html"' in path.read_text(encoding="utf-8") for path in out.glob("*.html"))
     found = statuses(out)
     expected = {f"{row.paper}.html#{row.artifact}" for row in listed.itertuples()}
     expected |= {f"{name.partition('/')[0]}.html#{name.partition('/')[2]}" for name in ARTIFACTS if "/" in name}
-    assert set(found) == expected | {"bench.html#smoke", "bench.html#claims", "bench.html#baselines"}
+    assert set(found) == expected | {
+        "bench.html#smoke",
+        "bench.html#baselines",
+        "which.html#which",
+        "claims.html#claims",
+    }
     for row in listed.itertuples():
         item = found[f"{row.paper}.html#{row.artifact}"]
         assert (NOTHING in item, NOT_RUN in item) == (bool(row.absent), not row.absent)
@@ -149,7 +154,7 @@ def test_a_table_is_one_of_html_whose_cells_hold_verdicts_and_everything_is_esca
     out, _, _ = report(tmp_path, capsys, code=1)
     for path in out.glob("*.html"):
         page = Page(path)
-        assert not page.all("script")
+        assert len(page.all("script")) == 1, "our own, by which tables are sorted"
         assert path.read_text(encoding="utf-8").count("</style>") == 1
         levels = [int(tag[1]) for tag, _ in page.tags if tag in ("h1", "h2", "h3", "h4")]
         assert levels.count(1) == 1
@@ -166,7 +171,7 @@ def test_a_table_is_one_of_html_whose_cells_hold_verdicts_and_everything_is_esca
     judged = page.text.partition(" Of MAL ")[2]
     places = [judged.index(words) for words in ("2.5 [2, 3] *", "2.6", "differs", " 9 ")]
     assert places == sorted(places), "what is judged stands behind the method, with its verdict"
-    head = (out / "index.html").read_text(encoding="utf-8").partition("</header>")[0]
+    head = (out / "index.html").read_text(encoding="utf-8").partition('id="all"')[0]
     assert "<b>1</b> matches" in head, "verdicts of our own tables are left out of the total"
     assert "<b>2</b> differs" in (out / "bench.html").read_text(encoding="utf-8")
 
@@ -193,7 +198,7 @@ def test_results_lead_to_their_files_folders_and_provenance(table1_cells, tmp_pa
     assert all(target.exists() for target in targets)
     folder = table1_cells.root / "opt_tree" / "table1"
     assert {folder / table for table in ("runs", "prompts", "steps")} <= set(targets)
-    assert {out / "opt_tree" / f"table1.{suffix}" for suffix in ("md", "tex", "csv")} <= set(targets)
+    assert {out / "opt_tree" / f"table1.{suffix}" for suffix in ("md", "tex", "csv", "json")} <= set(targets)
     assert {out / "opt_tree" / f"fig10.{suffix}" for suffix in ("html", "png", "pdf")} <= set(targets)
     runs = table1_cells.store.root.joinpath("opt_tree/table1/runs").glob("*.parquet")
     assert all(path.stem.partition("=")[2] in page.text for path in runs)
