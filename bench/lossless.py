@@ -20,7 +20,7 @@ from bench.configs.cells import cell_of, dataset_of, runtime_of
 from bench.locations import CONF
 from bench.measure import pairs
 from bench.measure.audit import divergence
-from bench.measure.measurement import eos_token_ids, first_prompts
+from bench.measure.measurement import first_prompts
 from bench.measure.neutral import neutral
 from bench.measure.runner import SENTENCES
 from bench.prompts import datasets
@@ -103,14 +103,7 @@ def main() -> None:
 
 
 def _identical(pair: Pair, drafter: Drafter, prompt: list[int], expected: list[int], new: int) -> bool:
-    done = generate(
-        pair.target,
-        drafter,
-        rule(drafter),
-        prompt,
-        max_new_tokens=new,
-        eos_token_ids=eos_token_ids(pair),
-    )
+    done = generate(pair.target, drafter, rule(drafter), prompt, max_new_tokens=new)
     parted = divergence(pair.target, prompt, done.tokens, expected)
     if parted:
         ours, theirs = (tokens[parted.at : parted.at + 3] for tokens in (done.tokens, expected))

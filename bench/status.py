@@ -9,19 +9,27 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.locations import hint
-from bench.papers.registry import ARTIFACTS
+from bench.papers.registry import ARTIFACTS, yours
 from bench.results import progress
 from bench.results.parquet import warned_once
+from bench.results.progress import MISSING
 
 
-def lines(root: Path) -> Iterator[str]:
-    """A line for every artifact, and their counts."""
-    found = {name: progress.read(root, name) for name in ARTIFACTS}
-    width = max(map(len, found))
-    for name, one in found.items():
+def lines(root: Path, *, everything: bool = False) -> Iterator[str]:
+    """A line for every experiment of one's own, then for every artifact, and the counts of these.
+
+    Artifacts that were neither planned nor run are counted in one line, unless `everything` is asked for.
+    """
+    own = {name: progress.read(root, name) for name in yours(root)}
+    known = {name: progress.read(root, name) for name in ARTIFACTS}
+    begun = {name: one for name, one in known.items() if everything or one.planned is not None or one.state != MISSING}
+    width = max(map(len, own | begun), default=0)
+    for name, one in (own | begun).items():
         yield f"{name:<{width}}  {progress.words(one)}".rstrip()
-    counts = Counter(one.state for one in found.values())
-    yield f"{len(found)} artifacts: " + ", ".join(f"{counts[state]} {state}" for state in progress.STATES)
+    counts = Counter(one.state for one in begun.values())
+    yield f"{len(begun)} artifacts: " + ", ".join(f"{counts[state]} {state}" for state in progress.STATES)
+    if rest := len(known) - len(begun):
+        yield f"{rest} more are neither planned nor run; --all lists them."
 
 
 @warned_once()
@@ -29,12 +37,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print them; 0, or 2 with a sentence on stderr where there is no such folder."""
     parser = argparse.ArgumentParser(prog="python -m bench.status", description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: %(default)s")
-    root = parser.parse_args(arguments).results
+    parser.add_argument("--all", action="store_true", help="also what is neither planned nor run")
+    given = parser.parse_args(arguments)
+    root = given.results
     if not root.is_dir():
         command = hint("make reproduce-all", "specdec reproduce")
         print(f"there is no folder {root}; `{command}` makes it, or give another --results", file=sys.stderr)
         return 2
-    print("\n".join(lines(root)))
+    print("\n".join(lines(root, everything=given.all)))
     return 0
 
 

@@ -36,25 +36,29 @@ def generate(
     *,
     max_new_tokens: int,
     sampling: Sampling | None = None,
-    eos_token_ids: Collection[int] = (),
+    eos_token_ids: Collection[int] | None = None,
     allow_lossy: bool = False,
     node_order: str = "creation",
     rng: Generator | None = None,
     watch: Watch | None = None,
+    on_tokens: Callable[[list[int]], None] | None = None,
 ) -> Generation:
     """Decode `prompt_ids` speculatively: greedily by default, lossless unless `allow_lossy`.
 
-    `node_order` (one of `NODE_ORDERS`) is how a tree's nodes stand in the target's forward. `rng` lives on the target's
-    device; None is seeded with 0. PromptError or PairError say what cannot be decoded, NonFiniteLogitsError in which
-    step a model returned nonsense.
+    It ends behind the first of `eos_token_ids` (None: the target's own; an empty collection: none). `node_order` (one
+    of `NODE_ORDERS`) is how a tree's nodes stand in the target's forward. `rng` lives on the target's device; None is
+    seeded with 0. `on_tokens` gets the new tokens of the prefill and of every step, as they enter the output: to stream
+    it. PromptError or PairError say what cannot be decoded, NonFiniteLogitsError in which step a model
+    returned nonsense.
     """
     sampling, rng = sampling or Sampling(), rng or torch.Generator(target.device).manual_seed(0)
+    eos_token_ids = frozenset(target.eos_token_ids if eos_token_ids is None else eos_token_ids)
     check_lossless(drafter, verifier, sampling, allow_lossy=allow_lossy)
     check_request(target, drafter, prompt_ids, max_new_tokens, eos_token_ids)
     stream, clock = draft_stream(rng, target.device, drafter.draft_model), Clock(target.device)
-    context = Context(list(prompt_ids), stream, clock, eos_token_ids=frozenset(eos_token_ids), greedy=sampling.greedy)
+    context = Context(list(prompt_ids), stream, clock, eos_token_ids=eos_token_ids, greedy=sampling.greedy)
     run = _Run(target, drafter, verifier, sampling, rng, context, watch)
-    output, trace = Output(max_new_tokens, eos_token_ids), Trace()
+    output, trace = Output(max_new_tokens, eos_token_ids, on_tokens), Trace()
     output.extend(run.prefill(max_new_tokens))
     with clock.wall():
         while not output.finished:

@@ -1,6 +1,6 @@
 """What a decoding run yields: tokens under the stop rules, and one record per step."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,10 +68,12 @@ class Generation:
 class Output:
     """The stop rules: nothing after EOS, nothing beyond `max_new_tokens`."""
 
-    def __init__(self, max_new_tokens: int, eos_token_ids: Collection[int]) -> None:
+    def __init__(
+        self, max_new_tokens: int, eos_token_ids: Collection[int], sink: Callable[[list[int]], None] | None = None
+    ) -> None:
         self.tokens: list[int] = []
         self.finish = "length"
-        self._max, self._eos = max_new_tokens, frozenset(eos_token_ids)
+        self._max, self._eos, self._sink = max_new_tokens, frozenset(eos_token_ids), sink
 
     @property
     def finished(self) -> bool:
@@ -84,6 +86,8 @@ class Output:
         tokens = tokens[:end]
         kept = tokens[: self._max - len(self.tokens)]
         self.tokens.extend(kept)
+        if self._sink is not None and kept:
+            self._sink(list(kept))
         if end is not None and len(kept) == end:
             self.finish = "eos"
         return len(tokens), len(kept)

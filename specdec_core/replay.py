@@ -334,6 +334,7 @@ class RecordedTarget:
 
     graphs = None
     keep_hidden: Layers = ()
+    eos_token_ids: Collection[int] = ()
     dtype = torch.float32
 
     def __init__(self, recording: Recording, device: torch.device, cache: _Length | None = None) -> None:

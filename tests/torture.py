@@ -292,7 +292,7 @@ class Torture:
         return f"{state}: {', '.join(parts)}"
 
     def _line(self) -> str:
-        first, _ = status.lines(self.disk.path)
+        first = next(status.lines(self.disk.path))
         return first.removeprefix(f"{NAME}  ")
 
     def _whole(self) -> None:

@@ -171,7 +171,7 @@ ROWS = {
     "label": "Method",
     "line": "Line",
     "lossless_words": "lossless",
-    "name": "Drafter",
+    "name": "Method",
     "pair": "Pair",
     "panel": "Pair",
     "rule": "Rule",
@@ -182,7 +182,7 @@ ROWS = {
     "top_p": "top-p",
     "tree": "Tree",
     "verifier": "Rule",
-    "who": "Drafter",
+    "who": "Method",
 }
 """What stands above the columns that say what a row is of, if not the column's name."""
 

@@ -9,7 +9,7 @@ from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ PUBLISHED, VERDICT = "_published", "_verdict"
 """What the keys of the paper's numbers and of the verdicts on them end with."""
 WIDTH = 120
 """Characters of a line in a terminal."""
+_NARROW = 11
+"""Characters of a header that are not broken."""
 ABSENT = "–"
 """What stands in a cell that has no value."""
 _MANY = 100_000
@@ -134,14 +136,43 @@ def to_markdown(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def to_text(table: Table, key: str = "") -> str:
-    """Title, warning, rows, `key` and findings for a terminal; rows of several settings fall into a table for each."""
+def to_text(table: Table, *said: str) -> str:
+    """Title, warning, rows, what is `said` of them and findings, for a terminal.
+
+    Rows of several settings fall into a table for each. Columns for which there is no room are named, from the right;
+    where what a row is of takes all of it, lines are longer.
+    """
     table = _with_verdicts(table)
-    several = SETTING in table.frame
-    parts = [wrapped(line) for line in (table.title, table.warning) if line]
-    for name, rows in table.main.groupby(SETTING, sort=False) if several else [("", table.main)]:
-        parts += [f"{name}:"] * several + [_grid(table, rows.drop(columns=SETTING, errors="ignore"))]
-    return "\n\n".join([*parts, "\n".join(map(wrapped, filter(None, (key, *table.findings))))]) + "\n"
+    several, (same, main, _) = SETTING in table.frame, _without_constants(table)
+    main = main.map(_without_reason)
+    parts = [wrapped(line) for line in (table.title, table.warning, same) if line]
+    columns = list(main.drop(columns=SETTING, errors="ignore"))
+    lead = table.lead - (len(table.main.columns) - len(columns))
+    fitting = range(len(columns), lead, -1)
+    number = next((number for number in fitting if len(_text_grid(table, main[columns[:number]])[0]) <= WIDTH), None)
+    room = columns[:number]
+    for name, rows in main.groupby(SETTING, sort=False) if several else [("", main)]:
+        parts += [f"{name}:"] * several + ["\n".join(_text_grid(table, rows[room]))]
+    left = [table.header(str(column)) for column in main if column not in (*room, SETTING)]
+    narrow = f"In the files, for want of room: {', '.join(left)}." if left else ""
+    return "\n\n".join([*parts, "\n".join(map(wrapped, filter(None, (*said, narrow, *table.findings))))]) + "\n"
+
+
+def _text_grid(table: Table, frame: pd.DataFrame) -> list[str]:
+    """Lines of headers and rows: headers go on below where they are wider than what stands under them."""
+    cells = [[_cell(text) for text in frame[name]] for name in frame]
+    widths = [max(_NARROW, *map(len, column)) if column else _NARROW for column in cells]
+    headers = [textwrap.wrap(_cell(table.header(str(name))), width) for name, width in zip(frame, widths, strict=True)]
+    widths = [max(map(len, (*header, *column))) for header, column in zip(headers, cells, strict=True)]
+    above = [_row(row, widths) for row in zip_longest(*headers, fillvalue="")]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return [*above, rule, *(_row(row, widths) for row in zip(*cells, strict=True))]
+
+
+def _without_reason(text: str) -> str:
+    """`2.08: differs` of `2.08: differs (vs autoregressive)`."""
+    number, colon, verdict = text.partition(": ")
+    return f"{number}{colon}{verdict.partition(' (')[0]}" if colon else text
 
 
 def to_latex(table: Table) -> str:

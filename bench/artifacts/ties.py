@@ -18,7 +18,7 @@ NOTE = (
     "runs' autoregressive arms lie as far apart); rows that do not keep the target's distribution are ranked among "
     "themselves."
 )
-KEY = "* best, = tied with it; MAL is marked among trees of the same n alone."
+KEY = "* best, = tied with it."
 """The same in few words, for a terminal."""
 BUSY_NOTE = (
     f"! not ranked: times are too noisy, since the autoregressive arms of most pairs of runs, which do the same work, "

@@ -14,7 +14,7 @@ from bench.calibrate.attention_times import AttentionGrid
 from bench.measure import pairs, weights
 from bench.measure.cell import CalibrationPlan, PairSpec, Runtime
 from bench.measure.fingerprints import fingerprint_selection
-from bench.measure.measurement import eos_token_ids, first_prompts
+from bench.measure.measurement import first_prompts
 from bench.measure.once import once
 from bench.measure.provenance import collect
 from bench.prompts import datasets
@@ -162,7 +162,7 @@ def _measure(setting: Setting, rule: Verifier, request: AcceptanceRequest, promp
         first_prompts(pair, setting.pair.template, dataset, conversations),
         rule,
         request,
-        eos_token_ids=eos_token_ids(pair),
+        eos_token_ids=pair.eos_token_ids,
         num_prompt=num_prompt,
         progress=setting.runtime.progress,
         facts={"pair": setting.pair.name, "dataset": dataset.name, "device_name": str(device)}

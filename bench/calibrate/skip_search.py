@@ -22,7 +22,7 @@ from bench.calibrate.kept import Setting
 from bench.calibrate.teacher_forced import draft_logits_along
 from bench.measure import pairs
 from bench.measure.cell import LatencyGrid
-from bench.measure.measurement import eos_token_ids, first_prompts
+from bench.measure.measurement import first_prompts
 from bench.prompts import datasets
 from specdec_core.drafters import Autoregressive
 from specdec_core.engine import generate
@@ -198,7 +198,7 @@ class Judge:
 
 def answers_of(pair: Pair, prompts: Iterable[list[int]], new_tokens: int) -> list[Answer]:
     """The target's greedy answers to prompts; those that do not fit are left out. PromptError where none does."""
-    found, eos, problem = list[Answer](), eos_token_ids(pair), PromptError("there is no prompt to search on")
+    found, eos, problem = list[Answer](), pair.eos_token_ids, PromptError("there is no prompt to search on")
     decode = partial(generate, pair.target, Autoregressive(), Greedy(), max_new_tokens=new_tokens, eos_token_ids=eos)
     for prompt in prompts:
         try:

@@ -22,7 +22,7 @@ _SIDES = {"first": "{} A", "second": "{} B", "ratio": "{} B/A", "verdict": "verd
 HEADERS = {
     "pair": "Pair",
     "dataset": "Dataset",
-    "drafter": "Drafter",
+    "drafter": "Method",
     "verifier": "Verifier",
     "temperature": "T",
     "experiment": "Experiment",

@@ -45,7 +45,7 @@ class Decoding:
         self.drafter = drafter = cell.build_drafter(pair.draft)
         compares = cell.by_distributions
         self._drawn = drafter if compares and goes_by_distributions(drafter, cell.rule) else None
-        self.eos = [] if cell.ignore_eos else recordings.eos if recordings else eos_token_ids(pair)
+        self.eos = [] if cell.ignore_eos else recordings.eos if recordings else pair.eos_token_ids
 
     def turn(self, conversation: Conversation, number: int, answers: Sequence[str]) -> Turn:
         """A turn behind the answers to the turns before it. PromptError if it leaves no room to answer."""
@@ -160,12 +160,3 @@ def _prompt(pair: Pair, template: str, dataset: DatasetSpec, turns: Sequence[str
         max_prompt_tokens=dataset.max_prompt_tokens,
         frame=dataset.frame,
     )
-
-
-def eos_token_ids(pair: Pair) -> list[int]:
-    """The tokens that end an answer: the generation config's, else the tokenizer's."""
-    generation = getattr(pair.target.model, "generation_config", None)
-    found = getattr(generation, "eos_token_id", None)
-    if found is None:
-        found = pair.tokenizer.eos_token_id
-    return [] if found is None else [found] if isinstance(found, int) else list(found)

@@ -11,7 +11,7 @@ from typing import Any
 from bench.measure import gpu_state, stalls
 from bench.measure.audit import divergence
 from bench.measure.cell import Cell, Runtime
-from bench.measure.decoding import Decoding, Turn, eos_token_ids, first_prompts
+from bench.measure.decoding import Decoding, Turn, first_prompts
 from bench.measure.group import Group
 from bench.measure.kernels import AttentionKernels
 from bench.measure.recordings import Recordings
@@ -28,7 +28,7 @@ from specdec_core.models import Head, ModelOutput, Pair
 from specdec_core.models.ranks import agreed
 from specdec_core.tree import TokenTree, Verdict
 
-__all__ = ["Measurement", "eos_token_ids", "first_prompts"]
+__all__ = ["Measurement", "first_prompts"]
 
 log = logging.getLogger(__name__)
 WARMUP_TOKENS = 16

@@ -7,7 +7,6 @@ from typing import Any
 
 from transformers import GenerationConfig
 
-from bench.measure.decoding import eos_token_ids
 from specdec_core.models import Pair
 
 log = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ def neutral(pair: Pair) -> Iterator[None]:
 
     Transformers would fill what a call leaves open from the model's own config, so that this is another for a while.
     """
-    model, ends = pair.target.model, eos_token_ids(pair)
+    model, ends = pair.target.model, pair.eos_token_ids
     before = model.generation_config
     model.generation_config = GenerationConfig(
         do_sample=False,

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench.artifacts import ties
 from bench.artifacts.outputs import Html, NoResultsError, write_all
 from bench.artifacts.style import Figure
-from bench.artifacts.tables import Table, to_markdown, to_text, wrapped
+from bench.artifacts.tables import Table, to_text, wrapped
 from bench.locations import hint
 from bench.papers.registry import ARTIFACTS, SUMMARIES, build, command, yours
 from bench.report.site import pages
-from bench.report.site.facts import STATES
+from bench.report.site.facts import STATES, count_verdicts
 from bench.report.site.pages import Report
 from bench.results.pack import FOLDER
 from bench.results.parquet import warned_once
@@ -59,12 +59,20 @@ def _one(options: argparse.Namespace) -> int:
         return _fail(str(error.args[0]))
     wanted = [output for output in outputs if options.only is None or isinstance(output, ONLY[options.only])]
     paths = write_all(wanted, (options.out / options.artifact).parent)
-    if short := [output for output in wanted if isinstance(output, Table) and output.findings]:
-        print("\n".join(to_text(table, ties.KEY if ties.note(table.frame) else "") for table in short), end="")
+    shown = [output for output in wanted if isinstance(output, Table)]
+    shown = [table for table in shown if table.findings] or shown
+    print("\n".join(to_text(table, *_said(table)) for table in shown), end="")
+    if paths:
         print(wrapped(_places(paths, options)))
-        return 0
-    print("\n".join(to_markdown(output) for output in wanted if isinstance(output, Table)))
-    return _counted(_listed(paths), options)
+    return _counted(len(paths), options)
+
+
+def _said(table: Table) -> Iterator[str]:
+    """What its marks mean, and how often each verdict stands in it."""
+    if ties.note(table.frame):
+        yield ties.KEY
+    if counts := count_verdicts([table]):
+        yield f"Against the paper: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}."
 
 
 def _places(paths: Sequence[Path], options: argparse.Namespace) -> str:

@@ -30,7 +30,7 @@ from bench.locations import CONF
 from bench.lossless import rule
 from bench.measure import pairs, provenance, threads
 from bench.measure.bandwidth import CACHED_BYTES, bytes_per_token, copy_bytes_per_s, read_bytes_per_s, synchronise
-from bench.measure.measurement import eos_token_ids, first_prompts
+from bench.measure.measurement import first_prompts
 from bench.measure.neutral import neutral
 from bench.measure.runner import SENTENCES
 from bench.prompts import datasets
@@ -129,7 +129,7 @@ def ours(cell: Cell, pair: Pair, new: int, how: str = EAGER) -> Arm:
     name, drafter = drafter_label(cell.method, cell.drafter_params), cell.build_drafter(pair.draft)
 
     def run(ids: list[int]) -> list[int]:
-        done = generate(pair.target, drafter, rule(drafter), ids, max_new_tokens=new, eos_token_ids=eos_token_ids(pair))
+        done = generate(pair.target, drafter, rule(drafter), ids, max_new_tokens=new)
         arm.steps += done.steps
         return done.tokens
 
@@ -204,7 +204,7 @@ def llama_cpp(path: Path, pair: Pair, longest: int, new: int) -> Arm:
         found: list[int] = []
         for token in model.generate(ids, temp=0.0, repeat_penalty=1.0):
             found.append(token)
-            if len(found) == new or token in eos_token_ids(pair):
+            if len(found) == new or token in pair.eos_token_ids:
                 break
         return found
 

@@ -1,6 +1,6 @@
 """A stock transformers model that scores trees: (tokens, layout) -> logits, hidden."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +43,8 @@ class CausalLM:
     """In which forwards over trees run; None: eagerly."""
     keep_hidden: Layers = ()
     """Of which layers features are kept; those of `FINAL` cost nothing, any others keep all layers' for a forward."""
+    eos_token_ids: Collection[int] = ()
+    """Tokens that end its answers, as `load_pair` finds them."""
 
     def __init__(self, model: Any, *, tried: bool = False, device: torch.device | None = None) -> None:
         """LoadError where the model does not decode trees; `tried` says that it is known to.

@@ -76,6 +76,7 @@ def load_pair(
     for (kind, spec, read), draft_model in zip(drafts, loaded, strict=True):
         kind.settle(spec, draft_model, read, model, tokenizers[0])
     pair = Pair(model, next(iter(loaded), None), tokenizers[0], offload)
+    model.eos_token_ids = pair.eos_token_ids
     pair.compile(EAGER if bare else how)
     return pair
 

@@ -76,6 +76,15 @@ class Pair:
     packed: list[Packed] = field(default_factory=list)
     """Weights in packed form, where that was asked for."""
 
+    @property
+    def eos_token_ids(self) -> list[int]:
+        """The tokens that end an answer: the generation config's, else the tokenizer's."""
+        generation = getattr(self.target.model, "generation_config", None)
+        ends = getattr(generation, "eos_token_id", None)
+        if ends is None:
+            ends = self.tokenizer.eos_token_id
+        return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+
     def compile(self, how: str) -> None:
         """Run forwards over trees as graphs, or with packed weights, from now on; `eager` changes nothing.
 

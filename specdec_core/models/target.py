@@ -1,5 +1,6 @@
 """What the decode loop asks of a target: a loaded model, or a recording of one."""
 
+from collections.abc import Collection
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -29,6 +30,7 @@ class Target(Protocol):
     vocab_size: int
     max_positions: int | None
     keep_hidden: Layers
+    eos_token_ids: Collection[int]
 
     @property
     def cache(self) -> Committed:

@@ -56,6 +56,17 @@ def test_the_site_has_every_text_and_every_module_in_its_contents(hooks: dict) -
     assert {"engine", "drafters", "verifiers", "tree"} <= {name for entry in api for name in entry}
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_the_code_of_a_page_runs_from_top_to_bottom(page: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(ROOT)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    known: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, known)
+    assert blocks
+    assert capsys.readouterr().out
+
+
 def test_the_citation_names_the_version_and_the_licence() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))

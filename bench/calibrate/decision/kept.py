@@ -13,7 +13,7 @@ from bench.calibrate.decision.prompts import Split
 from bench.calibrate.kept import Setting
 from bench.measure import pairs
 from bench.measure.cell import DecisionPlan
-from bench.measure.measurement import eos_token_ids, first_prompts
+from bench.measure.measurement import first_prompts
 from bench.measure.once import once
 from bench.measure.provenance import collect as provenance
 from bench.measure.weights import commits
@@ -143,7 +143,7 @@ def _examples(setting: Setting, pair: Pair, conversations: list[Conversation], w
         [Prompt(known.id, ids) for known, ids in zip(conversations, tokens, strict=True)],
         _plan(setting),
         seed=setting.seed,
-        eos_token_ids=eos_token_ids(pair),
+        eos_token_ids=pair.eos_token_ids,
         progress=setting.runtime.progress,
         what=what,
     )

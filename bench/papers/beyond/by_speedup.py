@@ -33,30 +33,30 @@ SHORT = (MEAN_SIZE, MAL, WITHOUT_INTERVAL, A_STEP, CONTROLLED, IDENTICAL)
 MORE = (*DEPTHS, *SPEEDS, IS_LOSSLESS)
 FULL = (*SHORT, *MORE)
 MEANS = {"n": f"the most {definitions.SIZE}"}
-EVEN = (
-    "MAL is marked among trees of the same n alone, where there are several: larger trees accept more. What they cost "
-    "is in the times, which are marked among all rows."
-)
 
 
 def by_speedup(name: str, title: str, results: Results) -> Table:
-    """A row per run, the fastest of each setting first, with what they show; the setting where there are several."""
+    """A row per run, with what they show; the setting where there are several.
+
+    The fastest of each setting stands first, or the longest where times are too noisy. Only times are marked: larger
+    trees accept more, and `bench/budget` compares trees of one size.
+    """
     runs = frame.load(results)
     title, long = notes.titled(title, runs), _ranked(runs)
     rows = (*["setting"] * (long["block"].nunique() > 1), "who", "n")
-    below = (*notes.of_blocks(runs), *[EVEN] * bool(long["mark"].any()))
+    below = notes.of_blocks(runs)
     made = table(name, title, long, rows, FULL, aside=[metric.key for metric in MORE], notes=below, means=MEANS)
     return _unmarked(replace(made, findings=findings(runs)))
 
 
 def _ranked(runs: pd.DataFrame) -> pd.DataFrame:
-    """The long frame, the fastest of a block first; MAL is marked among trees of one size, times among all."""
+    """The long frame in the table's order, with marks behind times alone."""
     runs = frame.put(runs, who=_who(runs), n=[str(size or 0) for size in runs["size"]])
     long = frame.measure(runs, FULL)
-    speed = long.loc[long["metric"].isin([CONTROLLED]), "value"].astype(float).tolist()
-    long = long.assign(speed=speed * len(FULL)).sort_values(["block", "speed"], ascending=[True, False], kind="stable")
-    by_size = long["metric"].isin([MAL])
-    return pd.concat([frame.rank(long[by_size], ["block", "size"]), frame.rank(long[~by_size])])
+    first = MAL if runs["busy"].any() else CONTROLLED
+    values = long.loc[long["metric"].isin([first]), "value"].astype(float).tolist()
+    long = long.assign(first=values * len(FULL)).sort_values(["block", "first"], ascending=[True, False], kind="stable")
+    return frame.rank(long, only=~long["metric"].isin([MAL]))
 
 
 def _who(runs: pd.DataFrame) -> Iterator[str]:

@@ -42,7 +42,7 @@ def _panel(axes: Axes, judged: Sequence[Judged], pairs: Sequence[tuple[str, str]
         for one in rows:
             number = pairs.index(one.where[:2])
             look, y = style.look(number), place + 0.18 * (number - (len(pairs) - 1) / 2)
-            axes.plot(one.lead, y, **PUBLISHED)
+            axes.plot(one.lead, y, **PUBLISHED | {"color": look["color"]})
             hollow = {} if one.comparable and one.ratio.known else {"markerfacecolor": "white"}
             axes.plot(one.ratio.value, y, linestyle="none", **look | hollow)
             axes.hlines(y, *one.ratio.ends, color=look["color"], linewidth=1)
@@ -58,4 +58,6 @@ def _panel(axes: Axes, judged: Sequence[Judged], pairs: Sequence[tuple[str, str]
         Line2D([], [], linestyle="none", **style.look(at), label=f"{name} ({kind})")
         for at, (kind, name) in enumerate(pairs)
     ]
-    style.legend_below(axes, 2, handles=[Line2D([], [], label="published", **PUBLISHED), *ours])
+    style.legend_below(
+        axes, 2, handles=[Line2D([], [], label="the paper's, for the pair of its colour", **PUBLISHED), *ours]
+    )

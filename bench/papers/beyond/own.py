@@ -21,7 +21,7 @@ from bench.results.store import Results
 from bench.statistics import samples
 
 PARTS = (MAL, SPEEDUP, CONVERSATIONS)
-HEADERS = {"part": "Prompts", "name": "Method"}
+HEADERS = {"part": "Prompts"}
 MEANS = {"part": "a category of the dataset, or one turn of all its conversations"}
 MANY = 20
 """More categories than these are no categories, but topics."""

@@ -30,7 +30,6 @@ from bench.statistics.samples import Sample
 
 TITLE = "Which method for which model: every setting that was run"
 ROWS = ("pair", "setting", "name", "verifier")
-HEADERS = {"name": "Method"}
 NOTES = (
     "Of several runs of one method, size and rule the one with most conversations is shown. Replays have MAL and no "
     "times.",
@@ -74,7 +73,7 @@ def which(name: str, rows: pd.DataFrame) -> list[Output]:
     answers = {str(setting): answer(own) for setting, own in long.groupby("setting", sort=False)}
     shown = long[long["metric"].isin(METRICS)]
     ranked = frame.rank(shown, only=shown["compared"])
-    made = table(name, TITLE, ranked, ROWS, METRICS, notes=NOTES, headers=HEADERS)
+    made = table(name, TITLE, ranked, ROWS, METRICS, notes=NOTES)
     return [replace(made, answers=answers, findings=tuple(f"{setting}: {words}" for setting, words in answers.items()))]
 
 

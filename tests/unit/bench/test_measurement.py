@@ -11,7 +11,7 @@ from cells import cell, word_pair
 from bench.measure import decoding, stalls
 from bench.measure.audit import divergence
 from bench.measure.cell import Cell, Runtime
-from bench.measure.measurement import Measurement, beginning, eos_token_ids, first_prompts
+from bench.measure.measurement import Measurement, beginning, first_prompts
 from bench.measure.to_rows import Rows
 from bench.prompts.datasets import Conversation
 from bench.results.rows import AUTOREGRESSIVE, METHOD
@@ -279,7 +279,7 @@ def test_a_datasets_frame_is_around_every_turn_also_in_first_prompts(pair, calls
 
 @pytest.mark.parametrize(("given", "found"), [(7, [7]), ([7, 8], [7, 8]), (None, [])])
 def test_the_tokens_that_end_an_answer(given, found):
-    assert eos_token_ids(word_pair(eos=given)) == found
+    assert word_pair(eos=given).eos_token_ids == found
 
 
 def test_eos_of_the_tokenizer_where_the_model_names_none(pair):

@@ -11,6 +11,7 @@ from filled import rewrite
 from bench import status
 from bench.artifacts.outputs import read_results
 from bench.measure import cell_run, provenance
+from bench.papers.registry import ARTIFACTS
 from bench.reproduce import planned
 from bench.results import progress
 from bench.results.locks import CellBusyError, held, lock
@@ -286,10 +287,17 @@ def test_rows_that_cannot_be_read_are_measured_again(clean, tmp_path):
     assert len(Store(tmp_path, "other").read("prompts")) > 0
 
 
-def test_status_lists_every_artifact_and_names_a_missing_folder(one_done, capsys):
+def test_status_lists_own_runs_then_what_was_begun_and_the_rest_on_request(one_done, capsys):
+    planned("sequoia/table6", [*SWEPT, f"results_dir={one_done}"]).write(one_done / "sequoia" / "table6")
     assert status.main(["--results", str(one_done)]) == 0
-    printed = capsys.readouterr().out
-    assert "opt_tree/table1" in printed
-    assert printed.splitlines()[-1].endswith("missing")
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names[:2] == ["default", "sequoia/table6"]
+    assert status.main(["--results", str(one_done), "--all"]) == 0
+    every = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {*ARTIFACTS} <= {*every}
+    assert int(names[-1]) == len(ARTIFACTS) - 1
+
+
+def test_status_names_a_missing_folder(one_done, capsys):
     assert status.main(["--results", str(one_done / "nowhere")]) == 2
     assert "make reproduce-all" in capsys.readouterr().err

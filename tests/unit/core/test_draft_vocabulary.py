@@ -58,7 +58,7 @@ def test_every_drafter_drafts_known_tokens_with_finite_probabilities(name: str, 
 
     drafter = built(parameters(name, decoding="t1", largest=6), pair.draft)
     rng, sampling = torch.Generator().manual_seed(0), Sampling(1.0)
-    options = {"max_new_tokens": 24, "sampling": sampling, "rng": rng, "watch": watch}
+    options = {"max_new_tokens": 24, "eos_token_ids": (), "sampling": sampling, "rng": rng, "watch": watch}
     assert len(generate(pair.target, drafter, rule_for(drafter), PROMPT, **options).tokens) == 24
 
 

@@ -77,6 +77,31 @@ def test_nothing_after_eos_and_nothing_beyond_the_length(name, toy_target):
         assert sum(step.kept for step in cut.steps) == new - 1
 
 
+@pytest.mark.parametrize("name", ["autoregressive", "opt_tree"])
+def test_without_a_word_the_targets_own_end_tokens_end_it(name, tiny, monkeypatch):
+    prompt = tiny.tokenizer("def read_file(path):\n")["input_ids"]
+    assert {*tiny.target.eos_token_ids} == {tiny.tokenizer.eos_token_id}
+    drafter = DRAFTERS[name](tiny.draft)
+    free = generate(tiny.target, drafter, Greedy(), prompt, max_new_tokens=24, eos_token_ids=()).tokens
+    monkeypatch.setattr(tiny.target, "eos_token_ids", [free[11]])
+    result = generate(tiny.target, drafter, Greedy(), prompt, max_new_tokens=24)
+    assert (result.tokens, result.finish) == (free[: free.index(free[11]) + 1], "eos")
+    assert generate(tiny.target, drafter, Greedy(), prompt, max_new_tokens=24, eos_token_ids=()).tokens == free
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_streamed_tokens_are_the_output_step_by_step(name, toy_target):
+    eos = generate(toy_target, Autoregressive(), Greedy(), PROMPT, max_new_tokens=40).tokens[17]
+    for ends in ((), (eos,)):
+        streamed = []
+        drafter = DRAFTERS[name](random_llama(0))
+        done = generate(
+            toy_target, drafter, Greedy(), PROMPT, max_new_tokens=23, eos_token_ids=ends, on_tokens=streamed.append
+        )
+        assert [token for tokens in streamed for token in tokens] == done.tokens
+        assert [len(tokens) for tokens in streamed] == [1, *(step.kept for step in done.steps if step.kept)]
+
+
 def test_eos_from_the_prefill_ends_without_a_step(toy_target):
     first = own_greedy(toy_target, PROMPT, 1)
     result = generate(toy_target, Autoregressive(), Greedy(), PROMPT, max_new_tokens=9, eos_token_ids=first)

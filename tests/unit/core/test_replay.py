@@ -271,7 +271,7 @@ def test_heads_are_replayed_from_recorded_features(kind: str, tmp_path) -> None:
     pair = load(tmp_path, kind)
     drafter = StaticTree(draft=pair.draft, shape=branching([3, 2, 1]))
     for prompt in PROMPTS:
-        live = generate(pair.target, drafter, TargetSample(), prompt, max_new_tokens=NEW)
+        live = generate(pair.target, drafter, TargetSample(), prompt, max_new_tokens=NEW, eos_token_ids=())
         bare, whole = (
             record(pair.target, prompt, max_new_tokens=NEW, beyond=BEYOND, layers=layers)
             for layers in ((), drafter.needs_hidden)

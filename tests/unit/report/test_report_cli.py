@@ -1,9 +1,12 @@
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from bench.artifacts.tables import ABSENT, WIDTH
 from bench.papers.registry import ARTIFACTS
 from bench.report.__main__ import main
 from bench.results.progress import Planned
@@ -14,14 +17,23 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
     return code, *capsys.readouterr()
 
 
-def test_prints_the_table_then_the_paths(table1_cells, capsys, tmp_path: Path) -> None:
+def test_prints_a_table_within_a_terminal_then_where_the_files_are(table1_cells, capsys, tmp_path: Path) -> None:
     options = ("--results", str(table1_cells.root), "--out", str(tmp_path / "out"), "--pair", "tiny")
     code, out, err = run(capsys, "opt_tree/table1", *options)
     assert (code, err) == (0, "")
-    assert out.startswith("### OPT-Tree Table 1")
+    assert out.startswith("OPT-Tree Table 1")
     written = [tmp_path / "out" / "opt_tree" / f"table1.{suffix}" for suffix in ("md", "tex", "csv", "json")]
-    assert out.splitlines()[-4:] == [str(path) for path in written]
-    assert written[0].read_text(encoding="utf-8").strip() in out
+    assert all(path.is_file() for path in written)
+    assert max(map(len, out.splitlines())) <= WIDTH
+    table = pd.read_csv(written[2])
+    for row in table.itertuples():
+        line = next(line for line in out.splitlines() if line.startswith(f"| {row.label}") and row.size_words in line)
+        assert row.speedup_with_prefill in line
+    cells = [cell for cell in table.filter(like="_verdict").stack() if cell != ABSENT]
+    counts = Counter(cell.partition(" (")[0].partition(":")[0] for cell in cells)
+    assert counts
+    assert all(f"{count} {verdict}" in out for verdict, count in counts.items())
+    assert str(tmp_path / "out" / "opt_tree") in out
 
 
 @pytest.mark.parametrize(
