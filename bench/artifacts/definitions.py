@@ -161,6 +161,28 @@ _COUNTS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """How the papers count what else a column may hold, by its key."""
+_RULES = {
+    "chain": "of a chain",
+    "eagle1": "EAGLE's",
+    "greedy": "greedy",
+    "gsd_nondeterministic": "GSD's, not deterministic",
+    "gsd_nondeterministic_code": "GSD's, as in its code",
+    "independent_longest": "improved MCSD's, lossy",
+    "k_seq": "SpecTr's K-SEQ",
+    "longest_subtree": "improved MCSD's, one first token",
+    "multi_candidate": "MCSD's, without replacement",
+    "multi_candidate_iid": "MCSD's, with replacement",
+    "spec_infer": "SpecInfer's",
+    "target_sample": "target sampling",
+    "without_replacement": "Sequoia's",
+}
+
+
+def rule_label(verifier: str) -> str:
+    """What a rule of acceptance is called in tables; one that is not known by its own name."""
+    return _RULES.get(verifier, verifier)
+
+
 ROWS = {
     "bar": "Line",
     "configuration": "Configuration",
@@ -181,7 +203,6 @@ ROWS = {
     "target_words": "Target",
     "top_p": "top-p",
     "tree": "Tree",
-    "verifier": "Rule",
     "who": "Method",
 }
 """What stands above the columns that say what a row is of, if not the column's name."""

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from bench.artifacts import frame
-from bench.artifacts.definitions import drafter_label
+from bench.artifacts.definitions import drafter_label, rule_label
 from bench.artifacts.outputs import NoResultsError
 from bench.papers.beyond.budget import budget
 from bench.results import failures, replays, store
@@ -156,6 +156,7 @@ def _described(runs: pd.DataFrame, picked: list[Picked], prompts: pd.DataFrame, 
         gain=gains,
         drafting=[Sample(sums[sums["timed"] > 0], ("ms",), ("timed",), gain.controls) for sums, gain in drafting],
         identical=where["identical"],
+        rule=made["verifier"].map(rule_label),
         run_id=[" ".join(dict.fromkeys(filter(None, ids))) for ids in both],
         **{name: where[name].astype(object).where(timed, "") for name in MACHINE},
     )

@@ -29,7 +29,7 @@ from bench.statistics import samples
 from bench.statistics.samples import Sample
 
 TITLE = "Which method for which model: every setting that was run"
-ROWS = ("pair", "setting", "name", "verifier")
+ROWS = ("pair", "setting", "name", "rule")
 NOTES = (
     "Of several runs of one method, size and rule the one with most conversations is shown. Replays have MAL and no "
     "times.",

@@ -14,6 +14,7 @@ from matplotlib.patches import Rectangle
 
 from bench import published
 from bench.artifacts import draw, frame, notes, style, tables, ties
+from bench.artifacts.definitions import rule_label
 from bench.artifacts.metrics import FORWARDS, LOSSLESS, MAL, SPEEDS, SPEEDUP, TOKENS_PER_S, Metric
 from bench.artifacts.outputs import NoResultsError, Output
 from bench.artifacts.table import table
@@ -104,7 +105,7 @@ def standings(runs: pd.DataFrame) -> pd.DataFrame:
         else mcsd.ahead(ratio, AHEAD, BEHIND, LEVEL)
         for run, top, ratio in zip(named_rows(runs), fastest, ratios, strict=True)
     ]
-    return frame.put(runs, best=fastest, ratio=ratios, standing=words)
+    return frame.put(runs, best=fastest, ratio=ratios, standing=words, rule=runs["verifier"].map(rule_label))
 
 
 def heat_map(name: str, results: Results) -> list[Output]:
@@ -116,7 +117,7 @@ def heat_map(name: str, results: Results) -> list[Output]:
     said = [line for _, own in runs.groupby("number") for line in _said(own)]
     said = draw.below(runs, runs, [_PAPER, mcsd.NOT_LOSSLESS, *said, *mcsd.unshown(results, runs["run_id"])])
     means = {"tree": "children per node from the first level on; the first level is the target's own"}
-    rows = ("setting", "verifier", "tree")
+    rows = ("setting", "rule", "tree")
     return [figure, table(name, figure.title, long, rows, METRICS, aside=ASIDE, notes=said, means=means)]
 
 

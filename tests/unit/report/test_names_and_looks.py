@@ -6,7 +6,8 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from bench.artifacts import frame, style
-from bench.artifacts.definitions import drafter_label
+from bench.artifacts.definitions import drafter_label, rule_label
+from bench.locations import CONF
 from bench.papers.registry import ARTIFACTS
 
 NAMES = {
@@ -32,6 +33,13 @@ NAMES = {
 def test_a_drafter_is_called_as_its_field_writes_it(which, given) -> None:
     params, name = given
     assert drafter_label(which[0], params) == name
+
+
+def test_every_rule_has_words_of_its_own() -> None:
+    rules = {path.stem for path in (CONF / "verifier").glob("*.yaml")} - {"by_draws", "by_draws_eagle", "by_root"}
+    words = [rule_label(rule) for rule in rules]
+    assert len(set(words)) == len(words) > 10
+    assert not [word for word in words if "_" in word]
 
 
 def test_what_would_have_the_same_name_has_its_config_behind_it(cells) -> None:
