@@ -25,6 +25,7 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from bench.configs import cells as cells  # registers what yamls interpolate
 from bench.locations import CONF, yamls
 from bench.measure.file_digests import state
 
