@@ -5,8 +5,10 @@ python -m bench.run -m experiment=opt_tree/table1 pair=tiny   # a sweep
 """
 
 import logging
+import math
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -122,15 +124,28 @@ def _run_waiting() -> None:
     """Run the cells of a sweep that wait, those of one setting together."""
     if _waiting:  # when jobs have ended, Hydra's own log goes on
         configure_log(_hydra[-1].hydra.job_logging, _hydra[-1].hydra.verbose)
-    for runs in grouped(_waiting):
+    groups, began, done, measured = list(grouped(_waiting)), time.monotonic(), 0, 0
+    total = sum(map(len, groups))
+    for runs in groups:
         torch.set_num_threads(runs[0].runtime.num_threads or threads.choose())
-        for status in runner.run_cells(runs).values():
+        pace = (time.monotonic() - began) / measured if measured else None
+        ended = runner.run_cells(runs, _place(done, len(runs), total, pace)).values()
+        done, measured = done + len(runs), measured + sum(status != runner.SKIPPED for status in ended)
+        for status in ended:
             if isinstance(status, runner.MEMORY):
                 log.error("out of memory: %s", status)
             elif isinstance(status, Exception):
                 _refuse(status)
             elif status == runner.BUSY:
                 _busy.append(status)
+
+
+def _place(done: int, count: int, total: int, pace: float | None) -> str:
+    """`cells 4 to 6 of 12, about 8 min left`; the time from the second group on, at `pace` seconds a cell."""
+    where = f"cell {done + 1}" if count == 1 else f"cells {done + 1} to {done + count}"
+    left_s = pace * (total - done) if pace else 0.0
+    left = f"{left_s / 3600:.1f} h" if left_s > 5400 else f"{math.ceil(left_s / 60)} min"
+    return f"{where} of {total}" + f", about {left} left" * bool(pace)
 
 
 def _cell(run: CellRun, *, sweep: bool) -> str:

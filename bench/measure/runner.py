@@ -60,11 +60,17 @@ def run_cell(cell: Cell, runtime: Runtime, store: Store) -> str:
     return status
 
 
-def run_cells(runs: Sequence[CellRun]) -> dict[str, Ended]:
-    """Measure cells of one setting by turns, each as `run_cell` does; how each ended, by run id."""
+def run_cells(runs: Sequence[CellRun], place: str = "") -> dict[str, Ended]:
+    """Measure cells of one setting by turns, each as `run_cell` does; how each ended, by run id.
+
+    `place` says where they stand in a sweep: on the progress bar, or in the log where there is none.
+    """
     cell, runtime = runs[0].cell, runs[0].runtime
     group = Group(1) if runtime.baseline == SHARED else Group()
-    label = f"{cell.pair.name}/{cell.dataset.name}" if runtime.progress else ""
+    label = ", ".join(filter(None, (f"{cell.pair.name}/{cell.dataset.name}", place)))
+    if place and not runtime.progress:
+        log.info("%s", label)
+    label = label if runtime.progress else ""
     ended = group.run({run.run_id: _way(run, group) for run in runs}, (TypeError, OSError, *MEMORY, *SENTENCES), label)
     full = any(status == OOM or isinstance(status, MEMORY) for status in ended.values())
     if full:  # the others of the group had the pair until now
@@ -111,13 +117,21 @@ def _measure_and_write(run: CellRun, group: Group) -> Way:
         outcome.status, outcome.error, stop = FAILED, _last_lines(problem), _end_of_all_ranks()
     if outcome.status == OOM:  # only now does nothing hold the tensors of the failed step any more
         pairs.collect()
-    if outcome.error and outcome.status != INTERRUPTED:
-        log.error("%s: %s: %s", run.label, outcome.status, outcome.error)
+    _say_how_it_ended(run, rows, outcome)
     if outcome.status == OK or not run.ended_well:  # a failure never replaces rows that ended well
         _write(run, rows, outcome)
     if stop:
         raise stop
     return outcome.status
+
+
+def _say_how_it_ended(run: CellRun, rows: Rows, outcome: Outcome) -> None:
+    """A line of the log: a failure always, what ended well where no bar has shown it."""
+    if outcome.error and outcome.status != INTERRUPTED:
+        log.error("%s: %s: %s", run.label, outcome.status, outcome.error)
+    elif outcome.status == OK and not run.runtime.progress:
+        conversations = len({row.prompt_id for row in rows.prompts})
+        log.info("%s: ok, %d conversations, %s", run.label, conversations, rows.running())
 
 
 def _end_of_all_ranks() -> SystemExit | None:

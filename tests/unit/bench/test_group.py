@@ -70,6 +70,28 @@ def test_rows_are_those_of_cells_decoded_one_after_the_other(
         pd.testing.assert_frame_equal(rows, tables[1][table], check_exact=True)
 
 
+def test_a_log_says_where_a_sweep_stands_and_how_each_cell_ended(tmp_path: Path, capsys) -> None:
+    assert command(tmp_path, *SWEEP, "decoding.temperature=0,0.5", "verifier=target_sample") is None
+    lines = [line.partition(" - ")[2] for line in capsys.readouterr().out.splitlines() if "measure.runner" in line]
+    first, second = (line for line in lines if " of 6" in line)
+    assert ("1 to 3" in first, "left" in first) == (True, False), first
+    assert ("4 to 6" in second, "left" in second) == (True, True), second
+    ended = [line.partition(":")[0].rpartition("/")[2] for line in lines if ": ok, 2 conversations" in line]
+    assert sorted(ended) == sorted([*DRAFTERS, *DRAFTERS])
+
+
+@pytest.mark.parametrize(
+    ("done", "count", "total", "pace", "said"),
+    [
+        (0, 1, 1, None, "cell 1 of 1"),
+        (3, 2, 9, 60.0, "cells 4 to 5 of 9, about 6 min left"),
+        (3, 1, 9, 3600.0, "cell 4 of 9, about 6.0 h left"),
+    ],
+)
+def test_the_time_left_is_that_of_the_cells_that_were_not_skipped(done, count, total, pace, said) -> None:
+    assert run._place(done, count, total, pace) == said
+
+
 def test_two_cells_decode_the_arm_and_the_others_say_whose_they_have(tmp_path: Path) -> None:
     assert command(tmp_path, *SWEEP) is None
     found = load(tmp_path / "results", "default")
