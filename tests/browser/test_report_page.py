@@ -10,6 +10,7 @@ import pytest
 from page_checks import WIDTHS, chromium, visit
 from playwright.sync_api import Browser
 
+from bench import report
 from bench.papers.registry import TITLES
 from bench.report.__main__ import main
 from bench.results.store import experiments
@@ -72,6 +73,33 @@ def test_the_reference_results_build_without_a_failure(site: Path) -> None:
     listed = (site / "index.html").read_text(encoding="utf-8").partition('id="all"')[2]
     assert 'class="badge measured"' in listed
     assert 'class="badge failed"' not in listed
+
+
+@pytest.mark.parametrize(
+    ("column", "first", "again"),
+    [
+        (0, ["16 sequences", "chain of 4", "DySpec, n = 9", "DySpec, n = 64"], [3, 2, 1, 0]),
+        (1, ["1,024.5", "20 / 6", "3.0 [2.0, 4.0] *", "\u2013"], [2, 1, 0, 3]),
+    ],
+)
+def test_a_click_on_a_header_sorts_words_and_numbers(
+    column: int, first: list[str], again: list[int], browser: Browser, tmp_path: Path
+) -> None:
+    """Numbers from the largest on, what is absent last both ways; words from A on, the numbers in them by size."""
+    names = ("DySpec, n = 64", "16 sequences", "chain of 4", "DySpec, n = 9")
+    cells = ("3.0 [2.0, 4.0] *", "\u2013", "1,024.5", "20 / 6")
+    rows = "".join(f"<tr><th>{name}</th><td>{cell}</td></tr>" for name, cell in zip(names, cells, strict=True))
+    head = '<thead><tr><th>Method</th><th class="number">MAL</th></tr></thead>'
+    script = (Path(report.__file__).parent / "site" / "templates" / "sort.js").read_text(encoding="utf-8")
+    page = browser.new_page()
+    page.goto(write(tmp_path, f"<table>{head}<tbody>{rows}</tbody></table><script>{script}</script>").as_uri())
+    shown, button = page.locator(f"tbody tr > :nth-child({column + 1})"), page.locator("thead button").nth(column)
+    button.press("Enter")
+    assert shown.all_inner_texts() == first
+    button.press("Enter")
+    assert shown.all_inner_texts() == [first[place] for place in again]
+    assert page.locator("thead th").nth(column).get_attribute("aria-sort")
+    page.close()
 
 
 def test_a_sound_page_has_no_problems(browser: Browser, tmp_path: Path) -> None:

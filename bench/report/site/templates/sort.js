@@ -1,4 +1,4 @@
-// A click on a header sorts its table: by the numbers that cells begin with, largest first, else by their words.
+// A click on a header sorts its table: a column of numbers by what its cells begin with, largest first, others by words.
 const number = cell => parseFloat(cell.textContent.trim().replace(/(\d),(?=\d{3})/g, "$1"));
 for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0], headers = table.tHead ? [...table.tHead.rows[0].cells] : [];
@@ -9,7 +9,8 @@ for (const table of document.querySelectorAll("table")) {
     header.append(button);
     button.addEventListener("click", () => {
       const rows = [...body.rows], cells = new Map(rows.map(row => [row, row.cells[column]]));
-      const known = rows.filter(row => !isNaN(number(cells.get(row)))), numeric = known.length > 0;
+      const numeric = header.classList.contains("number");
+      const known = rows.filter(row => !isNaN(number(cells.get(row))));
       const before = header.ariaSort || (numeric ? "ascending" : "descending");
       const order = before === "ascending" ? "descending" : "ascending", sign = order === "ascending" ? 1 : -1;
       const compare = (a, b) => numeric ? number(cells.get(a)) - number(cells.get(b))
