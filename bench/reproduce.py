@@ -4,8 +4,8 @@ A paper's name stands for all of its artifacts; without a name every artifact is
 
 What is to be run is written to `<results>/<artifact>/plan.json` first, so that `python -m bench.status` can tell how
 far it is. Every artifact is a sweep in a process of its own: one that fails leaves the others alone, and what was
-finished before, by whatever run, is not run again. `pair=own` takes the pairs that an experiment is for. Exit status 1
-means that something planned is not done, which `shard=` leaves to others; 130 that it was stopped.
+finished before, by whatever run, is not run again. `pair=papers` takes the pairs that an experiment is for. Exit
+status 1 means that something planned is not done, which `shard=` leaves to others; 130 that it was stopped.
 """
 
 import contextlib
@@ -31,6 +31,7 @@ from bench.names import unknown
 from bench.papers.registry import ARTIFACTS
 from bench.plan.composing import composer
 from bench.plan.jobs import sweep
+from bench.plan.planning import ALL_PAPERS, PAPERS
 from bench.report.__main__ import main as report
 from bench.results import progress
 from bench.results.identity import identity
@@ -57,7 +58,7 @@ def planned(artifact: str, overrides: Sequence[str]) -> Planned:
     arguments = [f"experiment={artifact}", *(f"{key}={value}" for key, value in given.items() if key != "pair")]
     with composer() as compose:
         own, batch = sweep(arguments)
-        pairs = own if given.get("pair", "own") == "own" else given["pair"].split(",")
+        pairs = own if given.get("pair", PAPERS) in ALL_PAPERS else given["pair"].split(",")
         along = compose(batch[0]).along
         pairs = list(dict.fromkeys(name for pair in pairs for name in (pair, *along.get(pair, []))))
         every = (compose([*job, f"pair={pair}"]) for pair in pairs for job in batch)
@@ -200,8 +201,8 @@ def _outcome(names: Sequence[str], artifacts: Sequence[str], given: Mapping[str,
 
 def _single(name: str, given: Mapping[str, str], root: Path) -> list[str]:
     """Where one pair was asked for, the report's option for it and those run along, by the names that rows have."""
-    pair = given.get("pair", "own")
-    if pair == "own" or "," in pair:
+    pair = given.get("pair", PAPERS)
+    if pair in ALL_PAPERS or "," in pair:
         return []
     plan = progress.read_plan(root / name)
     return ["--pair", ",".join(plan.pairs) if plan else pair]
@@ -220,7 +221,7 @@ def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> tuple[
             sys.exit(unknown("artifact", name, list(ARTIFACTS)))
     try:
         check_overrides(overrides)
-        check_choices([override for override in overrides if override != "pair=own"])
+        check_choices([override for override in overrides if override not in [f"pair={name}" for name in ALL_PAPERS]])
         return reproduce(_artifacts(names), overrides, root)
     except (TypeError, OSError, HydraException, *runner.SENTENCES) as error:
         sys.exit(sentence(error))

@@ -1,8 +1,8 @@
 """`python -m bench.plan experiment=opt_tree/table1 [pair=a,b]`: what an experiment needs, before anything runs.
 
 Cells, models and their licences, memory, hours: from configs and kept forward times, without weights or a network.
-Without `pair`, or with `pair=own`, the plan is for the experiment's own pairs; other overrides are taken as `bench.run`
-takes them. Without `experiment` it is a line for every artifact.
+Without `pair`, or with `pair=papers`, the plan is for the experiment's own pairs; other overrides are taken as
+`bench.run` takes them. Without `experiment` it is a line for every artifact.
 """
 
 import sys
@@ -17,7 +17,7 @@ from bench.configs.options import sentence
 from bench.measure import runner
 from bench.plan.estimates import SPARE
 from bench.plan.overview import overview
-from bench.plan.planning import KINDS, OWN, Plan, PlannedPair, hours, make, number, times_here
+from bench.plan.planning import ALL_PAPERS, KINDS, Plan, PlannedPair, hours, make, number, times_here
 from bench.plan.times import Times, measured_times
 from bench.run import check_choices
 
@@ -119,7 +119,7 @@ def main() -> None:
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(__doc__)
         return
-    check_choices([argument for argument in sys.argv[1:] if argument != f"pair={OWN}"])
+    check_choices([argument for argument in sys.argv[1:] if argument not in [f"pair={name}" for name in ALL_PAPERS]])
     try:
         single = any(argument.startswith("experiment=") for argument in sys.argv[1:])
         for line in describe(make(sys.argv[1:])) if single else overview(sys.argv[1:]):

@@ -20,8 +20,10 @@ from bench.plan.times import Machine, Times, of_machine, seconds
 from specdec_core.errors import LoadError
 from specdec_core.models.placement import AUTO, resolve_device, resolve_dtype
 
-OWN = "own"
+PAPERS = "papers"
 """In place of a pair: those that an experiment is for."""
+ALL_PAPERS = (PAPERS, "own")
+"""The same with its older name."""
 KINDS = {
     "cells": "cell",
     "acceptance": "acceptance vector",
@@ -75,7 +77,7 @@ def make(arguments: Sequence[str]) -> Plan:
         raise ValueError("give one experiment, such as experiment=opt_tree/table1")
     with composer() as compose:
         own, batch = sweep([argument for argument in arguments if argument.partition("=")[0] != "pair"])
-        names = own if given.get("pair", OWN) == OWN else given["pair"].split(",")
+        names = own if given.get("pair", PAPERS) in ALL_PAPERS else given["pair"].split(",")
         cells = [compose([*job, f"pair={names[0]}"]) for job in batch]
         bases = [cells[0], *(compose([*batch[0], f"pair={name}"]) for name in names[1:])]
     for cfg in (*cells, *bases):

@@ -160,7 +160,7 @@ def test_what_cannot_hold_is_refused_before_planning(override, sentence, tmp_pat
 
 
 def test_what_says_nothing_is_allowed():
-    reproduce.check_overrides(["limit=null", "data_dir=null", "data_dir='.'", "pair=own", "drafter.n=3"])
+    reproduce.check_overrides(["limit=null", "data_dir=null", "data_dir='.'", "pair=papers", "drafter.n=3"])
 
 
 @pytest.mark.parametrize(("status", "said"), [(130, ""), (-signal.SIGINT, ""), (1, "stopped; the same command")])

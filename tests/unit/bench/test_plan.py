@@ -313,10 +313,11 @@ def test_an_estimate_is_printed_as_one_and_only_for_known_gpus(tmp_path):
         assert planning.times_here(replace(found, machine=elsewhere), found.pairs[0]) is None
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("experiment", ["opt_tree/table1", "smoke"])
-def test_make_plan_takes_an_experiments_own_pairs(experiment, monkeypatch, capsys):
-    """What `make plan PAIR=own` runs, as README says it."""
+@pytest.mark.parametrize("name", ["papers", "own"])
+def test_make_plan_takes_an_experiments_own_pairs(name, experiment, monkeypatch, capsys):
+    """What `make plan PAIR=papers` runs, as README says it."""
     command = subprocess.run(
         [
             "make",
@@ -325,7 +326,7 @@ def test_make_plan_takes_an_experiments_own_pairs(experiment, monkeypatch, capsy
             "-o",
             "setup",
             "plan",
-            "PAIR=own",
+            f"PAIR={name}",
             f"TABLE={experiment}",
             "LIMIT=1",
         ],
@@ -336,7 +337,7 @@ def test_make_plan_takes_an_experiments_own_pairs(experiment, monkeypatch, capsy
     ).stdout
     arguments = shlex.split(command.replace("\\\n", " "))
     monkeypatch.setattr(sys, "argv", arguments[arguments.index("bench.plan") :])
-    assert "pair=own" in sys.argv
+    assert f"pair={name}" in sys.argv
     plan.main()
     own = plan.make([f"experiment={experiment}", "limit=1"])
     assert capsys.readouterr().out == "\n".join([*plan.describe(own), ""])
@@ -388,7 +389,7 @@ def test_without_an_experiment_it_is_a_line_for_every_artifact(monkeypatch, tmp_
         return pairs[:1], batch[:1]
 
     monkeypatch.setattr(planning, "sweep", ends)
-    header, *lines, total, note = overview([f"results_dir={tmp_path}", "pair=own", "limit=1", "runtime=cpu"])
+    header, *lines, total, note = overview([f"results_dir={tmp_path}", "pair=papers", "limit=1", "runtime=cpu"])
     assert [line.split()[0] for line in lines] == list(ARTIFACTS)
     cells = [int(line.split()[2]) for line in lines]
     assert set(cells) == {0, 1}
