@@ -130,7 +130,7 @@ def _run_waiting() -> None:
         torch.set_num_threads(runs[0].runtime.num_threads or threads.choose())
         pace = (time.monotonic() - began) / measured if measured else None
         ended = runner.run_cells(runs, _place(done, len(runs), total, pace)).values()
-        done, measured = done + len(runs), measured + sum(status != runner.SKIPPED for status in ended)
+        done, measured = done + len(runs), measured + sum(status in runner.MEASURED for status in ended)
         for status in ended:
             if isinstance(status, runner.MEMORY):
                 log.error("out of memory: %s", status)

@@ -81,8 +81,7 @@ class First:
 
     def words(self, metric: Metric) -> str:
         """`EAGLE's tree, speedup 1.20 [1.10, 1.34]`."""
-        lossy = "" if self.run.lossless else " (not lossless)"
-        return f"{self.run.name}{lossy}, {metric.header} {written(self.value)}"
+        return _words(self.run, self.value, metric)
 
     @property
     def few(self) -> bool:
@@ -109,20 +108,29 @@ def first(long: pd.DataFrame) -> First | None:
     return First(best, value, signs[place], tied) if value else None
 
 
+def _words(run: Any, value: Interval, metric: Metric) -> str:
+    lossy = "" if run.lossless else " (not lossless)"
+    return f"{run.name}{lossy}, {metric.header} {written(value)}"
+
+
 def fastest(long: pd.DataFrame) -> Iterator[str]:
     """The method with the largest speedup, of rows of that metric, in a sentence; or that none is faster than 1."""
     best = first(long)
     if best is None:
         return
     value = best.words(SPEEDUP)
+    known = [(row, row.interval) for row in named_rows(long) if row.interval and row.interval.n >= intervals.FEWEST]
+    surely = max((one for one in known if one[1].low > 1), key=lambda one: one[1].low, default=None)
     if best.sign == ties.UNRANKED:
         yield f"Times are too noisy to say which is the fastest ({value})."
     elif best.few:
         yield f"Too few conversations say which is the fastest ({value})."
     elif best.value.low > 1:
         yield f"Fastest: {value}{best.others}."
+    elif surely:
+        yield f"Fastest: {value}{best.others}. It is not told from plain decoding; {_words(*surely, SPEEDUP)} is."
     else:
-        slower = "is faster" if best.value.high < 1 else "is shown to be faster"
+        slower = "is faster" if all(reach.high < 1 for _, reach in known) else "is shown to be faster"
         yield f"No method {slower} than plain decoding; the nearest is {value}{best.others}."
 
 
@@ -132,9 +140,10 @@ def longest(long: pd.DataFrame) -> Iterator[str]:
     if best is None:
         return
     value = best.words(MAL)
-    yield (
-        f"Longest: {value}{best.others}." if best.sign else f"Too few conversations say which is the longest ({value})."
-    )
+    if best.few:
+        yield f"Too few conversations say which is the longest ({value})."
+    else:
+        yield f"Longest: {value}{best.others}."
     if best.value.value < HELPS:
         yield HARDLY
 

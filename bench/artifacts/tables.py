@@ -143,36 +143,46 @@ def to_text(table: Table, *said: str) -> str:
     where what a row is of takes all of it, lines are longer.
     """
     table = _with_verdicts(table)
-    several, (same, main, _) = SETTING in table.frame, _without_constants(table)
-    main = main.map(_without_reason)
-    parts = [wrapped(line) for line in (table.title, table.warning, same) if line]
-    columns = list(main.drop(columns=SETTING, errors="ignore"))
-    lead = table.lead - (len(table.main.columns) - len(columns))
-    fitting = range(len(columns), lead, -1)
-    number = next((number for number in fitting if len(_text_grid(table, main[columns[:number]])[0]) <= WIDTH), None)
-    room = columns[:number]
-    for name, rows in main.groupby(SETTING, sort=False) if several else [("", main)]:
-        parts += [f"{name}:"] * several + ["\n".join(_text_grid(table, rows[room]))]
-    left = [table.header(str(column)) for column in main if column not in (*room, SETTING)]
+    same, main, _ = _without_constants(table)
+    for name in [str(name) for name in main if str(name).endswith(PUBLISHED)]:
+        main = main.assign(**{name: main[name].map(_without_reason)})
+    parts, left = [wrapped(line) for line in (table.title, table.warning, same) if line], dict[str, None]()
+    several, lead = SETTING in main, table.lead - (len(table.main.columns) - len(main.columns))
+    for setting, rows in main.groupby(SETTING, sort=False) if several else [("", main)]:
+        rows = rows.drop(columns=SETTING, errors="ignore")
+        shown = _fitting(table, rows, lead - several)
+        left |= dict.fromkeys(table.header(str(column)) for column in rows if column not in shown)
+        parts += [wrapped(f"{setting!s}:")] * several + ["\n".join(_text_grid(table, shown))]
     narrow = f"In the files, for want of room: {', '.join(left)}." if left else ""
     return "\n\n".join([*parts, "\n".join(map(wrapped, filter(None, (*said, narrow, *table.findings))))]) + "\n"
 
 
-def _text_grid(table: Table, frame: pd.DataFrame) -> list[str]:
-    """Lines of headers and rows: headers go on below where they are wider than what stands under them."""
-    cells = [[_cell(text) for text in frame[name]] for name in frame]
-    widths = [max(_NARROW, *map(len, column)) if column else _NARROW for column in cells]
-    headers = [textwrap.wrap(_cell(table.header(str(name))), width) for name, width in zip(frame, widths, strict=True)]
-    widths = [max(map(len, (*header, *column))) for header, column in zip(headers, cells, strict=True)]
-    above = [_row(row, widths) for row in zip_longest(*headers, fillvalue="")]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return [*above, rule, *(_row(row, widths) for row in zip(*cells, strict=True))]
+def _fitting(table: Table, rows: pd.DataFrame, lead: int) -> pd.DataFrame:
+    """As many of the first columns as a terminal has room for; all, if there is none for one behind the `lead`."""
+    for number in range(len(rows.columns), lead, -1):
+        if len(_text_grid(table, rows.iloc[:, :number])[0]) <= WIDTH:
+            return rows.iloc[:, :number]
+    return rows
 
 
 def _without_reason(text: str) -> str:
     """`2.08: differs` of `2.08: differs (vs autoregressive)`."""
     number, colon, verdict = text.partition(": ")
     return f"{number}{colon}{verdict.partition(' (')[0]}" if colon else text
+
+
+def _text_grid(table: Table, frame: pd.DataFrame) -> list[str]:
+    """Lines of headers and rows: headers go on below where they are wider than what stands under them."""
+    cells = [[_cell(text) for text in frame[name]] for name in frame]
+    widths = [max(_NARROW, *map(len, column)) if column else _NARROW for column in cells]
+    headers = [
+        textwrap.wrap(_cell(table.header(str(name))), width, break_long_words=False)
+        for name, width in zip(frame, widths, strict=True)
+    ]
+    widths = [max(map(len, (*header, *column))) for header, column in zip(headers, cells, strict=True)]
+    above = [_row(row, widths) for row in zip_longest(*headers, fillvalue="")]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return [*above, rule, *(_row(row, widths) for row in zip(*cells, strict=True))]
 
 
 def to_latex(table: Table) -> str:

@@ -47,6 +47,8 @@ class NotReplayedError(ValueError):
     """A cell that can be decoded alone; the message says why."""
 
 
+MEASURED = (OK, OOM, FAILED)
+"""How a cell ends that took its time."""
 MEMORY = (torch.OutOfMemoryError, MemoryError)
 SENTENCES = (SpecdecError, datasets.DatasetError, StoreError, ValueError)
 """Refusals whose message is all that the user needs."""

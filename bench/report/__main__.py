@@ -79,8 +79,8 @@ def _places(paths: Sequence[Path], options: argparse.Namespace) -> str:
     """A sentence on where the files of one artifact are."""
     own = {path.stem: path.name for path in reversed(paths) if path.suffix in (".md", ".png", ".html")}
     names = ", ".join(reversed(own.values()))
-    rows = options.results / options.artifact
-    return f"Files in {paths[0].parent}: {names}; rows in {rows if rows.is_dir() else options.results / FOLDER}."
+    places = (options.results / options.artifact, options.results / FOLDER, options.results)
+    return f"Files in {paths[0].parent}: {names}; rows in {next(place for place in places if place.is_dir())}."
 
 
 def _files(options: argparse.Namespace) -> int:

@@ -46,7 +46,13 @@ def decoded(
     """All prompts decoded, after one that is not counted."""
     generations = [
         generate(
-            pair.target, drafter, TargetSample(), ids, max_new_tokens=new, sampling=Sampling(temperature), rng=None
+            pair.target,
+            drafter,
+            TargetSample(),
+            ids,
+            max_new_tokens=new,
+            sampling=Sampling(temperature),
+            eos_token_ids=(),
         )
         for ids in [prompt_ids[0], *prompt_ids]
     ]

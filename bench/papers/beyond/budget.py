@@ -44,7 +44,7 @@ LEFT_OUT = (
     "nodes, DySpec's threshold, Sequoia's hardware-aware tree, SSD), and target-initialised trees, which with one "
     "first token are accepted as MCSD's below it are, and with several are not lossless."
 )
-_SIZES = ("n", "total", "verify_cap", "shape", "acceptance")
+SIZES = ("n", "total", "verify_cap", "shape", "acceptance")
 """Parameters that say how large a drafter's trees are, or what shape they have at that size."""
 ACROSS = 4
 """Settings side by side; others go below."""
@@ -114,7 +114,7 @@ def labelled(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _label(run: Any, alike: list[dict[str, Any]]) -> str:
     """The method, and in what but its size it is not like its other runs of the setting."""
-    differ = [key for key in run.params if key not in _SIZES and any(one.get(key) != run.params[key] for one in alike)]
+    differ = [key for key in run.params if key not in SIZES and any(one.get(key) != run.params[key] for one in alike)]
     return ", ".join([method_label(run.method), *(f"{key}={run.params[key]}" for key in sorted(differ))])
 
 

@@ -51,7 +51,7 @@ def by_speedup(name: str, title: str, results: Results) -> Table:
 
 def _ranked(runs: pd.DataFrame) -> pd.DataFrame:
     """The long frame in the table's order, with marks behind times alone."""
-    runs = frame.put(runs, who=_who(runs), n=[str(size or 0) for size in runs["size"]])
+    runs = frame.put(runs, who=told_apart(runs), n=[str(size or 0) for size in runs["size"]])
     long = frame.measure(runs, FULL)
     first = MAL if runs["busy"].any() else CONTROLLED
     values = long.loc[long["metric"].isin([first]), "value"].astype(float).tolist()
@@ -59,7 +59,7 @@ def _ranked(runs: pd.DataFrame) -> pd.DataFrame:
     return frame.rank(long, only=~long["metric"].isin([MAL]))
 
 
-def _who(runs: pd.DataFrame) -> Iterator[str]:
+def told_apart(runs: pd.DataFrame) -> Iterator[str]:
     """The drafter, with what tells it from others of its block and config."""
     facts = [{**one.params, "judged by": one.verifier} for one in named_rows(runs)]
     configs = [*zip(runs["block"], runs["drafter"], strict=True)]

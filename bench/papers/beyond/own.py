@@ -14,7 +14,7 @@ from bench.artifacts.metrics import MAL, SPEEDUP
 from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
 from bench.papers.beyond.budget import CONVERSATIONS, by_size
-from bench.papers.beyond.by_speedup import by_speedup
+from bench.papers.beyond.by_speedup import by_speedup, told_apart
 from bench.papers.opt_tree import tables as opt_tree
 from bench.results.rows import AUTOREGRESSIVE
 from bench.results.store import Results
@@ -51,14 +51,17 @@ def _models(runs: pd.DataFrame) -> Iterator[str]:
 def _by_part(name: str, runs: pd.DataFrame) -> list[Output]:
     """MAL and speedup of every method over each category and each turn; nothing where prompts have no such parts."""
     drafting = runs[runs["method"] != AUTOREGRESSIVE]
+    drafting = frame.put(drafting, who=told_apart(drafting))
     parts = [part for run in frame.named_rows(drafting) for part in _parts(run)]
     if not parts:
         return []
     several = drafting["block"].nunique() > 1
-    long = frame.rank(frame.measure(pd.DataFrame(parts), PARTS), ["block", "part"])
-    rows = (*["setting"] * several, "part", "name")
+    long = frame.measure(pd.DataFrame(parts), PARTS)
+    long = frame.rank(long, ["block", "part"], only=~long["metric"].isin([MAL]))
+    rows = (*["setting"] * several, "part", "who")
     title = notes.titled("By category and turn", drafting)
-    return [table(name, title, long.sort_values(["block", "order"], kind="stable"), rows, PARTS, headers=HEADERS)]
+    long = long.sort_values(["block", "order"], kind="stable")
+    return [table(name, title, long, rows, PARTS, headers=HEADERS, means=MEANS)]
 
 
 def _parts(run: Any) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ import pandas as pd
 from bench.artifacts import frame
 from bench.artifacts.definitions import drafter_label, rule_label
 from bench.artifacts.outputs import NoResultsError
-from bench.papers.beyond.budget import budget
+from bench.papers.beyond.budget import SIZES, budget
 from bench.results import failures, replays, store
 from bench.results.roles import Role, columns
 from bench.results.rows import AUTOREGRESSIVE, OK, RunRow
@@ -34,7 +35,7 @@ DECODED = (*columns(RunRow, Role.SETTING), *_OPTIONS, "dtype", "weights", "form"
 """Columns in which runs agree whose MAL is compared."""
 MACHINE = ("device_name", "num_threads", "wait_policy")
 """Those in which runs agree as well whose times are compared; days and revisions may differ."""
-_METHOD = ["name", "asked", "verifier"]
+_METHOD = ["name", "asked", "arguments", "verifier"]
 _PROMPTS = (
     *("run_id", "prompt_id", "turn", "arm", "status", "error", "num_decoded_tokens", "decode_s", "prefill_s"),
     "contaminated",
@@ -97,7 +98,12 @@ def _drafting(root: Path, pair: str | None) -> pd.DataFrame:
         name=[drafter_label(method, own) for method, own in zip(runs["method"], params, strict=True)],
         size=[frame.tree_size(own) for own in params],
     )
-    return frame.put(runs, asked=[budget(run) or 0 for run in frame.named_rows(runs)])
+    own = [{key: value for key, value in given.items() if key not in SIZES} for given in params]
+    return frame.put(
+        runs,
+        asked=[budget(run) or 0 for run in frame.named_rows(runs)],
+        arguments=[json.dumps(given, sort_keys=True) for given in own],
+    )
 
 
 def _settings(runs: pd.DataFrame) -> list[list[Picked]]:
@@ -158,10 +164,13 @@ def _described(runs: pd.DataFrame, picked: list[Picked], prompts: pd.DataFrame, 
         identical=where["identical"],
         rule=made["verifier"].map(rule_label),
         run_id=[" ".join(dict.fromkeys(filter(None, ids))) for ids in both],
-        **{name: where[name].astype(object).where(timed, "") for name in MACHINE},
+        **{name: where[name].astype(object).where(timed, None) for name in MACHINE},
     )
+    machine = made.groupby("block")[[*MACHINE]].transform("first")  # of those that were timed
+    made = frame.put(made, **{name: machine[name] for name in MACHINE})
     busy = {block: samples.too_busy(list(rows["gain"])) for block, rows in made.groupby("block")}
-    return frame.put(made, busy=made["block"].map(busy), setting=_words(made))
+    made = frame.put(made, busy=made["block"].map(busy), setting=_words(made))
+    return frame.put(made, name=_names(made))
 
 
 def _sums(steps: pd.DataFrame, run_ids: Iterable[str]) -> list[pd.DataFrame]:
@@ -184,25 +193,42 @@ def _words(made: pd.DataFrame) -> list[str]:
     differ = [name for name in (*DECODED, *MACHINE) if name not in _NAMED]
     known = made[differ].apply(lambda column: ["" if pd.isna(value) else str(value) for value in column])
     varies = known.groupby(pd.Series(map(str, base))).transform("nunique") > 1
-    words = []
-    for place, (first, last) in enumerate(base):
+    words: dict[int, str] = {}
+    for place, ((first, last), block) in enumerate(zip(base, made["block"], strict=True)):
         more = [_word(name, known.at[place, name]) for name in differ if varies.at[place, name]]
-        words.append(", ".join(filter(None, [first, *more, last])))
-    return words
+        words.setdefault(block, ", ".join(filter(None, [first, *more, last])))
+    alike = Counter(words.values())
+    for number, (block, text) in enumerate(words.items(), start=1):
+        words[block] = f"{text} (setting {number})" if alike[text] > 1 else text
+    return [words[block] for block in made["block"]]
+
+
+def _names(made: pd.DataFrame) -> Iterator[str]:
+    """The names, with the size and those arguments in which a method's runs of one setting and rule differ."""
+    alike: dict[tuple[Any, ...], list[Any]] = {}
+    for run in frame.named_rows(made):
+        alike.setdefault((run.block, run.name, run.verifier), []).append(run)
+    for run in frame.named_rows(made):
+        others = alike[run.block, run.name, run.verifier]
+        size = [f"n = {run.asked}"] * any(one.asked != run.asked for one in others)
+        same = [one.params for one in others if one.asked == run.asked]
+        differ = [key for key, value in run.params.items() if any(one.get(key) != value for one in same)]
+        yield ", ".join([run.name, *size, *(f"{key} {run.params[key]}" for key in sorted({*differ} - {*SIZES}))])
 
 
 def _base(row: Any) -> tuple[str, str]:
     decoding = "greedy" if row.temperature == 0 else f"temperature {row.temperature:g}"
     decoding += f", top-p {row.top_p:g}" if row.top_p != 1 else ""
     threads = f"{row.device_name}, {row.num_threads} thread{'s' * (str(row.num_threads) != '1')}"
-    return f"{row.pair}: {row.dataset}, {decoding}", threads if row.device_name else "no times"
+    return f"{row.pair}: {row.dataset}, {decoding}", "no times" if pd.isna(row.device_name) else threads
 
 
 def _word(name: str, value: str) -> str:
     """A value of a column in words; nothing for what is usual."""
     if name == "form":
         mode, part, framed, tokens = json.loads(value)
-        words = (f"{mode} prompts" if mode else "", "all of its prompts" * (part == "all"), "framed" * bool(framed))
+        parts = {None: "", "all": "all of its prompts"}.get(part, f"its {part} part")
+        words = (f"{mode} prompts" if mode else "", parts, f"framed {_digest(str(framed))}" if framed else "")
         return ", ".join(filter(None, (*words, f"cut to {tokens} tokens" if tokens else "")))
     usual = {"ignore_eos": ("answers go on behind EOS", ""), "max_new_tokens": (f"{value} new tokens",) * 2}
     if name in usual:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from bench.artifacts import findings, frame
+from bench.artifacts import findings, frame, tables
 from bench.artifacts.metrics import (
     FORWARDS,
     IDENTICAL,
@@ -31,8 +31,8 @@ from bench.statistics.samples import Sample
 TITLE = "Which method for which model: every setting that was run"
 ROWS = ("pair", "setting", "name", "rule")
 NOTES = (
-    "Of several runs of one method, size and rule the one with most conversations is shown. Replays have MAL and no "
-    "times.",
+    "Of several runs of one method with the same arguments and rule the one with most conversations is shown. Replays "
+    "have MAL and no times.",
     "Marks compare the lossless methods of one setting over the conversations that all of them have. A method with "
     "fewer than half as many as another is left out of that. Speeds of one machine may be of several days; each "
     "speedup is over plain decoding of its own run.",
@@ -90,13 +90,17 @@ def answer(long: pd.DataFrame) -> str:
     if not long["lossless"].astype(bool).any():
         return "No method here is lossless, and others are not ranked."
     kept = long[long["compared"]]
-    speeds = tuple(findings.fastest(_of(kept, SPEEDUP))) or ("Nothing was timed.",)
+    speeds = tuple(findings.fastest(_of(kept, SPEEDUP))) or ("No speedup was measured.",)
     return " ".join((*speeds, *findings.longest(_of(kept, LENGTH)), *_cheapest(kept)))
 
 
 def _cheapest(long: pd.DataFrame) -> Iterator[str]:
     """By time where there are times, else by forwards of the draft."""
     timed = findings.first(_of(long, CHEAPEST))
+    free = [row.name for row in tables.named_rows(_of(long, A_STEP)) if row.value == 0]
+    if free and not timed:
+        yield f"Cheapest to draft: {', '.join(free)}, without a forward of a draft."
+        return
     first, metric, unit = (timed, DRAFTING, "ms") if timed else (findings.first(_of(long, FEWEST)), A_STEP, "forwards")
     if first and first.sign == BEST:
         value = metric.text(1 / first.value.value)

@@ -24,7 +24,7 @@ def filled(cells, **more) -> None:
 def part_of(table: Table, part: str) -> dict[str, tuple[float, float]]:
     rows = table.frame[table.frame["part"] == part]
     leading = rows[["mal", "speedup"]].map(lambda text: float(text.split()[0]))
-    return dict(zip(rows["name"], leading.itertuples(index=False, name=None), strict=True))
+    return dict(zip(rows["who"], leading.itertuples(index=False, name=None), strict=True))
 
 
 def test_a_pair_without_published_numbers_has_no_columns_of_theirs(cells) -> None:
@@ -57,6 +57,17 @@ def test_every_part_has_its_own_turns_alone(part: str, kept: str | int, cells) -
         arms = prompts[prompts["run_id"] == run.run_id].groupby("arm")[["decode_s", "num_decoded_tokens"]].sum()
         pace = arms["decode_s"] / arms["num_decoded_tokens"]
         assert speedup == pytest.approx(pace["autoregressive"] / pace["method"], abs=0.006)
+
+
+def test_parts_tell_runs_apart_and_mark_no_length(cells) -> None:
+    cells.experiment = "mine"
+    for delta, size in ((0.1, 8), (0.5, 8), (0.1, 64)):
+        cells.add("opt_tree", params={"n": size, "delta": delta}, mal=size / 16 + 2, conversations=14, **UNPUBLISHED)
+    *_, parts = build("mine", cells.root)
+    of_part = parts.frame[parts.frame["part"] == "turn 1"]
+    assert of_part["who"].nunique() == 3
+    assert not parts.frame["mal"].str.endswith(("*", "=")).any()
+    assert "part" in parts.legend
 
 
 def test_prompts_of_one_kind_and_one_turn_have_no_parts(cells) -> None:

@@ -91,6 +91,13 @@ def test_one_conversation_has_no_interval(cells) -> None:
     ), told
 
 
+def test_a_single_method_that_is_not_lossless_is_the_longest_all_the_same(cells) -> None:
+    for name, size in (("a", 8), ("b", 16)):
+        opt_tree(cells, name, size, 3.0)
+    opt_tree(cells, "lossy", 4, 6.0, lossless=False)
+    assert "Longest: OPT-Tree, n = 4 (not lossless)" in smoke(cells).findings[0]
+
+
 def test_outputs_that_differ_are_counted_and_their_methods_named(cells) -> None:
     opt_tree(cells, "same", 25, 3.0)
     opt_tree(cells, "differing", 50, 3.0)

@@ -3,11 +3,18 @@
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from bench.artifacts import findings
+from bench.artifacts.metrics import SPEEDUP
 from bench.artifacts.outputs import NoResultsError
 from bench.artifacts.tables import Table
+from bench.artifacts.ties import BEST
+from bench.papers.beyond import settings
 from bench.papers.registry import build
+from bench.report.__main__ import main
+from bench.statistics.intervals import Interval
 
 
 def which(cells) -> Table:
@@ -127,9 +134,69 @@ def test_of_another_pair_nothing_is_shown(cells) -> None:
     assert {*table.frame["pair"]} == {"other"}
 
 
-def test_the_first_page_leads_with_it(cells, tmp_path: Path) -> None:
-    from bench.report.__main__ import main
+def test_a_method_that_was_replayed_alone_stands_in_its_setting(cells) -> None:
+    filled(cells, conversations=12)
+    cells.add("dyspec", params={"n": 12}, mal=6.0, conversations=20, recording="r1")
+    table = which(cells)
+    assert table.frame["setting"].nunique() == 1
+    (answer,) = table.answers.values()
+    assert "DySpec, n = 12" in answer.partition("Longest: ")[2]
+    assert table.frame.set_index("name")["mal"]["DySpec, n = 12"].endswith("*")
 
+
+def test_settings_with_the_same_words_stay_two(cells, monkeypatch) -> None:
+    monkeypatch.setattr(settings, "_base", lambda _: ("the same", "words"))
+    monkeypatch.setattr(settings, "_word", lambda *_: "")
+    filled(cells)
+    filled(cells, dataset="gsm8k")
+    table = which(cells)
+    assert sorted(table.frame.groupby("setting").size()) == [3, 3]
+    assert len(table.answers) == 2
+
+
+def test_runs_that_differ_in_an_argument_are_two_rows_and_say_in_which(cells) -> None:
+    for delta, mal in ((0.1, 4.0), (0.5, 2.0)):
+        cells.add(f"opt_tree_{delta}", "opt_tree", params={"n": 50, "delta": delta}, mal=mal, conversations=12)
+    lengths = column(which(cells), "mal")
+    assert {name: round(leading(text)) for name, text in lengths.items()} == {
+        "OPT-Tree, n = 50, delta 0.1": 4,
+        "OPT-Tree, n = 50, delta 0.5": 2,
+    }
+
+
+def test_who_drafts_without_a_forward_drafts_cheapest(cells) -> None:
+    for name, depth in (("prompt_lookup", 0), ("binary", 3), ("opt_tree", 8)):
+        cells.add(name, params={"n": 9}, depth=depth, conversations=12, recording="r1")
+    (answer,) = which(cells).answers.values()
+    assert answer.partition("Cheapest to draft: ")[2].startswith("prompt lookup")
+    assert "No speedup was measured." in answer
+
+
+def test_a_method_that_is_surely_faster_is_named_beside_one_with_a_higher_value(monkeypatch) -> None:
+    long = pd.DataFrame(
+        {
+            "metric": [SPEEDUP] * 2,
+            "interval": [Interval(1.22, 0.76, 1.96, 12, 11), Interval(1.13, 1.08, 1.19, 12, 11)],
+            "name": ["wild", "steady"],
+            "lossless": True,
+            "busy": False,
+        }
+    )
+    wild = next(findings.named_rows(long))
+    monkeypatch.setattr(findings, "first", lambda _: findings.First(wild, wild.interval, BEST, 1))
+    (said,) = findings.fastest(long)
+    assert said.index("wild") < said.index("steady")
+    assert not said.startswith("No method")
+
+
+def test_alone_it_is_printed_too(cells, capsys) -> None:
+    filled(cells, conversations=12)
+    assert main(["which", "--results", str(cells.root), "--out", str(cells.root / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in which(cells).frame["name"])
+
+
+def test_the_first_page_leads_with_it(cells, tmp_path: Path) -> None:
     filled(cells, conversations=12)
     assert main(["--results", str(cells.root), "--out", str(tmp_path)]) == 0
     index, page = ((tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in ("index", "which"))

@@ -34,7 +34,7 @@ def test_a_row_for_each_run_and_what_they_show(own) -> None:
     short, parts = build("mine/first", own.root)
     assert short.name == "first"
     assert set(short.frame["who"]) == {"eagle25", "OPT-Tree"}
-    assert parts.frame["name"].nunique() == 2
+    assert parts.frame["who"].nunique() == 2
     alone, _ = build("default", own.root)
     assert alone.frame["who"].tolist() == ["chain4"]
 

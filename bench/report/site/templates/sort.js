@@ -2,7 +2,7 @@
 const number = cell => parseFloat(cell.textContent.trim().replace(/(\d),(?=\d{3})/g, "$1"));
 for (const table of document.querySelectorAll("table")) {
   const body = table.tBodies[0], headers = table.tHead ? [...table.tHead.rows[0].cells] : [];
-  if (body.rows.length > 1) headers.forEach((header, column) => {
+  if (body?.rows.length > 1) headers.forEach((header, column) => {
     const button = document.createElement("button");
     button.type = "button";
     button.append(...header.childNodes);
