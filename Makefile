@@ -59,8 +59,9 @@ $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN)
 	notebooks lossless architectures tiny tiny-eagle smollm2 judge clean compare record pack reference new-pair new-dataset new-paper \
 	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-replays bench-gpu
 
+##@ First: make setup && make smoke
 help:  ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@sed -nE -e 's/^##@ /\n/p' -e 's/^([a-z0-9-]+):.*## /  \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
 setup: $(VENV)/.ready  ## make .venv from constraints.txt: what running needs
 
@@ -78,6 +79,7 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	$(PIP) -e '.[cluster,notebooks,dev]'
 	touch $@
 
+##@ Run and look: make bench-mtbench PAIR=tiny DATA_DIR=folder LIMIT=8 && make report
 smoke: setup  ## every tree method on the embedded pair or PAIR, in minutes on a CPU: LIMIT=... MAX_NEW_TOKENS=...
 	$(SWEEP) experiment=smoke $(OVERRIDES)
 	@$(BIN)/python -m bench.report smoke --results $(RESULTS) --out $(RESULTS)/report --pair $(PAIR)
@@ -109,6 +111,7 @@ figures: setup  ## the figures alone, PNG and PDF, of all results or of TABLE
 notebooks: setup-dev  ## run the notebooks on results/reference, or SPECDEC_RESULTS=folder; they go to results/notebooks
 	$(BIN)/python -m bench.notebooks --out $(RESULTS)/notebooks $(ARGS)
 
+##@ Results: make compare A=results/before B=results
 compare: setup  ## paired difference of two runs or result folders: A=results/before B=results
 	@test -n "$(A)" -a -n "$(B)" || { echo "A or B is missing: make compare A=results/before B=results"; exit 2; }
 	$(BIN)/python -m bench.compare $(A) $(B) --results $(RESULTS) $(ARGS)
@@ -131,6 +134,7 @@ record: setup  ## the target's own answers, for runs without it (ARGS=runtime.re
 pack: setup  ## one file per table in RESULTS, rows/<table>.parquet, in place of one per cell, as results/reference is committed
 	$(BIN)/python -m bench.pack $(RESULTS)
 
+##@ Your own: make new-pair TARGET=/models/llama DRAFT=/models/small
 new-pair: setup  ## write the yaml of a pair of your own: TARGET=folder or hub id, DRAFT=...; NAME=, TEMPLATE=, KIND=eagle
 	@test -n "$(TARGET)" -a -n "$(DRAFT)" || { echo "TARGET or DRAFT is missing: make new-pair TARGET=folder DRAFT=JackFram/llama-68m"; exit 2; }
 	@$(BIN)/python -m bench.new pair --target "$(TARGET)" --draft "$(DRAFT)" $(if $(NAME),--name "$(NAME)") \
@@ -149,6 +153,7 @@ judge: setup  ## have recorded answers graded by JUDGE_MODEL at JUDGE_BASE_URL (
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make judge TABLE=improving_mcsd/table1"; exit 2; }
 	$(BIN)/python -m bench.judge $(RESULTS)/$(TABLE) $(ARGS)
 
+##@ The same methods on a dataset: make bench-gsm8k PAIR=tiny DATA_DIR=folder LIMIT=8
 bench-mtbench: TABLE = bench/mt_bench
 bench-mtbench: reproduce  ## Table 1's methods on MT-Bench: PAIR=... DATA_DIR=... LIMIT=... MAX_NEW_TOKENS=...
 bench-gsm8k: TABLE = bench/gsm8k
@@ -160,6 +165,7 @@ bench-cnndm: reproduce  ## the same on CNN/DailyMail
 bench-xsum: TABLE = bench/xsum
 bench-xsum: reproduce  ## the same on XSum
 
+##@ Speed: make bench-peers PAIR=tiny LIMIT=4
 bench-overhead: setup  ## shares of a step; spans against the wall clock
 	$(BIN)/python -m bench.speed.overhead $(ARGS)
 
@@ -188,6 +194,7 @@ bench-search: setup  ## time of Sequoia's tree search
 bench-gpu: setup-dev  ## the GPU tests, speeds, and every method on a planted (synthetic) pair, in under 8 minutes: PAIR=...
 	$(BIN)/python -m bench.gpu --out $(RESULTS)/gpu $(if $(filter-out file,$(origin PAIR)),--pair $(PAIR)) $(ARGS)
 
+##@ Checks and training: make lossless ARGS="--drafters opt_tree" LIMIT=4
 lossless: setup  ## greedy outputs of every drafter against transformers' own generate, counted
 	$(BIN)/python -m bench.lossless --pair $(PAIR) $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(LIMIT),--limit $(LIMIT)) \
 		$(if $(MAX_NEW_TOKENS),--new $(MAX_NEW_TOKENS)) $(ARGS)
@@ -204,6 +211,7 @@ tiny-eagle: setup  ## train the embedded target's EAGLE head anew (half an hour)
 # CPython before 3.11.8 may die while pytest rewrites asserts (gh-106905)
 PLAIN = $(shell $(BIN)/python -c 'import sys; print("--assert=plain" * (sys.version_info < (3, 11, 8)))')
 
+##@ Development: make lint test
 test: setup-dev  ## the tests that need no GPU, in their short forms
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(PLAIN) $(LONG) $(ARGS)
