@@ -38,7 +38,7 @@ TAKES_record := $(RUN) DATASET DATA_DIR
 TAKES_bench-replays := PAIR MAX_NEW_TOKENS DATA_DIR ARGS
 TAKES_report := PAIR TABLE RESULTS
 TAKES_figures := PAIR TABLE RESULTS
-TAKES_status := RESULTS
+TAKES_status := RESULTS ARGS
 TAKES_pack := RESULTS
 TAKES_notebooks := RESULTS ARGS
 TAKES_new-dataset := MAX_NEW_TOKENS
@@ -100,7 +100,7 @@ plan: setup  ## what will run, in cells, memory and hours: TABLE=sequoia/table4,
 		$(if $(filter-out file,$(origin PAIR)),pair=$(PAIR)) $(filter-out pair=%,$(OVERRIDES))
 
 status: setup  ## what is done, running, failed or missing, from the files in RESULTS alone
-	@$(BIN)/python -m bench.status --results $(RESULTS)
+	@$(BIN)/python -m bench.status --results $(RESULTS) $(ARGS)
 
 report: setup  ## all results as pages, results/report/index.html; or one artifact: TABLE=opt_tree/table1
 	$(REPORT) $(TABLE)

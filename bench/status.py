@@ -29,7 +29,8 @@ def lines(root: Path, *, everything: bool = False) -> Iterator[str]:
     counts = Counter(one.state for one in begun.values())
     yield f"{len(begun)} artifacts: " + ", ".join(f"{counts[state]} {state}" for state in progress.STATES)
     if rest := len(known) - len(begun):
-        yield f"{rest} more are neither planned nor run; --all lists them."
+        command = hint("make status ARGS=--all", "specdec status --all")
+        yield f"{rest} more are neither planned nor run; `{command}` lists them."
 
 
 @warned_once()

@@ -66,7 +66,7 @@ class Generation:
 
 
 class Output:
-    """The stop rules: nothing after EOS, nothing beyond `max_new_tokens`."""
+    """The stop rules: nothing after EOS, nothing beyond `max_new_tokens`; `sink` gets what enters, as it does."""
 
     def __init__(
         self, max_new_tokens: int, eos_token_ids: Collection[int], sink: Callable[[list[int]], None] | None = None

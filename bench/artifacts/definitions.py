@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench.statistics import intervals
@@ -181,6 +181,18 @@ _RULES = {
 def rule_label(verifier: str) -> str:
     """What a rule of acceptance is called in tables; one that is not known by its own name."""
     return _RULES.get(verifier, verifier)
+
+
+def differing(own: Mapping[str, Any], alike: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Those arguments of a drafter in which any of these others have another value, with its own in words.
+
+    A structure is called by its `kind`; one that has none is left out.
+    """
+    others = list(alike)
+    values = {key: value for key, value in own.items() if any(one.get(key) != value for one in others)}
+    words = {key: value.get("kind") if isinstance(value, Mapping) else value for key, value in values.items()}
+    named = {key: word for key, word in words.items() if not isinstance(word, list)}
+    return {key: str(word) for key, word in named.items() if word is not None or not isinstance(own[key], Mapping)}
 
 
 ROWS = {

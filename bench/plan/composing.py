@@ -25,7 +25,7 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from bench.configs import cells as cells  # registers what yamls interpolate
+from bench.configs import resolvers
 from bench.locations import CONF, yamls
 from bench.measure.file_digests import state
 
@@ -92,6 +92,7 @@ class Composer:
 @contextmanager
 def composer() -> Iterator[Composer]:
     """Hydra initialised with `conf/`, and its composer; `hydra.compose` reads every file once in it, too."""
+    resolvers.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
         assert isinstance(loader, ConfigLoaderImpl)

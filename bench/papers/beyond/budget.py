@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from bench.artifacts import draw, frame, noise, notes, style, tables
-from bench.artifacts.definitions import method_label
+from bench.artifacts.definitions import differing, method_label
 from bench.artifacts.metrics import MAL, MEAN_SIZE, Metric
 from bench.artifacts.outputs import Output
 from bench.artifacts.table import table
@@ -114,8 +114,8 @@ def labelled(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _label(run: Any, alike: list[dict[str, Any]]) -> str:
     """The method, and in what but its size it is not like its other runs of the setting."""
-    differ = [key for key in run.params if key not in SIZES and any(one.get(key) != run.params[key] for one in alike)]
-    return ", ".join([method_label(run.method), *(f"{key}={run.params[key]}" for key in sorted(differ))])
+    apart = sorted((key, value) for key, value in differing(run.params, alike).items() if key not in SIZES)
+    return ", ".join([method_label(run.method), *(f"{key}={value}" for key, value in apart)])
 
 
 def budget(run: Any) -> int | None:

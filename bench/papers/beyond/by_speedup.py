@@ -53,20 +53,20 @@ def _ranked(runs: pd.DataFrame) -> pd.DataFrame:
     """The long frame in the table's order, with marks behind times alone."""
     runs = frame.put(runs, who=told_apart(runs), n=[str(size or 0) for size in runs["size"]])
     long = frame.measure(runs, FULL)
-    first = MAL if runs["busy"].any() else CONTROLLED
-    values = long.loc[long["metric"].isin([first]), "value"].astype(float).tolist()
+    speeds, lengths = (long.loc[long["metric"].isin([one]), "value"].astype(float) for one in (CONTROLLED, MAL))
+    busy = runs.groupby("block")["busy"].transform("any").astype(bool)
+    values = [length if too_noisy else speed for speed, length, too_noisy in zip(speeds, lengths, busy, strict=True)]
     long = long.assign(first=values * len(FULL)).sort_values(["block", "first"], ascending=[True, False], kind="stable")
     return frame.rank(long, only=~long["metric"].isin([MAL]))
 
 
 def told_apart(runs: pd.DataFrame) -> Iterator[str]:
     """The drafter, with what tells it from others of its block and config."""
-    facts = [{**one.params, "judged by": one.verifier} for one in named_rows(runs)]
+    facts = [{**one.params, "judged by": definitions.rule_label(one.verifier)} for one in named_rows(runs)]
     configs = [*zip(runs["block"], runs["drafter"], strict=True)]
     for name, config, own in zip(runs["name"], configs, facts, strict=True):
         alike = [fact for fact, other in zip(facts, configs, strict=True) if other == config]
-        differ = [key for key, value in own.items() if any(one.get(key) != value for one in alike)]
-        words = ", ".join(f"{key} {own[key]}" for key in differ if not isinstance(own[key], dict | list))
+        words = ", ".join(f"{key} {value}" for key, value in definitions.differing(own, alike).items())
         yield f"{name} ({words})" if words else name
 
 

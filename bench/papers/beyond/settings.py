@@ -1,8 +1,8 @@
 """Every method of every setting that was run, once, whichever experiments show it: the rows behind `which`.
 
 A setting is a pair with its weights, a dataset with the form of its prompts, how it is decoded, and the machine of its
-times. Of the runs of one method, size and rule the one with most conversations counts: for MAL replays are among them,
-for times they are not.
+times. Of the runs of one method with the same arguments and rule the one with most conversations counts: for MAL
+replays are among them, for times they are not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from bench.artifacts import frame
-from bench.artifacts.definitions import drafter_label, rule_label
+from bench.artifacts.definitions import differing, drafter_label, rule_label
 from bench.artifacts.outputs import NoResultsError
 from bench.papers.beyond.budget import SIZES, budget
 from bench.results import failures, replays, store
@@ -211,9 +211,8 @@ def _names(made: pd.DataFrame) -> Iterator[str]:
     for run in frame.named_rows(made):
         others = alike[run.block, run.name, run.verifier]
         size = [f"n = {run.asked}"] * any(one.asked != run.asked for one in others)
-        same = [one.params for one in others if one.asked == run.asked]
-        differ = [key for key, value in run.params.items() if any(one.get(key) != value for one in same)]
-        yield ", ".join([run.name, *size, *(f"{key} {run.params[key]}" for key in sorted({*differ} - {*SIZES}))])
+        apart = differing(run.params, [one.params for one in others if one.asked == run.asked])
+        yield ", ".join([run.name, *size, *(f"{key} {value}" for key, value in apart.items() if key not in SIZES)])
 
 
 def _base(row: Any) -> tuple[str, str]:

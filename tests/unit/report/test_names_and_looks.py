@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from bench.artifacts import frame, style
-from bench.artifacts.definitions import drafter_label, rule_label
+from bench.artifacts.definitions import differing, drafter_label, rule_label
 from bench.locations import CONF
 from bench.papers.registry import ARTIFACTS
 
@@ -33,6 +33,14 @@ NAMES = {
 def test_a_drafter_is_called_as_its_field_writes_it(which, given) -> None:
     params, name = given
     assert drafter_label(which[0], params) == name
+
+
+def test_arguments_that_differ_are_in_words_and_structures_by_their_kind() -> None:
+    own = {"width": 8, "decision": {"kind": "topk", "sha256": "86"}, "acceptance": [0.5], "shape": {"_target_": "s"}}
+    other = {"width": 6, "decision": None, "acceptance": [0.4], "shape": {"_target_": "t"}}
+    assert differing(own, [own, other]) == {"width": "8", "decision": "topk"}
+    assert differing(other, [own, other]) == {"width": "6", "decision": "None"}
+    assert differing(own, [own, dict(own)]) == {}
 
 
 def test_every_rule_has_words_of_its_own() -> None:

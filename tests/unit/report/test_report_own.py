@@ -76,6 +76,19 @@ def test_prompts_of_one_kind_and_one_turn_have_no_parts(cells) -> None:
     assert len(build("mine", cells.root)) == 2
 
 
+@pytest.mark.parametrize("methods", [1, 3, 7])
+def test_the_legend_lies_within_the_figure(methods: int, cells) -> None:
+    cells.experiment = "mine"
+    for name in ("opt_tree", "eagle2", "dyspec", "sequoia", "gsd", "spec_infer", "prompt_lookup_tree")[:methods]:
+        for size in (8, 25):
+            cells.add(f"{name}_{size}", name, params={"n": size}, size=size, conversations=14, **UNPUBLISHED)
+    (canvas,) = (one.canvas for one in build("mine", cells.root) if isinstance(one, Figure))
+    canvas.draw_without_rendering()
+    (legend,) = canvas.legends
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= canvas.bbox.width
+
+
 def test_one_size_of_each_method_is_no_figure(cells) -> None:
     cells.experiment = "mine"
     for name in ("binary", "opt_tree"):

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from bench.artifacts import findings, frame, ties
+from bench.artifacts.definitions import rule_label
 from bench.artifacts.frame import load
 from bench.artifacts.tables import WIDTH, Table, to_text
 from bench.artifacts.ties import BEST
@@ -43,6 +44,15 @@ def test_the_longest_stands_first_where_times_tell_nothing(cells) -> None:
     for place, (size, step) in enumerate(((25, 0.002), (50, 0.004), (127, 0.008))):
         opt_tree(cells, f"drafter{place}", size, 3.0 + size / 64, speedup=3.0 - place, base_step_s=step)
     assert smoke(cells).frame["n"].tolist() == ["127", "50", "25"]
+
+
+def test_a_noisy_setting_puts_no_other_in_its_order(cells) -> None:
+    for place, (size, step) in enumerate(((25, 0.002), (50, 0.004), (127, 0.008))):
+        opt_tree(cells, f"noisy{place}", size, 3.0 + size / 64, speedup=3.0 - place, base_step_s=step)
+        opt_tree(cells, f"calm{place}", size, 3.0 + size / 64, speedup=3.0 - place, temperature=1.0)
+    rows = smoke(cells).frame
+    sizes = {setting: own["n"].tolist() for setting, own in rows.groupby("setting")}
+    assert sorted(sizes.values()) == [["127", "50", "25"], ["25", "50", "127"]]
 
 
 def test_tokens_per_second_stand_beside_those_of_the_runs_own_autoregressive_arm(cells) -> None:
@@ -135,7 +145,11 @@ def test_a_busy_machine_is_a_warning_in_place_of_marks(cells) -> None:
 def test_runs_of_one_config_are_told_apart_by_what_differs(given, cells) -> None:
     for changes in ({}, given):
         cells.add("opt_tree", "opt_tree", dataset="mini", **{"params": {"n": 25, "delta": 0.2}} | changes)
-    told = {"delta 0.2", "delta 0.4"} if "params" in given else {"judged by greedy", "judged by target_sample"}
+    told = (
+        {"delta 0.2", "delta 0.4"}
+        if "params" in given
+        else {"judged by greedy", f"judged by {rule_label('target_sample')}"}
+    )
     assert set(smoke(cells).frame["who"]) == {f"OPT-Tree, n = 25 ({words})" for words in told}
 
 
