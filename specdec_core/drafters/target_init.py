@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 import torch
 from jaxtyping import Bool, Int
@@ -85,7 +86,8 @@ def _ended(tree: TokenTree, eos_token_ids: frozenset[int]) -> TokenTree:
     """The tree with probability 0 for what is drafted behind a stop token, where no answer goes on."""
     if not eos_token_ids:
         return tree
-    stops = torch.isin(tree.tokens, torch.tensor(list(eos_token_ids), device=tree.tokens.device))
+    # compared with numbers of the host: to upload them, a step would wait
+    stops = reduce(torch.logical_or, [tree.tokens == token for token in eos_token_ids])
     stops[:1] = False  # the root is committed: an answer that goes on behind it does so
     behind = (tree.ancestor_mask & stops).sum(-1) > stops
     return replace(tree, edge_probs=tree.required_edge_probs.masked_fill(behind, 0.0))
