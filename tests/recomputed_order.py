@@ -1,4 +1,4 @@
-"""Who is ahead in a table, once more from the files alone: marks of the best and verdicts by order, without `bench`.
+"""Who is ahead in a table, from the files alone: marks of the best and verdicts by order, without `specdec_trees`.
 
 The rule is the one that the reports state. Two rows are told apart by the 95% interval of the ratio of their values, or
 of their difference where one may be 0, over the conversations that both decoded, each left out in turn; two times also
@@ -21,7 +21,7 @@ from typing import Any
 import pandas as pd
 from recomputed import Files, Numbers, gain, interval, of_two
 
-PUBLISHED = Path(__file__).parents[1] / "bench" / "published"
+PUBLISHED = Path(__file__).parents[1] / "specdec_trees" / "published"
 NO_VALUE, NO_INTERVAL, ALONE = (
     f"not comparable: {reason}" for reason in ("no published value", "no interval", "other models")
 )

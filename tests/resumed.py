@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench.measure import stalls
-from bench.measure.decoding import Decoding, Turn
-from bench.results.store import load
 from specdec_core.engine import Generation
+from specdec_trees.measure import stalls
+from specdec_trees.measure.decoding import Decoding, Turn
+from specdec_trees.results.store import load
 
 TABLES = ("prompts", "steps", "nodes", "answers", "quality")
 

@@ -2,11 +2,11 @@
 
 from doubles import random_llama
 
-from bench.prompts.embedded import TINY
 from specdec_core import Sampling, generate, load_pair, shapes
 from specdec_core.drafters import StaticTree, TargetInit, fork_tree
 from specdec_core.models import LayerSkip, ModelSpec
 from specdec_core.verifiers import IndependentLongest, MultiCandidate, TargetSample
+from specdec_trees.prompts.embedded import TINY
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 

@@ -1,8 +1,8 @@
 """Sweeps that are killed at random moments, twice at once, on full and read-only disks, without locks: `make torture`.
 
-After each blow `bench.status` must be right, and nothing lost, doubled or unreadable; when a sweep has ended at last,
-its rows must be those of one that ran through. torch and the pair are loaded once, and every sweep is a fork, so that a
-kill costs less than a second. Disks need root: each results folder then lies on a small tmpfs of its own.
+After each blow `specdec_trees.status` must be right, and nothing lost, doubled or unreadable; when a sweep has ended at
+last, its rows must be those of one that ran through. torch and the pair are loaded once, and every sweep is a fork, so
+that a kill costs less than a second. Disks need root: each results folder then lies on a small tmpfs of its own.
 """
 
 import argparse
@@ -33,18 +33,18 @@ from cells import config, stamps
 from resumed import assert_same, timeless
 from tqdm import tqdm
 
-from bench import status
-from bench.configs.cells import cell_of, runtime_of, scientific_config
-from bench.measure import pairs, runner, to_rows
-from bench.measure.decoding import Decoding
-from bench.measure.preemption import STATUS
-from bench.results import progress
-from bench.results.identity import identity
-from bench.results.rows import METHOD
-from bench.results.store import Store, StoreError
+from specdec_trees import status
+from specdec_trees.configs.cells import cell_of, runtime_of, scientific_config
+from specdec_trees.measure import pairs, runner, to_rows
+from specdec_trees.measure.decoding import Decoding
+from specdec_trees.measure.preemption import STATUS
+from specdec_trees.results import progress
+from specdec_trees.results.identity import identity
+from specdec_trees.results.rows import METHOD
+from specdec_trees.results.store import Store, StoreError
 
 NAME = "smoke"
-"""An artifact's name, so that `bench.status` has a line for it."""
+"""An artifact's name, so that `specdec_trees.status` has a line for it."""
 SHORT = ("pair=tiny", "dataset=mini", "limit=2", "decoding.max_new_tokens=6", "runtime.warmup_conversations=0")
 DRAFTERS = (("drafter=chain4",), ("drafter=opt_tree", "drafter.n=4"), ("drafter=prompt_lookup",))
 SWEPT = [(*drafter, f"seed={seed}") for drafter in DRAFTERS for seed in range(2)]
@@ -89,7 +89,7 @@ class Sweep:
             for cell in [*self.cells[shift:], *self.cells[:shift]]:
                 try:
                     refused += runner.run_cell(cell, self.runtime, store) == runner.FAILED
-                except StoreError:  # a sentence, as `bench.run` tells it
+                except StoreError:  # a sentence, as `specdec_trees.run` tells it
                     refused += 1
         return int(refused > 0)
 
@@ -284,7 +284,7 @@ class Torture:
         self.failed = int((runs["status"] == "failed").sum())
 
     def _wanted_line(self, ok: int, failed: int) -> str:
-        """What `bench.status` must say while nothing runs."""
+        """What `specdec_trees.status` must say while nothing runs."""
         missing = len(self.sweep.cells) - ok - failed
         state = "failed" if failed else "missing" if not ok else "partly" if missing else "done"
         counts = {"failed": failed, "missing": missing}

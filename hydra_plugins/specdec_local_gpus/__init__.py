@@ -9,7 +9,7 @@ from typing import Any
 from hydra._internal.core_plugins.basic_launcher import BasicLauncher
 from hydra.core.utils import JobReturn, JobStatus
 
-from bench.workers import resolved, share_out, visible_gpus
+from specdec_trees.workers import resolved, share_out, visible_gpus
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,11 @@ class LocalGpus(BasicLauncher):
             return (done.return_value,)
 
         found = share_out(len(job_overrides), devices, run)
-        from bench.measure.runner import BUSY, REFUSED, left_to_others  # torch, and Hydra imports this at every start
+        from specdec_trees.measure.runner import (  # torch, and Hydra imports this at every start
+            BUSY,
+            REFUSED,
+            left_to_others,
+        )
 
         if busy := found.count((BUSY,)):
             log.warning("%s", left_to_others(busy))

@@ -3,7 +3,7 @@
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from bench.locations import CONF, own_conf
+from specdec_trees.locations import CONF, own_conf
 
 
 class OwnConf(SearchPathPlugin):

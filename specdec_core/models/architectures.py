@@ -21,7 +21,9 @@ COMPARED = frozenset({
     "glm4_moe", "gemma3", "llama4", "mistral3", "qwen2_5_vl",
 })
 # fmt: on
-"""Model types of which a small random one was decoded alone and as trees, also past its windows: `bench/architectures`.
+"""Model types of which a small random one was decoded alone and as trees, past its windows too.
+
+`specdec_trees/architectures` does so.
 
 All others are tried as they are loaded (`trial.py`).
 """

@@ -10,10 +10,10 @@ import pytest
 from page_checks import WIDTHS, chromium, visit
 from playwright.sync_api import Browser
 
-from bench import report
-from bench.papers.registry import TITLES
-from bench.report.__main__ import main
-from bench.results.store import experiments
+from specdec_trees import report
+from specdec_trees.papers.registry import TITLES
+from specdec_trees.report.__main__ import main
+from specdec_trees.results.store import experiments
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 PAGES = ("index", "how_to_read", "which", "claims", *TITLES, "bench")

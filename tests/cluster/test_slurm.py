@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.results.partial import Partial
-from bench.results.store import Results, load
+from specdec_trees.results.partial import Partial
+from specdec_trees.results.store import Results, load
 
 pytestmark = pytest.mark.slurm
 ROOT, NODE = Path(__file__).parents[2], Path(__file__).with_name("slurm_node.sh")
@@ -167,7 +167,7 @@ def one_row_each(root: Path, experiment: str, resumed: int) -> Results:
 def sweep(cluster: Cluster) -> subprocess.Popen[str]:
     launcher = ("gpus_per_node=null", "cpus_per_task=1", "mem_gb=1", "timeout_min=10", "array_parallelism=2")
     options = ("hydra/launcher=slurm_gpu", *(f"hydra.launcher.{option}" for option in launcher), "name=submitit")
-    command = [sys.executable, "-m", "bench.run", "-m", *SWEEP, *options]
+    command = [sys.executable, "-m", "specdec_trees.run", "-m", *SWEEP, *options]
     return cluster.begin(*command)
 
 

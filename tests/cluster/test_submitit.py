@@ -8,7 +8,7 @@ from composed import of_hydra
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from bench.results.store import load
+from specdec_trees.results.store import load
 
 submitit = pytest.importorskip("submitit")
 pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
@@ -36,7 +36,7 @@ def test_every_job_writes_its_rows(tmp_path):
 
 
 def launcher(name: str, *overrides: str) -> DictConfig:
-    """A launcher's config as `python -m bench.run -m hydra/launcher=...` composes it."""
+    """A launcher's config as `python -m specdec_trees.run -m hydra/launcher=...` composes it."""
     return of_hydra(f"hydra/launcher={name}", "hydra.mode=MULTIRUN", *overrides).launcher
 
 

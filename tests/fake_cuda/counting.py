@@ -13,7 +13,7 @@ WAITS = ("sync", "h2d", "d2h")
 """Events in which the host waits: reads of values and sizes, copies that are not asynchronous."""
 UPLOADS = ("h2d", "h2d_async")
 LAUNCHES = ("launch", "d2d")
-OURS = ("specdec_core", "bench")
+OURS = ("specdec_core", "specdec_trees")
 """Packages whose lines are named; what a library does is booked to the line of ours that called it."""
 
 

@@ -17,11 +17,11 @@ from cells import config
 from discovered import NAMES, built, parameters, rule_for
 from tqdm import tqdm
 
-from bench.configs.cells import cell_of
 from fake_cuda.phases import counted, per_step
 from specdec_core import Sampling
 from specdec_core.models import Pair, load_pair
 from specdec_core.verifiers import Verifier
+from specdec_trees.configs.cells import cell_of
 
 COUNTS = Path(__file__).parent / "counts.csv"
 PROMPT = "def read_config(filename):\n"

@@ -8,16 +8,16 @@ import pytest
 import torch
 from cells import config
 
-from bench.configs.cells import cell_of
-from bench.configs.variants import choices
-from bench.measure.kernels import AttentionKernels
-from bench.prompts.embedded import TINY
 from fake_cuda.counts import CASES, COUNTS, Case, decoded, digest, warm
 from fake_cuda.phases import counted
 from specdec_core import generate
 from specdec_core.drafters import OptTree
 from specdec_core.models import load_pair
 from specdec_core.verifiers import TargetSample
+from specdec_trees.configs.cells import cell_of
+from specdec_trees.configs.variants import choices
+from specdec_trees.measure.kernels import AttentionKernels
+from specdec_trees.prompts.embedded import TINY
 
 pytestmark = pytest.mark.fake_gpu
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 from jaxtyping import config as shape_checks
 
-from bench.prompts.embedded import TINY
 from specdec_core import generate, load_pair
 from specdec_core.drafters import Autoregressive, Drafter, OptTree
 from specdec_core.models import ModelSpec, Pair, graphs
 from specdec_core.models.graphs import coarse, widths
 from specdec_core.verifiers import Greedy
+from specdec_trees.prompts.embedded import TINY
 
 pytestmark = pytest.mark.fake_gpu
 DRAFTS = (

@@ -4,10 +4,10 @@ import pytest
 from cells import config
 from discovered import built, parameters, rule_for
 
-from bench.calibrate.prices import launches_of, shape_of
-from bench.configs.cells import pair_of
 from fake_cuda.phases import counted
 from specdec_core.models import load_pair
+from specdec_trees.calibrate.prices import launches_of, shape_of
+from specdec_trees.configs.cells import pair_of
 
 pytestmark = pytest.mark.fake_gpu
 

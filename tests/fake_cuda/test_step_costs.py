@@ -10,10 +10,10 @@ import pytest
 import torch
 from discovered import built, parameters, rule_for
 
-from bench.measure.step_costs import STEPS, StepCosts
 from fake_cuda.counting import counting
 from fake_cuda.counts import COUNTS, PROMPT, loaded, warm
 from specdec_core import Sampling, generate
+from specdec_trees.measure.step_costs import STEPS, StepCosts
 
 pytestmark = pytest.mark.fake_gpu
 

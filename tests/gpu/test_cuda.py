@@ -11,9 +11,6 @@ import torch
 from discovered import NAMES, built, parameters, rule_for
 from doubles import BigramLM
 
-from bench.measure.audit import divergence
-from bench.prompts.embedded import TINY
-from bench.results.ties import is_tie
 from specdec_core import CausalLM, Sampling, generate, load_pair, shapes
 from specdec_core.cache import KVCache
 from specdec_core.drafters import (
@@ -31,6 +28,9 @@ from specdec_core.models import Pair
 from specdec_core.sampling import draw_children, rank_keys, top_k
 from specdec_core.timing import Clock
 from specdec_core.verifiers import Greedy, TargetSample
+from specdec_trees.measure.audit import divergence
+from specdec_trees.prompts.embedded import TINY
+from specdec_trees.results.ties import is_tie
 
 DEVICE = torch.device("cuda")
 PROMPTS = ("def read_config(filename):\n", "Once upon a time there was a module that")

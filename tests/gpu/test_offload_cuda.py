@@ -11,7 +11,6 @@ import torch
 from offloaded import CONFIGS, both, history, same
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from bench.prompts.embedded import TINY
 from specdec_core import CausalLM, generate, load_pair
 from specdec_core.drafters import OptTree
 from specdec_core.layout import causal_layout
@@ -20,6 +19,7 @@ from specdec_core.models.memory import offloaded_bytes
 from specdec_core.models.offload import Offload, _fill
 from specdec_core.timing import Clock
 from specdec_core.verifiers import Greedy
+from specdec_trees.prompts.embedded import TINY
 
 DEVICE = torch.device("cuda")
 RESIDENT = (0, 1, -2, -1, "all")

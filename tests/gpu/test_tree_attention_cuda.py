@@ -6,11 +6,11 @@ import pytest
 import torch
 from tree_attention import TOLERANCE, Case, inputs, mask_of
 
-from bench.prompts.embedded import TINY
 from specdec_core import generate, load_pair
 from specdec_core.drafters import OptTree
 from specdec_core.models.tree_attention import TRITON, block_mask, dense_attention
 from specdec_core.verifiers import Greedy
+from specdec_trees.prompts.embedded import TINY
 
 DEVICE = torch.device("cuda")
 pytestmark = [

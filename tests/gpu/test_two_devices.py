@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.prompts.embedded import TINY
 from specdec_core import Sampling, TokenTree, generate, load_pair, shapes
 from specdec_core.drafters import OptTree, StaticTree
 from specdec_core.models import Pair
 from specdec_core.verifiers import Greedy, SpecInfer
+from specdec_trees.prompts.embedded import TINY
 
 TARGET, DRAFT = str(TINY / "target"), str(TINY / "draft")
 PROMPT = [5, 9, 11, 3]

@@ -9,14 +9,14 @@ from typing import Any
 from cells import config
 from transformers import AutoTokenizer
 
-from bench.configs.cells import cell_of
-from bench.prompts.datasets import DatasetError, load
-from bench.prompts.embedded import TINY
-from bench.prompts.templates import prompt_ids
 from specdec_core import generate, load_pair
 from specdec_core.drafters import OptTree
 from specdec_core.errors import LoadError
 from specdec_core.verifiers import Greedy
+from specdec_trees.configs.cells import cell_of
+from specdec_trees.prompts.datasets import DatasetError, load
+from specdec_trees.prompts.embedded import TINY
+from specdec_trees.prompts.templates import prompt_ids
 
 QUESTION = "def area(width, height):\n    return"
 LENGTH = 16

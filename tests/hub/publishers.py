@@ -16,7 +16,7 @@ from tokenizer_files import BOTH, CHAT, DATED, SLOW, Files, as_json, byte_tokeni
 from torch import Tensor
 from transformers import AutoModelForCausalLM, BloomConfig, LlamaConfig, OPTConfig, Qwen3Config
 
-from bench.prompts.embedded import TINY
+from specdec_trees.prompts.embedded import TINY
 
 Tensors = Mapping[str, Tensor]
 VOCAB = 512

@@ -10,7 +10,7 @@ import pytest
 from published_datasets import dataset, parquet
 from served import TOKEN, Hub, Repository, client, environment, served
 
-from bench.prompts.embedded import TINY
+from specdec_trees.prompts.embedded import TINY
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def test_what_cannot_be_read_is_said_in_one_sentence_and_a_network_that_fails_no
 
 
 def run(hub: Hub, folder: Path, *words: str, **more: str) -> tuple[int, str]:
-    """`python -m bench.run` of a small cell: exit status and all that the terminal shows."""
+    """`python -m specdec_trees.run` of a small cell: exit status and all that the terminal shows."""
     ids = ["pair=tiny", "pair.target.id=acme/target", "pair.draft.id=acme/draft", "dataset=gsm8k"]
     small = ["decoding.max_new_tokens=8", "limit=2", "runtime.device=cpu", "results_dir=results"]
-    command = [sys.executable, "-m", "bench.run", *words, *ids, *small]
+    command = [sys.executable, "-m", "specdec_trees.run", *words, *ids, *small]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     done = subprocess.run(command, cwd=folder, env=environment(hub, folder / "hf", **more), timeout=300, **streams)
     return done.returncode, done.stdout

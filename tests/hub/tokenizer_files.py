@@ -9,7 +9,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import LlamaTokenizer
 from transformers.tokenization_utils_base import generate_merges
 
-from bench.prompts.embedded import TINY
+from specdec_trees.prompts.embedded import TINY
 
 Files = dict[str, bytes]
 BOTH = ("tokenizer.model", "tokenizer.json")

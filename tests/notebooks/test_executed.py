@@ -1,4 +1,4 @@
-"""`python -m bench.notebooks`, and what the tour draws."""
+"""`python -m specdec_trees.notebooks`, and what the tour draws."""
 
 import base64
 from io import BytesIO
@@ -9,9 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from bench import notebooks
-from bench.measure import tour
 from specdec_core import TokenTree, Verdict
+from specdec_trees import notebooks
+from specdec_trees.measure import tour
 
 
 class Letters:

@@ -7,10 +7,10 @@ from typing import Any
 
 import nbformat
 
-from bench import published
-from bench.notebooks import FOLDER, WITH_OUTPUTS, execute
-from bench.papers.registry import ARTIFACTS
-from bench.results.store import experiments
+from specdec_trees import published
+from specdec_trees.notebooks import FOLDER, WITH_OUTPUTS, execute
+from specdec_trees.papers.registry import ARTIFACTS
+from specdec_trees.results.store import experiments
 
 REFERENCE = FOLDER.parent / "results" / "reference"
 ROWS = {store.experiment for store in experiments(REFERENCE)}

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from bench import published
-from bench.artifacts.case_study import FILE
-from bench.artifacts.tables import ABSENT, Table, to_html
-from bench.report import notebook
-from bench.report.notebook import printed
+from specdec_trees import published
+from specdec_trees.artifacts.case_study import FILE
+from specdec_trees.artifacts.tables import ABSENT, Table, to_html
+from specdec_trees.report import notebook
+from specdec_trees.report.notebook import printed
 
 SETTING = ("target", "draft", "dataset", "temperature", "method", "params", "hardware", "remarks")
 

@@ -7,11 +7,11 @@ import torch
 from doubles import BigramLM
 from test_target_init_distribution import T1, Played, table, unequal
 
-from bench.measure import variation
-from bench.measure.variation import DrawnVariation
 from specdec_core import Sampling, generate
 from specdec_core.drafters import TargetInit
 from specdec_core.verifiers import IndependentLongest, LongestSubtree
+from specdec_trees.measure import variation
+from specdec_trees.measure.variation import DrawnVariation
 
 RULES = [IndependentLongest(), LongestSubtree()]
 COOL = Sampling(0.7, top_p=0.9)

@@ -17,12 +17,12 @@ from distributions import declared_pairs, judges, name_of
 from scipy import stats
 from torch import Generator, Tensor
 
-from bench.prompts.embedded import TINY, prompts
 from specdec_core import CausalLM, Sampling, load_pair
 from specdec_core.models import ModelSpec, Pair
 from specdec_core.sampling import draw_children, draw_tokens
 from specdec_core.verifiers import ChildByChild, Eagle1, SpecInfer, TargetSample, WithoutReplacement
 from specdec_core.verifiers.rounds import State
+from specdec_trees.prompts.embedded import TINY, prompts
 
 VOCAB, PROMPT, ROWS = 512, 8, 1024
 SAMPLES = {True: 200_000, False: 20_000}

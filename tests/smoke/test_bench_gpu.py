@@ -14,14 +14,14 @@ import torch
 from cells import config
 from composed import names
 
-from bench.artifacts import frame, notes
-from bench.configs.cells import pair_of, runtime_of
-from bench.gpu import __main__ as gpu
-from bench.gpu import cells, checks, summary
-from bench.gpu.cells import METHODS, OutOfTimeError, limited
-from bench.locations import CONF
-from bench.measure import bandwidth, pairs
-from bench.results.store import load
+from specdec_trees.artifacts import frame, notes
+from specdec_trees.configs.cells import pair_of, runtime_of
+from specdec_trees.gpu import __main__ as gpu
+from specdec_trees.gpu import cells, checks, summary
+from specdec_trees.gpu.cells import METHODS, OutOfTimeError, limited
+from specdec_trees.locations import CONF
+from specdec_trees.measure import bandwidth, pairs
+from specdec_trees.results.store import load
 
 pytestmark = pytest.mark.long
 
@@ -97,7 +97,7 @@ def test_rows_are_the_usual_parquet_in_the_same_folder(done):
 
 def test_make_runs_it_on_the_7b_pair_unless_told_otherwise():
     default, small = (finished("make", "-n", "bench-gpu", *more) for more in ((), ("PAIR=planted/small",)))
-    assert "-m bench.gpu" in default.stdout
+    assert "-m specdec_trees.gpu" in default.stdout
     assert "--pair" not in default.stdout
     assert "--pair planted/small" in small.stdout
     assert gpu._parser().parse_args([]).pair == "planted/llama2_7b_jf68m"
@@ -113,7 +113,7 @@ def test_a_method_that_fails_is_a_row_with_its_error(tmp_path, monkeypatch):
     assert [error["part"] for error in report["errors"]] == ["opt_tree, no_such_decoding"]
     assert report["complete"] is False
     monkeypatch.setattr(gpu, "METHODS", methods[2:])
-    monkeypatch.setattr("bench.measure.runner.Measurement", None)
+    monkeypatch.setattr("specdec_trees.measure.runner.Measurement", None)
     report = run(tmp_path)
     assert [row["status"] for row in report["methods"]] == ["failed"]
     assert "NoneType" in report["methods"][0]["error"]

@@ -7,16 +7,16 @@ import pytest
 from composed import cells, composed, names, of_hydra, plain
 from omegaconf import OmegaConf
 
-from bench import published
-from bench.configs.options import check_values
-from bench.configs.values import parameters
-from bench.locations import CONF
-from bench.plan.composing import composer
-from bench.prompts.datasets import BUNDLED, DatasetSpec
-from bench.prompts.hub import ADAPTERS
-from bench.prompts.templates import NAMES
-from bench.results.rows import RECORDED
 from specdec_core.models.kinds import KINDS
+from specdec_trees import published
+from specdec_trees.configs.options import check_values
+from specdec_trees.configs.values import parameters
+from specdec_trees.locations import CONF
+from specdec_trees.plan.composing import composer
+from specdec_trees.prompts.datasets import BUNDLED, DatasetSpec
+from specdec_trees.prompts.hub import ADAPTERS
+from specdec_trees.prompts.templates import NAMES
+from specdec_trees.results.rows import RECORDED
 
 EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix() for p in (CONF / "experiment").rglob("*.yaml")

@@ -7,8 +7,8 @@ import pytest
 from cells import execute
 from composed import cells, composed, names, plain
 
-from bench.plan.trees import size as planned_size
-from bench.results.store import load
+from specdec_trees.plan.trees import size as planned_size
+from specdec_trees.results.store import load
 
 LOSSLESS = {"topk": "target_sample", "iid": "spec_infer", "without_replacement": "without_replacement"}
 SIZED = [name for name in names("drafter") if name.startswith("sized_")]

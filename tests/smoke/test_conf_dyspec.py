@@ -6,10 +6,10 @@ import pytest
 from cells import execute
 from composed import cells, composed, names, plain
 
-from bench import published
-from bench.calibrate.drafters import MEASURED
-from bench.plan.trees import size as planned_size
-from bench.results.store import load
+from specdec_trees import published
+from specdec_trees.calibrate.drafters import MEASURED
+from specdec_trees.plan.trees import size as planned_size
+from specdec_trees.results.store import load
 
 SMALL = {"dyspec", "dyspec_heap", "sized_sequoia", "spec_infer_8x8"}
 LARGE = {"dyspec_threshold", "sized_sequoia", "spec_infer_16x48"}

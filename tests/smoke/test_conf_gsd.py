@@ -8,10 +8,10 @@ import pytest
 from composed import cells, composed, names, of_hydra, plain
 from omegaconf import OmegaConf
 
-from bench.artifacts.arms import Arm
-from bench.locations import CONF
-from bench.papers.gsd import methods
 from specdec_core.drafters import TokenGraph, graph_growth, token_graph, unmerging
+from specdec_trees.artifacts.arms import Arm
+from specdec_trees.locations import CONF
+from specdec_trees.papers.gsd import methods
 
 BOTH = "target_sample spec_infer gsd_nondeterministic gsd_nondeterministic_code"
 TO_THE_END = {"gsd/table10", "gsd/fig6"}

@@ -6,9 +6,17 @@ import pandas as pd
 import pytest
 from composed import cells, composed, plain
 
-from bench import published
-from bench.papers.improving_mcsd.methods import DYNAMIC, STATIC, admits, draft_levels, first_tokens, lossy_mark, virtual
-from bench.plan.published import row_of
+from specdec_trees import published
+from specdec_trees.papers.improving_mcsd.methods import (
+    DYNAMIC,
+    STATIC,
+    admits,
+    draft_levels,
+    first_tokens,
+    lossy_mark,
+    virtual,
+)
+from specdec_trees.plan.published import row_of
 
 SETS = {"mt_bench", "triviaqa", "alpaca"}
 FOUR = ["llama2_7b_chat_jf68m", "vicuna_7b_jf68m", "llama2_7b_chat_tinyllama", "vicuna_7b_tinyllama"]

@@ -2,9 +2,9 @@
 
 from composed import cells, composed, plain
 
-from bench.papers.improving_mcsd.methods import admits
-from bench.papers.improving_mcsd.quality import METHODS
-from bench.plan.published import row_of
+from specdec_trees.papers.improving_mcsd.methods import admits
+from specdec_trees.papers.improving_mcsd.quality import METHODS
+from specdec_trees.plan.published import row_of
 
 
 def test_table_1_runs_both_rules_for_one_to_three_first_tokens_and_shows_every_run():

@@ -3,7 +3,7 @@
 import pytest
 from composed import cells, composed, plain
 
-from bench import published
+from specdec_trees import published
 
 WIDTHS = [1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 21, 24]
 

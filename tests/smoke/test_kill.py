@@ -11,12 +11,12 @@ import pytest
 import torch
 from cells import execute, stamps, start
 
-from bench.measure.measurement import Measurement, Save
-from bench.prompts.datasets import Conversation
-from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.results.store import Results, Store, load
 from specdec_core import CausalLM
 from specdec_core.models import ModelOutput
+from specdec_trees.measure.measurement import Measurement, Save
+from specdec_trees.prompts.datasets import Conversation
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD
+from specdec_trees.results.store import Results, Store, load
 
 SHORT = ("pair=tiny", "dataset=mini", "runtime.device=cpu", "runtime.warmup_conversations=0")
 SEEDS = range(6)
@@ -75,7 +75,8 @@ def test_a_killed_sweep_goes_on_where_it_stopped(tmp_path, long_form):
 def test_the_same_sweep_twice_at_once(tmp_path):
     """Each cell is run by exactly one of the two; the other one passes over it."""
     processes = [
-        start(tmp_path, *SWEEP, "runtime.progress=false", "hydra.verbose=[bench.measure.runner]") for _ in range(2)
+        start(tmp_path, *SWEEP, "runtime.progress=false", "hydra.verbose=[specdec_trees.measure.runner]")
+        for _ in range(2)
     ]
     printed = [process.communicate(timeout=400)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], printed

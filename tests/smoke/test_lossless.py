@@ -1,10 +1,10 @@
-"""`python -m bench.lossless`: the drafters that are asked for are counted, and no others."""
+"""`python -m specdec_trees.lossless`: the drafters that are asked for are counted, and no others."""
 
 import sys
 
 import pytest
 
-from bench import lossless
+from specdec_trees import lossless
 
 
 def test_drafters_are_chosen_and_mistyped_ones_told(

@@ -1,4 +1,4 @@
-"""`python -m bench.speed.peers`: every arm on every prompt in every round, ratios in pairs, outputs compared."""
+"""`python -m specdec_trees.speed.peers`: all arms on all prompts and rounds, ratios in pairs, outputs compared."""
 
 import sys
 
@@ -9,13 +9,13 @@ import torch
 from jaxtyping import config as shape_checks
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from bench.artifacts.tables import ABSENT
-from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.speed import peer_ratios, peers
-from bench.speed.peer_ratios import ratio
-from bench.speed.peers import BASE, Arm, rows_of, table, take_turns, warm_up
-from bench.statistics import samples
 from specdec_core.models import graphs
+from specdec_trees.artifacts.tables import ABSENT
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD
+from specdec_trees.speed import peer_ratios, peers
+from specdec_trees.speed.peer_ratios import ratio
+from specdec_trees.speed.peers import BASE, Arm, rows_of, table, take_turns, warm_up
+from specdec_trees.statistics import samples
 
 
 def printed(out: str) -> list[dict[str, list[str]]]:

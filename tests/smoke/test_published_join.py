@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 from composed import composed
 
-from bench import published
-from bench.plan.published import cells_of
-from bench.published.join import ANY, NOBODY, covered, experiments, joins
+from specdec_trees import published
+from specdec_trees.plan.published import cells_of
+from specdec_trees.published.join import ANY, NOBODY, covered, experiments, joins
 
 KEYS = ["artifact", "target", "draft", "dataset", "temperature", "method", "params", "metric"]
 
@@ -26,8 +26,8 @@ def test_every_published_row_has_a_cell_or_a_reason(paper):
     excused = pd.DataFrame({number: covered(rows, reason) for number, reason in enumerate(own)}, index=rows.index)
     times = excused.sum(axis=1)
     assert rows.loc[~found & (times == 0), KEYS].to_dict("records") == [], (
-        f"give it a cell in conf/experiment/{paper}, an arm in ARMS of bench/papers/{paper}/__init__.py (its `paper` "
-        "is the method's name in the rows), or a line in unjoined.csv"
+        f"give it a cell in conf/experiment/{paper}, an arm in ARMS of specdec_trees/papers/{paper}/__init__.py (its "
+        "`paper` is the method's name in the rows), or a line in unjoined.csv"
     )
     assert rows.loc[times > 1, KEYS].to_dict("records") == [], "one reason a row in unjoined.csv"
     idle = [reason for number, reason in enumerate(own) if not excused[number].any()]

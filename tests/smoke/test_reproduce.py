@@ -1,4 +1,4 @@
-"""`python -m bench.reproduce`: planned, run, resumed, reported, and stopped as a process."""
+"""`python -m specdec_trees.reproduce`: planned, run, resumed, reported, and stopped as a process."""
 
 import os
 import re
@@ -14,14 +14,14 @@ import pandas as pd
 import pytest
 from cells import _hear_ctrl_c, stamps
 
-from bench import reproduce
-from bench.artifacts.tables import ABSENT
-from bench.measure.preemption import Preempted
-from bench.papers.registry import ARTIFACTS
-from bench.results import progress
-from bench.results.locks import held
-from bench.results.progress import SWEEP
-from bench.results.store import Store
+from specdec_trees import reproduce
+from specdec_trees.artifacts.tables import ABSENT
+from specdec_trees.measure.preemption import Preempted
+from specdec_trees.papers.registry import ARTIFACTS
+from specdec_trees.results import progress
+from specdec_trees.results.locks import held
+from specdec_trees.results.progress import SWEEP
+from specdec_trees.results.store import Store
 
 SHORT = ("pair=tiny", "limit=1", "decoding.max_new_tokens=4", "runtime.device=cpu", "runtime.progress=false")
 
@@ -34,7 +34,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """The command in a process group of its own, as a terminal does it."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    command = [sys.executable, "-m", "bench.reproduce", *arguments]
+    command = [sys.executable, "-m", "specdec_trees.reproduce", *arguments]
     return subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=_hear_ctrl_c, process_group=0, **streams)
 
 
@@ -130,7 +130,7 @@ def test_ctrl_c_waits_for_the_sweep_and_says_so_in_a_line(tmp_path):
     assert process.returncode == 130
     (said,) = (line for line in err.splitlines() if "stopped" in line)
     assert said.endswith("the same command goes on from there"), "the sweep says it, once"
-    assert "bench/reproduce.py" not in err, "no traceback of its own"
+    assert "specdec_trees/reproduce.py" not in err, "no traceback of its own"
     assert held(folder) == {}
     assert progress.words(progress.read(tmp_path / "results", "opt_tree/fig7")) == "missing: 0 of 1, 1 missing"
 

@@ -10,10 +10,10 @@ import torch
 from cells import command, execute, start
 from resumed import Counted, Killed, assert_same, timeless
 
-from bench.measure import preemption, resumed
-from bench.results.partial import Entry, Partial
-from bench.results.store import StoreError, load
 from specdec_core.openmp import SPINS
+from specdec_trees.measure import preemption, resumed
+from specdec_trees.results.partial import Entry, Partial
+from specdec_trees.results.store import StoreError, load
 
 SHORT = ("pair=tiny", "dataset=mini", "runtime.warmup_conversations=0")
 CELL = (*SHORT, "limit=3", "decoding.max_new_tokens=8", "drafter=chain4")
@@ -146,7 +146,7 @@ def test_what_is_of_another_state_is_dropped_with_a_sentence(changed, begun, cap
     head = json.loads(head)
     head["of"][changed] = "another"
     path.write_text("\n".join([json.dumps(head), *rest]) + "\n")
-    with caplog.at_level(logging.WARNING, "bench.measure.resumed"):
+    with caplog.at_level(logging.WARNING, "specdec_trees.measure.resumed"):
         assert execute(root, *CELL) == "ok"
     (said,) = caplog.messages
     assert "2 prompts of an earlier start are dropped and decoded anew" in said
@@ -191,7 +191,7 @@ def test_what_a_kill_behind_the_last_row_left_goes_when_the_cell_is_skipped(reco
 
 def test_the_name_of_a_new_file_outlives_the_machine(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr("bench.results.partial.sync_folder", synced.append)
+    monkeypatch.setattr("specdec_trees.results.partial.sync_folder", synced.append)
     first = Partial(tmp_path, "0" * 12)
     first.begin({}, None)
     first.add(Entry("a", 0, {}))
@@ -211,7 +211,7 @@ def test_threads_that_nobody_chose_are_those_it_began_with(begun, monkeypatch):
     path.write_text(path.read_text().replace('"num_threads":1', '"num_threads":2', 1))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     threads = torch.get_num_threads()
-    monkeypatch.setattr("bench.measure.threads.choose", lambda: 1)
+    monkeypatch.setattr("specdec_trees.measure.threads.choose", lambda: 1)
     assert execute(root, *CELL, "runtime.num_threads=null") == "ok"
     assert load(root, "default").runs["num_threads"].tolist() == [2]
     assert len(counted.decoded) == 2 * (PROMPTS - 2)
@@ -250,7 +250,7 @@ def test_a_second_writer_is_seen(tmp_path):
 def test_all_decoded_and_not_written_is_written_without_decoding(tmp_path, monkeypatch):
     counted = Counted(monkeypatch)
     with monkeypatch.context() as patch:
-        patch.setattr("bench.measure.runner._write", lambda *_: (_ for _ in ()).throw(Killed))
+        patch.setattr("specdec_trees.measure.runner._write", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             execute(tmp_path, *CELL)
     counted.decoded.clear()
@@ -300,7 +300,7 @@ def test_what_a_kill_left_of_a_file_goes_with_the_next_rows(tmp_path, monkeypatc
     folder = tmp_path / "default" / "prompts"
     with monkeypatch.context() as patch:
         patch.setattr(
-            "bench.results.parquet.pq.ParquetWriter.write_table", lambda *_, **__: (_ for _ in ()).throw(Killed)
+            "specdec_trees.results.parquet.pq.ParquetWriter.write_table", lambda *_, **__: (_ for _ in ()).throw(Killed)
         )
         patch.setattr("pathlib.Path.unlink", lambda *_, **__: None)  # the dead tidy nothing up
         with pytest.raises(Killed):

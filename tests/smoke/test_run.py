@@ -9,14 +9,14 @@ from composed import composed, names
 from hydra.errors import ConfigCompositionException
 from hydra.utils import get_object
 
-from bench.configs.cells import cell_of
-from bench.measure import pairs
-from bench.measure.cell import Runtime
-from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.results.store import Store, StoreError, load
-from bench.run import check_choices
 from specdec_core.errors import LoadError
 from specdec_core.openmp import VARIABLES
+from specdec_trees.configs.cells import cell_of
+from specdec_trees.measure import pairs
+from specdec_trees.measure.cell import Runtime
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD
+from specdec_trees.results.store import Store, StoreError, load
+from specdec_trees.run import check_choices
 
 FROM_TARGET = {"ti_mcsd": False, "ti_mcsd_w1": True, "dyn_mcsd": False}
 """Drafters that start from the target's distribution, which have rules of their own, and whether these are lossless."""

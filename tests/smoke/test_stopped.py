@@ -7,11 +7,11 @@ import sys
 import pytest
 from cells import _hear_ctrl_c
 
-import bench
+import specdec_trees
 
 
 def test_a_command_that_is_stopped_says_so():
-    command = [sys.executable, "-u", "-m", "bench.speed.search"]
+    command = [sys.executable, "-u", "-m", "specdec_trees.speed.search"]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, preexec_fn=_hear_ctrl_c, **streams)
     assert process.stdout.readline().startswith("search")
@@ -24,19 +24,19 @@ def test_a_command_that_is_stopped_says_so():
 def test_an_error_that_ctrl_c_led_to_is_no_traceback(capsys):
     error = AssertionError()
     error.__context__ = KeyboardInterrupt()
-    bench._stopped(AssertionError, error, None)
+    specdec_trees._stopped(AssertionError, error, None)
     assert capsys.readouterr().err == "stopped by Ctrl-C\n"
 
 
 def test_other_errors_keep_their_traceback(capsys):
     with pytest.raises(ValueError, match="nothing") as raised:
         raise ValueError("nothing to do with it")
-    bench._stopped(raised.type, raised.value, raised.tb)
+    specdec_trees._stopped(raised.type, raised.value, raised.tb)
     said = capsys.readouterr().err
     assert said.startswith("Traceback")
     assert said.endswith("ValueError: nothing to do with it\n")
 
 
 def test_who_imports_the_package_keeps_their_own_hook():
-    code = "import sys, bench; sys.exit(sys.excepthook is not sys.__excepthook__)"
+    code = "import sys, specdec_trees; sys.exit(sys.excepthook is not sys.__excepthook__)"
     subprocess.run([sys.executable, "-c", code], check=True)

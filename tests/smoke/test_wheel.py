@@ -14,9 +14,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-import bench
-from bench.locations import CONF
-from bench.results.store import load
+import specdec_trees
+from specdec_trees.locations import CONF
+from specdec_trees.results.store import load
 
 pytest.importorskip("setuptools", minversion="77")
 ROOT = Path(__file__).parents[2]
@@ -44,7 +44,7 @@ def specdec(wheel, tmp_path_factory) -> Path:
     pip("--python", str(python), "install", "--no-deps", str(wheel))
     (packages,) = environment.glob("lib/python*/site-packages")
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))  # of which no .pth is read: no editable one
-    where = "import bench, specdec_core; print(bench.__file__, specdec_core.__file__)"
+    where = "import specdec_trees, specdec_core; print(specdec_trees.__file__, specdec_core.__file__)"
     assert all(Path(found).is_relative_to(packages) for found in told(python, ["-c", where], environment).split())
     return environment / "bin" / "specdec"
 
@@ -72,15 +72,21 @@ def told(program: Path, arguments: list[str], folder: Path, **variables: str) ->
 
 def test_the_wheel_holds_every_config_and_both_packages_types(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.removeprefix("bench/conf/") for name in names if name.startswith("bench/conf/")} == {
+    assert {name.removeprefix("specdec_trees/conf/") for name in names if name.startswith("specdec_trees/conf/")} == {
         path.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml")
     }
-    assert {"bench/py.typed", "specdec_core/py.typed", "bench/report/site/how_to_read.md"} <= set(names)
+    packages = {name.partition("/")[0] for name in names}
+    assert packages - {f"specdec_trees-{specdec_trees.__version__}.dist-info"} == {
+        "specdec_trees",
+        "specdec_core",
+        "hydra_plugins",
+    }
+    assert {"specdec_trees/py.typed", "specdec_core/py.typed", "specdec_trees/report/site/how_to_read.md"} <= set(names)
     assert wheel.stat().st_size < 20e6, "the embedded pair and its heads are 15 MB"
 
 
 def test_an_own_pair_is_found_beside_those_of_the_wheel(specdec, folder):
-    assert told(specdec, ["--version"], folder).split() == ["specdec", bench.__version__]
+    assert told(specdec, ["--version"], folder).split() == ["specdec", specdec_trees.__version__]
     line = "specdec run pair="
     environment = {"COMP_LINE": line, "COMP_POINT": str(len(line))}
     pairs = told(specdec, ["completion", "specdec", "", "run"], folder, **environment).split()
@@ -95,7 +101,7 @@ def test_smoke_a_cell_and_a_report_need_no_checkout(specdec, folder):
     smoke, cells = load(folder / "results", "smoke").runs, load(folder / "results", "default").runs
     assert len(smoke) == 15
     assert set(smoke["status"]) == set(cells["status"]) == {"ok"}
-    assert set(smoke["package_version"]) == {bench.__version__}
+    assert set(smoke["package_version"]) == {specdec_trees.__version__}
     assert set(smoke["identical"]) == {1.0}
     (cell,) = cells.to_dict("records")
     pair = json.loads(cell["config"])["pair"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-import bench
+import specdec_trees
 
 ROOT = Path(__file__).parents[2]
 CI = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: str, monkeypatch: pyte
 def test_the_citation_names_the_version_and_the_licence() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert (citation["version"], citation["license"]) == (bench.__version__, project["license"])
+    assert (citation["version"], citation["license"]) == (specdec_trees.__version__, project["license"])
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
 
 

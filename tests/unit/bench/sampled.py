@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from bench.statistics.intervals import Interval
+from specdec_trees.statistics.intervals import Interval
 
 
 def steps_of(lengths: dict[str, list[int]], depth=99, own=1) -> pd.DataFrame:

@@ -10,13 +10,6 @@ import torch
 from checkpoints import word_tokenizer
 from doubles import BigramLM, random_llama
 
-from bench.calibrate import estimators
-from bench.calibrate.acceptance import AcceptanceRequest, AcceptanceVector, measure, power_law, rows
-from bench.calibrate.estimators import Estimator, expected
-from bench.calibrate.teacher_forced import logits_along
-from bench.prompts.embedded import prompts as bundled
-from bench.results.kept_rows import AcceptanceRow
-from bench.results.store import Store, load
 from specdec_core import generate
 from specdec_core.drafters import Autoregressive
 from specdec_core.errors import NonFiniteLogitsError, PairError, PromptError
@@ -33,6 +26,13 @@ from specdec_core.verifiers import (
     WithoutReplacement,
 )
 from specdec_core.verifiers.k_seq import solve_rho
+from specdec_trees.calibrate import estimators
+from specdec_trees.calibrate.acceptance import AcceptanceRequest, AcceptanceVector, measure, power_law, rows
+from specdec_trees.calibrate.estimators import Estimator, expected
+from specdec_trees.calibrate.teacher_forced import logits_along
+from specdec_trees.prompts.embedded import prompts as bundled
+from specdec_trees.results.kept_rows import AcceptanceRow
+from specdec_trees.results.store import Store, load
 
 RULES = {
     "chain": Chain(),

@@ -6,12 +6,12 @@ import pytest
 import torch
 from doubles import context_for, random_llama
 
-from bench.calibrate.teacher_forced import draft_logits_along
 from specdec_core import CausalLM
 from specdec_core.drafters.tree_drafter import draft_model_of
 from specdec_core.errors import NonFiniteLogitsError, PromptError
 from specdec_core.models import EagleHead, LayerSkip
 from specdec_core.models.eagle import EagleModel
+from specdec_trees.calibrate.teacher_forced import draft_logits_along
 
 PROMPT, TEXT = [5, 9, 11, 3], [8, 2, 7, 7, 1]
 

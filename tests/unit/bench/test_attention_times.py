@@ -6,14 +6,14 @@ import pytest
 import torch
 from cells import execute
 
-from bench import published
-from bench.calibrate import attention_kernels, attention_times
-from bench.calibrate.attention_kernels import FLEX, KERNELS, MANUAL, SDPA, Problem, runnable
-from bench.calibrate.attention_times import AttentionGrid, random_tree
-from bench.results.store import Store, load
 from specdec_core.layout import tree_layout
 from specdec_core.models.tree_attention import TRITON, dense_attention
 from specdec_core.node_order import block_count, node_order, reordered
+from specdec_trees import published
+from specdec_trees.calibrate import attention_kernels, attention_times
+from specdec_trees.calibrate.attention_kernels import FLEX, KERNELS, MANUAL, SDPA, Problem, runnable
+from specdec_trees.calibrate.attention_times import AttentionGrid, random_tree
+from specdec_trees.results.store import Store, load
 
 CPU = torch.device("cpu")
 SMALL = ("measure=attention", "name=here", "attention.num_tokens=[8,40]", "attention.head_dim=16", "attention.trees=2")

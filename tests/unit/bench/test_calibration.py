@@ -5,14 +5,14 @@ import json
 import pytest
 from cells import QUIET, config, execute, finish, stamps, start
 
-from bench.calibrate import kept
-from bench.configs.cells import cell_of
-from bench.measure import once
-from bench.prompts.datasets import DatasetError
-from bench.results.kept_rows import FOLDER
-from bench.results.store import Store, load
 from specdec_core import shapes
 from specdec_core.search import best_tree, expected_tokens
+from specdec_trees.calibrate import kept
+from specdec_trees.configs.cells import cell_of
+from specdec_trees.measure import once
+from specdec_trees.prompts.datasets import DatasetError
+from specdec_trees.results.kept_rows import FOLDER
+from specdec_trees.results.store import Store, load
 
 FEW = ("pair=tiny", "dataset=mini", "limit=2", "decoding.max_new_tokens=8", "runtime.warmup_conversations=0")
 GRID = "calibration.latency.num_tokens=[1,2,4,8,16,32]"

@@ -1,4 +1,4 @@
-"""`bench.check`: each question is answered no where one thing is wrong, and yes of what is committed."""
+"""`specdec_trees.check`: each question is answered no where one thing is wrong, and yes of what is committed."""
 
 import shutil
 from pathlib import Path
@@ -8,17 +8,17 @@ import pyarrow as pa
 import pytest
 from cells import config, execute
 
-from bench.check import __main__ as command
-from bench.check.folder import check
-from bench.configs.cells import scientific_config
-from bench.measure import provenance
-from bench.results.digests import digest_of, output_sha256
-from bench.results.identity import identity
-from bench.results.parquet import read_table, write_table
-from bench.results.partial import Partial
-from bench.results.progress import Planned
-from bench.results.rows import TABLES
-from bench.results.store import Store, experiments
+from specdec_trees.check import __main__ as command
+from specdec_trees.check.folder import check
+from specdec_trees.configs.cells import scientific_config
+from specdec_trees.measure import provenance
+from specdec_trees.results.digests import digest_of, output_sha256
+from specdec_trees.results.identity import identity
+from specdec_trees.results.parquet import read_table, write_table
+from specdec_trees.results.partial import Partial
+from specdec_trees.results.progress import Planned
+from specdec_trees.results.rows import TABLES
+from specdec_trees.results.store import Store, experiments
 
 CELL = ("pair=tiny", "dataset=mini", "drafter=chain4", "runtime.warmup_conversations=0", "limit=2")
 SHORT = (*CELL, "decoding.max_new_tokens=4")

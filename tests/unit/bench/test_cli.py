@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli, locations
-from bench.configs import stand_ins
+from specdec_trees import cli, locations
+from specdec_trees.configs import stand_ins
 
 HELD = {"torch", "transformers", "pandas", "hydra"}
 """What takes long to import."""
@@ -32,7 +32,9 @@ def test_a_task_becomes_its_module_with_the_arguments(task, monkeypatch):
 
 @pytest.mark.parametrize(("arguments", "status"), [([], 0), (["--help"], 0), (["--version"], 0), (["plna"], 2)])
 def test_what_is_no_task_needs_no_large_library(arguments, status):
-    code = f"import sys; sys.argv = ['specdec', *{arguments}]\ntry: import bench.cli; bench.cli.main()\n"
+    code = (
+        f"import sys; sys.argv = ['specdec', *{arguments}]\ntry: import specdec_trees.cli; specdec_trees.cli.main()\n"
+    )
     code += f"finally: print(sorted(sys.modules.keys() & {HELD}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == status
@@ -56,13 +58,13 @@ def beside(tmp_path, monkeypatch) -> Path:
 def completed(line: str) -> list[str]:
     """What the shell is given for the word at the end of a line, with the cursor there."""
     word = line.rpartition(" ")[2].rpartition("=")[2]
-    command = [sys.executable, "-m", "bench.completion", "specdec", word, "before"]
+    command = [sys.executable, "-m", "specdec_trees.completion", "specdec", word, "before"]
     environment = os.environ | {"COMP_LINE": line, "COMP_POINT": str(len(line)), "PYTHONPATH": str(CHECKOUT)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
 def test_words_are_completed_up_to_the_cursor(beside):
-    assert completed("specdec re") == ["report ", "reproduce "]
+    assert completed("specdec re") == ["record ", "report ", "reproduce "]
     assert completed("specdec run pair=mi") == ["mine"]
     assert completed("specdec run pair=mine drafter=opt_tree_n") == ["opt_tree_n50", "opt_tree_n60", "opt_tree_n7"]
     assert completed("specdec reproduce opt_tree/table") == [f"opt_tree/table{number} " for number in (1, 2, 3)]
@@ -90,3 +92,9 @@ def test_other_programs_of_hydra_keep_their_search_path(beside):
     own, ours = f"file://{beside / 'conf'}", str(locations.CONF)
     assert places(ours)[places(ours).index(ours) - 1] == own
     assert own not in places(str(beside / "other"))
+
+
+def test_in_a_checkout_the_older_name_runs_the_same():
+    command = [sys.executable, "-m", "bench.status", "--help"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("usage: ")

@@ -8,11 +8,11 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from bench.configs.cells import dataset_of
-from bench.locations import CONF
-from bench.measure.fingerprints import fingerprint_data, fingerprint_folder
-from bench.plan import composing
-from bench.plan.composing import composer
+from specdec_trees.configs.cells import dataset_of
+from specdec_trees.locations import CONF
+from specdec_trees.measure.fingerprints import fingerprint_data, fingerprint_folder
+from specdec_trees.plan import composing
+from specdec_trees.plan.composing import composer
 
 EXPERIMENTS = (
     "smoke",

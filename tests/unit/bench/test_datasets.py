@@ -6,10 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from bench.locations import CONF
-from bench.names import nearest, unknown
-from bench.prompts import datasets
-from bench.prompts.datasets import Conversation, DatasetError, DatasetSpec, HubSource, fingerprint, load, source_id
+from specdec_trees.locations import CONF
+from specdec_trees.names import nearest, unknown
+from specdec_trees.prompts import datasets
+from specdec_trees.prompts.datasets import (
+    Conversation,
+    DatasetError,
+    DatasetSpec,
+    HubSource,
+    fingerprint,
+    load,
+    source_id,
+)
 
 GOOD = {"id": "a", "turns": ["First?", "Second?"], "reference": None, "category": "math"}
 

@@ -8,11 +8,19 @@ from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils import httpx
 from omegaconf import OmegaConf
 
-from bench.configs.cells import cell_of
-from bench.locations import CONF
-from bench.prompts import export
-from bench.prompts.datasets import CANDIDATES, Conversation, DatasetError, DatasetSpec, HubSource, load, source_id
-from bench.prompts.hub import ADAPTERS
+from specdec_trees.configs.cells import cell_of
+from specdec_trees.locations import CONF
+from specdec_trees.prompts import export
+from specdec_trees.prompts.datasets import (
+    CANDIDATES,
+    Conversation,
+    DatasetError,
+    DatasetSpec,
+    HubSource,
+    load,
+    source_id,
+)
+from specdec_trees.prompts.hub import ADAPTERS
 
 QUIZ = DatasetSpec(
     name="quiz",

@@ -10,17 +10,17 @@ import pytest
 import torch
 from cells import config, execute, finish, stamps, start, word_pair
 
-from bench.calibrate.decision import examples, prompts
-from bench.calibrate.decision.examples import Examples, Prompt, collect
-from bench.calibrate.decision.training import auc, digest, rows, scores, train
-from bench.configs.cells import cell_of, dataset_of
-from bench.measure.cell import DecisionPlan
-from bench.prompts.datasets import DatasetError
-from bench.results.store import Store, load
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import Pair
 from specdec_core.models.causal_lm import FINAL
 from specdec_core.models.decision import KINDS, DecisionModel, top_and_entropy
+from specdec_trees.calibrate.decision import examples, prompts
+from specdec_trees.calibrate.decision.examples import Examples, Prompt, collect
+from specdec_trees.calibrate.decision.training import auc, digest, rows, scores, train
+from specdec_trees.configs.cells import cell_of, dataset_of
+from specdec_trees.measure.cell import DecisionPlan
+from specdec_trees.prompts.datasets import DatasetError
+from specdec_trees.results.store import Store, load
 
 PLAN = DecisionPlan(new_tokens=12, width=4, epochs=3)
 FEW = ("pair=tiny", "dataset=mini", "decoding=t1", "decoding.max_new_tokens=8", "runtime.warmup_conversations=0")
@@ -344,7 +344,10 @@ def test_a_file_remembers_its_prompts_under_another_dataset(trained, tmp_path):
     [
         ("hiden", 'unknown drafter.decision "hiden"; did you mean "hidden"'),
         ("3", 'unknown drafter.decision "3"'),
-        ("nowhere.safetensors", "there is no decision model nowhere.safetensors; python -m bench.decision_model"),
+        (
+            "nowhere.safetensors",
+            "there is no decision model nowhere.safetensors; python -m specdec_trees.decision_model",
+        ),
     ],
 )
 def test_mistyped_decisions_are_refused_in_a_sentence(tmp_path, word, sentence):

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from cells import execute
 
-from bench.measure import engine_answers, record, runner
-from bench.measure.decoding import Turn
-from bench.results.digests import output_sha256
-from bench.results.kept_rows import FOLDER
-from bench.results.store import Store
 from specdec_core.errors import PairError
+from specdec_trees.measure import engine_answers, record, runner
+from specdec_trees.measure.decoding import Turn
+from specdec_trees.results.digests import output_sha256
+from specdec_trees.results.kept_rows import FOLDER
+from specdec_trees.results.store import Store
 
 CELL = ("limit=2", "dataset.part=evaluation", "decoding.max_new_tokens=12", "drafter=chain4", "runtime.replay=true")
 FORMS = {

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from filled import row
 
-from bench.results.finished import BASELINE, Asked, State, state, unfinished
-from bench.results.partial import Partial
-from bench.results.rows import PromptRow, RunRow, StepRow
-from bench.results.store import Store
+from specdec_trees.results.finished import BASELINE, Asked, State, state, unfinished
+from specdec_trees.results.partial import Partial
+from specdec_trees.results.rows import PromptRow, RunRow, StepRow
+from specdec_trees.results.store import Store
 
 RUN = "0" * 12
 FULL = Asked(baseline=True, weights={"target_revision": "files:a"})

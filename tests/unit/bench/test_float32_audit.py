@@ -11,16 +11,16 @@ from cells import cell, execute
 from test_measurement import Wrong
 from torch import nn
 
-from bench.measure import float32_audit, pairs, runner
-from bench.measure.cell import Cell, Runtime
-from bench.measure.decoding import Decoding
-from bench.measure.float32_audit import audit_in_float32
-from bench.measure.measurement import Measurement
-from bench.measure.to_rows import Rows
-from bench.prompts import datasets
-from bench.results.rows import METHOD
-from bench.results.store import Store
-from bench.results.ties import is_tie
+from specdec_trees.measure import float32_audit, pairs, runner
+from specdec_trees.measure.cell import Cell, Runtime
+from specdec_trees.measure.decoding import Decoding
+from specdec_trees.measure.float32_audit import audit_in_float32
+from specdec_trees.measure.measurement import Measurement
+from specdec_trees.measure.to_rows import Rows
+from specdec_trees.prompts import datasets
+from specdec_trees.results.rows import METHOD
+from specdec_trees.results.store import Store
+from specdec_trees.results.ties import is_tie
 
 HALF = Runtime(device="cpu", dtype="bfloat16", num_threads=1)
 DRAFTERS = {"tiny": "opt_tree", "tiny_eagle": "eagle2", "tiny_eagle3": "dyspec", "tiny_medusa": "opt_tree"}

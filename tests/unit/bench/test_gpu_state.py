@@ -8,14 +8,14 @@ import pytest
 import torch
 from cells import cell, word_pair
 
-from bench.measure import gpu_state
-from bench.measure.cell import Runtime
-from bench.measure.gpu_state import Facts, Gpu, between
-from bench.measure.measurement import Measurement
-from bench.measure.to_rows import Rows
-from bench.prompts.datasets import Conversation
-from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.statistics import metrics, samples
+from specdec_trees.measure import gpu_state
+from specdec_trees.measure.cell import Runtime
+from specdec_trees.measure.gpu_state import Facts, Gpu, between
+from specdec_trees.measure.measurement import Measurement
+from specdec_trees.measure.to_rows import Rows
+from specdec_trees.prompts.datasets import Conversation
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD
+from specdec_trees.statistics import metrics, samples
 
 TALKS = [Conversation(f"talk{number}", ("w3 w7", "w1")) for number in range(3)]
 OWN = os.getpid()

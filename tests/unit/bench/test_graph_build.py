@@ -1,6 +1,6 @@
 import sys
 
-from bench.speed import graph_build
+from specdec_trees.speed import graph_build
 
 
 def test_the_cost_of_a_record_is_printed_by_size(monkeypatch, capsys):

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from bench.statistics import graph_metrics
+from specdec_trees.statistics import graph_metrics
 
 GRAPH = (
     "num_live",

@@ -14,19 +14,19 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import DictConfig
 from resumed import Counted, Killed, timeless
 
-from bench import run
-from bench.artifacts import frame, noise
-from bench.configs.cells import cell_of, runtime_of
-from bench.measure import pairs, runner
-from bench.measure.cell import Cell
-from bench.measure.cell_run import CellRun
-from bench.measure.decoding import Decoding
-from bench.measure.group import BASELINES, Group, grouped, in_turn
-from bench.measure.measurement import Measurement
-from bench.measure.stalls import Stalls, Timed
-from bench.results import partial
-from bench.results.store import Store, load
-from bench.statistics import samples
+from specdec_trees import run
+from specdec_trees.artifacts import frame, noise
+from specdec_trees.configs.cells import cell_of, runtime_of
+from specdec_trees.measure import pairs, runner
+from specdec_trees.measure.cell import Cell
+from specdec_trees.measure.cell_run import CellRun
+from specdec_trees.measure.decoding import Decoding
+from specdec_trees.measure.group import BASELINES, Group, grouped, in_turn
+from specdec_trees.measure.measurement import Measurement
+from specdec_trees.measure.stalls import Stalls, Timed
+from specdec_trees.results import partial
+from specdec_trees.results.store import Store, load
+from specdec_trees.statistics import samples
 
 DRAFTERS = ("chain4", "opt_tree", "prompt_lookup")
 SWEEP = (

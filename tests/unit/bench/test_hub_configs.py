@@ -3,12 +3,12 @@ import torch
 from omegaconf import OmegaConf
 from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM
 
-from bench.locations import CONF
-from bench.measure import hub_configs
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
 from specdec_core.models.kinds import kind_of
 from specdec_core.models.memory import eagle_bytes, kv_bytes, tree_bytes, weight_bytes
+from specdec_trees.locations import CONF
+from specdec_trees.measure import hub_configs
 
 MODELS = {
     model.id: model.get("kind", "causal_lm")

@@ -9,14 +9,14 @@ import pytest
 import torch
 from cells import config
 
-from bench.configs.cells import pair_of, scientific_config, setting_of
-from bench.measure import cell as cell_module
-from bench.measure.cell import Runtime
-from bench.measure.provenance import collect
-from bench.results.identity import identity
-from bench.results.store import Store, experiments, run_id
 from specdec_core.errors import LoadError
 from specdec_core.models.graphs import usable
+from specdec_trees.configs.cells import pair_of, scientific_config, setting_of
+from specdec_trees.measure import cell as cell_module
+from specdec_trees.measure.cell import Runtime
+from specdec_trees.measure.provenance import collect
+from specdec_trees.results.identity import identity
+from specdec_trees.results.store import Store, experiments, run_id
 
 REFERENCE = Path(__file__).resolve().parents[3] / "results" / "reference"
 

@@ -14,21 +14,21 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedTokenizerFast
 
-from bench.artifacts.case_study import read
-from bench.calibrate import forward_times
-from bench.configs.cells import dataset_of, pair_of
-from bench.measure.cell import LatencyGrid, Runtime
-from bench.measure.measurement import Measurement
-from bench.measure.recorders import NodeRecorder
-from bench.measure.to_rows import Rows
-from bench.measure.transcript import DRAFT, MERGED, TARGET, pieces, write_case_study
-from bench.prompts.datasets import Conversation, load
-from bench.results.rows import NodeRow, StepRow
 from specdec_core import Sampling, TokenTree, Verdict, generate, shapes
 from specdec_core.drafters import Autoregressive, Eagle2, OptTree, StaticTree, TokenGraph
 from specdec_core.engine import Generation, Step
 from specdec_core.models import ModelOutput, Pair
 from specdec_core.verifiers import TargetSample
+from specdec_trees.artifacts.case_study import read
+from specdec_trees.calibrate import forward_times
+from specdec_trees.configs.cells import dataset_of, pair_of
+from specdec_trees.measure.cell import LatencyGrid, Runtime
+from specdec_trees.measure.measurement import Measurement
+from specdec_trees.measure.recorders import NodeRecorder
+from specdec_trees.measure.to_rows import Rows
+from specdec_trees.measure.transcript import DRAFT, MERGED, TARGET, pieces, write_case_study
+from specdec_trees.prompts.datasets import Conversation, load
+from specdec_trees.results.rows import NodeRow, StepRow
 
 TALK = Conversation("talk", ("w3 w1 w4", "w1 w5"))
 

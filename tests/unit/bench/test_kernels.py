@@ -4,13 +4,13 @@ import pytest
 from cells import cell, execute
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bench.measure import pairs
-from bench.measure.cell import Runtime
-from bench.measure.kernels import AttentionKernels
-from bench.measure.measurement import Measurement
-from bench.measure.to_rows import Rows
-from bench.prompts import datasets
-from bench.results.store import Store
+from specdec_trees.measure import pairs
+from specdec_trees.measure.cell import Runtime
+from specdec_trees.measure.kernels import AttentionKernels
+from specdec_trees.measure.measurement import Measurement
+from specdec_trees.measure.to_rows import Rows
+from specdec_trees.prompts import datasets
+from specdec_trees.results.store import Store
 
 KERNELS = {SDPBackend.FLASH_ATTENTION: "flash", SDPBackend.MATH: "math"}
 

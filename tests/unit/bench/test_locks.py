@@ -7,11 +7,11 @@ import warnings
 import pytest
 from cells import command, config, execute, stamps
 
-from bench.configs.cells import cell_of
-from bench.measure.decoding import Decoding
-from bench.results import progress
-from bench.results.locks import held, lock
-from bench.results.store import Store, StoreError, load
+from specdec_trees.configs.cells import cell_of
+from specdec_trees.measure.decoding import Decoding
+from specdec_trees.results import progress
+from specdec_trees.results.locks import held, lock
+from specdec_trees.results.store import Store, StoreError, load
 
 CELL = ("pair=tiny", "dataset=mini", "drafter=chain4", "limit=1", "decoding.max_new_tokens=3")
 CODES = [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS]

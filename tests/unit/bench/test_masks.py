@@ -8,16 +8,16 @@ import torch
 from cells import cell, execute, word_pair
 from doubles import random_tree
 
-from bench.measure.cell import Runtime
-from bench.measure.measurement import Measurement
-from bench.measure.recorders import BLOCK, MaskRecorder
-from bench.measure.to_rows import Rows
-from bench.prompts.datasets import Conversation
-from bench.results.rows import MaskRow
-from bench.results.store import Store
 from specdec_core import TokenTree, Verdict
 from specdec_core.models import ModelOutput, Pair
 from specdec_core.node_order import NODE_ORDERS, node_order, reordered
+from specdec_trees.measure.cell import Runtime
+from specdec_trees.measure.measurement import Measurement
+from specdec_trees.measure.recorders import BLOCK, MaskRecorder
+from specdec_trees.measure.to_rows import Rows
+from specdec_trees.prompts.datasets import Conversation
+from specdec_trees.results.rows import MaskRow
+from specdec_trees.results.store import Store
 
 TALK = Conversation("talk", ("w3 w1 w4", "w1 w5"))
 ORDERS = ["heap", *NODE_ORDERS]

@@ -8,17 +8,17 @@ import pytest
 import torch
 from cells import cell, word_pair
 
-from bench.measure import decoding, stalls
-from bench.measure.audit import divergence
-from bench.measure.cell import Cell, Runtime
-from bench.measure.measurement import Measurement, beginning, first_prompts
-from bench.measure.to_rows import Rows
-from bench.prompts.datasets import Conversation
-from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.results.ties import is_tie
 from specdec_core import CausalLM, Sampling, TokenTree, Verdict
 from specdec_core.drafters import Autoregressive
 from specdec_core.models import ModelOutput, Pair
+from specdec_trees.measure import decoding, stalls
+from specdec_trees.measure.audit import divergence
+from specdec_trees.measure.cell import Cell, Runtime
+from specdec_trees.measure.measurement import Measurement, beginning, first_prompts
+from specdec_trees.measure.to_rows import Rows
+from specdec_trees.prompts.datasets import Conversation
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD
+from specdec_trees.results.ties import is_tie
 
 ONE = Conversation("one", ("w3 w1 w4", "w1 w5"), category="words")
 TWO = Conversation("two", ("w2 w7 w1 w8",))

@@ -6,15 +6,15 @@ import pytest
 from cells import config, execute, stamps
 from filled import rewrite
 
-from bench import merge
-from bench.configs.cells import scientific_config
-from bench.results.digests import digest_of
-from bench.results.identity import identity
-from bench.results.locks import lock
-from bench.results.partial import Partial
-from bench.results.progress import Planned, read, read_plan, words
-from bench.results.rows import PredictionRow, RunRow
-from bench.results.store import Store, load
+from specdec_trees import merge
+from specdec_trees.configs.cells import scientific_config
+from specdec_trees.results.digests import digest_of
+from specdec_trees.results.identity import identity
+from specdec_trees.results.locks import lock
+from specdec_trees.results.partial import Partial
+from specdec_trees.results.progress import Planned, read, read_plan, words
+from specdec_trees.results.rows import PredictionRow, RunRow
+from specdec_trees.results.store import Store, load
 
 CELL = ("pair=tiny", "dataset=mini", "drafter=chain4", "runtime.warmup_conversations=0", "limit=1")
 SHORT = (*CELL, "decoding.max_new_tokens=3")

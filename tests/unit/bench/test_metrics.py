@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.results.rows import AUTOREGRESSIVE, METHOD, NodeRow, PromptRow, StepRow
-from bench.statistics import metrics
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, NodeRow, PromptRow, StepRow
+from specdec_trees.statistics import metrics
 
 
 def step(prompt="a", turn=0, n=10, depth=4, expected=2.0, accepted=1, length=None, kept=None, **times):

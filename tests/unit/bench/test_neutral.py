@@ -7,11 +7,11 @@ import torch
 from cells import word_pair
 from transformers import GenerationConfig
 
-from bench.lossless import reference
-from bench.measure.neutral import left_out, neutral, say_left_out
 from specdec_core import generate
 from specdec_core.drafters import Autoregressive
 from specdec_core.verifiers import Greedy
+from specdec_trees.lossless import reference
+from specdec_trees.measure.neutral import left_out, neutral, say_left_out
 
 PROMPT, NEW, END = [3, 1, 4, 1, 5], 24, 7
 PENALTIES = {

@@ -8,11 +8,11 @@ from cells import config
 from checkpoints import checkpoint
 from omegaconf import OmegaConf
 
-from bench import new
-from bench.configs.cells import dataset_of, pair_of, scientific_config
-from bench.configs.options import check_values
-from bench.locations import CONF
-from bench.prompts.embedded import TINY
+from specdec_trees import new
+from specdec_trees.configs.cells import dataset_of, pair_of, scientific_config
+from specdec_trees.configs.options import check_values
+from specdec_trees.locations import CONF
+from specdec_trees.prompts.embedded import TINY
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_a_dataset_of_a_file_has_three_keys_and_composes(conf, quiz):
     assert dataset_of(cfg).file == str(quiz)
     assert scientific_config(cfg)["dataset"]["prompts_sha256"]
     assert "2 conversations, 3 turns, at most 128 new tokens a turn" in said
-    assert "next: python -m bench.run dataset=my_quiz_2 " in said
+    assert "next: python -m specdec_trees.run dataset=my_quiz_2 " in said
     new.new_dataset(str(quiz), name="other", max_new_tokens=9)
     assert OmegaConf.load(conf / "dataset" / "other.yaml").max_new_tokens == 9
 

@@ -11,12 +11,12 @@ from composed import composed, names
 from hydra.errors import ConfigCompositionException, InstantiationException
 from omegaconf import OmegaConf
 
-from bench.calibrate import kept
-from bench.configs.cells import scientific_config
-from bench.configs.options import check_values, sentence
-from bench.configs.values import expected, fits, shown
-from bench.measure import pairs
-from bench.run import check_choices
+from specdec_trees.calibrate import kept
+from specdec_trees.configs.cells import scientific_config
+from specdec_trees.configs.options import check_values, sentence
+from specdec_trees.configs.values import expected, fits, shown
+from specdec_trees.measure import pairs
+from specdec_trees.run import check_choices
 
 WRONG_VALUES = {
     "drafter.n=abc": "drafter.n=abc: a whole number is expected",

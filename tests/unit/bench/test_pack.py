@@ -16,16 +16,16 @@ import pytest
 from cells import execute
 from filled import row
 
-import bench.results.store
-from bench.compare.sides import find
-from bench.measure import provenance
-from bench.pack import main
-from bench.results import progress
-from bench.results.pack import PackError, pack, path_of
-from bench.results.rows import TABLES, NodeRow, RunRow, StepRow
-from bench.results.store import Store, experiments, load, located
+import specdec_trees.results.store
+from specdec_trees.compare.sides import find
+from specdec_trees.measure import provenance
+from specdec_trees.pack import main
+from specdec_trees.results import progress
+from specdec_trees.results.pack import PackError, pack, path_of
+from specdec_trees.results.rows import TABLES, NodeRow, RunRow, StepRow
+from specdec_trees.results.store import Store, experiments, load, located
 
-CHECKOUT = Path(bench.results.store.__file__).parents[2]
+CHECKOUT = Path(specdec_trees.results.store.__file__).parents[2]
 CELL = (
     *("pair=tiny", "dataset=mini", "drafter=chain4", "runtime.warmup_conversations=0", "limit=1"),
     "decoding.max_new_tokens=4",
@@ -158,7 +158,7 @@ def test_a_forgotten_cell_is_gone_from_the_pack(store):
 )
 def test_a_kill_while_packing_loses_and_doubles_nothing(patch, packed, store, tmp_path):
     whole = store.read("steps")
-    code = "import os, signal, sys\nfrom pathlib import Path\nfrom bench.results.store import Store\n"
+    code = "import os, signal, sys\nfrom pathlib import Path\nfrom specdec_trees.results.store import Store\n"
     code += f"{patch}lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\nStore(Path(sys.argv[1]), 'e').pack()\n"
     if "unlink" in patch:  # the temporary file's is called too, and finds nothing
         code = code.replace("lambda *_, **__:", "lambda path, **_: path.name.startswith('.') or")
@@ -177,13 +177,13 @@ def test_a_kill_while_packing_loses_and_doubles_nothing(patch, packed, store, tm
 
 def test_a_file_that_was_replaced_meanwhile_stays(store, monkeypatch):
     """What a cell writes after its old rows were read is in no pack yet."""
-    write = bench.results.pack.write_pack
+    write = specdec_trees.results.pack.write_pack
 
     def slow(path, rows):
         write(path, rows)
         store.write("steps", "b2", steps("b2", 9))
 
-    monkeypatch.setattr(bench.results.pack, "write_pack", slow)
+    monkeypatch.setattr(specdec_trees.results.pack, "write_pack", slow)
     store.pack()
     assert names(store) == {"run_id=b2.parquet"}
     assert store.read("steps")["step"].tolist() == [5, 9]

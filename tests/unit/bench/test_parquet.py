@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from filled import row
 
-from bench.results.parquet import file_name, frame, read_table, write_rows
-from bench.results.rows import TABLES, PromptRow, StepRow, schema
+from specdec_trees.results.parquet import file_name, frame, read_table, write_rows
+from specdec_trees.results.rows import TABLES, PromptRow, StepRow, schema
 
 
 def write(folder, row_type, run_id, *rows):

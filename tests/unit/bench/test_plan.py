@@ -8,22 +8,22 @@ import pytest
 import torch
 from cells import execute
 
-from bench.artifacts.devices import parse
-from bench.calibrate.prices import shape_of
-from bench.locations import CONF
-from bench.measure.cell import PairSpec
-from bench.papers.registry import ARTIFACTS
-from bench.plan import __main__ as plan
-from bench.plan import planning
-from bench.plan import times as plan_times
-from bench.plan.estimates import Memory, mal_of, memory_of
-from bench.plan.jobs import sweep
-from bench.plan.overview import overview
-from bench.plan.times import Machine, measured_times, of_machine, seconds
-from bench.results.kept_rows import LatencyRow
-from bench.results.store import Store, load
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
+from specdec_trees.artifacts.devices import parse
+from specdec_trees.calibrate.prices import shape_of
+from specdec_trees.locations import CONF
+from specdec_trees.measure.cell import PairSpec
+from specdec_trees.papers.registry import ARTIFACTS
+from specdec_trees.plan import __main__ as plan
+from specdec_trees.plan import planning
+from specdec_trees.plan import times as plan_times
+from specdec_trees.plan.estimates import Memory, mal_of, memory_of
+from specdec_trees.plan.jobs import sweep
+from specdec_trees.plan.overview import overview
+from specdec_trees.plan.times import Machine, measured_times, of_machine, seconds
+from specdec_trees.results.kept_rows import LatencyRow
+from specdec_trees.results.store import Store, load
 
 EXPERIMENTS = sorted(
     path.relative_to(CONF / "experiment").with_suffix("").as_posix() for path in (CONF / "experiment").rglob("*.yaml")
@@ -225,7 +225,7 @@ def test_hours_from_kept_forward_times(tmp_path):
     assert seconds(found.jobs[0], times, 1.0) == pytest.approx(156_800 * 2 * 0.02)
     hours = sum(seconds(job, times, mal) for job, mal in zip(found.jobs, mals, strict=True)) / 3600
     assert f" {hours:.2f} (A100, bfloat16)" in "\n".join(plan.describe(found))
-    none = "no hours: nothing measured here; run bench.latency pair=llama2_7b_chat_eagle"
+    none = "no hours: nothing measured here; run specdec_trees.latency pair=llama2_7b_chat_eagle"
     assert none in printed(TABLE1, "pair=llama2_7b_chat_eagle", "runtime=cpu", f"results_dir={tmp_path}")
 
 
@@ -336,7 +336,7 @@ def test_make_plan_takes_an_experiments_own_pairs(name, experiment, monkeypatch,
         check=True,
     ).stdout
     arguments = shlex.split(command.replace("\\\n", " "))
-    monkeypatch.setattr(sys, "argv", arguments[arguments.index("bench.plan") :])
+    monkeypatch.setattr(sys, "argv", arguments[arguments.index("specdec_trees.plan") :])
     assert f"pair={name}" in sys.argv
     plan.main()
     own = plan.make([f"experiment={experiment}", "limit=1"])

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from bench.configs.cells import dataset_of
-from bench.plan import planning
-from bench.plan.composing import composer
-from bench.plan.prompts import turns
-from bench.prompts import datasets
+from specdec_trees.configs.cells import dataset_of
+from specdec_trees.plan import planning
+from specdec_trees.plan.composing import composer
+from specdec_trees.plan.prompts import turns
+from specdec_trees.prompts import datasets
 
 SMOKE = ("experiment=smoke", "drafter=sequoia", "drafter.n=8", "decoding.max_new_tokens=64")
 BY_PART = [("all", 80), ("calibration", 40), ("evaluation", 40)]

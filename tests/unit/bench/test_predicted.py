@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 from cells import execute
 
-from bench.artifacts import frame, metrics
-from bench.artifacts.table import table
-from bench.calibrate.prices import Prices
-from bench.results.store import load
-from bench.speed import predicted
-from bench.speed.predicted import speeds
+from specdec_trees.artifacts import frame, metrics
+from specdec_trees.artifacts.table import table
+from specdec_trees.calibrate.prices import Prices
+from specdec_trees.results.store import load
+from specdec_trees.speed import predicted
+from specdec_trees.speed.predicted import speeds
 
 CELL = ("pair=tiny", "dataset=mini", "runtime.warmup_conversations=0", "limit=2", "decoding.max_new_tokens=12")
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from bench.measure.preemption import STATUS, Preempted, awaited
+from specdec_trees.measure.preemption import STATUS, Preempted, awaited
 
 
 def test_a_prompt_that_fails_after_sigterm_ends_the_process_all_the_same():

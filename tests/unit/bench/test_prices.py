@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from cells import config
 
-from bench import reproduce
-from bench.calibrate import kept, prices
-from bench.calibrate.prices import LAUNCH_S, Prices
-from bench.configs.cells import cell_of, pair_of
-from bench.measure.cell import Cell
-from bench.published import card, cards
-from bench.results.kept_rows import FOLDER, LatencyRow
-from bench.results.store import Store
 from specdec_core.search import choose_tree
+from specdec_trees import reproduce
+from specdec_trees.calibrate import kept, prices
+from specdec_trees.calibrate.prices import LAUNCH_S, Prices
+from specdec_trees.configs.cells import cell_of, pair_of
+from specdec_trees.measure.cell import Cell
+from specdec_trees.published import card, cards
+from specdec_trees.results.kept_rows import FOLDER, LatencyRow
+from specdec_trees.results.store import Store
 
 VECTOR = [0.5, 0.2, 0.1]
 HERE = "here in float32"

@@ -8,16 +8,16 @@ import pytest
 from cells import config, execute
 from filled import rewrite
 
-from bench import status
-from bench.artifacts.outputs import read_results
-from bench.measure import cell_run, provenance
-from bench.papers.registry import ARTIFACTS
-from bench.reproduce import planned
-from bench.results import progress
-from bench.results.locks import CellBusyError, held, lock
-from bench.results.progress import ANY, SWEEP, Planned
-from bench.results.rows import RunRow
-from bench.results.store import Store
+from specdec_trees import status
+from specdec_trees.artifacts.outputs import read_results
+from specdec_trees.measure import cell_run, provenance
+from specdec_trees.papers.registry import ARTIFACTS
+from specdec_trees.reproduce import planned
+from specdec_trees.results import progress
+from specdec_trees.results.locks import CellBusyError, held, lock
+from specdec_trees.results.progress import ANY, SWEEP, Planned
+from specdec_trees.results.rows import RunRow
+from specdec_trees.results.store import Store
 
 SHORT = ("pair=tiny", "dataset=mini", "drafter=chain4", "runtime.warmup_conversations=0", "limit=1")
 CELL = (*SHORT, "decoding.max_new_tokens=4")
@@ -41,8 +41,8 @@ def copied(one_done, tmp_path):
 
 def plan_of(root, *drafters: str, **more) -> None:
     """A plan of cells that differ in the drafter's size."""
-    from bench.configs.cells import scientific_config
-    from bench.results.identity import identity
+    from specdec_trees.configs.cells import scientific_config
+    from specdec_trees.results.identity import identity
 
     configs = [identity(scientific_config(config(*CELL, *drafter.split()))) for drafter in drafters]
     cells = tuple({"pair": "tiny", "config": one} for one in configs)

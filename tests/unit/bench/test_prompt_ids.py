@@ -8,13 +8,13 @@ from cells import execute
 from resumed import Counted, Killed
 from transformers import AutoTokenizer
 
-from bench.compare.changes import Couple
-from bench.compare.sides import find
-from bench.measure import provenance
-from bench.prompts import templates
-from bench.prompts.embedded import TINY
-from bench.prompts.templates import DATE, prompt_ids, template_date
-from bench.results.store import Store, load
+from specdec_trees.compare.changes import Couple
+from specdec_trees.compare.sides import find
+from specdec_trees.measure import provenance
+from specdec_trees.prompts import templates
+from specdec_trees.prompts.embedded import TINY
+from specdec_trees.prompts.templates import DATE, prompt_ids, template_date
+from specdec_trees.results.store import Store, load
 
 USER = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 LLAMA = (

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-import bench
-from bench.measure import provenance
-from bench.results.rows import RunRow
+import specdec_trees
 from specdec_core.openmp import VARIABLES, crowded
+from specdec_trees.measure import provenance
+from specdec_trees.results.rows import RunRow
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -64,7 +64,7 @@ def test_the_values_are_those_of_this_process(monkeypatch):
     assert found["python_version"] == platform.python_version()
     assert found["num_threads"] == torch.get_num_threads()
     assert found["transformers_version"][0].isdigit()
-    assert found["package_version"] == bench.__version__
+    assert found["package_version"] == specdec_trees.__version__
 
 
 def test_nothing_names_the_machine_or_a_path():
@@ -165,7 +165,7 @@ import {module}
 """
 
 
-@pytest.mark.parametrize("module", ["specdec_core", "bench.measure.runner", "bench.prompts.embedded"])
+@pytest.mark.parametrize("module", ["specdec_core", "specdec_trees.measure.runner", "specdec_trees.prompts.embedded"])
 @pytest.mark.parametrize(
     ("given", "found"),
     [
@@ -183,7 +183,7 @@ def test_how_threads_wait_is_left_to_the_user_who_says_it_or_their_number(module
 
 
 @pytest.mark.skipif(not Path("/proc/loadavg").exists(), reason="the system does not tell")
-@pytest.mark.parametrize("module", ["specdec_core", "bench.measure.runner", "bench.prompts.embedded"])
+@pytest.mark.parametrize("module", ["specdec_core", "specdec_trees.measure.runner", "specdec_trees.prompts.embedded"])
 def test_threads_spin_briefly_on_a_crowded_machine(module):
     """More processes than cores run until it has looked."""
     others = {key: value for key, value in os.environ.items() if key not in (*VARIABLES, "OMP_NUM_THREADS")}

@@ -7,19 +7,19 @@ import pytest
 import torch
 from cells import cell, execute, word_pair
 
-from bench.measure.cell import Runtime
-from bench.measure.decoding import Decoding
-from bench.measure.measurement import Measurement
-from bench.measure.quality import log_likelihoods, quality_rows, reference_of, rouge
-from bench.measure.second_pass import SecondPass
-from bench.measure.to_rows import Rows
-from bench.prompts.datasets import Conversation
-from bench.results.instrument_rows import QualityRow
-from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.results.store import load
 from specdec_core import Sampling, generate
 from specdec_core.drafters import Autoregressive
 from specdec_core.verifiers import TargetSample
+from specdec_trees.measure.cell import Runtime
+from specdec_trees.measure.decoding import Decoding
+from specdec_trees.measure.measurement import Measurement
+from specdec_trees.measure.quality import log_likelihoods, quality_rows, reference_of, rouge
+from specdec_trees.measure.second_pass import SecondPass
+from specdec_trees.measure.to_rows import Rows
+from specdec_trees.prompts.datasets import Conversation
+from specdec_trees.results.instrument_rows import QualityRow
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD
+from specdec_trees.results.store import load
 
 MAT = "The cats sat on the mat."
 SHORT = ("drafter=chain4", "limit=2", "decoding.max_new_tokens=30", "runtime.warmup_conversations=0")

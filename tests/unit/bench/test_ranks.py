@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from cells import config, execute
 
-from bench import run
-from bench.configs.cells import runtime_of
-from bench.results.store import Store
 from specdec_core.models import ranks
+from specdec_trees import run
+from specdec_trees.configs.cells import runtime_of
+from specdec_trees.results.store import Store
 
 CELL = ("dataset=mini", "limit=1", "decoding.max_new_tokens=6", "runtime.warmup_conversations=0", "decoding=t06")
 MEASURED = ("calibration.acceptance.prompts=1", "calibration.acceptance.new_tokens=4", "calibration.latency.repeats=2")
@@ -20,7 +20,15 @@ SWEEP = (*CELL, *MEASURED, "calibration.latency.num_tokens=[1,8]", "runtime.dtyp
 
 def sweep(results: Path, *overrides: str) -> str:
     """What two processes say."""
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "bench.run"]
+    launch = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "-m",
+        "specdec_trees.run",
+    ]
     options = ["-m", "runtime.tensor_parallel=true", f"results_dir={results}", *SWEEP, *overrides]
     done = subprocess.run(
         [*launch, *options],

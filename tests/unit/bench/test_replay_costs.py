@@ -1,9 +1,9 @@
-"""`bench.speed.replays`: what its table adds up, and a run of it."""
+"""`specdec_trees.speed.replays`: what its table adds up, and a run of it."""
 
 import pytest
 
-from bench.speed import replays
-from bench.speed.replays import Cost, main, table
+from specdec_trees.speed import replays
+from specdec_trees.speed.replays import Cost, main, table
 
 
 def test_sums_are_of_all_conversations_and_count_the_recording_once():

@@ -10,26 +10,26 @@ import pytest
 import torch
 from cells import config, execute
 
-from bench.artifacts import frame, notes
-from bench.artifacts.outputs import NoResultsError
-from bench.check.__main__ import UNKNOWN, verdicts
-from bench.check.folder import check
-from bench.configs.cells import cell_of
-from bench.measure import record, runner
-from bench.measure.recordings import Recordings
-from bench.papers.dyspec import figures as dyspec
-from bench.papers.gsd import operations
-from bench.papers.opt_tree import figures as opt_tree
-from bench.prompts import datasets
-from bench.prompts.embedded import TINY
-from bench.results.digests import output_sha256
-from bench.results.kept_rows import FOLDER, RecordingRow
-from bench.results.rows import AUTOREGRESSIVE
-from bench.results.store import Store, load
-from bench.statistics import metrics
 from specdec_core.drafters import StaticTree
 from specdec_core.errors import PairError
 from specdec_core.models import CausalLM, load_pair
+from specdec_trees.artifacts import frame, notes
+from specdec_trees.artifacts.outputs import NoResultsError
+from specdec_trees.check.__main__ import UNKNOWN, verdicts
+from specdec_trees.check.folder import check
+from specdec_trees.configs.cells import cell_of
+from specdec_trees.measure import record, runner
+from specdec_trees.measure.recordings import Recordings
+from specdec_trees.papers.dyspec import figures as dyspec
+from specdec_trees.papers.gsd import operations
+from specdec_trees.papers.opt_tree import figures as opt_tree
+from specdec_trees.prompts import datasets
+from specdec_trees.prompts.embedded import TINY
+from specdec_trees.results.digests import output_sha256
+from specdec_trees.results.kept_rows import FOLDER, RecordingRow
+from specdec_trees.results.rows import AUTOREGRESSIVE
+from specdec_trees.results.store import Store, load
+from specdec_trees.statistics import metrics
 
 FEW = ("limit=3", "dataset.part=evaluation", "decoding.max_new_tokens=24")
 REPLAYED = (*FEW, "runtime.replay=true")

@@ -9,10 +9,10 @@ import pytest
 from cells import execute
 from filled import row
 
-from bench.artifacts import findings, frame, noise, notes
-from bench.artifacts.metrics import MAL, SPEEDUP
-from bench.results.rows import AUTOREGRESSIVE, PromptRow, RunRow, StepRow
-from bench.results.store import CELL, Store, load
+from specdec_trees.artifacts import findings, frame, noise, notes
+from specdec_trees.artifacts.metrics import MAL, SPEEDUP
+from specdec_trees.results.rows import AUTOREGRESSIVE, PromptRow, RunRow, StepRow
+from specdec_trees.results.store import CELL, Store, load
 
 CHAIN = ("drafter=chain4", "decoding.max_new_tokens=16", "runtime.warmup_conversations=0")
 REPLAYED = (*CHAIN, "runtime.replay=true", "limit=6")

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from sampled import jackknife, numbers, prompts_of, steps_of
 
-from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.statistics import intervals, samples
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD
+from specdec_trees.statistics import intervals, samples
 
 
 def turns(*rows):

@@ -8,7 +8,7 @@ import pytest
 from sampled import jackknife, numbers, prompts_of, steps_of
 from scipy import stats
 
-from bench.statistics import intervals, samples
+from specdec_trees.statistics import intervals, samples
 
 
 def test_a_paired_ratio_leaves_out_conversations_of_both_together():

@@ -8,11 +8,11 @@ import pytest
 from cells import execute
 from resumed import Counted, Killed
 
-from bench.measure import provenance
-from bench.measure.cell import Runtime
-from bench.plan import planning
-from bench.results.parquet import file_name
-from bench.results.store import load
+from specdec_trees.measure import provenance
+from specdec_trees.measure.cell import Runtime
+from specdec_trees.plan import planning
+from specdec_trees.results.parquet import file_name
+from specdec_trees.results.store import load
 
 CELL = (
     *("pair=tiny", "dataset=mini", "runtime.warmup_conversations=0", "limit=2", "decoding.max_new_tokens=8"),

@@ -9,16 +9,16 @@ import yaml
 from cells import config, execute, word_pair
 from doubles import BigramLM, context_for, random_llama
 
-from bench.calibrate import skip_search
-from bench.calibrate.skip_search import Judge, Judged, chain_mal, judged, search, skipped_of, sublayers_of
-from bench.configs.cells import pair_of, scientific_config, setting_of
-from bench.measure.cell import LatencyGrid
 from specdec_core import generate, shapes
 from specdec_core.drafters import Autoregressive, SelfDraft, StaticTree
 from specdec_core.errors import PairError, PromptError
 from specdec_core.models import LayerSkip, ModelSpec
 from specdec_core.models.layer_skip import kept_bytes
 from specdec_core.verifiers import Greedy
+from specdec_trees.calibrate import skip_search
+from specdec_trees.calibrate.skip_search import Judge, Judged, chain_mal, judged, search, skipped_of, sublayers_of
+from specdec_trees.configs.cells import pair_of, scientific_config, setting_of
+from specdec_trees.measure.cell import LatencyGrid
 
 FEW = ("pair=tiny_self", "dataset=mini", "decoding.max_new_tokens=8", "calibration.skips.prompts=2")
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from cells import config
 
-from bench import lossless
-from bench.configs import cells
-from bench.configs.cells import cell_of, pair_of, runtime_of
-from bench.measure import pairs
-from bench.prompts.templates import prompt_ids
-from bench.smollm2 import __main__ as smollm2
 from specdec_core import generate
+from specdec_trees import lossless
+from specdec_trees.configs import cells
+from specdec_trees.configs.cells import cell_of, pair_of, runtime_of
+from specdec_trees.measure import pairs
+from specdec_trees.prompts.templates import prompt_ids
+from specdec_trees.smollm2 import __main__ as smollm2
 
 PAIR = ("pair=smollm2_135m_self", "runtime.dtype=float32")
 DRAFTERS = {

@@ -9,10 +9,10 @@ import torch
 from safetensors import safe_open
 from transformers import LlamaConfig
 
-from bench.smollm2 import text, train
-from bench.smollm2.text import LOOP, QUESTION, Conversation, Frame, verdicts
 from specdec_core.models.draft_vocabulary import FILE, check_map
 from specdec_core.models.eagle import EagleModel
+from specdec_trees.smollm2 import text, train
+from specdec_trees.smollm2.text import LOOP, QUESTION, Conversation, Frame, verdicts
 
 HERE = Path(text.__file__).parent
 FRAME = Frame(start=[1], answer=[2, 10, 11], question=[2, 10, 12], end=2)

@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 from cells import cell, word_pair
 
-from bench.measure import measurement, stalls
-from bench.measure.cell import Runtime
-from bench.measure.measurement import Measurement
-from bench.measure.stalls import Moment, Stalls, Timed, foreign_s
-from bench.measure.to_rows import Rows
-from bench.prompts.datasets import Conversation
-from bench.results.rows import AUTOREGRESSIVE, METHOD
-from bench.statistics import metrics
+from specdec_trees.measure import measurement, stalls
+from specdec_trees.measure.cell import Runtime
+from specdec_trees.measure.measurement import Measurement
+from specdec_trees.measure.stalls import Moment, Stalls, Timed, foreign_s
+from specdec_trees.measure.to_rows import Rows
+from specdec_trees.prompts.datasets import Conversation
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD
+from specdec_trees.statistics import metrics
 
 ARMS = (METHOD, AUTOREGRESSIVE)
 STEP_S = 0.01

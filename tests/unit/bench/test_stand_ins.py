@@ -9,13 +9,13 @@ from checkpoints import checkpoint
 from composed import names
 from omegaconf import OmegaConf
 
-from bench import reproduce
-from bench.configs.cells import pair_config, pair_of, scientific_config
-from bench.measure import hub_configs
-from bench.papers.opt_tree.tables import dataset_table
-from bench.plan import planning
-from bench.results.identity import identity
-from bench.results.store import load
+from specdec_trees import reproduce
+from specdec_trees.configs.cells import pair_config, pair_of, scientific_config
+from specdec_trees.measure import hub_configs
+from specdec_trees.papers.opt_tree.tables import dataset_table
+from specdec_trees.plan import planning
+from specdec_trees.results.identity import identity
+from specdec_trees.results.store import load
 
 PAIR = "llama2_7b_chat_jf68m"
 TARGET, DRAFT = "meta-llama/Llama-2-7b-chat-hf", "JackFram/llama-68m"

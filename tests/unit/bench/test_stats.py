@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bench.results import store
-from bench.results.rows import AUTOREGRESSIVE
-from bench.statistics import coverage, intervals, samples
-from bench.statistics.intervals import Interval
+from specdec_trees.results import store
+from specdec_trees.results.rows import AUTOREGRESSIVE
+from specdec_trees.statistics import coverage, intervals, samples
+from specdec_trees.statistics.intervals import Interval
 
 ROOT = Path(__file__).parents[3]
 

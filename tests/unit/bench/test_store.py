@@ -14,24 +14,26 @@ import pyarrow.parquet as pq
 import pytest
 from filled import row
 
-import bench.results.store
-from bench.check.folder import check
-from bench.compare.sides import find
-from bench.papers.registry import yours
-from bench.results.kept_rows import LatencyRow
-from bench.results.locks import CellBusyError
-from bench.results.merging import merge
-from bench.results.partial import cells
-from bench.results.progress import Planned
-from bench.results.rows import NodeRow, PromptRow, RunRow, StepRow, schema
-from bench.results.store import Store, StoreError, experiments, load, run_id
+import specdec_trees.results.store
+from specdec_trees.check.folder import check
+from specdec_trees.compare.sides import find
+from specdec_trees.papers.registry import yours
+from specdec_trees.results.kept_rows import LatencyRow
+from specdec_trees.results.locks import CellBusyError
+from specdec_trees.results.merging import merge
+from specdec_trees.results.partial import cells
+from specdec_trees.results.progress import Planned
+from specdec_trees.results.rows import NodeRow, PromptRow, RunRow, StepRow, schema
+from specdec_trees.results.store import Store, StoreError, experiments, load, run_id
 
-CHECKOUT = Path(bench.results.store.__file__).parents[1]
+CHECKOUT = Path(specdec_trees.results.store.__file__).parents[1]
 
 
 def child(code, folder):
     """A process with a store on the folder, running some code."""
-    start = "import sys, os, signal\nfrom bench.results.store import *\nfrom bench.results.rows import *\n"
+    start = (
+        "import sys, os, signal\nfrom specdec_trees.results.store import *\nfrom specdec_trees.results.rows import *\n"
+    )
     start += "from pathlib import Path\nstore = Store(Path(sys.argv[1]), 'e')\n"
     environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
     return subprocess.Popen(
@@ -50,7 +52,7 @@ def test_run_id_names_the_science_and_nothing_else(monkeypatch):
     assert first != run_id({"pair": "tiny", "drafter": {"n": 60, "delta": 0.5}})
     assert len(first) == 12
     assert int(first, 16) >= 0
-    monkeypatch.setattr("bench.results.store.SCHEMA_VERSION", 999)
+    monkeypatch.setattr("specdec_trees.results.store.SCHEMA_VERSION", 999)
     assert first != run_id({"pair": "tiny", "drafter": {"n": 50, "delta": 0.5}})
 
 

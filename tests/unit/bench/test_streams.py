@@ -1,7 +1,7 @@
 import datasets
 import pytest
 
-from bench.prompts.streams import UNREACHED, streamed
+from specdec_trees.prompts.streams import UNREACHED, streamed
 
 ASKED = {"split": "test", "name": None}
 

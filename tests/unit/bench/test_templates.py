@@ -3,9 +3,9 @@ from checkpoints import word_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoTokenizer
 
-from bench.prompts.embedded import TINY
-from bench.prompts.templates import NAMES, prompt_ids, render, sha256
 from specdec_core.errors import PromptError
+from specdec_trees.prompts.embedded import TINY
+from specdec_trees.prompts.templates import NAMES, prompt_ids, render, sha256
 
 LLAMA2 = (
     "[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always answer as helpfully as possible, "

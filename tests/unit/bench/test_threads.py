@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.measure import threads
-from bench.measure.threads import busy_s, quota, wanted
+from specdec_trees.measure import threads
+from specdec_trees.measure.threads import busy_s, quota, wanted
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import sys
 
-from bench.speed import tree_build
+from specdec_trees.speed import tree_build
 
 
 def test_the_cost_of_building_is_printed_by_size(monkeypatch, capsys):

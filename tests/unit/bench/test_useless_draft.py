@@ -4,15 +4,15 @@ import pytest
 import torch
 from cells import cell
 
-from bench.measure.cell import Runtime
-from bench.measure.measurement import Chance, Measurement
-from bench.measure.to_rows import Rows
-from bench.prompts.datasets import Conversation
-from bench.prompts.embedded import TINY
 from specdec_core import TokenTree, Verdict, load_pair
 from specdec_core.errors import PairError
 from specdec_core.models import Medusa, ModelOutput, ModelSpec, Pair
 from specdec_core.models.medusa import medusa_heads
+from specdec_trees.measure.cell import Runtime
+from specdec_trees.measure.measurement import Chance, Measurement
+from specdec_trees.measure.to_rows import Rows
+from specdec_trees.prompts.datasets import Conversation
+from specdec_trees.prompts.embedded import TINY
 
 PROMPT = Conversation("one", ("def read_file(path):\n    with open(path) as file:\n",))
 

@@ -8,17 +8,17 @@ import pytest
 import torch
 from cells import cell, execute, word_pair
 
-from bench.measure import decoding, variation
-from bench.measure.cell import Runtime
-from bench.measure.measurement import Measurement
-from bench.measure.to_rows import Rows
-from bench.measure.variation import DrawnVariation, VariationRecorder
-from bench.prompts.datasets import Conversation
-from bench.results.store import Store, load
 from specdec_core import Sampling, TokenTree, Verdict, generate
 from specdec_core.drafters import TokenGraph
 from specdec_core.models import ModelOutput, Pair
 from specdec_core.verifiers import GsdNondeterministic
+from specdec_trees.measure import decoding, variation
+from specdec_trees.measure.cell import Runtime
+from specdec_trees.measure.measurement import Measurement
+from specdec_trees.measure.to_rows import Rows
+from specdec_trees.measure.variation import DrawnVariation, VariationRecorder
+from specdec_trees.prompts.datasets import Conversation
+from specdec_trees.results.store import Store, load
 
 TALK = Conversation("talk", ("w3 w1 w4", "w1 w5"))
 LOSSY = ("drafter=gsd", "verifier=gsd_nondeterministic", "drafter.theta_prob=0")

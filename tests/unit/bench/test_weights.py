@@ -10,13 +10,13 @@ import pytest
 from cells import cell, config, execute
 from safetensors.torch import load_file, save_file
 
-from bench.configs.cells import scientific_config
-from bench.measure import file_digests, weights
-from bench.measure.file_digests import file_digest
-from bench.measure.fingerprints import EMBEDDED, fingerprint_folder
-from bench.prompts.embedded import TINY
-from bench.results.store import Store
 from specdec_core.models import ModelSpec
+from specdec_trees.configs.cells import scientific_config
+from specdec_trees.measure import file_digests, weights
+from specdec_trees.measure.file_digests import file_digest
+from specdec_trees.measure.fingerprints import EMBEDDED, fingerprint_folder
+from specdec_trees.prompts.embedded import TINY
+from specdec_trees.results.store import Store
 
 SHORT = ("dataset=mini", "drafter=chain4", "limit=1", "decoding.max_new_tokens=3", "runtime.warmup_conversations=0")
 MIB = 1 << 20

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from cells import finish, start
 
-from bench import workers
-from bench.measure.preemption import Preempted
-from bench.results.store import load
-from bench.workers import _alone, share_out, visible_gpus
 from hydra_plugins.specdec_local_gpus import LocalGpus, _chosen
+from specdec_trees import workers
+from specdec_trees.measure.preemption import Preempted
+from specdec_trees.results.store import load
+from specdec_trees.workers import _alone, share_out, visible_gpus
 
 DEVICES = ["GPU-a", "GPU-b", "GPU-c"]
 
@@ -179,7 +179,7 @@ def test_one_card_has_one_lock_however_it_is_named(name, gpus, tmp_path):
 
 
 def test_locks_lie_in_one_place_for_all_jobs(tmp_path):
-    ask = [sys.executable, "-c", "from bench.workers import LOCKS; print(LOCKS)"]
+    ask = [sys.executable, "-c", "from specdec_trees.workers import LOCKS; print(LOCKS)"]
     found = {subprocess.check_output(ask, env=os.environ | {"TMPDIR": str(tmp_path / str(job))}) for job in range(2)}
     assert len(found) == 1
 

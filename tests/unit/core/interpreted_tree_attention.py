@@ -12,13 +12,13 @@ from architectures import VOCAB, by_tree, close, stock
 from doubles import random_tree
 from tree_attention import TOLERANCE, Case, by_definition, inputs, mask_of
 
-from bench.prompts.embedded import TINY
 from specdec_core import CausalLM, generate, load_pair, shapes
 from specdec_core.drafters import OptTree, StaticTree
 from specdec_core.layout import Layout
 from specdec_core.models.tree_attention import TRITON, BlockMask, block_mask, blocks
 from specdec_core.models.tree_attention.kernel import block_attention
 from specdec_core.verifiers import Greedy
+from specdec_trees.prompts.embedded import TINY
 
 PREFIXES = (0, 1, 31, 32, 200)
 CASES = [

@@ -9,13 +9,13 @@ import pytest
 import torch
 from doubles import TableDraft, context_for, paths_of, random_q
 
-from bench.prompts.embedded import prompts, tiny_pair
 from specdec_core import Sampling, generate
 from specdec_core.drafters import DySpec, DySpecHeap, DySpecThreshold, dyspec
 from specdec_core.drafters.sites import Sites
 from specdec_core.errors import NonFiniteLogitsError
 from specdec_core.sampling import draft_probs, race
 from specdec_core.verifiers import MultiCandidate, WithoutReplacement
+from specdec_trees.prompts.embedded import prompts, tiny_pair
 
 
 def fixed_race(q, rng=None):

@@ -5,12 +5,12 @@ import torch
 from doubles import BigramLM, random_llama
 from test_engine import PROMPT, FirstLevelFromTarget, FromTarget, KeepProbs, own_greedy
 
-from bench.prompts.embedded import TINY
 from specdec_core import Sampling, TokenTree, generate, load_pair, shapes
 from specdec_core.drafters import Eagle2, OptTree, StaticTree
 from specdec_core.models import ModelSpec, Pair
 from specdec_core.node_order import NODE_ORDERS
 from specdec_core.verifiers import Greedy, SpecInfer, TargetSample, WithoutReplacement
+from specdec_trees.prompts.embedded import TINY
 
 DRAFTERS = {
     "opt_tree": lambda draft: OptTree(draft=draft, n=20, delta=0.1),

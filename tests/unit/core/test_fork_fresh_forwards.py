@@ -5,12 +5,12 @@ import torch
 from doubles import context_for, paths_of, random_llama
 from forks import PROMPT, Scripted, causal, decode
 
-from bench.prompts.embedded import TINY
 from specdec_core import Verdict, load_pair, shapes
 from specdec_core.drafters import EagleDraft, StaticTree, TargetInit, fork_tree
 from specdec_core.models import LayerSkip, ModelSpec
 from specdec_core.models.causal_lm import FINAL
 from specdec_core.sampling import DRAWS
+from specdec_trees.prompts.embedded import TINY
 
 
 def eagle():

@@ -21,8 +21,8 @@ from specdec_core.models.graphs import Graphs, usable
 from specdec_core.verifiers import Greedy
 
 CPU = torch.device("cpu")
-TARGET = "bench/tiny/target"
-DRAFTS = (ModelSpec(id="bench/tiny/draft"), ModelSpec(id="bench/tiny/eagle", kind="eagle"))
+TARGET = "specdec_trees/tiny/target"
+DRAFTS = (ModelSpec(id="specdec_trees/tiny/draft"), ModelSpec(id="specdec_trees/tiny/eagle", kind="eagle"))
 
 
 @pytest.fixture(autouse=True)

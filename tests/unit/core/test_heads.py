@@ -13,7 +13,6 @@ from doubles import random_llama
 from heads import HIDDEN, KNOWN, LAYERS, NORMS, VOCAB, load, worst_over_trees, write_eagle_3, write_medusa, write_target
 from safetensors.torch import load_file, save_file
 
-from bench.prompts.embedded import TINY
 from specdec_core import Sampling, TokenTree, generate, load_pair, shapes
 from specdec_core.drafters import Autoregressive, DySpec, DySpecHeap, Eagle2, OptTree, Sequoia, StaticTree, TargetInit
 from specdec_core.drafters.tree_drafter import draft_model_of
@@ -23,6 +22,7 @@ from specdec_core.models.causal_lm import FINAL
 from specdec_core.models.head_formats import LAYER_IDS, conventions, stated_layers
 from specdec_core.models.mtp import INDEX
 from specdec_core.verifiers import Greedy, LongestSubtree
+from specdec_trees.prompts.embedded import TINY
 
 LAYOUTS = {"eagle": "eagle3", "speculators": "speculators", "nested": "eagle3"}
 """And the kind that each is loaded as."""

@@ -4,10 +4,10 @@ import resource
 
 import pytest
 
-from bench.prompts.embedded import prompts, tiny_pair
 from specdec_core import Sampling, generate
 from specdec_core.drafters import DySpec, OptTree
 from specdec_core.verifiers import Greedy, WithoutReplacement
+from specdec_trees.prompts.embedded import prompts, tiny_pair
 
 ALLOWED_MB = 4
 

@@ -9,9 +9,6 @@ from checkpoints import word_tokenizer
 from doubles import random_tree
 from transformers import CONFIG_MAPPING, Gemma3TextConfig, LlamaConfig, Phi3Config
 
-from bench.architectures.__main__ import MARKS, main
-from bench.architectures.compare import NEW, compare, stock_greedy
-from bench.architectures.zoo import TURN, VOCAB, WINDOW, ZOO, config_of, small
 from specdec_core import CausalLM, generate, load_pair
 from specdec_core.drafters import Autoregressive
 from specdec_core.errors import LoadError, PromptError
@@ -21,6 +18,9 @@ from specdec_core.models.causal_lm import max_positions_of
 from specdec_core.models.eagle import max_positions_of as of_heads
 from specdec_core.models.windows import Span, within
 from specdec_core.verifiers import Greedy
+from specdec_trees.architectures.__main__ import MARKS, main
+from specdec_trees.architectures.compare import NEW, compare, stock_greedy
+from specdec_trees.architectures.zoo import TURN, VOCAB, WINDOW, ZOO, config_of, small
 
 REPRESENTATIVE = ["gpt_neo", "gemma3", "gpt_oss", "deepseek_v3", "llama4_text", "phi3, longrope", "mistral"]
 """A window in a buffer, a wrapper, two masks, latent attention, chunks, a limit, and one window for all layers."""

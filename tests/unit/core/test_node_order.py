@@ -10,9 +10,9 @@ from doubles import paths_of, random_tree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import published
 from specdec_core import TokenTree
 from specdec_core.node_order import NODE_ORDERS, block_count, block_map, heap_order, node_order, placed, reordered
+from specdec_trees import published
 
 trees = st.builds(
     lambda nodes, seed: random_tree(nodes, 7, torch.Generator().manual_seed(seed)),

@@ -11,7 +11,6 @@ from offloaded import stock
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from bench.results.store import load
 from specdec_core import generate, load_pair
 from specdec_core.drafters import OptTree
 from specdec_core.errors import LoadError
@@ -19,6 +18,7 @@ from specdec_core.models import ModelSpec, fitting, placement
 from specdec_core.models.memory import kv_bytes, offloaded_bytes, tree_bytes, weight_bytes
 from specdec_core.models.offload import Offload, _fill, _pieces
 from specdec_core.verifiers import TargetSample
+from specdec_trees.results.store import load
 
 CPU = torch.device("cpu")
 

@@ -8,11 +8,11 @@ import huggingface_hub.constants
 import pytest
 from checkpoints import checkpoint
 
-from bench.calibrate.prices import shape_of
 from specdec_core import load_pair
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
 from specdec_core.models.fetch import fetch_config
+from specdec_trees.calibrate.prices import shape_of
 
 CLASSES = {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}
 TOKENIZER = {"AutoTokenizer": ["own.OwnTokenizer", None]}

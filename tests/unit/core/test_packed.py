@@ -14,12 +14,12 @@ from specdec_core.models.placement import Placement
 from specdec_core.verifiers import Greedy
 
 CPU = torch.device("cpu")
-TARGET = "bench/tiny/target"
+TARGET = "specdec_trees/tiny/target"
 DRAFTS = (
-    ModelSpec(id="bench/tiny/draft"),
-    ModelSpec(id="bench/tiny/eagle", kind="eagle"),
-    ModelSpec(id="bench/tiny/eagle3", kind="eagle3"),
-    ModelSpec(id="bench/tiny/medusa", kind="medusa"),
+    ModelSpec(id="specdec_trees/tiny/draft"),
+    ModelSpec(id="specdec_trees/tiny/eagle", kind="eagle"),
+    ModelSpec(id="specdec_trees/tiny/eagle3", kind="eagle3"),
+    ModelSpec(id="specdec_trees/tiny/medusa", kind="medusa"),
     ModelSpec(id=TARGET, kind="layer_skip", skipped_layers=(2, 4)),
 )
 

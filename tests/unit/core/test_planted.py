@@ -4,7 +4,6 @@ import pytest
 import torch
 from transformers import LlamaConfig, OPTConfig
 
-from bench.measure.hub_configs import config_of
 from specdec_core import generate
 from specdec_core.drafters import Autoregressive, OptTree, StaticTree
 from specdec_core.errors import LoadError, PairError
@@ -16,6 +15,7 @@ from specdec_core.models.planted.pair import plant_pair
 from specdec_core.models.planted.tokenizer import planted_tokenizer
 from specdec_core.shapes import chain
 from specdec_core.verifiers import Greedy
+from specdec_trees.measure.hub_configs import config_of
 
 VOCAB = 1024
 CPU = torch.device("cpu")

@@ -4,7 +4,6 @@ import pytest
 import torch
 from doubles import BigramLM, context_for, paths_of, random_llama
 
-from bench.prompts.embedded import TINY, prompts
 from specdec_core import CausalLM, Sampling, generate, load_pair, shapes
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import Autoregressive, CausalDraft, EagleDraft, SelfDraft, StaticTree, TargetInit
@@ -22,6 +21,7 @@ from specdec_core.verifiers import (
     TargetSample,
     WithoutReplacement,
 )
+from specdec_trees.prompts.embedded import TINY, prompts
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 RULES = {"independent": IndependentLongest(), "subtree": LongestSubtree(rule=MultiCandidate())}

@@ -18,7 +18,6 @@ from transformers import BloomConfig, LlamaConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from tree_attention import TOLERANCE, Case, by_definition, inputs, mask_of
 
-from bench.prompts.embedded import TINY
 from specdec_core import CausalLM, generate, load_pair
 from specdec_core.drafters import OptTree
 from specdec_core.errors import LoadError
@@ -38,6 +37,7 @@ from specdec_core.models.tree_attention import (
 from specdec_core.models.tree_attention.interface import by_group
 from specdec_core.node_order import block_count
 from specdec_core.verifiers import Greedy
+from specdec_trees.prompts.embedded import TINY
 
 INTERPRETED = Path(__file__).with_name("interpreted_tree_attention.py")
 CPU = torch.device("cpu")

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from token_graphs import coarse_q, crosses, drafted, every_walk, grown
 
-from bench.prompts.embedded import prompts
 from specdec_core import Sampling, generate
 from specdec_core.drafters import MergeProbe, TokenGraph
 from specdec_core.drafters.graph_growth import PRUNING
@@ -18,6 +17,7 @@ from specdec_core.drafters.unmerging import unmerge
 from specdec_core.graph import Kind
 from specdec_core.models import LayerSkip
 from specdec_core.verifiers import Greedy, GsdNondeterministic, TargetSample
+from specdec_trees.prompts.embedded import prompts
 
 SMALL = {"k": 2, "tau": 1, "theta_prob": 0, "theta_sib": 0, "max_steps": 4}
 

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import recomputed
 from recomputed import Files, experiments
 
-from bench.artifacts.tables import Table
-from bench.compare.__main__ import main
-from bench.compare.changes import Couple
-from bench.compare.joined import join
-from bench.compare.sides import find
-from bench.compare.table import table
-from bench.statistics.intervals import Interval
+from specdec_trees.artifacts.tables import Table
+from specdec_trees.compare.__main__ import main
+from specdec_trees.compare.changes import Couple
+from specdec_trees.compare.joined import join
+from specdec_trees.compare.sides import find
+from specdec_trees.compare.table import table
+from specdec_trees.statistics.intervals import Interval
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"
 SMOKE = str(REFERENCE / "smoke")
@@ -81,6 +81,6 @@ def numbers(change: Interval) -> recomputed.Numbers:
 
 
 def run(capsys, *arguments: object) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of `python -m bench.compare`."""
+    """Exit status, stdout and stderr of `python -m specdec_trees.compare`."""
     code = main([str(argument) for argument in arguments])
     return code, *capsys.readouterr()

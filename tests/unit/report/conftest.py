@@ -22,7 +22,7 @@ from report_rows import (
     step_rows,
 )
 
-from bench.results import store
+from specdec_trees.results import store
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from bench.artifacts.outputs import Output
-from bench.artifacts.style import Figure
-from bench.artifacts.tables import Table
-from bench.papers.registry import ARTIFACTS
+from specdec_trees.artifacts.outputs import Output
+from specdec_trees.artifacts.style import Figure
+from specdec_trees.artifacts.tables import Table
+from specdec_trees.papers.registry import ARTIFACTS
 
 
 def outputs(name: str, cells) -> list[Output]:

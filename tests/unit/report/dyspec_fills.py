@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from bench.results.rows import NodeRow, StepRow
+from specdec_trees.results.rows import NodeRow, StepRow
 
 SAMPLING: dict[str, Any] = {"dataset": "cnn_dm", "temperature": 0.6}
 SAMPLING |= {"verifier": "without_replacement", "draws": "without_replacement"}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gsd_fills import add
 
-from bench.results.rows import StepRow
+from specdec_trees.results.rows import StepRow
 
 KL = {0: 0.6, 1: 0.4, 2: 0.05}
 """Mean divergence by tau, in nats."""

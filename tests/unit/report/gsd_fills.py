@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.results.rows import QualityRow, StepRow, VariationRow
+from specdec_trees.results.rows import QualityRow, StepRow, VariationRow
 
 GREEDY: dict[str, Any] = {"dataset": "gsm8k", "verifier": "target_sample"}
 SAMPLING: dict[str, Any] = GREEDY | {"temperature": 0.7, "top_p": 0.7}

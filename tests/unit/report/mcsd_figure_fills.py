@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.results.kept_rows import DecisionRow
-from bench.results.rows import StepRow
+from specdec_trees.results.kept_rows import DecisionRow
+from specdec_trees.results.rows import StepRow
 
 SETTING: dict[str, Any] = {"dataset": "mt_bench", "temperature": 0.7, "draws": "targets_without_replacement"}
 SETTING |= {"verifier": "independent_longest", "lossless": False}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.results.rows import AUTOREGRESSIVE, METHOD, AnswerRow, JudgementRow, QualityRow, VariationRow
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, AnswerRow, JudgementRow, QualityRow, VariationRow
 
 NAMES = {"jf68m": "llama2_7b_chat_jf68m", "tinyllama_1_1b": "llama2_7b_chat_tinyllama"}
 RULES = ("independent_longest", "longest_subtree")

@@ -16,8 +16,8 @@ from compared import REFERENCE
 from recomputed import Files
 from recomputed_order import Line, autoregressive, mark_of, marks, verdict
 
-from bench.artifacts.tables import MACHINE, Table
-from bench.papers.registry import build
+from specdec_trees.artifacts.tables import MACHINE, Table
+from specdec_trees.papers.registry import build
 
 Row = dict[str, str]
 

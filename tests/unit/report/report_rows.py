@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.results.kept_rows import AcceptanceRow, GrowthRow, LatencyRow
-from bench.results.rows import SCHEMA_VERSION, NodeRow, PromptRow, RunRow, StepRow
+from specdec_trees.results.kept_rows import AcceptanceRow, GrowthRow, LatencyRow
+from specdec_trees.results.rows import SCHEMA_VERSION, NodeRow, PromptRow, RunRow, StepRow
 
 TINY = {"target": "llama2_7b", "draft": "jf68m", "stand_in": True}
 BASE_STEP_S = 0.004

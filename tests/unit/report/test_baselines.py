@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from bench import published
-from bench.measure import hub_configs
-from bench.papers.beyond.baselines import AT, baselines
-from bench.published import Card, card, parameters
 from specdec_core.models.memory import outline
+from specdec_trees import published
+from specdec_trees.measure import hub_configs
+from specdec_trees.papers.beyond.baselines import AT, baselines
+from specdec_trees.published import Card, card, parameters
 
 
 @pytest.fixture(scope="module")

@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 from report_rows import DEFAULTS, run_row
 
-from bench.artifacts import frame as long_frame
-from bench.measure import cell_run, resumed
-from bench.measure.to_rows import Outcome
-from bench.papers.sequoia import tokens
-from bench.results.parquet import frame
-from bench.results.roles import Role, columns
-from bench.results.rows import PromptRow, RunRow, StepRow
-from bench.results.store import CELL, Results
+from specdec_trees.artifacts import frame as long_frame
+from specdec_trees.measure import cell_run, resumed
+from specdec_trees.measure.to_rows import Outcome
+from specdec_trees.papers.sequoia import tokens
+from specdec_trees.results.parquet import frame
+from specdec_trees.results.roles import Role, columns
+from specdec_trees.results.rows import PromptRow, RunRow, StepRow
+from specdec_trees.results.store import CELL, Results
 
 ROW = run_row("one", "here", DEFAULTS | {"drafter": "opt_tree", "method": "opt_tree", "created": 0})
 FIELDS = [field.name for field in dataclasses.fields(RunRow)]

@@ -10,8 +10,8 @@ import recomputed
 from compared import REFERENCE, alter, compared, copied, couples, numbers, run_of
 from recomputed import Files, experiments
 
-from bench.compare.changes import FASTER, SLOWER, TIED
-from bench.compare.sides import ComparisonError
+from specdec_trees.compare.changes import FASTER, SLOWER, TIED
+from specdec_trees.compare.sides import ComparisonError
 
 pytestmark = pytest.mark.long
 

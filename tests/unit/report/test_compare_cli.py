@@ -1,4 +1,4 @@
-"""`python -m bench.compare`: its exit status, which continuous integration reads, and its sentences."""
+"""`python -m specdec_trees.compare`: its exit status, which continuous integration reads, and its sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from compared import SMOKE, alter, copied, run, run_of, smoke_ids
 
-from bench.compare.changes import METRICS
+from specdec_trees.compare.changes import METRICS
 
 pytestmark = pytest.mark.long
 
@@ -107,5 +107,5 @@ def test_ids_may_be_shortened_and_stand_below_a_folder(capsys, changed: Path) ->
 
 def test_comparing_loads_neither_torch_nor_the_algorithms() -> None:
     heavy = "{'torch', 'transformers', 'specdec_core', 'hydra'}"
-    code = f"import sys, bench.compare.__main__; sys.exit(bool({heavy} & set(sys.modules)))"
+    code = f"import sys, specdec_trees.compare.__main__; sys.exit(bool({heavy} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", code], check=True)

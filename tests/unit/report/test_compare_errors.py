@@ -1,4 +1,4 @@
-"""What `python -m bench.compare` says, in a sentence and with exit status 2, where it cannot compare."""
+"""What `python -m specdec_trees.compare` says, in a sentence and with exit status 2, where it cannot compare."""
 
 from __future__ import annotations
 

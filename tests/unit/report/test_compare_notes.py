@@ -11,10 +11,10 @@ import recomputed
 from compared import REFERENCE, alone, alter, compared, copied, run_of
 from recomputed import Files, experiments
 
-from bench.compare.changes import NO_INTERVAL, TIED
-from bench.compare.joined import join
-from bench.compare.notes import notes
-from bench.compare.sides import find
+from specdec_trees.compare.changes import NO_INTERVAL, TIED
+from specdec_trees.compare.joined import join
+from specdec_trees.compare.notes import notes
+from specdec_trees.compare.sides import find
 
 pytestmark = pytest.mark.long
 

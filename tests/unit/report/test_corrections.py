@@ -8,13 +8,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bench.artifacts import verdict
-from bench.artifacts.verdict import UNCORRECTED, Pairing, Verdict
-from bench.papers.beyond.answers import LEVEL_WITH, NO_LEAD, REVERSED, SLOWER, TIE_HOLDS, answered
-from bench.statistics import samples
-from bench.statistics.corrections import holm, p_value
-from bench.statistics.intervals import Interval
-from bench.statistics.samples import Sample
+from specdec_trees.artifacts import verdict
+from specdec_trees.artifacts.verdict import UNCORRECTED, Pairing, Verdict
+from specdec_trees.papers.beyond.answers import LEVEL_WITH, NO_LEAD, REVERSED, SLOWER, TIE_HOLDS, answered
+from specdec_trees.statistics import samples
+from specdec_trees.statistics.corrections import holm, p_value
+from specdec_trees.statistics.intervals import Interval
+from specdec_trees.statistics.samples import Sample
 
 
 def student(value: float, error: float, n: int) -> Interval:

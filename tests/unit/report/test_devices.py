@@ -2,9 +2,9 @@
 
 import pytest
 
-from bench import published
-from bench.artifacts.devices import Device, parse, same_device
-from bench.measure.provenance import _placed_name
+from specdec_trees import published
+from specdec_trees.artifacts.devices import Device, parse, same_device
+from specdec_trees.measure.provenance import _placed_name
 
 UNNAMED = frozenset({"", "none", "unspecified"})
 A100, A100_40 = frozenset({"A100"}), frozenset({"A100 40GB", "A100 40GB offload"})
@@ -39,7 +39,7 @@ NAMES = {
     "Test CPU": frozenset(),
     "unknown": frozenset(),
     "": frozenset(),
-    # as bench.measure.provenance says how the models share out several devices
+    # as specdec_trees.measure.provenance says how the models share out several devices
     "4x NVIDIA A100-PCIE-40GB, device map auto": FOUR,
     "4x NVIDIA A100-PCIE-40GB, tensor parallel": FOUR,
     "4x NVIDIA A100-PCIE-40GB, device map auto, draft on cuda:1": FOUR,

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.artifacts.outputs import Output
-from bench.artifacts.style import Figure
-from bench.artifacts.tables import Table
-from bench.papers.registry import ARTIFACTS, SUMMARIES, build
-from bench.results.store import experiments
+from specdec_trees.artifacts.outputs import Output
+from specdec_trees.artifacts.style import Figure
+from specdec_trees.artifacts.tables import Table
+from specdec_trees.papers.registry import ARTIFACTS, SUMMARIES, build
+from specdec_trees.results.store import experiments
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"
 ROWS = {store.experiment for store in experiments(REFERENCE)}

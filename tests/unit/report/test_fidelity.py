@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.papers.registry import PAPERS
+from specdec_trees.papers.registry import PAPERS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "fidelity.md").read_text(encoding="utf-8")
 ROWS = [line for line in PAGE.splitlines() if line.startswith('| <a id="')]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from conftest import Cells
 
-from bench.artifacts import frame, metrics, verdict
-from bench.artifacts.table import table
+from specdec_trees.artifacts import frame, metrics, verdict
+from specdec_trees.artifacts.table import table
 
 PAPER = {"target": "llama2_7b", "draft": "jf68m", "hardware": "1x RTX 4090"}
 

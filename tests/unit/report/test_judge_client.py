@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from judge_server import refuses, says, serving
 
-from bench.judge.client import Endpoint, JudgeError, NoReplyError
+from specdec_trees.judge.client import Endpoint, JudgeError, NoReplyError
 
 CHAT = [{"role": "user", "content": "Grade this: naïve"}]
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from judge_server import refuses, says, serving
 
-from bench.judge import grading, prompts
-from bench.judge.__main__ import main
-from bench.results import rows
-from bench.results.judgements import judgement_rows, still_valid
-from bench.results.rows import AUTOREGRESSIVE, METHOD, AnswerRow, JudgementRow
-from bench.results.store import Store, load
+from specdec_trees.judge import grading, prompts
+from specdec_trees.judge.__main__ import main
+from specdec_trees.results import rows
+from specdec_trees.results.judgements import judgement_rows, still_valid
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, AnswerRow, JudgementRow
+from specdec_trees.results.store import Store, load
 
 pytestmark = pytest.mark.long
 

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from bench.judge.prompts import Turn, messages, score
-from bench.judge.questions import questions
+from specdec_trees.judge.prompts import Turn, messages, score
+from specdec_trees.judge.questions import questions
 
 
 @pytest.mark.parametrize(

@@ -36,18 +36,18 @@ from mcsd_table_fills import AT_ONE, VICUNA, fill_dynamic, fill_static, run
 from scipy import stats
 from scipy.special import expit, logit
 
-from bench.artifacts import style
-from bench.artifacts.outputs import NoResultsError, read_results
-from bench.artifacts.tables import ABSENT, Table
-from bench.artifacts.ties import BEST, TIED, UNRANKED
-from bench.papers import registry
-from bench.papers.improving_mcsd import scores
-from bench.papers.improving_mcsd.heat_map import readable
-from bench.papers.improving_mcsd.methods import ahead
-from bench.papers.improving_mcsd.widths import forks
-from bench.results.rows import PromptRow, StepRow
-from bench.statistics import samples
-from bench.statistics.intervals import Interval
+from specdec_trees.artifacts import style
+from specdec_trees.artifacts.outputs import NoResultsError, read_results
+from specdec_trees.artifacts.tables import ABSENT, Table
+from specdec_trees.artifacts.ties import BEST, TIED, UNRANKED
+from specdec_trees.papers import registry
+from specdec_trees.papers.improving_mcsd import scores
+from specdec_trees.papers.improving_mcsd.heat_map import readable
+from specdec_trees.papers.improving_mcsd.methods import ahead
+from specdec_trees.papers.improving_mcsd.widths import forks
+from specdec_trees.results.rows import PromptRow, StepRow
+from specdec_trees.statistics import samples
+from specdec_trees.statistics.intervals import Interval
 
 TI, MCSD = "TI-MCSD (lossy)", "MCSD 4x2x2x1"
 

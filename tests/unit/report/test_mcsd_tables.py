@@ -28,13 +28,20 @@ from mcsd_table_fills import (
     tree,
 )
 
-from bench import published
-from bench.artifacts import frame
-from bench.artifacts.tables import ABSENT, Table, named_rows
-from bench.artifacts.verdict import word
-from bench.papers.improving_mcsd.methods import alpha, alpha_drafted, draft_levels, first_tokens, lossy_mark, virtual
-from bench.results.rows import AUTOREGRESSIVE, METHOD, JudgementRow
-from bench.statistics import metrics, samples
+from specdec_trees import published
+from specdec_trees.artifacts import frame
+from specdec_trees.artifacts.tables import ABSENT, Table, named_rows
+from specdec_trees.artifacts.verdict import word
+from specdec_trees.papers.improving_mcsd.methods import (
+    alpha,
+    alpha_drafted,
+    draft_levels,
+    first_tokens,
+    lossy_mark,
+    virtual,
+)
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, JudgementRow
+from specdec_trees.statistics import metrics, samples
 
 TI, ONE = "TI-MCSD (lossy)", "TI-MCSD, one first token"
 HERE = {"dataset": "mt_bench", "target": "llama2_7b_chat"}

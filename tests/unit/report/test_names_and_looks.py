@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from bench.artifacts import frame, style
-from bench.artifacts.definitions import differing, drafter_label, rule_label
-from bench.locations import CONF
-from bench.papers.registry import ARTIFACTS
+from specdec_trees.artifacts import frame, style
+from specdec_trees.artifacts.definitions import differing, drafter_label, rule_label
+from specdec_trees.locations import CONF
+from specdec_trees.papers.registry import ARTIFACTS
 
 NAMES = {
     ("autoregressive", ""): ({}, "autoregressive"),

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 import yaml
 
-from bench import new_paper, published
-from bench.artifacts.style import Figure
+from specdec_trees import new_paper, published
+from specdec_trees.artifacts.style import Figure
 
 TITLE = "Sixth Sense: A Paper That Nobody Has Written (arXiv:2401.01234)"
 
@@ -21,14 +21,17 @@ TITLE = "Sixth Sense: A Paper That Nobody Has Written (arXiv:2401.01234)"
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout of two files."""
     monkeypatch.setattr(new_paper, "ROOT", tmp_path)
-    for place, text in {"docs/fidelity.md": "# Page\n", "bench/published/artifacts.csv": "paper,artifact\n"}.items():
+    for place, text in {
+        "docs/fidelity.md": "# Page\n",
+        "specdec_trees/published/artifacts.csv": "paper,artifact\n",
+    }.items():
         (tmp_path / place).parent.mkdir(parents=True)
         (tmp_path / place).write_text(text)
     return tmp_path
 
 
 def package(root: Path) -> ModuleType:
-    path = root / "bench" / "papers" / "sixth_sense" / "__init__.py"
+    path = root / "specdec_trees" / "papers" / "sixth_sense" / "__init__.py"
     assert len(path.read_text().splitlines()) <= 60
     spec = importlib.util.spec_from_file_location("sixth_sense", path)
     assert spec
@@ -60,9 +63,10 @@ def test_its_table_and_its_figure_are_drawn_beside_its_numbers(root: Path, cells
 
 def test_its_other_files_are_what_their_readers_take(root: Path) -> None:
     new_paper.new_paper(TITLE, name="sixth_sense")
-    assert (root / "bench/published/sixth_sense.csv").read_text().strip().split(",") == [*published.COLUMNS]
+    assert (root / "specdec_trees/published/sixth_sense.csv").read_text().strip().split(",") == [*published.COLUMNS]
     assert (
-        pd.read_csv(root / "bench/published/artifacts.csv", header=None, skiprows=1)[0].tolist() == ["sixth_sense"] * 2
+        pd.read_csv(root / "specdec_trees/published/artifacts.csv", header=None, skiprows=1)[0].tolist()
+        == ["sixth_sense"] * 2
     )
     assert (root / "docs/fidelity.md").read_text().count('<a id="sixth_sense-') == 2
     nbformat.validate(nbformat.read(root / "notebooks/sixth_sense.ipynb", as_version=4))

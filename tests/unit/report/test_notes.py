@@ -13,10 +13,10 @@ import pytest
 from conftest import Cells
 from recomputed import of_columns
 
-from bench.artifacts import frame, noise, notes, ties
-from bench.artifacts.metrics import MAL, SPEEDUP
-from bench.artifacts.tables import named_rows
-from bench.statistics import samples
+from specdec_trees.artifacts import frame, noise, notes, ties
+from specdec_trees.artifacts.metrics import MAL, SPEEDUP
+from specdec_trees.artifacts.tables import named_rows
+from specdec_trees.statistics import samples
 
 
 def sums(cells: Cells, run_id: str, arm: str = "autoregressive") -> np.ndarray:

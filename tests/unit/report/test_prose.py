@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.report import prose
+from specdec_trees.report import prose
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "results" / "reference"
@@ -43,7 +43,7 @@ def test_docs_have_no_measured_interval_nor_time_of_ours(name: str) -> None:
 def test_what_is_marked_is_what_the_command_draws(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     assert prose.MARKED.search(text)
-    assert text == prose.rewritten(text, REFERENCE), "python -m bench.report.prose draws it anew"
+    assert text == prose.rewritten(text, REFERENCE), "python -m specdec_trees.report.prose draws it anew"
 
 
 @pytest.mark.parametrize(

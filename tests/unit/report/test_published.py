@@ -2,13 +2,13 @@ from importlib.resources import files
 
 import pytest
 
-from bench import published
+from specdec_trees import published
 
 CATALOGUE = {f"{name}.csv" for name in published.CATALOGUE}
 
 
 def test_every_paper_loads_with_numbers() -> None:
-    stored = {path.name for path in files("bench.published").iterdir() if path.name.endswith(".csv")}
+    stored = {path.name for path in files("specdec_trees.published").iterdir() if path.name.endswith(".csv")}
     named = {f"{paper}.csv" for paper in published.papers()}
     assert named == stored - CATALOGUE, "a paper has its own CSV"
     for paper in published.papers():

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from bench import published
-from bench.papers.registry import ARTIFACTS, TITLES
+from specdec_trees import published
+from specdec_trees.papers.registry import ARTIFACTS, TITLES
 
 COUNTS = {"dyspec": (5, 9), "gsd": (10, 8), "improving_mcsd": (4, 8), "opt_tree": (3, 11), "sequoia": (7, 6)}
 """Numbered tables and figures, counted in the papers; of others there is no gap."""
@@ -25,8 +25,8 @@ def test_every_artifact_of_the_registry_is_in_the_catalogue_and_every_other_says
     names = catalogue["paper"] + "/" + catalogue["artifact"]
     assert not names.duplicated().any()
     assert set(names[catalogue["absent"] == ""]) == built, (
-        "artifacts.csv gives a reason in `absent` for what ARTIFACTS of bench/papers/<paper> has not; "
-        "bench/papers/registry.py lists the papers"
+        "artifacts.csv gives a reason in `absent` for what ARTIFACTS of specdec_trees/papers/<paper> has not; "
+        "specdec_trees/papers/registry.py lists the papers"
     )
     assert all(reason.endswith(".") and len(reason) > 20 for reason in catalogue["absent"] if reason)
 

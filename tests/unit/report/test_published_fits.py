@@ -6,8 +6,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from bench import published
-from bench.published.join import Cell, counted, covered, experiments, fits, joins
+from specdec_trees import published
+from specdec_trees.published.join import Cell, counted, covered, experiments, fits, joins
 
 ROW: dict[str, Any] = {
     "paper": "gsd",

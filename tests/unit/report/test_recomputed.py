@@ -13,10 +13,10 @@ import pytest
 import recomputed
 from recomputed import TURN, Files, assert_printed, at_most_one
 
-from bench.artifacts.style import Figure
-from bench.artifacts.tables import Table
-from bench.papers.beyond.claims import CLAIMS
-from bench.papers.registry import build
+from specdec_trees.artifacts.style import Figure
+from specdec_trees.artifacts.tables import Table
+from specdec_trees.papers.beyond.claims import CLAIMS
+from specdec_trees.papers.registry import build
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"
 ABSENT = "–"

@@ -14,8 +14,8 @@ import recomputed
 from compared import REFERENCE
 from recomputed import TURN, Files, Numbers, assert_printed
 
-from bench.artifacts.tables import Table, named_rows
-from bench.papers.registry import build
+from specdec_trees.artifacts.tables import Table, named_rows
+from specdec_trees.papers.registry import build
 
 ARTIFACTS = ["smoke", "opt_tree/table3", "dyspec/table4", "opt_tree/table2", "opt_tree/table1", "bench/mt_bench"]
 ARTIFACTS += [*(f"opt_tree/fig{number}" for number in (5, 6, 7, 8, 9)), "bench/draft_temperature", "bench/budget"]

@@ -14,10 +14,10 @@ from ordered import Row, assert_marks, assert_verdicts, details, groups, is_verd
 from recomputed import Files
 from recomputed_order import Line, Paper, mal, mal_as_published, mark_of, per_row, speedup, tokens_per_s, verdict
 
-from bench.artifacts.findings import BUSY
-from bench.artifacts.tables import Table
-from bench.artifacts.ties import UNRANKED
-from bench.papers.registry import build
+from specdec_trees.artifacts.findings import BUSY
+from specdec_trees.artifacts.tables import Table
+from specdec_trees.artifacts.ties import UNRANKED
+from specdec_trees.papers.registry import build
 
 pytestmark = pytest.mark.long
 

@@ -11,15 +11,15 @@ import pandas as pd
 import pytest
 from dyspec_fills import SAMPLING, THRESHOLD, P, fill_large, fill_small, resize
 
-from bench import published
-from bench.artifacts.outputs import NoResultsError, write_all
-from bench.artifacts.tables import Table
-from bench.artifacts.ties import UNRANKED
-from bench.artifacts.verdict import word
-from bench.papers import dyspec, sequoia
-from bench.papers.dyspec.tables import RATIOS
-from bench.papers.registry import ARTIFACTS
-from bench.published import params_of
+from specdec_trees import published
+from specdec_trees.artifacts.outputs import NoResultsError, write_all
+from specdec_trees.artifacts.tables import Table
+from specdec_trees.artifacts.ties import UNRANKED
+from specdec_trees.artifacts.verdict import word
+from specdec_trees.papers import dyspec, sequoia
+from specdec_trees.papers.dyspec.tables import RATIOS
+from specdec_trees.papers.registry import ARTIFACTS
+from specdec_trees.published import params_of
 
 NAMES = [f"sequoia/{name}" for name in ("table3", "table4", "table5", "table6", "table7")]
 NAMES += [f"dyspec/{name}" for name in dyspec.ARMS]

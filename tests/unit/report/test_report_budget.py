@@ -10,12 +10,12 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Polygon, Rectangle
 from scipy import stats
 
-from bench.artifacts import frame, noise, ties
-from bench.artifacts.outputs import NoResultsError
-from bench.artifacts.style import METHODS
-from bench.artifacts.tables import ABSENT, named_rows
-from bench.papers.beyond.budget import budget
-from bench.papers.registry import build
+from specdec_trees.artifacts import frame, noise, ties
+from specdec_trees.artifacts.outputs import NoResultsError
+from specdec_trees.artifacts.style import METHODS
+from specdec_trees.artifacts.tables import ABSENT, named_rows
+from specdec_trees.papers.beyond.budget import budget
+from specdec_trees.papers.registry import build
 
 pytestmark = pytest.mark.long
 

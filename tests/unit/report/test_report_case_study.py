@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench.artifacts import case_study
-from bench.artifacts.case_study import LOOKS, _lines
-from bench.artifacts.outputs import NoResultsError, write_all
-from bench.papers.gsd import merging
-from bench.papers.opt_tree.figures import fig10
-from bench.papers.registry import build
+from specdec_trees.artifacts import case_study
+from specdec_trees.artifacts.case_study import LOOKS, _lines
+from specdec_trees.artifacts.outputs import NoResultsError, write_all
+from specdec_trees.papers.gsd import merging
+from specdec_trees.papers.opt_tree.figures import fig10
+from specdec_trees.papers.registry import build
 
 FIELDS = {
     "title": "tiny, opt_tree",

@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench.artifacts.tables import ABSENT, WIDTH
-from bench.papers.registry import ARTIFACTS
-from bench.report.__main__ import main
-from bench.results.progress import Planned
+from specdec_trees.artifacts.tables import ABSENT, WIDTH
+from specdec_trees.papers.registry import ARTIFACTS
+from specdec_trees.report.__main__ import main
+from specdec_trees.results.progress import Planned
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -67,7 +67,7 @@ def test_no_results_names_the_command(name: str, command: str, capsys, tmp_path:
 def test_what_was_planned_is_run_as_planned(table1_cells, capsys, tmp_path: Path) -> None:
     overrides = ("limit=2", "data_dir=some folder", "pair=tiny,other")
     Planned(overrides=overrides, pairs=("tiny", "other")).write(tmp_path / "opt_tree/table1")
-    start = "`python -m bench.reproduce opt_tree/table1 limit=2 'data_dir=some folder' pair="
+    start = "`python -m specdec_trees.reproduce opt_tree/table1 limit=2 'data_dir=some folder' pair="
     for more, pair in (((), "tiny,other"), (("--pair", "other"), "other")):
         code, _, err = run(capsys, "opt_tree/table1", "--results", str(tmp_path), *more)
         assert code == 2
@@ -103,5 +103,5 @@ def test_every_artifact_of_the_papers_is_registered() -> None:
 
 def test_reports_load_neither_torch_nor_the_algorithms() -> None:
     heavy = "{'torch', 'transformers', 'specdec_core'}"
-    code = f"import sys, bench.report.__main__; sys.exit(bool({heavy} & set(sys.modules)))"
+    code = f"import sys, specdec_trees.report.__main__; sys.exit(bool({heavy} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from filled import rewrite
 
-from bench.artifacts import frame, notes
-from bench.artifacts.tables import Table
-from bench.papers.registry import build
-from bench.results.rows import RunRow
+from specdec_trees.artifacts import frame, notes
+from specdec_trees.artifacts.tables import Table
+from specdec_trees.papers.registry import build
+from specdec_trees.results.rows import RunRow
 
 
 def words(cells, kind: str, **columns) -> str:

@@ -18,19 +18,19 @@ from hydra.utils import instantiate
 from matplotlib.colors import to_rgb
 from omegaconf import OmegaConf
 
-from bench.artifacts import frame
-from bench.artifacts.outputs import NoResultsError
-from bench.artifacts.tables import ABSENT, named_rows
-from bench.measure.recorders import MaskRecorder
-from bench.papers.dyspec.figures import BINS, RULES, first_children, shares, within
-from bench.papers.dyspec.masks import ORDERS, Mask
-from bench.results.kept_rows import AttentionRow
-from bench.results.rows import MaskRow
-from bench.statistics.intervals import Interval
 from specdec_core import Verdict
 from specdec_core.models import ModelOutput
 from specdec_core.node_order import block_map
 from specdec_core.verifiers import ChildByChild
+from specdec_trees.artifacts import frame
+from specdec_trees.artifacts.outputs import NoResultsError
+from specdec_trees.artifacts.tables import ABSENT, named_rows
+from specdec_trees.measure.recorders import MaskRecorder
+from specdec_trees.papers.dyspec.figures import BINS, RULES, first_children, shares, within
+from specdec_trees.papers.dyspec.masks import ORDERS, Mask
+from specdec_trees.results.kept_rows import AttentionRow
+from specdec_trees.results.rows import MaskRow
+from specdec_trees.statistics.intervals import Interval
 
 CONF = Path(__file__).parents[3] / "conf" / "verifier"
 LLAMA_70B = {"target": "llama2_70b", "draft": "llama2_7b", "stand_in": False}

@@ -4,21 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from bench.artifacts import findings, frame, ties
-from bench.artifacts.frame import load
-from bench.artifacts.metrics import EXPECTED, MAL, SECONDS, SPEEDUP
-from bench.artifacts.tables import named_rows
-from bench.artifacts.unresolved import warn
-from bench.artifacts.verdict import Pairing, judge
-from bench.check.__main__ import NO, verdicts
-from bench.check.folder import check
-from bench.papers.beyond.by_speedup import by_speedup
-from bench.results import failures
-from bench.results.parquet import read_table
-from bench.results.rows import METHOD, TABLES, PromptRow, RunRow, StepRow
-from bench.results.store import one_run
-from bench.statistics.aggregates import aggregates
-from bench.statistics.intervals import Interval
+from specdec_trees.artifacts import findings, frame, ties
+from specdec_trees.artifacts.frame import load
+from specdec_trees.artifacts.metrics import EXPECTED, MAL, SECONDS, SPEEDUP
+from specdec_trees.artifacts.tables import named_rows
+from specdec_trees.artifacts.unresolved import warn
+from specdec_trees.artifacts.verdict import Pairing, judge
+from specdec_trees.check.__main__ import NO, verdicts
+from specdec_trees.check.folder import check
+from specdec_trees.papers.beyond.by_speedup import by_speedup
+from specdec_trees.results import failures
+from specdec_trees.results.parquet import read_table
+from specdec_trees.results.rows import METHOD, TABLES, PromptRow, RunRow, StepRow
+from specdec_trees.results.store import one_run
+from specdec_trees.statistics.aggregates import aggregates
+from specdec_trees.statistics.intervals import Interval
 
 REASON = "the draft has 256 positions, and the prompt has 300 tokens with 64 more asked for; shorten the prompt"
 

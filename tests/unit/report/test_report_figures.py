@@ -3,10 +3,10 @@
 import pytest
 from drawn import axes_of, build, labels, outputs, table_of
 
-from bench.artifacts import draw, frame
-from bench.artifacts.outputs import NoResultsError, read_results, write_all
-from bench.artifacts.tables import ABSENT
-from bench.papers.registry import ARTIFACTS
+from specdec_trees.artifacts import draw, frame
+from specdec_trees.artifacts.outputs import NoResultsError, read_results, write_all
+from specdec_trees.artifacts.tables import ABSENT
+from specdec_trees.papers.registry import ARTIFACTS
 
 
 def opt_tree(cells, **given) -> str:

@@ -22,10 +22,10 @@ from gsd_fills import (
     fill_table1,
 )
 
-from bench.artifacts.outputs import NoResultsError
-from bench.artifacts.verdict import NOT_RUN
-from bench.statistics import graph_metrics
 from specdec_core.drafters.unmerging import unmerge
+from specdec_trees.artifacts.outputs import NoResultsError
+from specdec_trees.artifacts.verdict import NOT_RUN
+from specdec_trees.statistics import graph_metrics
 
 WARM: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0}
 PRINTED = ("acceptance_rate", "drafted", "num_displaced", "mean_speedup")

@@ -13,11 +13,11 @@ from gsd_figure_fills import FILLS, fill_fig3, fill_fig5a, fill_fig7, fill_fig8,
 from gsd_fills import add
 from recomputed import of_columns, written
 
-from bench.artifacts.outputs import NoResultsError
-from bench.artifacts.tables import ABSENT, Table
-from bench.artifacts.verdict import NOT_RUN
-from bench.measure.hub_configs import config_of
-from bench.papers.gsd.merging import vocabulary
+from specdec_trees.artifacts.outputs import NoResultsError
+from specdec_trees.artifacts.tables import ABSENT, Table
+from specdec_trees.artifacts.verdict import NOT_RUN
+from specdec_trees.measure.hub_configs import config_of
+from specdec_trees.papers.gsd.merging import vocabulary
 
 FIGURES = [name for name in FILLS if "fig" in name]
 
@@ -245,7 +245,9 @@ def test_vocabularies_are_those_of_the_models_configs(cells, monkeypatch) -> Non
         assert vocabulary(model) == config_of(model).vocab_size
     assert vocabulary("tiny/draft") == 512
     assert vocabulary("tiny/nothing") is None
-    monkeypatch.setattr("bench.papers.gsd.merging.vocabulary", lambda model: None if model == "tiny/draft" else 32000)
+    monkeypatch.setattr(
+        "specdec_trees.papers.gsd.merging.vocabulary", lambda model: None if model == "tiny/draft" else 32000
+    )
     probe(cells, 3, 0, 0.1)
     line = rows(table_of("gsd/table5", cells))[3, 0]
     assert line["kl"].startswith("0.")

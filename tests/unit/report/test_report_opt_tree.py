@@ -6,8 +6,8 @@ Values and intervals of the reference results are recomputed in test_recomputed_
 import pytest
 from drawn import column, row_of, table_of, verdicts
 
-from bench.artifacts.outputs import NoResultsError
-from bench.papers.opt_tree.tables import dataset_table
+from specdec_trees.artifacts.outputs import NoResultsError
+from specdec_trees.papers.opt_tree.tables import dataset_table
 
 REAL = {"published": {"target": "llama2_7b", "draft": "jf68m", "stand_in": False}, "pair": "llama2_7b_chat_jf68m"}
 MAL, SPEED, SPEEDUP = "mal_as_published", "tokens_per_s_with_prefill", "speedup_with_prefill"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from bench.artifacts.findings import HARDLY
-from bench.artifacts.style import Figure
-from bench.artifacts.tables import Table
-from bench.papers.registry import build
+from specdec_trees.artifacts.findings import HARDLY
+from specdec_trees.artifacts.style import Figure
+from specdec_trees.artifacts.tables import Table
+from specdec_trees.papers.registry import build
 
 UNPUBLISHED = {"published": None, "pair": "hers"}
 

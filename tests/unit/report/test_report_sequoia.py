@@ -25,9 +25,9 @@ from sequoia_fills import (
     sized,
 )
 
-from bench.artifacts.outputs import NoResultsError, read_results
-from bench.papers.sequoia import bounds
-from bench.papers.sequoia.tokens import places
+from specdec_trees.artifacts.outputs import NoResultsError, read_results
+from specdec_trees.papers.sequoia import bounds
+from specdec_trees.papers.sequoia.tokens import places
 
 ACCEPTED = list(accumulate(P))
 LLAMA_13B = {"target": "llama2_13b", "draft": "jf68m", "stand_in": False}

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from bench.artifacts import findings, frame, ties
-from bench.artifacts.definitions import rule_label
-from bench.artifacts.frame import load
-from bench.artifacts.tables import WIDTH, Table, to_text
-from bench.artifacts.ties import BEST
-from bench.artifacts.unresolved import warn
-from bench.papers.beyond.by_speedup import by_speedup
-from bench.results.rows import METHOD
+from specdec_trees.artifacts import findings, frame, ties
+from specdec_trees.artifacts.definitions import rule_label
+from specdec_trees.artifacts.frame import load
+from specdec_trees.artifacts.tables import WIDTH, Table, to_text
+from specdec_trees.artifacts.ties import BEST
+from specdec_trees.artifacts.unresolved import warn
+from specdec_trees.papers.beyond.by_speedup import by_speedup
+from specdec_trees.results.rows import METHOD
 
 
 def opt_tree(cells, drafter: str, size: int, mal: float, **given) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from bench.artifacts import definitions, tables
-from bench.artifacts.tables import Table, to_csv, to_html, to_latex, to_markdown
-from bench.statistics import samples
-from bench.statistics.intervals import Interval
+from specdec_trees.artifacts import definitions, tables
+from specdec_trees.artifacts.tables import Table, to_csv, to_html, to_latex, to_markdown
+from specdec_trees.statistics import samples
+from specdec_trees.statistics.intervals import Interval
 
 AWKWARD = r"50% of a_b & c|d #1 {x} $y$ ~ ^ \n <z>"
 TABLE = Table(

@@ -8,13 +8,13 @@ import pytest
 from conftest import Cells
 from scipy import stats
 
-from bench.artifacts import ties
-from bench.artifacts.tables import ABSENT, Table, to_csv, to_latex, to_markdown
-from bench.artifacts.ties import BEST, TIED, UNRANKED, Entry, marks
-from bench.papers.opt_tree.tables import paper_table
-from bench.papers.registry import build
-from bench.statistics.intervals import Interval
-from bench.statistics.samples import Sample
+from specdec_trees.artifacts import ties
+from specdec_trees.artifacts.tables import ABSENT, Table, to_csv, to_latex, to_markdown
+from specdec_trees.artifacts.ties import BEST, TIED, UNRANKED, Entry, marks
+from specdec_trees.papers.opt_tree.tables import paper_table
+from specdec_trees.papers.registry import build
+from specdec_trees.statistics.intervals import Interval
+from specdec_trees.statistics.samples import Sample
 
 
 def entry(over: list[float], *, lossless: bool = True) -> Entry:

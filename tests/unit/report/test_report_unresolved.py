@@ -10,12 +10,12 @@ import pytest
 from compared import REFERENCE
 from scipy import stats
 
-from bench.artifacts import frame
-from bench.artifacts.tables import Table, to_html, to_latex, to_markdown
-from bench.artifacts.unresolved import warn
-from bench.papers.opt_tree.tables import paper_table
-from bench.papers.registry import build
-from bench.report.site import views
+from specdec_trees.artifacts import frame
+from specdec_trees.artifacts.tables import Table, to_html, to_latex, to_markdown
+from specdec_trees.artifacts.unresolved import warn
+from specdec_trees.papers.opt_tree.tables import paper_table
+from specdec_trees.papers.registry import build
+from specdec_trees.report.site import views
 
 pytestmark = pytest.mark.long
 

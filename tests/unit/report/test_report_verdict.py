@@ -1,4 +1,4 @@
-"""The verdict rule, case by case; numbers in the docstring of `bench.artifacts.verdict`."""
+"""The verdict rule, case by case; numbers in the docstring of `specdec_trees.artifacts.verdict`."""
 
 import math
 from dataclasses import replace
@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from bench.artifacts import ties, verdict
-from bench.artifacts.tables import MACHINE
-from bench.artifacts.verdict import (
+from specdec_trees.artifacts import ties, verdict
+from specdec_trees.artifacts.tables import MACHINE
+from specdec_trees.artifacts.verdict import (
     DIFFERS,
     MATCHES,
     NOT_RESOLVED,
@@ -21,9 +21,9 @@ from bench.artifacts.verdict import (
     not_comparable,
     word,
 )
-from bench.statistics import intervals, samples
-from bench.statistics.intervals import Interval
-from bench.statistics.samples import Sample
+from specdec_trees.statistics import intervals, samples
+from specdec_trees.statistics.intervals import Interval
+from specdec_trees.statistics.samples import Sample
 
 
 def measured(value: float, reach: float = 0.0) -> Interval:

@@ -6,15 +6,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench.artifacts import findings
-from bench.artifacts.metrics import SPEEDUP
-from bench.artifacts.outputs import NoResultsError
-from bench.artifacts.tables import Table
-from bench.artifacts.ties import BEST
-from bench.papers.beyond import settings
-from bench.papers.registry import build
-from bench.report.__main__ import main
-from bench.statistics.intervals import Interval
+from specdec_trees.artifacts import findings
+from specdec_trees.artifacts.metrics import SPEEDUP
+from specdec_trees.artifacts.outputs import NoResultsError
+from specdec_trees.artifacts.tables import Table
+from specdec_trees.artifacts.ties import BEST
+from specdec_trees.papers.beyond import settings
+from specdec_trees.papers.registry import build
+from specdec_trees.report.__main__ import main
+from specdec_trees.statistics.intervals import Interval
 
 
 def which(cells) -> Table:

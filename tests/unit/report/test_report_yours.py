@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.papers.registry import build, command, yours
-from bench.report.__main__ import main
+from specdec_trees.papers.registry import build, command, yours
+from specdec_trees.report.__main__ import main
 
 
 @pytest.fixture

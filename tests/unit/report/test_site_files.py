@@ -1,10 +1,10 @@
-"""`python -m bench.report` without an artifact, or for some of the files alone."""
+"""`python -m specdec_trees.report` without an artifact, or for some of the files alone."""
 
 from pathlib import Path
 
 import pytest
 
-from bench.report.__main__ import main
+from specdec_trees.report.__main__ import main
 
 pytestmark = pytest.mark.long
 

@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure as Canvas
 
-from bench import published
-from bench.artifacts.outputs import Artifact, Html, NoResultsError
-from bench.artifacts.style import Figure
-from bench.artifacts.tables import Table
-from bench.papers import registry as artifacts
-from bench.papers.registry import ARTIFACTS, TITLES, command
-from bench.report.__main__ import main
-from bench.report.site.facts import FAILED, MEASURED, NOT_RUN, NOTHING
-from bench.results import progress
+from specdec_trees import published
+from specdec_trees.artifacts.outputs import Artifact, Html, NoResultsError
+from specdec_trees.artifacts.style import Figure
+from specdec_trees.artifacts.tables import Table
+from specdec_trees.papers import registry as artifacts
+from specdec_trees.papers.registry import ARTIFACTS, TITLES, command
+from specdec_trees.report.__main__ import main
+from specdec_trees.report.site.facts import FAILED, MEASURED, NOT_RUN, NOTHING
+from specdec_trees.results import progress
 
 NASTY = '<script>alert("1")</script> & </style>'
 CASE = {"title": NASTY, "prompt": NASTY, "pieces": [["a", "draft"]], "mal": 2.0, "tokens_per_s": 1.0, "run_id": "ab"}

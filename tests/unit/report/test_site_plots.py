@@ -7,8 +7,8 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from bench.artifacts.style import Figure
-from bench.report.site.views import empty
+from specdec_trees.artifacts.style import Figure
+from specdec_trees.report.site.views import empty
 
 HIDDEN = np.ma.masked_all((4, 4))
 

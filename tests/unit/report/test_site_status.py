@@ -3,10 +3,10 @@
 import pandas as pd
 import pytest
 
-from bench.artifacts.tables import ABSENT, Table
-from bench.report.site import facts
-from bench.report.site.facts import FAILED, MEASURED, NOT_RUN, NOTHING, PARTLY, RUNNING, Built
-from bench.results.progress import Progress
+from specdec_trees.artifacts.tables import ABSENT, Table
+from specdec_trees.report.site import facts
+from specdec_trees.report.site.facts import FAILED, MEASURED, NOT_RUN, NOTHING, PARTLY, RUNNING, Built
+from specdec_trees.results.progress import Progress
 
 BUILT, UNBUILT = Built(), Built(missing="there are none")
 

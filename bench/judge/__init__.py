@@ -1,1 +1,0 @@
-"""Answers graded by another model, behind an endpoint that speaks OpenAI's chat completions: `bench.judge`."""

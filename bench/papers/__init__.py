@@ -1,4 +1,0 @@
-"""What is peculiar to each artifact of each paper, in one place, and the registry of all.
-
-No torch; a paper imports the engine (`bench.artifacts`) and no other paper.
-"""

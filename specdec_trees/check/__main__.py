@@ -1,0 +1,104 @@
+"""`python -m specdec_trees.check RESULTS`: is it complete, of committed code, lossless where declared, and unaltered?
+
+Complete: every plan is done, and no cell is only begun. All prompts: no conversation failed. Committed: all rows name
+revisions without changes, which this checkout knows. Lossless: greedy outputs are the target's own, but for ties that a
+half-precision dtype may break. Unaltered: files can be read, page checksums hold, and rows follow from one another.
+That shows accidents and edits by hand; only running cells again shows rows that somebody made up. The digest is of all
+rows, packed or not: quote it where you hand the folder on.
+
+What follows from what: of `runs` the name, most settings and all averages from config, prompts and steps; of `prompts`
+digests, counts, times, and where both arms part, from output ids and steps. Of `steps` the times and counts of a turn.
+Nothing follows for the values of `nodes`, `masks`, `variation`, `quality`, `answers`, `judgements`, of `acceptance`,
+`growth`, `decisions`, and of forward times (`latency`, `attention`): of these the files alone are checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from specdec_trees.check.folder import Findings, check
+from specdec_trees.results.digests import digest_of
+
+SHOWN = 5
+"""Sentences of a kind that are printed."""
+YES, NO, UNKNOWN = "yes", "NO", "not known"
+
+
+def unknown_revisions(revisions: set[str], root: Path) -> list[str]:
+    """Those that the checkout at `root` does not have."""
+    ask = ("git", "-C", str(root), "cat-file", "-e")
+    every = (
+        (one, subprocess.run([*ask, f"{one}^{{commit}}"], capture_output=True, check=False))
+        for one in sorted(revisions)
+    )
+    return [one for one, asked in every if asked.returncode]
+
+
+def verdicts(findings: Findings, strange: Sequence[str]) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Of each question: the answer, what it rests on, and what speaks against it."""
+    unplanned = f"{len(findings.unplanned)} of {findings.experiments} experiments have no plan.json"
+    state = NO if findings.incomplete else UNKNOWN if findings.unplanned else YES
+    yield (
+        "complete",
+        state,
+        unplanned if findings.unplanned else f"{findings.planned} plans are done",
+        findings.incomplete,
+    )
+    yield (
+        "all prompts",
+        NO if findings.failed else YES,
+        f"{findings.conversations} conversations of finished cells",
+        findings.failed,
+    )
+    against = [*findings.uncommitted, *(f"revision {one} is not in this checkout" for one in strange)]
+    yield "committed code", NO if against else YES, f"{len(findings.revisions)} revisions", against
+    ties = f", {findings.ties} of them but for a tie that rounding broke" if findings.ties else ""
+    again = f"; {findings.float32} were decoded again in float32" if findings.float32 else ""
+    kept = (
+        f"{findings.greedy - len(findings.lossy)} of {findings.greedy} compared outputs of lossless methods are the "
+        f"target's{ties}{again}"
+        if findings.greedy
+        else "no output of a lossless method was compared with the target's"
+    )
+    if findings.replayed:
+        kept += f"; {findings.replayed} outputs were replayed, which tells nothing of their rule"
+    compared = findings.greedy or not (findings.unaudited or findings.replayed)
+    state = NO if findings.lossy else YES if compared else UNKNOWN
+    yield "lossless", state, kept, [*findings.lossy, *findings.unaudited]
+    yield (
+        "unaltered",
+        NO if findings.altered else YES,
+        f"{findings.cells} cells, {findings.prompts} rows of prompts",
+        findings.altered,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if every answer is yes, 1 if not, 2 with a sentence where there is nothing to check."""
+    parser = argparse.ArgumentParser(prog="python -m specdec_trees.check", description=__doc__)
+    parser.add_argument("results", type=Path, help="a folder of results")
+    root = parser.parse_args(arguments).results
+    findings = check(root) if root.is_dir() else Findings()
+    if not findings.experiments:
+        print(f"there are no results in {root}", file=sys.stderr)
+        return 2
+    answers = []
+    for question, answer, ground, against in verdicts(
+        findings, unknown_revisions(findings.revisions, Path(__file__).parent)
+    ):
+        answers.append(answer)
+        print(f"{question:<15} {answer}: {ground}")
+        for sentence in against[:SHOWN]:
+            print(f"    {sentence}")
+        if len(against) > SHOWN:
+            print(f"    and {len(against) - SHOWN} more")
+    print(f"{'digest':<15} {digest_of(root)}")
+    return int(set(answers) != {YES})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,287 @@
+"""Composed configs become typed values here; beyond `run.py` and this file nothing knows OmegaConf."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hydra
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from specdec_core import TreeShape
+from specdec_core.drafters import Drafter, StaticTree
+from specdec_core.models import CausalLM, Head, ModelSpec
+from specdec_core.models.kinds import TARGET
+from specdec_core.models.placement import resolve_device, resolve_dtype
+from specdec_core.models.planted.bigrams import Planting
+from specdec_core.sampling import Sampling
+from specdec_core.search import best_tree
+from specdec_core.verifiers.rounds import ChildByChild
+from specdec_trees.calibrate import drafters
+from specdec_trees.calibrate.kept import Setting
+from specdec_trees.configs import resolvers, stand_ins, variants
+from specdec_trees.configs.options import check_values
+from specdec_trees.locations import hint, root
+from specdec_trees.measure.cell import (
+    RANKS,
+    AcceptancePlan,
+    CalibrationPlan,
+    Cell,
+    DecisionPlan,
+    LatencyGrid,
+    PairSpec,
+    Runtime,
+    SkipPlan,
+)
+from specdec_trees.measure.fingerprints import SELECTION, fingerprint_data, fingerprint_folder, fingerprint_selection
+from specdec_trees.prompts import templates
+from specdec_trees.prompts.datasets import DatasetSpec
+from specdec_trees.prompts.embedded import TINY
+from specdec_trees.results.identity import identity
+from specdec_trees.results.rows import RECORDED
+from specdec_trees.results.store import run_id
+
+resolvers.register()
+variants.register()
+
+
+def scientific_config(cfg: DictConfig) -> dict[str, Any]:
+    """What is measured, as plain values, with fingerprints of local files. No paths, launcher or device.
+
+    ValueError for an option that is unknown or not of its type.
+    """
+    check_values(cfg)
+    plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    config = {axis: plain[axis] for axis in ("pair", "dataset", "drafter", "verifier", "decoding", "seed", "limit")}
+    pair, runtime = stand_ins.named(config["pair"]), plain["runtime"]
+    config["pair"] = pair
+    for role in ("target", "draft"):
+        if pair[role] and (folder := Path(_model_of(pair[role]).source)).is_dir():
+            pair[role]["files_sha256"] = fingerprint_folder(folder)
+    pair["template_sha256"] = templates.sha256(pair["template"])
+    spec, data_dir = dataset_of(cfg), _data_dir(cfg)
+    config["dataset"] = _dataset_config(spec, data_dir) | fingerprint_selection(spec, data_dir, config["limit"])
+    device = torch.device(resolve_device(runtime["device"]))
+    config["runtime"] = {
+        "dtype": str(resolve_dtype(runtime["dtype"], device)).removeprefix("torch."),
+        "attention": runtime["attention"],
+    }
+    if placement := runtime_of(cfg).placement:
+        config["runtime"]["placement"] = placement
+    if drafters.HARDWARE in config["drafter"].values() and plain["calibration"]["prices"] is not None:
+        config["prices"] = plain["calibration"]["prices"]
+    if not config["decoding"]["ignore_eos"]:
+        del config["decoding"]["ignore_eos"]
+    asked = {"node_order": runtime["node_order"], "graphs": runtime_of(cfg).graphs_of(pair_of(cfg))}
+    for key, default in (("node_order", "creation"), ("graphs", "eager")):
+        if asked[key] != default:
+            config["runtime"][key] = asked[key]
+    return config
+
+
+def cell_of(cfg: DictConfig) -> Cell:
+    """The typed cell of a config; what its tree depends on is measured first, unless it was.
+
+    ValueError, DatasetError or SpecdecError say in a sentence what does not fit.
+    """
+    config = scientific_config(cfg)
+    resolvers.check_printed(cfg)
+    tree = drafters.calibrate(config["drafter"], setting_of(cfg, config), _shape_of)
+    config["drafter"] = tree.drafter
+    drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))
+    name, method = drafter.pop("name"), drafter.pop("method")
+    rule, allow_lossy = verifier.pop("name"), verifier.pop("allow_lossy")
+    return Cell(
+        run_id=run_id(identity(config)),
+        experiment=cfg.name,
+        pair=pair_of(cfg),
+        dataset=dataset_of(cfg),
+        drafter=name,
+        method=method,
+        drafter_params={key: value for key, value in drafter.items() if key != "_target_"},
+        build_drafter=drafter_builder(drafter, **({"decision": tree.decision} if tree.decision else {})),
+        verifier=rule,
+        rule=hydra.utils.instantiate(verifier),
+        allow_lossy=allow_lossy,
+        max_new_tokens=decoding.pop("max_new_tokens"),
+        ignore_eos=decoding.pop("ignore_eos", False),
+        sampling=Sampling(**decoding),
+        seed=config["seed"],
+        limit=config["limit"],
+        config=config,
+        predicted_mal=tree.mal,
+        predicted_speedup=tree.speedup,
+    )
+
+
+def is_run(cfg: DictConfig, pair: str | None = None) -> bool:
+    """Whether a job of a sweep is run for its pair, or for another: `only` may name the choices that are.
+
+    Its `others` are those of any pair that it does not name. A sweep of replays leaves to others what is seen while the
+    target decodes, and what follows neither from its tokens nor from what they were drawn from.
+    """
+    if cfg.measure == "cells" and cfg.runtime.replay in (True, RANKS):
+        instruments = [table for table in RECORDED if cfg[f"record_{table}"]]
+        if cfg.case_study or instruments or not (_by_tokens(cfg) or _by_distributions(cfg)):
+            return False
+    chosen = cfg.only.get(pair or cfg.pair.name, cfg.only.get("others", {}))
+    return all(cfg[axis].name in names for axis, names in chosen.items())
+
+
+def _by_tokens(cfg: DictConfig) -> bool:
+    """Whether the target alone chooses the tokens."""
+    return Sampling(cfg.decoding.temperature).greedy or cfg.verifier._target_.endswith(".TargetSample")
+
+
+def _by_distributions(cfg: DictConfig) -> bool:
+    """Whether a rule judges child by child a tree of fixed shape that a draft model of its own draws."""
+    rule, drafter = (hydra.utils.get_object(cfg[part]._target_) for part in ("verifier", "drafter"))
+    fixed = isinstance(drafter, type) and issubclass(drafter, StaticTree)
+    draft = cfg.pair.draft and cfg.pair.draft.get("kind", TARGET)
+    return fixed and isinstance(rule, type) and issubclass(rule, ChildByChild) and draft in (TARGET, "reduced_lm")
+
+
+def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
+    """What acceptance vectors and forward times are measured for, and decision models trained."""
+    plan: Any = OmegaConf.to_container(cfg.calibration, resolve=True)
+    acceptance = AcceptancePlan(**plan.pop("acceptance") | {"dataset": calibration_dataset_of(cfg, "acceptance")})
+    latency = LatencyGrid(**plan.pop("latency"))
+    decision = DecisionPlan(**plan.pop("decision") | {"dataset": calibration_dataset_of(cfg, "decision")})
+    skips = SkipPlan(**plan.pop("skips"))
+    decoding, drafter, own = dict(config["decoding"]), config["drafter"], config["pair"]["draft_temperature"]
+    new, planned = decoding.pop("max_new_tokens"), acceptance.temperature
+    decoding.pop("ignore_eos", None)  # acceptance is measured up to EOS
+    elsewhere = own if planned is None or Sampling(planned).greedy else planned
+    return Setting(
+        experiment=cfg.name,
+        pair=pair_of(cfg),
+        dataset=dataset_of(cfg),
+        sampling=Sampling(**decoding),
+        rule=config["verifier"]["_target_"].rpartition(".")[2],
+        max_new_tokens=new,
+        draft_temperature=drafter.get("draft_temperature", own) if planned is None else elsewhere,
+        draft_top_p=drafter.get("draft_top_p", 1.0),
+        seed=config["seed"],
+        limit=config["limit"],
+        runtime=runtime_of(cfg),
+        plan=CalibrationPlan(acceptance=acceptance, latency=latency, decision=decision, skips=skips, **plan),
+        results_dir=Path(cfg.results_dir),
+        identity=_calibration_identity(cfg, config),
+    )
+
+
+def _calibration_identity(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
+    """What acceptance depends on: models, dtype, and the prompts of the calibration part alone."""
+    found = {axis: dict(identity(config)[axis]) for axis in ("pair", "dataset", "runtime")}
+    for key in ("node_order", "graphs"):
+        found["runtime"].pop(key, None)
+    part = calibration_dataset_of(cfg, "acceptance") or replace(dataset_of(cfg), part="calibration")
+    own = _dataset_config(part, _data_dir(cfg))
+    if part.name != found["dataset"]["name"]:
+        found["dataset"] = dict(own)
+    for key in ("part", "limit", "prompts_sha256", *SELECTION):
+        found["dataset"].pop(key, None)
+    found["dataset"] |= {key: own[key] for key in ("prompts_sha256",) if key in own}
+    return found
+
+
+def _dataset_config(spec: DatasetSpec, data_dir: Path | None) -> dict[str, Any]:
+    """A dataset's options; a file of one's own is known by its contents."""
+    if not (data_dir or spec.file):
+        return spec.to_config()
+    return spec.to_config() | {"source": "folder", "prompts_sha256": fingerprint_data(spec, data_dir)}
+
+
+def _data_dir(cfg: DictConfig) -> Path | None:
+    return Path(cfg.data_dir) if cfg.data_dir else None
+
+
+def _shape_of(drafter: Mapping[str, Any]) -> TreeShape:
+    """The tree of a drafter's config."""
+    if "shape" in drafter:
+        shape: TreeShape = hydra.utils.instantiate(drafter["shape"], _convert_="all")
+        return shape
+    return best_tree(**{key: drafter[key] for key in ("acceptance", "n", "depth", "max_children") if key in drafter})
+
+
+def dataset_of(cfg: DictConfig) -> DatasetSpec:
+    """A dataset's yaml."""
+    plain: Any = OmegaConf.to_container(cfg.dataset, resolve=True)
+    return DatasetSpec.from_config(plain)
+
+
+def calibration_dataset_of(cfg: DictConfig, kind: str) -> DatasetSpec | None:
+    """On what `acceptance` is measured or a `decision` model trained, if not on the cell's own dataset."""
+    plain: Any = OmegaConf.to_container(cfg.calibration[kind], resolve=True)
+    return DatasetSpec.from_config(plain["dataset"] | {"part": "calibration"}) if plain.get("dataset") else None
+
+
+def pair_config(cfg: DictConfig) -> dict[str, Any]:
+    """A pair's values, under a name of its own where models stand in for those of its yaml."""
+    plain: Any = OmegaConf.to_container(cfg.pair, resolve=True)
+    return stand_ins.named(plain)
+
+
+def pair_of(cfg: DictConfig) -> PairSpec:
+    """Target and draft of a pair's yaml."""
+    config = pair_config(cfg)
+    target, draft = (_model_of(config[role]) if config[role] else None for role in ("target", "draft"))
+    if target is None:
+        raise ValueError(f"pair {config['name']} has no target")
+    planted = Planting(**config["planted"]) if config.get("planted") else None
+    return PairSpec(name=config["name"], target=target, draft=draft, template=config["template"], planted=planted)
+
+
+def _model_of(config: Mapping[str, Any]) -> ModelSpec:
+    """A model by hub id or folder; `tiny/...` are the embedded weights, `models/x` is what `make x` makes.
+
+    ValueError where that is not made yet.
+    """
+    lists = {name: tuple(value) for name, value in config.items() if isinstance(value, list)}
+    spec = ModelSpec(**{**config, **lists})
+    if spec.folder:
+        folder = root() / spec.folder
+        if not folder.is_dir():
+            command = hint(f"make {folder.name}", f"specdec {folder.name}")
+            how = f" yet: run `{command}`" if folder.parent == root() / "models" else ""
+            raise ValueError(f"{spec.id} is not in {folder}{how}")
+        return replace(spec, folder=str(folder))
+    return replace(spec, folder=str(TINY.parent / spec.id)) if spec.id.startswith("tiny/") else spec
+
+
+def runtime_of(cfg: DictConfig) -> Runtime:
+    """How to run it."""
+    if cfg.retry not in (None, "failed"):
+        raise ValueError(f"retry is null or failed, not {cfg.retry}")
+    runtime = Runtime(**OmegaConf.to_container(cfg.runtime, resolve=True))  # type: ignore[arg-type]
+    return replace(
+        runtime,
+        data_dir=_data_dir(cfg),
+        retry_failed=cfg.retry == "failed",
+        force=cfg.force,
+        case_study=cfg.case_study,
+        allow_useless_draft=cfg.allow_useless_draft,
+        **{f"record_{table}": cfg[f"record_{table}"] for table in RECORDED},
+    )
+
+
+def drafter_builder(params: dict[str, Any], **objects: Any) -> Callable[[CausalLM | Head | None], Drafter]:
+    """A constructor that still lacks the draft model; unknown parameters fail here, not after loading weights.
+
+    A drafter that drafts with a model has the parameter `draft`; any other is built without. `objects` are parameters
+    that no config can hold; they take the place of what stands for them.
+    """
+    plain = {key: value for key, value in params.items() if key not in objects}
+    partial: functools.partial[Drafter] = hydra.utils.instantiate(plain, _partial_=True, _convert_="all")
+    takes_draft = "draft" in inspect.signature(partial.func).parameters
+    inspect.signature(partial.func).bind(**({"draft": None} if takes_draft else {}), **partial.keywords, **objects)
+
+    def build(draft: CausalLM | Head | None) -> Drafter:
+        if takes_draft and draft is None:
+            raise ValueError(f"{partial.func.__name__} needs a draft model, and the pair has none")
+        return partial(draft=draft, **objects) if takes_draft else partial(**objects)
+
+    return build

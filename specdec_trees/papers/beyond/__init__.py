@@ -1,0 +1,16 @@
+"""Artifacts of no paper: equal budgets, the smoke run, what the draft's temperature does, and your own runs."""
+
+from collections.abc import Mapping
+
+from specdec_trees.artifacts.outputs import Artifact
+from specdec_trees.papers.beyond import budget, smoke
+from specdec_trees.papers.beyond.draft_temperature import draft_temperature
+from specdec_trees.papers.beyond.own import own
+
+ARTIFACTS: Mapping[str, Artifact] = {
+    "bench/budget": Artifact(budget.at_equal_budget),
+    "bench/draft_temperature": Artifact(draft_temperature),
+    "smoke": Artifact(smoke.smoke),
+}
+YOURS = Artifact(lambda name, results: own(name, f"Runs of {name}", results))
+"""Of an experiment that is no artifact, such as `default`."""

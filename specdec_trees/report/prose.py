@@ -1,0 +1,139 @@
+"""`python -m specdec_trees.report.prose`: write what the READMEs say of results, from the committed rows.
+
+What was measured stands between `<!-- rows: name -->` and `<!-- / -->`, and nowhere else in these texts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from specdec_trees.artifacts.tables import ABSENT, Table
+from specdec_trees.artifacts.verdict import word
+from specdec_trees.papers.beyond import claims
+from specdec_trees.papers.beyond.answers import NO_LEAD, REVERSED, TIE_HOLDS
+from specdec_trees.papers.registry import build
+from specdec_trees.results.store import experiments
+
+TEXTS = ("README.md", "results/reference/README.md")
+MARKED = re.compile(r"<!-- rows: (\w+) -->\n(.*?)<!-- / -->", re.DOTALL)
+_REAL = "smollm2_135m_"
+_DRAFTS = {f"{_REAL}draft": "small draft", f"{_REAL}eagle": "EAGLE head"}
+_MEASURES = {"mal": "MAL", "speedup": "speed"}
+
+
+def trees(results: Path) -> str:
+    """MAL and speed of the real model in OPT-Tree's Table 1, columns for each draft."""
+    frame = _table("opt_tree/table1", results)
+    frame = frame[frame["target_words"].str.startswith(_REAL) & (frame["size_words"] != "0")]
+    frame = frame.assign(
+        tree=frame["label"] + ", " + frame["size_words"].str.partition(" ")[0],
+        draft=frame["target_words"].str.partition(" ")[0].map(_DRAFTS),
+    )
+    for name in ("mal", "speedup"):
+        frame[name] = frame[name].str.replace(r" [*=]$", "", regex=True)
+    shown = frame.pivot(index="tree", columns="draft", values=["mal", "speedup"]).fillna(ABSENT)
+    columns = [(name, draft) for draft in _DRAFTS.values() for name in ("mal", "speedup")]
+    headers = [f"{_MEASURES[name]}, {draft}" for name, draft in columns]
+    rows = [[str(tree), *shown.loc[tree, columns]] for tree in dict.fromkeys(frame["tree"])]
+    return _grid(["tree, drafted nodes", *headers], rows)
+
+
+def answers(results: Path) -> str:
+    """How the page of claims answers each paper's on the real model."""
+    frame = _real(results)
+    lines = []
+    for paper, group in frame.groupby(frame["table"].str.partition("/")[0], sort=False):
+        sure = group[group["after_correction"].str.startswith("yes")]
+        counts = [Counter(map(_kind, some["pooled"])) for some in (group, sure)]
+        lines.append([str(paper), *(_of(*(count[word] for count in counts)) for word in _KINDS)])
+    return _grid(["paper", *_KINDS], lines)
+
+
+def surviving(results: Path) -> str:
+    """The answers on the real model that hold after the correction for the number of all answers."""
+    kept = _real(results)
+    kept = kept[kept["after_correction"].str.startswith("yes")]
+    names = ["claim", "measure", "pair", "temperature", "published", "ours", "pooled"]
+    pairs = kept["pair"].str.partition(" ")[0]
+    headers = [claims.HEADERS[name] for name in names]
+    return _grid(headers, kept.assign(pair=pairs)[names].to_numpy().tolist())
+
+
+def measured(results: Path) -> str:
+    """Where and when each pair's rows were measured, and at which revision."""
+    rows = pd.concat([store.read("runs") for store in experiments(results, "runs")])
+    rows = rows.assign(revision=rows["git_revision"].str[:7], day=rows["created_utc"].str[:10])
+    keys = ["pair", "device_name", "num_threads", "max_new_tokens", "revision"]
+    lines = []
+    for key, group in rows.groupby(keys, dropna=False):
+        counts = group["num_conversations"]
+        conversations = " to ".join(dict.fromkeys((f"{counts.min():g}", f"{counts.max():g}")))
+        names = ", ".join(group["experiment"].drop_duplicates())
+        lines.append([*map(str, key), conversations, group["day"].min(), names])
+    return _grid(["pair", "machine", "threads", "new tokens", "revision", "conversations", "day", "rows"], lines)
+
+
+FACTS: Mapping[str, Callable[[Path], str]] = {
+    "trees": trees,
+    "answers": answers,
+    "surviving": surviving,
+    "measured": measured,
+}
+"""What a mark may name."""
+_KINDS = ("order holds", "order holds, plain decoding not beaten", TIE_HOLDS, NO_LEAD, REVERSED, "not resolved")
+
+
+def rewritten(text: str, results: Path) -> str:
+    """A text with what is marked drawn anew; raises KeyError of a mark that names nothing."""
+    return MARKED.sub(lambda mark: f"<!-- rows: {mark[1]} -->\n{FACTS[mark[1]](results)}\n<!-- / -->", text)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Rewrite the texts and name those that changed; 0."""
+    parser = argparse.ArgumentParser(prog="python -m specdec_trees.report.prose", description=__doc__)
+    parser.add_argument("--results", type=Path, default=Path("results/reference"), help="default: %(default)s")
+    parser.add_argument("texts", nargs="*", type=Path, default=[Path(text) for text in TEXTS], help="default: both")
+    options = parser.parse_args(arguments)
+    for path in options.texts:
+        before = path.read_text(encoding="utf-8")
+        after = rewritten(before, options.results)
+        path.write_text(after, encoding="utf-8")
+        print(f"{path}: {'as it was' if after == before else 'drawn anew'}")
+    return 0
+
+
+@cache
+def _table(artifact: str, results: Path) -> pd.DataFrame:
+    return next(output for output in build(artifact, results) if isinstance(output, Table)).frame
+
+
+def _real(results: Path) -> pd.DataFrame:
+    """The rows of the page of claims on the real model that have an answer."""
+    frame = _table("claims", results)
+    return frame[frame["pair"].str.startswith(_REAL) & ~frame["pooled"].str.startswith("not comparable")]
+
+
+def _kind(words: str) -> str:
+    """Which column of `answers` counts an answer."""
+    return _KINDS[1] if words.startswith(f"{_KINDS[0]}, ") else word(words).partition(",")[0]
+
+
+def _of(every: int, sure: int) -> str:
+    """`3 (2)`: so many, and in brackets how many hold after the correction."""
+    return f"{every} ({sure})" if every else ABSENT
+
+
+def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (headers, ["---"] * len(headers), *rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+"""One parquet file of typed rows: written whole or not at all, read only as it was written."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from specdec_trees.results.rows import schema
+
+_EXPERIMENT = "experiment"
+"""The column that names whose a row is."""
+UNREADABLE = (OSError, ValueError, pa.ArrowException)
+"""What a file raises that is cut off, altered or not ours."""
+
+
+def file_name(run_id: str) -> str:
+    """Name of the file that holds a cell's rows of one table."""
+    return f"run_id={run_id}.parquet"
+
+
+def hidden_name(name: str) -> str:
+    """A name that no reader looks at and no other process takes."""
+    return f".{name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+
+
+def hidden_names(name: str) -> str:
+    """The pattern of all such names of a file, of any process."""
+    return f".{name}.*.tmp"
+
+
+def write_rows(path: Path, row_type: type, rows: Sequence[Any]) -> None:
+    """Write rows of one type; a reader sees the old file or the new one, also after a kill or a power cut."""
+    fields = schema(row_type)
+    columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in fields]
+    write_groups(path, pa.Table.from_arrays(columns, schema=fields))
+
+
+def read_table(path: Path, row_type: type) -> pa.Table | None:
+    """A file's rows as they are; None with a warning if it cannot be used."""
+    return _read_file(path, schema(row_type))
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write such rows into an existing folder."""
+    write_groups(path, table)
+
+
+def renamed(table: pa.Table, old: str, new: str) -> pa.Table:
+    """The same rows, of another experiment where they name this one."""
+    if _EXPERIMENT not in table.column_names:
+        return table
+    place = table.column_names.index(_EXPERIMENT)
+    names = pc.if_else(pc.equal(table[place], old), new, table[place])
+    return table.set_column(place, table.schema.field(place), names)
+
+
+def digest(tables: Iterable[pa.Table | None]) -> str:
+    """SHA-256 over the values of tables in this order; columns without any value count as absent."""
+    sha = hashlib.sha256()
+    for table in tables:
+        columns = {} if table is None else dict(zip(table.column_names, table.columns, strict=True))
+        for name, column in sorted(columns.items()):
+            if column.null_count < len(column):
+                sha.update(f"{name}:{json.dumps(column.to_pylist())}\n".encode())
+    return sha.hexdigest()
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file; a reader sees the old one or the new one."""
+    temporary = path.parent / hidden_name(path.name)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def frame(tables: Iterable[pa.Table | None], row_type: type, only: Sequence[str] | None = None) -> pd.DataFrame:
+    """Rows of many tables in one frame with the columns of `row_type`, or `only` some of them; None is skipped.
+
+    Columns without missing values by contract are plain numpy; a missing value is NA in other columns of whole numbers
+    and truth values, nan in the rest. Lists come as numpy arrays.
+    """
+    known = [table for table in tables if table is not None]
+    if not known:
+        return _empty(row_type)[list(only or schema(row_type).names)].copy()
+    rows = pa.concat_tables([schema(row_type).empty_table(), *known])
+    return _frame(rows if only is None else rows.select(only))
+
+
+@cache
+def _empty(row_type: type) -> pd.DataFrame:
+    return _frame(schema(row_type).empty_table())
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+    plain = {field.name: field.type.to_pandas_dtype() for field in table.schema if field.type in nullable}
+    plain = {name: dtype for name, dtype in plain.items() if not table.schema.field(name).nullable}
+    return table.to_pandas(types_mapper=nullable.get).astype(plain)
+
+
+def has_footer(path: Path) -> bool:
+    """Whether a file is there and ends as a parquet file does, which one that was cut off does not."""
+    try:
+        with pq.ParquetFile(path):
+            return True
+    except UNREADABLE:
+        return False
+
+
+@contextlib.contextmanager
+def warned_once() -> Iterator[None]:
+    """Show each warning once. Python forgets what it has shown whenever a library changes the filters."""
+    show, shown = warnings.showwarning, set[str]()
+
+    def once(message: Warning | str, *rest: Any, **more: Any) -> None:
+        if str(message) not in shown:
+            shown.add(str(message))
+            show(message, *rest, **more)
+
+    warnings.showwarning = once
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+
+
+def sync_folder(folder: Path) -> None:
+    """Make names that are new in a folder outlive the machine."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def write_groups(path: Path, *groups: pa.Table, level: int = 9) -> None:
+    """Write tables of one schema, a row group each."""
+    temporary = path.parent / hidden_name(path.name)
+    fields = groups[0].schema
+    measured = [field.name for field in fields if field.type == pa.float64()]  # seldom twice: bytes of a kind together
+    try:
+        with temporary.open("xb") as file:
+            with pq.ParquetWriter(
+                file,
+                fields,
+                compression="zstd",
+                compression_level=level,
+                use_dictionary=[field.name for field in fields if field.name not in measured],
+                use_byte_stream_split=measured,
+                write_statistics=False,
+                write_page_checksum=True,
+            ) as writer:
+                for group in filter(len, groups):
+                    writer.write_table(group, row_group_size=len(group))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _read_file(path: Path, expected: pa.Schema) -> pa.Table | None:
+    problem = "its columns or run ids are not those that belong under its name"
+    try:
+        # Not through a dataset, which would take "run_id=" in the name for a partition and make a column of it.
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            table = completed(file.read(), expected)
+        if table.schema.equals(expected) and {path.name} >= set(map(file_name, table["run_id"].unique().to_pylist())):
+            return table
+    except UNREADABLE as error:
+        problem = f"it is not a readable parquet file ({reason(error)})"
+    skipped(path, problem, "its cell")
+    return None
+
+
+def skipped(path: Path, problem: str, cells: str) -> None:
+    """Warn of a file that cannot be used."""
+    warnings.warn(f"Skipped {path}: {problem}; delete it, and {cells} will be run again.", stacklevel=3)
+
+
+def reason(error: Exception) -> str:
+    """The first line of what an error says."""
+    return str(error).strip().partition("\n")[0].rstrip(".")
+
+
+def completed(table: pa.Table, expected: pa.Schema) -> pa.Table:
+    """Another version may have written fewer columns, those that may be missing, or in another order.
+
+    It may also have had a value in every row of a column that may lack some now.
+    """
+    if not set(table.column_names) <= set(expected.names):
+        return table
+    if any(not field.nullable and field.name not in table.column_names for field in expected):
+        return table
+    columns = [
+        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in expected
+    ]
+    written = {field.name: field for field in table.schema}
+    fields = [
+        field if field.nullable and written.get(field.name, field).type == field.type else written[field.name]
+        for field in expected
+    ]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields, table.schema.metadata))

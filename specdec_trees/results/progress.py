@@ -1,0 +1,206 @@
+"""How far an artifact is in a results folder, from its files alone: what is planned, done, running, failed, missing.
+
+A plan is written before anything runs (`Planned`, `<results>/<artifact>/plan.json`): the config of every cell, with
+`ANY` for what is measured first, and how many other measurements there are. A cell is done if a row says `ok` whose
+config is the planned one and whose files are there; it is running while its lock, which names its pair, is held on
+this machine. One that was interrupted is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from specdec_trees.results import finished
+from specdec_trees.results.finished import Asked
+from specdec_trees.results.identity import identity
+from specdec_trees.results.locks import held
+from specdec_trees.results.parquet import replace_text
+from specdec_trees.results.rows import TABLES
+from specdec_trees.results.store import OK, Store, at
+
+ANY = "*"
+"""Stands in a planned config for a value that is measured before the cell runs."""
+FILE = "plan.json"
+SWEEP = "sweep"
+"""The lock that is held while an artifact is being reproduced."""
+DONE, RUNNING, FAILED, PARTLY, MISSING = STATES = ("done", "running", "failed", "partly", "missing")
+
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What text that is not ours raises on its way to values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What an artifact will run: overrides of its experiment, its cells' configs, measurements by table."""
+
+    overrides: tuple[str, ...]
+    pairs: tuple[str, ...]
+    cells: tuple[Mapping[str, Any], ...] = ()
+    """Of each the name of its `pair` and its `config`, which has no names."""
+    tables: tuple[str, ...] = ()
+    """What its cells record beside the usual rows."""
+    measures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Of each table how many by pair, "" for what belongs to none."""
+    case_study: bool = False
+
+    def write(self, folder: Path) -> None:
+        """Write it into an artifact's folder, which is made if needed."""
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_text(folder / FILE, json.dumps(asdict(self), separators=(",", ":")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Counts of cells and other measurements; `planned` is None where no plan was written."""
+
+    planned: int | None
+    done: int
+    failed: int
+    running: int
+    detail: str = ""
+    """Of the first that failed: what went wrong."""
+    others: int = 0
+    """Finished cells that the plan does not ask for, such as those of an earlier one."""
+
+    @property
+    def missing(self) -> int:
+        """What is planned and has not ended, running ones left out."""
+        return max((self.planned or 0) - self.done - self.failed - self.running, 0)
+
+    @property
+    def state(self) -> str:
+        """One word for all."""
+        if self.running:
+            return RUNNING
+        if self.failed:
+            return FAILED
+        if not self.done:
+            return MISSING
+        return PARTLY if self.missing else DONE
+
+
+def words(found: Progress) -> str:
+    """`partly: 4 of 6, 1 running, 1 missing`."""
+    if found.planned is None:
+        parts = [f"{found.done} ok"] * bool(found.done) + ["not planned"]
+    else:
+        parts = [f"{found.done} of {found.planned}"]
+    counts = {"failed": found.failed, "running": found.running, "missing": found.missing}
+    parts += [f"{count} {name}" for name, count in counts.items() if count]
+    parts += [f"{found.others} of other plans done"] * bool(found.others)
+    return f"{found.state}: {', '.join(parts)}" + (f" ({found.detail})" if found.detail else "")
+
+
+def read_plan(folder: Path) -> Planned | None:
+    """The plan in an artifact's folder; None if there is none that can be read."""
+    try:
+        plain = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return Planned(
+            overrides=tuple(map(str, plain["overrides"])),
+            pairs=tuple(map(str, plain["pairs"])),
+            cells=tuple({"pair": str(cell["pair"]), "config": dict(cell["config"])} for cell in plain["cells"]),
+            tables=tuple(map(_known, plain["tables"])),
+            case_study=bool(plain["case_study"]),
+            measures={
+                _known(table): {pair: operator.index(count) for pair, count in counts.items()}
+                for table, counts in plain["measures"].items()
+            },
+        )
+    except (OSError, *_UNREADABLE):
+        return None
+
+
+def read(root: Path, artifact: str, pair: str | None = None) -> Progress:
+    """The progress of an artifact, of one pair if asked; without a plan of it all rows count that are there."""
+    store, plan, pairs = Store(root, artifact), read_plan(root / artifact), [pair] if pair else []
+    if plan is None or pair not in (None, *plan.pairs):
+        runs = _ended(store, pair)
+        ok = runs["status"] == "ok"
+        return _counted(store, None, int(ok.sum()), runs[~ok], pairs)
+    runs = _ended(store, pair, plan.tables)
+    found, cells = _by_identity(runs), [cell for cell in plan.cells if pair in (None, cell["pair"])]
+    rows = (_row_of(cell["config"], found) for cell in cells)
+    ended = pd.DataFrame([row for row in rows if row is not None], columns=runs.columns)
+    ok = ended["status"] == "ok"
+    counts = [(table, name, count) for table, by_pair in plan.measures.items() for name, count in by_pair.items()]
+    counts = [one for one in counts if pair in (None, one[1]) or not one[1]]
+    measured = sum(min(count, _measured(store, table, name)) for table, name, count in counts)
+    planned = len(cells) + sum(count for *_, count in counts)
+    counted = _counted(store, planned, int(ok.sum()) + measured, ended[~ok], pairs or plan.pairs)
+    return replace(counted, others=int((runs["status"] == OK).sum() - ok.sum()))
+
+
+def planned_runs(folder: Path) -> set[str]:
+    """The runs of an artifact's folder that its plan asks for; none without a plan."""
+    if (plan := read_plan(folder)) is None:
+        return set()
+    found = _by_identity(at(folder).read("runs"))
+    return {row["run_id"] for config, row in found if any(_same(cell["config"], config) for cell in plan.cells)}
+
+
+def _known(table: str) -> str:
+    if table not in TABLES:
+        raise ValueError(f"there is no table {table}")
+    return table
+
+
+def _ended(store: Store, pair: str | None, tables: Iterable[str] = ()) -> pd.DataFrame:
+    """The `runs` rows of cells that failed, or ended well and have their other rows too."""
+    runs = store.read("runs")
+    runs = runs[runs["status"] != "interrupted"]
+    runs = runs if pair is None else runs[runs["pair"] == pair]
+    states = [finished.state_of_row(store, row, Asked(tables=tuple(tables))) for row in runs.to_dict("records")]
+    ended = [state.finished or state.status != OK for state in states]
+    return runs[pd.Series(ended, index=runs.index, dtype=bool)]
+
+
+def _counted(store: Store, planned: int | None, done: int, failed: pd.DataFrame, pairs: Collection[str]) -> Progress:
+    """`pairs`: those whose running cells count; all, if there are none."""
+    now = held(store.folder)
+    cells = now.keys() - {SWEEP}
+    ours = [name for name in cells if not (now[name] and pairs) or now[name] in pairs]
+    again = failed["run_id"].isin(list(now))
+    errors = [lines[-1] for error in failed.loc[~again, "error"].dropna() if (lines := error.strip().splitlines())]
+    count = 0 if planned is not None and done >= planned else len(ours) if cells else int(SWEEP in now)
+    return Progress(planned=planned, done=done, failed=int((~again).sum()), running=count, detail="".join(errors[:1]))
+
+
+def _by_identity(runs: pd.DataFrame) -> list[tuple[Mapping[str, Any], pd.Series]]:
+    """The newest row first, without those whose config is none."""
+    rows = [row for _, row in runs.sort_values("created_utc", ascending=False, kind="stable").iterrows()]
+    return [(config, row) for row in rows if (config := _identity(row["config"])) is not None]
+
+
+def _identity(text: str) -> Mapping[str, Any] | None:
+    try:
+        return identity(json.loads(text))
+    except _UNREADABLE:
+        return None
+
+
+def _row_of(cell: Mapping[str, Any], found: list[tuple[Mapping[str, Any], pd.Series]]) -> pd.Series | None:
+    rows = [row for config, row in found if _same(cell, config)]
+    return next((row for row in rows if row["status"] == "ok"), rows[0] if rows else None)
+
+
+def _same(planned: Any, config: Any) -> bool:
+    """Whether a config is the planned one, whatever was measured for it."""
+    if planned == ANY:
+        return True
+    if isinstance(planned, Mapping) and isinstance(config, Mapping):
+        return planned.keys() == config.keys() and all(_same(value, config[key]) for key, value in planned.items())
+    return bool(planned == config)
+
+
+def _measured(store: Store, table: str, pair: str) -> int:
+    """Measurements of a table that are there, of this pair unless it is ""."""
+    rows = store.read(table)
+    rows = rows[rows["pair"] == pair] if pair and "pair" in rows else rows
+    return int(rows["run_id"].nunique())
