@@ -84,7 +84,7 @@ def new_dataset(file: str, *, name: str | None = None, max_new_tokens: int = MAX
     command = hint(make, f"specdec reproduce bench/mt_bench pair=tiny dataset={name}")
     return (
         f"{path} is written: {count}, {_count(turns, 'turn')}, at most {max_new_tokens} new tokens a turn\n"
-        f"next: python -m specdec_trees.run dataset={name} pair=tiny drafter=opt_tree\n"
+        f"next: specdec run dataset={name} pair=tiny drafter=opt_tree\n"
         f"or, for a table of methods: {command}"
     )
 

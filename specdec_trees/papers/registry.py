@@ -94,12 +94,12 @@ def command(name: str, pair: str | None = None, root: Path | None = None) -> str
         overrides = [override for override in plan.overrides if not override.startswith("runtime.replay=")]
         if pair:
             overrides = [*(override for override in overrides if not override.startswith("pair=")), f"pair={pair}"]
-        return shlex.join(["python", "-m", "specdec_trees.reproduce", name, *overrides])
+        return shlex.join(["specdec", "reproduce", name, *overrides])
     if name in SUMMARIES:
         given = f" PAIR={pair}" if pair else "", f" --pair {pair}" if pair else ""
         return hint(f"make report{given[0]}", f"specdec report{given[1]}")
     if name not in ARTIFACTS:
-        return f"python -m specdec_trees.run name={name} pair={pair or 'tiny'}"
+        return f"specdec run name={name} pair={pair or 'tiny'}"
     if not IN_CHECKOUT:
         return f"specdec reproduce {name} pair={pair or 'tiny'}"
     if name == "smoke":

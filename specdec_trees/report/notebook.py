@@ -21,6 +21,7 @@ from specdec_trees import published as papers
 from specdec_trees.artifacts.outputs import Html, NoResultsError, Output
 from specdec_trees.artifacts.tables import ABSENT, Table, frame, named_rows, to_html, to_markdown
 from specdec_trees.papers.registry import ARTIFACTS, TITLES, build, command
+from specdec_trees.report.site.facts import provenance
 from specdec_trees.results import progress, store
 
 VARIABLE = "SPECDEC_RESULTS"
@@ -68,15 +69,16 @@ def published(paper: str, artifact: str, **keys: str | float | list[str]) -> Non
 
 
 def available(paper: str) -> None:
-    """Display every table and figure of a paper: what it shows, and what these results have of it."""
+    """Display every table and figure of a paper: what it shows, what these results have of it, and of which pairs."""
     every, folder = papers.artifacts(), results_folder()
-    columns = ("artifact", "where", "what it shows", "in these results")
+    columns = ("artifact", "where", "what it shows", "in these results", "pairs")
     rows = [
-        dict(zip(columns, (row.artifact, row.place, row.title, _state(folder, row)), strict=True))
+        dict(zip(columns, (row.artifact, row.place, row.title, *_state(folder, row)), strict=True))
         for row in named_rows(every[every["paper"] == paper])
     ]
     title = f"{TITLES[paper]}: its tables and figures, and what is in {_shown(folder)}"
-    note = f"What was not run is one command away: {command(f'{paper}/ARTIFACT')}."
+    some = next(row["artifact"] for row in rows if f"{paper}/{row['artifact']}" in ARTIFACTS)
+    note = f"What was not run is one command away: {command(f'{paper}/{some}').replace(some, 'ARTIFACT')}."
     _display(Table("available", title, frame(rows, columns), (note,)))
 
 
@@ -87,18 +89,19 @@ def results(experiment: str, pair: str | None = None, dataset: str | None = None
     return store.load(folder, experiment, pair=pair, dataset=dataset, first=first)
 
 
-def _state(folder: Path, row: Any) -> str:
-    """What there is of an artifact, in words."""
+def _state(folder: Path, row: Any) -> tuple[str, str]:
+    """What there is of an artifact, in words, and its pairs."""
     if row.absent:
-        return f"not measured: {row.absent}"
+        return f"not measured: {row.absent}", ABSENT
     artifact = f"{row.paper}/{row.artifact}"
     try:
         ARTIFACTS[artifact].read(folder / artifact, None)
     except NoResultsError:
-        return "not run"
-    reached = progress.read(folder, artifact)
+        return "not run", ABSENT
+    reached, pairs = progress.read(folder, artifact), provenance(folder, artifact).pairs
     cells = f", {reached.done} cell{'s' * (reached.done > 1)}" if reached.done else ""
-    return f"yes{cells}" + (f", {reached.failed} failed: {reached.detail}" if reached.failed else "")
+    failed = f", {reached.failed} failed: {reached.detail}" if reached.failed else ""
+    return f"yes{cells}{failed}", ", ".join(pairs) or ABSENT
 
 
 def _absent(paper: str, name: str) -> str:

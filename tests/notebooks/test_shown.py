@@ -15,6 +15,7 @@ from specdec_trees.artifacts.case_study import FILE
 from specdec_trees.artifacts.tables import ABSENT, Table, to_html
 from specdec_trees.report import notebook
 from specdec_trees.report.notebook import printed
+from specdec_trees.results import store
 
 SETTING = ("target", "draft", "dataset", "temperature", "method", "params", "hardware", "remarks")
 
@@ -142,8 +143,23 @@ def test_the_list_has_every_artifact_and_says_what_is_there(shown: list[Any], no
         parser = Cells()
         parser.feed(shown[place]["text/html"])
         artifacts = published.artifacts().query("paper == @paper")
-        assert parser.texts[4::4] == list(artifacts["artifact"])
-        assert parser.texts[7::4] == [f"not measured: {why}" if why else "not run" for why in artifacts["absent"]]
+        assert parser.texts[5::5] == list(artifacts["artifact"])
+        assert parser.texts[8::5] == [f"not measured: {why}" if why else "not run" for why in artifacts["absent"]]
+        assert {*parser.texts[9::5]} == {ABSENT}
+        assert f"make reproduce TABLE={paper}/ARTIFACT " in shown[place]["text/html"]
+
+
+def test_of_what_was_run_the_pairs_are_listed(shown: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = Path(notebook.__file__).parents[2] / notebook.REFERENCE
+    monkeypatch.setenv(notebook.VARIABLE, str(reference))
+    notebook.available("opt_tree")
+    parser = Cells()
+    parser.feed(shown[0]["text/html"])
+    pairs = dict(zip(parser.texts[5::5], parser.texts[9::5], strict=True))
+    rows = store.load(reference, "opt_tree/table1").runs
+    assert {*pairs["table1"].split(", ")} == {*rows["pair"]}
+    assert len({*rows["pair"]}) > 1
+    assert pairs["fig1"] == ABSENT
 
 
 def test_a_relative_folder_is_found_from_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

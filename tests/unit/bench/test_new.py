@@ -49,7 +49,7 @@ def test_a_dataset_of_a_file_has_three_keys_and_composes(conf, quiz):
     assert dataset_of(cfg).file == str(quiz)
     assert scientific_config(cfg)["dataset"]["prompts_sha256"]
     assert "2 conversations, 3 turns, at most 128 new tokens a turn" in said
-    assert "next: python -m specdec_trees.run dataset=my_quiz_2 " in said
+    assert "next: specdec run dataset=my_quiz_2 " in said
     new.new_dataset(str(quiz), name="other", max_new_tokens=9)
     assert OmegaConf.load(conf / "dataset" / "other.yaml").max_new_tokens == 9
 

@@ -67,7 +67,7 @@ def test_no_results_names_the_command(name: str, command: str, capsys, tmp_path:
 def test_what_was_planned_is_run_as_planned(table1_cells, capsys, tmp_path: Path) -> None:
     overrides = ("limit=2", "data_dir=some folder", "pair=tiny,other")
     Planned(overrides=overrides, pairs=("tiny", "other")).write(tmp_path / "opt_tree/table1")
-    start = "`python -m specdec_trees.reproduce opt_tree/table1 limit=2 'data_dir=some folder' pair="
+    start = "`specdec reproduce opt_tree/table1 limit=2 'data_dir=some folder' pair="
     for more, pair in (((), "tiny,other"), (("--pair", "other"), "other")):
         code, _, err = run(capsys, "opt_tree/table1", "--results", str(tmp_path), *more)
         assert code == 2
