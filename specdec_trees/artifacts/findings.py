@@ -72,12 +72,13 @@ def _ranked(block: pd.DataFrame) -> str:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The best of some runs by a metric, over the conversations of all: its value and mark, and how many are tied."""
+    """The best of some runs by a metric: its own value, its mark and how many are tied over `common` conversations."""
 
     run: Any
     value: Interval
     sign: str
     tied: int
+    common: int
 
     def words(self, metric: Metric) -> str:
         """`EAGLE's tree, speedup 1.20 [1.10, 1.34]`."""
@@ -85,8 +86,8 @@ class First:
 
     @property
     def few(self) -> bool:
-        """Whether the value is of too few conversations for an interval."""
-        return self.value.n < intervals.FEWEST
+        """Whether all runs have too few conversations in common for an interval."""
+        return self.common < intervals.FEWEST
 
     @property
     def others(self) -> str:
@@ -105,7 +106,7 @@ def first(long: pd.DataFrame) -> First | None:
     place = max(known, key=lambda one: one[0])[1]
     best, value = rows[place], entries[place].value
     tied = [sign for row, sign in zip(rows, signs, strict=True) if row.lossless == best.lossless].count(ties.TIED)
-    return First(best, value, signs[place], tied) if value else None
+    return First(best, best.interval or value, signs[place], tied, value.n) if value else None
 
 
 def _words(run: Any, value: Interval, metric: Metric) -> str:

@@ -103,6 +103,19 @@ def is_wanted(run: CellRun) -> bool:
     return not state.finished
 
 
+def other_code(run: CellRun) -> str:
+    """` by ..., where this is ...` if a finished run's rows are of another revision, or either of uncommitted changes."""
+    rows = run.store.read("runs", [run.run_id])
+    here, changed = provenance.own_git_state()
+    if rows.empty or here is None or pd.isna(rows["git_revision"].iloc[-1]):
+        return ""
+    there, changed_there = rows["git_revision"].iloc[-1], bool(rows["git_dirty"].iloc[-1])
+    if there == here and not changed and not changed_there:
+        return ""
+    states = ((there, changed_there), (here, changed))
+    return " by {}, where this is {}".format(*(f"{code[:10]}{' with changes' * bool(dirty)}" for code, dirty in states))
+
+
 def _is_taken_over(run: CellRun) -> bool:
     """Whether another experiment of the same results folder has measured the very same cell, and gave its rows."""
     runtime = run.runtime

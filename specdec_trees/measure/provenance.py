@@ -30,7 +30,7 @@ def collect(
 
     `placement` is the runtime's, where the models share out several devices; the device's name then says so.
     """
-    revision, dirty = _own_git_state()
+    revision, dirty = own_git_state()
     return {
         "package_version": __version__,
         "git_revision": revision,
@@ -93,7 +93,7 @@ def git_state(root: Path) -> tuple[str | None, bool | None]:
 
 
 @functools.cache
-def _own_git_state() -> tuple[str | None, bool | None]:
+def own_git_state() -> tuple[str | None, bool | None]:
     """State of this package's checkout, asked once: what runs is what was imported, not what is committed later."""
     root = Path(__file__).resolve().parents[2]
     revision, dirty = git_state(root)

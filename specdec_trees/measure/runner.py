@@ -19,7 +19,7 @@ from specdec_core.models.ranks import agreed, world_size
 from specdec_trees.measure import pairs, preemption, record, resumed, weights
 from specdec_trees.measure.bandwidth import limit_tokens_per_s
 from specdec_trees.measure.cell import IF_POSSIBLE, SHARED, Cell, Runtime
-from specdec_trees.measure.cell_run import CellRun, claim, decoded_before, shared_baseline
+from specdec_trees.measure.cell_run import CellRun, claim, decoded_before, other_code, shared_baseline
 from specdec_trees.measure.decoding import first_ids_sha256
 from specdec_trees.measure.float32_audit import audit_in_float32
 from specdec_trees.measure.group import Ended, Group, Way
@@ -89,7 +89,7 @@ def _way(run: CellRun, group: Group) -> Way:
             log.warning("%s: %s", run.label, error)
             return BUSY
         if not wanted:
-            log.info("%s: already run as %s (force=true runs it again)", run.label, run.run_id)
+            log.info("%s: already run as %s%s (force=true runs it again)", run.label, run.run_id, other_code(run))
             return SKIPPED
         return (yield from _measure_and_write(run.recording_as_before(), group))
 

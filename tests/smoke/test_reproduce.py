@@ -1,7 +1,6 @@
 """`python -m specdec_trees.reproduce`: planned, run, resumed, reported, and stopped as a process."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -187,89 +186,6 @@ def test_ctrl_c_is_told_once(status, said, tmp_path, monkeypatch, capsys):
     assert stop.value.code == 130
     assert bool(said) == bool(err := capsys.readouterr().err)
     assert err.startswith(said)
-
-
-def make(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = ["make", "-n", "--no-print-directory", "-o", "setup", "-C", str(ROOT), *arguments]
-    environment = {key: value for key, value in os.environ.items() if key not in ("MAX_NEW_TOKENS", "MAKEFLAGS")}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
-def made(*arguments: str) -> str:
-    done = make(*arguments)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_smoke_takes_a_pair_and_lengths():
-    sweep, report = made("smoke", "PAIR=tiny_eagle", "LIMIT=2", "MAX_NEW_TOKENS=9").splitlines()[-2:]
-    assert {"pair=tiny_eagle", "limit=2", "decoding.max_new_tokens=9"} <= set(sweep.split())
-    assert report.endswith("--pair tiny_eagle")
-    assert "max_new_tokens" not in made("smoke"), "as the dataset has it"
-
-
-def test_lossless_takes_a_length():
-    assert "--new 9" in made("lossless", "MAX_NEW_TOKENS=9")
-
-
-def test_a_report_is_of_all_pairs_unless_one_is_given():
-    assert "--pair" not in made("report", "TABLE=default")
-    assert "--pair tiny" in made("report", "TABLE=default", "PAIR=tiny")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("smoke", "DATA_DIR=folder"), "make smoke does not take DATA_DIR; it takes ARGS LIMIT MAX_NEW_TOKENS PAIR"),
-        (("plan", "KILLS=3"), "make plan does not take KILLS; it takes ARGS DATA_DIR LIMIT"),
-        (("bench-c4", "TABLE=opt_tree/table1"), "make bench-c4 does not take TABLE; it takes ARGS DATA_DIR LIMIT"),
-        (("report", "PAIR=tiny", "LIMIT=2"), "make report does not take LIMIT; it takes PAIR RESULTS TABLE"),
-        (("bench-overhead", "PAIR=tiny"), "make bench-overhead does not take PAIR; it takes ARGS"),
-        (("lint", "PAIR=tiny"), "make lint does not take PAIR; it takes none of PAIR DATASET"),
-    ],
-)
-def test_a_variable_that_would_do_nothing_is_refused(arguments, said):
-    done = make(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("target", re.findall(r"^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
-def test_what_a_target_takes_is_in_its_recipe(target):
-    """A variable is taken exactly where its value stands in what would be run; EXPERIMENT is another name of TABLE."""
-    names = {"PAIR": "tiny_eagle", "EXPERIMENT": "a/b", "TABLE": "c/d", "DATA_DIR": "folder", "LIMIT": "77"}
-    names |= {"MAX_NEW_TOKENS": "88", "RESULTS": "elsewhere", "ARGS": "+something=99"}
-    needed = {"reproduce": ["TABLE=x/y"], "judge": ["TABLE=x/y"], "compare": ["A=a", "B=b"]}.get(target, [])
-    for name, value in names.items():
-        also = [] if name == "EXPERIMENT" else [text for text in needed if not text.startswith(f"{name}=")]
-        done = make(target, *also, f"{name}={value}")
-        assert (done.returncode == 0) == (value in done.stdout), (name, done.stdout, done.stderr)
-
-
-def test_a_variable_of_one_of_two_goals_is_taken():
-    assert "opt_tree/table1" in made("status", "report", "TABLE=opt_tree/table1")
-
-
-def test_a_recipe_of_several_passes_on_what_each_takes():
-    said = made("reference", "DATA_DIR=folder", "LIMIT=2")
-    smoke = next(line for line in said.splitlines() if "experiment=smoke" in line)
-    assert "limit=2" in smoke
-    assert "data_dir" not in smoke
-    assert "data_dir=folder" in said
-
-
-def test_answers_of_embedded_pairs_end_after_64_tokens_unless_asked_otherwise():
-    ends = "decoding.max_new_tokens=64"
-    for command in (("reproduce", "TABLE=a/b"), ("reproduce-all",), ("bench-c4",), ("plan", "PAIR=tiny")):
-        assert ends in made(*command)
-        assert "decoding.max_new_tokens=9" in made(*command, "MAX_NEW_TOKENS=9")
-        assert "max_new_tokens" not in made(*command, "PAIR=llama2_7b_chat_jf68m")
-    assert "max_new_tokens" not in made("plan"), "of the papers' pairs"
-    assert ends in made("plan", "TABLE=opt_tree/table1", "PAIR=tiny")
-    assert ends in made("plan", "TABLE=bench/c4"), "of no pairs of its own, as bench-c4 runs it"
-    assert "max_new_tokens" not in made("plan", "TABLE=opt_tree/table1"), "of its own pairs"
 
 
 @pytest.mark.long

@@ -70,7 +70,7 @@ def read(folder: Path, pair: str | None) -> pd.DataFrame:
 def which(name: str, rows: pd.DataFrame) -> list[Output]:
     """A row per setting and method, and for each setting the fastest, the longest and the cheapest to draft."""
     long = _compared(frame.measure(rows, (*METRICS, *INVERSES)))
-    answers = {str(setting): answer(own) for setting, own in long.groupby("setting", sort=False)}
+    answers = {str(setting): answer(_told_apart(own)) for setting, own in long.groupby("setting", sort=False)}
     shown = long[long["metric"].isin(METRICS)]
     ranked = frame.rank(shown, only=shown["compared"])
     made = table(name, TITLE, ranked, ROWS, METRICS, notes=NOTES)
@@ -83,6 +83,12 @@ def _compared(long: pd.DataFrame) -> pd.DataFrame:
     lossless = long["lossless"].astype(bool)
     most = counts.where(lossless, 0).groupby([long["metric"].map(lambda metric: metric.key), long["block"]])
     return frame.put(long, compared=lossless & (2 * counts >= most.transform("max")))
+
+
+def _told_apart(long: pd.DataFrame) -> pd.DataFrame:
+    """With the rule in the names of methods that stand there under several."""
+    several = long.groupby("name")["rule"].transform("nunique") > 1
+    return frame.put(long, name=long["name"].where(~several, long["name"] + " (rule: " + long["rule"] + ")"))
 
 
 def answer(long: pd.DataFrame) -> str:

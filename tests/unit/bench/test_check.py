@@ -31,7 +31,7 @@ def measured(tmp_path_factory):
     """A cell of committed code, by what its row says, and its plan."""
     root = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(provenance, "_own_git_state", lambda: (REVISION, False))
+        patch.setattr(provenance, "own_git_state", lambda: (REVISION, False))
         assert execute(root, *SHORT) == "ok"
     cells = ({"pair": "tiny", "config": identity(scientific_config(config(*SHORT)))},)
     Planned(overrides=(), pairs=("tiny",), cells=cells).write(root / "default")
@@ -170,7 +170,7 @@ def test_without_a_baseline_nobody_knows_whether_it_is_lossless(root, capsys):
 
 
 def test_prompts_that_were_left_out_are_missed(root, monkeypatch):
-    monkeypatch.setattr(provenance, "_own_git_state", lambda: (REVISION, False))
+    monkeypatch.setattr(provenance, "own_git_state", lambda: (REVISION, False))
     assert execute(root, *SHORT, "drafter=chain8") == "ok"
     assert not check(root).altered
     path = next((root / "default" / "prompts").glob("*.parquet"))

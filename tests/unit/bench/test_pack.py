@@ -311,7 +311,7 @@ def test_a_packed_cell_that_is_run_again_is_as_it_is_now(packed):
 
 
 def test_packed_cells_are_taken_over(packed, monkeypatch):
-    monkeypatch.setattr(provenance, "_own_git_state", lambda: ("a1b2", False))
+    monkeypatch.setattr(provenance, "own_git_state", lambda: ("a1b2", False))
     assert execute(packed, *CELL, "record_nodes=true", "force=true") == "ok"
     assert main([str(packed)]) == 0
     assert execute(packed, *CELL, "record_nodes=true", "name=other/table") == "skipped"

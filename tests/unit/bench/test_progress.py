@@ -241,7 +241,7 @@ def test_the_plan_of_an_experiment_is_what_it_runs(tmp_path):
 @pytest.fixture
 def clean(monkeypatch):
     """A checkout without changes, at a revision."""
-    monkeypatch.setattr(provenance, "_own_git_state", lambda: ("a1b2", False))
+    monkeypatch.setattr(provenance, "own_git_state", lambda: ("a1b2", False))
 
 
 def test_the_same_cell_of_another_experiment_is_taken_over(clean, tmp_path):
@@ -268,12 +268,12 @@ def test_results_of_other_code_or_in_a_folder_of_their_own_are_left_alone(clean,
     assert execute(tmp_path / "before", *CELL) == "ok"  # before/default, whose rows say default
     assert execute(tmp_path, *CELL) == "ok"
     for state in (("c3d4", False), ("a1b2", True), (None, None)):
-        monkeypatch.setattr(provenance, "_own_git_state", lambda state=state: state)
+        monkeypatch.setattr(provenance, "own_git_state", lambda state=state: state)
         assert execute(tmp_path, *CELL, f"name=of_{state[0]}_{state[1]}") == "ok"
 
 
 def test_rows_that_name_no_revision_are_not_taken_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(provenance, "_own_git_state", lambda: (None, None))
+    monkeypatch.setattr(provenance, "own_git_state", lambda: (None, None))
     assert execute(tmp_path, *CELL) == "ok"
     assert execute(tmp_path, *CELL, "name=other") == "ok"
 

@@ -80,7 +80,7 @@ CELL = ("pair=tiny", "dataset=mini", "runtime.warmup_conversations=0", "limit=2"
 @pytest.fixture
 def longer(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A checkout without changes; tokens that are put before every prompt, as another day's date would be."""
-    monkeypatch.setattr(provenance, "_own_git_state", lambda: ("a1b2", False))
+    monkeypatch.setattr(provenance, "own_git_state", lambda: ("a1b2", False))
     added: list[int] = []
     encode = templates._encode
     monkeypatch.setattr(templates, "_encode", lambda *given, **options: [*added, *encode(*given, **options)])

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
 
 import specdec_trees
 from specdec_core.openmp import VARIABLES, crowded
-from specdec_trees.measure import provenance
+from specdec_trees.measure import cell_run, provenance
 from specdec_trees.results.rows import RunRow
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -118,10 +120,10 @@ def test_without_git_there_is_no_revision(tmp_path, monkeypatch):
 
 def test_without_a_revision_it_is_said_once_and_how_to_mend_it(monkeypatch, caplog):
     monkeypatch.setattr(provenance, "git_state", lambda _: (None, None))
-    provenance._own_git_state.cache_clear()
+    provenance.own_git_state.cache_clear()
     for _ in range(2):
         assert provenance.collect("cpu", "float32", "sdpa")["git_revision"] is None
-    provenance._own_git_state.cache_clear()
+    provenance.own_git_state.cache_clear()
     (said,) = caplog.messages
     assert "safe.directory" in said
 
@@ -241,3 +243,21 @@ def test_a_busy_child_that_is_not_ours_counts_as_others():
         child.kill()
         child.wait()
     assert 0.1 < load <= (os.cpu_count() or 1) + 0.1
+
+
+@pytest.mark.parametrize(
+    ("row", "here", "said"),
+    [
+        (("a" * 40, False), ("a" * 40, False), ""),
+        (("a" * 40, False), ("b" * 40, False), f" by {'a' * 10}, where this is {'b' * 10}"),
+        (("a" * 40, True), ("a" * 40, False), f" by {'a' * 10} with changes, where this is {'a' * 10}"),
+        (("a" * 40, True), ("a" * 40, True), f" by {'a' * 10} with changes, where this is {'a' * 10} with changes"),
+        ((None, None), ("b" * 40, False), ""),
+        (("a" * 40, False), (None, None), ""),
+    ],
+)
+def test_a_finished_run_of_other_code_is_told(row, here, said, monkeypatch):
+    monkeypatch.setattr(provenance, "own_git_state", lambda: here)
+    rows = pd.DataFrame([row], columns=["git_revision", "git_dirty"])
+    run = SimpleNamespace(run_id="r", store=SimpleNamespace(read=lambda *_: rows))
+    assert cell_run.other_code(run) == said

@@ -23,7 +23,7 @@ CELL = (
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkout without changes, at a revision."""
-    monkeypatch.setattr(provenance, "_own_git_state", lambda: ("a1b2", False))
+    monkeypatch.setattr(provenance, "own_git_state", lambda: ("a1b2", False))
 
 
 def runs(root: Path, *cells: tuple[str, ...]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -105,7 +105,7 @@ def copied(root: Path, run_id: str) -> None:
 def test_nothing_is_lent_where_rows_do_not_name_their_code(
     state: tuple[str | None, bool | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
-    monkeypatch.setattr(provenance, "_own_git_state", lambda: state)
+    monkeypatch.setattr(provenance, "own_git_state", lambda: state)
     found, _ = runs(tmp_path, ("drafter=chain4",), ("drafter=opt_tree",))
     assert found["baseline_of"].isna().all()
     assert "only committed code is lent one" in caplog.text

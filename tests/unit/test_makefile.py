@@ -1,0 +1,174 @@
+"""The Makefile: what its targets run, what they take, and that a value is text, whatever is in it."""
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["make", "-n", "--no-print-directory", "-o", "setup", "-C", str(ROOT), *arguments]
+    environment = {key: value for key, value in os.environ.items() if key not in ("MAX_NEW_TOKENS", "MAKEFLAGS")}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def made(*arguments: str) -> str:
+    done = make(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def words(*arguments: str) -> str:
+    """The commands that would be run, as the shell reads them."""
+    return " ".join(shlex.split(made(*arguments).replace("\\\n", " ")))
+
+
+def test_smoke_takes_a_pair_and_lengths():
+    sweep, report = made("smoke", "PAIR=tiny_eagle", "LIMIT=2", "MAX_NEW_TOKENS=9").splitlines()[-2:]
+    assert {"pair=tiny_eagle", "limit=2", "decoding.max_new_tokens=9"} <= {*shlex.split(sweep)}
+    assert shlex.split(report)[-2:] == ["--pair", "tiny_eagle"]
+    assert "max_new_tokens" not in made("smoke"), "as the dataset has it"
+
+
+def test_lossless_takes_a_length():
+    assert "--new 9" in words("lossless", "MAX_NEW_TOKENS=9")
+
+
+def test_a_report_is_of_all_pairs_unless_one_is_given():
+    assert "--pair" not in made("report", "TABLE=default")
+    assert "--pair tiny" in words("report", "TABLE=default", "PAIR=tiny")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("smoke", "DATA_DIR=folder"), "make smoke does not take DATA_DIR; it takes ARGS LIMIT MAX_NEW_TOKENS PAIR"),
+        (("plan", "KILLS=3"), "make plan does not take KILLS; it takes ARGS DATA_DIR LIMIT"),
+        (("bench-c4", "TABLE=opt_tree/table1"), "make bench-c4 does not take TABLE; it takes ARGS DATA_DIR LIMIT"),
+        (("report", "PAIR=tiny", "LIMIT=2"), "make report does not take LIMIT; it takes PAIR RESULTS TABLE"),
+        (("bench-overhead", "PAIR=tiny"), "make bench-overhead does not take PAIR; it takes ARGS"),
+        (("lint", "PAIR=tiny"), "make lint does not take PAIR; it takes none of PAIR DATASET"),
+        (("smoke", "NAME=x"), "make smoke does not take NAME; it takes ARGS LIMIT"),
+        (("smoke", "LIMT=2"), "there is no variable LIMT; the nearest is LIMIT"),
+        (("report", "DATADIR=x"), "there is no variable DATADIR; the nearest is DATA_DIR"),
+        (("bench-c4", "x;touch=2"), "there is no variable x;touch; the nearest is "),
+        (("new-pair", "TARGT=a", "DRAFT=b"), "there is no variable TARGT; the nearest is TARGET"),
+    ],
+)
+def test_a_variable_that_would_do_nothing_is_refused(arguments, said):
+    done = make(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("target", re.findall(r"^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+def test_what_a_target_takes_is_in_its_recipe(target):
+    """A variable is taken exactly where its value stands in what would be run; EXPERIMENT is another name of TABLE."""
+    names = {"PAIR": "tiny_eagle", "EXPERIMENT": "a/b", "TABLE": "c/d", "DATA_DIR": "folder", "LIMIT": "77"}
+    names |= {
+        "MAX_NEW_TOKENS": "88",
+        "RESULTS": "elsewhere",
+        "ARGS": "+something=99",
+        "FILE": "a.jsonl",
+        "NAME": "mine",
+    }
+    names |= {
+        "TARGET": "big",
+        "DRAFT": "small",
+        "TEMPLATE": "plain",
+        "KIND": "eagle",
+        "TITLE": "A Title",
+        "KILLS": "55",
+    }
+    for name, value in names.items():
+        done = make(target, f"{name}={value}")
+        assert (done.returncode == 0) == (value in done.stdout), (name, done.stdout, done.stderr)
+
+
+TEXTS = [
+    "a b",
+    "x; touch run",
+    "$(touch run)",
+    "`touch run`",
+    "$(shell touch run)",
+    "${PAIR}",
+    "it's",
+    'say "so"',
+    "*",
+    ">run",
+]
+
+BESIDE = {"A": ["B=b"], "TARGET": ["DRAFT=d"]}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize(
+    ("goal", "name"),
+    [
+        *(("plan", name) for name in ("PAIR", "TABLE", "EXPERIMENT", "DATA_DIR", "LIMIT", "MAX_NEW_TOKENS", "RESULTS")),
+        ("report", "TABLE"),
+        ("compare", "A"),
+        ("judge", "TABLE"),
+        ("record", "DATASET"),
+        ("bench-peers", "PAIR"),
+        ("new-pair", "TARGET"),
+        ("new-dataset", "FILE"),
+        ("new-paper", "TITLE"),
+    ],
+)
+def test_a_value_is_one_word_and_nothing_in_it_is_run(goal, name, text, tmp_path):
+    """As a shell finds the program that would be run; what make itself would run is run with -n, too."""
+    echo = tmp_path / "bin" / "python"
+    echo.parent.mkdir()
+    echo.write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:])\n")
+    echo.chmod(0o755)
+    for place in ("conf", "Makefile"):
+        (tmp_path / place).symlink_to(ROOT / place)
+    skipped = ["-o", "setup", "-o", "setup-dev", f"VENV={tmp_path}"]
+    command = ["make", "-s", *skipped, goal, f"{name}={text}", *BESIDE.get(name, ())]
+    environment = {key: value for key, value in os.environ.items() if key != "MAKEFLAGS"}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    words = [word for line in done.stdout.splitlines() for word in ast.literal_eval(line)]
+    assert [word for word in words if text in word], done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_run_of_what_the_environment_has(tmp_path):
+    environment = os.environ | {"LIMIT": "$(shell touch run)", "PAIR": "$(shell touch run)"}
+    command = ["make", "-n", "-o", "setup", "-f", str(ROOT / "Makefile"), "plan"]
+    subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_variable_of_one_of_two_goals_is_taken():
+    assert "opt_tree/table1" in made("status", "report", "TABLE=opt_tree/table1")
+
+
+def test_a_recipe_of_several_passes_on_what_each_takes():
+    said = made("reference", "DATA_DIR=folder", "LIMIT=2")
+    lines = [words for line in said.replace("\\\n", " ").splitlines() if "limit=2" in (words := shlex.split(line))]
+    smoke, *others = lines
+    assert "experiment=smoke" in smoke
+    assert not [word for word in smoke if "data_dir" in word]
+    assert any("data_dir=folder" in line for line in others)
+
+
+def test_answers_of_embedded_pairs_end_after_64_tokens_unless_asked_otherwise():
+    ends = "decoding.max_new_tokens=64"
+    for command in (("reproduce", "TABLE=a/b"), ("reproduce-all",), ("bench-c4",), ("plan", "PAIR=tiny")):
+        assert ends in words(*command)
+        assert "decoding.max_new_tokens=9" in words(*command, "MAX_NEW_TOKENS=9")
+        assert "max_new_tokens" not in made(*command, "PAIR=llama2_7b_chat_jf68m")
+    assert "max_new_tokens" not in made("plan"), "of the papers' pairs"
+    assert ends in words("plan", "TABLE=opt_tree/table1", "PAIR=tiny")
+    assert ends in words("plan", "TABLE=bench/c4"), "of no pairs of its own, as bench-c4 runs it"
+    assert "max_new_tokens" not in made("plan", "TABLE=opt_tree/table1"), "of its own pairs"
