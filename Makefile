@@ -1,4 +1,4 @@
-# Every target makes .venv first. Variables: PAIR, TABLE (an artifact or a paper; EXPERIMENT is its older name),
+# Every target makes .venv first. Variables: PAIR, TABLE (an artifact; for reproduce also a paper; EXPERIMENT is older),
 # DATA_DIR, LIMIT, MAX_NEW_TOKENS, RESULTS, ARGS (any Hydra override).
 PYTHON ?= python3
 VENV := .venv

@@ -107,7 +107,7 @@ def _known(plan: Plan, pair: PlannedPair, times: Times) -> str:
 
 
 def _unknown(pair: PlannedPair) -> str:
-    return f"no hours: nothing measured here; run specdec_trees.latency pair={pair.spec.name}"
+    return f"no hours: nothing measured here; `specdec latency pair={pair.spec.name}` measures them"
 
 
 def _count(number: int, word: str) -> str:

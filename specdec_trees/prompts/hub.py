@@ -45,7 +45,7 @@ def hub_conversations(source: HubSource, adapter: str, dataset: str) -> Iterator
     except Exception as error:  # the hub's clients raise a dozen unrelated types
         raise DatasetError(
             f"dataset {dataset}: {_reason(error, source)};"
-            f" without the hub, give DATA_DIR=<folder with {dataset}.jsonl> (data_dir=... for specdec_trees.run)"
+            f" without the hub, give DATA_DIR=<folder with {dataset}.jsonl> (data_dir=... for specdec run)"
         ) from error
 
 

@@ -87,7 +87,7 @@ def lines(root: Path, pair: str, cards: Sequence[str], *, keep: bool = False) ->
     latency = Store(root, FOLDER).read("latency")
     prices = [*Prices.kept(latency[latency["pair"] == pair]), *(_of_card(pair, card) for card in cards)]
     if not prices:
-        yield f"no forward times of {pair} in {root}: `python -m specdec_trees.latency pair={pair}` measures them"
+        yield f"no forward times of {pair} in {root}: `specdec latency pair={pair}` measures them"
     shown = runs.set_index("run_id")[[*KEY, "mal", "speedup"]]
     found = {one.machine: speeds(one, runs, steps) for one in prices}
     for machine, of_runs in found.items():

@@ -70,8 +70,8 @@ LEGEND = {
     "n": "conversations that both decoded, of each of these datasets",
     "pooled": "the claim over these datasets together. order holds: as in the paper; of speedups the first is shown to "
     "be faster than plain decoding too, unless it says otherwise. tie holds: the paper's values are a tie, and so are "
-    "ours. order reversed: the second is ahead. no lead: surely nearer to 1 than half of the published lead. not "
-    "resolved: by so few conversations, or such times",
+    "ours. order reversed: the second is ahead. no lead: neither is shown to be ahead, and ours is surely nearer to 1 "
+    "than half of the published lead. not resolved: by so few conversations, or such times",
     "after_correction": "whether all that the pooled answer says holds after Holm's correction for the number of these "
     "answers, and p after it (two-sided, from the interval)",
     "by_dataset": "the same claim on each dataset alone, uncorrected; tables judge a row against all others by what "

@@ -220,7 +220,7 @@ def _judges(judges: Sequence[str]) -> Iterator[str]:
         yield f"Scores are by {judges[0]}, one answer at a time; the paper does not name its judge.{more}"
     else:
         yield (
-            "No answer was judged: `python -m specdec_trees.judge FOLDER` (make judge) has them graded by any endpoint "
+            "No answer was judged: `specdec judge FOLDER` (make judge) has them graded by any endpoint "
             "that speaks OpenAI's chat completions. Until then the columns that need no judge are all there is."
         )
 

@@ -50,6 +50,27 @@ def test_the_fastest_has_the_highest_speedup_the_longest_the_highest_mal_and_the
     assert "tied" not in answer
 
 
+def test_sentences_have_the_values_of_the_rows_though_methods_share_fewer_conversations(cells) -> None:
+    filled(cells, conversations=12)
+    cells.add("dyspec", params={"n": 12}, mal=9.0, speedup=9.0, spread=0.3, depth=1, conversations=20)
+    table = which(cells)
+    (answer,) = table.answers.values()
+    for key in ("mal", "speedup"):
+        assert column(table, key)["DySpec, n = 12"].removesuffix(" *") in answer
+
+
+def test_methods_that_differ_in_their_rule_alone_are_named_with_it(cells) -> None:
+    for rule, mal in (("spec_infer", 2.0), ("without_replacement", 4.0)):
+        cells.add("sequoia", params={"n": 8}, verifier=rule, mal=mal, temperature=1.0, conversations=12)
+    cells.add("chain4", "chain", params={"n": 4}, mal=1.5, speedup=3.0, temperature=1.0, conversations=12)
+    table = which(cells)
+    (answer,) = table.answers.values()
+    rules = dict(zip(table.frame["rule"], table.frame["mal"], strict=True))
+    best = next(rule for rule, text in rules.items() if text.endswith("*"))
+    assert f"(rule: {best})" in answer.partition("Longest: ")[2]
+    assert "(rule" not in answer.partition("Longest: ")[0], "a chain stands there once"
+
+
 def test_what_is_tied_is_counted_and_marked(cells) -> None:
     for size in (8, 9, 10):
         cells.add(f"opt_tree_n{size}", "opt_tree", params={"n": size}, speedup=1.5, conversations=12)
@@ -183,7 +204,7 @@ def test_a_method_that_is_surely_faster_is_named_beside_one_with_a_higher_value(
         }
     )
     wild = next(findings.named_rows(long))
-    monkeypatch.setattr(findings, "first", lambda _: findings.First(wild, wild.interval, BEST, 1))
+    monkeypatch.setattr(findings, "first", lambda _: findings.First(wild, wild.interval, BEST, 1, common=8))
     (said,) = findings.fastest(long)
     assert said.index("wild") < said.index("steady")
     assert not said.startswith("No method")
