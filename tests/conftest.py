@@ -1,9 +1,11 @@
-"""Shapes and types of specdec_core are checked at every call of its own tests, with `--all` of every test.
+"""Shapes and types of specdec_core are checked at every call of a third of its own tests, with `--all` of every test.
 
 `--all` also runs the long forms and every case of a test (`make test-all`). Models that tests share are made once.
 """
 
+import gc
 import os
+import zlib
 from collections import defaultdict
 from pathlib import Path
 
@@ -57,8 +59,20 @@ def beyond_few(items: list[pytest.Item]) -> set[pytest.Item]:
     return left_out
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was imported and collected stays until the end: looking through it for garbage takes a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    gc.unfreeze()
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    checked = item.config.getoption("--all") or CORE in item.path.parents
+    sampled = CORE in item.path.parents and zlib.crc32(item.nodeid.encode()) % 3 == 0
+    checked = item.config.getoption("--all") or sampled
     shape_checks.update("jaxtyping_disable", not checked)
 
 

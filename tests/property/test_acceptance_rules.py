@@ -270,7 +270,7 @@ def sources_told(rule: ChildByChild, p: Probs, q: Probs, k: int) -> Tensor:
     return joint
 
 
-@pytest.mark.few(36)
+@pytest.mark.few(18)
 @pytest.mark.parametrize(("rule", "draws"), TOLD, ids=["-".join(map(name_of, cell)) for cell in TOLD])
 @pytest.mark.parametrize("vocab", [1, 2, 3, 4])
 def test_what_a_rule_tells_of_a_known_token_is_the_law_of_its_judgements(rule, draws, vocab):

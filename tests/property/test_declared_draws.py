@@ -90,7 +90,7 @@ def trees(drafter: Drafter, seed: int) -> list[tuple[list[int], list[int]]]:
     return found
 
 
-@pytest.mark.few(16)
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", NAMES)
 def test_draws_are_what_the_drafter_says(name):
     found = parameters(name, decoding="t1", largest=LARGEST)

@@ -148,6 +148,7 @@ CELLS += [
 ]
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize(("name", "rule"), CELLS, ids=[f"{name}-{type(rule).__name__}" for name, rule in CELLS])
 def test_the_next_three_tokens_have_the_targets_distribution(name, rule, monkeypatch):
     assert furthest(probs_of_three(MAKES[name], rule, monkeypatch)) < TOLERANCE

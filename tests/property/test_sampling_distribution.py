@@ -120,6 +120,7 @@ def test_three_tokens_have_the_targets_distribution(name, sampling, count):
     assert sampled(DRAFTERS[name], TargetSample(), sampling, seed=11, count=count) > 1e-3
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("draws", "rule", "shape"), CELLS, ids=[f"{draws}-{type(rule).__name__}-{shape}" for draws, rule, shape in CELLS]
 )
@@ -194,14 +195,14 @@ FEW = dict.fromkeys(("speculators", "mtp"), ("dyspec",))
 HEADS = [kind for kind, one in KINDS.items() if one.needs_hidden]
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in HEADS for name in FEW.get(kind, METHODS)])
 def test_heads_in_the_engine_keep_the_targets_distribution(kind, name, count):
     """What a head predicts at a node depends on how the tree came there, and EAGLE-3's never says one of the tokens."""
     assert p_value_of_pair(kind, name, count) > 1e-3
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("kind", ROWS)
 def test_drafts_of_other_sizes_keep_the_targets_distribution(kind, name, count):

@@ -236,7 +236,7 @@ def contexts(tiny: Pair, long_form: bool) -> Contexts:
         return Contexts(tiny, SAMPLES[long_form])
 
 
-@pytest.mark.few(16)
+@pytest.mark.few(8)
 @pytest.mark.parametrize(("rule", "draws"), PAIRS, ids=["-".join(map(name_of, pair)) for pair in PAIRS])
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_the_next_three_tokens_have_the_targets_distribution(contexts, rule, draws, settings):

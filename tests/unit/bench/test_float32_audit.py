@@ -39,6 +39,7 @@ def said(wanted: Cell, runtime: Runtime = HALF) -> list[bool | None]:
     return [row.identical_float32 for row in rows.prompts if row.arm == METHOD and row.turn == 0]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_inside_a_pair_decodes_as_its_copy_in_float32_and_afterwards_as_before(kind):
     wanted = cell(f"drafter={DRAFTERS[kind]}", f"pair={kind}")
@@ -94,6 +95,7 @@ def test_what_fails_behind_the_last_prompt_leaves_the_cell_as_it_was_measured(pl
     assert said(cell("drafter=chain4")) == [True, True, None], "weights are as they were"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", DRAFTERS)
 def test_weights_that_are_shared_stay_shared(kind):
     pairs.release()

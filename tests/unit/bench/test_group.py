@@ -50,6 +50,7 @@ def in_order(root: Path) -> dict[str, pd.DataFrame]:
     return tables | {"prompts": tables["prompts"].sort_values([*keys, "arm"], ignore_index=True)}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("temperature", [0, 0.7])
 def test_rows_are_those_of_cells_decoded_one_after_the_other(
     temperature: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -273,6 +274,7 @@ def test_all_arms_of_a_group_lose_as_much_before_they_are_decoded_again() -> Non
     assert stalls.stalled(slow, group.limit_s(slow))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("left", [3, 11])
 def test_a_group_that_was_killed_goes_on_behind_each_cells_last_turn(
     left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

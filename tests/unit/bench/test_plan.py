@@ -225,7 +225,7 @@ def test_hours_from_kept_forward_times(tmp_path):
     assert seconds(found.jobs[0], times, 1.0) == pytest.approx(156_800 * 2 * 0.02)
     hours = sum(seconds(job, times, mal) for job, mal in zip(found.jobs, mals, strict=True)) / 3600
     assert f" {hours:.2f} (A100, bfloat16)" in "\n".join(plan.describe(found))
-    none = "no hours: nothing measured here; run specdec_trees.latency pair=llama2_7b_chat_eagle"
+    none = "no hours: nothing measured here; `specdec latency pair=llama2_7b_chat_eagle`"
     assert none in printed(TABLE1, "pair=llama2_7b_chat_eagle", "runtime=cpu", f"results_dir={tmp_path}")
 
 

@@ -44,6 +44,7 @@ def rows(results: Path, table: str) -> pd.DataFrame:
     return found[untimed].round(4).reset_index(drop=True)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "cell",
     [
@@ -339,6 +340,7 @@ def test_answers_are_lent_to_a_recording_of_other_size(tmp_path: Path, monkeypat
     assert longer[0] not in shorter
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("pair", ["tiny", "tiny_eagle"])
 def test_conversations_that_begin_alike_have_drawn_answers_of_their_own(
     pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -120,6 +120,7 @@ def drawn(shape: TreeShape, rng: torch.Generator) -> Recording:
     return Recording((0,), tuple(answer[1:]), (), False, 3, None, None, drawn_from)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("way", ["live", "replayed"])
 @pytest.mark.parametrize(("rule", "draws", "shape"), CASES)
 def test_steps_have_the_law_that_enumeration_gives(rule, draws: str, shape: TreeShape, way: str) -> None:

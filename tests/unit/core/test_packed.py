@@ -46,6 +46,7 @@ def test_products_are_those_of_a_linear_layer(maker, bias, tmp_path, monkeypatch
     assert "forward" not in vars(layer)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("draft", DRAFTS, ids=lambda spec: spec.kind)
 def test_the_same_tokens_as_eager(draft):
     """On this pair no two logits of its answers are within rounding of each other."""

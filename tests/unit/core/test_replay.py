@@ -181,6 +181,7 @@ def eos_of(prompt: list[int]) -> list[int]:
     return [of(prompt).answer[NEW // 2]]
 
 
+@pytest.mark.few(33)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_replay_is_what_the_loop_did(name: str) -> None:
     """To the length that was asked for, and to an end-of-sequence token."""
@@ -251,6 +252,7 @@ def test_a_path_to_the_end_of_the_recording_is_refused_by_ranks_too() -> None:
         replay_by_ranks(of(PROMPTS[0]), drafter, max_new_tokens=NEW)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["chain4", "opt_tree", "gsd", "ssd_adaptive", "dyspec"])
 def test_drafts_of_the_targets_own_layers_are_replayed_on_its_keys_and_values(name: str) -> None:
     """The target reads the text once; what it has read stands again behind every step."""

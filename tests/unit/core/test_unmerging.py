@@ -265,6 +265,7 @@ def test_greedy_outputs_are_the_targets_own(preset, options, pair, toy_target, t
         assert generate(target, drafter, rule, TEXT, max_new_tokens=NEW).tokens == tokens
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("preset", PRESETS)
 def test_greedy_outputs_on_the_embedded_pair(preset, tiny):
     text = tiny.tokenizer(prompts()[5].turns[0])["input_ids"][:48]
