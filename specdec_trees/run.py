@@ -7,6 +7,7 @@ python -m specdec_trees.run -m experiment=opt_tree/table1 pair=tiny   # a sweep
 import logging
 import math
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -14,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import hydra
-import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import configure_log
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -87,7 +88,7 @@ def _execute(cfg: DictConfig, job: int | None) -> str:
         return runner.SKIPPED
     runtime = _joined(cfg)
     store = Store(Path(cfg.results_dir), cfg.name)
-    torch.set_num_threads(runtime.num_threads or threads.choose())
+    threads.use(runtime.num_threads)
     if cfg.measure == "cells":
         return _cell(CellRun(cell_of(cfg), runtime, store), sweep=job is not None)
     if cfg.measure == "attention":
@@ -129,7 +130,7 @@ def _run_waiting() -> None:
     groups, began, done, measured = list(grouped(_waiting)), time.monotonic(), 0, 0
     total = sum(map(len, groups))
     for runs in groups:
-        torch.set_num_threads(runs[0].runtime.num_threads or threads.choose())
+        threads.use(runs[0].runtime.num_threads)
         pace = (time.monotonic() - began) / measured if measured else None
         ended = runner.run_cells(runs, _place(done, len(runs), total, pace)).values()
         done, measured = done + len(runs), measured + sum(status in runner.MEASURED for status in ended)
@@ -203,8 +204,12 @@ def main(cfg: DictConfig) -> str:
 
 
 def check_choices(arguments: list[str]) -> None:
-    """Exit with the nearest names where `pair=`, `dataset=`, ... name no yaml, and where an option is none."""
+    """Exit with the nearest names where `pair=`, `dataset=`, ... name no yaml, and where an option is none.
+
+    Before that with how to quote a value that Hydra cannot read.
+    """
     for argument in arguments:
+        _check_readable(argument)
         axis, equals, choices = argument.lstrip("+").partition("=")
         folders = (CONF / axis, own_conf() / axis)
         if not equals or not axis.isidentifier() or not any(folder.is_dir() for folder in folders):
@@ -215,6 +220,19 @@ def check_choices(arguments: list[str]) -> None:
             nothing = choice == "null" and axis == "experiment"
             if choice.strip() not in names and not nothing and "(" not in choices:
                 sys.exit(unknown(axis, choice.strip(), names))
+
+
+def _check_readable(argument: str) -> None:
+    """Exit with a sentence where Hydra's grammar of overrides has no place for an argument."""
+    key, equals, value = argument.partition("=")
+    if not equals or key.startswith("-"):
+        return
+    try:
+        OverridesParser.create().parse_override(f"key={value}")
+    except hydra.errors.HydraException:
+        text = value.replace('"', '\\"')
+        quoted = shlex.quote(f'{key}="{text}"')
+        sys.exit(f"{argument}: what this value means cannot be read; as text it is {quoted}")
 
 
 def _check_option(argument: str) -> None:

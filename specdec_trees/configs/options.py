@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from specdec_core.sampling import Sampling
 from specdec_trees.calibrate.drafters import HARDWARE, MEASURED
 from specdec_trees.configs.resolvers import UNPRINTED
-from specdec_trees.configs.values import expected, fits, parameters, required, shown
+from specdec_trees.configs.values import bounded, expected, fits, parameters, required, shown, stays_inside
 from specdec_trees.locations import CONF, yamls
 from specdec_trees.measure.cell import CalibrationPlan, PairSpec, Runtime
 from specdec_trees.names import lacks, unknown
@@ -57,6 +57,8 @@ def check_values(cfg: DictConfig) -> None:
     for name, hint in TOP.items():
         if name in cfg:
             _check(cfg, name, _plain(cfg, name), hint)
+    if not cfg.results_dir.strip():
+        raise ValueError("results_dir is empty; give a folder, such as results_dir=results")
     for name, (taker, beside) in SECTIONS.items():
         _check_section(cfg, name, _plain(cfg, name), taker, beside)
     for name, others in BESIDE.items():
@@ -123,6 +125,10 @@ def _check(cfg: DictConfig, place: str, value: Any, hint: Any) -> None:
         return None  # refused where the cell is made: the others of its sweep may be planned and run
     if not fits(value, hint):
         raise ValueError(f"{_typed(cfg, place, value)}={shown(value)}: {expected(hint)} is expected")
+    if not bounded(value):
+        raise ValueError(f"{_typed(cfg, place, value)}={shown(value)}: numbers are finite, whole ones below 2^63")
+    if place.rpartition(".")[2] == "name" and isinstance(value, str) and not stays_inside(value):
+        raise ValueError(f"{place}={shown(value)}: a name is a path inside of a folder, without hidden parts and ..")
     return None
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
@@ -46,6 +47,23 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
     return isinstance(value, (str, Path) if hint is Path else origin or hint)
+
+
+def bounded(value: Any) -> bool:
+    """Whether all numbers in a plain value fit into 64 bits, and are no infinity and no NaN."""
+    if isinstance(value, Mapping):
+        return all(map(bounded, value.values()))
+    if isinstance(value, list | tuple):
+        return all(map(bounded, value))
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+def stays_inside(name: str) -> bool:
+    """Whether files of this name lie in the folder that they are written to, and are seen there."""
+    parts = name.split("/")
+    return name.isprintable() and all(part.strip() and not part.startswith(".") and "\\" not in part for part in parts)
 
 
 def expected(hint: Any) -> str:

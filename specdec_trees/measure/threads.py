@@ -15,6 +15,8 @@ import torch
 log = logging.getLogger(__name__)
 LOOKS, LOOK_S = 4, 0.25
 """How often the load of other processes is measured, the least of which counts, and over how many seconds each time."""
+MOST = 4
+"""Threads for a core, beyond which they only wait for one another."""
 DEFAULT = torch.get_num_threads()
 """What torch chose, by OMP_NUM_THREADS or the number of cores."""
 
@@ -79,6 +81,15 @@ def other_load(cores: Collection[int]) -> float | None:
 def wanted(threads: int, cores: int, allowed: float, load: float) -> int:
     """Of `threads` those that find a core: within the quota, and of the `cores` beside what others use."""
     return max(1, int(min(threads, allowed, cores - load + 0.5)))
+
+
+def use(asked: int | None) -> None:
+    """Have torch use so many threads, by default as many as find a core. ValueError for more than `MOST` a core."""
+    cores = len(own_cores())
+    if asked and asked > MOST * cores:
+        here = f"{cores} core{'s' * (cores > 1)}"
+        raise ValueError(f"runtime.num_threads={asked}: this process has {here}; {MOST * cores} threads are the most")
+    torch.set_num_threads(asked or choose())
 
 
 @functools.cache

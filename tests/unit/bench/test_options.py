@@ -1,6 +1,7 @@
 """Options that are mistyped, and the sentences that say so, before any weights are loaded."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -8,6 +9,7 @@ from typing import Literal
 import pytest
 from cells import config, execute
 from composed import composed, names
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException, InstantiationException
 from omegaconf import OmegaConf
 
@@ -73,7 +75,23 @@ WRONG_VALUES = {
     "calibration.acceptance.prompts=x": "calibration.acceptance.prompts=x: a whole number is expected",
     "calibration.latency=3": "calibration.latency=3: a mapping is expected",
     "measure=attention attention.heads=x": "attention.heads=x: a whole number is expected",
+    "name=../../x": 'name="../../x": a name is a path inside of a folder',
+    "name=/tmp/x": 'name="/tmp/x": a name is a path inside of a folder',
+    "name=a/.b": "name=a/.b: a name is a path inside of a folder",
+    "name=''": 'name="": a name is a path inside of a folder',
+    "pair.name=..": 'pair.name="..": a name is a path inside of a folder',
+    "dataset.name=a//b": "dataset.name=a//b: a name is a path inside of a folder",
+    "drafter.name='a\tb'": "drafter.name=a\tb: a name is a path inside of a folder",
+    "results_dir=": "results_dir is empty",
+    "results_dir=''": "results_dir is empty",
+    "drafter.n=99999999999999999999": "drafter.n=99999999999999999999: numbers are finite, whole ones below 2^63",
+    "seed=-99999999999999999999": "seed=-99999999999999999999: numbers are finite",
+    "decoding.temperature=inf": "decoding.temperature=Infinity: numbers are finite",
+    "drafter.draft_temperature=nan": "drafter.draft_temperature=NaN: numbers are finite",
+    "drafter=ti_mcsd verifier=by_root drafter.widths=[9223372036854775808]": "drafter.widths=[9223372036854775808]:",
+    "runtime.num_threads=100000": "runtime.num_threads=100000: this process has ",
 }
+UNREADABLE = ["results_dir=it's here", "name=a(b", "data_dir=[a", "drafter.n={", 'name=a"b', "limit=1)"]
 UNKNOWN = {
     "temperature=1": 'unknown option "temperature"; did you mean "decoding.temperature" or',
     "drafter.nn=3": 'unknown option "drafter.nn"; did you mean "drafter.n" or',
@@ -105,6 +123,19 @@ def test_an_unknown_option_gets_the_nearest(override):
     with pytest.raises(SystemExit) as stop:
         check_choices(["-m", "experiment=opt_tree/table1", override])
     assert str(stop.value.code).startswith(UNKNOWN[override])
+
+
+@pytest.mark.parametrize("override", UNREADABLE)
+def test_a_value_that_cannot_be_read_is_told_how_to_quote(override):
+    with pytest.raises(SystemExit) as stop:
+        check_choices([override])
+    said = str(stop.value.code)
+    assert said.startswith(f"{override}: ")
+    assert "\n" not in said
+    (written,) = shlex.split(said.rpartition("as text it is ")[2])
+    check_choices([written])
+    read = OverridesParser.create().parse_override(written)
+    assert str(read.value()) == override.partition("=")[2]
 
 
 def test_options_of_any_choice_are_known():
