@@ -49,15 +49,18 @@ $(if $(LOST),$(error make $(GOALS) does not take $(LOST); it takes $(or $(TAKEN)
 q = '$(subst ','\'',$($(1)))'
 
 # any other is refused with the nearest, but for what programs read of their environment
-ENVIRONMENT := PYTHON VENV TORCH_INDEX LONG HF_% CUDA_% OMP_% PIP_% SPECDEC_% JUDGE_% XDG_% TRANSFORMERS_% TOKENIZERS_% MAKE%
+ENVIRONMENT := VENV LONG SHELL TMPDIR NO_COLOR MAKE% PYTHON% PIP_% TORCH% PYTORCH_% CUDA_% NCCL_% OMP_% MKL_% TRITON_% HF_% \
+	TRANSFORMERS_% TOKENIZERS_% HYDRA_% SLURM_% SPECDEC_% JUDGE_% XDG_% HTTP% http% NO_PROXY no_proxy
 STRANGER := $(firstword $(filter-out $(OPTIONS) $(ENVIRONMENT),$(ON_COMMAND_LINE)))
-NEAREST = $(shell $(PYTHON) -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1], sys.argv[2:], 1, 0))' \
+NEAREST = $(shell $(PYTHON) -c 'import difflib, sys; print(*difflib.get_close_matches(sys.argv[1].upper(), sys.argv[2:], 1, 0))' \
 	$(call q,STRANGER) $(OPTIONS))
-$(if $(STRANGER),$(error there is no variable $(STRANGER); the nearest is $(NEAREST)))
+$(if $(STRANGER),$(error there is no variable $(STRANGER); the nearest is $(NEAREST). Options of Hydra go into ARGS))
 
 # what is given is text: neither make (override) nor the shell (q) runs what is in it; ARGS alone is many words
+# Of the environment short names are somebody else's (WSL has a NAME)
+$(foreach name,A B NAME KIND FILE TITLE TARGET DRAFT KILLS,$(if $(filter environment,$(origin $(name))),$(eval $(name) :=)))
 $(foreach name,$(OPTIONS),$(if $(filter-out file undefined,$(origin $(name))),$(eval override $(name) := $$(value $(name)))))
-TABLE := $(or $(TABLE),$(EXPERIMENT))
+override TABLE := $(or $(TABLE),$(EXPERIMENT))
 
 # answers of embedded pairs end after 64 tokens where artifacts are run, since they have learnt texts of 256; so do they in
 # the plan for such a pair, which is given or, where an experiment is for no pairs of its own, PAIR's default
@@ -141,7 +144,7 @@ reference: setup  ## what is committed under results/reference: run what is miss
 	$(BIN)/python -m specdec_trees.reproduce $(IN_REFERENCE) bench/mt_bench $(OVERRIDES) \
 		$(if $(LIMIT),,limit=8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
 	$(BIN)/python -m specdec_trees.reproduce $(IN_REFERENCE) $(OVERRIDES) limit=80 runtime.replay=true \
-		calibration.acceptance.prompts=$(or $(LIMIT),8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
+		calibration.acceptance.prompts=$(if $(LIMIT),$(call q,LIMIT),8) $(if $(MAX_NEW_TOKENS),,decoding.max_new_tokens=64)
 	rm -rf $(call q,RESULTS)/calibration/features
 	$(BIN)/python -m specdec_trees.pack $(call q,RESULTS)
 	$(BIN)/python -m specdec_trees.report.prose --results $(call q,RESULTS)

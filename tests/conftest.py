@@ -30,7 +30,8 @@ from specdec_trees.measure.stalls import Stalls
 from specdec_trees.prompts.embedded import TINY
 
 CORE = Path(__file__).parent / "unit" / "core"
-for name in ("MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "ARGS"):  # tests that run make have their own
+_OF_MAKE = "MAKEFLAGS MFLAGS MAKEOVERRIDES ARGS PAIR TABLE EXPERIMENT DATA_DIR DATASET LIMIT MAX_NEW_TOKENS RESULTS"
+for name in _OF_MAKE.split():  # tests that run make have their own
     os.environ.pop(name, None)
 
 

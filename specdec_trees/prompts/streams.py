@@ -56,7 +56,7 @@ def _place(path: str, arguments: Mapping[str, Any]) -> Path:
     import datasets  # slow to import
 
     name = hashlib.sha256(json.dumps([path, arguments], sort_keys=True).encode()).hexdigest()[:32]
-    return Path(datasets.config.HF_DATASETS_CACHE) / "specdec-trees" / f"{name}.jsonl"
+    return Path(datasets.config.HF_DATASETS_CACHE) / "specdec-bench" / f"{name}.jsonl"
 
 
 def _read(place: Path) -> _Earlier:

@@ -58,6 +58,7 @@ def test_a_report_is_of_all_pairs_unless_one_is_given():
         (("smoke", "NAME=x"), "make smoke does not take NAME; it takes ARGS LIMIT"),
         (("smoke", "LIMT=2"), "there is no variable LIMT; the nearest is LIMIT"),
         (("report", "DATADIR=x"), "there is no variable DATADIR; the nearest is DATA_DIR"),
+        (("smoke", "pair=tiny"), "there is no variable pair; the nearest is PAIR"),
         (("bench-c4", "x;touch=2"), "there is no variable x;touch; the nearest is "),
         (("new-pair", "TARGT=a", "DRAFT=b"), "there is no variable TARGT; the nearest is TARGET"),
     ],
@@ -147,6 +148,34 @@ def test_nothing_is_run_of_what_the_environment_has(tmp_path):
     command = ["make", "-n", "-o", "setup", "-f", str(ROOT / "Makefile"), "plan"]
     subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_recipe_of_several_quotes_a_value_wherever_it_stands():
+    assert "calibration.acceptance.prompts=4; touch run" in shlex.split(
+        next(
+            line
+            for line in made("reference", "LIMIT=4; touch run").replace("\\\n", " ").splitlines()
+            if "prompts=" in line
+        )
+    )
+
+
+def test_short_names_of_the_environment_are_somebody_elses(monkeypatch):
+    monkeypatch.setenv("NAME", "DESKTOP")
+    assert "DESKTOP" not in made("new-pair", "TARGET=a", "DRAFT=b")
+    assert "--name mine" in words("new-pair", "TARGET=a", "DRAFT=b", "NAME=mine")
+
+
+def test_an_empty_table_of_the_environment_is_none(monkeypatch):
+    monkeypatch.setenv("TABLE", "")
+    assert "specdec_trees.reproduce opt_tree/table1" in words("reproduce", "EXPERIMENT=opt_tree/table1")
+
+
+@pytest.mark.parametrize(
+    "variable", ["TORCH_LOGS=x", "HF_HUB_OFFLINE=1", "HYDRA_FULL_ERROR=1", "CUDA_VISIBLE_DEVICES=0"]
+)
+def test_what_programs_read_of_their_environment_is_passed_on(variable):
+    assert make("bench-gpu", variable).returncode == 0
 
 
 def test_a_variable_of_one_of_two_goals_is_taken():
