@@ -105,7 +105,7 @@ def is_wanted(run: CellRun) -> bool:
 
 def other_code(run: CellRun) -> str:
     """` by ..., where this is ...` if a finished run is of another revision, or either of uncommitted changes."""
-    rows = run.store.read("runs", [run.run_id])
+    rows = run.store.read("runs", [run.run_id], only=("git_revision", "git_dirty"))
     here, changed = provenance.own_git_state()
     if rows.empty or here is None or pd.isna(rows["git_revision"].iloc[-1]):
         return ""

@@ -259,5 +259,5 @@ def test_a_busy_child_that_is_not_ours_counts_as_others():
 def test_a_finished_run_of_other_code_is_told(row, here, said, monkeypatch):
     monkeypatch.setattr(provenance, "own_git_state", lambda: here)
     rows = pd.DataFrame([row], columns=["git_revision", "git_dirty"])
-    run = SimpleNamespace(run_id="r", store=SimpleNamespace(read=lambda *_: rows))
+    run = SimpleNamespace(run_id="r", store=SimpleNamespace(read=lambda *_, **__: rows))
     assert cell_run.other_code(run) == said
