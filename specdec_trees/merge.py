@@ -33,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MergeError, StoreError) as error:
         print(error, file=sys.stderr)
         return 2
+    if not (found.rows or found.plans):
+        print(f"there are no results in {' and '.join(map(str, given.results))}", file=sys.stderr)
+        return 2
     cells = sum(table == "runs" for _, table, _ in found.rows)
     print(f"{given.into}: {cells} cells of {len({name for name, *_ in found.rows})} experiments")
     for sentence in found.unfinished:

@@ -25,8 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"there is no folder {root}", file=sys.stderr)
         return 2
     before = _size(root)
-    idle = []
-    for store in experiments(root):
+    idle: list[str] = []
+    stores = experiments(root)
+    if not stores:
+        print(f"there are no results in {root}", file=sys.stderr)
+        return 2
+    for store in stores:
         try:
             store.check_idle()
             idle.append(store.experiment)

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -57,10 +58,16 @@ def _elsewhere(shard: str | None, job: int) -> bool:
     """Whether this job of a sweep belongs to another shard: `shard=i/n` takes every n-th job from the i-th on."""
     if shard is None:
         return False
-    part, _, parts = str(shard).partition("/")
+    part, parts = _part(str(shard))
+    return job % parts != part
+
+
+def _part(shard: str) -> tuple[int, int]:
+    """The i and n of `i/n`; ValueError for anything else."""
+    part, _, parts = shard.partition("/")
     if not (part.isdigit() and parts.isdigit() and int(part) < int(parts)):
         raise ValueError(f"shard is i/n with i from 0 to n - 1, such as 0/4, not {shard}")
-    return job % int(parts) != int(part)
+    return int(part), int(parts)
 
 
 def _joined(cfg: DictConfig) -> Runtime:
@@ -211,6 +218,8 @@ def check_choices(arguments: list[str]) -> None:
     for argument in arguments:
         _check_readable(argument)
         axis, equals, choices = argument.lstrip("+").partition("=")
+        if axis in _REFUSALS and (refusal := _REFUSALS[axis](choices)):
+            sys.exit(refusal)
         folders = (CONF / axis, own_conf() / axis)
         if not equals or not axis.isidentifier() or not any(folder.is_dir() for folder in folders):
             _check_option(argument)
@@ -220,6 +229,31 @@ def check_choices(arguments: list[str]) -> None:
             nothing = choice == "null" and axis == "experiment"
             if choice.strip() not in names and not nothing and "(" not in choices:
                 sys.exit(unknown(axis, choice.strip(), names))
+
+
+def _of_shard(given: str) -> str | None:
+    try:
+        _part(given)
+    except ValueError as error:
+        return None if given == "null" else str(error)
+    return None
+
+
+def _of_launcher(given: str) -> str | None:
+    if given not in ("slurm_gpu", "submitit_slurm") or shutil.which("sbatch"):
+        return None
+    return f"hydra/launcher={given}: there is no sbatch here; it is for the login node of a Slurm cluster"
+
+
+def _of_experiment(given: str) -> str | None:
+    if "," not in given:
+        return None
+    names = given.split(",")
+    return f"give one experiment a sweep; for {len(names)}: specdec reproduce {' '.join(names)}"
+
+
+_REFUSALS = {"shard": _of_shard, "hydra/launcher": _of_launcher, "experiment": _of_experiment}
+"""What is wrong with the value of an option, in a sentence; None where nothing is."""
 
 
 def _check_readable(argument: str) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import hydra
@@ -52,6 +53,10 @@ BESIDE: dict[str, dict[str, Any]] = {
 """Sections that say themselves what takes their values, and what is not given to it."""
 
 
+COUNTS = ("limit", "decoding.max_new_tokens", "dataset.max_new_tokens", "dataset.prompt_tokens")
+"""Options of which there is at least one, where they are given."""
+
+
 def check_values(cfg: DictConfig) -> None:
     """ValueError, a sentence, for the first option of a composed config that is unknown, missing or not of its type."""
     for name, hint in TOP.items():
@@ -59,6 +64,11 @@ def check_values(cfg: DictConfig) -> None:
             _check(cfg, name, _plain(cfg, name), hint)
     if not cfg.results_dir.strip():
         raise ValueError("results_dir is empty; give a folder, such as results_dir=results")
+    if cfg.data_dir is not None and not Path(cfg.data_dir).is_dir():
+        raise ValueError(f"data_dir={shown(cfg.data_dir)}: there is no such folder")
+    for place in COUNTS:
+        if (count := OmegaConf.select(cfg, place)) is not None and count < 1:
+            raise ValueError(f"{_typed(cfg, place, count)}={count}: at least 1 is expected")
     for name, (taker, beside) in SECTIONS.items():
         _check_section(cfg, name, _plain(cfg, name), taker, beside)
     for name, others in BESIDE.items():
@@ -203,6 +213,11 @@ def sentence(error: Exception) -> str:
     """What is wrong, without Hydra's advice where an option is not there, or its frame around what a class refuses."""
     if isinstance(error, InstantiationException) and isinstance(error.__cause__, ValueError):
         return str(error.__cause__)
+    lost = re.match(
+        r"In '[^']+': Could not find '(.+)/([^/']+)'\s+Available options in '\1':\n((?:\t.*\n)+)", str(error)
+    )
+    if lost:
+        return unknown(lost[1], lost[2], lost[3].split())
     if not (found := re.match(r"Could not override '([^']+)'\.\nTo append to your config use \+(.*)", str(error))):
         return str(error)
     key, written = found.groups()

@@ -72,15 +72,24 @@ def _sha256(content: Any) -> str:
 
 def _parse(line: str, where: str) -> Conversation:
     try:
-        read = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise DatasetError(f"{where} is not JSON ({error.msg}); each line is {LINE}") from error
+        read = json.loads(line, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise DatasetError(f"{where} is not JSON ({getattr(error, 'msg', error)}); each line is {LINE}") from error
     record = _plain(read) if isinstance(read, dict) else read
     _check(record, where)
     try:
         return Conversation(record["id"], tuple(record["turns"]), record.get("reference"), record.get("category"))
     except DatasetError as error:
         raise DatasetError(f"{where}: {error}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys differ, since of two values nobody knows which is meant."""
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise ValueError(f'"{twice}" occurs twice')
+    return record
 
 
 def _plain(record: dict[str, Any]) -> dict[str, Any]:

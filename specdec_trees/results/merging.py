@@ -149,7 +149,7 @@ def _plans(roots: Sequence[Path], merged: Merged) -> None:
 def _joined(first: Planned, other: Planned) -> Planned | None:
     """Both plans in one; None where they differ in more than the pairs and where they were run."""
     apart = [[text for text in plan.overrides if text.partition("=")[0] not in _PLACES] for plan in (first, other)]
-    if apart[0] != apart[1] or first.tables != other.tables or first.case_study != other.case_study:
+    if sorted(apart[0]) != sorted(apart[1]) or first.tables != other.tables or first.case_study != other.case_study:
         return None
     chosen = [
         text.removeprefix("pair=") for plan in (first, other) for text in plan.overrides if text.startswith("pair=")

@@ -124,19 +124,27 @@ def has_footer(path: Path) -> bool:
 
 @contextlib.contextmanager
 def warned_once() -> Iterator[None]:
-    """Show each warning once. Python forgets what it has shown whenever a library changes the filters."""
-    show, shown = warnings.showwarning, set[str]()
+    """Show each warning once, and our own as a sentence alone.
+
+    Python forgets what it has shown whenever a library changes the filters.
+    """
+    show, layout, shown = warnings.showwarning, warnings.formatwarning, set[str]()
 
     def once(message: Warning | str, *rest: Any, **more: Any) -> None:
         if str(message) not in shown:
             shown.add(str(message))
             show(message, *rest, **more)
 
-    warnings.showwarning = once
+    def sentence(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        return f"{message}\n" if category is UserWarning else layout(message, category, filename, lineno, line)
+
+    warnings.showwarning, warnings.formatwarning = once, sentence
     try:
         yield
     finally:
-        warnings.showwarning = show
+        warnings.showwarning, warnings.formatwarning = show, layout
 
 
 def sync_folder(folder: Path) -> None:

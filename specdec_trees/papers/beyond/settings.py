@@ -78,10 +78,10 @@ def rows(root: Path, pair: str | None = None) -> pd.DataFrame:
 def _drafting(root: Path, pair: str | None) -> pd.DataFrame:
     """The runs of all experiments that ended well and draft, each once, those of most conversations last."""
     shown = [one for one in store.experiments(root, "runs") if "/." not in f"/{one.experiment}"]
-    every = [one.read("runs").assign(experiment=one.experiment) for one in shown]
-    runs = pd.concat([rows for rows in every if len(rows)], ignore_index=True) if every else pd.DataFrame()
-    if runs.empty:
+    parts = [rows.assign(experiment=one.experiment) for one in shown if len(rows := one.read("runs"))]
+    if not parts:
         raise NoResultsError("nothing was run")
+    runs = pd.concat(parts, ignore_index=True)
     runs = runs[(runs["status"] == OK) & (runs["method"] != AUTOREGRESSIVE)]
     runs = runs[runs["pair"].isin(pair.split(","))] if pair else runs
     runs = runs.fillna({"node_order": "creation", "graphs": "eager", "ignore_eos": False})
