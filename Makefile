@@ -281,5 +281,5 @@ format: setup-dev  ## apply ruff's formatting and safe fixes
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-clean:  ## remove caches and Hydra's logs; results stay
+clean:  ## remove caches and outputs/, with the logs of Hydra and of slurm_gpu's jobs; results stay
 	rm -rf outputs multirun .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
