@@ -20,7 +20,7 @@ from specdec_trees.artifacts.verdict import word
 from specdec_trees.papers.beyond import claims
 from specdec_trees.papers.beyond.answers import NO_LEAD, REVERSED, TIE_HOLDS
 from specdec_trees.papers.registry import build
-from specdec_trees.results.store import experiments
+from specdec_trees.results.store import OK, Store, experiments
 
 TEXTS = ("README.md", "results/reference/README.md")
 MARKED = re.compile(r"<!-- rows: (\w+) -->\n(.*?)<!-- / -->", re.DOTALL)
@@ -43,7 +43,18 @@ def trees(results: Path) -> str:
     columns = [(name, draft) for draft in _DRAFTS.values() for name in ("mal", "speedup")]
     headers = [f"{_MEASURES[name]}, {draft}" for name, draft in columns]
     rows = [[str(tree), *shown.loc[tree, columns]] for tree in dict.fromkeys(frame["tree"])]
-    return _grid(["tree, drafted nodes", *headers], rows)
+    return f"{_grid(['tree, drafted nodes', *headers], rows)}\n\n{_settings(frame, results)}"
+
+
+def _settings(frame: pd.DataFrame, results: Path) -> str:
+    """What the table of trees rests on: OPT-Tree's delta by draft, conversations, and the length of answers."""
+    grown = frame[frame["delta"] != ABSENT].drop_duplicates("draft")
+    deltas = ", ".join(f"{row.delta} ({row.draft})" for row in grown.itertuples())
+    runs = Store(results, "opt_tree/table1").read("runs")
+    runs = runs[runs["pair"].isin(_DRAFTS) & (runs["status"] == OK)]
+    counts = [rows["num_conversations"].max() for rows in (runs, runs[runs["recording"].isna()])]
+    sizes = f"{counts[0]} conversations, speed of {counts[1]}, {runs['max_new_tokens'].max()} tokens a turn"
+    return f"OPT-Tree's delta: {deltas}. MAL is of {sizes}."
 
 
 def answers(results: Path) -> str:
