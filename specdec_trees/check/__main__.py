@@ -20,7 +20,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from specdec_trees.check.folder import Findings, check
+import pandas as pd
+
+from specdec_trees.check.folder import LOOKED_AT, Findings, check
+from specdec_trees.check.rules import RULES
+from specdec_trees.check.unheld import UNHELD, named
 from specdec_trees.results.digests import digest_of
 
 SHOWN = 5
@@ -69,12 +73,20 @@ def verdicts(findings: Findings, strange: Sequence[str]) -> Iterator[tuple[str, 
     compared = findings.greedy or not (findings.unaudited or findings.replayed)
     state = NO if findings.lossy else YES if compared else UNKNOWN
     yield "lossless", state, kept, [*findings.lossy, *findings.unaudited]
-    yield (
-        "unaltered",
-        NO if findings.altered else YES,
-        f"{findings.cells} cells, {findings.prompts} rows of prompts",
-        findings.altered,
-    )
+    kept = f"{len(findings.held)} rules over {findings.cells} cells, {findings.prompts} rows of prompts"
+    yield "rules", NO if findings.altered else YES, kept, findings.altered
+
+
+def told(findings: Findings) -> Iterator[str]:
+    """Two lists: the rules that rows were held against, and what no rule can hold, each with its number of rows."""
+    sentences = {name: says for name, (_, says) in LOOKED_AT.items()} | {rule.name: rule.says for rule in RULES}
+    yield "held, with rows looked at:"
+    yield from (f"    {count:>9,}  {name}: {sentences[name]}" for name, count in findings.held.items())
+    yield "cannot be held by looking, with rows that it may be of:"
+    for entry in UNHELD:
+        if count := findings.unheld[entry.name]:
+            yield f"    {count:>9,}  {entry.name}: {entry.says}"
+    yield from (f"    {'':>9}  {line}" for line in (named(pd.concat(findings.runs)) if findings.runs else ()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"    {sentence}")
         if len(against) > SHOWN:
             print(f"    and {len(against) - SHOWN} more")
+    print("\n".join(told(findings)))
     print(f"{'digest':<15} {digest_of(root)}")
     return int(set(answers) != {YES})
 
