@@ -10,8 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from cells import config, execute
-from edits import CELLS, EDITS, copied, fitted, folder
+from edits import CELLS, EDITS, copied, fitted, folder, tokens
 
+from specdec_core.errors import SpecdecError
 from specdec_trees.check import __main__ as command
 from specdec_trees.check.columns import _columns
 from specdec_trees.check.folder import _KEYS, Findings, _misfits, check
@@ -19,12 +20,13 @@ from specdec_trees.check.rules import RULES
 from specdec_trees.check.unheld import UNHELD
 from specdec_trees.configs.cells import scientific_config
 from specdec_trees.measure import provenance
+from specdec_trees.rerun import differing, rerun
 from specdec_trees.results.digests import digest_of, output_sha256
 from specdec_trees.results.identity import identity
 from specdec_trees.results.parquet import read_table, write_table
 from specdec_trees.results.partial import Partial
 from specdec_trees.results.progress import Planned
-from specdec_trees.results.rows import TABLES, PromptRow, RunRow, StepRow
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, TABLES, PromptRow, RunRow, StepRow
 from specdec_trees.results.store import Store, experiments
 from specdec_trees.statistics.aggregates import aggregates
 
@@ -303,6 +305,25 @@ def test_the_committed_results_fit_together():
     assert not found.lossy
     assert not found.uncommitted
     assert found.cells == sum(len(pd.unique(Store(REFERENCE, store).read("runs")["run_id"])) for store in names())
+
+
+def test_cells_are_decoded_again(root, monkeypatch):
+    """Tokens that were changed alike in both arms are seen; models that are not here are said."""
+    monkeypatch.setattr(provenance, "own_git_state", lambda: (REVISION, False))
+    assert [fits for fits, _ in rerun(root, 2, None)] == [True]
+    store = Store(root, "default")
+    tables = {table: store.read(table) for table in ("runs", "prompts")}
+    (row,) = tables["runs"].to_dict("records")
+    assert differing(row, tables["prompts"], 2, None) == []
+    tokens((METHOD, AUTOREGRESSIVE), lambda tables: list(tables["runs"]["run_id"]))(tables)
+    assert differing(row, tables["prompts"], 2, None) == [tables["prompts"]["prompt_id"][0]]
+    gone = json.loads(row["config"])
+    gone["pair"]["target"] |= {"id": "nobody/nothing", "files_sha256": None}
+    with pytest.raises(SpecdecError):
+        differing(row | {"config": json.dumps(gone), "target_revision": None}, tables["prompts"], 2, None)
+    gone["verifier"]["_target_"] = "os.system"
+    with pytest.raises(ValueError, match=r"os\.system"):
+        differing(row | {"config": json.dumps(gone)}, tables["prompts"], 2, None)
 
 
 @functools.cache

@@ -90,7 +90,7 @@ def test_a_pair_of_folders_is_compared_and_composes(draft, kind, agreed, conf):
     assert f"next: make bench-mtbench PAIR=target_{draft} " in said
     pair = pair_of(composed("pair", path))
     assert (pair.name, pair.template) == (f"target_{draft}", "plain")
-    assert pair.target.id == str(TINY / "target")
+    assert (pair.target.id, pair.target.source) == ("target", str(TINY / "target"))
     assert (pair.draft.id, pair.draft.kind) == (str(TINY / draft), kind)
 
 
