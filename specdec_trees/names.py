@@ -1,7 +1,9 @@
 """Sentences about names: of unknown ones, that suggest the nearest known, and of those that are missing."""
 
 import difflib
+import re
 from collections.abc import Iterable
+from pathlib import Path
 
 
 def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
@@ -24,3 +26,9 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> str:
 def lacks(what: str, names: Iterable[str], example: str) -> str:
     """One sentence: dataset quiz lacks hub, adapter; see conf/dataset/gsm8k.yaml."""
     return f"{what} lacks {', '.join(names)}; see {example}"
+
+
+def without_paths(text: str) -> str:
+    """A text for rows: of each absolute path its last name alone, so that no user and no machine is told."""
+    text = text.replace(f"{Path.home()}/", "~/")
+    return re.sub(r"(?<![\w.:/~-])(?:/[^\s/:,;'\"()\[\]{}]+){2,}/?", lambda found: Path(found[0]).name, text)

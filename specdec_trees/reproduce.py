@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from specdec_trees.calibrate.drafters import HARDWARE, MEASURED, PRICED
 from specdec_trees.configs.cells import is_run, pair_of, scientific_config
 from specdec_trees.configs.options import sentence
 from specdec_trees.measure import preemption, runner
-from specdec_trees.names import unknown
+from specdec_trees.names import unknown, without_paths
 from specdec_trees.papers.registry import ARTIFACTS
 from specdec_trees.plan.composing import composer
 from specdec_trees.plan.jobs import sweep
@@ -110,6 +111,11 @@ def _measures(configs: Sequence[DictConfig]) -> dict[str, dict[str, int]]:
     }
 
 
+def write(plan: Planned, folder: Path) -> None:
+    """Write a plan, whose options name no place on this machine."""
+    replace(plan, overrides=tuple(map(without_paths, plan.overrides))).write(folder)
+
+
 def check_overrides(overrides: Sequence[str]) -> None:
     """Exit with a sentence where an override cannot hold for artifacts, before minutes of planning."""
     parser = OverridesParser.create()
@@ -143,7 +149,7 @@ def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) ->
     plans = {name: plan for name, plan in plans.items() if name not in nothing}
     for name, plan in plans.items():
         Store(root, name).check_writable()
-        plan.write(root / name)
+        write(plan, root / name)
     broken = []
     for number, (name, plan) in enumerate(plans.items(), start=1):
         state = progress.read(root, name)

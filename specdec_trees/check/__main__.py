@@ -1,15 +1,14 @@
-"""`python -m specdec_trees.check RESULTS`: is it complete, of committed code, lossless where declared, and unaltered?
+"""`python -m specdec_trees.check RESULTS`: is it complete, of committed code, lossless, and do its rows fit together?
 
 Complete: every plan is done, and no cell is only begun. All prompts: no conversation failed. Committed: all rows name
 revisions without changes, which this checkout knows. Lossless: greedy outputs are the target's own, but for ties that a
-half-precision dtype may break. Unaltered: files can be read, page checksums hold, and rows follow from one another.
-That shows accidents and edits by hand; only running cells again shows rows that somebody made up. The digest is of all
-rows, packed or not: quote it where you hand the folder on.
+half-precision dtype may break. Rules: files can be read, page checksums hold, and rows follow from one another.
+That shows accidents and edits by hand; only running cells again shows rows that somebody made up (`--rerun 2`). The
+digest is of all rows, packed or not: quote or sign it where you hand the folder on.
 
-What follows from what: of `runs` the name, most settings and all averages from config, prompts and steps; of `prompts`
-digests, counts, times, and where both arms part, from output ids and steps. Of `steps` the times and counts of a turn.
-Nothing follows for the values of `nodes`, `masks`, `variation`, `quality`, `answers`, `judgements`, of `acceptance`,
-`growth`, `decisions`, and of forward times (`latency`, `attention`): of these the files alone are checked.
+Two lists are printed: the rules that rows were held against, and what no rule can hold. Of `masks`, `variation`,
+`quality`, `answers`, `judgements`, `acceptance`, `growth`, `decisions` and forward times (`latency`, `attention`) the
+files alone are checked, not their values.
 """
 
 from __future__ import annotations
@@ -20,7 +19,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from specdec_trees.check.folder import Findings, check
+import pandas as pd
+
+from specdec_trees.check.folder import LOOKED_AT, Findings, check
+from specdec_trees.check.rules import RULES
+from specdec_trees.check.unheld import UNHELD, named
 from specdec_trees.results.digests import digest_of
 
 SHOWN = 5
@@ -69,19 +72,30 @@ def verdicts(findings: Findings, strange: Sequence[str]) -> Iterator[tuple[str, 
     compared = findings.greedy or not (findings.unaudited or findings.replayed)
     state = NO if findings.lossy else YES if compared else UNKNOWN
     yield "lossless", state, kept, [*findings.lossy, *findings.unaudited]
-    yield (
-        "unaltered",
-        NO if findings.altered else YES,
-        f"{findings.cells} cells, {findings.prompts} rows of prompts",
-        findings.altered,
-    )
+    kept = f"{len(findings.held)} rules over {findings.cells} cells, {findings.prompts} rows of prompts"
+    yield "rules", NO if findings.altered else YES, kept, findings.altered
+
+
+def told(findings: Findings) -> Iterator[str]:
+    """Two lists: the rules that rows were held against, and what no rule can hold, each with its number of rows."""
+    sentences = {name: says for name, (_, says) in LOOKED_AT.items()} | {rule.name: rule.says for rule in RULES}
+    yield "held, with rows looked at:"
+    yield from (f"    {count:>9,}  {name}: {sentences[name]}" for name, count in findings.held.items())
+    yield "cannot be held by looking, with rows that it may be of:"
+    for entry in UNHELD:
+        if count := findings.unheld[entry.name]:
+            yield f"    {count:>9,}  {entry.name}: {entry.says}"
+    yield from (f"    {'':>9}  {line}" for line in (named(pd.concat(findings.runs)) if findings.runs else ()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if every answer is yes, 1 if not, 2 with a sentence where there is nothing to check."""
     parser = argparse.ArgumentParser(prog="python -m specdec_trees.check", description=__doc__)
     parser.add_argument("results", type=Path, help="a folder of results")
-    root = parser.parse_args(arguments).results
+    parser.add_argument("--rerun", type=int, metavar="K", help="decode K prompts of a random cell of each pair again")
+    parser.add_argument("--data-dir", type=Path, help="with --rerun: the folder of the prompts, where rows are of one")
+    options = parser.parse_args(arguments)
+    root = options.results
     findings = check(root) if root.is_dir() else Findings()
     if not findings.experiments:
         print(f"there are no results in {root}", file=sys.stderr)
@@ -96,8 +110,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"    {sentence}")
         if len(against) > SHOWN:
             print(f"    and {len(against) - SHOWN} more")
+    print("\n".join(told(findings)))
     print(f"{'digest':<15} {digest_of(root)}")
-    return int(set(answers) != {YES})
+    again = decoded_again(root, options.rerun, options.data_dir) if options.rerun else 0
+    return int(set(answers) != {YES} or again != 0)
+
+
+def decoded_again(root: Path, count: int, data_dir: Path | None) -> int:
+    """Decode in a process of its own, which needs the models; 0 where no token differs."""
+    where = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    command = [sys.executable, "-m", "specdec_trees.rerun", str(root), str(count), *where]
+    return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -5,9 +5,11 @@ It shows accidents, edits by hand and wrong code; whoever runs this code to make
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +17,10 @@ from typing import Any
 
 import pandas as pd
 
-from specdec_trees.check import columns
+from specdec_trees.check import columns, labels, rules
+from specdec_trees.check.joined import joined
+from specdec_trees.check.rules import ROUNDING
+from specdec_trees.check.unheld import unheld
 from specdec_trees.results import failures, progress
 from specdec_trees.results.digests import output_sha256
 from specdec_trees.results.finished import unfinished
@@ -26,9 +31,8 @@ from specdec_trees.results.store import OK, Store, experiments, within
 from specdec_trees.results.ties import HALF, is_tie
 from specdec_trees.statistics.aggregates import aggregates
 
-ROUNDING = 1e-9
-"""Sums over the same numbers in another order."""
 _KEYS = {
+    "runs": ("run_id",),
     "prompts": ("run_id", "prompt_id", "turn", "arm"),
     "steps": ("run_id", "prompt_id", "turn", "step"),
     "nodes": ("run_id", "prompt_id", "turn", "step", "node"),
@@ -63,6 +67,11 @@ class Findings:
     failed: list[str] = field(default_factory=list)
     lossy: list[str] = field(default_factory=list)
     altered: list[str] = field(default_factory=list)
+    held: Counter[str] = field(default_factory=Counter)
+    """Rows by the rule that held them."""
+    unheld: Counter[str] = field(default_factory=Counter)
+    """Rows by what looking at them cannot tell."""
+    runs: list[pd.DataFrame] = field(default_factory=list)
 
 
 def check(root: Path) -> Findings:
@@ -87,7 +96,9 @@ def check(root: Path) -> Findings:
         _failed(store, tables["runs"], tables["prompts"], findings)
         _lossless(store, tables["runs"], tables["prompts"], findings)
         _replayed(store, tables["runs"], tables["prompts"], answers, findings)
-        findings.altered += [f"{store.experiment}: {sentence}" for sentence in _misfits(tables, store.folder.resolve())]
+        misfits = _misfits(tables, store.folder.resolve(), findings)
+        findings.altered += [f"{store.experiment}: {sentence}" for sentence in misfits]
+        findings.runs.append(tables["runs"])
         findings.cells, findings.prompts = (
             findings.cells + len(tables["runs"]),
             findings.prompts + len(tables["prompts"]),
@@ -197,7 +208,19 @@ def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings:
         )
 
 
-def _misfits(tables: Mapping[str, pd.DataFrame], folder: Path) -> Iterator[str]:
+LOOKED_AT = {
+    "names and settings": ("runs", "they follow from the config, whose hash is the cell's name"),
+    "labels": ("runs", "drafter, method, verifier, pair and what it is published as are those of the yamls here"),
+    "averages": ("runs", "all averages of a cell follow from its turns and steps"),
+    "outputs": ("prompts", "digests and counts are those of the tokens"),
+    "arms": ("prompts", "where both arms part follows from their tokens"),
+    "selections": ("prompts", "cells of the same prompts have the same turns"),
+    "turns": ("prompts", "counts and seconds of a turn are those of its steps"),
+}
+"""What is held beside `rules.RULES`: rows of which table, and what they must be."""
+
+
+def _misfits(tables: Mapping[str, pd.DataFrame], folder: Path, findings: Findings) -> Iterator[str]:
     """Rows that do not belong together: each table follows in part from another."""
     runs, prompts, steps = tables["runs"], tables["prompts"], tables["steps"]
     names = set(runs["run_id"])
@@ -212,11 +235,18 @@ def _misfits(tables: Mapping[str, pd.DataFrame], folder: Path) -> Iterator[str]:
     yield from _audits(runs, prompts)
     yield from _selections(runs, prompts)
     yield from _turns(prompts, steps)
+    findings.held.update({name: len(tables[table]) for name, (table, _) in LOOKED_AT.items()})
+    frames = joined(tables)
+    for rule, count, sentences in rules.broken(frames):
+        findings.held[rule.name] += count
+        yield from sentences
+    findings.unheld.update(dict(unheld(frames)))
     by_run = {table: dict(list(tables[table].groupby("run_id"))) for table in ("prompts", "steps")}
     for row in runs.to_dict("records"):
         if not folder.as_posix().endswith(f"/{row['experiment']}"):  # a part of results, or results below others
             yield f"cell {row['run_id']}: its row is of experiment {row['experiment']}"
         yield from columns.misfits(row)
+        yield from _labels(row)
         yield from _cell(row, *(by_run[table].get(row["run_id"], tables[table].iloc[:0]) for table in by_run))
 
 
@@ -284,6 +314,11 @@ def _turns(prompts: pd.DataFrame, steps: pd.DataFrame) -> Iterator[str]:
     apart = (ok["decode_s"] - sums["seconds"]).abs() > ROUNDING * ok["decode_s"].abs()
     for row in _rows(ok[~same | apart].reset_index()):
         yield f"cell {row.run_id}, {row.prompt_id} turn {row.turn}: its steps are not those of its row"
+
+
+def _labels(row: Mapping[Any, Any]) -> Iterator[str]:
+    with contextlib.suppress(ValueError, TypeError, AttributeError):  # `columns` tells of a config that is none
+        yield from (f"cell {row['run_id']}: {said}" for said in labels.misnamed(json.loads(row["config"])))
 
 
 _ENDS = ("speedup_low", "speedup_high")

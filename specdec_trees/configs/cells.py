@@ -40,7 +40,7 @@ from specdec_trees.measure.fingerprints import SELECTION, fingerprint_data, fing
 from specdec_trees.prompts import templates
 from specdec_trees.prompts.datasets import DatasetSpec
 from specdec_trees.prompts.embedded import TINY
-from specdec_trees.results.identity import identity
+from specdec_trees.results.identity import LOCAL, identity
 from specdec_trees.results.rows import RECORDED
 from specdec_trees.results.store import run_id
 
@@ -59,8 +59,9 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
     pair, runtime = stand_ins.named(config["pair"]), plain["runtime"]
     config["pair"] = pair
     for role in ("target", "draft"):
-        if pair[role] and (folder := Path(_model_of(pair[role]).source)).is_dir():
-            pair[role]["files_sha256"] = fingerprint_folder(folder)
+        if pair[role] and (folder := Path((model := _model_of(pair[role])).source)).is_dir():
+            place = {"id": model.id, "folder": None, LOCAL: True} if _is_local(pair[role], model) else {}
+            pair[role] = pair[role] | place | {"files_sha256": fingerprint_folder(folder)}
     pair["template_sha256"] = templates.sha256(pair["template"])
     spec, data_dir = dataset_of(cfg), _data_dir(cfg)
     config["dataset"] = _dataset_config(spec, data_dir) | fingerprint_selection(spec, data_dir, config["limit"])
@@ -249,7 +250,15 @@ def _model_of(config: Mapping[str, Any]) -> ModelSpec:
             how = f" yet: run `{command}`" if folder.parent == root() / "models" else ""
             raise ValueError(f"{spec.id} is not in {folder}{how}")
         return replace(spec, folder=str(folder))
-    return replace(spec, folder=str(TINY.parent / spec.id)) if spec.id.startswith("tiny/") else spec
+    if spec.id.startswith("tiny/"):
+        return replace(spec, folder=str(TINY.parent / spec.id))
+    here = Path(spec.id).expanduser()
+    return replace(spec, id=here.resolve().name, folder=str(here.resolve())) if here.is_dir() else spec
+
+
+def _is_local(config: Mapping[str, Any], model: ModelSpec) -> bool:
+    """Whether a model is given by a path of this machine, in place of an id or a folder of the checkout."""
+    return Path(config["folder"]).is_absolute() if config.get("folder") else model.id != config["id"]
 
 
 def runtime_of(cfg: DictConfig) -> Runtime:

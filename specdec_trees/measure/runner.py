@@ -27,6 +27,7 @@ from specdec_trees.measure.measurement import Measurement
 from specdec_trees.measure.recordings import Recordings, unrecorded
 from specdec_trees.measure.to_rows import Outcome, Rows, run_row
 from specdec_trees.measure.transcript import write_case_study
+from specdec_trees.names import without_paths
 from specdec_trees.prompts import datasets
 from specdec_trees.prompts.datasets import Conversation
 from specdec_trees.prompts.templates import template_date
@@ -117,6 +118,7 @@ def _measure_and_write(run: CellRun, group: Group) -> Way:
         outcome.status, outcome.error = FAILED, str(problem)
     except Exception as problem:  # whatever went wrong, the sweep goes on and the row says what it was
         outcome.status, outcome.error, stop = FAILED, _last_lines(problem), _end_of_all_ranks()
+    outcome.error = outcome.error and without_paths(outcome.error)
     if outcome.status == OOM:  # only now does nothing hold the tensors of the failed step any more
         pairs.collect()
     _say_how_it_ended(run, rows, outcome)

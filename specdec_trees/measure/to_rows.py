@@ -12,6 +12,7 @@ from specdec_core.engine import Generation
 from specdec_core.models.graphs import EAGER
 from specdec_trees.measure import provenance
 from specdec_trees.measure.cell_run import CellRun
+from specdec_trees.names import without_paths
 from specdec_trees.prompts import datasets
 from specdec_trees.prompts.datasets import Conversation
 from specdec_trees.results.digests import output_sha256
@@ -129,7 +130,7 @@ def failed_row(run_id: str, conversation: Conversation, turn: int, error: Except
     """A turn that could not be decoded: its figures are zero and enter no average."""
     nothing = Generation([], "failed", [], 0.0, 0.0)
     row = prompt_row(run_id, conversation, turn, METHOD, [], nothing, start=start, **NO_AUDIT)
-    return PromptRow(**asdict(row) | {"status": "failed", "error": str(error)})
+    return PromptRow(**asdict(row) | {"status": "failed", "error": without_paths(str(error))})
 
 
 NO_AUDIT: dict[str, Any] = {"identical": None, "first_divergence": None, "divergence_gap": None}

@@ -12,6 +12,10 @@ LATER = ("bits", "dtype", "feature_layers")
 WORDS = ("licence",)
 """What is said of a model, and changes nothing."""
 
+LOCAL = "local"
+"""Marks a model of a folder of one's own, which is its files: where they are, and what they go by, changes nothing."""
+PLACES = ("id", "folder", "revision", "gated")
+
 PRINTED = ("sequoia_printed",)
 """Methods that make a cell of their own: what a machine chooses may have the very tree that is printed."""
 
@@ -22,7 +26,8 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     for role in ("target", "draft"):
         if model := pair.get(role):
             kept = {key: value for key, value in model.items() if key not in LATER or value is not None}
-            pair[role] = {key: value for key, value in kept.items() if key not in WORDS}
+            words = (*WORDS, *PLACES) if kept.get(LOCAL) else WORDS
+            pair[role] = {key: value for key, value in kept.items() if key not in words}
     config = {**config, "pair": pair}
     found = {
         axis: {key: value for key, value in values.items() if key not in LABELS[axis]} if axis in LABELS else values

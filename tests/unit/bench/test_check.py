@@ -1,5 +1,8 @@
 """`specdec_trees.check`: each question is answered no where one thing is wrong, and yes of what is committed."""
 
+import dataclasses
+import functools
+import json
 import shutil
 from pathlib import Path
 
@@ -7,18 +10,25 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from cells import config, execute
+from edits import CELLS, EDITS, copied, fitted, folder, tokens
 
+from specdec_core.errors import SpecdecError
 from specdec_trees.check import __main__ as command
-from specdec_trees.check.folder import check
+from specdec_trees.check.columns import _columns
+from specdec_trees.check.folder import _KEYS, Findings, _misfits, check
+from specdec_trees.check.rules import RULES
+from specdec_trees.check.unheld import UNHELD
 from specdec_trees.configs.cells import scientific_config
 from specdec_trees.measure import provenance
+from specdec_trees.rerun import differing, rerun
 from specdec_trees.results.digests import digest_of, output_sha256
 from specdec_trees.results.identity import identity
 from specdec_trees.results.parquet import read_table, write_table
 from specdec_trees.results.partial import Partial
 from specdec_trees.results.progress import Planned
-from specdec_trees.results.rows import TABLES
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, TABLES, PromptRow, RunRow, StepRow
 from specdec_trees.results.store import Store, experiments
+from specdec_trees.statistics.aggregates import aggregates
 
 CELL = ("pair=tiny", "dataset=mini", "drafter=chain4", "runtime.warmup_conversations=0", "limit=2")
 SHORT = (*CELL, "decoding.max_new_tokens=4")
@@ -69,7 +79,7 @@ def answers(root, capsys):
 def test_all_is_well(root, capsys):
     found, lines = answers(root, capsys)
     assert found["status"] == 0, lines
-    assert [found[question] for question in ("complete", "committed code", "lossless", "unaltered")] == ["yes"] * 4
+    assert [found[question] for question in ("complete", "committed code", "lossless", "rules")] == ["yes"] * 4
     assert found["digest"] == digest_of(root)
     assert "4 of 4 compared outputs" in "\n".join(lines)
 
@@ -80,15 +90,15 @@ def test_all_is_well(root, capsys):
         ("runs", "status", "interrupted", "complete", "missing"),
         ("runs", "git_dirty", True, "committed code", "ran with changes to"),
         ("runs", "git_revision", "b" * 40, "committed code", "is not in this checkout"),
-        ("runs", "mal", lambda old: old * 1.01, "unaltered", "mal is"),
-        ("runs", "speedup", lambda old: old + 0.01, "unaltered", "speedup is"),
-        ("runs", "config", lambda old: old.replace('"seed": 0', '"seed": 1'), "unaltered", "its config is that of"),
-        ("prompts", "output_ids", lambda old: [*old[:-1], old[-1] + 1], "unaltered", "not what was recorded"),
-        ("prompts", "decode_s", lambda old: old / 2, "unaltered", "is"),
-        ("prompts", "turn", 1, "unaltered", "rows of prompts are there twice"),
-        ("steps", "num_accepted", lambda old: old + 1, "unaltered", "acceptance_rate_depth is"),
-        ("steps", "score_s", lambda old: old * 1.5, "unaltered", "its steps are not those of its row"),
-        ("steps", "kept", lambda old: old - 1, "unaltered", "its steps are not those of its row"),
+        ("runs", "mal", lambda old: old * 1.01, "rules", "mal is"),
+        ("runs", "speedup", lambda old: old + 0.01, "rules", "speedup is"),
+        ("runs", "config", lambda old: old.replace('"seed": 0', '"seed": 1'), "rules", "its config is that of"),
+        ("prompts", "output_ids", lambda old: [*old[:-1], old[-1] + 1], "rules", "not what was recorded"),
+        ("prompts", "decode_s", lambda old: old / 2, "rules", "is"),
+        ("prompts", "turn", 1, "rules", "rows of prompts are there twice"),
+        ("steps", "num_accepted", lambda old: old + 1, "rules", "acceptance_rate_depth is"),
+        ("steps", "score_s", lambda old: old * 1.5, "rules", "its steps are not those of its row"),
+        ("steps", "kept", lambda old: old - 1, "rules", "its steps are not those of its row"),
     ],
 )
 def test_one_thing_is_wrong(table, column, value, question, said, root, capsys):
@@ -138,7 +148,7 @@ def test_where_outputs_part_is_recomputed(arm, root, capsys):
     tokens = [*change_first(root, "output_ids", lambda old: [old[0] + 1, *old[1:]], arm)]
     change_first(root, "output_sha256", lambda _: output_sha256(tokens), arm)
     found, lines = answers(root, capsys)
-    assert found["unaltered"] == "NO"
+    assert found["rules"] == "NO"
     said = "identical is True and first_divergence None, and its two outputs make False and 0"
     assert any(said in line for line in lines), lines
     change_first(root, "identical", lambda _: False)
@@ -244,7 +254,7 @@ def test_a_flipped_bit_is_seen(root, capsys):
     data[len(data) // 3] ^= 4
     path.write_bytes(data)
     found, lines = answers(root, capsys)
-    assert found["unaltered"] == "NO"
+    assert found["rules"] == "NO"
     assert any("Skipped" in line and "steps" in line for line in lines), lines
 
 
@@ -295,6 +305,67 @@ def test_the_committed_results_fit_together():
     assert not found.lossy
     assert not found.uncommitted
     assert found.cells == sum(len(pd.unique(Store(REFERENCE, store).read("runs")["run_id"])) for store in names())
+
+
+def test_cells_are_decoded_again(root, monkeypatch):
+    """Tokens that were changed alike in both arms are seen; models that are not here are said."""
+    monkeypatch.setattr(provenance, "own_git_state", lambda: (REVISION, False))
+    assert [fits for fits, _ in rerun(root, 2, None)] == [True]
+    store = Store(root, "default")
+    tables = {table: store.read(table) for table in ("runs", "prompts")}
+    (row,) = tables["runs"].to_dict("records")
+    assert differing(row, tables["prompts"], 2, None) == []
+    tokens((METHOD, AUTOREGRESSIVE), lambda tables: list(tables["runs"]["run_id"]))(tables)
+    assert differing(row, tables["prompts"], 2, None) == [tables["prompts"]["prompt_id"][0]]
+    gone = json.loads(row["config"])
+    gone["pair"]["target"] |= {"id": "nobody/nothing", "files_sha256": None}
+    with pytest.raises(SpecdecError):
+        differing(row | {"config": json.dumps(gone), "target_revision": None}, tables["prompts"], 2, None)
+    gone["verifier"]["_target_"] = "os.system"
+    with pytest.raises(ValueError, match=r"os\.system"):
+        differing(row | {"config": json.dumps(gone)}, tables["prompts"], 2, None)
+
+
+@functools.cache
+def of_folder(number):
+    return folder(REFERENCE, number)
+
+
+def looked_at(tables, experiment):
+    """What rules say of an experiment's tables, and how many rows each entry of the other list is about."""
+    findings = Findings()
+    return list(_misfits(tables, REFERENCE / experiment, findings)), findings.unheld
+
+
+@pytest.mark.parametrize("number", range(len(CELLS)))
+def test_committed_cells_keep_all_rules(number):
+    experiment, tables = of_folder(number)
+    assert not looked_at(tables, experiment)[0]
+
+
+@pytest.mark.few(8)
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
+def test_an_edit_is_seen_or_among_what_cannot_be_held(edit):
+    experiment, tables = of_folder(edit.folder)
+    tables = copied(tables)
+    edit.change(tables)
+    if edit.fit:
+        fitted(tables)
+    sentences, unheld = looked_at(tables, experiment)
+    assert bool(sentences) == (edit.unheld is None), sentences
+    assert edit.unheld is None or unheld[edit.unheld]
+
+
+def test_every_column_is_held_or_among_what_cannot_be_held():
+    _, tables = of_folder(0)
+    row = next(iter(tables["runs"].to_dict("records")))
+    follows = {*aggregates(tables["prompts"], tables["steps"]), *_columns(json.loads(row["config"]), finished=True)}
+    held = {column for rule in RULES for column in rule.columns} | follows
+    held |= {key for keys in _KEYS.values() for key in keys}
+    held |= {"experiment", "baseline_of", "recording", "start", "git_dirty"}
+    told = {column for entry in UNHELD for column in entry.columns}
+    columns = {field.name for row in (RunRow, PromptRow, StepRow) for field in dataclasses.fields(row)}
+    assert columns <= held | told, columns - held - told
 
 
 def names():

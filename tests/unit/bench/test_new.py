@@ -90,8 +90,8 @@ def test_a_pair_of_folders_is_compared_and_composes(draft, kind, agreed, conf):
     assert f"next: make bench-mtbench PAIR=target_{draft} " in said
     pair = pair_of(composed("pair", path))
     assert (pair.name, pair.template) == (f"target_{draft}", "plain")
-    assert pair.target.id == str(TINY / "target")
-    assert (pair.draft.id, pair.draft.kind) == (str(TINY / draft), kind)
+    assert (pair.target.id, pair.target.source) == ("target", str(TINY / "target"))
+    assert (pair.draft.id, pair.draft.source, pair.draft.kind) == (draft, str(TINY / draft), kind)
 
 
 def test_a_pair_of_hub_ids_takes_the_template_that_its_target_has_elsewhere(conf):

@@ -8,14 +8,19 @@ from types import SimpleNamespace
 
 import pytest
 from cells import cell, config, execute
+from checkpoints import checkpoint
 from safetensors.torch import load_file, save_file
 
 from specdec_core.models import ModelSpec
+from specdec_trees import reproduce
 from specdec_trees.configs.cells import scientific_config
 from specdec_trees.measure import file_digests, weights
 from specdec_trees.measure.file_digests import file_digest
 from specdec_trees.measure.fingerprints import EMBEDDED, fingerprint_folder
+from specdec_trees.names import without_paths
 from specdec_trees.prompts.embedded import TINY
+from specdec_trees.report import __main__ as report
+from specdec_trees.results.rows import TABLES
 from specdec_trees.results.store import Store
 
 SHORT = ("dataset=mini", "drafter=chain4", "limit=1", "decoding.max_new_tokens=3", "runtime.warmup_conversations=0")
@@ -210,3 +215,35 @@ def test_the_commit_of_a_hub_id_is_that_of_its_file(monkeypatch: pytest.MonkeyPa
         "commits": {"target_revision": commit}
     }
     weights._commit.cache_clear()
+
+
+def test_a_local_model_is_its_files_wherever_they_lie(tmp_path) -> None:
+    """Equal files in two homes are one cell; no row, plan, error or page has their place, or whose it is."""
+    words = [f"w{number}" for number in range(64)]
+    made = checkpoint(tmp_path / "made", words, max_position_embeddings=1024)
+    homes = [tmp_path / "home" / user / "model" for user in ("alice", "bob")]
+    for home in homes:
+        shutil.copytree(made, home)
+    name, names = "bench/mt_bench", []
+    for number, home in enumerate(homes):
+        root = tmp_path / "results" / str(number)
+        options = (f"pair.target.id={home}", f"pair.draft.id={home}", "pair.template=plain")
+        assert execute(root, *SHORT, *options, f"name={name}") == "ok"
+        reproduce.write(reproduce.planned(name, ("pair=tiny", *options, "limit=1")), root / name)
+        names += list(Store(root, name).read("runs")["run_id"])
+    assert names[0] == names[1]
+    assert report.main(["--results", str(root), "--out", str(root / "pages")]) == 0
+    runs = Store(tmp_path / "results" / "0", name).read("runs")
+    assert (runs["target_id"][0], runs["draft_id"][0]) == ("model", "model")
+    texts = [path.read_text() for path in (tmp_path / "results").rglob("*") if path.suffix in (".json", ".html", ".md")]
+    assert len(texts) > 2
+    for store in (Store(tmp_path / "results" / str(number), name) for number in (0, 1)):
+        frames = [store.read(table) for table in TABLES]
+        texts += [str(value) for frame in frames for column in frame for value in frame[column]]
+    for private in (str(tmp_path), str(Path.home()), "alice", "bob"):
+        assert not any(private in text for text in texts), private
+
+
+def test_an_error_names_no_place(tmp_path) -> None:
+    said = f'File "{tmp_path}/a/b.py", line 3\nLoadError: {Path.home()}/models/x; see https://huggingface.co/a/b or n/a'
+    assert without_paths(said) == 'File "b.py", line 3\nLoadError: ~/models/x; see https://huggingface.co/a/b or n/a'

@@ -1,0 +1,122 @@
+"""`python -m specdec_trees.rerun RESULTS 2`: of each pair decode prompts of a random cell again, and compare tokens.
+
+Of a replay the target's own answers are decoded. What is not at hand here, models or prompts, is said. Drawn tokens are
+the same on the same machine and versions alone, greedy ones wherever rounding breaks no tie.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import hydra
+import pandas as pd
+from omegaconf import OmegaConf
+
+from specdec_core.errors import SpecdecError
+from specdec_core.sampling import Sampling
+from specdec_trees.configs.cells import drafter_builder, pair_of
+from specdec_trees.measure import pairs, weights
+from specdec_trees.measure.cell import Cell, Runtime
+from specdec_trees.measure.decoding import Decoding
+from specdec_trees.prompts import datasets
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, OK
+from specdec_trees.results.store import Store, experiments
+
+OURS = "specdec_core."
+"""A stranger's config builds what is of this package, and nothing else."""
+ADDED = {"files_sha256", "local", "template_sha256", "source", "prompts_sha256", "selection"}
+"""What configs of rows say beside the yamls'."""
+
+
+def _plain(values: Any) -> Any:
+    """A config's values as its yaml had them; ValueError for a class that is not ours."""
+    if isinstance(values, Mapping):
+        if not str(values.get("_target_", OURS)).startswith(OURS):
+            raise ValueError(f"{values['_target_']} is none of {OURS}*")
+        return {key: _plain(value) for key, value in values.items() if key not in ADDED}
+    return [_plain(value) for value in values] if isinstance(values, list) else values
+
+
+def cell_of_row(row: Mapping[Any, Any]) -> tuple[Cell, Runtime]:
+    """The cell of a row of `runs`, and how it was run; ValueError where a config alone does not make it."""
+    config = _plain(json.loads(row["config"]))
+    drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))
+    if drafter.get("decision"):
+        raise ValueError("its decision model is no part of a row")
+    name, method = drafter.pop("name"), drafter.pop("method")
+    rule, lossy = verifier.pop("name"), verifier.pop("allow_lossy")
+    cell = Cell(
+        run_id=row["run_id"],
+        experiment=row["experiment"],
+        drafter=name,
+        method=method,
+        pair=pair_of(OmegaConf.create({"pair": config["pair"]})),
+        dataset=datasets.DatasetSpec.from_config(config["dataset"]),
+        drafter_params=drafter,
+        build_drafter=drafter_builder(drafter),
+        verifier=rule,
+        rule=hydra.utils.instantiate(verifier),
+        allow_lossy=lossy,
+        max_new_tokens=decoding.pop("max_new_tokens"),
+        ignore_eos=decoding.pop("ignore_eos", False),
+        sampling=Sampling(**decoding),
+        seed=config["seed"],
+        limit=config["limit"],
+        config=config,
+    )
+    return cell, Runtime(**config["runtime"], num_threads=1, progress=False)
+
+
+def differing(row: Mapping[Any, Any], prompts: pd.DataFrame, count: int, data_dir: Path | None) -> list[str]:
+    """The first turns, of so many at random, whose tokens are others now."""
+    cell, runtime = cell_of_row(row)
+    texts = {text.id: text for text in datasets.load(cell.dataset, data_dir=data_dir, limit=cell.limit)}
+    if datasets.fingerprint([*texts.values()]) != row["prompts_sha256"]:
+        raise ValueError("the prompts here are others")
+    here = weights.revisions(cell.pair)
+    if other := [role for role, now in here.items() if isinstance(row[role], str) and row[role] != now]:
+        raise ValueError(f"the weights here are others: {' and '.join(other)}")
+    decoding = Decoding(cell, pairs.loaded(cell.pair, runtime), runtime)
+    arm = METHOD if pd.isna(row["recording"]) else AUTOREGRESSIVE
+    rows = prompts[(prompts["arm"] == METHOD) & (prompts["turn"] == 0) & (prompts["status"] == OK)]
+    rows = rows.sample(min(count, len(rows)))
+    again = {name: decoding.decode(decoding.turn(texts[name], 0, []), arm).tokens for name in rows["prompt_id"]}
+    return [name for name, ids in zip(rows["prompt_id"], rows["output_ids"], strict=True) if again[name] != list(ids)]
+
+
+def rerun(root: Path, count: int, data_dir: Path | None) -> Iterator[tuple[bool, str]]:
+    """Of each pair whether a cell's tokens are the same, or are not known to be, and a line about it."""
+    runs = pd.concat([store.read("runs").assign(place=store.experiment) for store in experiments(root, "runs")])
+    for pair, cells in runs[runs["status"] == OK].groupby("pair"):
+        row = random.choice(cells.to_dict("records"))
+        line = f"{pair}: cell {row['run_id']} ({row['drafter']}, {row['dataset']})"
+        try:
+            apart = differing(row, Store(root, row["place"]).read("prompts", [row["run_id"]]), count, data_dir)
+        except (SpecdecError, datasets.DatasetError, ValueError, LookupError, TypeError) as problem:
+            yield True, f"{line} was not decoded again: {problem}"
+            continue
+        yield not apart, f"{line}: " + (f"other tokens of {', '.join(apart)}" if apart else "the same tokens again")
+
+
+def main() -> int:
+    """1 if any tokens are others, else 0."""
+    parser = argparse.ArgumentParser(prog="python -m specdec_trees.rerun", description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("count", type=int, help="prompts of a cell of each pair")
+    parser.add_argument("--data-dir", type=Path, help="the folder of the prompts, where rows are of one")
+    options = parser.parse_args()
+    same = True
+    for fits, line in rerun(options.results, options.count, options.data_dir):
+        print(line, flush=True)
+        same = same and fits
+    return int(not same)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
