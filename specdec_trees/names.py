@@ -1,4 +1,4 @@
-"""Sentences about names: of unknown ones, that suggest the nearest known, and of those that are missing."""
+"""Names: sentences about unknown ones, that suggest the nearest known, and about missing ones; those of shards."""
 
 import difflib
 from collections.abc import Iterable
@@ -24,3 +24,10 @@ def unknown(kind: str, name: str, names: Iterable[str]) -> str:
 def lacks(what: str, names: Iterable[str], example: str) -> str:
     """One sentence: dataset quiz lacks hub, adapter; see conf/dataset/gsm8k.yaml."""
     return f"{what} lacks {', '.join(names)}; see {example}"
+
+
+def shard_of(text: object) -> tuple[int, int] | None:
+    """I and n of `i/n`, the i-th of n parts of a sweep, i from 0; None for anything else."""
+    part, _, parts = str(text).partition("/")
+    named = part.isdigit() and parts.isdigit() and int(part) < int(parts)
+    return (int(part), int(parts)) if named else None
