@@ -72,7 +72,7 @@ class InProcess(BasicLauncher):
             for number, overrides in enumerate(job_overrides, start=initial_job_idx):
                 job.num = number
                 returns.append(self._run(compose(overrides)))
-        log.info("%d jobs, %.0f ms each", len(returns), 1000 * (time.monotonic() - began) / max(len(returns), 1))
+            log.info("%d jobs, %.0f ms each", len(returns), 1000 * (time.monotonic() - began) / max(len(returns), 1))
         return returns
 
     @contextmanager
@@ -89,6 +89,7 @@ class InProcess(BasicLauncher):
                 yield job
         finally:
             HydraConfig.instance().cfg = before
+            configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
 
     def _run(self, cfg: DictConfig) -> JobReturn:
         try:
