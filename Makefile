@@ -36,7 +36,7 @@ TAKES_judge := TABLE RESULTS ARGS
 TAKES_bench-gpu := PAIR RESULTS ARGS
 TAKES_bench-attention := RESULTS ARGS
 TAKES_torture := KILLS
-$(foreach name,bench-overhead bench-tree-build bench-graph-build architectures test test-all test-gpu test-fake-gpu test-cluster, \
+$(foreach name,bench-overhead bench-tree-build bench-graph-build bench-costs architectures test test-all test-gpu test-fake-gpu test-cluster, \
 	$(eval TAKES_$(name) := ARGS))
 GOALS := $(or $(MAKECMDGOALS),help)
 TAKEN := $(sort $(foreach goal,$(GOALS),$(TAKES_$(goal))))
@@ -78,7 +78,7 @@ REPORT = $(BIN)/python -m specdec_trees.report --results $(call q,RESULTS) --out
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev smoke plan status test test-all test-busy test-gpu test-fake-gpu test-cluster torture lint docs drawn drawn-report drawn-notebooks format reproduce reproduce-all report figures \
 	notebooks lossless architectures tiny tiny-eagle smollm2 judge clean compare record pack reference new-pair new-dataset new-paper \
-	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-replays bench-gpu
+	bench-mtbench bench-gsm8k bench-c4 bench-cnndm bench-xsum bench-overhead bench-peers bench-limit bench-attention bench-tree-build bench-graph-build bench-search bench-replays bench-costs bench-gpu
 
 ##@ First: make setup && make smoke
 help:  ## list the targets
@@ -208,6 +208,9 @@ bench-graph-build: setup  ## microseconds per record of a token graph as it grow
 
 bench-replays: setup  ## CPU seconds of recording a target, of replays, and of decoding the same: PAIR= DATA_DIR=
 	$(BIN)/python -m specdec_trees.speed.replays $(OVERRIDES)
+
+bench-costs: setup  ## seconds and memory of commands on folders of 100 and 1,000 cells: ARGS="--cells 100 1000 10000"
+	$(BIN)/python -m specdec_trees.speed.costs $(ARGS)
 
 bench-search: setup  ## time of Sequoia's tree search
 	$(BIN)/python -m specdec_trees.speed.search

@@ -1,4 +1,4 @@
-"""Sentences about names: of unknown ones, that suggest the nearest known, and of those that are missing."""
+"""Names: sentences about unknown ones, that suggest the nearest known, and about missing ones; those of shards."""
 
 import difflib
 import re
@@ -32,3 +32,10 @@ def without_paths(text: str) -> str:
     """A text for rows: of each absolute path its last name alone, so that no user and no machine is told."""
     text = text.replace(f"{Path.home()}/", "~/")
     return re.sub(r"(?<![\w.:/~-])(?:/[^\s/:,;'\"()\[\]{}]+){2,}/?", lambda found: Path(found[0]).name, text)
+
+
+def shard_of(text: object) -> tuple[int, int] | None:
+    """I and n of `i/n`, the i-th of n parts of a sweep, i from 0; None for anything else."""
+    part, _, parts = str(text).partition("/")
+    named = part.isdigit() and parts.isdigit() and int(part) < int(parts)
+    return (int(part), int(parts)) if named else None

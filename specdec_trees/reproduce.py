@@ -152,7 +152,7 @@ def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) ->
         write(plan, root / name)
     broken = []
     for number, (name, plan) in enumerate(plans.items(), start=1):
-        state = progress.read(root, name)
+        state = progress.read(root, name, whole=True)
         print(f"[{number}/{len(plans)}] {name}: {progress.words(state)}", flush=True)
         again = any(override in ("force=true", "retry=failed") for override in plan.overrides)
         if state.state == progress.DONE and not (plan.measures or plan.case_study or again):

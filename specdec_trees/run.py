@@ -33,10 +33,10 @@ from specdec_trees.configs.options import check_names, check_values, sentence
 from specdec_trees.locations import CONF, hint, own_conf
 from specdec_trees.measure import pairs, record, runner, threads
 from specdec_trees.measure.cell import Runtime
-from specdec_trees.measure.cell_run import CellRun
+from specdec_trees.measure.cell_run import CellRun, is_over
 from specdec_trees.measure.group import grouped
 from specdec_trees.measure.preemption import Preempted
-from specdec_trees.names import unknown
+from specdec_trees.names import shard_of, unknown
 from specdec_trees.results.store import Store, one_run
 
 log = logging.getLogger(__name__)
@@ -52,22 +52,16 @@ _hydra: list[DictConfig] = []
 """Hydra's settings of the last of these jobs, whose log theirs goes to."""
 WAITING = "waiting"
 """The status of a job whose cell is among these."""
+_NO_SHARD = "shard is i/n with i from 0 to n - 1, such as 0/4, not {}"
 
 
 def _elsewhere(shard: str | None, job: int) -> bool:
     """Whether this job of a sweep belongs to another shard: `shard=i/n` takes every n-th job from the i-th on."""
     if shard is None:
         return False
-    part, parts = _part(str(shard))
-    return job % parts != part
-
-
-def _part(shard: str) -> tuple[int, int]:
-    """The i and n of `i/n`; ValueError for anything else."""
-    part, _, parts = shard.partition("/")
-    if not (part.isdigit() and parts.isdigit() and int(part) < int(parts)):
-        raise ValueError(f"shard is i/n with i from 0 to n - 1, such as 0/4, not {shard}")
-    return int(part), int(parts)
+    if (place := shard_of(shard)) is None:
+        raise ValueError(_NO_SHARD.format(shard))
+    return job % place[1] != place[0]
 
 
 def _joined(cfg: DictConfig) -> Runtime:
@@ -161,6 +155,8 @@ def _place(done: int, count: int, total: int, pace: float | None) -> str:
 def _cell(run: CellRun, *, sweep: bool) -> str:
     """Run a cell, or let it wait; its status. What one alone found is printed, were it found before."""
     if sweep and _waits(run):
+        if is_over(run):
+            return runner.skipped(run)
         _waiting.append(run)
         _hydra[:] = [OmegaConf.create({"hydra": HydraConfig.get()})]
         return WAITING
@@ -232,11 +228,7 @@ def check_choices(arguments: list[str]) -> None:
 
 
 def _of_shard(given: str) -> str | None:
-    try:
-        _part(given)
-    except ValueError as error:
-        return None if given == "null" else str(error)
-    return None
+    return None if given == "null" or shard_of(given) else _NO_SHARD.format(given)
 
 
 def _of_launcher(given: str) -> str | None:

@@ -137,8 +137,9 @@ def _committed(store: Store, runs: pd.DataFrame, findings: Findings) -> None:
 
 def _failed(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings: Findings) -> None:
     """Conversations that finished cells could not decode to their end, and why."""
+    by_run = dict(list(prompts.groupby("run_id")))
     for run in _rows(runs[runs["status"] == OK]):
-        mine = prompts[prompts["run_id"] == run.run_id]
+        mine = by_run.get(run.run_id, prompts.iloc[:0])
         total = int(mine["prompt_id"].nunique())
         findings.conversations += total
         if said := failures.sentence(failures.errors(failures.failed(mine)), total):

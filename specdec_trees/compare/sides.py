@@ -91,8 +91,10 @@ def _folder(name: str, path: Path) -> Side:
 
 def _loaded(of: store.Store, experiment: str) -> Iterator[Run]:
     results = store.load(of.root, of.experiment)
+    prompts, steps = (dict(list(rows.groupby("run_id"))) for rows in (results.prompts, results.steps))
     for _, row in results.runs.iterrows():
-        yield Run(experiment, row, _of(results.prompts, row["run_id"]), _of(results.steps, row["run_id"]))
+        name = row["run_id"]
+        yield Run(experiment, row, prompts.get(name, results.prompts[:0]), steps.get(name, results.steps[:0]))
 
 
 def _run(name: str, start: str, root: Path) -> Side:
@@ -132,10 +134,6 @@ def _experiments(path: Path) -> dict[str, store.Store]:
         return {"" if key == "." else key: one for key, one in known.items()}
     below = {key.removeprefix(name): one for key, one in known.items() if f"{key}/".startswith(f"{name}/")}
     return {key.removeprefix("/"): one for key, one in below.items()}
-
-
-def _of(rows: pd.DataFrame, run_id: str) -> pd.DataFrame:
-    return rows[rows["run_id"] == run_id]
 
 
 def _listed(names: Sequence[str], most: int = 6) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pandas as pd
 import torch
 
 from specdec_core.models.placement import resolve_device, resolve_dtype
@@ -79,9 +78,11 @@ class CellRun:
 
 def claim(run: CellRun, held: contextlib.ExitStack) -> bool:
     """Take the cell's lock; whether the cell is to be measured. CellBusyError if another process has the lock."""
-    run.store.check_writable()
     held.enter_context(run.store.lock(run.run_id, note=run.cell.pair.name))
-    if is_wanted(run) and not _is_taken_over(run):
+    wanted = is_wanted(run)
+    if wanted:
+        run.store.check_writable()
+    if wanted and not _is_taken_over(run):
         if not run.store.has("runs", run.run_id) and (before := weights.replaced(run.cell, run.store)):
             log.warning("%s: %s in the same files; measured anew", run.label, before)
         return True
@@ -91,25 +92,32 @@ def claim(run: CellRun, held: contextlib.ExitStack) -> bool:
 
 def is_wanted(run: CellRun) -> bool:
     """Whether a cell is to be measured: it is not finished, or the runtime says that it is measured all the same."""
-    status = run.store.status(run.run_id)
+    row = run.store.row(run.run_id)
     if run.runtime.retry_failed:
-        return status not in (None, OK)
-    if run.runtime.force or status != OK:
+        return row is not None and row["status"] != OK
+    if run.runtime.force or row is None or row["status"] != OK:
         return True
-    state = finished.state(run.store, run.run_id, run.asked(weights=weights.revisions(run.cell.pair)))
+    state = finished.state_of_row(run.store, row, run.asked(weights=weights.revisions(run.cell.pair)))
     if state.other_weights:
         changes = "; ".join(state.other_weights)
         log.warning("%s: run %s is of other weights and is measured anew: %s", run.label, run.run_id, changes)
     return not state.finished
 
 
+def is_over(run: CellRun) -> bool:
+    """Whether a cell has ended well with all that is asked for, which no lock is needed to know."""
+    if run.runtime.force or run.runtime.retry_failed or run.partial.path.is_file():
+        return False
+    return finished.state(run.store, run.run_id, run.asked(weights=weights.revisions(run.cell.pair))).finished
+
+
 def other_code(run: CellRun) -> str:
     """` by ..., where this is ...` if a finished run is of another revision, or either of uncommitted changes."""
-    rows = run.store.read("runs", [run.run_id], only=("git_revision", "git_dirty"))
+    row = run.store.row(run.run_id, only=("git_revision", "git_dirty"))
     here, changed = provenance.own_git_state()
-    if rows.empty or here is None or pd.isna(rows["git_revision"].iloc[-1]):
+    if row is None or here is None or row["git_revision"] is None:
         return ""
-    there, changed_there = rows["git_revision"].iloc[-1], bool(rows["git_dirty"].iloc[-1])
+    there, changed_there = row["git_revision"], bool(row["git_dirty"])
     if there == here and not changed and not changed_there:
         return ""
     states = ((there, changed_there), (here, changed))
@@ -145,8 +153,8 @@ def _drop_partial_rows(run: CellRun) -> None:
 
 def decoded_before(run: CellRun) -> str:
     """What of a cell's times a replay would replace, in a clause; "" where there are none."""
-    rows = run.store.read("runs", [run.run_id])
-    if len(rows) and rows["status"].iloc[-1] == OK and pd.isna(rows["recording"].iloc[-1]):
+    row = run.store.row(run.run_id)
+    if row is not None and row["status"] == OK and row["recording"] is None:
         return "it was decoded, and its times would be lost"
     earlier = run.partial.read()
     if earlier and earlier.entries and earlier.header.get("recording") is None:

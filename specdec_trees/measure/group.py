@@ -8,6 +8,7 @@ since it takes hours, the first cell alone decodes it. A cell is a generator tha
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import math
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -37,21 +38,12 @@ BASELINES = 2
 
 def grouped(runs: Iterable[CellRun]) -> Iterator[list[CellRun]]:
     """Runs whose configs differ in drafter and rule alone, once each; those begun before stand first in their group."""
-    groups: list[list[CellRun]] = []
+    groups: dict[tuple[object, ...], dict[str, CellRun]] = {}
     for run in runs:
-        group = next((group for group in groups if _alike(group[0], run)), None)
-        if group is None:
-            groups.append([run])
-        elif run.run_id not in {one.run_id for one in group}:
-            group.append(run)
-    for group in groups:
-        yield sorted(group, key=lambda run: not run.partial.path.is_file())
-
-
-def _alike(run: CellRun, other: CellRun) -> bool:
-    """Whether the target decodes the same prompts the same way in both."""
-    same = (run.runtime, run.store.folder) == (other.runtime, other.store.folder)
-    return same and setting(run.cell.config) == setting(other.cell.config)
+        same = json.dumps(setting(run.cell.config), sort_keys=True), repr(run.runtime), run.store.folder
+        groups.setdefault(same, {}).setdefault(run.run_id, run)
+    for group in groups.values():
+        yield sorted(group.values(), key=lambda run: not run.partial.path.is_file())
 
 
 class Group:

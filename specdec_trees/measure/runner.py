@@ -90,9 +90,14 @@ def _way(run: CellRun, group: Group) -> Way:
             log.warning("%s: %s", run.label, error)
             return BUSY
         if not wanted:
-            log.info("%s: already run as %s%s (force=true runs it again)", run.label, run.run_id, other_code(run))
-            return SKIPPED
+            return skipped(run)
         return (yield from _measure_and_write(run.recording_as_before(), group))
+
+
+def skipped(run: CellRun) -> str:
+    """Say that a cell was run before; its status."""
+    log.info("%s: already run as %s%s (force=true runs it again)", run.label, run.run_id, other_code(run))
+    return SKIPPED
 
 
 def left_to_others(count: int) -> str:

@@ -21,6 +21,8 @@ from specdec_trees.results.identity import identity
 from specdec_trees.results.store import Store
 
 _ROLES = ("target", "draft")
+_read: dict[Path, tuple[dict[tuple[str, str], dict[str, tuple[str, Any]]], set[str]]] = {}
+"""By folder of an experiment what its runs are alike in, and which were read."""
 
 
 def revisions(pair: PairSpec) -> dict[str, str]:
@@ -50,16 +52,27 @@ def commits(pair: PairSpec) -> dict[str, Any]:
 
 def replaced(cell: Cell, store: Store) -> str:
     """`run 1a2b3c is of other prompts`: the newest run of a cell that is alike but for its files; "" without one."""
-    runs = store.read("runs").sort_values("created_utc", ascending=False)
-    runs = runs[(runs["drafter"] == cell.drafter) & (runs["run_id"] != cell.run_id)]
-    wanted, contents = _apart(cell.config)
-    for run_id, config in zip(runs["run_id"], runs["config"], strict=True):
-        same, before = _apart(json.loads(config))
-        if same == wanted:
-            return (
-                f"run {run_id} is of other {' and '.join(name for name in contents if contents[name] != before[name])}"
-            )
-    return ""
+    same, contents = _apart(cell.config)
+    alike = _alike(store).get((cell.drafter, json.dumps(same, sort_keys=True)), {})
+    there = store.rows("runs").ids() - {cell.run_id}
+    others = [(created, run_id) for run_id, (created, _) in alike.items() if run_id in there]
+    if not others:
+        return ""
+    _, run_id = max(others)
+    _, before = alike[run_id]
+    return f"run {run_id} is of other {' and '.join(name for name in contents if contents[name] != before[name])}"
+
+
+def _alike(store: Store) -> Mapping[tuple[str, str], dict[str, tuple[str, Any]]]:
+    """When runs were made, and their files' contents, by drafter and all but these; each run is read once."""
+    runs, known = _read.setdefault(store.folder, ({}, set()))
+    there = store.rows("runs").ids()
+    rows = store.read("runs", sorted(there - known), only=("run_id", "drafter", "created_utc", "config"))
+    for run_id, drafter, created, config in rows.itertuples(index=False):
+        same, contents = _apart(json.loads(config))
+        runs.setdefault((drafter, json.dumps(same, sort_keys=True)), {})[run_id] = created, contents
+    known |= there
+    return runs
 
 
 def _apart(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

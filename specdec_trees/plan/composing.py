@@ -16,6 +16,7 @@ from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository
 from hydra._internal.defaults_list import Overrides, _create_defaults_list
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -63,6 +64,7 @@ class Composer:
     def __init__(self, loader: ConfigLoaderImpl, repository: Kept) -> None:
         self._loader, self._copies = loader, repository
         self._shared = CachingConfigRepository(repository)  # what only looks at configs needs no copies
+        self._chosen: dict[tuple[str | None, ...], bytes] = {}
 
     def __call__(self, overrides: Sequence[str]) -> DictConfig:
         """The config of these overrides. Raises what `hydra.compose` raises."""
@@ -75,6 +77,21 @@ class Composer:
         return compose(CONFIG, list(overrides))
 
     def _composed(self, parsed: list[Override]) -> DictConfig:
+        """What groups are chosen is composed once; a job's own values are set in a copy of it."""
+        groups = [one for one in parsed if self._shared.group_exists(one.key_or_group)]
+        values = [one for one in parsed if one not in groups]
+        if any(isinstance(one.value(), dict) for one in groups):
+            return self._anew(parsed)
+        key = tuple(one.input_line for one in groups)
+        if key not in self._chosen:
+            self._chosen[key] = pickle.dumps(self._anew(groups))
+        cfg: DictConfig = pickle.loads(self._chosen[key])
+        self._loader._apply_overrides_to_config(values, cfg)
+        with open_dict(cfg):
+            cfg.pop("hydra", None)
+        return cfg
+
+    def _anew(self, parsed: list[Override]) -> DictConfig:
         overrides = Overrides(repo=self._shared, overrides_list=parsed)
         defaults, _ = _create_defaults_list(self._shared, CONFIG, overrides, prepend_hydra=False, skip_missing=False)
         for key, found in overrides.override_metadata.items():
@@ -95,10 +112,15 @@ def composer() -> Iterator[Composer]:
     resolvers.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        assert isinstance(loader, ConfigLoaderImpl)
-        files = tuple((str(path), state(path)) for path in yamls().values())
-        loader.repository = _repository(loader.config_search_path, files)
-        yield Composer(loader, loader.repository)
+        yield composer_of(loader)
+
+
+def composer_of(loader: ConfigLoader) -> Composer:
+    """The composer of a loader, which itself reads every file once from now on."""
+    assert isinstance(loader, ConfigLoaderImpl)
+    files = tuple((str(path), state(path)) for path in yamls().values())
+    loader.repository = repository = _repository(loader.config_search_path, files)
+    return Composer(loader, repository)
 
 
 _KEPT: dict[str, Any] = {}

@@ -53,8 +53,8 @@ class State:
 
 def state(store: Store, run_id: str, asked: Asked) -> State:
     """The state of a cell in an experiment."""
-    runs = store.read("runs", [run_id])
-    return State(None) if runs.empty else state_of_row(store, runs.iloc[-1].to_dict(), asked)
+    row = store.row(run_id)
+    return State(None) if row is None else state_of_row(store, row, asked)
 
 
 def state_of_row(store: Store, row: Mapping[Any, Any], asked: Asked) -> State:

@@ -189,9 +189,16 @@ def _others(root: Path) -> Iterator[Path]:
 def _write(merged: Merged, into: Path) -> None:
     """Rows that are not there yet; a cell that was not finished there is unmarked first, and marked last."""
     order = {table: place for place, table in enumerate((*(name for name in TABLES if name != "runs"), "runs"))}
-    new = {key for key, rows in merged.rows.items() if digest(_there(into, *key)) != digest([rows])}
+    there = {
+        (name, table, run_id): rows
+        for name, table in {key[:2] for key in merged.rows}
+        for run_id, rows in Store(into, name).rows(table).by_id().items()
+    }
+    new = {key for key, rows in merged.rows.items() if digest([there.get(key)]) != digest([rows])}
     cells = {(name, run_id) for name, table, run_id in new if table in CELL_TABLES}
-    for name, run_id in cells:
+    stores = [Store(into, name) for name in {name for name, _ in cells}]
+    known = {(one.experiment, run_id) for one in stores for table in TABLES for run_id in one.rows(table).ids()}
+    for name, run_id in cells & known:
         Store(into, name).forget(run_id)
     every = [key for key in merged.rows if key in new or ((key[0], key[2]) in cells and key[1] in CELL_TABLES)]
     for key in sorted(every, key=lambda key: (key[0], order[key[1]])):
@@ -206,7 +213,3 @@ def _write(merged: Merged, into: Path) -> None:
             shutil.copyfile(path, into / place)
     for name, plan in merged.plans.items():
         plan.write(into / name)
-
-
-def _there(into: Path, name: str, table: str, run_id: str) -> Sequence[pa.Table | None]:
-    return Store(into, name).rows(table).tables([run_id])

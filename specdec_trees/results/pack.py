@@ -6,15 +6,15 @@ packing doubles nothing. Rows that several experiments share stand once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from specdec_trees.results import locks
-from specdec_trees.results.pack_file import Cells, packed_cells, read_pack, write_pack
-from specdec_trees.results.parquet import file_name, has_footer, read_table
+from specdec_trees.results.pack_file import Cells, kept_pack, packed_cells, read_pack, write_pack
+from specdec_trees.results.parquet import file_name, has_footer, names_in, read_table
 from specdec_trees.results.rows import TABLES
 
 FOLDER = "rows"
@@ -71,25 +71,35 @@ class TableFolder:
         path = self._file(run_id)
         return has_footer(path) if path.exists() else run_id in self._packed_ids()
 
-    def tables(self, run_ids: Iterable[str] | None = None) -> list[pa.Table | None]:
-        """Rows as they are, of some cells in this order or of all by name; None with a warning for a useless file."""
-        files = {path.stem: path for path in self.path.glob("*.parquet") if not path.name.startswith(".")}
-        names = None if run_ids is None else [Path(file_name(run_id)).stem for run_id in dict.fromkeys(run_ids)]
-        packed: dict[str, pa.Table] = {}
-        if names is None or not files.keys() >= set(names):
-            packed = {Path(file_name(run_id)).stem: rows for run_id, rows in (self._packed() or {}).items()}
-        there = files.keys() | packed.keys()
-        wanted = sorted(there) if names is None else [name for name in names if name in there]
-        return [read_table(files[name], self.row_type) if name in files else packed[name] for name in wanted]
+    def tables(self, run_ids: Iterable[str] | None = None, only: Sequence[str] | None = None) -> list[pa.Table | None]:
+        """Rows as they are, of some cells in this order or of all by name; None with a warning for a useless file.
 
-    def by_id(self) -> dict[str, pa.Table | None]:
+        Of cells' own files `only` these columns are read, if they are given, and that of the cells' names.
+        """
+        if run_ids is None:
+            strangers = [name for name in names_in(self.path) if _is_stranger(name)]  # whose reading warns of them
+            return [*self.by_id(only).values(), *(read_table(self.path / name, self.row_type) for name in strangers)]
+        wanted, packed_ids = list(dict.fromkeys(run_ids)), self._packed_ids()
+        files = {run_id: path for run_id in wanted if (path := self._file(run_id)).exists()}
+        packed = self._packed() or {} if any(run_id in packed_ids for run_id in {*wanted} - files.keys()) else {}
+        there = (run_id for run_id in wanted if run_id in files or run_id in packed)
+        return [
+            read_table(files[run_id], self.row_type, only) if run_id in files else packed[run_id] for run_id in there
+        ]
+
+    def by_id(self, only: Sequence[str] | None = None) -> dict[str, pa.Table | None]:
         """All rows by cell; None with a warning for a useless file."""
-        loose = {run_id: read_table(path, self.row_type) for run_id, path in self.files().items()}
+        loose = {run_id: read_table(path, self.row_type, only) for run_id, path in self.files().items()}
         return dict(sorted(((self._packed() or {}) | loose).items()))
 
     def files(self) -> dict[str, Path]:
         """Cells' own files."""
-        return {path.stem.partition("=")[2]: path for path in self.path.glob(file_name("*"))}
+        before, _, behind = file_name("*").partition("*")
+        return {
+            name.removeprefix(before).removesuffix(behind): self.path / name
+            for name in names_in(self.path)
+            if name.startswith(before) and name.endswith(behind)
+        }
 
     def forget(self, run_id: str) -> None:
         """Delete a cell's rows; a pack that cannot be read stays."""
@@ -103,15 +113,17 @@ class TableFolder:
     def _file(self, run_id: str) -> Path:
         return self.path / file_name(run_id)
 
-    def _packed_ids(self) -> Iterable[str]:
+    def _packed_ids(self) -> Collection[str]:
         return packed_cells(self.pack_path).get(self.experiment, ())
 
     def _packed(self) -> dict[str, pa.Table] | None:
         """The packed rows of the experiment by cell; None with a warning if the pack cannot be used."""
-        if not self.pack_path.exists():
-            return {}
-        rows = read_pack(self.pack_path, self.row_type, self.experiment)
+        rows = kept_pack(self.pack_path, self.row_type, self.experiment)
         return None if rows is None else dict(rows.get(self.experiment, {}))
+
+
+def _is_stranger(name: str) -> bool:
+    return name.endswith(".parquet") and not name.startswith((".", file_name("*").partition("*")[0]))
 
 
 def pack(root: Path, names: Iterable[str]) -> dict[str, int]:

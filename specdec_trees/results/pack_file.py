@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import json
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -42,12 +42,39 @@ def write_pack(path: Path, cells: Cells) -> None:
 
 def read_pack(path: Path, row_type: type, experiment: str | None = None) -> Cells | None:
     """The rows of such a file, of one experiment or of all; None with a warning if it cannot be used."""
+    with _explained(path):
+        return _read(path, row_type, experiment)
+    return None
+
+
+def kept_pack(path: Path, row_type: type, experiment: str) -> Cells | None:
+    """The same of one experiment, nothing without a file; the last two are kept as long as their files stay."""
+    with _explained(path):
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return {}
+        return _kept(path, row_type, experiment, status.st_ino, status.st_mtime_ns, status.st_size)
+    return None
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Warn of a pack that cannot be used."""
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            return _unpacked(file, schema(row_type), experiment)
+        yield
     except UNREADABLE as error:
         skipped(path, f"it is not a readable pack ({reason(error)})", "its cells")
-    return None
+
+
+@lru_cache(maxsize=2)
+def _kept(path: Path, row_type: type, experiment: str, *_status: int) -> Cells:
+    return _read(path, row_type, experiment)
+
+
+def _read(path: Path, row_type: type, experiment: str | None) -> Cells:
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        return _unpacked(file, schema(row_type), experiment)
 
 
 def packed_cells(path: Path) -> Mapping[str, frozenset[str]]:

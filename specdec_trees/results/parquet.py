@@ -22,6 +22,8 @@ from specdec_trees.results.rows import schema
 
 _EXPERIMENT = "experiment"
 """The column that names whose a row is."""
+_MAGIC, _END = b"PAR1", 8
+"""Behind the footer stand its length, four bytes, and these four, which also begin a file."""
 UNREADABLE = (OSError, ValueError, pa.ArrowException)
 """What a file raises that is cut off, altered or not ours."""
 
@@ -36,9 +38,18 @@ def hidden_name(name: str) -> str:
     return f".{name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
 
 
-def hidden_names(name: str) -> str:
-    """The pattern of all such names of a file, of any process."""
-    return f".{name}.*.tmp"
+def hidden_names(folder: Path, name: str) -> list[str]:
+    """All such names of a file in a folder, of any process."""
+    return [left for left in names_in(folder) if left.startswith(f".{name}.") and left.endswith(".tmp")]
+
+
+def names_in(folder: Path) -> list[str]:
+    """What lies in a folder; nothing where there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
 
 
 def write_rows(path: Path, row_type: type, rows: Sequence[Any]) -> None:
@@ -48,9 +59,9 @@ def write_rows(path: Path, row_type: type, rows: Sequence[Any]) -> None:
     write_groups(path, pa.Table.from_arrays(columns, schema=fields))
 
 
-def read_table(path: Path, row_type: type) -> pa.Table | None:
-    """A file's rows as they are; None with a warning if it cannot be used."""
-    return _read_file(path, schema(row_type))
+def read_table(path: Path, row_type: type, only: Sequence[str] | None = None) -> pa.Table | None:
+    """A file's rows as they are, or `only` these of its columns; None with a warning if it cannot be used."""
+    return _read_file(path, schema(row_type), only)
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -97,8 +108,8 @@ def frame(tables: Iterable[pa.Table | None], row_type: type, only: Sequence[str]
     known = [table for table in tables if table is not None]
     if not known:
         return _empty(row_type)[list(only or schema(row_type).names)].copy()
-    rows = pa.concat_tables([schema(row_type).empty_table(), *known])
-    return _frame(rows if only is None else rows.select(only))
+    fields = schema(row_type) if only is None else pa.schema([schema(row_type).field(name) for name in only])
+    return _frame(pa.concat_tables([fields.empty_table(), *(table.select(fields.names) for table in known)]))
 
 
 @cache
@@ -116,9 +127,12 @@ def _frame(table: pa.Table) -> pd.DataFrame:
 def has_footer(path: Path) -> bool:
     """Whether a file is there and ends as a parquet file does, which one that was cut off does not."""
     try:
-        with pq.ParquetFile(path):
-            return True
-    except UNREADABLE:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - _END, 0))
+            end = file.read()
+        return end[-4:] == _MAGIC and 4 + int.from_bytes(end[:4], "little") + _END <= size
+    except OSError:
         return False
 
 
@@ -181,12 +195,16 @@ def write_groups(path: Path, *groups: pa.Table, level: int = 9) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _read_file(path: Path, expected: pa.Schema) -> pa.Table | None:
+def _read_file(path: Path, expected: pa.Schema, only: Sequence[str] | None) -> pa.Table | None:
     problem = "its columns or run ids are not those that belong under its name"
     try:
         # Not through a dataset, which would take "run_id=" in the name for a partition and make a column of it.
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = completed(file.read(), expected)
+            if only is not None and file.schema_arrow.equals(expected):
+                expected = pa.schema([field for field in expected if field.name in (*only, "run_id")])
+                table = file.read(expected.names)
+            else:
+                table = completed(file.read(), expected)
         if table.schema.equals(expected) and {path.name} >= set(map(file_name, table["run_id"].unique().to_pylist())):
             return table
     except UNREADABLE as error:
@@ -210,7 +228,7 @@ def completed(table: pa.Table, expected: pa.Schema) -> pa.Table:
 
     It may also have had a value in every row of a column that may lack some now.
     """
-    if not set(table.column_names) <= set(expected.names):
+    if table.schema.equals(expected) or not set(table.column_names) <= set(expected.names):
         return table
     if any(not field.nullable and field.name not in table.column_names for field in expected):
         return table

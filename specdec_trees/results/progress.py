@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,11 @@ SWEEP = "sweep"
 """The lock that is held while an artifact is being reproduced."""
 DONE, RUNNING, FAILED, PARTLY, MISSING = STATES = ("done", "running", "failed", "partly", "missing")
 
+_COLUMNS = (
+    *("run_id", "status", "error", "created_utc", "pair", "config"),
+    *("recording", "autoregressive_tokens_per_s"),
+)
+"""Of `runs`, what counting needs."""
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What text that is not ours raises on its way to values."""
 
@@ -117,18 +123,23 @@ def read_plan(folder: Path) -> Planned | None:
         return None
 
 
-def read(root: Path, artifact: str, pair: str | None = None) -> Progress:
-    """The progress of an artifact, of one pair if asked; without a plan of it all rows count that are there."""
+def read(root: Path, artifact: str, pair: str | None = None, *, whole: bool = False) -> Progress:
+    """The progress of an artifact, of one pair if asked; without a plan of it all rows count that are there.
+
+    Of rows of `runs` some columns are read, or with `whole` all: damage elsewhere in a file is then seen too.
+    """
+    columns = None if whole else _COLUMNS
     store, plan, pairs = Store(root, artifact), read_plan(root / artifact), [pair] if pair else []
     if plan is None or pair not in (None, *plan.pairs):
-        runs = _ended(store, pair)
-        ok = runs["status"] == "ok"
+        runs = _ended(store, pair, (), columns)
+        ok = runs["status"] == OK
         return _counted(store, None, int(ok.sum()), runs[~ok], pairs)
-    runs = _ended(store, pair, plan.tables)
-    found, cells = _by_identity(runs), [cell for cell in plan.cells if pair in (None, cell["pair"])]
-    rows = (_row_of(cell["config"], found) for cell in cells)
-    ended = pd.DataFrame([row for row in rows if row is not None], columns=runs.columns)
-    ok = ended["status"] == "ok"
+    runs = _ended(store, pair, plan.tables, columns)
+    cells = [cell for cell in plan.cells if pair in (None, cell["pair"])]
+    statuses = runs["status"].tolist()
+    rows = (_row_of(places, statuses) for places in _places([cell["config"] for cell in cells], runs))
+    ended = runs.iloc[[place for place in rows if place is not None]]
+    ok = ended["status"] == OK
     counts = [(table, name, count) for table, by_pair in plan.measures.items() for name, count in by_pair.items()]
     counts = [one for one in counts if pair in (None, one[1]) or not one[1]]
     measured = sum(min(count, _measured(store, table, name)) for table, name, count in counts)
@@ -141,8 +152,9 @@ def planned_runs(folder: Path) -> set[str]:
     """The runs of an artifact's folder that its plan asks for; none without a plan."""
     if (plan := read_plan(folder)) is None:
         return set()
-    found = _by_identity(at(folder).read("runs"))
-    return {row["run_id"] for config, row in found if any(_same(cell["config"], config) for cell in plan.cells)}
+    runs = at(folder).read("runs", only=_COLUMNS)
+    places = _places([cell["config"] for cell in plan.cells], runs)
+    return {str(runs["run_id"].iloc[place]) for found in places for place in found}
 
 
 def _known(table: str) -> str:
@@ -151,9 +163,9 @@ def _known(table: str) -> str:
     return table
 
 
-def _ended(store: Store, pair: str | None, tables: Iterable[str] = ()) -> pd.DataFrame:
+def _ended(store: Store, pair: str | None, tables: Iterable[str], columns: Sequence[str] | None) -> pd.DataFrame:
     """The `runs` rows of cells that failed, or ended well and have their other rows too."""
-    runs = store.read("runs")
+    runs = store.read("runs", only=columns)
     runs = runs[runs["status"] != "interrupted"]
     runs = runs if pair is None else runs[runs["pair"] == pair]
     states = [finished.state_of_row(store, row, Asked(tables=tuple(tables))) for row in runs.to_dict("records")]
@@ -172,10 +184,17 @@ def _counted(store: Store, planned: int | None, done: int, failed: pd.DataFrame,
     return Progress(planned=planned, done=done, failed=int((~again).sum()), running=count, detail="".join(errors[:1]))
 
 
-def _by_identity(runs: pd.DataFrame) -> list[tuple[Mapping[str, Any], pd.Series]]:
-    """The newest row first, without those whose config is none."""
-    rows = [row for _, row in runs.sort_values("created_utc", ascending=False, kind="stable").iterrows()]
-    return [(config, row) for row in rows if (config := _identity(row["config"])) is not None]
+def _places(planned: Sequence[Mapping[str, Any]], runs: pd.DataFrame) -> list[list[int]]:
+    """Of each planned config the places of the rows that it is of, whatever was measured for them, the newest first."""
+    newest = runs["created_utc"].reset_index(drop=True).sort_values(ascending=False, kind="stable").index
+    texts = runs["config"].tolist()
+    configs = {place: config for place in newest if (config := _identity(texts[place])) is not None}
+    open_paths = [frozenset(_open(config)) for config in planned]
+    by_key: dict[tuple[frozenset[tuple[str, ...]], str], list[int]] = defaultdict(list)
+    for paths in set(open_paths):
+        for place, config in configs.items():
+            by_key[paths, _key(config, paths)].append(place)
+    return [by_key.get((paths, _key(config, paths)), []) for config, paths in zip(planned, open_paths, strict=True)]
 
 
 def _identity(text: str) -> Mapping[str, Any] | None:
@@ -185,18 +204,35 @@ def _identity(text: str) -> Mapping[str, Any] | None:
         return None
 
 
-def _row_of(cell: Mapping[str, Any], found: list[tuple[Mapping[str, Any], pd.Series]]) -> pd.Series | None:
-    rows = [row for config, row in found if _same(cell, config)]
-    return next((row for row in rows if row["status"] == "ok"), rows[0] if rows else None)
+def _row_of(places: Sequence[int], statuses: Sequence[str]) -> int | None:
+    """The newest that ended well, else the newest."""
+    return next((place for place in places if statuses[place] == OK), places[0] if places else None)
 
 
-def _same(planned: Any, config: Any) -> bool:
-    """Whether a config is the planned one, whatever was measured for it."""
-    if planned == ANY:
-        return True
-    if isinstance(planned, Mapping) and isinstance(config, Mapping):
-        return planned.keys() == config.keys() and all(_same(value, config[key]) for key, value in planned.items())
-    return bool(planned == config)
+def _open(config: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Where a planned config leaves a value open."""
+    if config == ANY:
+        yield path
+    elif isinstance(config, Mapping):
+        for key, value in config.items():
+            yield from _open(value, (*path, key))
+
+
+def _key(config: Any, paths: Collection[tuple[str, ...]]) -> str:
+    """What two configs share that are equal but for the values at these paths."""
+    return json.dumps(_opened(config, paths), sort_keys=True)
+
+
+def _opened(config: Any, paths: Collection[tuple[str, ...]]) -> Any:
+    """A config with `ANY` at these paths, where it has them; 1.0 is 1."""
+    if () in paths:
+        return ANY
+    if isinstance(config, Mapping):
+        below = {path[0]: {other[1:] for other in paths if other[0] == path[0]} for path in paths}
+        return {key: _opened(value, below.get(key, ())) for key, value in config.items()}
+    if isinstance(config, list | tuple):
+        return [_opened(value, ()) for value in config]
+    return int(config) if isinstance(config, float) and config.is_integer() else config
 
 
 def _measured(store: Store, table: str, pair: str) -> int:

@@ -54,7 +54,8 @@ def shared_baseline(
     """
     if not is_committed(here):
         return None, {}
-    same, runs = {**here, "status": OK}, store.read("runs")
+    same = {**here, "status": OK}
+    runs = store.read("runs", only=("run_id", "config", "baseline_of", *same))
     runs = runs.sort_values("run_id", key=lambda ids: ids != preferred, kind="stable")
     for run in runs[runs["baseline_of"].isna()].to_dict("records"):
         if _equals(run, same) and setting(json.loads(run["config"])) == setting(config):

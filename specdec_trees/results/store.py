@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,7 +20,7 @@ import pandas as pd
 
 from specdec_trees.results import failures, locks, pack, replays
 from specdec_trees.results.pack import PackError, TableFolder
-from specdec_trees.results.parquet import file_name, frame, hidden_name, hidden_names, write_rows
+from specdec_trees.results.parquet import file_name, frame, hidden_name, hidden_names, names_in, write_rows
 from specdec_trees.results.roles import Role, columns
 from specdec_trees.results.rows import AFTERWARDS, RECORDED, SCHEMA_VERSION, TABLES, RunRow
 from specdec_trees.results.rows import OK as OK
@@ -88,12 +89,17 @@ class Store:
 
     def read(self, table: str, run_ids: Iterable[str] | None = None, only: Sequence[str] | None = None) -> pd.DataFrame:
         """Rows of a table, of all cells or of some, with `only` these columns; hidden files are not looked at."""
-        return frame(self.rows(table).tables(run_ids), TABLES[table], only)
+        return frame(self.rows(table).tables(run_ids, only), TABLES[table], only)
+
+    def row(self, run_id: str, only: Sequence[str] | None = None) -> dict[str, Any] | None:
+        """A cell's row of `runs` as it was written, or `only` some of it; None if there is none."""
+        tables = self.rows("runs").tables([run_id], only)
+        return next((table.to_pylist()[-1] for table in tables if table), None)
 
     def status(self, run_id: str) -> str | None:
         """How a cell ended (`ok`, `oom`, `failed`, `interrupted`); None if it has not."""
-        runs = self.read("runs", [run_id])
-        return None if runs.empty else str(runs["status"].iloc[-1])
+        row = self.row(run_id)
+        return None if row is None else str(row["status"])
 
     def has(self, table: str, run_id: str) -> bool:
         """Whether a cell has rows of a table, be they none."""
@@ -113,8 +119,8 @@ class Store:
                 self.rows(table).forget(run_id)
             for table in ("runs", "prompts", "steps", *RECORDED, *AFTERWARDS):
                 path = self.path(table, run_id)
-                for left in path.parent.glob(hidden_names(path.name)):
-                    left.unlink(missing_ok=True)
+                for left in hidden_names(path.parent, path.name):
+                    (path.parent / left).unlink(missing_ok=True)
 
     def check_idle(self) -> None:
         """Raise PackError while a cell runs."""
@@ -161,9 +167,21 @@ def within(root: Path, pattern: str) -> list[Path]:
 def experiments(root: Path, table: str | None = None) -> list[Store]:
     """Those that have rows below a folder, of one table if asked, by name."""
     tables = TABLES if table is None else (table,)
-    folders = {path.parents[1] for name in tables for path in within(root, f"{name}/*.parquet")}
+    folders = [folder for folder in _folders(root) if any(_has_rows(folder / name) for name in tables)]
     names = {folder.relative_to(root).as_posix() for folder in folders} | pack.experiments(root, tables)
     return [Store(root, name) for name in sorted(names)]
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """A folder of results and all below it, but for `reference` and links."""
+    for place, names, _ in os.walk(root):
+        yield Path(place)
+        if Path(place) == root and REFERENCE in names:
+            names.remove(REFERENCE)
+
+
+def _has_rows(folder: Path) -> bool:
+    return any(name.endswith(".parquet") for name in names_in(folder))
 
 
 def located(path: Path) -> tuple[Path, str]:

@@ -5,9 +5,11 @@ import shutil
 import pytest
 from composed import cells
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
+from hydra_plugins.specdec_sweeper import Sweeper
 from specdec_trees.configs.cells import dataset_of
 from specdec_trees.locations import CONF
 from specdec_trees.measure.fingerprints import fingerprint_data, fingerprint_folder
@@ -115,3 +117,14 @@ def test_fingerprints_follow_the_files(tmp_path):
     assert all(one != other for one, other in zip(found[0], found[1], strict=True))
     path.unlink()
     assert fingerprint_data(spec, tmp_path) is None
+
+
+@pytest.mark.parametrize(("shard", "seeds"), [("0/3", [0, 3]), ("1/3", [1, 4]), ("2/3", [2]), ("3/3", [0, 1, 2, 3, 4])])
+def test_jobs_of_other_shards_are_not_composed(shard, seeds):
+    """What is no shard is refused job by job."""
+    overrides = OverridesParser.create().parse_overrides([f"shard={shard}", "seed=range(5)", "pair=tiny"])
+    jobs = [job for batch in Sweeper.split_arguments(overrides, 2) for job in batch]
+    assert [next(text for text in job if text.startswith("seed=")) for job in jobs] == [f"seed={one}" for one in seeds]
+    assert {text for job in jobs for text in job if "shard" in text} == {
+        "shard=3/3" if shard == "3/3" else "shard=null"
+    }

@@ -24,6 +24,7 @@ from specdec_trees.measure.decoding import Decoding
 from specdec_trees.measure.group import BASELINES, Group, grouped, in_turn
 from specdec_trees.measure.measurement import Measurement
 from specdec_trees.measure.stalls import Stalls, Timed
+from specdec_trees.plan.composing import Composer
 from specdec_trees.results import partial
 from specdec_trees.results.store import Store, load
 from specdec_trees.statistics import samples
@@ -160,13 +161,14 @@ def test_cells_that_wait_run_also_where_a_job_breaks_the_sweep(tmp_path: Path, m
 
 
 def test_jobs_of_this_process_are_composed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    genuine, composed = ConfigLoaderImpl.load_sweep_config, []
+    genuine, composed = Composer.__call__, []
 
-    def counting(own: ConfigLoaderImpl, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
-        composed.append(tuple(sweep_overrides))
-        return genuine(own, master_config, sweep_overrides)
+    def counting(own: Composer, overrides: list[str]) -> DictConfig:
+        composed.append(tuple(overrides))
+        return genuine(own, overrides)
 
-    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counting)
+    monkeypatch.setattr(Composer, "__call__", counting)
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", lambda *_, **__: pytest.fail("half a second a job"))
     assert command(tmp_path, *SWEEP) is None
     assert len(composed) == len(set(composed)) == len(DRAFTERS)
 

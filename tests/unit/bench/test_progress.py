@@ -1,6 +1,7 @@
 """How far an artifact is, from its files alone; cells that experiments share; the status command."""
 
 import json
+import random
 import shutil
 
 import pandas as pd
@@ -74,6 +75,36 @@ def test_what_is_measured_first_may_have_any_value(one_done):
         changed = {**cell, "config": {**cell["config"], "drafter": {**cell["config"]["drafter"], key: value}}}
         Planned(overrides=(), pairs=("tiny",), cells=(changed,)).write(one_done / "default")
         assert progress.read(one_done, "default").done == done
+
+
+def equal(planned, config) -> bool:
+    """Whether a config is the planned one, key by key."""
+    if planned == ANY:
+        return True
+    if isinstance(planned, dict) and isinstance(config, dict):
+        return planned.keys() == config.keys() and all(equal(planned[key], config[key]) for key in planned)
+    return planned == config
+
+
+def test_planned_cells_meet_the_rows_that_a_comparison_key_by_key_finds():
+    rng = random.Random(0)
+
+    def some(leaves):
+        return {
+            "n": rng.choice(leaves),
+            "shape": rng.choice([None, *leaves, {"k": rng.choice(leaves)}, {"j": 1, "k": rng.choice(leaves)}]),
+            "list": [rng.choice([1, 1.0, 2])],
+        }
+
+    planned = [some([1, 1.0, 2, ANY]) for _ in range(60)]
+    configs = [{"pair": {}, "drafter": some([1, 2.0, "1"])} for _ in range(60)]
+    created = [f"2026-{rng.randrange(10, 13)}" for _ in configs]
+    runs = pd.DataFrame({"config": [json.dumps(one) for one in configs], "created_utc": created})
+    newest = sorted(range(len(configs)), key=lambda place: created[place], reverse=True)
+    plans = [{"pair": {}, "drafter": one} for one in planned]
+    expected = [[place for place in newest if equal(plan, configs[place])] for plan in plans]
+    assert progress._places(plans, runs) == expected
+    assert sum(map(bool, expected)) > 10
 
 
 def test_a_cell_without_what_it_should_record_is_not_done(one_done):

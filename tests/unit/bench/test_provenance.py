@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -258,6 +257,6 @@ def test_a_busy_child_that_is_not_ours_counts_as_others():
 )
 def test_a_finished_run_of_other_code_is_told(row, here, said, monkeypatch):
     monkeypatch.setattr(provenance, "own_git_state", lambda: here)
-    rows = pd.DataFrame([row], columns=["git_revision", "git_dirty"])
-    run = SimpleNamespace(run_id="r", store=SimpleNamespace(read=lambda *_, **__: rows))
+    columns = dict(zip(("git_revision", "git_dirty"), row, strict=True))
+    run = SimpleNamespace(run_id="r", store=SimpleNamespace(row=lambda *_, **__: columns))
     assert cell_run.other_code(run) == said
