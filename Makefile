@@ -156,7 +156,7 @@ pack: setup  ## one file per table in RESULTS, rows/<table>.parquet, in place of
 	$(BIN)/python -m specdec_trees.pack $(call q,RESULTS)
 
 ##@ Your own: make new-pair TARGET=/models/llama DRAFT=/models/small
-new-pair: setup  ## write the yaml of a pair of your own: TARGET=folder or hub id, DRAFT=...; NAME=, TEMPLATE=, KIND=eagle
+new-pair: setup  ## write the yaml of a pair of your own: TARGET=folder or hub id, DRAFT=...; NAME=, TEMPLATE=, KIND= (eagle3, medusa, ...)
 	@test -n $(call q,TARGET) && test -n $(call q,DRAFT) || { echo "TARGET or DRAFT is missing: make new-pair TARGET=folder DRAFT=JackFram/llama-68m"; exit 2; }
 	@$(BIN)/python -m specdec_trees.new pair --target $(call q,TARGET) --draft $(call q,DRAFT) $(if $(NAME),--name $(call q,NAME)) \
 		$(if $(TEMPLATE),--template $(call q,TEMPLATE)) $(if $(KIND),--kind $(call q,KIND))
@@ -215,7 +215,7 @@ bench-costs: setup  ## seconds and memory of commands on folders of 100 and 1,00
 bench-search: setup  ## time of Sequoia's tree search
 	$(BIN)/python -m specdec_trees.speed.search
 
-bench-gpu: setup-dev  ## the GPU tests, speeds, and every method on a planted (synthetic) pair, in under 8 minutes: PAIR=...
+bench-gpu: setup-dev  ## the GPU tests, speeds, and up to 17 settings of 13 drafters on a planted (synthetic) pair, in under 8 minutes: PAIR=...
 	$(BIN)/python -m specdec_trees.gpu --out $(call q,RESULTS)/gpu $(if $(filter-out file,$(origin PAIR)),--pair $(call q,PAIR)) $(ARGS)
 
 ##@ Checks and training: make lossless ARGS="--drafters opt_tree" LIMIT=4

@@ -10,12 +10,15 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from specdec_core.errors import SpecdecError
+from specdec_core.errors import LoadError, SpecdecError
 from specdec_core.models import ModelSpec
 from specdec_core.models.fetch import fetch_config, fetch_tokenizer
+from specdec_core.models.head_formats import read_config
 from specdec_core.models.kinds import KINDS, TARGET, kind_of, likely_kind
 from specdec_core.models.loading import check_vocabularies
 from specdec_trees.configs import variants
@@ -40,7 +43,7 @@ def new_pair(
     ValueError, LoadError or PairError for a folder without a model, or for tokenizers that differ. What is to come
     from the hub is not looked at.
     """
-    kind = kind or likely_kind(_last(draft))
+    kind = kind or _kind_of(draft)
     if kind not in DRAFTS:
         raise ValueError(unknown("kind of draft", kind, DRAFTS))
     template = templates.check(template or _template_of(target))
@@ -89,11 +92,19 @@ def new_dataset(file: str, *, name: str | None = None, max_new_tokens: int = MAX
     )
 
 
+def _kind_of(draft: str) -> str:
+    """What a draft seems to be, by its name and a folder's config.json."""
+    folder = Path(draft).expanduser()
+    return likely_kind(_last(draft), read_config(ModelSpec(id=str(folder))) if folder.is_dir() else {})
+
+
 def _model(role: str, given: str, kind: str = TARGET) -> ModelSpec:
     """A folder by its absolute path, or a hub id."""
     folder = Path(given).expanduser()
     if folder.is_dir():
         return ModelSpec(id=str(folder.resolve()), kind=kind)
+    if folder.is_file():
+        raise ValueError(f"{role}={given} is a file; give the folder that holds it")
     if not re.fullmatch(HUB_ID, given):
         raise ValueError(f"{role}={given}: there is no such folder, and a hub id is such as JackFram/llama-68m")
     return ModelSpec(id=given, kind=kind)
@@ -102,8 +113,8 @@ def _model(role: str, given: str, kind: str = TARGET) -> ModelSpec:
 def _check_models(target: ModelSpec, draft: ModelSpec) -> str:
     """What is known of the two, in words; their own sentence where a folder holds no model or they do not fit."""
     local = [model for model in (target, draft) if Path(model.id).is_dir()]
-    configs = [fetch_config(model) for model in local if kind_of(model).whole]
-    tokenizers = [fetch_tokenizer(model) for model in local if kind_of(model).whole]
+    parts = [_parts(model, is_draft=model is draft) for model in local if kind_of(model).whole]
+    configs, tokenizers = [config for config, _ in parts], [tokenizer for _, tokenizer in parts]
     if len(local) < 2:
         return "hub ids are checked when they are loaded"
     if not kind_of(draft).whole:
@@ -112,6 +123,17 @@ def _check_models(target: ModelSpec, draft: ModelSpec) -> str:
         return "the draft fits the target"
     check_vocabularies(*tokenizers, *(config.vocab_size for config in configs))
     return "their tokenizers agree"
+
+
+def _parts(model: ModelSpec, *, is_draft: bool) -> tuple[Any, Any]:
+    """Config and tokenizer of a folder; LoadError, which asks of a draft whether it is a head."""
+    try:
+        return fetch_config(model), fetch_tokenizer(model)
+    except LoadError as error:
+        if not is_draft:
+            raise
+        heads = ", ".join(kind for kind in DRAFTS if not KINDS[kind].alone)
+        raise LoadError(f"{error}; if it is a head, give its KIND={heads}") from error
 
 
 def _template_of(target: str) -> str:
@@ -129,8 +151,11 @@ def _template_of(target: str) -> str:
 def _write(group: str, name: str, text: str) -> Path:
     """A new yaml of the user's own `conf`, by its path from here."""
     path = own_conf() / group / f"{name}.yaml"
-    if not re.fullmatch(r"[\w-]+", name):
+    if not re.fullmatch(r"[\w-]+", name, re.ASCII):
         raise ValueError(f'NAME="{name}": a name has letters, digits, - and _, since it is a file and an option')
+    read = OverridesParser.create().parse_override(f"{group}={name}").value()
+    if str(read) != name or not isinstance(read, str | int) or isinstance(read, bool):
+        raise ValueError(f'NAME="{name}" is read as {shown(read)} on the command line; give another')
     if name in variants.choices(group):
         raise ValueError(f"there is a {group} {name} already, which is kept; give NAME=another")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -164,7 +189,9 @@ def main(arguments: Sequence[str]) -> None:
     pair.add_argument("--target", required=True, help="a folder or hub id")
     pair.add_argument("--draft", required=True, help="a folder or hub id")
     pair.add_argument("--template", help=f"of {', '.join(templates.NAMES)}; else that of a pair with this target")
-    pair.add_argument("--kind", help=f"of {', '.join(DRAFTS)}; else eagle where the draft's name says so")
+    pair.add_argument(
+        "--kind", help=f"of {', '.join(DRAFTS)}; else by words in its name and config.json, else {TARGET}"
+    )
     dataset = groups.add_parser("dataset")
     dataset.add_argument("file", help="a JSONL file of conversations")
     dataset.add_argument("--max-new-tokens", type=int, default=MAX_NEW_TOKENS)

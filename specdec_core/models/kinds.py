@@ -297,7 +297,12 @@ def kind_of(spec: ModelSpec) -> Kind:
     return KINDS[spec.kind]
 
 
-def likely_kind(name: str) -> str:
-    """The kind of draft that a folder or hub id of this name seems to be: by the longest word in it that a kind has."""
-    found = {word: kind for kind, one in KINDS.items() for word in one.words if word in name.lower()}
+def likely_kind(name: str, config: Mapping[str, Any]) -> str:
+    """The kind of draft that a folder or hub id seems to be: by the longest word of a kind in its name and config.json.
+
+    Of the latter `architectures` and the first words of keys are looked at, such as `medusa` in `medusa_num_heads`.
+    """
+    keys = (key.partition("_")[0] for key in config)
+    text = " ".join((name, *(config.get("architectures") or ()), *keys)).lower()
+    found = {word: kind for kind, one in KINDS.items() for word in one.words if word in text}
     return found[max(found, key=len)] if found else TARGET

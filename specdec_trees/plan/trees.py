@@ -29,16 +29,16 @@ def size(drafter: Mapping[str, Any], calibration: Mapping[str, Any]) -> tuple[in
         return found.num_drafted, found.depth
     if drafter["method"] == "autoregressive":
         return 0, 0
+    sizes = [drafter.get("n"), shape.get("n"), drafter["total"] - 1 if "total" in drafter else None]
+    largest = max(calibration["latency"]["num_tokens"]) - 1
+    nodes = next((size for size in sizes if isinstance(size, int)), largest)
     if "draft" not in inspect.signature(hydra.utils.get_object(drafter["_target_"])).parameters:
-        return drafter["n"], 0
+        return nodes, 0
     if fork := _fork(drafter):
         return fork
     if "max_steps" in drafter:  # a token graph: what is verified of it; of a sequence no more than is drafted
         steps = drafter["max_steps"]
         return steps if drafter.get("k", 1) == 1 else drafter["verify_cap"], steps
-    sizes = [drafter.get("n"), shape.get("n"), drafter["total"] - 1 if "total" in drafter else None]
-    largest = max(calibration["latency"]["num_tokens"]) - 1
-    nodes = next((size for size in sizes if isinstance(size, int)), largest)
     if drafter["_target_"].endswith(".DySpecHeap"):  # a forward for every node
         return nodes, nodes
     depths = [drafter.get("depth"), drafter.get("max_depth")]

@@ -1,6 +1,7 @@
 """The yamls of one's own models and prompts: what is written composes, and what does not fit is refused first."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,8 @@ def test_what_is_no_dataset_is_refused_and_nothing_is_written(conf, quiz, tmp_pa
         (str(tmp_path / "none.jsonl"),): "cannot read",
         (str(quiz), "--name", "mini"): "there is a dataset mini already",
         (str(quiz), "--name", "a/b"): 'NAME="a/b": a name has letters',
+        (str(quiz), "--name", "\N{LATIN SMALL LETTER E WITH ACUTE}"): "a name has letters",
+        **{(str(quiz), "--name", name): f'NAME="{name}" is read as' for name in ("null", "True", "1e3", "nan", "1_0")},
         (str(quiz), "--max-new-tokens", "0"): "MAX_NEW_TOKENS=0",
     }
     for arguments, words in cases.items():
@@ -94,6 +97,13 @@ def test_a_pair_of_folders_is_compared_and_composes(draft, kind, agreed, conf):
     assert (pair.draft.id, pair.draft.source, pair.draft.kind) == (draft, str(TINY / draft), kind)
 
 
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_the_kind_of_a_folder_follows_from_its_config(kind, conf, tmp_path):
+    shutil.copytree(TINY / kind, tmp_path / "head")
+    new.new_pair(str(TINY / "target"), str(tmp_path / "head"), name="7")
+    assert pair_of(composed("pair", conf / "pair" / "7.yaml")).draft.kind == kind
+
+
 def test_a_pair_of_hub_ids_takes_the_template_that_its_target_has_elsewhere(conf):
     said = new.new_pair("meta-llama/Llama-2-7b-chat-hf", "me/my-draft", name="mine")
     loaded = OmegaConf.load(conf / "pair" / "mine.yaml")
@@ -110,7 +120,8 @@ def test_what_is_no_pair_is_refused_and_nothing_is_written(conf, tmp_path):
     target, there = str(TINY / "target"), sorted((conf / "pair").iterdir())
     cases = {
         (target, "/no/folder"): "DRAFT=/no/folder: there is no such folder, and a hub id is such as",
-        (target, str(tmp_path / "none")): "does not hold a loadable model",
+        (target, str(tmp_path / "none")): "if it is a head, give its KIND=eagle, eagle3, speculators, medusa, mtp",
+        (str(TINY / "prompts.jsonl"), target): "prompts.jsonl is a file; give the folder that holds it",
         (target, str(other)): "token ids different meanings",
         (target, str(TINY / "draft"), "--name", "tiny"): "there is a pair tiny already",
         (target, str(TINY / "draft"), "--template", "plane"): 'unknown template "plane"; did you mean "plain"',

@@ -22,6 +22,7 @@ from specdec_trees.plan.estimates import Memory, mal_of, memory_of
 from specdec_trees.plan.jobs import sweep
 from specdec_trees.plan.overview import overview
 from specdec_trees.plan.times import Machine, measured_times, of_machine, seconds
+from specdec_trees.plan.trees import size
 from specdec_trees.results.kept_rows import LatencyRow
 from specdec_trees.results.store import Store, load
 
@@ -141,6 +142,12 @@ def test_cells_share_the_decision_models_that_are_trained_before_them():
 def test_trees_of_improved_mcsd_by_hand(drafter, nodes, depth):
     (job,) = plan.make([*FORK, *drafter]).of_kind("cells")
     assert (job.nodes, job.depth) == (nodes, depth)
+
+
+def test_a_tree_without_a_draft_model_and_a_size_counts_as_the_largest_calibrated():
+    lookup = {"method": "lookup", "_target_": "specdec_core.drafters.PromptLookup"}
+    calibration = {"latency": {"num_tokens": [1, 65]}, "depths": 16}
+    assert [size(lookup | own, calibration) for own in ({}, {"n": 7})] == [(64, 0), (7, 0)]
 
 
 def test_the_command_line_replaces_what_is_swept():
