@@ -15,8 +15,7 @@ DRAWS = ("topk", "iid", "without_replacement")
 NO_DRAWS = "none"
 """What a drafter declares that never drafts a node, so that there is nothing to accept wrongly."""
 _NUCLEUS = (1024, 8192)
-_INDEX_BITS = 20
-INDEX_LIMIT = 1 << _INDEX_BITS
+INDEX_LIMIT = 1 << 20
 """How many items keys can tell apart."""
 
 
@@ -127,7 +126,7 @@ def race(probs: Float[Tensor, "*rows vocab"], rng: Generator) -> Float[Tensor, "
 
 def top_k(values: Float[Tensor, "*rows vocab"], k: int) -> tuple[Float[Tensor, "*rows k"], Int[Tensor, "*rows k"]]:
     """The k largest non-negative float32 values per row, descending, ties to the lower index on every device."""
-    keys = _with_index(values.view(torch.int32).long() << _INDEX_BITS)
+    keys = torch.sub(_indices(values.device)[: values.shape[-1]], values.view(torch.int32), alpha=INDEX_LIMIT)
     ids = key_index(keys.topk(k, dim=-1, largest=False).values)
     return values.gather(-1, ids), ids
 
@@ -173,20 +172,15 @@ def rank_keys(values: Float[Tensor, " items"], first_index: int = 0) -> Int[Tens
     The index takes the lowest bits, so values that agree in 32 bits of mantissa count as equal. A node's path
     probability is at most its parent's and its index larger, hence its key is larger, also at 1 and 0.
     """
-    return _with_index(values.view(torch.int64), first_index)
-
-
-def _with_index(bits: Int[Tensor, "*rows items"], first_index: int = 0) -> Int[Tensor, "*rows items"]:
-    """Bits of non-negative numbers turned round, and the index in place of the lowest."""
-    turned = _turned(bits.device)[first_index : first_index + bits.shape[-1]]
-    return (bits | (INDEX_LIMIT - 1)) ^ turned
+    indices = _indices(values.device)[first_index : first_index + values.shape[0]]
+    return indices - (values.view(torch.int64) & -INDEX_LIMIT)
 
 
 @cache
-def _turned(device: torch.device) -> Int[Tensor, " items"]:
-    """All indices, their bits turned round; made once for a device."""
+def _indices(device: torch.device) -> Int[Tensor, " items"]:
+    """All that a key can hold; made once for a device."""
     with torch.inference_mode(False):
-        return torch.arange(-1, -INDEX_LIMIT - 1, -1, device=device)
+        return torch.arange(INDEX_LIMIT, device=device)
 
 
 def key_index(keys: Int[Tensor, "*rows"]) -> Int[Tensor, "*rows"]:

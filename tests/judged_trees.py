@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from specdec_core.sampling import draw_children
-from specdec_core.verifiers import MultiCandidate, SpecInfer, WithoutReplacement
+from specdec_core.verifiers import KSeq, MultiCandidate, SpecInfer, WithoutReplacement
+from specdec_core.verifiers.k_seq import _Selection
 from specdec_core.verifiers.multi_round import InRounds
-from specdec_core.verifiers.rounds import children_of
-from specdec_core.verifiers.tree_rounds import Families, residual, tree_rounds
+from specdec_core.verifiers.rounds import State, children_of
+from specdec_core.verifiers.tree_rounds import Families, tree_rounds
 
-RULES = [SpecInfer(), MultiCandidate(), WithoutReplacement(), WithoutReplacement(uniform_fallback=False)]
+RULES = [SpecInfer(), MultiCandidate(), WithoutReplacement(), WithoutReplacement(uniform_fallback=False), KSeq()]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,24 @@ class Case:
         if self.kind == "one_hot":
             p, q = 1e3 * p, 1e3 * q
         return p.softmax(-1), q.softmax(-1)
+
+
+@dataclass(frozen=True)
+class WithRho(KSeq):
+    """K-SEQ with a given rho, which is the least that the rule may have, to a millionth."""
+
+    rho: Tensor
+
+    def begin(self, p: Tensor, q: Tensor, num_children: int) -> State:
+        def excess(rho: Tensor) -> Tensor:
+            """What the children would yield beyond p."""
+            beta = torch.minimum(q.double() / q.double().sum(), p.double() / p.double().sum() / rho).sum().clamp(max=1)
+            return 1 - (1 - beta) ** num_children - rho * beta
+
+        assert 1 <= self.rho <= num_children + 1e-9
+        assert excess(self.rho) <= 1e-12
+        assert self.rho < 1 + 1e-6 or excess(self.rho / (1 + 1e-6)) >= -1e-12
+        return _Selection(p, q, num_children, self.rho)
 
 
 CASES = [
@@ -69,15 +88,16 @@ def judged(case: Case, rule: InRounds, rng: torch.Generator) -> Iterator[tuple[T
         rows_q[rows[node]] = q[node]
     given = torch.tensor(tokens)
     families = Families.of(torch.tensor(parents), given)
-    how = {"remove": rule.remove, "uniform_fallback": rule.uniform_fallback}
     uniform = torch.ones(count, dtype=torch.float64)  # nothing is accepted, and all chances are known
-    accept, shares = tree_rounds(p, rows_q, rows, given, uniform, families, **how)
+    accept, shares = tree_rounds(p, rows_q, rows, given, uniform, families, **rule.how)
     assert (accept[0], *shares[[node for node in range(count) if node not in children]].flatten().tolist()) == (0,) * (
         1 + 2 * (count - len(children) + 1)
     )
     for node in list(children)[1:]:
-        expected = rule.rounds(p[node], q[node], given[children[node]])
-        yield accept[children[node]], residual(p[node], q[node], shares[node]), expected.accept, expected.residual
+        known = WithRho(shares[node, 0]) if rule.k_seq else rule
+        expected = known.rounds(p[node], q[node], given[children[node]])
+        left = rule.left(p[node], q[node], shares[node], len(children[node]))
+        yield accept[children[node]], left, expected.accept, expected.residual
 
 
 def check(case: Case, rule: InRounds, rng: torch.Generator, trees: int = 6) -> int:

@@ -29,7 +29,7 @@ class CachedDraft:
         self._clock = Clock(model.device)
         self._start = 0  # length of the cache once the root is in it: slot 0 of the tree
         self._num_slots = 0  # nodes below the root that the model has read
-        # a row of the root, which sees no slot, and rows of all slots; behind them zeros
+        # rows of all slots, and behind them zeros; the last row is the root's (-1), which sees no slot
         self._visible = torch.zeros(257, 256, dtype=torch.bool, device=model.device)
         self.sliced: SlicedMask | None = None
         """Masks of the largest tree, where the drafter knows it and gives its nodes in order, level by level."""
@@ -47,9 +47,9 @@ class CachedDraft:
         """The cache ends in the root, or in the `first` nodes right below it."""
         self._clock, self._start = context.clock, self._model.cache.length - first
         if self.sliced is None:
-            self._visible[: self._num_slots + 1, : self._num_slots] = False
+            self._visible[: self._num_slots, : self._num_slots] = False
             self._make_room(first)
-            self._visible[1 : first + 1, :first].fill_diagonal_(True)
+            self._visible[:first, :first].fill_diagonal_(True)
         self._num_slots = first
 
     def _layout(self, parents: Int[Tensor, " new"]) -> Layout:
@@ -58,10 +58,8 @@ class CachedDraft:
         self._num_slots += new
         if sliced := self._sliced_layout(before + 1, new):
             return sliced
-        rows = self._grow_mask(parents, before)
-        return tree_layout(
-            rows, rows.sum(-1) - 1, prefix=self._start, max_positions=self.max_positions, dtype=self._model.dtype
-        )
+        rows, depths = self._grow_mask(parents, before)
+        return tree_layout(rows, depths, prefix=self._start, max_positions=self.max_positions, dtype=self._model.dtype)
 
     def slice_masks(self, sliced: SlicedMask | None, num_prompt: int) -> None:
         """From now on masks are views of these, made for a prompt and answers of some length; None: they are built."""
@@ -83,14 +81,17 @@ class CachedDraft:
             max_positions=self.max_positions,
         )
 
-    def _grow_mask(self, parents: Int[Tensor, " new"], before: int) -> Bool[Tensor, "new slots"]:
-        """A node's mask row is its parent's and itself."""
+    def _grow_mask(
+        self, parents: Int[Tensor, " new"], before: int
+    ) -> tuple[Bool[Tensor, "new slots"], Int[Tensor, " new"]]:
+        """A node's mask row, which is its parent's and itself, and how many nodes it sees above it."""
         slots = before + parents.shape[0]
         self._make_room(slots)
-        rows = self._visible[:, :slots].index_select(0, parents + 1)
+        rows = self._visible[:, :slots][parents]
+        depths = rows.sum(-1)
         rows[:, before:].fill_diagonal_(True)
-        self._visible[before + 1 : slots + 1, :slots] = rows
-        return rows
+        self._visible[before:slots, :slots] = rows
+        return rows, depths
 
     def _make_room(self, slots: int) -> None:
         if slots > (room := self._visible.shape[1]):

@@ -26,7 +26,7 @@ class EagleDraft(CachedDraft):
         self.head, self.needs_hidden = head, head.layers
         empty = torch.zeros(0, 0)
         self._true = empty  # features of committed positions whose pairs are still unread
-        self._parents = empty  # row 0: the feature at the root; row i + 1: that at slot i
+        self._parents = empty  # features at all slots; the last row is the root's (-1)
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:
         """Read the prompt's pairs but for the last, so that `begin` always has one to read."""
@@ -60,11 +60,11 @@ class EagleDraft(CachedDraft):
     def expand(self, tokens: Int[Tensor, " new"], parents: Int[Tensor, " new"]) -> ModelOutput:
         """One forward over a layer of nodes, each with the feature predicted at its parent."""
         layout = self._layout(parents)
-        features = self._parents[parents + 1]
+        features = self._parents[parents]
         with self._clock.span("draft", tokens=tokens.shape[0], device=self.device):
             output = self.head(tokens, features, layout)
         assert output.hidden is not None
-        self._parents = torch.cat((self._parents, output.hidden))
+        self._parents = torch.cat((self._parents[:-1], output.hidden, self._parents[-1:]))
         return output
 
     def commit(self, slots: Int[Tensor, " kept"], verdict: Verdict, target: ModelOutput) -> None:

@@ -90,12 +90,12 @@ class Growth:
         device = logits.device
         self._only_best = only_best and device.type == "cpu"
         self._best = torch.zeros(0, dtype=torch.long, device=device)
-        self._paths = torch.ones(1, dtype=torch.float64, device=device)
+        self._paths = [torch.ones(1, dtype=torch.float64, device=device)]
         self._tokens = [torch.full((1,), context.tokens[-1], device=device)]
         self._parents = [self._best.new_zeros(1)]  # rows of the layer above
         self._edges = [torch.ones(1, device=device)]
         self._read: list[int] = []  # of each layer above the last, how many nodes the draft has read: its first ones
-        self._add(logits, self._paths)
+        self._add(logits, self._paths[0])
 
     def progress(self) -> tuple[float, int]:
         """E_sub(size), root excluded, and how many nodes of the last layer are among the best: its first ones.
@@ -103,7 +103,7 @@ class Growth:
         The one read from the device per layer, for methods whose stopping rule needs it.
         """
         chosen = key_index(self._best)
-        paths, index = torch.stack((self._paths[chosen], chosen.view(torch.float64))).cpu()
+        paths, index = torch.stack((torch.cat(self._paths)[chosen], chosen.view(torch.float64))).cpu()
         return float(paths.sum()), int((index.view(torch.int64) >= self._first).sum())
 
     def deepen(self, count: int) -> None:
@@ -135,12 +135,12 @@ class Growth:
 
     def _add(self, logits: Float[Tensor, "rows vocab"], paths: Float[Tensor, " rows"]) -> None:
         full = self._only_best and self._best.shape[0] == self.size
-        above = self._paths[key_index(self._best[-1])] if full else None
+        above = torch.cat(self._paths)[key_index(self._best[-1])] if full else None
         layer = best_children(draft_probs(logits, self.temperature), paths, self.layer_size, self.width, above)
-        self.layer, self._first, self.depth = layer, self._paths.shape[0], self.depth + 1
+        self.layer, self._first, self.depth = layer, sum(paths.shape[0] for paths in self._paths), self.depth + 1
         keys = torch.cat((self._best, rank_keys(layer.paths, self._first)))
         self._best = keys.topk(min(self.size, keys.shape[0]), largest=False).values
-        self._paths = torch.cat((self._paths, layer.paths))
+        self._paths.append(layer.paths)
         self._tokens.append(layer.tokens)
         self._parents.append(layer.parents)
         self._edges.append(layer.edges)

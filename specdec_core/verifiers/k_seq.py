@@ -8,15 +8,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from specdec_core.verifiers.rounds import EPS, ChildByChild, State
+from specdec_core.verifiers.multi_round import InRounds
+from specdec_core.verifiers.rounds import EPS, State
 
 _STEPS, _NEAR, _TINY = 20, 1e-6, 1e-300
 
 
-class KSeq(ChildByChild):
+class KSeq(InRounds):
     """Accept each of the k children with min(1, p(x) / (rho q(x))), rho in [1, k] as small as p allows."""
 
     lossless_for = frozenset({"iid"})
+    remove, k_seq = False, True
 
     def begin(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], num_children: int) -> State:
         """Rho depends on the number of children."""
@@ -28,13 +30,25 @@ class KSeq(ChildByChild):
         """Beta: k independent draws from q are all rejected with probability (1 - beta)^k."""
         return _Selection(p, q, num_children).overlap().sum(-1).clamp(max=1)
 
+    def left(
+        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 2"], num_children: int
+    ) -> Float[Tensor, " vocab"]:
+        """`shares` begins with rho."""
+        return _Selection(p, q, num_children, shares[0]).residual()
+
 
 class _Selection:
     """The residual max(p - min(q, p / rho) P / beta, 0), normalised, does not depend on the rejected children."""
 
-    def __init__(self, p: Float[Tensor, "*batch vocab"], q: Float[Tensor, "*batch vocab"], k: int) -> None:
+    def __init__(
+        self,
+        p: Float[Tensor, "*batch vocab"],
+        q: Float[Tensor, "*batch vocab"],
+        k: int,
+        rho: Float[Tensor, "*batch"] | None = None,
+    ) -> None:
         self._p, self._q, self._k = _normalised(p), _normalised(q), k
-        self._rho = solve_rho(self._p, self._q, k)[..., None]
+        self._rho = (solve_rho(self._p, self._q, k) if rho is None else rho)[..., None]
         self._rejected = 0
 
     def accept(self, child: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
@@ -53,9 +67,9 @@ class _Selection:
     def residual(self) -> Float[Tensor, "*batch vocab"]:
         """Where P(reject all) < EPS it is never asked for but by rounding, and p."""
         overlap = self.overlap()
-        beta = overlap.sum(-1, keepdim=True).clamp(max=1)
-        found = torch.where(beta > 0, (1 - (1 - beta) ** self._k) / beta, 0.0)
-        rest = (self._p - overlap * found).clamp_(min=0)
+        beta = overlap.sum(-1, keepdim=True)
+        share = (1 - (1 - beta) ** self._k) / beta.clamp(min=_TINY)
+        rest = torch.addcmul(self._p, overlap, share, value=-1).clamp_(min=0)
         left = rest.sum(-1, keepdim=True)
         return torch.where(left < EPS, self._p, rest / left)
 

@@ -95,9 +95,9 @@ class MultiRound:
 
 
 class InRounds(ChildByChild):
-    """A rule that is made of such rounds. On a GPU all nodes of a tree are judged at once."""
+    """A rule that is made of such rounds, or K-SEQ. On a GPU all nodes of a tree are judged at once."""
 
-    uniform_fallback = False
+    uniform_fallback = k_seq = False
 
     @property
     @abstractmethod
@@ -114,10 +114,22 @@ class InRounds(ChildByChild):
             return super().walker(tree, target, sampling, rng)
         uniform, p, q = one_for_each(tree, rng), probs_after_all(target, sampling), tree.draft_probs
         families, rows = Families.of(tree.parents, tree.tokens), tree.draft_rows
-        how = {"remove": self.remove, "uniform_fallback": self.uniform_fallback}
-        accept, shares = tree_rounds(p, q, rows, tree.tokens, uniform, families, **how)
+        accept, shares = tree_rounds(p, q, rows, tree.tokens, uniform, families, **self.how)
 
-        def left(node: int, *, leaf: bool) -> Tensor:
-            return p[node] if leaf else residual(p[node], q.index_select(0, rows[node : node + 1])[0], shares[node])
+        def left(node: int, num_children: int) -> Tensor:
+            if not num_children:
+                return p[node]
+            return self.left(p[node], q.index_select(0, rows[node : node + 1])[0], shares[node], num_children)
 
         return Judged(tree, uniform < accept, left)
+
+    @property
+    def how(self) -> dict[str, bool]:
+        """Options of `tree_rounds`."""
+        return {"remove": self.remove, "uniform_fallback": self.uniform_fallback, "k_seq": self.k_seq}
+
+    def left(
+        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 2"], num_children: int
+    ) -> Float[Tensor, " vocab"]:
+        """What a node leaves of p that `tree_rounds` found these `shares` for."""
+        return residual(p, q, shares)

@@ -59,8 +59,8 @@ class TargetSample(ChildByChild):
         p, uniform = probs_after_all(target, sampling), one_for_each(tree, rng)[first]
         tokens = tokens_at(p, uniform[:, None])[:, 0]
 
-        def left(node: int, *, leaf: bool) -> Tensor:
-            return p[node] if leaf else torch.zeros_like(p[node]).index_fill_(0, tokens[node], 1.0)
+        def left(node: int, num_children: int) -> Tensor:
+            return torch.zeros_like(p[node]).index_fill_(0, tokens[node], 1.0) if num_children else p[node]
 
         return Judged(tree, tokens[tree.parents] == tree.tokens, left)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import logging
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from torch import Tensor
 from specdec_core.verifiers.rounds import EPS
 
 log = logging.getLogger(__name__)
+BISECTIONS = 30
+"""Of the logarithm of K-SEQ's rho, which is then known to 1e-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +58,16 @@ def tree_rounds(
     *,
     remove: bool,
     uniform_fallback: bool,
+    k_seq: bool = False,
 ) -> tuple[Float[Tensor, " nodes"], Float[Tensor, "nodes 2"]]:
     """Of each node how probable it is that it is accepted, given that its earlier siblings were rejected, and (c, d).
 
     float64; 0 behind the first child whose number in `uniform` is below its chance. `rows` are those of q by node: of
-    negative ones no children are judged. `remove` and `uniform_fallback` are those of `MultiRound`. No read from the
-    device.
+    negative ones no children are judged. `remove` and `uniform_fallback` are those of `MultiRound`. With `k_seq`
+    children are judged by `KSeq`, and c is its rho. No read from the device.
     """
-    lists = families.order, families.starts, families.repeated
-    accept, shares = torch.ops.specdec.tree_rounds(p, q, rows, tokens, uniform, *lists, remove, uniform_fallback)
+    lists, how = (families.order, families.starts, families.repeated), (remove, uniform_fallback, k_seq)
+    accept, shares = torch.ops.specdec.tree_rounds(p, q, rows, tokens, uniform, *lists, *how)
     return accept, shares
 
 
@@ -77,18 +81,32 @@ def residual(
 
 def _on_host(
     p: Tensor, q: Tensor, rows: Tensor, tokens: Tensor, uniform: Tensor, order: Tensor, starts: Tensor,
-    repeated: Tensor, remove: bool, uniform_fallback: bool,
+    repeated: Tensor, remove: bool, uniform_fallback: bool, k_seq: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """By the definition, node after node."""
     accept, shares = p.new_zeros(len(tokens), dtype=torch.float64), p.new_zeros(len(tokens), 2, dtype=torch.float64)
-    bounds, known = starts.tolist(), (rows >= 0).tolist()
+    bounds, known, how = starts.tolist(), (rows >= 0).tolist(), (remove, uniform_fallback)
     for node, (first, end) in enumerate(itertools.pairwise(bounds)):
         if first < end and known[node]:
             below = order[first:end]
             node_p, node_q = p[node].double(), q[rows[node]].double()
             given = tokens[below], uniform[below], ~repeated[below]
-            accept[below], shares[node] = _rounds(node_p, node_q, *given, remove, uniform_fallback)
+            judged = _selection(node_p, node_q, *given[:2]) if k_seq else _rounds(node_p, node_q, *given, *how)
+            accept[below], shares[node] = judged
     return accept, shares
+
+
+def _selection(p: Tensor, q: Tensor, children: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """One node by K-SEQ, whose rho is bisected."""
+    p, q, k, low, high = p / p.sum(), q / q.sum(), len(children), 0.0, math.log(len(children))
+    for _ in range(BISECTIONS if k > 1 else 0):
+        middle = (low + high) / 2
+        rest = float((p - math.exp(middle) * q).clamp(min=0).sum())  # 1 - rho beta
+        valid = rest ** (1 / k) <= 1 - (1 - rest) / math.exp(middle)
+        low, high = (low, middle) if valid else (middle, high)
+    accept = torch.where(q[children] > 0, p[children] / (math.exp(high) * q[children]), 0.0).clamp(max=1)
+    chosen = (uniform < accept).long()
+    return accept * (chosen.cumsum(0) == chosen), p.new_tensor((math.exp(high), 0.0))
 
 
 def _rounds(
@@ -120,7 +138,7 @@ def _rounds(
 _library = torch.library.Library("specdec", "DEF")
 _library.define(
     "tree_rounds(Tensor p, Tensor q, Tensor rows, Tensor tokens, Tensor uniform, Tensor order, Tensor starts, "
-    "Tensor repeated, bool remove, bool uniform_fallback) -> (Tensor, Tensor)"
+    "Tensor repeated, bool remove, bool uniform_fallback, bool k_seq) -> (Tensor, Tensor)"
 )
 _library.impl("tree_rounds", _on_host, "CPU")
 

@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specdec_core.verifiers.rounds import EPS
+from specdec_core.verifiers.tree_rounds import BISECTIONS
 
 BLOCK = 2048
 """Tokens of the vocabulary that a program reads at once."""
@@ -13,7 +14,7 @@ BLOCK = 2048
 
 def tree_rounds(
     p: Tensor, q: Tensor, rows: Tensor, tokens: Tensor, uniform: Tensor, order: Tensor, starts: Tensor,
-    repeated: Tensor, remove: bool, uniform_fallback: bool,
+    repeated: Tensor, remove: bool, uniform_fallback: bool, k_seq: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """As `specdec::tree_rounds` says."""
     nodes, vocab = p.shape
@@ -25,6 +26,7 @@ def tree_rounds(
             EPS=EPS,
             REMOVE=remove,
             FALLBACK=uniform_fallback,
+            BISECTIONS=BISECTIONS if k_seq else 0,
             BLOCK=min(BLOCK, triton.next_power_of_2(vocab)),
             num_warps=8,
         )
@@ -48,10 +50,25 @@ def _left(p_row, q_row, c, d, vocab, BLOCK: tl.constexpr):  # noqa: N803
     return tl.sum(total, 0)
 
 
+@triton.jit
+def _rho(p_row, q_row, p_sum, q_sum, k, vocab, BISECTIONS: tl.constexpr, BLOCK: tl.constexpr):  # noqa: N803
+    """K-SEQ's, bisected in its logarithm; 1 for other rules."""
+    low, high = k * 0.0, tl.where(BISECTIONS > 0, tl.log(k), 0.0)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        rho = tl.exp(middle)
+        rest = _left(p_row, q_row, rho * p_sum / q_sum, 0.0, vocab, BLOCK) / p_sum
+        root = tl.where(rest > 0, tl.exp(tl.log(tl.where(rest > 0, rest, 1.0)) / k), 0.0)
+        valid = root <= 1 - (1 - rest) / rho
+        low, high = tl.where(valid, low, middle), tl.where(valid, middle, high)
+    return tl.exp(high)
+
+
 @triton.jit(do_not_specialize=["vocab"])
 def _judge(
     p, q, rows, tokens, uniform, order, starts, repeated, accept, shares, vocab,
-    EPS: tl.constexpr, REMOVE: tl.constexpr, FALLBACK: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
+    EPS: tl.constexpr, REMOVE: tl.constexpr, FALLBACK: tl.constexpr, BISECTIONS: tl.constexpr,  # noqa: N803
+    BLOCK: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """One node: its children in draft order up to the first that is accepted, each a pass over the vocabulary."""
     node = tl.program_id(0).to(tl.int64)
@@ -70,6 +87,8 @@ def _judge(
         others = tl.sum(sums, 0)
         total = _left(p_row, q_row, 0.0, 0.0, vocab, BLOCK)
         c, d, unseen = total * 0.0, total * 0.0, total * 0.0 + vocab
+        rho = _rho(p_row, q_row, total, others, (end - first).to(tl.float64), vocab, BISECTIONS, BLOCK)
+        others /= rho
         place = first
         while place < end:
             child = tl.load(order + place)
@@ -95,12 +114,12 @@ def _judge(
             chosen = tl.load(uniform + child) < chance
             next_c, next_d = tl.where(exhausted, c, c + grown), tl.where(exhausted, d + grown, d)
             after = total
-            if not chosen:
+            if (not chosen) & (BISECTIONS == 0):
                 after = _left(p_row, q_row, next_c, next_d, vocab, BLOCK)
-            adopted = (mass > 0) & (after >= EPS * total)
+            adopted = (mass > 0) & (after >= EPS * total) & (BISECTIONS == 0)
             c, d = tl.where(adopted, next_c, c), tl.where(adopted, next_d, d)
             total = tl.where(adopted, after, total)
             unseen -= fresh
             place = tl.where(chosen, end, place + 1)
-        tl.store(shares + 2 * node, c)
+        tl.store(shares + 2 * node, tl.where(BISECTIONS > 0, rho, c))
         tl.store(shares + 2 * node + 1, d)

@@ -14,7 +14,7 @@ from specdec_core.drafters import Drafter
 from specdec_core.engine import Generation
 from specdec_core.errors import PromptError, SpecdecError
 from specdec_core.models import Pair
-from specdec_core.models.graphs import COMPILE, EAGER, together
+from specdec_core.models.graphs import COMPILE, together
 from specdec_core.models.ranks import agreed, world_size
 from specdec_trees.measure import pairs, preemption, record, resumed, weights
 from specdec_trees.measure.bandwidth import limit_tokens_per_s
@@ -183,7 +183,7 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome, group: Group) -> Iterat
     outcome.lossless = check_lossless(drafter, cell.rule, cell.sampling, allow_lossy=cell.allow_lossy)
     if recordings:
         outcome.recording = recordings.key
-        outcome.graphs = runtime.graphs_of(cell.pair) if pair.target.device.type == "cuda" else EAGER
+        outcome.graphs = runtime.graphs_of(cell.pair)
     measurement = Measurement(cell, pair, rows, runtime, recordings, group)
     for conversation in conversations[: runtime.warmup_conversations]:
         measurement.warm_up(conversation)
@@ -205,7 +205,8 @@ def _measure(run: CellRun, rows: Rows, outcome: Outcome, group: Group) -> Iterat
             outcome.limit_tokens_per_s = limit
         if not recordings:
             _note_costs(run, measurement, outcome, conversations[0])
-    outcome.graphs = together(journal.modes) or outcome.graphs
+    # a replay is of the cell that decodes so, whatever its draft does
+    outcome.graphs = outcome.graphs if recordings else together(journal.modes) or outcome.graphs
     outcome.excerpt = measurement.excerpt()
     if failed := _failed_conversations(rows):
         log.warning("%s: %s", run.label, failed)

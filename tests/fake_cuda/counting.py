@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from fake_cuda.library import library
 
@@ -110,10 +111,17 @@ def _listen() -> None:
 def _line() -> str:
     frame = sys._getframe(2)
     while frame is not None:
-        path = frame.f_code.co_filename
-        for package in OURS:
-            _, found, rest = path.rpartition(f"/{package}/")
-            if found and "site-packages" not in path:
-                return f"{package}/{rest}:{frame.f_lineno}"
+        if name := _name(frame.f_code.co_filename):
+            return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return "elsewhere"
+
+
+@cache
+def _name(path: str) -> str | None:
+    """`specdec_core/tree.py` of a file of ours; asked of all frames of a stack at every launch."""
+    for package in OURS:
+        _, found, rest = path.rpartition(f"/{package}/")
+        if found and "site-packages" not in path:
+            return f"{package}/{rest}"
+    return None

@@ -363,3 +363,7 @@ def test_a_row_says_that_its_weights_were_packed(tmp_path):
         assert (row["graphs"], row["identical"]) == (how, 1.0)
         rows.append(row["run_id"])
     assert rows[0] != rows[1], "its times are no others'"
+    assert execute(tmp_path / "packed", *asked, "runtime.graphs=packed", "runtime.replay=true", "limit=2") == "ok"
+    runs, prompts = (getattr(load(tmp_path / "packed", "default"), name) for name in ("runs", "prompts"))
+    assert (runs["graphs"].tolist(), runs["run_id"].tolist()) == (["packed"], [rows[1]])
+    assert prompts["prompt_id"].nunique() == 2, "a replay goes with what was decoded so"
