@@ -22,7 +22,7 @@ from specdec_core.models.head_formats import read_config
 from specdec_core.models.kinds import KINDS, TARGET, kind_of, likely_kind
 from specdec_core.models.loading import check_vocabularies
 from specdec_trees.configs import variants
-from specdec_trees.configs.values import shown
+from specdec_trees.configs.values import bounded, shown
 from specdec_trees.locations import hint, own_conf, yamls
 from specdec_trees.names import unknown
 from specdec_trees.new_paper import new_paper
@@ -73,8 +73,8 @@ def new_dataset(file: str, *, name: str | None = None, max_new_tokens: int = MAX
     conversations = read_jsonl(source)
     if not conversations:
         raise DatasetError(f"{source} has no conversations")
-    if max_new_tokens < 1:
-        raise ValueError(f"MAX_NEW_TOKENS={max_new_tokens}: an answer has at least one token")
+    if max_new_tokens < 1 or not bounded(max_new_tokens):
+        raise ValueError(f"MAX_NEW_TOKENS={max_new_tokens}: an answer has at least one token, and fewer than 2^63")
     name, count = name or _slug(source.stem), _count(len(conversations), "conversation")
     path = _write(
         "dataset",
@@ -151,8 +151,10 @@ def _template_of(target: str) -> str:
 def _write(group: str, name: str, text: str) -> Path:
     """A new yaml of the user's own `conf`, by its path from here."""
     path = own_conf() / group / f"{name}.yaml"
-    if not re.fullmatch(r"[\w-]+", name, re.ASCII):
-        raise ValueError(f'NAME="{name}": a name has letters, digits, - and _, since it is a file and an option')
+    if not re.fullmatch(r"\w[\w-]*", name, re.ASCII):
+        raise ValueError(
+            f'NAME="{name}": a name has letters, digits, _ and, not first, -, since it is a file and an option'
+        )
     read = OverridesParser.create().parse_override(f"{group}={name}").value()
     if str(read) != name or not isinstance(read, str | int) or isinstance(read, bool):
         raise ValueError(f'NAME="{name}" is read as {shown(read)} on the command line; give another')
