@@ -68,7 +68,7 @@ class Graphs:
         self._capacity = 0
         torch._dynamo.config.recompile_limit = max(256, torch._dynamo.config.recompile_limit)
         options: dict[str, Any] = {"isolate_recompiles": True} | _options(lm.device)  # models of one class share code
-        self._compiled = torch.compile(self._forward, fullgraph=True, dynamic=False, **options)
+        self.compiled = torch.compile(self.forward, fullgraph=True, dynamic=False, **options)
         torch.cuda.CUDAGraph.replay = _counted_replay  # type: ignore[method-assign, assignment]
 
     def __str__(self) -> str:
@@ -171,7 +171,7 @@ class Graphs:
         except TorchDynamoException as error:
             said = str(error).strip().partition("\n")[0]
             warnings.warn(f"{name} cannot be compiled, and runs eagerly: {said}", stacklevel=2)
-            self._compiled, self.failed = self._forward, True
+            self.compiled, self.failed = self.forward, True
         else:
             if cuda and _num_replays == before:
                 said = "inductor skipped CUDA graphs, and TORCH_LOGS=cudagraphs says why"
@@ -200,12 +200,12 @@ class Graphs:
         config, before = self.lm.config, self.lm.config._attn_implementation
         config._attn_implementation = DENSE if self._in_products else before
         try:
-            found: tuple[Tensor, Tensor | None] = self._compiled(*inputs)
+            found: tuple[Tensor, Tensor | None] = self.compiled(*inputs)
         finally:
             config._attn_implementation = before
         return found
 
-    def _forward(
+    def forward(
         self, tokens: Tensor, positions: Tensor, mask: Tensor, slots: Tensor, *features: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """What is compiled."""

@@ -158,6 +158,19 @@ class Pair:
                     one.forget()
 
     @contextlib.contextmanager
+    def traced(self) -> Iterator[None]:
+        """Compiled forwards run as they were traced inside, operator by operator; nothing is compiled."""
+        compiled = [one.compiled for one in self.graphs]
+        try:
+            with self.sealed():
+                for one in self.graphs:
+                    one.compiled = one.forward
+                yield
+        finally:
+            for one, before in zip(self.graphs, compiled, strict=True):
+                one.compiled = before
+
+    @contextlib.contextmanager
     def sealed(self) -> Iterator[None]:
         """Nothing is compiled inside; what ran eagerly instead is counted anew."""
         for one in self.graphs:

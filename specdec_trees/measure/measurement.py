@@ -129,12 +129,11 @@ class Measurement:
             self.group.fastest = min(self.group.fastest, one.per_token)
 
     def _note_kernels(self, turn: Turn) -> None:
-        """The attention kernels of a few steps of both arms; none where forwards are compiled."""
-        if not self.pair.graphs:
-            with AttentionKernels() as kernels:
-                for arm in self.arms:
-                    self.decoding.decode(turn, arm, min(turn.max_new_tokens, NOTED_TOKENS))
-            self.attention_kernels |= kernels.names
+        """The attention kernels of a few steps of both arms."""
+        with AttentionKernels() as kernels, self.pair.traced():
+            for arm in self.arms:
+                self.decoding.decode(turn, arm, min(turn.max_new_tokens, NOTED_TOKENS))
+        self.attention_kernels |= kernels.names
 
     def step_costs(self, conversation: Conversation) -> StepCosts:
         """Of a few steps of the first turn, decoded once more."""
