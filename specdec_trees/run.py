@@ -253,6 +253,8 @@ def _check_readable(argument: str) -> None:
     key, equals, value = argument.partition("=")
     if not equals or key.startswith("-"):
         return
+    if not key:
+        sys.exit(f"{argument}: the name of an option is missing")
     try:
         OverridesParser.create().parse_override(f"key={value}")
     except hydra.errors.HydraException:
@@ -291,6 +293,10 @@ def command(*defaults: str) -> None:
         _run_all()
     except (hydra.errors.HydraException, OmegaConfBaseException) as error:
         sys.exit(sentence(error))
+    except RuntimeError as error:
+        if type(error).__name__ != "FailedJobError":  # of submitit, which not every installation has
+            raise
+        sys.exit(f"the jobs were not submitted: {str(error).strip().splitlines()[-1]}")
     except KeyboardInterrupt:
         print("stopped; what was finished is kept, and the same command goes on from there", file=sys.stderr)
         sys.exit(STOPPED)

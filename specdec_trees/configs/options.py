@@ -59,21 +59,23 @@ COUNTS = ("limit", "decoding.max_new_tokens", "dataset.max_new_tokens", "dataset
 
 def check_values(cfg: DictConfig) -> None:
     """ValueError, a sentence, for the first option of a composed config that is unknown, missing or not of its type."""
+    for name in cfg:
+        check_names(str(name))
     for name, hint in TOP.items():
         if name in cfg:
             _check(cfg, name, _plain(cfg, name), hint)
     if not cfg.results_dir.strip():
         raise ValueError("results_dir is empty; give a folder, such as results_dir=results")
-    if cfg.data_dir is not None and not Path(cfg.data_dir).is_dir():
-        raise ValueError(f"data_dir={shown(cfg.data_dir)}: there is no such folder")
-    for place in COUNTS:
-        if (count := OmegaConf.select(cfg, place)) is not None and count < 1:
-            raise ValueError(f"{_typed(cfg, place, count)}={count}: at least 1 is expected")
     for name, (taker, beside) in SECTIONS.items():
         _check_section(cfg, name, _plain(cfg, name), taker, beside)
     for name, others in BESIDE.items():
         config = _plain(cfg, name)
         _check_section(cfg, name, config, _taker(name, config), others)
+    if cfg.data_dir is not None and not Path(cfg.data_dir).is_dir():
+        raise ValueError(f"data_dir={shown(cfg.data_dir)}: there is no such folder")
+    for place in COUNTS:
+        if (count := OmegaConf.select(cfg, place)) is not None and count < 1:
+            raise ValueError(f"{_typed(cfg, place, count)}={count}: at least 1 is expected")
 
 
 def _check_section(

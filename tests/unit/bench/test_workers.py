@@ -230,7 +230,7 @@ def test_a_sweep_on_pretended_devices(gpus, tmp_path):
 
 
 def test_a_refused_cell_is_told_at_the_end(gpus, tmp_path):
-    process = start(tmp_path, *SWEEP, "shard=3/3", "hydra.launcher.devices=[0,1]")
+    process = start(tmp_path, *SWEEP, "limit=0", "hydra.launcher.devices=[0,1]")
     printed, _ = process.communicate(timeout=300)
     assert process.returncode == 1, printed
     assert "ERROR" in printed
