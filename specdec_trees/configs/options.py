@@ -75,7 +75,7 @@ def check_values(cfg: DictConfig) -> None:
         raise ValueError(f"data_dir={shown(cfg.data_dir)}: there is no such folder")
     for place in COUNTS:
         if (count := OmegaConf.select(cfg, place)) is not None and count < 1:
-            raise ValueError(f"{_typed(cfg, place, count)}={count}: at least 1 is expected")
+            raise ValueError(f"{_typed(cfg, place, count)}={count}: at least one is expected")
 
 
 def _check_section(
