@@ -15,7 +15,7 @@ from specdec_trees.configs.cells import cell_of
 from specdec_trees.measure import pairs
 from specdec_trees.measure.cell import Runtime
 from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD
-from specdec_trees.results.store import Store, StoreError, load
+from specdec_trees.results.store import StoreError, load
 from specdec_trees.run import check_choices
 
 FROM_TARGET = {"ti_mcsd": False, "ti_mcsd_w1": True, "dyn_mcsd": False}
