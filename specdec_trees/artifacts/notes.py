@@ -207,7 +207,9 @@ def replayed(rows: pd.DataFrame) -> str:
     if not each:
         return ""
     drawn = f", one drawn for each prompt{_same_answers(runs)}," * bool((runs["temperature"] > 0).any())
-    return f"replayed on the target's recorded answers{drawn or ','} without times: {each}"
+    devices = sorted(set(runs.get("replay_device", "")) - {"", *runs["device_name"]})
+    where = f", on {' and '.join(devices)}" * bool(devices)
+    return f"replayed on the target's recorded answers{drawn or ','} without times{where}: {each}"
 
 
 def _same_answers(runs: pd.DataFrame) -> str:
@@ -231,8 +233,9 @@ def _resolved(rows: pd.DataFrame) -> str:
     words = [f"speedup within {_percent(samples.resolution(alone))} of 1"] if alone else []
     for arm in named_rows(noise.arms(rows)):
         noisy = ", too noisy to rank" * (arm.typical > samples.TOO_BUSY)
-        spread = f"{_percent(samples.resolution(arm.widest))} (median {_percent(arm.typical)}, {arm.runs} runs{noisy})"
-        words.append(f"tokens/s{f' ({arm.decoding})' * several} within {spread}")
+        reach = samples.resolution(arm.widest)
+        spread = f"within {_percent(reach)} (median {_percent(arm.typical)}, " if reach < 1 else "at all ("
+        words.append(f"tokens/s{f' ({arm.decoding})' * several} {spread}{arm.runs} runs{noisy})")
     return f"A/A resolves no {', no '.join(words)}" if words else NO_AA
 
 

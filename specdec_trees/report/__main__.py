@@ -22,7 +22,6 @@ from specdec_trees.report.site.facts import STATES, count_verdicts
 from specdec_trees.report.site.pages import Report
 from specdec_trees.results.pack import FOLDER
 from specdec_trees.results.parquet import warned_once
-from specdec_trees.results.store import experiments
 
 ONLY: dict[str, tuple[type, ...]] = {"figures": (Figure, Html), "tables": (Table,)}
 """What `--only` leaves of an artifact's outputs; a case study's page is its figure in another form."""
@@ -41,8 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.pair and not options.artifact and not pages.pairs(options.results, options.pair):
         others = ", ".join(sorted(pages.pairs(options.results))) or "none"
         return _fail(f"there are no results of pair {options.pair} in {options.results}; pairs there: {others}")
-    if not options.artifact and not experiments(options.results):
-        return _fail(_nothing(options))
     report = _one if options.artifact else _files if options.only else _site
     try:
         return report(options)
@@ -95,12 +92,8 @@ def _files(options: argparse.Namespace) -> int:
         missing &= bool(built.missing)
         written += _listed(path for _, paths in built.written for path in paths)
     if missing:
-        return _fail(_nothing(options))
+        return _fail(f"there are no results in {options.results}; give another --results, or run `{_SMOKE}` first")
     return _counted(written, options)
-
-
-def _nothing(options: argparse.Namespace) -> str:
-    return f"there are no results in {options.results}; give another --results, or run `{_SMOKE}` first"
 
 
 def _listed(paths: Iterable[Path]) -> int:

@@ -26,8 +26,10 @@ def joined(
     Runs that agree in the columns `block` are compared with each other: to all of them the same conversations are
     added, or none, where a method was not replayed on them or saw other tokens in a first turn. Later turns see
     answers, in which a tie may be broken otherwise. A joined run's `recording` and `num_conversations` are of all its
-    rows, `prompts_sha256` of those decoded. `read` gives a table's rows of some runs.
+    rows, `prompts_sha256` of those decoded; `run_ids` names both runs, `replay_device` where the replay ran. `read`
+    gives a table's rows of some runs.
     """
+    runs = runs.assign(run_ids=runs["run_id"], replay_device="")
     if replayed.empty:
         return runs, dict(tables)
     decoded = runs[runs["recording"].isna() & (runs["status"] == OK)]
@@ -38,7 +40,7 @@ def joined(
         pairs.update(_together(group, partners, known, asked))
     if not pairs:
         return runs, dict(tables)
-    runs, steps = runs.copy(), _of_runs(read("steps", list(pairs.values())))
+    steps = _of_runs(read("steps", list(pairs.values())))
     more = {table: [rows] for table, rows in tables.items()}
     for run_id, partner in pairs.items():
         decoded_before = set(known[run_id]["prompt_id"])
@@ -47,7 +49,10 @@ def joined(
         more["prompts"].append(turns.assign(run_id=run_id))
         more["steps"].append(taken.assign(run_id=run_id))
         failed, place = turns.loc[turns["status"] != OK, "prompt_id"].nunique(), runs["run_id"] == run_id
-        runs.loc[place, "recording"] = replayed.loc[replayed["run_id"] == partner, "recording"].iloc[0]
+        replay = replayed.loc[replayed["run_id"] == partner].iloc[0]
+        runs.loc[place, "recording"] = replay["recording"]
+        runs.loc[place, "run_ids"] = f"{run_id} {partner}"
+        runs.loc[place, "replay_device"] = replay["device_name"]
         runs.loc[place, "num_conversations"] += turns["prompt_id"].nunique() - failed
         runs.loc[place, "num_failed"] += failed
     return runs, {table: pd.concat(several, ignore_index=True) for table, several in more.items()}

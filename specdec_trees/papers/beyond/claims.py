@@ -71,7 +71,8 @@ LEGEND = {
     "pooled": "the claim over these datasets together. order holds: as in the paper; of speedups the first is shown to "
     "be faster than plain decoding too, unless it says otherwise. tie holds: the paper's values are a tie, and so are "
     "ours. order reversed: the second is ahead. no lead: neither is shown to be ahead, and ours is surely nearer to 1 "
-    "than half of the published lead. not resolved: by so few conversations, or such times",
+    "than half of the published lead. not resolved: by so few conversations, or such times, or, where the paper has a "
+    f"tie, since ours is not surely beyond {verdict.TOLERANCE:.0%}",
     "after_correction": "whether all that the pooled answer says holds after Holm's correction for the number of these "
     "answers, and p after it (two-sided, from the interval)",
     "by_dataset": "the same claim on each dataset alone, uncorrected; tables judge a row against all others by what "
@@ -85,6 +86,7 @@ NOTES = (
     "OPT-Tree's trees have 25 nodes here; the paper prints its best of 25, 50 and 60. Sequoia's printed size is that "
     "of the paper's tree, SpecInfer's 5x8 and 8x8 have 40 and 64; in Table 6 all rules have one tree. DySpec's table "
     "has 64 nodes for all.",
+    dyspec.DRAWN,
     "GSD: the paper prunes siblings, and does not say whether its TSD does. Both readings are rows. Nor does it say of "
     "which decoding its acceptance rates are; ours are of greedy decoding. How often merging counts is in the column "
     "Graph Success of its Table 1.",
@@ -313,10 +315,12 @@ def _surviving(judged: Sequence[Judged], corrected: Sequence[float]) -> str:
 
 def _models(runs: pd.DataFrame) -> Iterator[str]:
     """A sentence for each pair: its models, where they ran, and how many tokens they decoded."""
-    for run in named_rows(runs.drop_duplicates("pair", keep="last")):
-        target, draft = (_model(run.config, role) for role in ("target", "draft"))
-        where = f"{run.dtype} on {run.device_name}"
-        yield f"{run.pair}: {target} with {draft}, {where}, at most {run.max_new_tokens} new tokens a turn."
+    for pair, rows in runs.groupby("pair", sort=False):
+        run = rows.iloc[-1]
+        target, draft = (_model(run["config"], role) for role in ("target", "draft"))
+        devices = sorted({*rows["device_name"], *rows["replay_device"]} - {""})
+        where = f"{run['dtype']} on {' and '.join(devices)}"
+        yield f"{pair}: {target} with {draft}, {where}, at most {run['max_new_tokens']} new tokens a turn."
 
 
 def _model(config: str, role: str) -> str | None:

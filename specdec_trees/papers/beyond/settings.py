@@ -126,10 +126,10 @@ def _methods(runs: pd.DataFrame, block: int) -> Iterator[Picked]:
 
 
 def _order(runs: pd.DataFrame, setting: list[Picked]) -> tuple[object, ...]:
-    """Pairs of real models before the embedded ones, by name; the settings of a pair by how much was timed."""
+    """Pairs of real models before the embedded ones, by name; the settings of a pair by how much was timed of each."""
     first = runs.loc[setting[0].length]
     counts = runs.loc[[one.speed for one in setting if one.speed is not None], "num_conversations"]
-    return str(first["target_id"]).startswith("tiny/"), first["pair"], -len(counts), -counts.sum()
+    return str(first["target_id"]).startswith("tiny/"), first["pair"], -counts.median(), -len(counts)
 
 
 def _read(root: Path, runs: pd.DataFrame, table: str) -> pd.DataFrame:

@@ -162,12 +162,25 @@ def word(cell: str) -> str:
     return next((known for known in VERDICTS if cell.startswith(known)), cell)
 
 
-def count_verdicts(tables: Iterable[Table]) -> dict[str, int]:
-    """How often each verdict was given, in the order of `VERDICTS`; cells without one do not count."""
-    columns = [table.frame[column] for table in tables for column in table.frame if is_verdict(str(column))]
+def count_verdicts(tables: Iterable[Table], *, of_times: bool = False) -> dict[str, int]:
+    """How often each verdict was given, of all numbers or of times alone, in the order of `VERDICTS`.
+
+    Cells without one do not count.
+    """
+    columns = [
+        table.frame[column]
+        for table in tables
+        for column in table.frame
+        if is_verdict(str(column)) and (not of_times or column in _timed(table))
+    ]
     counts = Counter(word(str(cell)) for column in columns for cell in column)
     order = [*VERDICTS, *(other for other in counts if other not in (*VERDICTS, ABSENT, ""))]
     return {one: counts[one] for one in order if counts[one]}
+
+
+def _timed(table: Table) -> set[str]:
+    """The columns with verdicts on times."""
+    return set() if table.long is None else {one.verdict for one in table.long["metric"].unique() if one.timed}
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ class Section:
     command: str
     views: list[View]
     verdicts: Mapping[str, int]
+    of_times: Mapping[str, int]
     provenance: Provenance
     rows: tuple[Link, ...]
 
@@ -175,6 +176,12 @@ class Site:
         """The verdicts of all papers' tables; ours judge the same rows again."""
         return _sums(paper.verdicts for paper in self.papers if paper.key != facts.OURS)
 
+    @property
+    def of_times(self) -> Counter[str]:
+        """Those on times, which are the machine's."""
+        papers = (paper for paper in self.papers if paper.key != facts.OURS)
+        return _sums(section.of_times for paper in papers for section in paper.sections)
+
 
 def write(report: Report) -> tuple[Site, list[Path]]:
     """Build everything, write the index and a page per paper; what was found, and the paths of the pages."""
@@ -219,6 +226,7 @@ def section(report: Report, entry: Entry) -> Section:
     built = attempt(report, entry.name) if registered else Built(missing=entry.absent)
     reached, built = _progress(report, entry.name, built)
     outputs = [output for output, _ in built.written]
+    tables = [output for output in outputs if isinstance(output, Table)]
     state, detail = facts.status(built, reached, entry.absent)
     parts = (part for output, files in built.written for part in views.parts(output, files))
     shown = [(output, files) for output, files in parts if not views.is_empty(output)]
@@ -231,7 +239,8 @@ def section(report: Report, entry: Entry) -> Section:
         views=sorted(
             (views.of(one, files, report.out, outputs) for one, files in shown), key=lambda one: one["folded"] > ""
         ),
-        verdicts=facts.count_verdicts(output for output in outputs if isinstance(output, Table)),
+        verdicts=facts.count_verdicts(tables),
+        of_times=facts.count_verdicts(tables, of_times=True),
         provenance=facts.provenance(report.results, entry.name, report.pair),
         rows=views.folders(report.results, entry.name, report.out),
     )
