@@ -238,7 +238,7 @@ def with_unrun(runs: pd.DataFrame, paper: pd.DataFrame, on: Sequence[str]) -> pd
 def unrun(first: pd.Series) -> pd.Series:
     """The row of a method that a block lacks: what all runs of the block share, and nothing that was measured."""
     unknown = dict.fromkeys(("size", "budget", "nodes", "levels", "mean_size", "identical"))
-    ended = {"run_id": "", "ok": False, "status": verdict.NOT_RUN, "params": {}, "lossless": False}
+    ended = {"run_id": "", "run_ids": "", "ok": False, "status": verdict.NOT_RUN, "params": {}, "lossless": False}
     return pd.Series({**first, **unknown, **ended}, dtype=object)
 
 

@@ -70,7 +70,7 @@ def table(
         grid,
         notes,
         legend,
-        tuple(first.get("run_ids", first["run_id"])),
+        tuple(first.get("run_ids", first["run_id"]).fillna(first["run_id"])),
         headers=dict(ChainMap(*(one.headers for one in metrics), dict(headers or {}), definitions.ROWS)),
         aside=tuple(column for column in grid if column in {*aside, *dict(elsewhere)}),
         lead=len(rows),

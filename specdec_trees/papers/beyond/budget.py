@@ -38,7 +38,6 @@ MARKS = (
     "leave of it is seen in the column nodes and on the figure's axis."
 )
 UNRANKED = "Times rank nothing, in no setting and at no budget, of {}: they are too noisy."
-HOLLOW = "hollow: times too noisy to rank"
 LEFT_OUT = (
     "Only rules that keep the target's distribution are compared. Not here: drafters without a size to set (EAGLE's 25 "
     "nodes, DySpec's threshold, Sequoia's hardware-aware tree, SSD), and target-initialised trees, which with one "
@@ -233,5 +232,5 @@ def _legend(canvas: Canvas, looks: Looks, long: pd.DataFrame) -> None:
         handles.append(Patch(facecolor=style.GREY, alpha=0.35, linewidth=0, label=words))
     if busy.any():
         unfilled: dict[str, Any] = {"marker": "o", "color": style.GREY, "markerfacecolor": "none", "linestyle": "none"}
-        handles.append(Line2D([], [], label=HOLLOW, **unfilled))
+        handles.append(Line2D([], [], label=draw.HOLLOW, **unfilled))
     style.legend_below_all(canvas, handles, max(2, min(6, int(canvas.get_figwidth() / 1.9))))

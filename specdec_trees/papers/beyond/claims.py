@@ -75,8 +75,8 @@ LEGEND = {
     f"tie, since ours is not surely beyond {verdict.TOLERANCE:.0%}",
     "after_correction": "whether all that the pooled answer says holds after Holm's correction for the number of these "
     "answers, and p after it (two-sided, from the interval)",
-    "by_dataset": "the same claim on each dataset alone, uncorrected; tables judge a row against all others by what "
-    "the paper prints there, OPT-Tree's over its sizes, and may differ",
+    "by_dataset": "the same claim on each dataset alone, also where the paper has the second ahead there; uncorrected. "
+    "Tables judge a row against all others by what the paper prints there, OPT-Tree's over its sizes, and may differ",
 }
 ASIDE = ("published_ahead", "n", "by_dataset")
 NOTES = (
