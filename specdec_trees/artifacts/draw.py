@@ -25,7 +25,7 @@ OPEN: dict[str, Any] = {"linestyle": "--", "markerfacecolor": "white"}
 STAR: dict[str, Any] = {"color": "black", "marker": "*", "markersize": 9, "linestyle": ""}
 ACROSS: dict[str, Any] = {"color": style.GREY, "linestyle": "--", "linewidth": 1}
 """The looks of a second metric, of a published point, and of a line across."""
-HOLLOW = "hollow: times too noisy to rank"
+UNRANKED = "no lines: times too noisy to rank"
 RUN_ROWS = ("setting", "name")
 LINE_ROWS = ("setting", "line")
 """The columns that say in a table which run or line a row is of."""
@@ -145,12 +145,12 @@ def mark(axes: Axes, words: str, x: float | None = None, y: float | None = None,
 
 
 def curve(axes: Axes, rows: pd.DataFrame, metric: Metric) -> None:
-    """The lines of a metric with their intervals; hollow, without a line between points, where times rank nothing."""
+    """The lines of a metric with their intervals; points alone where times rank nothing."""
     noisy = metric.timed and bool(rows["busy"].astype(bool).any())
     for label, points, look in _of(rows, metric):
-        _band(axes, points, label=label, **look | ({"linestyle": "", "markerfacecolor": "white"} if noisy else {}))
+        _band(axes, points, label=label, **look | ({"linestyle": ""} if noisy else {}))
     if noisy:
-        axes.plot([], [], "o", color=style.GREY, markerfacecolor="white", label=HOLLOW)
+        axes.plot([], [], "", label=UNRANKED)
     axes.set_ylabel(f"{metric.header} (95% interval)")
 
 

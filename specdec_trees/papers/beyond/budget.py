@@ -37,6 +37,7 @@ MARKS = (
     "Marked among the methods of one dataset, temperature and budget. A budget is an upper bound: what smaller trees "
     "leave of it is seen in the column nodes and on the figure's axis."
 )
+HOLLOW = "hollow: times too noisy to rank"
 UNRANKED = "Times rank nothing, in no setting and at no budget, of {}: they are too noisy."
 LEFT_OUT = (
     "Only rules that keep the target's distribution are compared. Not here: drafters without a size to set (EAGLE's 25 "
@@ -232,5 +233,5 @@ def _legend(canvas: Canvas, looks: Looks, long: pd.DataFrame) -> None:
         handles.append(Patch(facecolor=style.GREY, alpha=0.35, linewidth=0, label=words))
     if busy.any():
         unfilled: dict[str, Any] = {"marker": "o", "color": style.GREY, "markerfacecolor": "none", "linestyle": "none"}
-        handles.append(Line2D([], [], label=draw.HOLLOW, **unfilled))
+        handles.append(Line2D([], [], label=HOLLOW, **unfilled))
     style.legend_below_all(canvas, handles, max(2, min(6, int(canvas.get_figwidth() / 1.9))))
