@@ -150,7 +150,7 @@ def curve(axes: Axes, rows: pd.DataFrame, metric: Metric) -> None:
     for label, points, look in _of(rows, metric):
         _band(axes, points, label=label, **look | ({"linestyle": ""} if noisy else {}))
     if noisy:
-        axes.plot([], [], "", label=UNRANKED)
+        axes.plot([], [], linestyle="none", label=UNRANKED)
     axes.set_ylabel(f"{metric.header} (95% interval)")
 
 
