@@ -42,13 +42,9 @@ class Sweeper(BasicSweeper):
         return list(BasicSweeper.split_overrides_to_chunks(jobs, max_batch_size)) if jobs else []
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Compose all jobs ahead for other launchers alone, at a fraction of Hydra's time."""
-        from specdec_trees.plan.composing import composer_of  # torch, and Hydra imports this at every start
-
+        """Compose all jobs ahead for other launchers alone: `InProcess` composes each here."""
         if not isinstance(self.launcher, InProcess):
-            compose = composer_of(self.hydra_context.config_loader)
-            for overrides in batch:
-                compose(overrides)
+            super().validate_batch_is_legal(batch)
 
 
 class InProcess(BasicLauncher):
@@ -59,7 +55,7 @@ class InProcess(BasicLauncher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run all jobs; what one raised is raised behind all of them, by who asks for its value."""
-        from specdec_trees.plan.composing import composer_of  # as above
+        from specdec_trees.plan.composing import composer_of  # torch, and Hydra imports this at every start
 
         hydra = self.config.hydra
         if hydra.callbacks or hydra.job.env_set or hydra.job.chdir:
