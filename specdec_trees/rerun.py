@@ -19,8 +19,7 @@ import pandas as pd
 from omegaconf import OmegaConf
 
 from specdec_core.errors import SpecdecError
-from specdec_core.sampling import Sampling
-from specdec_trees.configs.cells import drafter_builder, pair_of
+from specdec_trees.configs.cells import of_config, pair_of
 from specdec_trees.measure import pairs, weights
 from specdec_trees.measure.cell import Cell, Runtime
 from specdec_trees.measure.decoding import Decoding
@@ -28,17 +27,28 @@ from specdec_trees.prompts import datasets
 from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, OK
 from specdec_trees.results.store import Store, experiments
 
-OURS = "specdec_core."
-"""A stranger's config builds what is of this package, and nothing else."""
+OURS = "specdec_core"
+"""A stranger's config builds classes and functions of this package, and nothing else."""
 ADDED = {"files_sha256", "local", "template_sha256", "source", "prompts_sha256", "selection"}
 """What configs of rows say beside the yamls'."""
+
+
+def _is_ours(target: str) -> bool:
+    """Whether what a name leads to is of `OURS`; a module of it names others', such as `os.system`."""
+    if not target.startswith(f"{OURS}."):
+        return False
+    try:
+        origin = getattr(hydra.utils.get_object(target), "__module__", None)
+    except (ImportError, ValueError):
+        return False
+    return str(origin).partition(".")[0] == OURS
 
 
 def _plain(values: Any) -> Any:
     """A config's values as its yaml had them; ValueError for a class that is not ours."""
     if isinstance(values, Mapping):
-        if not str(values.get("_target_", OURS)).startswith(OURS):
-            raise ValueError(f"{values['_target_']} is none of {OURS}*")
+        if "_target_" in values and not _is_ours(str(values["_target_"])):
+            raise ValueError(f"{values['_target_']} is none of {OURS}'s")
         return {key: _plain(value) for key, value in values.items() if key not in ADDED}
     return [_plain(value) for value in values] if isinstance(values, list) else values
 
@@ -46,29 +56,14 @@ def _plain(values: Any) -> Any:
 def cell_of_row(row: Mapping[Any, Any]) -> tuple[Cell, Runtime]:
     """The cell of a row of `runs`, and how it was run; ValueError where a config alone does not make it."""
     config = _plain(json.loads(row["config"]))
-    drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))
-    if drafter.get("decision"):
+    if config["drafter"].get("decision"):
         raise ValueError("its decision model is no part of a row")
-    name, method = drafter.pop("name"), drafter.pop("method")
-    rule, lossy = verifier.pop("name"), verifier.pop("allow_lossy")
-    cell = Cell(
+    cell = of_config(
+        config,
         run_id=row["run_id"],
         experiment=row["experiment"],
-        drafter=name,
-        method=method,
         pair=pair_of(OmegaConf.create({"pair": config["pair"]})),
         dataset=datasets.DatasetSpec.from_config(config["dataset"]),
-        drafter_params=drafter,
-        build_drafter=drafter_builder(drafter),
-        verifier=rule,
-        rule=hydra.utils.instantiate(verifier),
-        allow_lossy=lossy,
-        max_new_tokens=decoding.pop("max_new_tokens"),
-        ignore_eos=decoding.pop("ignore_eos", False),
-        sampling=Sampling(**decoding),
-        seed=config["seed"],
-        limit=config["limit"],
-        config=config,
     )
     return cell, Runtime(**config["runtime"], num_threads=1, progress=False)
 

@@ -95,7 +95,7 @@ class MultiRound:
 
 
 class InRounds(ChildByChild):
-    """A rule that is made of such rounds, or K-SEQ. On a GPU all nodes of a tree are judged at once."""
+    """A rule that `tree_rounds` knows: made of such rounds, or K-SEQ. On a GPU all nodes are judged at once."""
 
     uniform_fallback = k_seq = False
 

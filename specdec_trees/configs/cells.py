@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from specdec_core import TreeShape
 from specdec_core.drafters import Drafter, StaticTree
 from specdec_core.models import CausalLM, Head, ModelSpec
+from specdec_core.models.decision import DecisionModel
 from specdec_core.models.kinds import TARGET
 from specdec_core.models.placement import resolve_device, resolve_dtype
 from specdec_core.models.planted.bigrams import Planting
@@ -92,18 +93,42 @@ def cell_of(cfg: DictConfig) -> Cell:
     resolvers.check_printed(cfg)
     tree = drafters.calibrate(config["drafter"], setting_of(cfg, config), _shape_of)
     config["drafter"] = tree.drafter
-    drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))
-    name, method = drafter.pop("name"), drafter.pop("method")
-    rule, allow_lossy = verifier.pop("name"), verifier.pop("allow_lossy")
-    return Cell(
+    cell = of_config(
+        config,
         run_id=run_id(identity(config)),
         experiment=cfg.name,
         pair=pair_of(cfg),
         dataset=dataset_of(cfg),
+        decision=tree.decision,
+    )
+    return replace(cell, predicted_mal=tree.mal, predicted_speedup=tree.speedup)
+
+
+def of_config(
+    config: dict[str, Any],
+    *,
+    run_id: str,
+    experiment: str,
+    pair: PairSpec,
+    dataset: DatasetSpec,
+    decision: DecisionModel | None = None,
+) -> Cell:
+    """The typed cell of a scientific config in which nothing is left to be measured.
+
+    KeyError, TypeError or ValueError for a config that is none.
+    """
+    drafter, verifier, decoding = (dict(config[axis]) for axis in ("drafter", "verifier", "decoding"))
+    name, method = drafter.pop("name"), drafter.pop("method")
+    rule, allow_lossy = verifier.pop("name"), verifier.pop("allow_lossy")
+    return Cell(
+        run_id=run_id,
+        experiment=experiment,
+        pair=pair,
+        dataset=dataset,
         drafter=name,
         method=method,
         drafter_params={key: value for key, value in drafter.items() if key != "_target_"},
-        build_drafter=drafter_builder(drafter, **({"decision": tree.decision} if tree.decision else {})),
+        build_drafter=drafter_builder(drafter, **({"decision": decision} if decision else {})),
         verifier=rule,
         rule=hydra.utils.instantiate(verifier),
         allow_lossy=allow_lossy,
@@ -113,8 +138,6 @@ def cell_of(cfg: DictConfig) -> Cell:
         seed=config["seed"],
         limit=config["limit"],
         config=config,
-        predicted_mal=tree.mal,
-        predicted_speedup=tree.speedup,
     )
 
 

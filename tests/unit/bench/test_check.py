@@ -321,9 +321,10 @@ def test_cells_are_decoded_again(root, monkeypatch):
     gone["pair"]["target"] |= {"id": "nobody/nothing", "files_sha256": None}
     with pytest.raises(SpecdecError):
         differing(row | {"config": json.dumps(gone), "target_revision": None}, tables["prompts"], 2, None)
-    gone["verifier"]["_target_"] = "os.system"
-    with pytest.raises(ValueError, match=r"os\.system"):
-        differing(row | {"config": json.dumps(gone)}, tables["prompts"], 2, None)
+    for name in ("os.system", "specdec_core.openmp.os.system", "specdec_core.nothing", "specdec_core.models"):
+        gone["verifier"]["_target_"] = name
+        with pytest.raises(ValueError, match=name):
+            differing(row | {"config": json.dumps(gone)}, tables["prompts"], 2, None)
 
 
 @functools.cache
