@@ -80,7 +80,7 @@ def _nucleus(logits: Float[Tensor, "*rows vocab"], top_p: float) -> Float[Tensor
         probs, ids = top_k(unsorted, size) if size else unsorted.sort(dim=-1, descending=True, stable=True)
         if size is None or bool((probs.double().sum(-1) >= top_p).all()):
             break
-    before = probs.double().cumsum(-1) - probs
+    before = probs.to(torch.float64, copy=True).cumsum_(-1).sub_(probs)
     dropped = torch.ones_like(logits, dtype=torch.bool).scatter(-1, ids, before >= top_p)
     return logits.masked_fill(dropped, -torch.inf)
 
@@ -98,7 +98,7 @@ def draw_tokens(probs: Float[Tensor, "*rows vocab"], k: int, rng: Generator) -> 
 
 def tokens_at(probs: Float[Tensor, "*rows vocab"], uniform: Float[Tensor, "*rows k"]) -> Int[Tensor, "*rows k"]:
     """The tokens whose stretch of the CDF, in float64, holds these numbers of [0, 1). Never one of probability 0."""
-    cumulative = probs.double().cumsum(-1)
+    cumulative = probs.to(torch.float64, copy=True).cumsum_(-1)
     # the largest uniform times the total must not round up to the total, behind which there is no token
     points = uniform.clamp(max=1 - 2**-52) * cumulative[..., -1:]
     # rows that are not finite would give the index behind the last token; they are reported where they are judged

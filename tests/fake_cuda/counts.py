@@ -72,7 +72,7 @@ def decoded(case: Case, device: str, rule: Verifier | None = None) -> tuple[list
         drafter,
         rule or rule_for(drafter),
         pair.tokenizer(PROMPT)["input_ids"],
-        max_new_tokens=24,
+        max_new_tokens=12,
         sampling=Sampling(case.temperature),
         allow_lossy=True,
     )
