@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ComparisonError as error:
         print(error, file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        raise
     except OSError as error:
         print(f"{error.filename or options.out}: {error.strerror or error}", file=sys.stderr)
         return 2

@@ -124,6 +124,8 @@ def main() -> None:
         single = any(argument.startswith("experiment=") for argument in sys.argv[1:])
         for line in describe(make(sys.argv[1:])) if single else overview(sys.argv[1:]):
             print(line, flush=True)
+    except BrokenPipeError:
+        raise
     except (TypeError, OSError, HydraException, *runner.SENTENCES) as error:
         sys.exit(sentence(error))
 

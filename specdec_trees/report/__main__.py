@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = _one if options.artifact else _files if options.only else _site
     try:
         return report(options)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         return _fail(f"the report cannot be written to {options.out} ({error.strerror or error}); give another --out")
 

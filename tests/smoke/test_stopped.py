@@ -1,8 +1,10 @@
 """Ctrl-C ends any command in one sentence, and errors are told as ever."""
 
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from cells import _hear_ctrl_c
@@ -40,3 +42,24 @@ def test_other_errors_keep_their_traceback(capsys):
 def test_who_imports_the_package_keeps_their_own_hook():
     code = "import sys, specdec_trees; sys.exit(sys.excepthook is not sys.__excepthook__)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+UNREAD = (
+    "status --results {}",
+    "compare fe697d8c484f 43d7e2fedb55 --results {}",
+    "plan --help",
+    "report smoke --results {}",
+)
+
+
+@pytest.mark.parametrize("task", UNREAD)
+def test_a_reader_that_stops_ends_a_command_in_silence(task, tmp_path):
+    """As of `| head`."""
+    read, write = os.pipe()
+    os.close(read)
+    command = f"specdec_trees.{task}".format(Path("results/reference").absolute()).split()
+    process = subprocess.run(
+        [sys.executable, "-m", *command], stdout=write, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=False
+    )
+    os.close(write)
+    assert process.stderr == ""

@@ -170,7 +170,7 @@ def points(results: Results, structures: Sequence[Structure]) -> pd.DataFrame:
     grown = _grown(results.growth, runs, known)
     names = [one.name for one in structures]
     both = _joined(runs, grown[grown["structure"].isin(names)], results.steps[:0])
-    both = both.assign(place=both["structure"].map(names.index), at=both["nodes"].fillna(0).astype(int))
+    both = both.copy().assign(place=both["structure"].map(names.index), at=both["nodes"].fillna(0).astype(int))
     both = both.sort_values(["block", "place", "at"], kind="stable", ignore_index=True)
     return _described(both, known)
 
