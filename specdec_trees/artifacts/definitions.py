@@ -63,7 +63,8 @@ RATIO = (
 _COUNTED = "mean over samples (prompts) of the sum over steps, for 512 generated tokens; in brackets the 95% interval"
 ACCEPTANCE_RATE = (
     "mean over samples of accepted drafted tokens / draft forwards, bonus token excluded; it can exceed 1 where an "
-    f"accepted path leads behind a merge edge; in brackets the 95% interval ({intervals.METHOD} over conversations)"
+    "accepted path leads behind a merge edge, or a draft forward gives several levels (Medusa); in brackets the 95% "
+    f"interval ({intervals.METHOD} over conversations)"
 )
 DRAFTED_TOKENS = (
     "nodes that go on (live) + nodes that end for theta_prob + one root a step, nodes pruned beside a sibling and "

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from specdec_trees.locations import yamls
+from specdec_trees.results.identity import LOCAL
 
 WHOLE = {"pair": ("target",), "drafter": ("method", "_target_"), "verifier": ("_target_",)}
 """What yamls of a group have, unless they are made of others."""
@@ -18,9 +19,7 @@ WHOLE = {"pair": ("target",), "drafter": ("method", "_target_"), "verifier": ("_
 @functools.cache
 def committed(group: str) -> dict[str, dict[str, Any]]:
     """The yamls of a group by name; variants have the values of their base and their own."""
-    found: dict[str, Any] = {
-        name.rpartition("/")[2]: OmegaConf.load(path) for name, path in yamls(group, own=False).items()
-    }
+    found: dict[str, Any] = {name: OmegaConf.load(path) for name, path in yamls(group, own=False).items()}
     variants: Any = OmegaConf.load(yamls(own=False)["variants"])
     for base, named in variants.get(group, {}).items():
         found |= {name: OmegaConf.merge(found[base], {"name": name}, values) for name, values in named.items()}
@@ -37,11 +36,18 @@ def misnamed(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"verifier {verifier.get('name')} is {there['_target_']}"
     if there := committed("pair").get(pair.get("name", "")):
         for key in ("target", "draft"):
-            ids = [(one.get(key) or {}).get("id") for one in (pair, there)]
-            if ids[0] != ids[1]:
-                yield f"pair {pair['name']} has {key} {ids[1]}, not {ids[0]}"
-        if there.get("published") != pair.get("published"):
-            yield f"pair {pair['name']} is published as {there.get('published')}, not {pair.get('published')}"
+            model, asked = ((one.get(key) or {}) for one in (pair, there))
+            if _apart(model.get("id"), asked.get("id")) and LOCAL not in model:
+                yield f"pair {pair['name']} has {key} {asked['id']}, not {model.get('id')}"
+        if _apart(pair.get("published"), there.get("published")):
+            yield f"pair {pair['name']} is published as {there['published']}, not {pair.get('published')}"
+
+
+def _apart(value: Any, committed: Any) -> bool:
+    """Whether a value is another than a yaml's, as far as the yaml says it and no experiment does."""
+    if isinstance(committed, Mapping) and isinstance(value, Mapping):
+        return committed.keys() != value.keys() or any(_apart(value[key], committed[key]) for key in committed)
+    return committed is not None and "${" not in str(committed) and value != committed
 
 
 def _is(drafter: Mapping[str, Any], there: Mapping[str, Any]) -> bool:

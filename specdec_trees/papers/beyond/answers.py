@@ -27,7 +27,8 @@ def answered(first: Pairing, other: Pairing, *, timed: bool) -> Answer:
     """The answer by rule 4 of `specdec_trees.artifacts.verdict`, of these two alone; `timed` values are speedups."""
     stand = verdict.standing(first, other)
     if stand.agrees is None:
-        return Answer(f"{verdict.NOT_RESOLVED} ({MACHINE})" if stand.comparison.blurred else verdict.NOT_RESOLVED)
+        why = f" ({MACHINE})" if stand.comparison.blurred else " (behind)" if stand.comparison.ahead else ""
+        return Answer(f"{verdict.NOT_RESOLVED}{why}")
     if not stand.agrees:
         return Answer(REVERSED if stand.comparison.ahead else NO_LEAD, stand.p)
     holds = verdict.ORDER_HOLDS if stand.comparison.ahead else TIE_HOLDS

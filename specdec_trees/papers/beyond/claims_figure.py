@@ -15,10 +15,10 @@ from specdec_trees.papers.beyond.claim import Judged
 
 SETTING = (
     "right of 1 the method that the paper has ahead is ahead; lines: 95% intervals over conversations; hollow: not "
-    "comparable, or fewer than six conversations"
+    "comparable, or fewer than six conversations; GSD's drafted tokens, whose ratios are larger, are in the table alone"
 )
 SIDES = (
-    "what a step gives (MAL, acceptance rate, alpha): first method / second",
+    "MAL, alpha, or GSD's accepted tokens a draft forward: first method / second",
     "speedup: first method / second (each may be below 1)",
 )
 PUBLISHED: Any = {"color": GREY, "marker": "|", "markersize": 7, "markeredgewidth": 2, "linestyle": "none"}

@@ -152,11 +152,15 @@ def lines(
 
 
 def judged(long: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
-    """The long frame beside the paper's numbers, marked and judged; without merging no graph is a success."""
+    """The long frame beside the paper's numbers, marked and judged.
+
+    Without merging no graph is a success, which makes no order either.
+    """
     long = arms.beside(long, names)
-    none = long["published"].notna() & long["metric"].map(lambda metric: metric.key == "num_displaced").astype(bool)
-    none &= ~long["arm"].map(lambda arm: any(name.startswith("gsd") for name in arm.ours[:1])).astype(bool)
-    long = frame.put(long, why=long["why"].mask(none, "0 without merging"))
+    merged = long["arm"].map(lambda arm: any(name.startswith("gsd") for name in arm.ours[:1])).astype(bool)
+    none = ~merged & long["metric"].map(lambda metric: metric.key == "num_displaced").astype(bool)
+    why = long["why"].mask(none & long["published"].notna(), "0 without merging")
+    long = frame.put(long, why=why, alone=long["alone"].astype(bool) | none)
     return frame.judge(frame.rank(long), who="label")
 
 

@@ -69,7 +69,10 @@ def test_the_oracle_notices_a_wrong_digit() -> None:
             assert_printed(cell, (2.584, 2.508, 2.6649))
 
 
-FIRST = {"OPT-Tree": {"opt_tree"}, "Sequoia": {"sequoia", "sequoia_hardware", "sequoia_printed", "sized_sequoia"}}
+FIRST = {
+    "OPT-Tree": {"opt_tree", "opt_tree_n50"},
+    "Sequoia": {"sequoia", "sequoia_hardware", "sequoia_printed", "sized_sequoia"},
+}
 FIRST |= {"DySpec": {"dyspec"}, "GSD": {"gsd"}, "TSD": {"tsd", "tsd_sib"}, "TI-MCSD (lossy)": {"ti_mcsd"}}
 FIRST |= {"SSD": {"ssd"}, "SD": {"sd"}, "MCSD": {"mcsd", "mcsd_matched"}, "binary": {"binary_n25"}}
 FIRST |= {
