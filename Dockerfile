@@ -11,6 +11,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev &
 ENV EXTRAS=smollm2,gpu
 
 FROM ${DEVICE}
+# `python -m specdec_trees.run` in a mounted checkout runs its code, and asks git for its revision.
+RUN apt-get update && apt-get install -y --no-install-recommends git && rm -rf /var/lib/apt/lists/*
 RUN --mount=type=bind,target=/src,rw --mount=type=cache,target=/root/.cache/pip \
     pip install -c /src/constraints.txt "/src[${EXTRAS}]"
 ENV HF_HUB_DISABLE_PROGRESS_BARS=1 TOKENIZERS_PARALLELISM=false

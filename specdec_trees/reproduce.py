@@ -2,10 +2,11 @@
 
 A paper's name stands for all of its artifacts; without a name every artifact is run.
 
-What is to be run is written to `<results>/<artifact>/plan.json` first, so that `make status` can tell how far it is.
-Every artifact is a sweep in a process of its own: one that fails leaves the others alone, and what was finished before,
-by whatever run, is not run again. `pair=papers` takes the pairs that an experiment is for. Exit status 1 means that
-something planned is not done, which `shard=` leaves to others; 130 that it was stopped.
+What is to be run is written to `<results>/<artifact>/plan.json` first, in place of what was planned of its pairs, so
+that `make status` can tell how far it is. Every artifact is a sweep in a process of its own: one that fails leaves the
+others alone, and what was finished before, by whatever run, is not run again. `pair=papers` takes the pairs that an
+experiment is for. Exit status 1 means that something planned is not done, which `shard=` leaves to others; 130 that it
+was stopped.
 """
 
 import contextlib
@@ -136,8 +137,8 @@ def check_overrides(overrides: Sequence[str]) -> None:
             sys.exit(f"{text}: there is no such folder")
 
 
-def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) -> tuple[list[str], list[str]]:
-    """Plan all, then run one after another what is not done; the artifacts planned, and those whose sweep broke.
+def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) -> tuple[dict[str, Planned], list[str]]:
+    """Plan all, then run one after another what is not done; the plans by artifact, and those whose sweep broke.
 
     Where these overrides leave an artifact nothing to run, as replays do of sampled ones, the plan it had stays.
     """
@@ -152,7 +153,7 @@ def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) ->
         write(plan, root / name)
     broken = []
     for number, (name, plan) in enumerate(plans.items(), start=1):
-        state = progress.read(root, name, whole=True)
+        state = progress.read(root, name, *plan.pairs, whole=True)
         print(f"[{number}/{len(plans)}] {name}: {progress.words(state)}", flush=True)
         again = any(override in ("force=true", "retry=failed") for override in plan.overrides)
         if state.state == progress.DONE and not (plan.measures or plan.case_study or again):
@@ -160,7 +161,7 @@ def reproduce(artifacts: Sequence[str], overrides: Sequence[str], root: Path) ->
         command = [sys.executable, "-m", "specdec_trees.run", "-m", f"experiment={name}", *plan.overrides]
         with lock(root / name, SWEEP, shared=True, wait=True):
             broken += [name] if _run(command) else []
-    return list(plans), broken
+    return plans, broken
 
 
 def _run(command: Sequence[str]) -> int:
@@ -186,16 +187,16 @@ def _run(command: Sequence[str]) -> int:
         process.kill()
 
 
-def _outcome(names: Sequence[str], artifacts: Sequence[str], given: Mapping[str, str], root: Path) -> int:
+def _outcome(names: Sequence[str], plans: Mapping[str, Planned], given: Mapping[str, str], root: Path) -> int:
     """Report the artifacts planned that are named, else all as pages, and name those that are not done.
 
     Where all that was asked for failed, the report of what was measured before stays.
     """
     where = ["--results", str(root), "--out", str(root / "report")]
     every = [] if names and all(name in ARTIFACTS for name in names) else [where]
-    states = {name: progress.read(root, name) for name in artifacts}
+    states = {name: progress.read(root, name, *plan.pairs) for name, plan in plans.items()}
     lost = [name for name, state in states.items() if state.failed and not state.done]
-    single = [[name, *where, *_single(name, given, root)] for name in names if name in artifacts and name not in lost]
+    single = [[name, *where, *_single(plans[name], given)] for name in names if name in plans and name not in lost]
     status = max((report(arguments) for arguments in (*single, *every)), default=0)
     undone = {name: state for name, state in states.items() if state.state != progress.DONE}
     if "shard" in given:
@@ -205,13 +206,10 @@ def _outcome(names: Sequence[str], artifacts: Sequence[str], given: Mapping[str,
     return status or int(bool(undone))
 
 
-def _single(name: str, given: Mapping[str, str], root: Path) -> list[str]:
+def _single(plan: Planned, given: Mapping[str, str]) -> list[str]:
     """Where one pair was asked for, the report's option for it and those run along, by the names that rows have."""
     pair = given.get("pair", PAPERS)
-    if pair in ALL_PAPERS or "," in pair:
-        return []
-    plan = progress.read_plan(root / name)
-    return ["--pair", ",".join(plan.pairs) if plan else pair]
+    return [] if pair in ALL_PAPERS or "," in pair else ["--pair", ",".join(plan.pairs)]
 
 
 def _artifacts(names: Sequence[str]) -> list[str]:
@@ -220,7 +218,7 @@ def _artifacts(names: Sequence[str]) -> list[str]:
     return [one for name in names for one in every if name in (one, one.partition("/")[0])] if names else every
 
 
-def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> tuple[list[str], list[str]]:
+def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> tuple[dict[str, Planned], list[str]]:
     """Run what is not done, as `reproduce` does. Exits with a sentence where nothing can be."""
     for name in names:
         if not _artifacts([name]):
@@ -243,10 +241,10 @@ def main(arguments: Sequence[str]) -> int:
     given = dict(override.partition("=")[::2] for override in overrides)
     root = Path(given.get("results_dir", "results"))
     try:
-        artifacts, broken = _swept(names, overrides, root)
+        plans, broken = _swept(names, overrides, root)
         for name in broken:
             print(f"{name}: its sweep could not be run; the log above says why", file=sys.stderr)
-        return _outcome(names, artifacts, given, root) or int(bool(broken))
+        return _outcome(names, plans, given, root) or int(bool(broken))
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
         return STOPPED

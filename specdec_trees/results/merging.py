@@ -39,7 +39,7 @@ class Merged:
 
     rows: dict[tuple[str, str, str], pa.Table] = field(default_factory=dict)
     """By experiment, table and run id."""
-    plans: dict[str, Planned] = field(default_factory=dict)
+    plans: dict[str, list[Planned]] = field(default_factory=dict)
     files: dict[Path, Path] = field(default_factory=dict)
     """Others, by their place below the root."""
     unfinished: list[str] = field(default_factory=list)
@@ -127,41 +127,48 @@ def _kept(stores: Sequence[Store], table: str, merged: Merged) -> None:
             merged.rows[stores[0].experiment, table, run_id] = own
 
 
-_PLACES = ("pair", "results_dir", "data_dir", "shard")
-"""What the plans of two folders may differ in."""
+_PLACES = ("results_dir", "data_dir", "shard")
+"""What the plans of two folders may differ in, beside the pairs."""
 
 
 def _plans(roots: Sequence[Path], merged: Merged) -> None:
-    """The cells of all plans of an artifact, which may differ in the pairs alone."""
+    """The plans of all folders; what two of them plan of a pair is of the same options."""
     for root in roots:
         for path in within(root, progress.FILE):
-            name, plan = path.parent.relative_to(root).as_posix(), progress.read_plan(path.parent)
-            if plan is None:
+            plans = merged.plans.setdefault(path.parent.relative_to(root).as_posix(), [])
+            for plan in (found := progress.read_plans(path.parent)):
+                merged.problems += _unite(plans, plan, path)
+            if not found:
                 merged.problems.append(f"{path} cannot be read; `make reproduce` writes it again")
-            elif name not in merged.plans:
-                merged.plans[name] = plan
-            elif (both := _joined(merged.plans[name], plan)) is None:
-                merged.problems.append(f"{name}: the plan in {root} is of other options: {' '.join(plan.overrides)}")
-            else:
-                merged.plans[name] = both
+
+
+def _unite(plans: list[Planned], plan: Planned, path: Path) -> Iterator[str]:
+    """Put a plan beside others, or into one of the same options; a sentence where its pairs have other options."""
+    joined = [_joined(one, plan) for one in plans]
+    pairs = [
+        name for one, both in zip(plans, joined, strict=True) if not both for name in one.pairs if name in plan.pairs
+    ]
+    if pairs:
+        yield f"{path}: the plan of {', '.join(pairs)} is of other options: {' '.join(plan.overrides)}"
+    elif any(joined):
+        plans[:] = [both or one for one, both in zip(plans, joined, strict=True)]
+    else:
+        plans.append(plan)
 
 
 def _joined(first: Planned, other: Planned) -> Planned | None:
     """Both plans in one; None where they differ in more than the pairs and where they were run."""
-    apart = [[text for text in plan.overrides if text.partition("=")[0] not in _PLACES] for plan in (first, other)]
+    apart = [[text for text in plan.options if text.partition("=")[0] not in _PLACES] for plan in (first, other)]
     if sorted(apart[0]) != sorted(apart[1]) or first.tables != other.tables or first.case_study != other.case_study:
         return None
-    chosen = [
-        text.removeprefix("pair=") for plan in (first, other) for text in plan.overrides if text.startswith("pair=")
-    ]
-    names = dict.fromkeys(name for text in chosen for name in text.split(","))
+    names = dict.fromkeys((*first.chosen, *other.chosen))
     measures: dict[str, Mapping[str, int]] = {
         table: {**first.measures.get(table, {}), **other.measures.get(table, {})}
         for table in {**first.measures, **other.measures}
     }
     return replace(
         first,
-        overrides=(*apart[0], *([f"pair={','.join(names)}"] if chosen else [])),
+        overrides=(*apart[0], *([f"pair={','.join(names)}"] if names else [])),
         pairs=tuple(dict.fromkeys((*first.pairs, *other.pairs))),
         cells=(*first.cells, *(cell for cell in other.cells if cell not in first.cells)),
         measures=measures,
@@ -211,5 +218,6 @@ def _write(merged: Merged, into: Path) -> None:
         if path != into / place:
             (into / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, into / place)
-    for name, plan in merged.plans.items():
-        plan.write(into / name)
+    for name, plans in merged.plans.items():
+        (into / name).mkdir(parents=True, exist_ok=True)
+        progress.write_plans(plans, into / name)

@@ -1,9 +1,9 @@
 """How far an artifact is in a results folder, from its files alone: what is planned, done, running, failed, missing.
 
-A plan is written before anything runs (`Planned`, `<results>/<artifact>/plan.json`): the config of every cell, with
-`ANY` for what is measured first, and how many other measurements there are. A cell is done if a row says `ok` whose
-config is the planned one and whose files are there; it is running while its lock, which names its pair, is held on
-this machine. One that was interrupted is missing.
+A plan is written before anything runs (`Planned`): the config of every cell, with `ANY` for what is measured first, and
+how many other measurements there are. `<results>/<artifact>/plan.json` has one for each set of options, of other pairs
+each. A cell is done if a row says `ok` whose config is the planned one and whose files are there; it is running while
+its lock, which names its pair, is held on this machine. One that was interrupted is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pandas as pd
 from specdec_trees.results import finished
 from specdec_trees.results.finished import Asked
 from specdec_trees.results.identity import identity
-from specdec_trees.results.locks import held
+from specdec_trees.results.locks import held, lock
 from specdec_trees.results.parquet import replace_text
 from specdec_trees.results.rows import TABLES
 from specdec_trees.results.store import OK, Store, at
@@ -31,6 +31,8 @@ ANY = "*"
 FILE = "plan.json"
 SWEEP = "sweep"
 """The lock that is held while an artifact is being reproduced."""
+_PLAN = "plan"
+"""The lock that is held while a plan is written."""
 DONE, RUNNING, FAILED, PARTLY, MISSING = STATES = ("done", "running", "failed", "partly", "missing")
 
 _COLUMNS = (
@@ -56,10 +58,40 @@ class Planned:
     """Of each table how many by pair, "" for what belongs to none."""
     case_study: bool = False
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Its overrides but for `pair=`."""
+        return tuple(text for text in self.overrides if not text.startswith("pair="))
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The names that `pair=` gives, which are those of yamls."""
+        texts = (text.removeprefix("pair=") for text in self.overrides if text.startswith("pair="))
+        return tuple(name for text in texts for name in text.split(","))
+
     def write(self, folder: Path) -> None:
-        """Write it into an artifact's folder, which is made if needed."""
+        """Write it into an artifact's folder, which is made if needed, in place of what was planned of its pairs."""
         folder.mkdir(parents=True, exist_ok=True)
-        replace_text(folder / FILE, json.dumps(asdict(self), separators=(",", ":")))
+        with lock(folder, _PLAN, wait=True):
+            rest = (plan.without(self) for plan in read_plans(folder))
+            write_plans([*(plan for plan in rest if plan.pairs), self], folder)
+
+    def without(self, other: Planned) -> Planned:
+        """What it has of pairs that the other has not."""
+        pairs = tuple(name for name in self.pairs if name not in other.pairs)
+        if pairs == self.pairs:
+            return self
+        names = [name for name in self.chosen if name not in other.chosen]
+        return replace(
+            self,
+            overrides=(*self.options, *([f"pair={','.join(names)}"] if names else [])),
+            pairs=pairs,
+            cells=tuple(cell for cell in self.cells if cell["pair"] in pairs),
+            measures={
+                table: {name: count for name, count in counts.items() if name in ("", *pairs)}
+                for table, counts in self.measures.items()
+            },
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,56 +136,80 @@ def words(found: Progress) -> str:
     return f"{found.state}: {', '.join(parts)}" + (f" ({found.detail})" if found.detail else "")
 
 
-def read_plan(folder: Path) -> Planned | None:
-    """The plan in an artifact's folder; None if there is none that can be read."""
+def write_plans(plans: Iterable[Planned], folder: Path) -> None:
+    """Write plans of other pairs each into an artifact's folder, in place of all that was planned."""
+    replace_text(folder / FILE, json.dumps([asdict(plan) for plan in plans], separators=(",", ":")))
+
+
+def read_plans(folder: Path) -> list[Planned]:
+    """The plans in an artifact's folder, the newest last; none if they cannot be read."""
     try:
         plain = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return Planned(
-            overrides=tuple(map(str, plain["overrides"])),
-            pairs=tuple(map(str, plain["pairs"])),
-            cells=tuple({"pair": str(cell["pair"]), "config": dict(cell["config"])} for cell in plain["cells"]),
-            tables=tuple(map(_known, plain["tables"])),
-            case_study=bool(plain["case_study"]),
-            measures={
-                _known(table): {pair: operator.index(count) for pair, count in counts.items()}
-                for table, counts in plain["measures"].items()
-            },
-        )
+        return [_plan(one) for one in (plain if isinstance(plain, list) else [plain])]  # older files are of one
     except (OSError, *_UNREADABLE):
-        return None
+        return []
 
 
-def read(root: Path, artifact: str, pair: str | None = None, *, whole: bool = False) -> Progress:
-    """The progress of an artifact, of one pair if asked; without a plan of it all rows count that are there.
+def read_plan(folder: Path) -> Planned | None:
+    """The newest plan in an artifact's folder; None if there is none that can be read."""
+    return next(reversed(read_plans(folder)), None)
+
+
+def _plan(plain: Mapping[str, Any]) -> Planned:
+    return Planned(
+        overrides=tuple(map(str, plain["overrides"])),
+        pairs=tuple(map(str, plain["pairs"])),
+        cells=tuple({"pair": str(cell["pair"]), "config": dict(cell["config"])} for cell in plain["cells"]),
+        tables=tuple(map(_known, plain["tables"])),
+        case_study=bool(plain["case_study"]),
+        measures={
+            _known(table): {pair: operator.index(count) for pair, count in counts.items()}
+            for table, counts in plain["measures"].items()
+        },
+    )
+
+
+def read(root: Path, artifact: str, *pairs: str, whole: bool = False) -> Progress:
+    """The progress of an artifact, of some pairs if given; without a plan of them all rows count that are there.
 
     Of rows of `runs` some columns are read, or with `whole` all: damage elsewhere in a file is then seen too.
     """
-    columns = None if whole else _COLUMNS
-    store, plan, pairs = Store(root, artifact), read_plan(root / artifact), [pair] if pair else []
-    if plan is None or pair not in (None, *plan.pairs):
-        runs = _ended(store, pair, (), columns)
+    columns, store = None if whole else _COLUMNS, Store(root, artifact)
+    plans = [plan for plan in read_plans(store.folder) if not pairs or {*pairs} & {*plan.pairs}]
+    if not plans:
+        runs = _ended(store, pairs, (), columns)
         ok = runs["status"] == OK
         return _counted(store, None, int(ok.sum()), runs[~ok], pairs)
-    runs = _ended(store, pair, plan.tables, columns)
-    cells = [cell for cell in plan.cells if pair in (None, cell["pair"])]
-    statuses = runs["status"].tolist()
-    rows = (_row_of(places, statuses) for places in _places([cell["config"] for cell in cells], runs))
-    ended = runs.iloc[[place for place in rows if place is not None]]
+    by_tables = {tables: _ended(store, pairs, tables, columns) for tables in {plan.tables for plan in plans}}
+    cells = [
+        (plan.tables, cell["config"]) for plan in plans for cell in plan.cells if not pairs or cell["pair"] in pairs
+    ]
+    ended = pd.concat(
+        [_newest([config for asked, config in cells if asked == tables], runs) for tables, runs in by_tables.items()]
+    )
     ok = ended["status"] == OK
-    counts = [(table, name, count) for table, by_pair in plan.measures.items() for name, count in by_pair.items()]
-    counts = [one for one in counts if pair in (None, one[1]) or not one[1]]
-    measured = sum(min(count, _measured(store, table, name)) for table, name, count in counts)
-    planned = len(cells) + sum(count for *_, count in counts)
-    counted = _counted(store, planned, int(ok.sum()) + measured, ended[~ok], pairs or plan.pairs)
-    return replace(counted, others=int((runs["status"] == OK).sum() - ok.sum()))
+    measures = [(table, *one) for plan in plans for table, counts in plan.measures.items() for one in counts.items()]
+    counts = {(table, name): count for table, name, count in measures if not pairs or name in ("", *pairs)}
+    measured = sum(min(count, _measured(store, *key)) for key, count in counts.items())
+    known = pairs or [name for plan in plans for name in plan.pairs]
+    counted = _counted(store, len(cells) + sum(counts.values()), int(ok.sum()) + measured, ended[~ok], known)
+    finished = {name for runs in by_tables.values() for name in runs.loc[runs["status"] == OK, "run_id"]}
+    return replace(counted, others=len(finished - {*ended.loc[ok, "run_id"]}))
+
+
+def _newest(configs: Sequence[Mapping[str, Any]], runs: pd.DataFrame) -> pd.DataFrame:
+    """Of planned configs the rows that they have."""
+    statuses = runs["status"].tolist()
+    rows = (_row_of(places, statuses) for places in _places(configs, runs))
+    return runs.iloc[[place for place in rows if place is not None]]
 
 
 def planned_runs(folder: Path) -> set[str]:
     """The runs of an artifact's folder that its plan asks for; none without a plan."""
-    if (plan := read_plan(folder)) is None:
+    if not (plans := read_plans(folder)):
         return set()
     runs = at(folder).read("runs", only=_COLUMNS)
-    places = _places([cell["config"] for cell in plan.cells], runs)
+    places = _places([cell["config"] for plan in plans for cell in plan.cells], runs)
     return {str(runs["run_id"].iloc[place]) for found in places for place in found}
 
 
@@ -163,11 +219,11 @@ def _known(table: str) -> str:
     return table
 
 
-def _ended(store: Store, pair: str | None, tables: Iterable[str], columns: Sequence[str] | None) -> pd.DataFrame:
+def _ended(store: Store, pairs: Collection[str], tables: Iterable[str], columns: Sequence[str] | None) -> pd.DataFrame:
     """The `runs` rows of cells that failed, or ended well and have their other rows too."""
     runs = store.read("runs", only=columns)
     runs = runs[runs["status"] != "interrupted"]
-    runs = runs if pair is None else runs[runs["pair"] == pair]
+    runs = runs[runs["pair"].isin(pairs)] if pairs else runs
     states = [finished.state_of_row(store, row, Asked(tables=tuple(tables))) for row in runs.to_dict("records")]
     ended = [state.finished or state.status != OK for state in states]
     return runs[pd.Series(ended, index=runs.index, dtype=bool)]
@@ -176,7 +232,7 @@ def _ended(store: Store, pair: str | None, tables: Iterable[str], columns: Seque
 def _counted(store: Store, planned: int | None, done: int, failed: pd.DataFrame, pairs: Collection[str]) -> Progress:
     """`pairs`: those whose running cells count; all, if there are none."""
     now = held(store.folder)
-    cells = now.keys() - {SWEEP}
+    cells = now.keys() - {SWEEP, _PLAN}
     ours = [name for name in cells if not (now[name] and pairs) or now[name] in pairs]
     again = failed["run_id"].isin(list(now))
     errors = [lines[-1] for error in failed.loc[~again, "error"].dropna() if (lines := error.strip().splitlines())]

@@ -107,7 +107,8 @@ def assert_what_is_not_done_is_named(results: Path, monkeypatch, capsys) -> None
     plan = progress.read_plan(results / "opt_tree/fig7")
     other = {**plan.cells[0], "config": {**plan.cells[0]["config"], "seed": 5}}
     replace(plan, cells=(*plan.cells, other)).write(results / "opt_tree/fig7")
-    monkeypatch.setattr(reproduce, "reproduce", lambda names, *given: (list(names), []))
+    plans = {name: progress.read_plan(results / name) for name in ("opt_tree/fig7", "opt_tree/fig10")}
+    monkeypatch.setattr(reproduce, "reproduce", lambda *given: (plans, []))
     command = ["opt_tree/fig7", "opt_tree/fig10", "pair=tiny", f"results_dir={results}"]
     assert reproduce.main(command) == 1
     assert capsys.readouterr().err == "opt_tree/fig7: partly: 1 of 2, 1 missing\n"

@@ -268,7 +268,7 @@ def pairs(results: Path, pair: str | None = None) -> tuple[str, ...]:
 def _progress(report: Report, name: str, built: Built) -> tuple[Progress, Built]:
     """How far an artifact is; one of which that cannot be told counts as one that could not be built."""
     try:
-        return progress.read(report.results, name, report.pair), built
+        return progress.read(report.results, name, *(report.pair.split(",") if report.pair else ())), built
     except Exception as error:  # as above
         return Progress(planned=None, done=0, failed=0, running=0), replace(_failed(name, error), written=built.written)
 

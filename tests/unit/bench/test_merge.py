@@ -1,6 +1,7 @@
 """Results folders joined: what is there once is copied, what disagrees is refused and nothing written."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from cells import config, execute, stamps
@@ -12,7 +13,7 @@ from specdec_trees.results.digests import digest_of
 from specdec_trees.results.identity import identity
 from specdec_trees.results.locks import lock
 from specdec_trees.results.partial import Partial
-from specdec_trees.results.progress import Planned, read, read_plan, words
+from specdec_trees.results.progress import Planned, read, read_plan, read_plans, words, write_plans
 from specdec_trees.results.rows import PredictionRow, RunRow
 from specdec_trees.results.store import Store, load
 
@@ -107,14 +108,21 @@ def test_what_is_there_and_not_finished_is_replaced(halves):
     assert set(load(halves / "c", "default").runs["status"]) == {"ok"}
 
 
-def test_plans_may_differ_in_pairs_alone(halves, capsys):
+def test_plans_of_a_pair_have_the_same_options(halves, capsys):
     plan = read_plan(halves / "b" / "default")
     other = Planned(overrides=("pair=own",), pairs=("own",), cells=(dict(plan.cells[0], pair="own"),))
-    other.write(halves / "b" / "default")
+    write_plans([other], halves / "b" / "default")
     assert joined(halves, "a", "b") == 0
     both = read_plan(halves / "c" / "default")
     assert both.overrides == ("pair=tiny,own",)
     assert (both.pairs, len(both.cells)) == (("tiny", "own"), 3)
+    cell = {"pair": "own", "config": {**plan.cells[0]["config"], "seed": 9}}
+    apart = replace(other, overrides=("limit=9", "pair=own"), cells=(cell,))
+    write_plans([apart], halves / "b" / "default")
+    shutil.rmtree(halves / "c")
+    assert joined(halves, "a", "b") == 0
+    assert read_plans(halves / "c" / "default") == [plan, apart]
+    assert words(read(halves / "c", "default")) == "partly: 2 of 3, 1 missing"
     Planned(overrides=("limit=9", "pair=tiny"), pairs=("tiny",)).write(halves / "b" / "default")
     assert joined(halves, "a", "b") == 2
     assert "is of other options: limit=9 pair=tiny" in capsys.readouterr().err

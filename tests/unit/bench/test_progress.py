@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+from dataclasses import asdict
 
 import pandas as pd
 import pytest
@@ -114,8 +115,8 @@ def test_a_cell_without_what_it_should_record_is_not_done(one_done):
 
 def test_other_measurements_count_by_pair(one_done):
     plan_of(one_done, measures={"latency": {"tiny": 1, "big": 1}, "attention": {"": 1}})
-    for pair, count in ((None, 3), ("tiny", 2)):
-        state = progress.read(one_done, "default", pair)
+    for pairs, count in (((), 3), (("tiny",), 2), (("tiny", "big"), 3)):
+        state = progress.read(one_done, "default", *pairs)
         assert (state.state, state.planned, state.missing) == ("missing", count, count)
         assert state.others == 1, "the finished cell is of no plan any more"
 
@@ -141,14 +142,13 @@ def test_a_cell_that_runs_counts_for_its_own_pair_alone(copied):
     store = Store(copied, "default")
 
     def running(*pairs):
-        return [progress.read(copied, "default", pair).running for pair in pairs]
+        return [progress.read(copied, "default", *filter(None, [pair])).running for pair in pairs]
 
     with lock(store.folder, SWEEP, shared=True), store.lock("abc", note="big"):
         assert running(None, "tiny", "big", "new") == [1, 0, 1, 0]
         with store.lock("def", note="tiny"), store.lock("of_before"):  # a lock without a note may be of any pair
             assert running(None, "tiny", "big", "new") == [3, 2, 2, 1]
-        plan_of(copied, "drafter=chain4", "drafter=chain8")  # now tiny alone is asked for
-        assert progress.words(progress.read(copied, "default")) == "partly: 1 of 2, 1 missing"
+        assert progress.words(progress.read(copied, "default", "tiny")) == "partly: 1 of 2, 1 missing"
     with lock(store.folder, SWEEP, shared=True):  # between two cells
         assert running(None, "tiny") == [1, 1]
     with store.lock("abc", note="tiny"):  # the file had a longer life than its holder's note
@@ -190,7 +190,8 @@ def test_a_plan_of_something_else_is_no_plan(tmp_path):
         "cells": [3],
         "pairs": None,
     }
-    others = [json.dumps(json.loads(whole) | {key: value}) for key, value in wrong.items()]
+    first = json.loads(whole)[0]
+    others = [json.dumps([first, first | {key: value}]) for key, value in wrong.items()]
     for text in ("", "[]", "{}", '{"overrides": 3}', "[" * 100_000, *others):
         (tmp_path / "default" / progress.FILE).write_text(text)
         assert progress.read_plan(tmp_path / "default") is None
@@ -233,7 +234,10 @@ def test_the_cells_of_one_pair_are_counted_alone(copied):
     (cell,) = progress.read_plan(copied / "default").cells
     others = [{"pair": "big", "config": {**cell["config"], "seed": seed}} for seed in (1, 2)]
     Planned(overrides=(), pairs=("tiny", "big"), cells=(cell, *others)).write(copied / "default")
-    read = {pair: progress.words(progress.read(copied, "default", pair)) for pair in (None, "tiny", "big", "new")}
+    read = {
+        pair: progress.words(progress.read(copied, "default", *filter(None, [pair])))
+        for pair in (None, "tiny", "big", "new")
+    }
     assert read == {
         None: "partly: 1 of 3, 2 missing",
         "tiny": "done: 1 of 1",
@@ -242,6 +246,34 @@ def test_the_cells_of_one_pair_are_counted_alone(copied):
     }
     change(copied, pair="new")
     assert progress.words(progress.read(copied, "default", "new")) == "done: 1 ok, not planned"
+
+
+def test_a_plan_stays_beside_those_of_other_pairs_and_options(copied):
+    """Two pairs of other options each, then one of them anew: it alone is replaced."""
+    folder = copied / "default"
+    plan_of(copied, "drafter=chain4")
+    plan = progress.read_plan(folder)
+    big = Planned(
+        overrides=("limit=1", "pair=big,huge"),
+        pairs=("big", "huge"),
+        cells=tuple({"pair": pair, "config": {**plan.cells[0]["config"], "seed": 1}} for pair in ("big", "huge")),
+        tables=("nodes",),
+        measures={"latency": {"big": 1, "huge": 2}, "attention": {"": 1}},
+    )
+    big.write(folder)
+    counts = {(): (7, 1), ("tiny",): (1, 1), ("big",): (3, 0), ("tiny", "huge"): (5, 1)}
+    for pairs, count in counts.items():
+        state = progress.read(copied, "default", *pairs)
+        assert (state.planned, state.done, state.others) == (*count, 0), pairs
+    assert progress.planned_runs(folder) == set(Store(copied, "default").read("runs")["run_id"])
+    again = Planned(overrides=("limit=2", "pair=big"), pairs=("big",))
+    again.write(folder)
+    first, rest, last = progress.read_plans(folder)
+    assert (first, last) == (plan, again)
+    assert (rest.overrides, rest.pairs, rest.cells) == (("limit=1", "pair=huge"), ("huge",), big.cells[1:])
+    assert rest.measures == {"latency": {"huge": 2}, "attention": {"": 1}}
+    (folder / progress.FILE).write_text(json.dumps(asdict(plan)))  # as older files are
+    assert progress.read_plans(folder) == [plan]
 
 
 def test_what_was_planned_last_is_shown_though_other_rows_are_newer(tmp_path):

@@ -129,9 +129,7 @@ def test_plans_have_the_name_that_rows_will_have(tmp_path) -> None:
     assert plan.pairs == (f"x_for_{PAIR}",)
     assert {cell["pair"] for cell in plan.cells} == {f"x_for_{PAIR}"}
     assert f"pair={PAIR}" in plan.overrides
-    plan.write(tmp_path / "opt_tree/table1")
-    given = {"pair": PAIR}
-    assert reproduce._single("opt_tree/table1", given, tmp_path) == ["--pair", f"x_for_{PAIR}"]
+    assert reproduce._single(plan, {"pair": PAIR}) == ["--pair", f"x_for_{PAIR}"]
 
 
 def test_a_random_folder_is_no_llama_in_rows_and_tables(tmp_path) -> None:
