@@ -90,7 +90,7 @@ def command(name: str, pair: str | None = None, root: Path | None = None) -> str
 
     Decoded, not replayed, since what is missing may be times.
     """
-    if root is not None and (plan := progress.read_plan(root / name)):
+    if root is not None and (plan := progress.read_plan(root / name, pair)):
         overrides = [override for override in plan.overrides if not override.startswith("runtime.replay=")]
         if pair:
             overrides = [*(override for override in overrides if not override.startswith("pair=")), f"pair={pair}"]

@@ -150,9 +150,9 @@ def read_plans(folder: Path) -> list[Planned]:
         return []
 
 
-def read_plan(folder: Path) -> Planned | None:
-    """The newest plan in an artifact's folder; None if there is none that can be read."""
-    return next(reversed(read_plans(folder)), None)
+def read_plan(folder: Path, pair: str | None = None) -> Planned | None:
+    """The newest plan in an artifact's folder, or of a pair; None if there is none that can be read."""
+    return next((plan for plan in reversed(read_plans(folder)) if pair is None or pair in plan.pairs), None)
 
 
 def _plan(plain: Mapping[str, Any]) -> Planned:

@@ -119,6 +119,12 @@ def speedups(prompts: pd.DataFrame, run_ids: Sequence[str]) -> list[Sample]:
     return [_gain(one, control) for one, control in zip(each(both, run_ids), each(alone, run_ids), strict=True)]
 
 
+def speedup_of_each(prompts: pd.DataFrame) -> pd.Series:
+    """The value of `speedup` of every run."""
+    sums = _in_both(_turns(prompts, prefill=False)).groupby("run_id").sum()
+    return (sums["seconds_base"] * sums["tokens"]) / (sums["tokens_base"] * sums["seconds"])
+
+
 def each(sums: pd.DataFrame, run_ids: Iterable[str]) -> list[pd.DataFrame]:
     """The conversations of each run, none of one that has none."""
     by_run: dict[Any, pd.DataFrame] = dict(list(sums.groupby(level="run_id")))
