@@ -25,12 +25,14 @@ def lines(root: Path, *, everything: bool = False) -> Iterator[str]:
     begun = {name: one for name, one in known.items() if everything or one.planned is not None or one.state != MISSING}
     width = max(map(len, own | begun), default=0)
     for name, one in (own | begun).items():
-        yield f"{name:<{width}}  {progress.words(one)}".rstrip()
-    counts = Counter(one.state for one in begun.values())
-    yield f"{len(begun)} artifacts: " + ", ".join(f"{counts[state]} {state}" for state in progress.STATES)
+        words = progress.words(one, "runs of your own") if name in own else progress.words(one)
+        yield f"{name:<{width}}  {words}".rstrip()
+    if begun:
+        counts = Counter(one.state for one in begun.values())
+        yield f"{len(begun)} artifacts: " + ", ".join(f"{counts[state]} {state}" for state in progress.STATES)
     if rest := len(known) - len(begun):
         command = hint("make status ARGS=--all", "specdec status --all")
-        yield f"{rest} more are neither planned nor run; `{command}` lists them."
+        yield f"{rest} {'more ' * bool(begun)}artifacts are neither planned nor run; `{command}` lists them."
 
 
 @warned_once()

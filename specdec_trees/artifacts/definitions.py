@@ -26,7 +26,10 @@ TOKENS_PER_S = "decoded tokens per second of decoding, prefill excluded"
 OWN_AUTOREGRESSIVE = "tokens/s of the autoregressive arm of the same run, on which its speedup rests"
 SPEEDUP = "decoding time per token, autoregressive / method, paired: same prompts, process and device"
 CONTROLLED_SPEEDUP = f"{SPEEDUP}; the autoregressive row is set against itself and shows what the machine can resolve"
-LOSSLESS = "whether the rule keeps the target's output distribution"
+LOSSLESS = (
+    "whether the rule is declared to keep the target's output distribution for the way its drafter draws, which tests "
+    "sum exactly; rows of greedy decoding show it of their own outputs (identical)"
+)
 IDENTICAL = "share of outputs equal to the autoregressive output token for token (temperature 0)"
 UNCORRECTED = (
     "(uncorrected): decided at 95% for itself, but not after Holm's correction for the number of this table's verdicts"

@@ -125,7 +125,7 @@ def fastest(long: pd.DataFrame) -> Iterator[str]:
     if best.sign == ties.UNRANKED:
         yield f"Times are too noisy to say which is the fastest ({value})."
     elif best.few:
-        yield f"Too few conversations say which is the fastest ({value})."
+        yield f"There are too few conversations to say which is the fastest ({value})."
     elif best.value.low > 1:
         yield f"Fastest: {value}{best.others}."
     elif surely:
@@ -142,7 +142,7 @@ def longest(long: pd.DataFrame) -> Iterator[str]:
         return
     value = best.words(MAL)
     if best.few:
-        yield f"Too few conversations say which is the longest ({value})."
+        yield f"There are too few conversations to say which is the longest ({value})."
     else:
         yield f"Longest: {value}{best.others}."
     if best.value.value < HELPS:

@@ -20,7 +20,7 @@ from specdec_trees.artifacts import devices, ties, verdict
 from specdec_trees.artifacts.definitions import drafter_label, method_label
 from specdec_trees.artifacts.metrics import Metric
 from specdec_trees.artifacts.outputs import NoResultsError
-from specdec_trees.artifacts.tables import named_rows
+from specdec_trees.artifacts.tables import ABSENT, named_rows
 from specdec_trees.artifacts.ties import Entry
 from specdec_trees.artifacts.verdict import Pairing, Verdict
 from specdec_trees.results.roles import Role, columns
@@ -344,6 +344,11 @@ def tree_size(params: Mapping[str, Any], largest: int | None = None) -> int | No
     size = params.get("n", _shape(params).get("n", _shape(params).get("size")))
     size = size if isinstance(size, int) else largest
     return int(size) if size else None
+
+
+def size_words(size: int | None, *, ok: bool) -> str:
+    """A run's tree size as tables print it: 0 for a bare root, and the sign for nothing where nobody knows it."""
+    return str(size or 0) if size or ok else ABSENT
 
 
 def tree_budget(params: Mapping[str, Any], size: int | None) -> int | None:

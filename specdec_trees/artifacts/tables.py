@@ -189,7 +189,7 @@ def to_latex(table: Table) -> str:
     """A floating table with booktabs rules (needs `booktabs` and `graphicx`); notes stand below, in small print."""
     table = _with_verdicts(table)
     header, *rows = [" & ".join(map(_latex, cells)) + r" \\" for cells in _lines(table)]
-    legend = [f"{header}: {meaning}" for header, meaning in _legend(table)]
+    legend = [f"{header}: {meaning}" for header, meaning in _legend(table, table.main)]
     small = map(_latex, (*[table.warning] * bool(table.warning), *_notes(table), *legend))
     lines = [
         r"\begin{table*}",
@@ -301,7 +301,9 @@ def signed(value: Interval, digits: int = 3) -> str:
 
 
 def with_ends(value: Interval, first: str, low: str, high: str) -> str:
-    """An interval in brackets; what fewer conversations than have one reach from and to is written otherwise."""
+    """An interval in brackets; from where to where fewer conversations than have one reach; of one the value alone."""
+    if math.isnan(value.low + value.high):
+        return first
     few = value.n < FEWEST and math.isfinite(value.low + value.high)
     return f"{first} ({low} to {high})" if few else f"{first} [{low}, {high}]"
 
@@ -345,9 +347,9 @@ def _notes(table: Table) -> list[str]:
     return [*table.findings, *table.notes]
 
 
-def _legend(table: Table) -> list[tuple[str, str]]:
-    """What stands above the columns that have a meaning, with it."""
-    known = [str(column) for column in table.frame if column in table.legend]
+def _legend(table: Table, shown: pd.DataFrame | None = None) -> list[tuple[str, str]]:
+    """What stands above the columns that have a meaning, with it; of those that are `shown`, or of all."""
+    known = [str(column) for column in (table.frame if shown is None else shown) if column in table.legend]
     return [(table.header(column), table.legend[column]) for column in known]
 
 

@@ -1,7 +1,8 @@
 """`python -m specdec_trees.compare A B`: what changed from A to B, with intervals, for those who change a method.
 
-A and B are two runs (the id, or its start, of a run below --results; or <folder>/<id>), or two folders: of one
-experiment, such as results/opt_tree/table1, or of several. B may have some of A's cells only: those that it lacks are
+A and B are two runs, also of two drafts for one target (the id, or its start, of a run below --results, as the column
+run_id of a table's CSV has it; or <folder>/<id>), or two folders: of one experiment, such as results/opt_tree/table1,
+or of several. B may have some of A's cells only: those that it lacks are
 listed and count as nothing. Exit status: 0 if nothing got worse, 1 if MAL or speedup fell (beyond the 95% interval of
 the paired difference and, for speedup, beyond what the autoregressive arms of both runs differ by), if a run does not
 end well any more, fails in more conversations or is lossless no more, 2 if nothing can be compared or judged.

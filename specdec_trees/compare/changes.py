@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,12 +16,14 @@ from specdec_trees.statistics.intervals import Interval
 from specdec_trees.statistics.metrics import untimed
 from specdec_trees.statistics.samples import Sample
 
-FASTER, SLOWER, TIED, NO_INTERVAL = "faster", "slower", "tied", "no interval"
+FASTER, SLOWER, LONGER, SHORTER = "faster", "slower", "longer", "shorter"
+TIED, NO_INTERVAL = "tied", "no interval"
 METRICS = {"mal": "MAL", "tokens_per_s": "tokens/s", "speedup": "speedup"}
 """Their headers."""
 JUDGED = ("mal", "speedup")
 """Metrics in which a run can be worse: tokens/s changes with the machine."""
-_WORDS = {1: FASTER, -1: SLOWER, 0: TIED, None: NO_INTERVAL}
+_OF_TIMES = {1: FASTER, -1: SLOWER, 0: TIED, None: NO_INTERVAL}
+_OF_LENGTHS = _OF_TIMES | {1: LONGER, -1: SHORTER}
 _TURN = ["prompt_id", "turn", "arm"]
 _PROMPTS = ("prompts_sha256", "prompt_ids_sha256")
 
@@ -87,7 +89,7 @@ class Couple:
     def changes(self) -> dict[str, Change]:
         """By metric."""
         return {
-            "mal": self._change(lambda rows: samples.mal(rows.steps)),
+            "mal": self._change(lambda rows: samples.mal(rows.steps), _OF_LENGTHS),
             "tokens_per_s": self._change(lambda rows: samples.tokens_per_s(rows.timed)),
             "speedup": self._change(lambda rows: samples.speedup(rows.timed)),
         }
@@ -107,7 +109,7 @@ class Couple:
 
     def worse(self, metric: str) -> bool:
         """Whether the metric fell, beyond its interval."""
-        return self.ok and self.changes[metric].word == SLOWER
+        return self.ok and self.changes[metric].word in (SLOWER, SHORTER)
 
     @property
     def same_prompts(self) -> bool:
@@ -131,10 +133,10 @@ class Couple:
             if len(set(own)) > 1 or (all(map(_known, others)) and len(set(others)) > 1)
         }
 
-    def _change(self, of: Callable[[_Rows], Sample]) -> Change:
+    def _change(self, of: Callable[[_Rows], Sample], words: Mapping[int | None, str] = _OF_TIMES) -> Change:
         first, second = map(of, self._rows)
         values = [samples.interval(sample).value for sample in (first, second)]
-        word = _WORDS[samples.ahead(second, first)]
+        word = words[samples.ahead(second, first)]
         return Change(values[0], values[1], samples.paired_ratio(second, first), word)
 
     @cached_property

@@ -33,8 +33,8 @@ _RATIO = (
     + intervals.METHOD
     + " over conversations)"
 )
-_WORD = "faster or slower where the 95% interval of B - A does not hold 0, tied where it does, no interval below six"
-_TIMED = "the same; tied too where B/A is no farther from 1 than the interval of the {}"
+_WORD = "{} where the 95% interval of B - A does not hold 0, tied where it does, no interval below six conversations"
+_TIMED = _WORD.format("faster or slower") + "; tied too where B/A is no farther from 1 than the interval of the {}"
 EXPERIMENT, ARGUMENTS, CONTROL = "experiment", "arguments", "control"
 LEGEND = {
     "n": "conversations that both decoded, of which all else is; timed: those whose times count in both, where another "
@@ -42,7 +42,7 @@ LEGEND = {
     "identical": "share of turns for which the methods of A and B gave the same tokens",
     "mal_first": definitions.MAL.partition("; in brackets")[0],
     "mal_ratio": _RATIO.format("MAL"),
-    "mal_verdict": f"{_WORD} conversations",
+    "mal_verdict": _WORD.format("longer or shorter"),
     "tokens_per_s_first": definitions.TOKENS_PER_S,
     "tokens_per_s_ratio": _RATIO.format("tokens/s"),
     "tokens_per_s_verdict": _TIMED.format(CONTROL),

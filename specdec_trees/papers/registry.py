@@ -16,7 +16,7 @@ from specdec_trees import published
 from specdec_trees.artifacts import definitions, frame, notes, unresolved
 from specdec_trees.artifacts.outputs import Artifact, Output
 from specdec_trees.artifacts.tables import Table
-from specdec_trees.locations import IN_CHECKOUT, hint
+from specdec_trees.locations import IN_CHECKOUT
 from specdec_trees.papers import beyond
 from specdec_trees.papers.beyond import baselines, claims, which
 from specdec_trees.papers.beyond.own import on_dataset
@@ -35,10 +35,11 @@ ARTIFACTS: dict[str, Artifact] = {
     **{f"bench/{name}": Artifact(on_dataset) for name in DATASETS},
     **beyond.ARTIFACTS,
 }
+BASELINES = "baselines"
 SUMMARIES: dict[str, Artifact] = {
     "which": Artifact(which.which, which.read),
     "claims": Artifact(claims.claims, claims.read),
-    "baselines": Artifact(baselines.baselines, baselines.read),
+    BASELINES: Artifact(baselines.baselines, baselines.read),
 }
 """What is made of several artifacts' results, or of the papers' numbers alone, without an experiment of its own."""
 
@@ -88,7 +89,7 @@ def _headed(name: str, runs: pd.DataFrame | None, output: Output) -> Output:
 def command(name: str, pair: str | None = None, root: Path | None = None) -> str:
     """The command that runs an artifact, on `pair` or the embedded one; as it was planned, if it was, under `root`.
 
-    Decoded, not replayed, since what is missing may be times.
+    Decoded, not replayed, since what is missing may be times. "" of a summary, which is of what others run.
     """
     if root is not None and (plan := progress.read_plan(root / name, pair)):
         overrides = [override for override in plan.overrides if not override.startswith("runtime.replay=")]
@@ -96,8 +97,7 @@ def command(name: str, pair: str | None = None, root: Path | None = None) -> str
             overrides = [*(override for override in overrides if not override.startswith("pair=")), f"pair={pair}"]
         return shlex.join(["specdec", "reproduce", name, *overrides])
     if name in SUMMARIES:
-        given = f" PAIR={pair}" if pair else "", f" --pair {pair}" if pair else ""
-        return hint(f"make report{given[0]}", f"specdec report{given[1]}")
+        return ""
     if name not in ARTIFACTS:
         return f"specdec run name={name} pair={pair or 'tiny'}"
     if not IN_CHECKOUT:

@@ -56,7 +56,7 @@ def _one(options: argparse.Namespace) -> int:
     except NoResultsError as missing:
         pair = f" for pair {options.pair}" if options.pair else ""
         run = command(options.artifact, options.pair, options.results)
-        return _fail(f"no results of {options.artifact}{pair}: {missing}; run `{run}` first")
+        return _fail(f"no results of {options.artifact}{pair}: {missing}" + f"; run `{run}` first" * bool(run))
     except (KeyError, ValueError) as error:
         return _fail(str(error.args[0]))
     wanted = [output for output in outputs if options.only is None or isinstance(output, ONLY[options.only])]

@@ -9,18 +9,20 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
-from specdec_trees.artifacts.tables import ABSENT, Table
+from specdec_trees.artifacts.tables import ABSENT, Table, wrapped
 from specdec_trees.artifacts.verdict import NOT_RESOLVED, ORDER_HOLDS, word
 from specdec_trees.papers.beyond import claims
 from specdec_trees.papers.beyond.answers import NO_LEAD, REVERSED, TIE_HOLDS
 from specdec_trees.papers.registry import build
+from specdec_trees.results.rows import AUTOREGRESSIVE
 from specdec_trees.results.store import OK, Store, experiments
+from specdec_trees.statistics import samples
 
 TEXTS = ("README.md", "results/reference/README.md")
 MARKED = re.compile(r"<!-- rows: (\w+) -->\n(.*?)<!-- / -->", re.DOTALL)
@@ -31,7 +33,8 @@ _MEASURES = {"mal": "MAL", "speedup": "speed"}
 
 def trees(results: Path) -> str:
     """MAL and speed of the real model in OPT-Tree's Table 1, columns for each draft."""
-    frame = _table("opt_tree/table1", results)
+    table = _table("opt_tree/table1", results)
+    frame = table.frame
     frame = frame[frame["target_words"].str.startswith(_REAL) & (frame["size_words"] != "0")]
     frame = frame.assign(
         tree=frame["label"] + ", " + frame["size_words"].str.partition(" ")[0],
@@ -43,7 +46,8 @@ def trees(results: Path) -> str:
     columns = [(name, draft) for draft in _DRAFTS.values() for name in ("mal", "speedup")]
     headers = [f"{_MEASURES[name]}, {draft}" for name, draft in columns]
     rows = [[str(tree), *shown.loc[tree, columns]] for tree in dict.fromkeys(frame["tree"])]
-    return f"{_grid(['tree, drafted nodes', *headers], rows)}\n\n{_settings(frame, results)}"
+    below = " ".join((_settings(frame, results), *_noise(table)))
+    return f"{_grid(['tree, drafted nodes', *headers], rows)}\n\n{wrapped(below)}"
 
 
 def _settings(frame: pd.DataFrame, results: Path) -> str:
@@ -55,6 +59,16 @@ def _settings(frame: pd.DataFrame, results: Path) -> str:
     counts = [rows["num_conversations"].max() for rows in (runs, runs[runs["recording"].isna()])]
     sizes = f"{counts[0]} conversations, speed of {counts[1]}, {runs['max_new_tokens'].max()} tokens a turn"
     return f"OPT-Tree's delta: {deltas}. MAL is of {sizes}."
+
+
+def _noise(table: Table) -> Iterator[str]:
+    """That a draft's speeds are too noisy to rank, by the baselines of its rows."""
+    assert table.long is not None
+    long = table.long[table.long["method"] != AUTOREGRESSIVE]
+    for pair, draft in _DRAFTS.items():
+        speeds = long.loc[(long["pair"] == pair) & long["metric"].map(lambda one: one.key == "speedup"), "sample"]
+        if samples.too_busy(list(speeds.dropna())):
+            yield f"Speeds with the {draft} are too noisy to rank."
 
 
 def answers(results: Path) -> str:
@@ -128,13 +142,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @cache
-def _table(artifact: str, results: Path) -> pd.DataFrame:
-    return next(output for output in build(artifact, results) if isinstance(output, Table)).frame
+def _table(artifact: str, results: Path) -> Table:
+    return next(output for output in build(artifact, results) if isinstance(output, Table))
 
 
 def _real(results: Path) -> pd.DataFrame:
     """The rows of the page of claims on the real model that have an answer."""
-    frame = _table("claims", results)
+    frame = _table("claims", results).frame
     return frame[frame["pair"].str.startswith(_REAL) & ~frame["pooled"].str.startswith("not comparable")]
 
 

@@ -124,10 +124,10 @@ class Progress:
         return PARTLY if self.missing else DONE
 
 
-def words(found: Progress) -> str:
-    """`partly: 4 of 6, 1 running, 1 missing`."""
+def words(found: Progress, unplanned: str = "not planned") -> str:
+    """`partly: 4 of 6, 1 running, 1 missing`; `unplanned` stands where there is no plan."""
     if found.planned is None:
-        parts = [f"{found.done} ok"] * bool(found.done) + ["not planned"]
+        parts = [f"{found.done} ok"] * bool(found.done) + [unplanned]
     else:
         parts = [f"{found.done} of {found.planned}"]
     counts = {"failed": found.failed, "running": found.running, "missing": found.missing}

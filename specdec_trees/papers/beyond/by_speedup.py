@@ -61,7 +61,8 @@ def by_speedup(name: str, title: str, results: Results) -> Table:
 
 def _ranked(runs: pd.DataFrame) -> pd.DataFrame:
     """The long frame in the table's order, with marks behind times alone."""
-    runs = frame.put(runs, who=told_apart(runs), n=[str(size or 0) for size in runs["size"]])
+    sizes = [frame.size_words(size, ok=ok) for size, ok in zip(runs["size"], runs["ok"], strict=True)]
+    runs = frame.put(runs, who=told_apart(runs), n=sizes)
     long = frame.measure(runs, FULL)
     speeds, lengths = (long.loc[long["metric"].isin([one]), "value"].astype(float) for one in (CONTROLLED, MAL))
     busy = runs.groupby("block")["busy"].transform("any").astype(bool)

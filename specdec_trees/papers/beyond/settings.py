@@ -56,7 +56,7 @@ class Picked:
 
 
 def rows(root: Path, pair: str | None = None) -> pd.DataFrame:
-    """A row per setting and method, as `frame.measure` takes them; the settings of a pair with most times first.
+    """A row per setting and method, as `frame.measure` takes them; the most certain setting of a pair first.
 
     Its sums over conversations: `length` of MAL, `forwards` of the draft's a step, `gain` of the speedup, `drafting` of
     the milliseconds that draft and tree take of a step. NoResultsError where no setting has two methods.
@@ -65,7 +65,9 @@ def rows(root: Path, pair: str | None = None) -> pd.DataFrame:
     settings = sorted(_settings(runs), key=lambda setting: _order(runs, setting))
     picked = [one for setting in settings for one in setting]
     if not picked:
-        raise NoResultsError("no two methods were run in one setting")
+        raise NoResultsError(
+            "no two methods were run in one setting: with the same pair, prompts, decoding and machine"
+        )
     chosen = runs.loc[sorted({place for one in picked for place in (one.length, one.speed) if place is not None})]
     counted, _ = failures.common(chosen, {name: _read(root, chosen, name) for name in ("prompts", "steps")})
     steps = counted["steps"]
@@ -126,10 +128,15 @@ def _methods(runs: pd.DataFrame, block: int) -> Iterator[Picked]:
 
 
 def _order(runs: pd.DataFrame, setting: list[Picked]) -> tuple[object, ...]:
-    """Pairs of real models before the embedded ones, by name; the settings of a pair by how much was timed of each."""
+    """Pairs of real models before the embedded ones, by name; the settings of a pair from the most certain one on.
+
+    That is the one of whose methods two have most conversations timed, then most in all; then the one of most methods.
+    """
     first = runs.loc[setting[0].length]
-    counts = runs.loc[[one.speed for one in setting if one.speed is not None], "num_conversations"]
-    return str(first["target_id"]).startswith("tiny/"), first["pair"], -counts.median(), -len(counts)
+    places = [one.speed for one in setting if one.speed is not None], [one.length for one in setting]
+    counts = [sorted(runs.loc[own, "num_conversations"], reverse=True) for own in places]
+    certain = [-most[1] if len(most) > 1 else 0 for most in counts]
+    return str(first["target_id"]).startswith("tiny/"), first["pair"], *certain, -len(setting)
 
 
 def _read(root: Path, runs: pd.DataFrame, table: str) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The smoke run: every tree method on the embedded pair and prompts, in one table and two figures."""
+"""The smoke run: methods on the embedded pair and prompts, in one table and two figures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BARS = "Mean acceptance length by method"
 
 
 def smoke(name: str, results: Results) -> list[Output]:
-    """The table of all methods, MAL by method, and E(A) against A."""
-    methods = by_speedup(name, "All tree methods", results)
+    """The table of methods, MAL by method, and E(A) against A."""
+    methods = by_speedup(name, "Tree methods", results)
     bars = mal_by_method(f"{name}_mal", results)
     return [methods, bars, *expected_actual(f"{name}_expected_actual", EXPECTED_ACTUAL, results)]
 

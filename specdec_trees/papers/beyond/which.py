@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from specdec_trees.artifacts import findings, frame, tables
@@ -34,9 +35,12 @@ NOTES = (
     "Of several runs of one method with the same arguments and rule the one with most conversations is shown. Replays "
     "have MAL and no times.",
     "Marks compare the lossless methods of one setting over the conversations that all of them have. A method with "
-    "fewer than half as many as another is left out of that. Speeds of one machine may be of several days; each "
-    "speedup is over plain decoding of its own run.",
+    "fewer than half as many as another is left out of that, and says so. Speeds of one machine may be of several "
+    "days; each speedup is over plain decoding of its own run.",
+    "Rows stand by their speedup, or by MAL where times are too noisy or there are none.",
 )
+LEFT_OUT = " (left out)"
+"""What stands behind a value that is not ranked, since it is of too few conversations."""
 
 
 def _inverse(sample: Sample) -> Sample:
@@ -69,12 +73,29 @@ def read(folder: Path, pair: str | None) -> pd.DataFrame:
 
 def which(name: str, rows: pd.DataFrame) -> list[Output]:
     """A row per setting and method, and for each setting the fastest, the longest and the cheapest to draft."""
-    long = _compared(frame.measure(rows, (*METRICS, *INVERSES)))
+    long = _compared(_in_order(frame.measure(rows, (*METRICS, *INVERSES))))
     answers = {str(setting): answer(_told_apart(own)) for setting, own in long.groupby("setting", sort=False)}
     shown = long[long["metric"].isin(METRICS)]
     ranked = frame.rank(shown, only=shown["compared"])
+    few = ranked["metric"].map(lambda metric: metric.ranked).astype(bool) & ranked["interval"].notna()
+    few &= ranked["lossless"].astype(bool) & ~ranked["compared"].astype(bool)
+    ranked["mark"] = ranked["mark"].mask(few, LEFT_OUT)
     made = table(name, TITLE, ranked, ROWS, METRICS, notes=NOTES)
     return [replace(made, answers=answers, findings=tuple(f"{setting}: {words}" for setting, words in answers.items()))]
+
+
+def _in_order(long: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each setting by speedup, or by MAL where times are too noisy or there are none."""
+    length = long[long["metric"].isin([LENGTH])]
+    speed = long.loc[long["metric"].isin([SPEEDUP]), "value"].astype(float).to_numpy()
+    keys = {
+        "block": pd.factorize(length["block"])[0],
+        "speed": np.where(length["busy"].astype(bool), np.nan, -speed),
+        "length": -length["value"].astype(float).to_numpy(),
+    }
+    order = pd.DataFrame(keys).sort_values([*keys], kind="stable").index
+    place = np.tile(order.argsort(), len(long) // len(length))
+    return long.assign(place=place).sort_values("place", kind="stable", ignore_index=True)
 
 
 def _compared(long: pd.DataFrame) -> pd.DataFrame:

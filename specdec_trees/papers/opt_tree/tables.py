@@ -114,7 +114,7 @@ def _best(runs: pd.DataFrame) -> pd.DataFrame:
     best = runs.index.isin(alike.idxmax())
     several = (alike.transform("size") > 1) & best & (rank > -math.inf)
     words = [notes.model_words(row) for row in named_rows(runs)]
-    sizes = zip(runs["run_id"], runs["size"], several, strict=True)
+    sizes = zip(runs["size"], runs["ok"], several, strict=True)
     return frame.put(
         runs,
         rank=rank,
@@ -122,7 +122,7 @@ def _best(runs: pd.DataFrame) -> pd.DataFrame:
         label=runs["method"].map(method_label),
         target_words=[target for target, _ in words],
         draft_words=[draft for _, draft in words],
-        size_words=[f"{size or 0}{' (best)' * most}" if run_id else tables.ABSENT for run_id, size, most in sizes],
+        size_words=[f"{frame.size_words(size, ok=ok)}{' (best)' * most}" for size, ok, most in sizes],
         delta=[f"{params['delta']:g}" if "delta" in params else tables.ABSENT for params in runs["params"]],
     )
 

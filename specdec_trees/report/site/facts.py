@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import pandas as pd
@@ -33,19 +33,18 @@ _TITLES = {
     "baselines": "How strong the papers' autoregressive baselines were",
     WHICH: "Which method for which model",
     CLAIMS: "Which claims hold, on embedded pairs and on a real model",
-    "smoke": "Every tree method on the embedded pair and prompts",
-    "mt_bench": "The methods of OPT-Tree's Table 1 on MT-Bench",
-    "gsm8k": "The same methods on GSM8K",
-    "c4": "The same methods on C4",
-    "cnn_dm": "The same methods on CNN/DailyMail",
-    "xsum": "The same methods on XSum",
+    "smoke": "Tree methods on the embedded pair and prompts",
 }
+_ON = {"mt_bench": "MT-Bench", "gsm8k": "GSM8K", "c4": "C4", "cnn_dm": "CNN/DailyMail", "xsum": "XSum"}
+"""Datasets whose experiments have the methods of OPT-Tree's Table 1."""
 _KINDS = {"table": "Table", "fig": "Figure", "figure": "Figure", "algorithm": "Algorithm"}
 MEASURED, PARTLY, RUNNING = "measured", "partly", "running"
 FAILED, NOT_RUN, NOTHING = "failed", "not run", "nothing to measure"
 STATES = (MEASURED, PARTLY, RUNNING, FAILED, NOT_RUN, NOTHING)
 UNRUN = (NOT_RUN, NOTHING)
 """What is folded away."""
+PRINTED = "printed numbers"
+"""The state of what shows the papers' numbers alone; it is none of `STATES`, which count what was run."""
 VERDICTS = (
     *(verdict.MATCHES, verdict.ORDER_HOLDS, verdict.DIFFERS, verdict.NOT_RESOLVED),
     *(verdict.not_comparable("").partition(":")[0], verdict.NOT_RUN),
@@ -102,8 +101,20 @@ def entries(registered: Collection[str]) -> list[Entry]:
         Entry(name, row.title, row.place, row.absent or ("" if name in registered else unbuilt)) for name, row in rows
     ]
     known = {entry.name for entry in listed}
-    others = [Entry(name, _TITLES.get(name.rpartition("/")[2], "")) for name in registered if name not in known]
+    others = [
+        on_datasets(Entry(name, _TITLES.get(name.rpartition("/")[2], "")), [name.rpartition("/")[2]])
+        for name in registered
+        if name not in known
+    ]
     return [entry for paper in papers() for entry in (*listed, *others) if entry.paper == paper]
+
+
+def on_datasets(entry: Entry, datasets: Sequence[str]) -> Entry:
+    """Of an experiment that is named after a dataset the entry with the datasets that it was run on in its title."""
+    if entry.name.removeprefix(f"{OURS}/") not in _ON or not datasets:
+        return entry
+    words = ", ".join(_ON.get(name, name) for name in datasets)
+    return replace(entry, title=f"The methods of OPT-Tree's Table 1 on {words}")
 
 
 def papers() -> list[str]:
@@ -134,10 +145,10 @@ def status(built: Built, progress: Progress, absent: str = "") -> tuple[str, str
         return FAILED, f"nothing is shown in {', '.join(built.empty)}"
     if progress.running:
         return RUNNING, cells
+    if progress.failed and (built.missing or not progress.done):
+        return FAILED, told
     if not built.missing:
         return (PARTLY, told) if progress.failed or progress.missing else (MEASURED, cells)
-    if progress.failed:
-        return FAILED, told
     if absent:
         return NOTHING, absent
     return (PARTLY, f"{cells}; {built.missing}") if progress.done else (NOT_RUN, "")
@@ -189,6 +200,7 @@ class Provenance:
 
     runs: tuple[str, ...] = ()
     pairs: tuple[str, ...] = ()
+    datasets: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
     revisions: tuple[str, ...] = ()
@@ -214,6 +226,7 @@ def provenance(root: Path, artifact: str, pair: str | None = None) -> Provenance
     return Provenance(
         runs=_distinct([runs["run_id"]]),
         pairs=_distinct([runs["pair"]]),
+        datasets=_distinct([runs["dataset"]]),
         devices=_distinct([runs["device_name"]]),
         versions=_distinct(words + " " + runs[column].dropna() for column, words in _VERSIONS.items()),
         revisions=_distinct([_revisions(runs)]),

@@ -228,10 +228,13 @@ def section(report: Report, entry: Entry) -> Section:
     outputs = [output for output, _ in built.written]
     tables = [output for output in outputs if isinstance(output, Table)]
     state, detail = facts.status(built, reached, entry.absent)
+    detail = built.missing if state == facts.NOT_RUN and entry.name in artifacts.SUMMARIES else detail
+    state = facts.PRINTED if state == facts.MEASURED and entry.name == artifacts.BASELINES else state
+    measured = facts.provenance(report.results, entry.name, report.pair)
     parts = (part for output, files in built.written for part in views.parts(output, files))
     shown = [(output, files) for output, files in parts if not views.is_empty(output)]
     return Section(
-        entry=entry,
+        entry=facts.on_datasets(entry, measured.datasets),
         state=state,
         detail=detail,
         broken=bool(built.failure or built.empty),
@@ -241,7 +244,7 @@ def section(report: Report, entry: Entry) -> Section:
         ),
         verdicts=facts.count_verdicts(tables),
         of_times=facts.count_verdicts(tables, of_times=True),
-        provenance=facts.provenance(report.results, entry.name, report.pair),
+        provenance=measured,
         rows=views.folders(report.results, entry.name, report.out),
     )
 

@@ -48,7 +48,7 @@ def test_chance_is_said_of_mal_alone(cells, after) -> None:
 def test_one_conversation_has_no_interval(tmp_path: Path) -> None:
     folder = alone("dyspec/fig6", tmp_path / "one")
     frame = compared(folder, folder).frame
-    assert frame[["n", "mal_ratio", "mal_verdict"]].to_numpy().tolist() == [["1", "1.000 [–, –]", NO_INTERVAL]]
+    assert frame[["n", "mal_ratio", "mal_verdict"]].to_numpy().tolist() == [["1", "1.000", NO_INTERVAL]]
 
 
 def test_differences_and_lonely_cells_are_told(tmp_path: Path) -> None:

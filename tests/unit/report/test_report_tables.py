@@ -52,6 +52,14 @@ def test_latex_escapes_and_uses_booktabs() -> None:
     assert r"A note\_1." in text
 
 
+def test_latex_explains_no_column_that_it_lacks() -> None:
+    legend = {"mal": "a mean", "label": "a name"}
+    text = to_latex(replace(TABLE, legend=legend, aside=("mal",)))
+    assert "a name" in text
+    assert "a mean" not in text
+    assert "a mean" in to_markdown(replace(TABLE, legend=legend, aside=("mal",)))
+
+
 def test_csv_reads_back_with_the_runs() -> None:
     frame = pd.read_csv(io.StringIO(to_csv(TABLE)), dtype=str, keep_default_na=False)
     assert frame["label"].tolist() == ["a", AWKWARD]
@@ -103,12 +111,12 @@ def test_numbers() -> None:
     assert tables.interval(Interval(2.0, 1.5, 2.5, 5)) == "2.00 (1.50 to 2.50)"
     assert tables.ratio(Interval(1.0526, 0.98, 1.1, 2)) == "1.053 (0.980 to 1.100)"
     assert tables.signed(Interval(-0.1, -0.2, 0.05, 2)) == "-0.100 (-0.200 to +0.050)"
-    assert tables.interval(Interval(2.0, nan, nan, 1)) == "2.00 [–, –]"
+    assert tables.interval(Interval(2.0, nan, nan, 1)) == "2.00"
     assert tables.interval(None) == tables.ABSENT
     assert [tables.percent(share) for share in (1.0, 0.9999, 0.5, 0.0, None)] == ["100%", "99.9%", "50.0%", "0.0%", "–"]
 
 
 def test_a_ratio_has_its_interval_and_of_nothing_shared_is_absent() -> None:
     assert tables.ratio(Interval(1.0526, 0.98, 1.1, 9)) == "1.053 [0.980, 1.100]"
-    assert tables.ratio(Interval(1.0526, math.nan, math.nan, 1)) == "1.053 [–, –]"
+    assert tables.ratio(Interval(1.0526, math.nan, math.nan, 1)) == "1.053"
     assert tables.ratio(None) == tables.ratio(samples.paired_ratio(None, None)) == "–"

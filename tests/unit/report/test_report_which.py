@@ -12,6 +12,7 @@ from specdec_trees.artifacts.outputs import NoResultsError
 from specdec_trees.artifacts.tables import Table
 from specdec_trees.artifacts.ties import BEST
 from specdec_trees.papers.beyond import settings
+from specdec_trees.papers.beyond.which import LEFT_OUT
 from specdec_trees.papers.registry import build
 from specdec_trees.report.__main__ import main
 from specdec_trees.statistics.intervals import Interval
@@ -131,8 +132,21 @@ def test_a_method_of_few_conversations_is_shown_and_takes_none_from_the_others(c
     table = which(cells)
     assert [*table.answers.values()] == [before]
     assert leading(column(table, "mal")["DySpec, n = 12"]) > 5
+    assert {name for name, text in column(table, "mal").items() if text.endswith(LEFT_OUT)} == {"DySpec, n = 12"}
     cells.add("dyspec", params={"n": 12}, mal=9.0, speedup=9.0, depth=1, conversations=6)
     assert "DySpec" in which(cells).answers.popitem()[1]
+
+
+def test_the_setting_of_most_conversations_leads_and_its_fastest_method_stands_first(cells) -> None:
+    for size in range(8, 12):
+        cells.add(f"opt_tree_n{size}", "opt_tree", params={"n": size}, conversations=6, dataset="gsm8k")
+    filled(cells, conversations=12)
+    table = which(cells)
+    first = table.frame[table.frame["setting"] == next(iter(table.answers))]
+    assert {*first["conversations"]} == {"12"}
+    speeds = [leading(text) for text in first["speedup"]]
+    assert speeds == sorted(speeds, reverse=True)
+    assert len({*speeds}) == 3
 
 
 def test_times_of_two_machines_are_two_settings_and_so_are_two_datasets(cells) -> None:

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from specdec_trees.artifacts.tables import ABSENT
 from specdec_trees.papers.registry import build, command, yours
 from specdec_trees.report.__main__ import main
+from specdec_trees.status import lines
 
 
 @pytest.fixture
@@ -28,6 +30,23 @@ def test_experiments_with_runs_that_are_no_artifact(own) -> None:
     (own.root / ".hidden" / "runs" / "run_id=1.parquet").touch()
     assert yours(own.root) == ["default", "mine/first"]
     assert yours(own.root / "nowhere") == []
+
+
+def test_the_status_of_your_runs_asks_for_no_plan(own, cells) -> None:
+    cells.experiment = "opt_tree/table1"
+    first, second, artifact, counts, _ = lines(own.root)
+    assert [first.split()[0], second.split()[0]] == ["default", "mine/first"]
+    assert not any("not planned" in line for line in (first, second))
+    assert "not planned" in artifact
+    assert counts.startswith("1 artifacts")
+
+
+def test_a_run_that_failed_shows_no_size(cells) -> None:
+    cells.experiment = "default"
+    for drafter, ended in (("eagle2", "failed"), ("autoregressive", "ok"), ("opt_tree", "ok")):
+        cells.add(drafter, status=ended, size=0 if drafter == "autoregressive" else 25)
+    short, *_ = build("default", cells.root)
+    assert short.frame.set_index("who")["n"].to_dict() == {"EAGLE-2": ABSENT, "autoregressive": "0", "OPT-Tree": "25"}
 
 
 def test_a_row_for_each_run_and_what_they_show(own) -> None:

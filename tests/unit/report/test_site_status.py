@@ -31,6 +31,7 @@ def counts(done: int = 0, failed: int = 0, running: int = 0, planned: int | None
         (UNBUILT, counts(), "", (NOT_RUN, "")),
         (UNBUILT, counts(running=1, planned=8), "", (RUNNING, "0 of 8 cells, 1 running")),
         (UNBUILT, counts(0, 2, planned=2, detail="oom"), "", (FAILED, "0 of 2 cells, 2 failed: oom")),
+        (BUILT, counts(0, 2, detail="oom"), "", (FAILED, "2 failed: oom")),
         (UNBUILT, counts(2, planned=3), "", (PARTLY, "2 of 3 cells; there are none")),
         (UNBUILT, counts(), "a drawing", (NOTHING, "a drawing")),
     ],
@@ -56,3 +57,13 @@ def test_a_verdict_that_the_rule_does_not_have_is_counted_under_its_own_words() 
 
 def test_tables_without_verdicts_have_no_counts() -> None:
     assert facts.count_verdicts([table(MAL=["2.5"])]) == {}
+
+
+def test_an_experiment_that_is_named_after_a_dataset_says_on_which_it_was_run() -> None:
+    entry = facts.Entry("bench/mt_bench", "as it is")
+    assert facts.on_datasets(entry, []).title == "as it is"
+    assert "MT-Bench" in facts.on_datasets(entry, ["mt_bench"]).title
+    own = facts.on_datasets(entry, ["quiz"]).title
+    assert "quiz" in own
+    assert "MT-Bench" not in own
+    assert facts.on_datasets(facts.Entry("opt_tree/table1", "as it is"), ["quiz"]).title == "as it is"
