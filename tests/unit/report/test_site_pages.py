@@ -16,7 +16,7 @@ from specdec_trees.artifacts.tables import Table
 from specdec_trees.papers import registry as artifacts
 from specdec_trees.papers.registry import ARTIFACTS, TITLES, command
 from specdec_trees.report.__main__ import main
-from specdec_trees.report.site.facts import FAILED, MEASURED, NOT_RUN, NOTHING
+from specdec_trees.report.site.facts import FAILED, MEASURED, NOT_RUN, NOTHING, PRINTED
 from specdec_trees.results import progress
 
 NASTY = '<script>alert("1")</script> & </style>'
@@ -97,6 +97,10 @@ def test_an_empty_folder_gives_all_pages_and_lists_every_artifact(tmp_path: Path
     for row in listed.itertuples():
         item = found[f"{row.paper}.html#{row.artifact}"]
         assert (NOTHING in item, NOT_RUN in item) == (bool(row.absent), not row.absent)
+    assert PRINTED in found["bench.html#baselines"]
+    assert MEASURED not in found["bench.html#baselines"]
+    assert "nothing was run" in found["which.html#which"]
+    assert "To run it" not in (out / "which.html").read_text(encoding="utf-8")
     assert "Traceback" not in err
 
 
