@@ -20,6 +20,10 @@ TASKS = {
     "compare": ("the paired difference of two runs or folders of results", "compare"),
     "merge": ("folders of results of several machines in one", "merge"),
     "check": ("is a folder of results complete, lossless and unaltered", "check"),
+    "prove": (
+        "whether a drafter or a rule, also your own, is lossless: greedy equality, and the law of its samples",
+        "prove",
+    ),
     "pack": ("one file per table in a folder of results", "pack"),
     "new": ("write the yaml of your own pair or dataset", "new"),
     "smollm2": ("a real instruct model, SmolLM2-135M: 93 MB, once, into models/smollm2", "smollm2"),

@@ -24,7 +24,7 @@ def aggregates(prompts: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
     row = of_all(*one, [""]).loc[""].to_dict()
     speedup = samples.interval(samples.speedup(failures.whole(prompts, prompts)))
     ends = (speedup.low, speedup.high) if speedup.known else (math.nan, math.nan)
-    found = row | dict(zip(ENDS, ends, strict=True))
+    found = {str(name): value for name, value in (row | dict(zip(ENDS, ends, strict=True))).items()}
     counts = {name: None if pd.isna(value) else int(value) for name, value in found.items() if name in _COUNTS}
     return {name: float(value) if math.isfinite(value) else None for name, value in found.items()} | counts
 
