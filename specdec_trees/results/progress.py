@@ -74,6 +74,8 @@ class Progress:
     """Of the first that failed: what went wrong."""
     others: int = 0
     """Finished cells that the plan does not ask for, such as those of an earlier one."""
+    unreadable: bool = False
+    """Whether a plan lies there that cannot be read; nothing is done then."""
 
     @property
     def missing(self) -> int:
@@ -89,13 +91,14 @@ class Progress:
             return FAILED
         if not self.done:
             return MISSING
-        return PARTLY if self.missing else DONE
+        return PARTLY if self.missing or self.unreadable else DONE
 
 
 def words(found: Progress) -> str:
     """`partly: 4 of 6, 1 running, 1 missing`."""
     if found.planned is None:
-        parts = [f"{found.done} ok"] * bool(found.done) + ["not planned"]
+        parts = [f"{found.done} ok"] * bool(found.done)
+        parts += [f"its {FILE} cannot be read" if found.unreadable else "not planned"]
     else:
         parts = [f"{found.done} of {found.planned}"]
     counts = {"failed": found.failed, "running": found.running, "missing": found.missing}
@@ -133,7 +136,8 @@ def read(root: Path, artifact: str, pair: str | None = None, *, whole: bool = Fa
     if plan is None or pair not in (None, *plan.pairs):
         runs = _ended(store, pair, (), columns)
         ok = runs["status"] == OK
-        return _counted(store, None, int(ok.sum()), runs[~ok], pairs)
+        counted = _counted(store, None, int(ok.sum()), runs[~ok], pairs)
+        return replace(counted, unreadable=plan is None and (root / artifact / FILE).exists())
     runs = _ended(store, pair, plan.tables, columns)
     cells = [cell for cell in plan.cells if pair in (None, cell["pair"])]
     statuses = runs["status"].tolist()
