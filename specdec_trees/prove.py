@@ -1,4 +1,4 @@
-"""`specdec prove NAME ...`: is a drafter of `conf/drafter`, or a rule of `conf/verifier`, lossless on the embedded pair?
+"""`specdec prove NAME ...`: is a drafter of `conf/drafter`, or a rule of `conf/verifier`, lossless on the tiny pair?
 
 Greedy: its outputs are those of transformers' own `generate`. Sampled: how often each text of four tokens comes, held
 by a chi-square test against the target's exact probability of it (temperature 1, the three best tokens). A drafter is

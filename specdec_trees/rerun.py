@@ -1,7 +1,8 @@
-"""`python -m specdec_trees.rerun RESULTS 2`: of each pair decode prompts of a random cell again, and compare tokens.
+"""`python -m specdec_trees.rerun RESULTS 2`: of each pair decode prompts of a random cell again, and compare.
 
-Of a replay the target's own answers are decoded. What is not at hand here, models or prompts, is said. Drawn tokens are
-the same on the same machine and versions alone, greedy ones wherever rounding breaks no tie.
+Tokens are compared, and what each step drafted and accepted; of a replay the target's own tokens alone. What is not at
+hand here, models or prompts, is said. Drawn tokens are the same on the same machine and versions alone, greedy ones and
+their steps wherever rounding breaks no tie.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from specdec_trees.results.store import Store, experiments
 
 OURS = "specdec_core"
 """A stranger's config builds classes and functions of this package, and nothing else."""
+STEP = ["acceptance_length", "num_accepted", "num_drafted"]
+"""What steps are compared by."""
 ADDED = {"files_sha256", "local", "template_sha256", "source", "prompts_sha256", "selection"}
 """What configs of rows say beside the yamls'."""
 
@@ -68,8 +71,10 @@ def cell_of_row(row: Mapping[Any, Any]) -> tuple[Cell, Runtime]:
     return cell, Runtime(**config["runtime"], num_threads=1, progress=False)
 
 
-def differing(row: Mapping[Any, Any], prompts: pd.DataFrame, count: int, data_dir: Path | None) -> list[str]:
-    """The first turns, of so many at random, whose tokens are others now."""
+def differing(
+    row: Mapping[Any, Any], tables: Mapping[str, pd.DataFrame], count: int, data_dir: Path | None
+) -> dict[str, list[str]]:
+    """The first turns, of so many at random, whose `tokens` or `steps` are others now."""
     cell, runtime = cell_of_row(row)
     texts = {text.id: text for text in datasets.load(cell.dataset, data_dir=data_dir, limit=cell.limit)}
     if datasets.fingerprint([*texts.values()]) != row["prompts_sha256"]:
@@ -79,38 +84,50 @@ def differing(row: Mapping[Any, Any], prompts: pd.DataFrame, count: int, data_di
         raise ValueError(f"the weights here are others: {' and '.join(other)}")
     decoding = Decoding(cell, pairs.loaded(cell.pair, runtime), runtime)
     arm = METHOD if pd.isna(row["recording"]) else AUTOREGRESSIVE
+    prompts, steps = tables["prompts"], tables["steps"]
     rows = prompts[(prompts["arm"] == METHOD) & (prompts["turn"] == 0) & (prompts["status"] == OK)]
-    rows = rows.sample(min(count, len(rows)))
-    again = {name: decoding.decode(decoding.turn(texts[name], 0, []), arm).tokens for name in rows["prompt_id"]}
-    return [name for name, ids in zip(rows["prompt_id"], rows["output_ids"], strict=True) if again[name] != list(ids)]
+    apart: dict[str, list[str]] = {"tokens": [], "steps": []}
+    for name, ids in rows.sample(min(count, len(rows)))[["prompt_id", "output_ids"]].to_numpy():
+        again = decoding.decode(decoding.turn(texts[name], 0, []), arm)
+        there = steps[(steps["prompt_id"] == name) & (steps["turn"] == 0)].sort_values("step")
+        now = [[getattr(step, column) for column in STEP] for step in again.steps]
+        if again.tokens != list(ids):
+            apart["tokens"].append(name)
+        elif arm == METHOD and now != there[STEP].to_numpy().tolist():
+            apart["steps"].append(name)
+    return apart
 
 
-def rerun(root: Path, count: int, data_dir: Path | None) -> Iterator[tuple[bool, str]]:
-    """Of each pair whether a cell's tokens are the same, or are not known to be, and a line about it."""
+def rerun(root: Path, count: int, data_dir: Path | None) -> Iterator[tuple[bool | None, str]]:
+    """Of each pair whether a cell's tokens and steps are the same, None where nobody knows, and a line about it."""
     runs = pd.concat([store.read("runs").assign(place=store.experiment) for store in experiments(root, "runs")])
     for pair, cells in runs[runs["status"] == OK].groupby("pair"):
         row = random.choice(cells.to_dict("records"))
         line = f"{pair}: cell {row['run_id']} ({row['drafter']}, {row['dataset']})"
+        store = Store(root, row["place"])
         try:
-            apart = differing(row, Store(root, row["place"]).read("prompts", [row["run_id"]]), count, data_dir)
+            tables = {table: store.read(table, [row["run_id"]]) for table in ("prompts", "steps")}
+            apart = differing(row, tables, count, data_dir)
         except (SpecdecError, datasets.DatasetError, ValueError, LookupError, TypeError) as problem:
-            yield True, f"{line} was not decoded again: {problem}"
+            yield None, f"{line} was not decoded again: {problem}"
             continue
-        yield not apart, f"{line}: " + (f"other tokens of {', '.join(apart)}" if apart else "the same tokens again")
+        said = [f"other {what} of {', '.join(names)}" for what, names in apart.items() if names]
+        same = "the same tokens and steps again" if pd.isna(row["recording"]) else "the same tokens again"
+        yield not said, f"{line}: {'; '.join(said) or same}"
 
 
 def main() -> int:
-    """1 if any tokens are others, else 0."""
+    """1 if any tokens or steps are others, 3 if a cell was not decoded again, else 0."""
     parser = argparse.ArgumentParser(prog="python -m specdec_trees.rerun", description=__doc__)
     parser.add_argument("results", type=Path)
     parser.add_argument("count", type=int, help="prompts of a cell of each pair")
     parser.add_argument("--data-dir", type=Path, help="the folder of the prompts, where rows are of one")
     options = parser.parse_args()
-    same = True
+    answers = set()
     for fits, line in rerun(options.results, options.count, options.data_dir):
         print(line, flush=True)
-        same = same and fits
-    return int(not same)
+        answers.add(fits)
+    return 1 if False in answers else 3 if None in answers else 0
 
 
 if __name__ == "__main__":

@@ -22,7 +22,11 @@ def lines(root: Path, *, everything: bool = False) -> Iterator[str]:
     """
     own = {name: progress.read(root, name) for name in yours(root)}
     known = {name: progress.read(root, name) for name in ARTIFACTS}
-    begun = {name: one for name, one in known.items() if everything or one.planned is not None or one.state != MISSING}
+    begun = {
+        name: one
+        for name, one in known.items()
+        if everything or one.planned is not None or one.unreadable or one.state != MISSING
+    }
     width = max(map(len, own | begun), default=0)
     for name, one in (own | begun).items():
         words = progress.words(one, "runs of your own") if name in own else progress.words(one)

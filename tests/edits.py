@@ -231,6 +231,159 @@ def last_steps(tables: Tables) -> None:
         steps.at[place, "accepted_ranks"] = np.append(steps.at[place, "accepted_ranks"], 0)
 
 
+def inner_steps(tables: Tables) -> list[tuple[int, int]]:
+    """Places of an edited cell's steps and the next ones, both before the last of their turn."""
+    steps = tables["steps"]
+    mine = steps[steps["run_id"] == of_method(tables)]
+    turns = [rows.index for _, rows in mine.sort_values("step").groupby(["prompt_id", "turn"])]
+    return [pair for turn in turns for pair in zip(turn[:-2:2], turn[1:-1:2], strict=True)]
+
+
+def numbered(tables: Tables, steps: pd.DataFrame) -> None:
+    """Steps under new numbers."""
+    steps = steps.sort_values(["run_id", "prompt_id", "turn", "step"]).reset_index(drop=True)
+    tables["steps"] = steps.assign(step=steps.groupby(["run_id", "prompt_id", "turn"]).cumcount())
+
+
+def fits(steps: pd.DataFrame, place: int, ranks: np.ndarray) -> bool:
+    """Whether a step's tree may have accepted nodes of these ranks."""
+    room = steps.at[place, "num_drafted"] - steps.at[place, "depth"]
+    return bool(len(ranks) <= steps.at[place, "depth"] and ranks.sum() <= room)
+
+
+def accepted(steps: pd.DataFrame, ranks: Mapping[int, np.ndarray]) -> None:
+    """Other accepted tokens, and the counts that follow, at these places."""
+    column = [ranks.get(place, old) for place, old in steps["accepted_ranks"].items()]
+    steps["accepted_ranks"] = pd.Series(column, steps.index, dtype=object)
+    for place, values in ranks.items():
+        steps.at[place, "num_accepted"] = len(values)
+        for name in ("acceptance_length", "kept"):
+            steps.at[place, name] = len(values) + 1
+
+
+def merged_steps(tables: Tables) -> None:
+    """Two steps are one where the tree is large enough."""
+    steps = tables["steps"]
+    ranks = steps["accepted_ranks"]
+    pairs = {one: (two, np.concatenate([ranks[one], [0], ranks[two]]).astype(int)) for one, two in inner_steps(tables)}
+    pairs = {one: (two, values) for one, (two, values) in pairs.items() if fits(steps, one, values)}
+    accepted(steps, {one: values for one, (_, values) in pairs.items()})
+    numbered(tables, steps.drop([two for two, _ in pairs.values()]))
+
+
+def split_steps(tables: Tables) -> None:
+    """Steps that accepted are two, of which the first accepts nothing."""
+    steps = tables["steps"]
+    places = [one for one, _ in inner_steps(tables) if steps.at[one, "num_accepted"] > 0]
+    steps.loc[places, [*PHASES, "layout_s"]] *= 0.5
+    more = steps.loc[places].assign(step=steps.loc[places, "step"] - 0.5)
+    accepted(more, {place: np.zeros(0, int) for place in places})
+    accepted(steps, {place: np.asarray(steps.at[place, "accepted_ranks"][1:]) for place in places})
+    numbered(tables, pd.concat([steps, more], ignore_index=True))
+
+
+def exchanged_steps(tables: Tables) -> None:
+    """What two steps of a turn accepted, exchanged."""
+    steps = tables["steps"]
+    ranks = steps["accepted_ranks"]
+    one, two = next(
+        (one, two)
+        for one, two in inner_steps(tables)
+        if len(ranks[one]) != len(ranks[two]) and fits(steps, one, ranks[two]) and fits(steps, two, ranks[one])
+    )
+    accepted(steps, {one: ranks[two], two: ranks[one]})
+
+
+def without_second_turns(tables: Tables) -> None:
+    """No second turns in any cell."""
+    for table in ("prompts", "steps"):
+        tables[table] = tables[table][tables[table]["turn"] == 0].reset_index(drop=True)
+
+
+def slower(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows with times that are a little longer, so that none was measured twice."""
+    columns = [column for column in rows if str(column).endswith("_s") and rows[column].notna().any()]
+    return rows.assign(**{column: rows[column] * 1.001 for column in columns})
+
+
+def added_turn(tables: Tables, *, guessed: bool = False) -> None:
+    """A third turn in all cells, a copy of the second under another digest; with `guessed` E(A) is others."""
+    prompts = tables["prompts"]
+    name = prompts.loc[prompts["turn"] == 1, "prompt_id"].iloc[0]
+    for table in ("prompts", "steps"):
+        frame = tables[table]
+        more = slower(frame[(frame["prompt_id"] == name) & (frame["turn"] == 1)].assign(turn=2))
+        if table == "prompts":
+            more = more.assign(prompt_ids_sha256="0" * 64, num_prompt_tokens=more["num_prompt_tokens"] + 60)
+        elif guessed:
+            more["expected_acceptance"] += (more["expected_acceptance"] - 1) / 1e3
+        tables[table] = pd.concat([frame, more], ignore_index=True)
+
+
+def of_another(tables: Tables, *, digest: bool = False) -> None:
+    """A conversation has the answers, steps and times of another in all cells; with `digest` its prompts too."""
+    ids = tables["prompts"]["prompt_id"].unique()
+    for table in ("prompts", "steps"):
+        frame = tables[table]
+        copy = slower(frame[frame["prompt_id"] == ids[0]].assign(prompt_id=ids[1]))
+        if table == "prompts" and not digest:
+            key = ["run_id", "turn", "arm"]
+            old = frame[frame["prompt_id"] == ids[1]].set_index(key)
+            turns = pd.MultiIndex.from_frame(copy[key])
+            for column in ("prompt_ids_sha256", "num_prompt_tokens", "category"):
+                copy[column] = old[column].reindex(turns).to_numpy()
+        tables[table] = pd.concat([frame[frame["prompt_id"] != ids[1]], copy], ignore_index=True)
+
+
+def shallow(tables: Tables) -> None:
+    """Depths no larger than what was accepted, with E(A) that fits."""
+    steps, mine = tables["steps"], tables["steps"]["run_id"] == of_method(tables)
+    steps.loc[mine, "depth"] = steps.loc[mine, "num_accepted"].clip(lower=1)
+    most = steps.loc[mine, "depth"] + 1.0
+    steps.loc[mine, "expected_acceptance"] = steps.loc[mine, "expected_acceptance"].clip(upper=most)
+
+
+def moved_phases(tables: Tables) -> None:
+    """Most of a cell's tree time is the target's, with the same sums."""
+    steps, mine = tables["steps"], tables["steps"]["run_id"] == of_method(tables)
+    moved = steps["tree_s"] * 0.8
+    steps.loc[mine, "score_s"] += moved[mine]
+    steps.loc[mine, ["tree_s", "layout_s"]] *= 0.2
+
+
+def lent_by(lender: str | None) -> Callable[[Tables], None]:
+    """The baseline of a cell without any is another's: of a cell that is not here, or of the last one."""
+
+    def edit(tables: Tables) -> None:
+        runs, prompts = tables["runs"], tables["prompts"]
+        own = runs.loc[runs["baseline_of"].isna(), "run_id"]
+        borrower, name = own.iloc[0], lender or own.iloc[1]
+        runs.loc[runs["run_id"] == borrower, "baseline_of"] = name
+        alone = prompts["arm"] == AUTOREGRESSIVE
+        mine = alone & (prompts["run_id"] == borrower)
+        if lender:
+            prompts.loc[mine, ["decode_s", "wall_s"]] *= 1.5
+            return
+        there = prompts[alone & (prompts["run_id"] == name)].assign(run_id=borrower)
+        tables["prompts"] = pd.concat([prompts[~mine], there], ignore_index=True)
+
+    return edit
+
+
+def faster_turn(tables: Tables) -> None:
+    """A turn three times as fast."""
+    steps = tables["steps"]
+    place = first(steps, run_id=of_method(tables))
+    turn = steps[["run_id", "prompt_id", "turn"]].eq(steps.loc[place, ["run_id", "prompt_id", "turn"]]).all(axis=1)
+    steps.loc[turn, [*PHASES, "layout_s"]] /= 3
+
+
+def reversed_rows(tables: Tables) -> None:
+    """Conversations the other way round."""
+    for table in ("prompts", "steps"):
+        tables[table] = tables[table].sort_values("prompt_id", ascending=False, kind="stable").reset_index(drop=True)
+
+
 def failed_prompt(tables: Tables) -> None:
     """A bad conversation is said to have failed, and leaves no steps."""
     name, prompts = of_method(tables), tables["prompts"]
@@ -288,6 +441,11 @@ def seed(config: dict[str, Any]) -> None:
     config["seed"] = 1
 
 
+def empty(values: Any) -> Any:
+    """No values."""
+    return pd.Series([None] * len(values), values.index, dtype=object)
+
+
 def times(factor: float) -> Callable[[Any], Any]:
     """So many times the value."""
     return lambda values: values * factor
@@ -314,7 +472,11 @@ EDITS = (
     Edit("ranks of a step 0", at("steps", "accepted_ranks", lambda ids: np.zeros(len(ids) + 1, int), step=1)),
     Edit("ranks of a step left out", at("steps", "accepted_ranks", lambda _: None, step=1)),
     Edit("ranks of a step larger", at("steps", "accepted_ranks", lambda ids: np.full(len(ids), 99), num_accepted=2)),
-    Edit("ranks of all steps 0", all_of("steps", "accepted_ranks", lambda rows: rows.map(np.zeros_like)), "drafting"),
+    Edit(
+        "ranks of all steps 0",
+        all_of("steps", "accepted_ranks", lambda rows: rows.map(np.zeros_like)),
+        "guesses and trees",
+    ),
     Edit("depth of all steps halved", all_of("steps", "depth", lambda rows: rows // 2)),
     Edit("depth of a step larger", at("steps", "depth", plus(500), step=1)),
     Edit("drafted of all steps halved", all_of("steps", "num_drafted", lambda rows: rows // 2), folder=SAMPLED),
@@ -323,12 +485,12 @@ EDITS = (
     Edit(
         "E(A) of all steps a tenth larger",
         all_of("steps", "expected_acceptance", lambda rows: rows + (rows - 1) / 99),
-        "drafting",
+        "guesses and trees",
     ),
     Edit("E(A) of a step left out", at("steps", "expected_acceptance", lambda _: None, step=1)),
     Edit("draft forwards 0", all_of("steps", "draft_forwards", times(0))),
     Edit("draft forwards doubled", all_of("steps", "draft_forwards", times(2))),
-    Edit("draft tokens one more", all_of("steps", "draft_tokens", plus(1)), "drafting", folder=SAMPLED),
+    Edit("draft tokens one more", all_of("steps", "draft_tokens", plus(1)), "guesses and trees", folder=SAMPLED),
     Edit("a phase of a step halved", at("steps", "score_s", times(0.5), step=1), fit=False),
     Edit("all phases halved", all_of("steps", PHASE_TIMES, times(0.5))),
     Edit(
@@ -336,7 +498,7 @@ EDITS = (
         both(
             all_of("steps", PHASE_TIMES + ",layout_s", times(0.5)), all_of("prompts", "wall_s", times(0.5), arm=METHOD)
         ),
-        "times",
+        "scaled times",
     ),
     Edit(
         "a phase moved into another",
@@ -348,9 +510,9 @@ EDITS = (
     Edit(
         "the target alone twice as slow, wall time too",
         all_of("prompts", "decode_s,wall_s", times(2), arm=AUTOREGRESSIVE),
-        "times",
+        "scaled times",
     ),
-    Edit("wall times left out", all_of("prompts", "wall_s", lambda rows: rows * np.nan), "times"),
+    Edit("wall times left out", all_of("prompts", "wall_s", lambda rows: rows * np.nan)),
     Edit("wall times halved", all_of("prompts", "wall_s", times(0.5))),
     Edit("a prefill of 0", at("prompts", "prefill_s", times(0))),
     Edit(
@@ -384,7 +546,7 @@ EDITS = (
         "prompts of one arm left out", without("prompts", lambda rows, _: (rows["arm"] == METHOD) | (rows["turn"] > 0))
     ),
     Edit("a cell left out", without("runs", lambda rows, tables: rows["run_id"] != of_method(tables)), fit=False),
-    Edit("a failure of a bad conversation", failed_prompt, "failures"),
+    Edit("a failure of a bad conversation", failed_prompt, "reasons of failures"),
     Edit("a failure with steps", half_failed),
     Edit("bad conversations were disturbed", contaminated),
     Edit("repeats", at("prompts", "repeats", lambda _: 9)),
@@ -404,7 +566,7 @@ EDITS = (
     Edit("draws", at("runs", "draws", lambda _: "iid"), fit=False),
     Edit("temperature", at("runs", "temperature", lambda _: 1.0), fit=False),
     Edit("seed", at("runs", "seed", lambda _: 1), fit=False),
-    Edit("seed, the config's and the name", other_config(seed, seed=1), "renamed cells"),
+    Edit("seed, the config's and the name", other_config(seed, seed=1), "renamed settings"),
     Edit("limit of the config", other_config(lambda config: config.update(limit=2))),
     Edit(
         "tokens to decode",
@@ -434,20 +596,83 @@ EDITS = (
     ),
     Edit("MAL + 1 below virtual roots", all_of("steps", "acceptance_length", plus(1)), folder=VIRTUAL),
     Edit("accepted behind merges", all_of("steps", "num_behind_merge", plus(99)), folder=GRAPHS),
-    Edit("aliases", all_of("steps", "num_alias", plus(1)), "token graphs", folder=GRAPHS),
-    Edit("threads", all_of("runs", "num_threads", lambda _: 64), "machine", fit=False),
-    Edit("device", all_of("runs", "device_name", lambda _: "NVIDIA H100"), "machine", fit=False),
-    Edit("torch's version", all_of("runs", "torch_version", lambda _: "9.9"), "versions", fit=False),
+    Edit("aliases", all_of("steps", "num_alias", plus(1)), "sizes of graphs", folder=GRAPHS),
+    Edit("threads", all_of("runs", "num_threads", lambda _: 64), "machine and versions", fit=False),
+    Edit("device", all_of("runs", "device_name", lambda _: "NVIDIA H100"), "machine and versions", fit=False),
+    Edit("torch's version", all_of("runs", "torch_version", lambda _: "9.9"), "machine and versions", fit=False),
     Edit("revision", all_of("runs", "git_revision", lambda _: "main"), fit=False),
-    Edit("revision, another", all_of("runs", "git_revision", lambda _: "a" * 40), "versions", fit=False),
+    Edit("revision, another", all_of("runs", "git_revision", lambda _: "a" * 40), "machine and versions", fit=False),
     Edit("the target's files", at("runs", "target_revision", lambda _: "files:0"), fit=False),
     Edit("the day", at("runs", "created_utc", lambda _: "2999-01-01T00:00:00.000+00:00"), fit=False),
-    Edit("memory's limit", all_of("runs", "limit_tokens_per_s", times(2)), "machine", fit=False),
-    Edit("load of others", all_of("runs", "other_load", lambda _: 0.0), "machine", fit=False),
-    Edit("first answer", at("runs", "excerpt", lambda _: "Paris"), "choices", fit=False),
+    Edit("memory's limit", all_of("runs", "limit_tokens_per_s", times(2)), "machine and versions", fit=False),
+    Edit("load of others", all_of("runs", "other_load", lambda _: 0.0), "machine and versions", fit=False),
+    Edit("first answer", at("runs", "excerpt", lambda _: "Paris"), "other figures", fit=False),
     Edit("an error of what ended well", at("runs", "error", lambda _: "none"), fit=False),
     Edit("the status of a run", at("runs", "status", lambda _: "failed"), fit=False),
     Edit("a lent baseline's time", lambda tables: _lent(tables)),
+    Edit("steps merged", merged_steps, "steps taken"),
+    Edit("steps split", split_steps, "steps taken"),
+    Edit("steps exchanged", exchanged_steps, "steps taken"),
+    Edit("second turns left out of all cells", without_second_turns, "all turns"),
+    Edit("a turn that is a copy, added to all cells", added_turn),
+    Edit("a turn added to all cells", lambda tables: added_turn(tables, guessed=True), "all turns"),
+    Edit("a conversation is another's in all cells", of_another),
+    Edit(
+        "a conversation is another's in all cells, its prompt too",
+        lambda tables: of_another(tables, digest=True),
+        "answers to prompts",
+    ),
+    Edit("depths as accepted", shallow, "guesses and trees"),
+    Edit("phases moved", moved_phases, "phases and prefills"),
+    Edit("no time of layouts", all_of("steps", "layout_s", times(0))),
+    Edit("prefills a tenth", all_of("prompts", "prefill_s", times(0.1), arm=METHOD)),
+    Edit("prefills a fifth shorter", all_of("prompts", "prefill_s", times(0.8), arm=METHOD), "phases and prefills"),
+    Edit(
+        "no digests, and a token in both arms of a cell",
+        both(
+            all_of("runs", "prompt_ids_sha256", empty),
+            all_of("prompts", "prompt_ids_sha256", empty),
+            tokens((METHOD, AUTOREGRESSIVE), one),
+        ),
+    ),
+    Edit("no wall times, and a faster turn", both(all_of("prompts", "wall_s", times(np.nan)), faster_turn)),
+    Edit(
+        "no E(A)",
+        both(
+            all_of("steps", "expected_acceptance", times(np.nan)), all_of("runs", "expected_acceptance", times(np.nan))
+        ),
+        "empty columns",
+    ),
+    Edit("no ranks", all_of("steps", "accepted_ranks", empty)),
+    Edit("no categories", all_of("prompts", "category", empty), "empty columns"),
+    Edit(
+        "no repeats",
+        all_of("prompts", "repeats,contaminated,other_load", lambda rows: rows.mask(rows.notna())),
+        "empty columns",
+    ),
+    Edit("repeats of all turns", all_of("prompts", "repeats", lambda rows: rows * 0 + 1), "starts and disturbances"),
+    Edit("the lender is not here", lent_by("0" * 12), "lenders", folder=SAMPLED),
+    Edit("a baseline exchanged for another cell's", lent_by(None), "lenders", folder=SAMPLED),
+    Edit(
+        "a baseline exchanged, with its start",
+        both(all_of("prompts", "start", lambda rows: rows.fillna(1)), lent_by(None)),
+        folder=SAMPLED,
+    ),
+    Edit("a later prompt that is shorter", all_of("prompts", "num_prompt_tokens", lambda rows: rows * 0 + 3, turn=1)),
+    Edit("longer prompts", all_of("prompts", "num_prompt_tokens", plus(1)), "prompts themselves"),
+    Edit("launches on a CPU", all_of("runs", "launches_per_step", lambda rows: rows.fillna(12.0)), fit=False),
+    Edit("a GPU's power on a CPU", all_of("prompts", "power_w", lambda rows: rows.fillna(300.0))),
+    Edit("a graph's columns of a tree", all_of("steps", "num_live", lambda rows: rows.fillna(9))),
+    Edit("DySpec's parts of a tree", all_of("steps", "choice_s", lambda rows: rows.fillna(1e-9))),
+    Edit("starts of a run", all_of("runs", "num_starts", lambda _: 3), "starts and disturbances", fit=False),
+    Edit("no starts of a run", all_of("runs", "num_starts", lambda rows: rows.mask(rows.notna())), fit=False),
+    Edit("conversations in another order", reversed_rows, "prompts themselves"),
+    Edit("waiting policy", all_of("runs", "wait_policy", lambda _: "ACTIVE"), "machine and versions", fit=False),
+    Edit("kernels", all_of("runs", "attention_kernels", lambda _: "flash"), "machine and versions", fit=False),
+    Edit("jobs", all_of("runs", "slurm_job_id", lambda _: "1"), "machine and versions", fit=False),
+    Edit(
+        "the template's date", all_of("runs", "template_date", lambda _: "2024-01-01"), "prompts themselves", fit=False
+    ),
 )
 
 

@@ -6,6 +6,9 @@ half-precision dtype may break. Rules: files can be read, page checksums hold, a
 That shows accidents and edits by hand; only running cells again shows rows that somebody made up (`--rerun 2`). The
 digest is of all rows, packed or not: quote or sign it where you hand the folder on.
 
+Exit status: 0 where all answers are yes, 1 where one is NO or `--rerun` finds others, 3 where nothing is wrong and
+something is not known, 2 where there is nothing to check.
+
 Two lists are printed: the rules that rows were held against, and what no rule can hold. Of `masks`, `variation`,
 `quality`, `answers`, `judgements`, `acceptance`, `growth`, `decisions` and forward times (`latency`, `attention`) the
 files alone are checked, not their values.
@@ -29,6 +32,8 @@ from specdec_trees.results.digests import digest_of
 SHOWN = 5
 """Sentences of a kind that are printed."""
 YES, NO, UNKNOWN = "yes", "NO", "not known"
+NOT_KNOWN = 3
+"""Exit status where nothing is wrong and something is not known; of `rerun` too."""
 
 
 def unknown_revisions(revisions: set[str], root: Path) -> list[str]:
@@ -43,18 +48,20 @@ def unknown_revisions(revisions: set[str], root: Path) -> list[str]:
 
 def verdicts(findings: Findings, strange: Sequence[str]) -> Iterator[tuple[str, str, str, list[str]]]:
     """Of each question: the answer, what it rests on, and what speaks against it."""
-    unplanned = f"{len(findings.unplanned)} of {findings.experiments} experiments have no plan.json"
     state = NO if findings.incomplete else UNKNOWN if findings.unplanned else YES
     yield (
         "complete",
         state,
-        unplanned if findings.unplanned else f"{findings.planned} plans are done",
+        f"{len(findings.unplanned)} of {findings.experiments} experiments have no plan.json"
+        if findings.unplanned
+        else f"{findings.planned} of {findings.experiments} plans can be read",
         findings.incomplete,
     )
     yield (
         "all prompts",
         NO if findings.failed else YES,
-        f"{findings.conversations} conversations of finished cells",
+        f"{len(findings.prompt_ids)} prompts, in {findings.finished} finished cells {findings.conversations} "
+        "conversations",
         findings.failed,
     )
     against = [*findings.uncommitted, *(f"revision {one} is not in this checkout" for one in strange)]
@@ -72,7 +79,8 @@ def verdicts(findings: Findings, strange: Sequence[str]) -> Iterator[tuple[str, 
     compared = findings.greedy or not (findings.unaudited or findings.replayed)
     state = NO if findings.lossy else YES if compared else UNKNOWN
     yield "lossless", state, kept, [*findings.lossy, *findings.unaudited]
-    kept = f"{len(findings.held)} rules over {findings.cells} cells, {findings.prompts} rows of prompts"
+    looked_at = sum(count > 0 for count in findings.held.values())
+    kept = f"{looked_at} rules over {findings.cells} cells, {findings.prompts} rows of prompts"
     yield "rules", NO if findings.altered else YES, kept, findings.altered
 
 
@@ -81,15 +89,20 @@ def told(findings: Findings) -> Iterator[str]:
     sentences = {name: says for name, (_, says) in LOOKED_AT.items()} | {rule.name: rule.says for rule in RULES}
     yield "held, with rows looked at:"
     yield from (f"    {count:>9,}  {name}: {sentences[name]}" for name, count in findings.held.items())
+    if not findings.held:
+        yield "    none: no rule was looked at"
     yield "cannot be held by looking, with rows that it may be of:"
     for entry in UNHELD:
         if count := findings.unheld[entry.name]:
             yield f"    {count:>9,}  {entry.name}: {entry.says}"
+    if findings.empty:
+        columns = ", ".join(f"{name} ({count:,})" for name, count in sorted(findings.empty.items()))
+        yield f"    {'':>9}  empty columns of files today, with rows: {columns}"
     yield from (f"    {'':>9}  {line}" for line in (named(pd.concat(findings.runs)) if findings.runs else ()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every answer is yes, 1 if not, 2 with a sentence where there is nothing to check."""
+    """Print answers and lists; see above for the exit status."""
     parser = argparse.ArgumentParser(prog="python -m specdec_trees.check", description=__doc__)
     parser.add_argument("results", type=Path, help="a folder of results")
     parser.add_argument("--rerun", type=int, metavar="K", help="decode K prompts of a random cell of each pair again")
@@ -113,11 +126,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n".join(told(findings)))
     print(f"{'digest':<15} {digest_of(root)}")
     again = decoded_again(root, options.rerun, options.data_dir) if options.rerun else 0
-    return int(set(answers) != {YES} or again != 0)
+    if NO in answers or again not in (0, NOT_KNOWN):
+        return 1
+    return NOT_KNOWN if again or UNKNOWN in answers else 0
 
 
 def decoded_again(root: Path, count: int, data_dir: Path | None) -> int:
-    """Decode in a process of its own, which needs the models; 0 where no token differs."""
+    """Decode in a process of its own, which needs the models; 0 where no token or step differs."""
     where = [] if data_dir is None else ["--data-dir", str(data_dir)]
     command = [sys.executable, "-m", "specdec_trees.rerun", str(root), str(count), *where]
     return subprocess.run(command, check=False).returncode

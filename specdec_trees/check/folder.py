@@ -20,7 +20,7 @@ import pandas as pd
 from specdec_trees.check import columns, labels, rules
 from specdec_trees.check.joined import joined
 from specdec_trees.check.rules import ROUNDING
-from specdec_trees.check.unheld import unheld
+from specdec_trees.check.unheld import empty, unheld
 from specdec_trees.results import failures, progress
 from specdec_trees.results.digests import output_sha256
 from specdec_trees.results.finished import unfinished
@@ -64,6 +64,9 @@ class Findings:
     uncommitted: list[str] = field(default_factory=list)
     conversations: int = 0
     """Of finished cells."""
+    finished: int = 0
+    prompt_ids: set[tuple[str, str]] = field(default_factory=set)
+    """Datasets and ids of the prompts of finished cells."""
     failed: list[str] = field(default_factory=list)
     lossy: list[str] = field(default_factory=list)
     altered: list[str] = field(default_factory=list)
@@ -71,6 +74,8 @@ class Findings:
     """Rows by the rule that held them."""
     unheld: Counter[str] = field(default_factory=Counter)
     """Rows by what looking at them cannot tell."""
+    empty: Counter[str] = field(default_factory=Counter)
+    """Rows without a value by columns that files of today fill."""
     runs: list[pd.DataFrame] = field(default_factory=list)
 
 
@@ -115,6 +120,9 @@ def _complete(root: Path, store: Store, runs: pd.DataFrame, planned: bool, findi
     if runs.empty and not planned:
         return
     state = progress.read(root, store.experiment)
+    if state.unreadable:
+        findings.incomplete.append(f"{store.experiment}: {progress.words(state)}")
+        return
     if state.planned is None:
         findings.unplanned.append(store.experiment)
         undone = runs[runs["status"] != OK]
@@ -142,6 +150,8 @@ def _failed(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings: F
         mine = by_run.get(run.run_id, prompts.iloc[:0])
         total = int(mine["prompt_id"].nunique())
         findings.conversations += total
+        findings.finished += 1
+        findings.prompt_ids |= {(run.dataset, name) for name in mine["prompt_id"]}
         if said := failures.sentence(failures.errors(failures.failed(mine)), total):
             findings.failed.append(f"{store.experiment}: cell {run.run_id} ({run.drafter}): {said}")
 
@@ -227,7 +237,9 @@ def _misfits(tables: Mapping[str, pd.DataFrame], folder: Path, findings: Finding
     names = set(runs["run_id"])
     twice = {table: int(tables[table].duplicated(list(key)).sum()) for table, key in _KEYS.items()}
     if any(twice.values()):  # nothing can be averaged
-        yield from (f"{count} rows of {table} are there twice" for table, count in twice.items() if count)
+        for table, count in twice.items():
+            if count:
+                yield f"{count} rows of {table} are there twice, so that no rule was looked at"
         return
     for table in ("prompts", "steps", *RECORDED):
         if strangers := set(tables[table]["run_id"]) - names:
@@ -236,12 +248,14 @@ def _misfits(tables: Mapping[str, pd.DataFrame], folder: Path, findings: Finding
     yield from _audits(runs, prompts)
     yield from _selections(runs, prompts)
     yield from _turns(prompts, steps)
-    findings.held.update({name: len(tables[table]) for name, (table, _) in LOOKED_AT.items()})
     frames = joined(tables)
+    counts = {name: len(tables[table]) for name, (table, _) in LOOKED_AT.items()}
+    findings.held.update(counts | {"arms": int(frames.prompts["paired"].sum()), "selections": _shared(runs, prompts)})
     for rule, count, sentences in rules.broken(frames):
         findings.held[rule.name] += count
         yield from sentences
     findings.unheld.update(dict(unheld(frames)))
+    findings.empty.update(dict(empty(frames)))
     by_run = {table: dict(list(tables[table].groupby("run_id"))) for table in ("prompts", "steps")}
     for row in runs.to_dict("records"):
         if not folder.as_posix().endswith(f"/{row['experiment']}"):  # a part of results, or results below others
@@ -299,6 +313,13 @@ def _selections(runs: pd.DataFrame, prompts: pd.DataFrame) -> Iterator[str]:
         other = first.setdefault(row.prompts_sha256, row.run_id)
         if turns[row.run_id] != turns[other]:
             yield f"cells {other} and {row.run_id} are of the same prompts, and have rows of others"
+
+
+def _shared(runs: pd.DataFrame, prompts: pd.DataFrame) -> int:
+    """Rows of cells that share their prompts with another."""
+    whole = runs[(runs["status"] == OK) & (runs["num_failed"] == 0)]
+    shared = whole.loc[whole["prompts_sha256"].duplicated(keep=False), "run_id"]
+    return int(prompts["run_id"].isin(shared).sum())
 
 
 def _turns(prompts: pd.DataFrame, steps: pd.DataFrame) -> Iterator[str]:

@@ -16,8 +16,13 @@ TURN = ["run_id", "prompt_id", "turn"]
 _OF_RUN = (
     *("run_status", "target_id", "target_revision", "temperature", "max_new_tokens", "ignore_eos", "recording"),
     *("device_name", "dtype", "torch_version", "driver_version", "lossless", "baseline_of", "draws", "limit"),
-    *("data", "template", "room", "parameters", "class"),
+    *("data", "template", "room", "parameters", "class", "cpu", "recent"),
 )
+GRAPHS = ("TokenGraph", "AdaptiveExit", "MergeProbe")
+"""Drafters whose trees come from a token graph."""
+LENT = ("prefill_s", "decode_s", "wall_s", "output_sha256", "num_steps")
+"""Of a turn of the target alone, what a cell that borrows it has too."""
+_OURS = "specdec_core.drafters."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +53,20 @@ def _runs(runs: pd.DataFrame) -> pd.DataFrame:
         "room": [(config.get("dataset") or {}).get("max_total_tokens") for config in configs],
         "template": [json.dumps((config.get("pair") or {}).get("template")) for config in configs],
         "parameters": drafters,
-        "class": [str(drafter.get("_target_", "")).rpartition(".")[2] for drafter in drafters],
+        "class": [str(drafter.get("_target_", "")).removeprefix(_OURS) for drafter in drafters],
         "configs": configs,
     }
     frame = runs.assign(**{name: pd.Series(values, runs.index, dtype=object) for name, values in plain.items()})
-    return frame.assign(limit=pd.to_numeric(frame["limit"]), room=pd.to_numeric(frame["room"]))
+    for role in ("target", "draft"):
+        digests = [((config.get("pair") or {}).get(role) or {}).get("files_sha256") for config in configs]
+        files = pd.Series(digests, runs.index, dtype=object)
+        frame[f"{role}_files"] = files.map(lambda one: f"files:{one}", na_action="ignore")
+    return frame.assign(
+        limit=pd.to_numeric(frame["limit"]),
+        room=pd.to_numeric(frame["room"]),
+        cpu=frame["driver_version"].isna() & frame["cuda_version"].isna(),
+        recent=frame["graphs"].notna(),
+    )
 
 
 def _config(text: str) -> dict[str, Any]:
@@ -79,19 +93,31 @@ def _prompts(runs: pd.DataFrame, prompts: pd.DataFrame) -> pd.DataFrame:
     beside = {
         f"{column}_{name}": arm[column].reindex(index).to_numpy()
         for name, arm in (("method", method), ("alone", alone))
-        for column in ("prompt_ids_sha256", "num_prompt_tokens", "finish", "repeats", "contaminated", "start")
+        for column in (
+            *("prompt_ids_sha256", "num_prompt_tokens", "finish", "repeats", "contaminated", "start", "prefill_s"),
+        )
     }
+    lenders = pd.MultiIndex.from_frame(rows[["baseline_of", "prompt_id", "turn"]])
+    beside |= {f"{column}_lender": alone[column].reindex(lenders).to_numpy() for column in LENT}
     rows = rows.assign(**beside, paired=index.isin(alone.index))
     return rows.assign(identical_turn=method["identical"].reindex(index).to_numpy())
 
 
 def _steps(prompts: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    of_turn = [*TURN, "num_new_tokens", "num_decoded_tokens", "finish", "virtual", "timed", "class", "parameters"]
+    of_turn = [*TURN, "num_new_tokens", "num_decoded_tokens", "finish", "virtual", "timed", "class", "recent"]
+    of_turn += ["parameters", "prompt_ids_sha256"]
     turns = prompts.loc[prompts["method"], of_turn].drop_duplicates(TURN).reset_index(drop=True)
+    theirs, parameters = turns["class"].str.contains(".", regex=False), turns["parameters"]
     turns = turns.assign(
-        turn_code=turns.index, cell=pd.factorize(turns["run_id"])[0], size=[*map(_size, turns["parameters"])]
+        turn_code=turns.index,
+        cell=pd.factorize(turns["run_id"])[0],
+        prompt=pd.factorize(turns["prompt_ids_sha256"])[0],
+        size=[*map(_size, parameters)],
+        has_graph=theirs | turns["class"].isin(GRAPHS),
+        has_decision=theirs | parameters.map(lambda one: bool(one.get("decision"))).astype(bool),
+        has_parts=theirs | parameters.map(lambda one: bool(one.get("record_parts"))).astype(bool),
     )
-    rows = steps.merge(turns.drop(columns="parameters"), on=TURN)
+    rows = steps.merge(turns.drop(columns=["parameters", "prompt_ids_sha256"]), on=TURN)
     ranks, visited = rows["accepted_ranks"], rows["visited_children"]
     num_ranks, num_visited = lengths(ranks), lengths(visited)
     return rows.assign(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from specdec_trees.check.joined import TURN, Joined
+from specdec_trees.check.joined import LENT, Joined
 from specdec_trees.results.rows import OK
 from specdec_trees.results.ties import HALF
 from specdec_trees.statistics.metrics import PHASES
@@ -31,6 +31,15 @@ SHOWN = 3
 FIXED = ("StaticTree", "Sequoia")
 """Drafters whose trees are all of one shape."""
 NO_DRAFT = ("Autoregressive", "PromptLookup")
+LEAST_PREFILL = 0.5
+"""Of the target's own prefill, which the method's has too."""
+GRAPH = (
+    *("num_live", "num_prob_leaf", "num_sib_leaf", "num_alias", "capped", "recurring", "in_recurring", "merge_kl"),
+    *("num_behind_merge", "num_in_shared_subtree", "num_displaced", "visited_children"),
+)
+DECISION, PARTS = ("decision_calls", "decision_s"), ("choice_s", "sampling_s")
+GPU = ("sm_clock_mhz", "temperature_c", "power_w", "energy_j", "throttle_reasons", "foreign_processes")
+LAUNCHES = ("launches_per_step", "waits_per_step", "joules_per_token", "autoregressive_joules_per_token")
 
 Frame = pd.DataFrame
 Broken = Callable[[Frame], "pd.Series[bool]"]
@@ -101,7 +110,7 @@ def _kept(s: Frame) -> pd.Series:
 
 def _ranks(s: Frame) -> pd.Series:
     wrong = s["ranked"] & ((s["num_ranks"] != s["num_accepted"]) | (s["depth"] + s["sum_ranks"] > s["num_drafted"]))
-    return wrong | _several(s, "cell", "ranked")
+    return wrong | _several(s, "cell", "ranked") | (s["recent"] & ~s["ranked"])
 
 
 def _tree(s: Frame) -> pd.Series:
@@ -119,6 +128,16 @@ def _expected(s: Frame) -> pd.Series:
     )
 
 
+def _same_steps(s: Frame) -> pd.Series:
+    """Turns of other prompts whose E(A), which depends on the text, is that of another turn in its cell."""
+    known = s.loc[s["prompt"] >= 0, ["turn_code", "cell", "prompt", "expected_acceptance"]]
+    turns = known.drop_duplicates("turn_code").set_index("turn_code")
+    turns = turns.join(known.groupby("turn_code")["expected_acceptance"].agg(["sum", "min", "max"]))
+    key = ["cell", "sum", "min", "max"]
+    turns = turns[(turns["min"] < turns["max"]) & turns.duplicated(key, keep=False)]
+    return s["turn_code"].isin(turns.index[differing(turns, key, "prompt")])
+
+
 def _drafting(s: Frame) -> pd.Series:
     none = s["draft_forwards"] == 0
     counts = (s["draft_forwards"] < 0) | (s["draft_tokens"] < s["draft_forwards"]) | (none & (s["draft_tokens"] != 0))
@@ -134,7 +153,16 @@ def _phases(s: Frame) -> pd.Series:
 
 def _parts(s: Frame) -> pd.Series:
     called = s["decision_calls"].notna() != s["decision_s"].notna()
-    return (s["parts"] > s["tree_s"] * (1 + ROUNDING)) | (called & s["timed"])
+    untold = (s["layout_s"] == 0) | (s["recent"] & s["layout_s"].isna())
+    return (s["parts"] > s["tree_s"] * (1 + ROUNDING)) | ((called | untold) & s["timed"])
+
+
+def _of_others(s: Frame) -> pd.Series:
+    wrong = pd.Series(False, s.index)
+    for may, columns in (("has_graph", GRAPH), ("has_decision", DECISION), ("has_parts", PARTS)):
+        rows = s.loc[~s[may], list(columns)]
+        wrong |= rows.notna().any(axis=1).reindex(s.index, fill_value=False)
+    return wrong
 
 
 def _graph(s: Frame) -> pd.Series:
@@ -185,6 +213,7 @@ def _times(p: Frame) -> pd.Series:
     any_known = p[["prefill_s", "decode_s", "wall_s"]].notna().any(axis=1)
     still = (p["decode_s"] > 0) != (p["num_steps"] > 0)
     wrong = (p["prefill_s"] <= 0) | still | (p["wall_s"] < p["decode_s"] * (1 - CLOCKS))
+    wrong |= p["recent"] & p["wall_s"].isna()
     return (p["timed"] & (~known | wrong)) | (~p["timed"] & p["ok"] & any_known)
 
 
@@ -196,8 +225,19 @@ def _share(p: Frame) -> pd.Series:
     return ((p["share"] - usual).abs() > FAR) | ((usual - near).abs() > FAR_ARM)
 
 
+def _prefill(p: Frame) -> pd.Series:
+    shares = (p["prefill_s"] / p["prefill_s_alone"]).groupby(p["run_id"])
+    return (shares.transform("median") < LEAST_PREFILL) & (shares.transform("size") >= SHORT)
+
+
+def _longer(p: Frame) -> pd.Series:
+    order = p.sort_values("turn", kind="stable")
+    return (order.groupby(["run_id", "prompt_id", "arm"])["num_prompt_tokens"].diff() <= 0).reindex(p.index)
+
+
 def _prompt(p: Frame) -> pd.Series:
     wrong = unlike(p, "prompt_ids_sha256") | unlike(p, "num_prompt_tokens") | (p["num_prompt_tokens"] < 1)
+    wrong |= p["target_revision"].notna() & p["prompt_ids_sha256"].isna()
     first = p["turn"] == 0
     key = ["target_id", "template", "data", "prompt_id"]
     wrong |= first & (differing(p[first], key, "num_prompt_tokens").reindex(p.index, fill_value=False))
@@ -214,18 +254,12 @@ def _of_target(p: Frame) -> pd.Series:
 
 
 def _lent(p: Frame) -> pd.Series:
-    times = ["prefill_s", "decode_s", "wall_s", "output_sha256", "num_steps"]
-    lenders = p.loc[~p["method"], [*TURN, *times]].drop_duplicates(TURN).set_index(TURN)
-    rows = p[~p["method"] & p["baseline_of"].notna() & p["start"].isna()]
-    there = lenders.reindex(pd.MultiIndex.from_frame(rows[["baseline_of", "prompt_id", "turn"]]))
-    wrong = pd.Series(False, p.index)
-    for column in times:
-        wrong.loc[rows.index] |= _apart(rows[column], pd.Series(there[column].to_numpy(), rows.index))
-    return wrong
+    wrong = (_apart(p[column], p[f"{column}_lender"]) for column in LENT)
+    return pd.concat(wrong, axis=1).any(axis=1)
 
 
 def _copied(p: Frame) -> pd.Series:
-    own = p["method"] | p["baseline_of"].isna()
+    own = p["method"] | p["baseline_of"].isna() | p["start"].notna()
     rows = p[p["timed"] & own & (p["num_steps"] > 0)]
     lenders = rows["run_id"].isin(p["baseline_of"].dropna().unique()) & ~rows["method"]
     return (
@@ -262,6 +296,7 @@ def _expected_draws(p: Frame) -> pd.Series:
 
 def _settings(r: Frame) -> pd.Series:
     wrong = differing(r, ["data", "limit"], "prompts_sha256")
+    wrong |= r["target_revision"].notna() & r["prompt_ids_sha256"].isna() & (r["status"] == OK)
     key = ["data", "limit", "target_id", "target_revision", "template", "template_date"]
     return wrong | differing(r, key, "prompt_ids_sha256") | differing(r, ["data"], "dataset_id")
 
@@ -287,12 +322,11 @@ def _draws(r: Frame) -> pd.Series:
 def _origin(r: Frame) -> pd.Series:
     known = r["git_revision"].isna() | r["git_revision"].str.fullmatch("[0-9a-f]{40}")
     moments = pd.to_datetime(r["created_utc"], utc=True, errors="coerce", format="ISO8601")
-    wrong = ~_bool(known) | ~_bool(moments <= pd.Timestamp.now("UTC") + pd.Timedelta("1D"))
-    for role in ("target", "draft"):
-        digests = [((config.get("pair") or {}).get(role) or {}).get("files_sha256") for config in r["configs"]]
-        files = pd.Series(digests, r.index, dtype=object).map(lambda one: f"files:{one}", na_action="ignore")
-        wrong |= _apart(r[f"{role}_revision"], files)
-    return wrong
+    return ~_bool(known) | ~_bool(moments <= pd.Timestamp.now("UTC") + pd.Timedelta("1D"))
+
+
+def _weights(r: Frame) -> pd.Series:
+    return _apart(r["target_revision"], r["target_files"]) | _apart(r["draft_revision"], r["draft_files"])
 
 
 def _interval(r: Frame) -> pd.Series:
@@ -323,7 +357,7 @@ RULES = (
     ),
     Rule(
         "ranks",
-        "each accepted token has a rank, and its earlier siblings are in the tree",
+        "each accepted token has a rank, older files apart, and its earlier siblings are in the tree",
         "steps",
         ("accepted_ranks",),
         _ranks,
@@ -336,6 +370,13 @@ RULES = (
         _tree,
     ),
     Rule("expected acceptance", "1 <= E(A) <= depth + 1", "steps", ("expected_acceptance",), _expected),
+    Rule(
+        "answers of their own",
+        "no turn has the E(A) of another prompt's, step by step",
+        "steps",
+        ("expected_acceptance",),
+        _same_steps,
+    ),
     Rule(
         "drafting",
         "who drafts has draft forwards, tokens and seconds",
@@ -352,10 +393,17 @@ RULES = (
     ),
     Rule(
         "parts of the tree's time",
-        "they are no longer than the whole",
+        "they are no longer than the whole, and laying a tree out takes time",
         "steps",
         ("decision_s", "decision_calls", "choice_s", "sampling_s", "layout_s"),
         _parts,
+    ),
+    Rule(
+        "columns of drafters",
+        "only token graphs, decision models and DySpec's recorded parts have their columns",
+        "steps",
+        (*GRAPH, *DECISION, *PARTS),
+        _of_others,
     ),
     Rule(
         "token graphs",
@@ -411,7 +459,43 @@ RULES = (
         _ends,
         lambda p: p["ok"],
     ),
-    Rule("times", "0 < decode <= wall, and replays have none", "prompts", ("prefill_s", "decode_s", "wall_s"), _times),
+    Rule(
+        "times",
+        "0 < decode <= wall, which older files alone lack, and replays have none",
+        "prompts",
+        ("prefill_s", "decode_s", "wall_s"),
+        _times,
+    ),
+    Rule(
+        "prefill",
+        f"a cell's prefills take at least {LEAST_PREFILL:g} of the target's alone, in the median",
+        "prompts",
+        ("prefill_s",),
+        _prefill,
+        lambda p: p["method"] & p["timed"] & p["prefill_s_alone"].notna(),
+    ),
+    Rule(
+        "GPU",
+        "only a GPU has clocks, temperature, power and energy",
+        "prompts",
+        GPU,
+        lambda p: p["cpu"] & p[list(GPU)].notna().any(axis=1),
+    ),
+    Rule(
+        "launches",
+        "only a GPU has launches, waits and joules",
+        "runs",
+        LAUNCHES,
+        lambda r: r["cpu"] & r[list(LAUNCHES)].notna().any(axis=1),
+    ),
+    Rule(
+        "starts",
+        "a cell was started at least once, and older files alone do not say",
+        "runs",
+        ("num_starts",),
+        lambda r: _bool(r["num_starts"] < 1) | (r["recent"] & r["num_starts"].isna()),
+        lambda r: r["status"] == OK,
+    ),
     Rule(
         "share of time",
         f"the spans' share of the wall time is within {FAR:g} of its arm's, and an arm's within {FAR_ARM:g} "
@@ -423,10 +507,18 @@ RULES = (
     ),
     Rule(
         "same prompt",
-        "both arms read the same tokens, and all cells of one setting",
+        "both arms read the same tokens, and all cells of one setting; older files alone have no digests",
         "prompts",
         ("prompt_ids_sha256", "num_prompt_tokens"),
         _prompt,
+        lambda p: p["ok"],
+    ),
+    Rule(
+        "longer prompts",
+        "a later turn's prompt is longer than the one before",
+        "prompts",
+        ("num_prompt_tokens",),
+        _longer,
         lambda p: p["ok"],
     ),
     Rule(
@@ -437,7 +529,14 @@ RULES = (
         _targets_own,
         _of_target,
     ),
-    Rule("lent baseline", "a lent turn is the lender's", "prompts", ("decode_s", "output_ids"), _lent),
+    Rule(
+        "lent baseline",
+        "a lent turn is the lender's",
+        "prompts",
+        ("decode_s", "output_ids"),
+        _lent,
+        lambda p: ~p["method"] & p["start"].isna() & p["num_steps_lender"].notna(),
+    ),
     Rule("measured once", "no two turns took the very same times", "prompts", ("prefill_s", "decode_s"), _copied),
     Rule(
         "failures", "a failed turn has an error, no tokens and no later turn", "prompts", ("status", "error"), _failed
@@ -489,24 +588,44 @@ RULES = (
     Rule("draws", "trees are drawn as the config says", "runs", ("draws",), _draws, lambda r: r["status"] == OK),
     Rule(
         "origin",
-        "revisions are commits and files, and no cell is of tomorrow",
+        "code's revisions are commits, and no cell is of tomorrow",
         "runs",
-        ("git_revision", "created_utc", "target_revision", "draft_revision"),
+        ("git_revision", "created_utc"),
         _origin,
+    ),
+    Rule(
+        "weights",
+        "they are the files that the config names",
+        "runs",
+        ("target_revision", "target_files", "draft_revision", "draft_files"),
+        _weights,
     ),
     Rule("interval", "the speedup is within its interval", "runs", ("speedup_low", "speedup_high"), _interval),
     Rule("end", "only what did not end well has an error", "runs", ("status", "error"), _ended),
-    Rule("nodes", "a step's nodes are as many as were drafted and accepted", "nodes", ("nodes",), _nodes),
+    Rule("nodes", "a step's nodes are as many as were drafted and accepted", "nodes", ("num_nodes",), _nodes),
 )
 
 
 def broken(frames: Joined) -> Iterator[tuple[Rule, int, list[str]]]:
-    """Of each rule the number of rows that it held, and sentences about those that break it."""
+    """Of each rule the number of rows that have what it holds, and sentences about those that break it."""
     for rule in RULES:
         frame: Frame = getattr(frames, rule.table)
         rows = frame if rule.where is everywhere or frame.empty else frame[rule.where(frame)]
         wrong = np.flatnonzero(_bool(rule.broken(rows))) if len(rows) else np.zeros(0, int)
-        yield rule, len(rows), [*_sentences(rule, rows.iloc[wrong[:SHOWN]]), *_more(rule, len(wrong) - SHOWN)]
+        yield (
+            rule,
+            _filled(rows, rule.columns),
+            [*_sentences(rule, rows.iloc[wrong[:SHOWN]]), *_more(rule, len(wrong) - SHOWN)],
+        )
+
+
+def _filled(rows: Frame, columns: Sequence[str]) -> int:
+    """Rows in which any of these columns has a value."""
+    filled = np.zeros(len(rows), bool)
+    for column in columns:
+        if not filled.all():
+            filled |= rows[column].notna().to_numpy(bool)
+    return int(filled.sum())
 
 
 def _more(rule: Rule, count: int) -> list[str]:

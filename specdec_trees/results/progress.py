@@ -106,6 +106,8 @@ class Progress:
     """Of the first that failed: what went wrong."""
     others: int = 0
     """Finished cells that the plan does not ask for, such as those of an earlier one."""
+    unreadable: bool = False
+    """Whether a plan lies there that cannot be read; nothing is done then."""
 
     @property
     def missing(self) -> int:
@@ -121,13 +123,14 @@ class Progress:
             return FAILED
         if not self.done:
             return MISSING
-        return PARTLY if self.missing else DONE
+        return PARTLY if self.missing or self.unreadable else DONE
 
 
 def words(found: Progress, unplanned: str = "not planned") -> str:
     """`partly: 4 of 6, 1 running, 1 missing`; `unplanned` stands where there is no plan."""
     if found.planned is None:
-        parts = [f"{found.done} ok"] * bool(found.done) + [unplanned]
+        parts = [f"{found.done} ok"] * bool(found.done)
+        parts += [f"its {FILE} cannot be read" if found.unreadable else unplanned]
     else:
         parts = [f"{found.done} of {found.planned}"]
     counts = {"failed": found.failed, "running": found.running, "missing": found.missing}
@@ -179,7 +182,8 @@ def read(root: Path, artifact: str, *pairs: str, whole: bool = False) -> Progres
     if not plans:
         runs = _ended(store, pairs, (), columns)
         ok = runs["status"] == OK
-        return _counted(store, None, int(ok.sum()), runs[~ok], pairs)
+        counted = _counted(store, None, int(ok.sum()), runs[~ok], pairs)
+        return replace(counted, unreadable=(store.folder / FILE).exists() and not read_plans(store.folder))
     by_tables = {tables: _ended(store, pairs, tables, columns) for tables in {plan.tables for plan in plans}}
     cells = [
         (plan.tables, cell["config"]) for plan in plans for cell in plan.cells if not pairs or cell["pair"] in pairs

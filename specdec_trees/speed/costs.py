@@ -25,8 +25,8 @@ NAME, TABLE = "costs", "table"
 """The experiment of many cells, and the one of ten."""
 SETTING = ("pair=tiny", "dataset=mini", "drafter=chain4", "limit=6", "decoding.max_new_tokens=8")
 OPTIONS = (f"name={NAME}", *SETTING, "runtime.num_threads=1", "runtime.progress=false")
-ENDS_WELL = (0, 1)
-"""Exit statuses: of `check` 1 where the code is not committed, of `compare` where something got worse."""
+ENDS_WELL = (0, 1, 3)
+"""Exit statuses: of `check` 1 where code is not committed and 3 without a plan, of `compare` 1 where MAL fell."""
 Cost = tuple[float, float]
 """CPU seconds of all threads, and GB."""
 

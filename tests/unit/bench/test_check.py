@@ -15,7 +15,7 @@ from edits import CELLS, EDITS, copied, fitted, folder, tokens
 from specdec_core.errors import SpecdecError
 from specdec_trees.check import __main__ as command
 from specdec_trees.check.columns import _columns
-from specdec_trees.check.folder import _KEYS, Findings, _misfits, check
+from specdec_trees.check.folder import _KEYS, LOOKED_AT, Findings, _misfits, check
 from specdec_trees.check.rules import RULES
 from specdec_trees.check.unheld import UNHELD
 from specdec_trees.configs.cells import scientific_config
@@ -273,7 +273,28 @@ def test_a_plan_of_which_nothing_was_run_is_incomplete(root):
 def test_without_a_plan_nobody_knows_whether_it_is_complete(root, capsys):
     (root / "default" / "plan.json").unlink()
     found, _ = answers(root, capsys)
-    assert (found["complete"], found["status"]) == ("not known", 1)
+    assert (found["complete"], found["status"]) == ("not known", 3)
+
+
+def test_a_plan_that_cannot_be_read_is_never_done(root, capsys):
+    (root / "default" / "plan.json").write_text("{}")
+    found, lines = answers(root, capsys)
+    assert (found["complete"], found["status"]) == ("NO", 1)
+    assert any("its plan.json cannot be read" in line for line in lines), lines
+
+
+def test_rules_count_rows_that_have_values(root):
+    whole = check(root).held
+    change_all(root, "steps", "expected_acceptance", lambda _: None)
+    found = check(root)
+    assert whole["expected acceptance"] > found.held["expected acceptance"] == 0
+    assert found.empty["steps.expected_acceptance"] == whole["expected acceptance"]
+
+
+def test_a_folder_with_doubled_rows_says_that_no_rule_was_looked_at(root, capsys):
+    change(root, "prompts", "turn", 1)
+    _, lines = answers(root, capsys)
+    assert any("no rule was looked at" in line for line in lines), lines
 
 
 def test_the_digest_is_the_same_when_packed(root):
@@ -312,19 +333,23 @@ def test_cells_are_decoded_again(root, monkeypatch):
     monkeypatch.setattr(provenance, "own_git_state", lambda: (REVISION, False))
     assert [fits for fits, _ in rerun(root, 2, None)] == [True]
     store = Store(root, "default")
-    tables = {table: store.read(table) for table in ("runs", "prompts")}
+    tables = {table: store.read(table) for table in ("runs", "prompts", "steps")}
     (row,) = tables["runs"].to_dict("records")
-    assert differing(row, tables["prompts"], 2, None) == []
+    name = tables["prompts"]["prompt_id"][0]
+    assert differing(row, tables, 2, None) == {"tokens": [], "steps": []}
+    last = tables["steps"][(tables["steps"]["prompt_id"] == name) & (tables["steps"]["turn"] == 0)].index[-1]
+    without_last = tables | {"steps": tables["steps"].drop(last)}
+    assert differing(row, without_last, 2, None) == {"tokens": [], "steps": [name]}
     tokens((METHOD, AUTOREGRESSIVE), lambda tables: list(tables["runs"]["run_id"]))(tables)
-    assert differing(row, tables["prompts"], 2, None) == [tables["prompts"]["prompt_id"][0]]
+    assert differing(row, tables, 2, None) == {"tokens": [name], "steps": []}
     gone = json.loads(row["config"])
     gone["pair"]["target"] |= {"id": "nobody/nothing", "files_sha256": None}
     with pytest.raises(SpecdecError):
-        differing(row | {"config": json.dumps(gone), "target_revision": None}, tables["prompts"], 2, None)
+        differing(row | {"config": json.dumps(gone), "target_revision": None}, tables, 2, None)
     for name in ("os.system", "specdec_core.openmp.os.system", "specdec_core.nothing", "specdec_core.models"):
         gone["verifier"]["_target_"] = name
         with pytest.raises(ValueError, match=name):
-            differing(row | {"config": json.dumps(gone)}, tables["prompts"], 2, None)
+            differing(row | {"config": json.dumps(gone)}, tables, 2, None)
 
 
 @functools.cache
@@ -355,6 +380,11 @@ def test_an_edit_is_seen_or_among_what_cannot_be_held(edit):
     sentences, unheld = looked_at(tables, experiment)
     assert bool(sentences) == (edit.unheld is None), sentences
     assert edit.unheld is None or unheld[edit.unheld]
+
+
+def test_no_name_stands_in_both_lists():
+    names = [*LOOKED_AT, *(rule.name for rule in RULES), *(entry.name for entry in UNHELD)]
+    assert len(names) == len(set(names))
 
 
 def test_every_column_is_held_or_among_what_cannot_be_held():

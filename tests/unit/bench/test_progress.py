@@ -195,7 +195,7 @@ def test_a_plan_of_something_else_is_no_plan(tmp_path):
     for text in ("", "[]", "{}", '{"overrides": 3}', "[" * 100_000, *others):
         (tmp_path / "default" / progress.FILE).write_text(text)
         assert progress.read_plan(tmp_path / "default") is None
-        assert progress.words(progress.read(tmp_path, "default")) == "missing: not planned"
+        assert progress.words(progress.read(tmp_path, "default")) == "missing: its plan.json cannot be read"
 
 
 @pytest.mark.parametrize("config", ["no json", "[]", "3", '{"pair": 3}', '{"pair": {}, "drafter": []}'])
