@@ -68,7 +68,10 @@ def cell_of_row(row: Mapping[Any, Any]) -> tuple[Cell, Runtime]:
         pair=pair_of(OmegaConf.create({"pair": config["pair"]})),
         dataset=datasets.DatasetSpec.from_config(config["dataset"]),
     )
-    return cell, Runtime(**config["runtime"], num_threads=1, progress=False)
+    placement = config["runtime"].pop("placement", {})
+    if "tensor_parallel" in placement:
+        raise ValueError("it ran in several processes")
+    return cell, Runtime(**config["runtime"], **placement, num_threads=1, progress=False)
 
 
 def differing(

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from specdec_trees.check import columns, labels, rules
@@ -29,7 +30,7 @@ from specdec_trees.results.kept_rows import FOLDER
 from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, RECORDED, TABLES
 from specdec_trees.results.store import OK, Store, experiments, within
 from specdec_trees.results.ties import HALF, is_tie
-from specdec_trees.statistics.aggregates import aggregates
+from specdec_trees.statistics.aggregates import of_all
 
 _KEYS = {
     "runs": ("run_id",),
@@ -256,13 +257,12 @@ def _misfits(tables: Mapping[str, pd.DataFrame], folder: Path, findings: Finding
         yield from sentences
     findings.unheld.update(dict(unheld(frames)))
     findings.empty.update(dict(empty(frames)))
-    by_run = {table: dict(list(tables[table].groupby("run_id"))) for table in ("prompts", "steps")}
+    yield from _averages(runs, prompts, steps)
     for row in runs.to_dict("records"):
         if not folder.as_posix().endswith(f"/{row['experiment']}"):  # a part of results, or results below others
             yield f"cell {row['run_id']}: its row is of experiment {row['experiment']}"
         yield from columns.misfits(row)
         yield from _labels(row)
-        yield from _cell(row, *(by_run[table].get(row["run_id"], tables[table].iloc[:0]) for table in by_run))
 
 
 def _outputs(prompts: pd.DataFrame) -> Iterator[str]:
@@ -343,21 +343,17 @@ def _labels(row: Mapping[Any, Any]) -> Iterator[str]:
         yield from (f"cell {row['run_id']}: {said}" for said in labels.misnamed(json.loads(row["config"])))
 
 
-_ENDS = ("speedup_low", "speedup_high")
-"""Columns that are as the revision that measured a cell made intervals; whatever reads rows makes its own."""
+def _averages(runs: pd.DataFrame, prompts: pd.DataFrame, steps: pd.DataFrame) -> Iterator[str]:
+    """A finished cell's averages are those of its rows, and none is of a start that it did not have.
 
-
-def _cell(row: Mapping[Any, Any], prompts: pd.DataFrame, steps: pd.DataFrame) -> Iterator[str]:
-    """A finished cell's averages are those of its rows, and none is of a start that it did not have."""
-    if row["status"] != OK:
-        return
-    last = known(prompts.loc[prompts["arm"] == METHOD, "start"].max())
-    if last is not None and last > (known(row["num_starts"]) or 0):
-        yield f"cell {row['run_id']}: it has rows of start {last}, and num_starts is {row['num_starts']}"
-    for column, value in aggregates(prompts, steps).items():
-        if column in _ENDS:
-            continue
-        written = math.nan if pd.isna(row[column]) else float(row[column])
-        both = [math.nan if value is None else float(value), written]
-        if not (all(map(math.isnan, both)) or math.isclose(*both, rel_tol=ROUNDING)):
-            yield f"cell {row['run_id']}: {column} is {written:g}, and its rows make {both[0]:g}"
+    Ends of intervals are as the revision that measured it made them; whatever reads rows makes its own.
+    """
+    ended = runs[runs["status"] == OK].set_index("run_id")
+    last = prompts[prompts["arm"] == METHOD].groupby("run_id")["start"].max().reindex(ended.index)
+    for name in ended.index[(last > ended["num_starts"].fillna(0)).fillna(False).astype(bool)]:
+        yield f"cell {name}: it has rows of start {last[name]}, and num_starts is {ended.at[name, 'num_starts']}"
+    for column, averages in of_all(prompts, steps, ended.index).items():
+        made, written = (of.astype("Float64").to_numpy(float, na_value=math.nan) for of in (averages, ended[column]))
+        apart = ~np.isclose(written, made, rtol=ROUNDING, atol=0, equal_nan=True)
+        for name, was, follows in zip(ended.index[apart].tolist(), written[apart], made[apart], strict=True):
+            yield f"cell {name}: {column} is {was:g}, and its rows make {follows:g}"

@@ -28,7 +28,7 @@ from specdec_trees.results.partial import Partial
 from specdec_trees.results.progress import Planned
 from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, TABLES, PromptRow, RunRow, StepRow
 from specdec_trees.results.store import Store, experiments
-from specdec_trees.statistics.aggregates import aggregates
+from specdec_trees.statistics.aggregates import ENDS, of_all
 
 CELL = ("pair=tiny", "dataset=mini", "drafter=chain4", "runtime.warmup_conversations=0", "limit=2")
 SHORT = (*CELL, "decoding.max_new_tokens=4")
@@ -390,7 +390,11 @@ def test_no_name_stands_in_both_lists():
 def test_every_column_is_held_or_among_what_cannot_be_held():
     _, tables = of_folder(0)
     row = next(iter(tables["runs"].to_dict("records")))
-    follows = {*aggregates(tables["prompts"], tables["steps"]), *_columns(json.loads(row["config"]), finished=True)}
+    follows = {
+        *of_all(tables["prompts"], tables["steps"], []),
+        *ENDS,
+        *_columns(json.loads(row["config"]), finished=True),
+    }
     held = {column for rule in RULES for column in rule.columns} | follows
     held |= {key for keys in _KEYS.values() for key in keys}
     held |= {"experiment", "baseline_of", "recording", "start", "git_dirty"}
