@@ -350,10 +350,12 @@ def _averages(runs: pd.DataFrame, prompts: pd.DataFrame, steps: pd.DataFrame) ->
     """
     ended = runs[runs["status"] == OK].set_index("run_id")
     last = prompts[prompts["arm"] == METHOD].groupby("run_id")["start"].max().reindex(ended.index)
-    for name in ended.index[(last > ended["num_starts"].fillna(0)).fillna(False).astype(bool)]:
-        yield f"cell {name}: it has rows of start {last[name]}, and num_starts is {ended.at[name, 'num_starts']}"
-    for column, averages in of_all(prompts, steps, ended.index).items():
-        made, written = (of.astype("Float64").to_numpy(float, na_value=math.nan) for of in (averages, ended[column]))
+    starts = ended["num_starts"].fillna(0).astype(int)
+    for name in ended.index[(last > starts).fillna(False).astype(bool)].tolist():
+        yield f"cell {name}: it has rows of start {int(last[name])}, and num_starts is {int(starts[name])}"
+    averages = of_all(prompts, steps, ended.index)
+    for column in map(str, averages):
+        made, written = (of[column].astype("Float64").to_numpy(float, na_value=math.nan) for of in (averages, ended))
         apart = ~np.isclose(written, made, rtol=ROUNDING, atol=0, equal_nan=True)
         for name, was, follows in zip(ended.index[apart].tolist(), written[apart], made[apart], strict=True):
             yield f"cell {name}: {column} is {was:g}, and its rows make {follows:g}"
