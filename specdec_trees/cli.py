@@ -21,7 +21,7 @@ TASKS = {
     "merge": ("folders of results of several machines in one", "merge"),
     "check": ("is a folder of results complete, lossless and unaltered", "check"),
     "prove": (
-        "whether a drafter or a rule, also your own, is lossless: greedy equality, and the law of its samples",
+        "look for faults in a drafter or a rule that should be lossless: greedy equality, and the law of its samples",
         "prove",
     ),
     "pack": ("one file per table in a folder of results", "pack"),

@@ -1,4 +1,4 @@
-"""`specdec prove NAME ...`: is a drafter of `conf/drafter`, or a rule of `conf/verifier`, lossless on the tiny pair?
+"""`specdec prove NAME ...`: has a drafter of `conf/drafter`, or a rule of `conf/verifier`, a fault? On the tiny pair.
 
 Greedy: its outputs are those of transformers' own `generate`. Sampled: how often each text of four tokens comes, held
 by a chi-square test against the target's exact probability of it (temperature 1, the three best tokens). A drafter is
@@ -111,7 +111,10 @@ def cells(name: str) -> Iterator[tuple[str, Cell]]:
             made = cell(name, "by_root" if first else "by_draws")
             yield f"{name}, rule {made.verifier}", made
             return
-        for draws in sorted(cell("sd", name).rule.lossless_for & DRAWN_BY.keys()):
+        declared = sorted(cell("sd", name).rule.lossless_for & DRAWN_BY.keys())
+        if name == "greedy" or not declared:
+            raise ValueError(f"verifier {name} declares no draws for which samples have the target's distribution")
+        for draws in declared:
             drafter = "sd" if name == "chain" else DRAWN_BY[draws]  # which is for chains alone
             yield f"{name}, draws {draws} ({drafter})", cell(drafter, name)
 

@@ -68,7 +68,7 @@ def _noise(table: Table) -> Iterator[str]:
     for pair, draft in _DRAFTS.items():
         speeds = long.loc[(long["pair"] == pair) & long["metric"].map(lambda one: one.key == "speedup"), "sample"]
         if samples.too_busy(list(speeds.dropna())):
-            yield f"Speeds with the {draft} are too noisy to rank."
+            yield f"The trees' speeds with the {draft} are too noisy to rank among themselves."
 
 
 def answers(results: Path) -> str:
@@ -89,8 +89,9 @@ def surviving(results: Path) -> str:
     faster = kept["measure"].str.startswith("speedup") & (kept["pooled"] == ORDER_HOLDS)
     unresolved = real["pooled"].str.startswith(NOT_RESOLVED).sum()
     counts = (
-        f"Of {len(real)} answers on the real model {len(kept)} survive, {unresolved} are not resolved. Of those "
-        f"that survive {faster.sum()} show a speedup above plain decoding.\n\n"
+        f"Of {len(real)} answers on the real model {len(kept)} survive the correction, "
+        f"{len(real) - len(kept) - unresolved} hold at 95% alone, and {unresolved} are not resolved. "
+        f"{faster.sum() or 'None'} of those that survive shows a speedup above plain decoding.\n\n"
     )
     names = ["claim", "measure", "pair", "temperature", "published", "ours", "pooled"]
     pairs = kept["pair"].str.partition(" ")[0]

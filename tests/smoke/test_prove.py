@@ -81,6 +81,7 @@ def test_a_method_is_asked_with_what_it_was_made_for(name, asked):
     assert [cell.verifier for _, cell in prove.cells(name)] == asked
 
 
-def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match="opt_tree"):
-        [*prove.cells("opt_tre")]
+@pytest.mark.parametrize("name", ["opt_tre", "greedy", "gsd_nondeterministic", "longest_subtree"])
+def test_what_declares_nothing_is_refused(name):
+    with pytest.raises(ValueError, match=name):
+        [*prove.cells(name)]

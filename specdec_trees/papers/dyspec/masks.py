@@ -57,8 +57,7 @@ BLOCKS = Metric(
     "blocks",
     "mean blocks with an entry that is seen, prefix included, counted from the first cached token; in brackets the 95% "
     f"interval ({intervals.METHOD} over conversations); published: the paper's text for a mask of so many rows; it "
-    "states neither pair nor prefix, nor whether its size counts the root: its blocks depth first fit a root that is "
-    "counted (one row more adds some ten)",
+    "states neither pair nor prefix, nor whether its size counts the root, which its blocks do not tell",
     lambda row: intervals.ratio_of_sums(row.steps, "num_blocks"),
     1,
 )

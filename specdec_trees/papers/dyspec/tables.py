@@ -81,8 +81,7 @@ DRAWN = (
 )
 _SMALL = (
     DRAWN,
-    "The paper does not say whether its 64 count the root; the blocks of its Figure 9 fit trees that do. Nor does it "
-    "state the shape of SpecInfer's tree.",
+    "The paper does not say whether its 64 count the root, nor does it state the shape of SpecInfer's tree.",
     "The paper's caption says latency; what it prints are speedups.",
     "The paper runs its draft once for every node (Algorithm 1), and times that: a call per node. DySpec here reads a "
     "layer per forward; it draws from the same distribution over trees. Both rows are judged by the paper's number.",
