@@ -44,7 +44,7 @@ LENGTH, BEST, GREEDY_LENGTH = 4, 3, 48
 SAMPLED = 2
 """Prompts of sampled texts; all have a greedy one."""
 FEWEST = 5.0
-"""Texts that a bin expects; rarer ones share one."""
+"""Texts that a bin expects; rarer ones join others."""
 REFUSED = 1e-6
 
 
@@ -78,11 +78,16 @@ def judged(law: dict[tuple[int, ...], float], texts: Sequence[tuple[int, ...]]) 
     strange = next((text for text in counts if text not in law), None)
     if strange:
         return Law(0.0, strange, 0.0, counts[strange])
-    bins = {text: (prob * total, counts[text]) for text, prob in law.items() if prob * total >= FEWEST}
-    rest = (total - sum(of for of, _ in bins.values()), total - sum(seen for _, seen in bins.values()))
-    terms = {text: (seen - of) ** 2 / of for text, (of, seen) in (bins | {(): rest}).items() if of > 0}
-    worst = max(bins, key=lambda text: terms[text])
-    return Law(float(special.chdtrc(len(terms) - 1, sum(terms.values()))), worst, *bins[worst])
+    bins = [(text, prob * total, counts[text]) for text, prob in sorted(law.items(), key=lambda one: one[1])]
+    while len(bins) > 1 and bins[0][1] < FEWEST:  # the rarest joins the next
+        (_, of, seen), (text, more, also) = bins[:2]
+        bins[:2] = [(text, of + more, seen + also)]
+        bins.sort(key=lambda one: one[1])
+    if len(bins) == 1:
+        raise ValueError(f"{total} samples are too few for any two texts: give more --samples")
+    terms = [(seen - of) ** 2 / of for _, of, seen in bins]
+    worst = bins[terms.index(max(terms))]
+    return Law(float(special.chdtrc(len(bins) - 1, sum(terms))), *worst)
 
 
 def sampled(pair: Pair, drafter: Drafter, rule: Verifier, prompt: Sequence[int], count: int) -> list[tuple[int, ...]]:

@@ -227,6 +227,8 @@ def _swept(names: Sequence[str], overrides: Sequence[str], root: Path) -> tuple[
         check_overrides(overrides)
         check_choices([override for override in overrides if override not in [f"pair={name}" for name in ALL_PAPERS]])
         return reproduce(_artifacts(names), overrides, root)
+    except BrokenPipeError:
+        raise
     except (TypeError, OSError, HydraException, *runner.SENTENCES) as error:
         sys.exit(sentence(error))
 

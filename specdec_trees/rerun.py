@@ -17,9 +17,11 @@ from typing import Any
 
 import hydra
 import pandas as pd
+import torch
 from omegaconf import OmegaConf
 
 from specdec_core.errors import SpecdecError
+from specdec_core.sampling import NO_DRAWS
 from specdec_trees.configs.cells import of_config, pair_of
 from specdec_trees.measure import pairs, weights
 from specdec_trees.measure.cell import Cell, Runtime
@@ -30,6 +32,11 @@ from specdec_trees.results.store import Store, experiments
 
 OURS = "specdec_core"
 """A stranger's config builds classes and functions of this package, and nothing else."""
+UNKNOWN = (
+    *(SpecdecError, datasets.DatasetError, hydra.errors.HydraException),
+    *(ValueError, LookupError, TypeError, OSError, RuntimeError),
+)
+"""What decoding again raises where models, prompts or room for them are not here."""
 STEP = ["acceptance_length", "num_accepted", "num_drafted"]
 """What steps are compared by."""
 ADDED = {"files_sha256", "local", "template_sha256", "source", "prompts_sha256", "selection"}
@@ -103,7 +110,10 @@ def differing(
 
 def rerun(root: Path, count: int, data_dir: Path | None) -> Iterator[tuple[bool | None, str]]:
     """Of each pair whether a cell's tokens and steps are the same, None where nobody knows, and a line about it."""
-    runs = pd.concat([store.read("runs").assign(place=store.experiment) for store in experiments(root, "runs")])
+    stores = list(experiments(root, "runs"))
+    if not stores:
+        return
+    runs = pd.concat([store.read("runs").assign(place=store.experiment) for store in stores])
     for pair, cells in runs[runs["status"] == OK].groupby("pair"):
         row = random.choice(cells.to_dict("records"))
         line = f"{pair}: cell {row['run_id']} ({row['drafter']}, {row['dataset']})"
@@ -111,12 +121,24 @@ def rerun(root: Path, count: int, data_dir: Path | None) -> Iterator[tuple[bool 
         try:
             tables = {table: store.read(table, [row["run_id"]]) for table in ("prompts", "steps")}
             apart = differing(row, tables, count, data_dir)
-        except (SpecdecError, datasets.DatasetError, ValueError, LookupError, TypeError) as problem:
+        except UNKNOWN as problem:
             yield None, f"{line} was not decoded again: {problem}"
             continue
         said = [f"other {what} of {', '.join(names)}" for what, names in apart.items() if names]
         same = "the same tokens and steps again" if pd.isna(row["recording"]) else "the same tokens again"
+        if said and _elsewhere(row):
+            yield None, f"{line}: {'; '.join(said)}, which was drawn elsewhere"
+            continue
         yield not said, f"{line}: {'; '.join(said) or same}"
+
+
+def _elsewhere(row: Mapping[Any, Any]) -> bool:
+    """Whether a cell drew random numbers on another device, or by another torch: they are others here."""
+    drew = row["temperature"] > 0 or row["draws"] not in ("topk", NO_DRAWS)
+    return drew and (pd.notna(row["cuda_version"]), row["torch_version"]) != (
+        torch.cuda.is_available(),
+        torch.__version__,
+    )
 
 
 def main() -> int:

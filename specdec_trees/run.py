@@ -192,6 +192,8 @@ def main(cfg: DictConfig) -> str:
     sweep = context.mode == RunMode.MULTIRUN
     try:
         status = _execute(cfg, context.job.num if sweep else None)
+    except BrokenPipeError:
+        raise
     except (TypeError, OSError, hydra.errors.HydraException, *runner.SENTENCES) as error:
         _refuse(error)
         status = runner.REFUSED

@@ -609,7 +609,8 @@ EDITS = (
     Edit("first answer", at("runs", "excerpt", lambda _: "Paris"), "other figures", fit=False),
     Edit("an error of what ended well", at("runs", "error", lambda _: "none"), fit=False),
     Edit("the status of a run", at("runs", "status", lambda _: "failed"), fit=False),
-    Edit("a lent baseline's time", lambda tables: _lent(tables)),
+    Edit("a lent baseline's time", lambda tables: _lent(tables, (0,))),
+    Edit("all of a lent baseline's times", lambda tables: _lent(tables, (0, 1)), "lenders"),
     Edit("steps merged", merged_steps, "steps taken"),
     Edit("steps split", split_steps, "steps taken"),
     Edit("steps exchanged", exchanged_steps, "steps taken"),
@@ -676,11 +677,11 @@ EDITS = (
 )
 
 
-def _lent(tables: Tables) -> None:
+def _lent(tables: Tables, turns: tuple[int, ...]) -> None:
     """A borrower's baseline is slower than the lender's."""
     runs, prompts = tables["runs"], tables["prompts"]
     borrower = runs.loc[runs["baseline_of"].notna(), "run_id"].iloc[0]
-    rows = (prompts["run_id"] == borrower) & (prompts["arm"] == AUTOREGRESSIVE) & (prompts["turn"] == 0)
+    rows = (prompts["run_id"] == borrower) & (prompts["arm"] == AUTOREGRESSIVE) & prompts["turn"].isin(turns)
     prompts.loc[rows, ["decode_s", "wall_s"]] *= 2
 
 

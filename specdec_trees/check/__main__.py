@@ -54,7 +54,7 @@ def verdicts(findings: Findings, strange: Sequence[str]) -> Iterator[tuple[str, 
         state,
         f"{len(findings.unplanned)} of {findings.experiments} experiments have no plan.json"
         if findings.unplanned
-        else f"{findings.planned} of {findings.experiments} plans can be read",
+        else f"{findings.planned} plans can be read",
         findings.incomplete,
     )
     yield (

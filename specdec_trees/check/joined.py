@@ -104,7 +104,7 @@ def _prompts(runs: pd.DataFrame, prompts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _steps(prompts: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    of_turn = [*TURN, "num_new_tokens", "num_decoded_tokens", "finish", "virtual", "timed", "class", "recent"]
+    of_turn = [*TURN, "num_new_tokens", "num_decoded_tokens", "finish", "virtual", "timed", "class", "recent", "cpu"]
     of_turn += ["parameters", "prompt_ids_sha256"]
     turns = prompts.loc[prompts["method"], of_turn].drop_duplicates(TURN).reset_index(drop=True)
     theirs, parameters = turns["class"].str.contains(".", regex=False), turns["parameters"]
@@ -113,6 +113,7 @@ def _steps(prompts: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         cell=pd.factorize(turns["run_id"])[0],
         prompt=pd.factorize(turns["prompt_ids_sha256"])[0],
         size=[*map(_size, parameters)],
+        foreign=theirs,
         has_graph=theirs | turns["class"].isin(GRAPHS),
         has_decision=theirs | parameters.map(lambda one: bool(one.get("decision"))).astype(bool),
         has_parts=theirs | parameters.map(lambda one: bool(one.get("record_parts"))).astype(bool),

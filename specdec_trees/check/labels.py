@@ -30,14 +30,15 @@ def committed(group: str) -> dict[str, dict[str, Any]]:
 def misnamed(config: Mapping[str, Any]) -> Iterator[str]:
     """Names that are committed for something else, in sentences; of what is committed nowhere there are none."""
     drafter, verifier, pair = (config.get(axis) or {} for axis in ("drafter", "verifier", "pair"))
-    if (there := committed("drafter").get(drafter.get("name", ""))) and not _is(drafter, there):
+    priced = config.get("prices") is not None  # then a tree like any other
+    if (there := committed("drafter").get(drafter.get("name", ""))) and not _is(drafter, there, priced):
         yield f"drafter {drafter.get('name')} is method {there['method']} of {there['_target_']}"
     if (there := committed("verifier").get(verifier.get("name", ""))) and there["_target_"] != verifier.get("_target_"):
         yield f"verifier {verifier.get('name')} is {there['_target_']}"
     if there := committed("pair").get(pair.get("name", "")):
         for key in ("target", "draft"):
             model, asked = ((one.get(key) or {}) for one in (pair, there))
-            if _apart(model.get("id"), asked.get("id")) and LOCAL not in model:
+            if model and _apart(model.get("id"), asked.get("id")) and LOCAL not in model:
                 yield f"pair {pair['name']} has {key} {asked['id']}, not {model.get('id')}"
         if _apart(pair.get("published"), there.get("published")):
             yield f"pair {pair['name']} is published as {there['published']}, not {pair.get('published')}"
@@ -50,7 +51,7 @@ def _apart(value: Any, committed: Any) -> bool:
     return committed is not None and "${" not in str(committed) and value != committed
 
 
-def _is(drafter: Mapping[str, Any], there: Mapping[str, Any]) -> bool:
+def _is(drafter: Mapping[str, Any], there: Mapping[str, Any], priced: bool) -> bool:
     """Whether class and method are a yaml's, or the method one of those that it chooses from."""
     methods = re.findall(r"\w+", str(there["method"]))
-    return drafter.get("_target_") == there["_target_"] and drafter.get("method") in methods
+    return drafter.get("_target_") == there["_target_"] and (priced or drafter.get("method") in methods)

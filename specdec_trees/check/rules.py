@@ -141,7 +141,11 @@ def _same_steps(s: Frame) -> pd.Series:
 def _drafting(s: Frame) -> pd.Series:
     none = s["draft_forwards"] == 0
     counts = (s["draft_forwards"] < 0) | (s["draft_tokens"] < s["draft_forwards"]) | (none & (s["draft_tokens"] != 0))
-    return counts | (s["draft_s"].notna() & (none != (s["draft_s"] == 0))) | (none != s["class"].isin(NO_DRAFT))
+    return (
+        counts
+        | (s["draft_s"].notna() & (none != (s["draft_s"] == 0)))
+        | (~s["foreign"] & (none != s["class"].isin(NO_DRAFT)))
+    )
 
 
 def _phases(s: Frame) -> pd.Series:
@@ -153,7 +157,7 @@ def _phases(s: Frame) -> pd.Series:
 
 def _parts(s: Frame) -> pd.Series:
     called = s["decision_calls"].notna() != s["decision_s"].notna()
-    untold = (s["layout_s"] == 0) | (s["recent"] & s["layout_s"].isna())
+    untold = (s["cpu"] & (s["layout_s"] == 0)) | (s["recent"] & s["layout_s"].isna())
     return (s["parts"] > s["tree_s"] * (1 + ROUNDING)) | ((called | untold) & s["timed"])
 
 
@@ -230,6 +234,11 @@ def _prefill(p: Frame) -> pd.Series:
     return (shares.transform("median") < LEAST_PREFILL) & (shares.transform("size") >= SHORT)
 
 
+def _stalled(p: Frame) -> pd.Series:
+    """Turns that were disturbed in either arm."""
+    return _bool(p["contaminated_method"]) | _bool(p["contaminated_alone"])
+
+
 def _longer(p: Frame) -> pd.Series:
     order = p.sort_values("turn", kind="stable")
     return (order.groupby(["run_id", "prompt_id", "arm"])["num_prompt_tokens"].diff() <= 0).reindex(p.index)
@@ -254,8 +263,9 @@ def _of_target(p: Frame) -> pd.Series:
 
 
 def _lent(p: Frame) -> pd.Series:
-    wrong = (_apart(p[column], p[f"{column}_lender"]) for column in LENT)
-    return pd.concat(wrong, axis=1).any(axis=1)
+    """A lender none of whose turns agree was measured again."""
+    wrong = pd.concat([_apart(p[column], p[f"{column}_lender"]) for column in LENT], axis=1).any(axis=1)
+    return wrong & ~wrong.groupby([p["run_id"], p["baseline_of"]]).transform("all")
 
 
 def _copied(p: Frame) -> pd.Series:
@@ -472,7 +482,7 @@ RULES = (
         "prompts",
         ("prefill_s",),
         _prefill,
-        lambda p: p["method"] & p["timed"] & p["prefill_s_alone"].notna(),
+        lambda p: p["method"] & p["timed"] & p["prefill_s_alone"].notna() & p["start_alone"].notna() & ~_stalled(p),
     ),
     Rule(
         "GPU",
@@ -531,7 +541,7 @@ RULES = (
     ),
     Rule(
         "lent baseline",
-        "a lent turn is the lender's",
+        "a lent turn is the lender's, unless all of the lender's are others",
         "prompts",
         ("decode_s", "output_ids"),
         _lent,
@@ -576,6 +586,7 @@ RULES = (
         "runs",
         ("prompts_sha256", "prompt_ids_sha256", "dataset_id"),
         _settings,
+        lambda r: r["prompts_sha256"] != "",  # no prompt was read
     ),
     Rule(
         "limit",

@@ -145,7 +145,7 @@ UNHELD = (
     ),
     Unheld(
         "lenders",
-        "whether the lender of a baseline is the one that is named, or is a cell that is not here",
+        "whether a baseline's lender is the one that is named; one that is not here, or has other turns throughout",
         ("baseline_of",),
         lambda frames: int((~frames.prompts["method"] & frames.prompts["baseline_of"].notna()).sum()),
     ),
@@ -215,7 +215,7 @@ def empty(frames: Joined) -> Iterator[tuple[str, int]]:
     for table, columns in FILLED.items():
         frame = tables[table]
         for column in columns:
-            lacking = frame[column].isna() & (frame["timed"] if column in OF_TIMED else True)
+            lacking = frame[column].isna() & (frame["timed"] if column in OF_TIMED else frame.get("ok", True))
             if count := int(lacking.sum()):
                 yield f"{table}.{column}", count
 

@@ -154,8 +154,8 @@ def read_plans(folder: Path) -> list[Planned]:
 
 
 def read_plan(folder: Path, pair: str | None = None) -> Planned | None:
-    """The newest plan in an artifact's folder, or of a pair; None if there is none that can be read."""
-    return next((plan for plan in reversed(read_plans(folder)) if pair is None or pair in plan.pairs), None)
+    """The newest plan in an artifact's folder, or of one of these pairs (`a,b`); None if none can be read."""
+    return next((plan for plan in reversed(read_plans(folder)) if not pair or {*pair.split(",")} & {*plan.pairs}), None)
 
 
 def _plan(plain: Mapping[str, Any]) -> Planned:

@@ -30,6 +30,10 @@ def test_drafters_are_what_they_are_called(name):
     assert sentences("pair=tiny", f"drafter={name}", verifier="verifier=greedy") == []
 
 
+def test_prompt_lookup_needs_no_draft():
+    assert sentences("pair=tiny", "pair.draft=null", "drafter=prompt_lookup") == []
+
+
 def test_a_folder_stands_for_its_model(tmp_path):
     for role in ("target", "draft"):
         shutil.copytree(TINY / role, tmp_path / role)
@@ -42,7 +46,7 @@ def test_a_folder_stands_for_its_model(tmp_path):
     ("axis", "key", "value"),
     [
         ("pair", "target", {"id": "meta-llama/Llama-2-70b-hf"}),
-        ("pair", "draft", None),
+        ("pair", "draft", {"id": "JackFram/llama-160m"}),
         ("pair", "published", {"target": "llama2_70b", "draft": "jf68m", "stand_in": False}),
         ("pair", "published", {"target": "llama2_7b"}),
         ("drafter", "method", "sequoia"),
