@@ -204,9 +204,10 @@ def main(arguments: Sequence[str]) -> None:
     given = vars(parser.parse_args(arguments))
     make: dict[str, Callable[..., str]] = {"pair": new_pair, "dataset": new_dataset, "paper": new_paper}
     try:
-        print(make[given.pop("group")](**given))
+        written = make[given.pop("group")](**given)
     except (SpecdecError, DatasetError, ValueError, OSError) as error:
         sys.exit(str(error))
+    print(written)
 
 
 if __name__ == "__main__":

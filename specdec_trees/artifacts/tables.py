@@ -271,8 +271,6 @@ def interval(value: Interval | None, digits: int = 2) -> str:
     """A value with its 95% interval, such as `2.58 [2.51, 2.66]`; the range of few as `2.58 (2.51 to 2.66)`."""
     if value is None:
         return ABSENT
-    if value.low == value.high == 0:  # all conversations have none, which gives no interval
-        return number(0, digits)
     return with_ends(value, *(number(end, digits) for end in (value.value, value.low, value.high)))
 
 

@@ -12,6 +12,8 @@ from specdec_trees.statistics import metrics, samples
 
 ENDS = ("speedup_low", "speedup_high")
 """Columns that are as the revision that measured a cell made intervals."""
+_COUNTS = ("num_conversations", "num_failed", "num_repeated", "num_contaminated")
+"""Whole numbers among them."""
 _CONVERSATION, _TURN = ["run_id", "prompt_id"], ["run_id", "prompt_id", "turn"]
 
 
@@ -24,12 +26,9 @@ def aggregates(prompts: pd.DataFrame, steps: pd.DataFrame) -> dict[str, Any]:
     row = of_all(*one, [""]).loc[""].to_dict()
     speedup = samples.interval(samples.speedup(failures.whole(prompts, prompts)))
     ends = (speedup.low, speedup.high) if speedup.known else (math.nan, math.nan)
-    found = {str(name): value for name, value in (row | dict(zip(ENDS, ends, strict=True))).items()}
-    counts = {name: None if pd.isna(value) else int(value) for name, value in found.items() if name in _COUNTS}
-    return {name: float(value) if math.isfinite(value) else None for name, value in found.items()} | counts
-
-
-_COUNTS = ("num_conversations", "num_failed", "num_repeated", "num_contaminated")
+    values = {str(name): value for name, value in (row | dict(zip(ENDS, ends, strict=True))).items()}
+    counts = {name: None if pd.isna(value) else int(value) for name, value in values.items() if name in _COUNTS}
+    return {name: float(value) if math.isfinite(value) else None for name, value in values.items()} | counts
 
 
 def of_all(prompts: pd.DataFrame, steps: pd.DataFrame, run_ids: Iterable[str]) -> pd.DataFrame:
@@ -45,9 +44,9 @@ def of_all(prompts: pd.DataFrame, steps: pd.DataFrame, run_ids: Iterable[str]) -
         "identical": identical["identical"].astype(float).groupby(identical["run_id"]).mean(),
         **_of_disturbances(turns),
     }
-    found = pd.DataFrame(columns).reindex([*run_ids])
-    counts = {name: of.reindex(found.index).fillna(0) for name, of in (("all", decoded), ("failed", failed))}
-    return found.assign(num_conversations=counts["all"] - counts["failed"], num_failed=counts["failed"])
+    averages = pd.DataFrame(columns).reindex([*run_ids])
+    counts = {name: of.reindex(averages.index).fillna(0) for name, of in (("all", decoded), ("failed", failed))}
+    return averages.assign(num_conversations=counts["all"] - counts["failed"], num_failed=counts["failed"])
 
 
 def _of_steps(steps: pd.DataFrame) -> dict[str, pd.Series]:
