@@ -29,7 +29,7 @@ from specdec_trees.calibrate import attention_times, drafters, kept, skip_search
 from specdec_trees.calibrate.decision import kept as kept_models
 from specdec_trees.configs import resolvers, variants
 from specdec_trees.configs.cells import cell_of, is_run, runtime_of, scientific_config, setting_of
-from specdec_trees.configs.options import check_names, check_values, sentence
+from specdec_trees.configs.options import Plain, check_names, check_values, sentence
 from specdec_trees.locations import CONF, hint, own_conf
 from specdec_trees.measure import pairs, record, runner, threads
 from specdec_trees.measure.cell import Runtime
@@ -64,9 +64,9 @@ def _elsewhere(shard: str | None, job: int) -> bool:
     return job % place[1] != place[0]
 
 
-def _joined(cfg: DictConfig) -> Runtime:
-    """How to run it; where torchrun started several processes, the first alone shows progress and keeps results."""
-    runtime = runtime_of(cfg)
+def _joined(plain: Plain) -> tuple[Plain, Runtime]:
+    """What to run and how; where torchrun started several processes, the first alone shows progress and keeps rows."""
+    runtime = runtime_of(plain)
     if ranks.world_size() > 1 and not runtime.tensor_parallel:
         raise ValueError(
             "torchrun is for runtime.tensor_parallel=true; start other runs with python -m specdec_trees.run"
@@ -75,32 +75,33 @@ def _joined(cfg: DictConfig) -> Runtime:
         ranks.join()
     if ranks.rank():
         logging.disable(logging.WARNING)
-        cfg.results_dir = ranks.discarded()
-        runtime = replace(runtime, progress=False)
-    return runtime
+        plain.cfg.results_dir = ranks.discarded()
+        return Plain(plain.cfg), replace(runtime, progress=False)
+    return plain, runtime
 
 
 def _execute(cfg: DictConfig, job: int | None) -> str:
     """`job` is its place in a sweep, None for a cell alone: what an experiment runs of a pair holds for sweeps."""
     if _elsewhere(cfg.shard, job or 0):
         return runner.SKIPPED
-    check_values(cfg)
-    if job is not None and not is_run(cfg):
+    plain = Plain(cfg)
+    check_values(plain)
+    if job is not None and not is_run(plain):
         return runner.SKIPPED
-    runtime = _joined(cfg)
+    plain, runtime = _joined(plain)
     store = Store(Path(cfg.results_dir), cfg.name)
     threads.use(runtime.num_threads)
     if cfg.measure == "cells":
-        return _cell(CellRun(cell_of(cfg), runtime, store), sweep=job is not None)
+        return _cell(CellRun(cell_of(plain), runtime, store), sweep=job is not None)
     if cfg.measure == "attention":
         grid = hydra.utils.instantiate(cfg.attention, _convert_="all")
         print(attention_times.summary(kept.attention(grid, runtime, Path(cfg.results_dir), cfg.name), grid))
         return runner.OK
     if cfg.measure == "recording":
-        print(record.summary(record.of_cell(CellRun(cell_of(cfg), runtime, store))))
+        print(record.summary(record.of_cell(CellRun(cell_of(plain), runtime, store))))
         return runner.OK
-    config = scientific_config(cfg)
-    setting = setting_of(cfg, config)
+    config = scientific_config(plain)
+    setting = setting_of(plain, config)
     if cfg.measure == "latency":
         kept.latency(setting)
     elif cfg.measure == "decision":

@@ -46,6 +46,13 @@ class Calibrated:
     speedup: float | None = None
 
 
+def is_open(drafter: Mapping[str, Any]) -> bool:
+    """Whether a drafter's config asks for a vector, a decision model or a choice by measured times."""
+    shape = drafter.get("shape")
+    vector = "acceptance" in drafter or (isinstance(shape, Mapping) and "acceptance" in shape)
+    return vector or drafter.get("decision") is not None or HARDWARE in drafter.values()
+
+
 def calibrate(
     drafter: Mapping[str, Any], setting: Setting, shape_of: Callable[[Mapping[str, Any]], TreeShape]
 ) -> Calibrated:

@@ -27,7 +27,6 @@ import pandas as pd
 from specdec_trees.check.folder import LOOKED_AT, Findings, check
 from specdec_trees.check.rules import RULES
 from specdec_trees.check.unheld import UNHELD, named
-from specdec_trees.results.digests import digest_of
 
 SHOWN = 5
 """Sentences of a kind that are printed."""
@@ -124,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if len(against) > SHOWN:
             print(f"    and {len(against) - SHOWN} more")
     print("\n".join(told(findings)))
-    print(f"{'digest':<15} {digest_of(root)}")
+    print(f"{'digest':<15} {findings.digest}")
     again = decoded_again(root, options.rerun, options.data_dir) if options.rerun else 0
     if NO in answers or again not in (0, NOT_KNOWN):
         return 1

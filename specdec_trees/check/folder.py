@@ -6,6 +6,7 @@ It shows accidents, edits by hand and wrong code; whoever runs this code to make
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import warnings
@@ -23,10 +24,11 @@ from specdec_trees.check.joined import joined
 from specdec_trees.check.rules import ROUNDING
 from specdec_trees.check.unheld import empty, unheld
 from specdec_trees.results import failures, progress
-from specdec_trees.results.digests import output_sha256
+from specdec_trees.results.digests import named_digests, output_sha256
 from specdec_trees.results.finished import unfinished
 from specdec_trees.results.judgements import known
 from specdec_trees.results.kept_rows import FOLDER
+from specdec_trees.results.parquet import frame
 from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, RECORDED, TABLES
 from specdec_trees.results.store import OK, Store, experiments, within
 from specdec_trees.results.ties import HALF, is_tie
@@ -39,6 +41,7 @@ _KEYS = {
     "nodes": ("run_id", "prompt_id", "turn", "step", "node"),
     "answers": ("run_id", "prompt_id", "turn", "arm"),
 }
+_TURN = ["run_id", "prompt_id", "turn"]
 _PHASES = ("draft_s", "tree_s", "score_s", "judge_s", "commit_s")
 
 
@@ -78,11 +81,13 @@ class Findings:
     empty: Counter[str] = field(default_factory=Counter)
     """Rows without a value by columns that files of today fill."""
     runs: list[pd.DataFrame] = field(default_factory=list)
+    digest: str = ""
+    """Of all rows (`digests.digest_of`)."""
 
 
 def check(root: Path) -> Findings:
     """Read all of a folder."""
-    findings = Findings()
+    findings, sha = Findings(), hashlib.sha256()
     planned = {path.parent.relative_to(root).as_posix() for path in within(root, progress.FILE)}
     begun, answers = unfinished(root), _answers(root)
     for name in sorted(planned | {store.experiment for store in experiments(root)} | {name for name, _ in begun}):
@@ -90,9 +95,9 @@ def check(root: Path) -> Findings:
         findings.experiments += 1
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            tables = {table: store.read(table) for table in TABLES}
+            tables = {table: _rows_of(store, table, sha) for table in TABLES}
         findings.altered += dict.fromkeys(str(warning.message) for warning in said)
-        _complete(root, store, tables["runs"], name in planned, findings)
+        _complete(store, tables["runs"], name in planned, findings)
         findings.incomplete += [
             f"{name}: cell {run_id} was begun; the same command goes on with it"
             for experiment, run_id in begun
@@ -109,7 +114,15 @@ def check(root: Path) -> Findings:
             findings.cells + len(tables["runs"]),
             findings.prompts + len(tables["prompts"]),
         )
+    findings.digest = sha.hexdigest()
     return findings
+
+
+def _rows_of(store: Store, table: str, sha: Any) -> pd.DataFrame:
+    """All rows of a table, which are read once and go into the digest of the folder too."""
+    by_id = store.rows(table).by_id()
+    sha.update(named_digests(store, table, by_id))
+    return frame(by_id.values(), TABLES[table])
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:
@@ -117,10 +130,10 @@ def _rows(frame: pd.DataFrame) -> Iterator[Any]:
     return iter(frame.itertuples())
 
 
-def _complete(root: Path, store: Store, runs: pd.DataFrame, planned: bool, findings: Findings) -> None:
+def _complete(store: Store, runs: pd.DataFrame, planned: bool, findings: Findings) -> None:
     if runs.empty and not planned:
         return
-    state = progress.read(root, store.experiment)
+    state = progress.of(store, runs)
     if state.unreadable:
         findings.incomplete.append(f"{store.experiment}: {progress.words(state)}")
         return
@@ -146,15 +159,16 @@ def _committed(store: Store, runs: pd.DataFrame, findings: Findings) -> None:
 
 def _failed(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings: Findings) -> None:
     """Conversations that finished cells could not decode to their end, and why."""
-    by_run = dict(list(prompts.groupby("run_id")))
-    for run in _rows(runs[runs["status"] == OK]):
-        mine = by_run.get(run.run_id, prompts.iloc[:0])
-        total = int(mine["prompt_id"].nunique())
-        findings.conversations += total
-        findings.finished += 1
-        findings.prompt_ids |= {(run.dataset, name) for name in mine["prompt_id"]}
-        if said := failures.sentence(failures.errors(failures.failed(mine)), total):
-            findings.failed.append(f"{store.experiment}: cell {run.run_id} ({run.drafter}): {said}")
+    finished = runs[runs["status"] == OK]
+    totals = prompts.groupby("run_id")["prompt_id"].nunique().reindex(finished["run_id"], fill_value=0)
+    findings.finished += len(finished)
+    findings.conversations += int(totals.sum())
+    of_dataset = prompts[["run_id", "prompt_id"]].merge(finished[["run_id", "dataset"]], on="run_id")
+    findings.prompt_ids |= {*of_dataset[["dataset", "prompt_id"]].itertuples(index=False, name=None)}
+    lost = dict(list(failures.failed(prompts).groupby("run_id")))
+    for run in _rows(finished[finished["run_id"].isin(list(lost))]):
+        said = failures.sentence(failures.errors(lost[run.run_id]), int(totals[run.run_id]))
+        findings.failed.append(f"{store.experiment}: cell {run.run_id} ({run.drafter}): {said}")
 
 
 def _answers(root: Path) -> dict[tuple[str, str, int], list[int]]:
@@ -200,9 +214,9 @@ def _lossless(store: Store, runs: pd.DataFrame, prompts: pd.DataFrame, findings:
         f"{store.experiment}: cell {run_id} ({drafter}) has no output of the target to compare with"
         for run_id, drafter in kept.loc[~kept.index.isin(rows["run_id"]), "drafter"].items()
     ]
-    for row in _rows(rows):
+    findings.float32 += int(rows["identical_float32"].notna().sum())
+    for row in _rows(rows[~rows["identical"].astype(bool) | rows["identical_float32"].notna()]):
         exact, dtype = known(row.identical_float32), str(kept.at[row.run_id, "dtype"])
-        findings.float32 += exact is not None
         if exact is not None and not exact:
             findings.lossy.append(
                 f"{store.experiment}: cell {row.run_id}, {row.prompt_id} turn {row.turn} leaves the target's output in "
@@ -266,7 +280,7 @@ def _misfits(tables: Mapping[str, pd.DataFrame], folder: Path, findings: Finding
 
 
 def _outputs(prompts: pd.DataFrame) -> Iterator[str]:
-    for row in _rows(prompts):
+    for row in _rows(prompts[[*_TURN, "arm", "output_ids", "output_sha256", "num_new_tokens"]]):
         tokens = [int(token) for token in row.output_ids]
         if output_sha256(tokens) != row.output_sha256 or len(tokens) != row.num_new_tokens:
             yield f"cell {row.run_id}, {row.prompt_id} turn {row.turn}, {row.arm}: the output is not what was recorded"
@@ -274,7 +288,8 @@ def _outputs(prompts: pd.DataFrame) -> Iterator[str]:
 
 def _audits(runs: pd.DataFrame, prompts: pd.DataFrame) -> Iterator[str]:
     """Where greedy outputs part follows from both arms; of a cell's turns all have the autoregressive one, or none."""
-    greedy, ok = set(runs.loc[runs["temperature"] == 0, "run_id"]), prompts[prompts["status"] == "ok"]
+    greedy = set(runs.loc[runs["temperature"] == 0, "run_id"])
+    ok = prompts.loc[prompts["status"] == "ok", [*_TURN, "arm", "output_ids", "identical", "first_divergence"]]
     ours, theirs = (
         {(row.run_id, row.prompt_id, row.turn): row for row in _rows(ok[ok["arm"] == arm])}
         for arm in (METHOD, AUTOREGRESSIVE)
@@ -306,7 +321,7 @@ def _divergence(output: Sequence[int], reference: Sequence[int]) -> int | None:
 def _selections(runs: pd.DataFrame, prompts: pd.DataFrame) -> Iterator[str]:
     """Cells of the same prompts, none of which failed, have rows of the same turns."""
     turns: dict[Any, set[Any]] = defaultdict(set)
-    for row in _rows(prompts):
+    for row in _rows(prompts[_TURN]):
         turns[row.run_id].add((row.prompt_id, row.turn))
     first: dict[str, str] = {}
     for row in _rows(runs[(runs["status"] == OK) & (runs["num_failed"] == 0)]):
@@ -324,9 +339,8 @@ def _shared(runs: pd.DataFrame, prompts: pd.DataFrame) -> int:
 
 def _turns(prompts: pd.DataFrame, steps: pd.DataFrame) -> Iterator[str]:
     """A turn's counts and seconds are those of its steps."""
-    key = ["run_id", "prompt_id", "turn"]
-    ok = prompts[(prompts["arm"] == METHOD) & (prompts["status"] == "ok")].set_index(key)
-    seconds = steps.assign(seconds=steps[list(_PHASES)].sum(axis=1)).groupby(key)
+    ok = prompts[(prompts["arm"] == METHOD) & (prompts["status"] == "ok")].set_index(_TURN)
+    seconds = steps.assign(seconds=steps[list(_PHASES)].sum(axis=1)).groupby(_TURN)
     sums = (
         seconds.agg(count=("step", "size"), kept=("kept", "sum"), seconds=("seconds", "sum"))
         .reindex(ok.index)

@@ -626,7 +626,7 @@ def broken(frames: Joined) -> Iterator[tuple[Rule, int, list[str]]]:
         yield (
             rule,
             _filled(rows, rule.columns),
-            [*_sentences(rule, rows.iloc[wrong[:SHOWN]]), *_more(rule, len(wrong) - SHOWN)],
+            [*_sentences(rule, rows.iloc[wrong[:SHOWN]]), *_more(rule, len(wrong) - SHOWN)] if len(wrong) else [],
         )
 
 

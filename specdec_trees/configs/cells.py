@@ -1,5 +1,6 @@
 """Composed configs become typed values here; beyond `run.py` and this file nothing knows OmegaConf."""
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from typing import Any
 
 import hydra
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from specdec_core import TreeShape
 from specdec_core.drafters import Drafter, StaticTree
@@ -24,7 +25,7 @@ from specdec_core.verifiers.rounds import ChildByChild
 from specdec_trees.calibrate import drafters
 from specdec_trees.calibrate.kept import Setting
 from specdec_trees.configs import resolvers, stand_ins, variants
-from specdec_trees.configs.options import check_values
+from specdec_trees.configs.options import Plain, check_values
 from specdec_trees.locations import hint, root
 from specdec_trees.measure.cell import (
     RANKS,
@@ -49,14 +50,19 @@ resolvers.register()
 variants.register()
 
 
-def scientific_config(cfg: DictConfig) -> dict[str, Any]:
+Config = DictConfig | Plain
+"""A composed config; whoever asks it for several things makes it `Plain` first, so that it is resolved once."""
+
+
+def scientific_config(cfg: Config) -> dict[str, Any]:
     """What is measured, as plain values, with fingerprints of local files. No paths, launcher or device.
 
     ValueError for an option that is unknown or not of its type.
     """
-    check_values(cfg)
-    plain: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    plain = Plain(cfg)
+    check_values(plain)
     config = {axis: plain[axis] for axis in ("pair", "dataset", "drafter", "verifier", "decoding", "seed", "limit")}
+    config = copy.deepcopy(config)
     pair, runtime = stand_ins.named(config["pair"]), plain["runtime"]
     config["pair"] = pair
     for role in ("target", "draft"):
@@ -64,41 +70,44 @@ def scientific_config(cfg: DictConfig) -> dict[str, Any]:
             place = {"id": model.id, "folder": None, LOCAL: True} if _is_local(pair[role], model) else {}
             pair[role] = pair[role] | place | {"files_sha256": fingerprint_folder(folder)}
     pair["template_sha256"] = templates.sha256(pair["template"])
-    spec, data_dir = dataset_of(cfg), _data_dir(cfg)
+    spec, data_dir = dataset_of(plain), _data_dir(plain)
     config["dataset"] = _dataset_config(spec, data_dir) | fingerprint_selection(spec, data_dir, config["limit"])
     device = torch.device(resolve_device(runtime["device"]))
     config["runtime"] = {
         "dtype": str(resolve_dtype(runtime["dtype"], device)).removeprefix("torch."),
         "attention": runtime["attention"],
     }
-    if placement := runtime_of(cfg).placement:
+    if placement := runtime_of(plain).placement:
         config["runtime"]["placement"] = placement
     if drafters.HARDWARE in config["drafter"].values() and plain["calibration"]["prices"] is not None:
         config["prices"] = plain["calibration"]["prices"]
     if not config["decoding"]["ignore_eos"]:
         del config["decoding"]["ignore_eos"]
-    asked = {"node_order": runtime["node_order"], "graphs": runtime_of(cfg).graphs_of(pair_of(cfg))}
+    asked = {"node_order": runtime["node_order"], "graphs": runtime_of(plain).graphs_of(pair_of(plain))}
     for key, default in (("node_order", "creation"), ("graphs", "eager")):
         if asked[key] != default:
             config["runtime"][key] = asked[key]
     return config
 
 
-def cell_of(cfg: DictConfig) -> Cell:
+def cell_of(cfg: Config) -> Cell:
     """The typed cell of a config; what its tree depends on is measured first, unless it was.
 
     ValueError, DatasetError or SpecdecError say in a sentence what does not fit.
     """
-    config = scientific_config(cfg)
-    resolvers.check_printed(cfg)
-    tree = drafters.calibrate(config["drafter"], setting_of(cfg, config), _shape_of)
+    plain = Plain(cfg)
+    config = scientific_config(plain)
+    resolvers.check_printed(plain.cfg)
+    tree = drafters.Calibrated(drafter=config["drafter"])
+    if drafters.is_open(tree.drafter):
+        tree = drafters.calibrate(tree.drafter, setting_of(plain, config), _shape_of)
     config["drafter"] = tree.drafter
     cell = of_config(
         config,
         run_id=run_id(identity(config)),
-        experiment=cfg.name,
-        pair=pair_of(cfg),
-        dataset=dataset_of(cfg),
+        experiment=plain["name"],
+        pair=pair_of(plain),
+        dataset=dataset_of(plain),
         decision=tree.decision,
     )
     return replace(cell, predicted_mal=tree.mal, predicted_speedup=tree.speedup)
@@ -141,36 +150,38 @@ def of_config(
     )
 
 
-def is_run(cfg: DictConfig, pair: str | None = None) -> bool:
+def is_run(given: Config, pair: str | None = None) -> bool:
     """Whether a job of a sweep is run for its pair, or for another: `only` may name the choices that are.
 
     Its `others` are those of any pair that it does not name. A sweep of replays leaves to others what is seen while the
     target decodes, and what follows neither from its tokens nor from what they were drawn from.
     """
-    if cfg.measure == "cells" and cfg.runtime.replay in (True, RANKS):
+    cfg = Plain(given)
+    if cfg["measure"] == "cells" and cfg["runtime"]["replay"] in (True, RANKS):
         instruments = [table for table in RECORDED if cfg[f"record_{table}"]]
-        if cfg.case_study or instruments or not (_by_tokens(cfg) or _by_distributions(cfg)):
+        if cfg["case_study"] or instruments or not (_by_tokens(cfg) or _by_distributions(cfg)):
             return False
-    chosen = cfg.only.get(pair or cfg.pair.name, cfg.only.get("others", {}))
-    return all(cfg[axis].name in names for axis, names in chosen.items())
+    chosen = cfg["only"].get(pair or cfg["pair"]["name"], cfg["only"].get("others", {}))
+    return all(cfg[axis]["name"] in names for axis, names in chosen.items())
 
 
-def _by_tokens(cfg: DictConfig) -> bool:
+def _by_tokens(cfg: Plain) -> bool:
     """Whether the target alone chooses the tokens."""
-    return Sampling(cfg.decoding.temperature).greedy or cfg.verifier._target_.endswith(".TargetSample")
+    return Sampling(cfg["decoding"]["temperature"]).greedy or cfg["verifier"]["_target_"].endswith(".TargetSample")
 
 
-def _by_distributions(cfg: DictConfig) -> bool:
+def _by_distributions(cfg: Plain) -> bool:
     """Whether a rule judges child by child a tree of fixed shape that a draft model of its own draws."""
-    rule, drafter = (hydra.utils.get_object(cfg[part]._target_) for part in ("verifier", "drafter"))
+    rule, drafter = (hydra.utils.get_object(cfg[part]["_target_"]) for part in ("verifier", "drafter"))
     fixed = isinstance(drafter, type) and issubclass(drafter, StaticTree)
-    draft = cfg.pair.draft and cfg.pair.draft.get("kind", TARGET)
+    draft = cfg["pair"]["draft"] and cfg["pair"]["draft"].get("kind", TARGET)
     return fixed and isinstance(rule, type) and issubclass(rule, ChildByChild) and draft in (TARGET, "reduced_lm")
 
 
-def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
+def setting_of(given: Config, config: Mapping[str, Any]) -> Setting:
     """What acceptance vectors and forward times are measured for, and decision models trained."""
-    plan: Any = OmegaConf.to_container(cfg.calibration, resolve=True)
+    cfg = Plain(given)
+    plan = dict(cfg["calibration"])
     acceptance = AcceptancePlan(**plan.pop("acceptance") | {"dataset": calibration_dataset_of(cfg, "acceptance")})
     latency = LatencyGrid(**plan.pop("latency"))
     decision = DecisionPlan(**plan.pop("decision") | {"dataset": calibration_dataset_of(cfg, "decision")})
@@ -180,7 +191,7 @@ def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
     decoding.pop("ignore_eos", None)  # acceptance is measured up to EOS
     elsewhere = own if planned is None or Sampling(planned).greedy else planned
     return Setting(
-        experiment=cfg.name,
+        experiment=cfg["name"],
         pair=pair_of(cfg),
         dataset=dataset_of(cfg),
         sampling=Sampling(**decoding),
@@ -192,12 +203,12 @@ def setting_of(cfg: DictConfig, config: Mapping[str, Any]) -> Setting:
         limit=config["limit"],
         runtime=runtime_of(cfg),
         plan=CalibrationPlan(acceptance=acceptance, latency=latency, decision=decision, skips=skips, **plan),
-        results_dir=Path(cfg.results_dir),
+        results_dir=Path(cfg["results_dir"]),
         identity=_calibration_identity(cfg, config),
     )
 
 
-def _calibration_identity(cfg: DictConfig, config: Mapping[str, Any]) -> dict[str, Any]:
+def _calibration_identity(cfg: Plain, config: Mapping[str, Any]) -> dict[str, Any]:
     """What acceptance depends on: models, dtype, and the prompts of the calibration part alone."""
     found = {axis: dict(identity(config)[axis]) for axis in ("pair", "dataset", "runtime")}
     for key in ("node_order", "graphs"):
@@ -219,8 +230,8 @@ def _dataset_config(spec: DatasetSpec, data_dir: Path | None) -> dict[str, Any]:
     return spec.to_config() | {"source": "folder", "prompts_sha256": fingerprint_data(spec, data_dir)}
 
 
-def _data_dir(cfg: DictConfig) -> Path | None:
-    return Path(cfg.data_dir) if cfg.data_dir else None
+def _data_dir(cfg: Plain) -> Path | None:
+    return Path(cfg["data_dir"]) if cfg["data_dir"] else None
 
 
 def _shape_of(drafter: Mapping[str, Any]) -> TreeShape:
@@ -231,25 +242,23 @@ def _shape_of(drafter: Mapping[str, Any]) -> TreeShape:
     return best_tree(**{key: drafter[key] for key in ("acceptance", "n", "depth", "max_children") if key in drafter})
 
 
-def dataset_of(cfg: DictConfig) -> DatasetSpec:
+def dataset_of(cfg: Config) -> DatasetSpec:
     """A dataset's yaml."""
-    plain: Any = OmegaConf.to_container(cfg.dataset, resolve=True)
-    return DatasetSpec.from_config(plain)
+    return DatasetSpec.from_config(Plain(cfg)["dataset"])
 
 
-def calibration_dataset_of(cfg: DictConfig, kind: str) -> DatasetSpec | None:
+def calibration_dataset_of(cfg: Config, kind: str) -> DatasetSpec | None:
     """On what `acceptance` is measured or a `decision` model trained, if not on the cell's own dataset."""
-    plain: Any = OmegaConf.to_container(cfg.calibration[kind], resolve=True)
+    plain = Plain(cfg)["calibration"][kind]
     return DatasetSpec.from_config(plain["dataset"] | {"part": "calibration"}) if plain.get("dataset") else None
 
 
-def pair_config(cfg: DictConfig) -> dict[str, Any]:
+def pair_config(cfg: Config) -> dict[str, Any]:
     """A pair's values, under a name of its own where models stand in for those of its yaml."""
-    plain: Any = OmegaConf.to_container(cfg.pair, resolve=True)
-    return stand_ins.named(plain)
+    return stand_ins.named(Plain(cfg)["pair"])
 
 
-def pair_of(cfg: DictConfig) -> PairSpec:
+def pair_of(cfg: Config) -> PairSpec:
     """Target and draft of a pair's yaml."""
     config = pair_config(cfg)
     target, draft = (_model_of(config[role]) if config[role] else None for role in ("target", "draft"))
@@ -284,18 +293,16 @@ def _is_local(config: Mapping[str, Any], model: ModelSpec) -> bool:
     return Path(config["folder"]).is_absolute() if config.get("folder") else model.id != config["id"]
 
 
-def runtime_of(cfg: DictConfig) -> Runtime:
+def runtime_of(given: Config) -> Runtime:
     """How to run it."""
-    if cfg.retry not in (None, "failed"):
-        raise ValueError(f"retry is null or failed, not {cfg.retry}")
-    runtime = Runtime(**OmegaConf.to_container(cfg.runtime, resolve=True))  # type: ignore[arg-type]
+    cfg = Plain(given)
+    if cfg["retry"] not in (None, "failed"):
+        raise ValueError(f"retry is null or failed, not {cfg['retry']}")
     return replace(
-        runtime,
+        Runtime(**cfg["runtime"]),
         data_dir=_data_dir(cfg),
-        retry_failed=cfg.retry == "failed",
-        force=cfg.force,
-        case_study=cfg.case_study,
-        allow_useless_draft=cfg.allow_useless_draft,
+        retry_failed=cfg["retry"] == "failed",
+        **{name: cfg[name] for name in ("force", "case_study", "allow_useless_draft")},
         **{f"record_{table}": cfg[f"record_{table}"] for table in RECORDED},
     )
 

@@ -57,24 +57,53 @@ COUNTS = ("limit", "decoding.max_new_tokens", "dataset.max_new_tokens", "dataset
 """Options of which there is at least one, where they are given."""
 
 
-def check_values(cfg: DictConfig) -> None:
+class Plain(Mapping[str, Any]):
+    """A composed config as plain values, which are not to be changed: each section is resolved once, when asked for.
+
+    ValueError, a sentence, where what a section refers to cannot be had.
+    """
+
+    def __init__(self, given: "DictConfig | Plain") -> None:
+        """Of a composed config, or with the sections that another has resolved."""
+        self.cfg: DictConfig = given.cfg if isinstance(given, Plain) else given
+        self._sections: dict[str, Any] = given._sections if isinstance(given, Plain) else {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._sections:
+            self._sections[name] = _plain(self.cfg, name)
+        return self._sections[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self.cfg)
+
+    def __len__(self) -> int:
+        return len(self.cfg)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.cfg
+
+
+def check_values(given: DictConfig | Plain) -> None:
     """ValueError, a sentence, for the first option of a composed config that is unknown, missing or not of its type."""
-    for name in cfg:
-        check_names(str(name))
+    plain = Plain(given)
+    cfg = plain.cfg
+    for name in plain:
+        check_names(name)
     for name, hint in TOP.items():
-        if name in cfg:
-            _check(cfg, name, _plain(cfg, name), hint)
-    if not cfg.results_dir.strip():
+        if name in plain:
+            _check(cfg, name, plain[name], hint)
+    if not plain["results_dir"].strip():
         raise ValueError("results_dir is empty; give a folder, such as results_dir=results")
     for name, (taker, beside) in SECTIONS.items():
-        _check_section(cfg, name, _plain(cfg, name), taker, beside)
+        _check_section(cfg, name, plain[name], taker, beside)
     for name, others in BESIDE.items():
-        config = _plain(cfg, name)
-        _check_section(cfg, name, config, _taker(name, config), others)
-    if cfg.data_dir is not None and not Path(cfg.data_dir).is_dir():
-        raise ValueError(f"data_dir={shown(cfg.data_dir)}: there is no such folder")
+        _check_section(cfg, name, plain[name], _taker(name, plain[name]), others)
+    if plain["data_dir"] is not None and not Path(plain["data_dir"]).is_dir():
+        raise ValueError(f"data_dir={shown(plain['data_dir'])}: there is no such folder")
     for place in COUNTS:
-        if (count := OmegaConf.select(cfg, place)) is not None and count < 1:
+        section, _, name = place.rpartition(".")
+        count = (plain[section] if section else plain).get(name)
+        if count is not None and count < 1:
             raise ValueError(f"{_typed(cfg, place, count)}={count}: at least one is expected")
 
 
@@ -194,6 +223,7 @@ def _typed(cfg: DictConfig, place: str, value: Any) -> str:
     return place
 
 
+@cache
 def check_names(key: str) -> None:
     """ValueError for an option that no yaml has, and nothing that takes what a yaml says."""
     known = {name: holds for folder in (".", *GLOBAL) for name, holds in options(folder).items()}

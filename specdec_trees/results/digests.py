@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+import pyarrow as pa
 
 from specdec_trees.results.parquet import digest
 from specdec_trees.results.rows import TABLES
-from specdec_trees.results.store import experiments
+from specdec_trees.results.store import Store, experiments
 
 
 def prompts_ids_sha256(prompts: Iterable[Sequence[int] | None]) -> str:
@@ -27,6 +29,10 @@ def digest_of(root: Path) -> str:
     sha = hashlib.sha256()
     for store in experiments(root):
         for table in TABLES:
-            for run_id, rows in store.rows(table).by_id().items():
-                sha.update(f"{store.experiment}/{table}/{run_id}:{digest([rows])}\n".encode())
+            sha.update(named_digests(store, table, store.rows(table).by_id()))
     return sha.hexdigest()
+
+
+def named_digests(store: Store, table: str, by_id: Mapping[str, pa.Table | None]) -> bytes:
+    """A line for each cell, what the digest of a results folder is made of, in the order of experiments and tables."""
+    return "".join(f"{store.experiment}/{table}/{run_id}:{digest([rows])}\n" for run_id, rows in by_id.items()).encode()

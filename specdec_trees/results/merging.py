@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow as pa
 from specdec_trees.results import pack, progress
 from specdec_trees.results.finished import LIVE, Asked, state_of_row, unfinished
 from specdec_trees.results.locks import held
-from specdec_trees.results.parquet import digest, write_table
+from specdec_trees.results.parquet import copy_file, digest, write_table
 from specdec_trees.results.progress import Planned
 from specdec_trees.results.rows import RECORDED, TABLES
 from specdec_trees.results.store import OK, Store, experiments, explained, within
@@ -33,11 +34,19 @@ class MergeError(RuntimeError):
     """Folders cannot be joined; the message has a line for each reason."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A cell's rows of a table in a folder of results: their file, or where they are packed the rows themselves."""
+
+    root: Path
+    source: Path | pa.Table
+
+
 @dataclass(slots=True)
 class Merged:
     """What will be written, and what speaks against it."""
 
-    rows: dict[tuple[str, str, str], pa.Table] = field(default_factory=dict)
+    rows: dict[tuple[str, str, str], Rows] = field(default_factory=dict)
     """By experiment, table and run id."""
     plans: dict[str, list[Planned]] = field(default_factory=dict)
     files: dict[Path, Path] = field(default_factory=dict)
@@ -83,8 +92,30 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
 
 def _cells(stores: Sequence[Store], merged: Merged) -> None:
     """Of every cell the rows of one source: of one that decoded it, else replayed it, else of the newest."""
+    name, sources = stores[0].experiment, _sources(stores, merged)
+    copies: dict[str, dict[Store, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for table in CELL_TABLES:
+        tables = {store: store.rows(table).by_id() for store in stores}
+        files = {store: store.rows(table).files() for store in stores}
+        for run_id, holders in sources.items():
+            for store in holders if len(holders) > 1 else ():
+                copies[run_id][store].append(digest([tables[store].get(run_id)]))
+            if (rows := tables[holders[0]].get(run_id)) is not None:
+                merged.rows[name, table, run_id] = Rows(holders[0].root, files[holders[0]].get(run_id) or rows)
+    for run_id, digests in copies.items():
+        if len({*map(tuple, digests.values())}) > 1:
+            runs = [(store.root, store.row(run_id) or {}) for store in sources[run_id]]
+            where = " and ".join(f"{root} ({run['device_name']}, {run['git_revision']})" for root, run in runs)
+            merged.problems.append(
+                f"{name}: cell {run_id} ({runs[0][1]['drafter']}) was measured apart in {where}; "
+                f"delete its files in all but one"
+            )
+
+
+def _sources(stores: Sequence[Store], merged: Merged) -> dict[str, list[Store]]:
+    """Of every cell those that measured it best, which must agree."""
     rows = {store: {row["run_id"]: row for row in store.read("runs").to_dict("records")} for store in stores}
-    tables = {store: {table: store.rows(table).by_id() for table in CELL_TABLES} for store in stores}
+    chosen = {}
     for run_id in sorted({run_id for by_id in rows.values() for run_id in by_id}):
         ended = {store: by_id[run_id] for store, by_id in rows.items() if run_id in by_id}
         states = {store: state_of_row(store, row, Asked(live=True)) for store, row in ended.items()}
@@ -97,34 +128,26 @@ def _cells(stores: Sequence[Store], merged: Merged) -> None:
         ]
         decoded = [store for store in sources if LIVE not in states[store].lacks]
         sources = decoded or sources  # a replay of the same cell has nothing that it has not
-        sources = sources or [max(reversed(ended), key=lambda store: str(ended[store]["created_utc"]))]
-        copies = [
-            {table: by_id[run_id] for table, by_id in tables[store].items() if by_id.get(run_id) is not None}
-            for store in sources
-        ]
-        if len({digest(copy.values()) for copy in copies}) > 1:
-            runs = [(store.root, ended[store]) for store in sources]
-            where = " and ".join(f"{root} ({run['device_name']}, {run['git_revision']})" for root, run in runs)
-            merged.problems.append(
-                f"{stores[0].experiment}: cell {run_id} ({runs[0][1]['drafter']}) was measured apart in {where}; "
-                f"delete its files in all but one"
-            )
-        for table, copied in copies[0].items():
-            merged.rows[stores[0].experiment, table, run_id] = copied
+        chosen[run_id] = sources or [max(ended, key=lambda store: str(ended[store]["created_utc"]))]
+    return chosen
 
 
 def _kept(stores: Sequence[Store], table: str, merged: Merged) -> None:
     """What is measured once for many cells: cells rest on it, so that there must be one of each."""
-    tables = [(store.rows(table).by_id(), store) for store in stores]
-    for run_id in sorted({run_id for by_id, _ in tables for run_id in by_id}):
-        every = [(own, store) for by_id, store in tables if (own := by_id.get(run_id)) is not None]
-        if len({digest([own]) for own, _ in every}) > 1:
-            where = " and ".join(str(store.folder / table) for _, store in every)
+    folders = [(store, store.rows(table).by_id(), store.rows(table).files()) for store in stores]
+    for run_id in sorted({run_id for _, by_id, _ in folders for run_id in by_id}):
+        copies = [
+            (store, rows, files.get(run_id))
+            for store, by_id, files in folders
+            if (rows := by_id.get(run_id)) is not None
+        ]
+        if len(copies) > 1 and len({digest([rows]) for _, rows, _ in copies}) > 1:
+            where = " and ".join(str(store.folder / table) for store, *_ in copies)
             merged.problems.append(
                 f"{stores[0].experiment}: {run_id} was measured apart in {where}; delete all but one"
             )
-        for own, _ in every[:1]:
-            merged.rows[stores[0].experiment, table, run_id] = own
+        for store, rows, file in copies[:1]:
+            merged.rows[store.experiment, table, run_id] = Rows(store.root, file or rows)
 
 
 _PLACES = ("results_dir", "data_dir", "shard")
@@ -196,24 +219,20 @@ def _others(root: Path) -> Iterator[Path]:
 def _write(merged: Merged, into: Path) -> None:
     """Rows that are not there yet; a cell that was not finished there is unmarked first, and marked last."""
     order = {table: place for place, table in enumerate((*(name for name in TABLES if name != "runs"), "runs"))}
-    there = {
-        (name, table, run_id): rows
-        for name, table in {key[:2] for key in merged.rows}
-        for run_id, rows in Store(into, name).rows(table).by_id().items()
-    }
-    new = {key for key, rows in merged.rows.items() if digest([there.get(key)]) != digest([rows])}
+    new = {key: rows.source for key, rows in merged.rows.items() if rows.root != into}
     cells = {(name, run_id) for name, table, run_id in new if table in CELL_TABLES}
     stores = [Store(into, name) for name in {name for name, _ in cells}]
     known = {(one.experiment, run_id) for one in stores for table in TABLES for run_id in one.rows(table).ids()}
     for name, run_id in cells & known:
         Store(into, name).forget(run_id)
-    every = [key for key in merged.rows if key in new or ((key[0], key[2]) in cells and key[1] in CELL_TABLES)]
-    for key in sorted(every, key=lambda key: (key[0], order[key[1]])):
-        (name, table, run_id), rows = key, merged.rows[key]
+    for (name, table, run_id), source in sorted(new.items(), key=lambda item: (item[0][0], order[item[0][1]])):
         path = Store(into, name).path(table, run_id)
         with explained(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_table(path, rows)
+            if isinstance(source, Path):
+                copy_file(source, path)
+            else:
+                write_table(path, source)
     for place, path in merged.files.items():
         if path != into / place:
             (into / place).parent.mkdir(parents=True, exist_ok=True)

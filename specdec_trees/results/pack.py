@@ -77,8 +77,7 @@ class TableFolder:
         Of cells' own files `only` these columns are read, if they are given, and that of the cells' names.
         """
         if run_ids is None:
-            strangers = [name for name in names_in(self.path) if _is_stranger(name)]  # whose reading warns of them
-            return [*self.by_id(only).values(), *(read_table(self.path / name, self.row_type) for name in strangers)]
+            return [*self.by_id(only).values()]
         wanted, packed_ids = list(dict.fromkeys(run_ids)), self._packed_ids()
         files = {run_id: path for run_id in wanted if (path := self._file(run_id)).exists()}
         packed = self._packed() or {} if any(run_id in packed_ids for run_id in {*wanted} - files.keys()) else {}
@@ -88,7 +87,9 @@ class TableFolder:
         ]
 
     def by_id(self, only: Sequence[str] | None = None) -> dict[str, pa.Table | None]:
-        """All rows by cell; None with a warning for a useless file."""
+        """All rows by cell; None with a warning for a useless file, a warning for one of another name."""
+        for name in filter(_is_stranger, names_in(self.path)):
+            read_table(self.path / name, self.row_type)
         loose = {run_id: read_table(path, self.row_type, only) for run_id, path in self.files().items()}
         return dict(sorted(((self._packed() or {}) | loose).items()))
 

@@ -35,9 +35,10 @@ _PLAN = "plan"
 """The lock that is held while a plan is written."""
 DONE, RUNNING, FAILED, PARTLY, MISSING = STATES = ("done", "running", "failed", "partly", "missing")
 
+_OF_STATE = ("recording", "autoregressive_tokens_per_s")
 _COLUMNS = (
     *("run_id", "status", "error", "created_utc", "pair", "config"),
-    *("recording", "autoregressive_tokens_per_s"),
+    *_OF_STATE,
 )
 """Of `runs`, what counting needs."""
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
@@ -177,19 +178,24 @@ def read(root: Path, artifact: str, *pairs: str, whole: bool = False) -> Progres
 
     Of rows of `runs` some columns are read, or with `whole` all: damage elsewhere in a file is then seen too.
     """
-    columns, store = None if whole else _COLUMNS, Store(root, artifact)
+    store = Store(root, artifact)
+    return of(store, store.read("runs", only=None if whole else _COLUMNS), *pairs)
+
+
+def of(store: Store, runs: pd.DataFrame, *pairs: str) -> Progress:
+    """The same of rows of `runs` that were read before."""
     plans = [plan for plan in read_plans(store.folder) if not pairs or {*pairs} & {*plan.pairs}]
     if not plans:
-        runs = _ended(store, pairs, (), columns)
-        ok = runs["status"] == OK
-        counted = _counted(store, None, int(ok.sum()), runs[~ok], pairs)
+        ended = _ended(store, runs, pairs, ())
+        ok = ended["status"] == OK
+        counted = _counted(store, None, int(ok.sum()), ended[~ok], pairs)
         return replace(counted, unreadable=(store.folder / FILE).exists() and not read_plans(store.folder))
-    by_tables = {tables: _ended(store, pairs, tables, columns) for tables in {plan.tables for plan in plans}}
+    by_tables = {tables: _ended(store, runs, pairs, tables) for tables in {plan.tables for plan in plans}}
     cells = [
         (plan.tables, cell["config"]) for plan in plans for cell in plan.cells if not pairs or cell["pair"] in pairs
     ]
     ended = pd.concat(
-        [_newest([config for asked, config in cells if asked == tables], runs) for tables, runs in by_tables.items()]
+        [_newest([config for asked, config in cells if asked == tables], rows) for tables, rows in by_tables.items()]
     )
     ok = ended["status"] == OK
     measures = [(table, *one) for plan in plans for table, counts in plan.measures.items() for one in counts.items()]
@@ -197,7 +203,7 @@ def read(root: Path, artifact: str, *pairs: str, whole: bool = False) -> Progres
     measured = sum(min(count, _measured(store, *key)) for key, count in counts.items())
     known = pairs or [name for plan in plans for name in plan.pairs]
     counted = _counted(store, len(cells) + sum(counts.values()), int(ok.sum()) + measured, ended[~ok], known)
-    finished = {name for runs in by_tables.values() for name in runs.loc[runs["status"] == OK, "run_id"]}
+    finished = {name for rows in by_tables.values() for name in rows.loc[rows["status"] == OK, "run_id"]}
     return replace(counted, others=len(finished - {*ended.loc[ok, "run_id"]}))
 
 
@@ -223,12 +229,12 @@ def _known(table: str) -> str:
     return table
 
 
-def _ended(store: Store, pairs: Collection[str], tables: Iterable[str], columns: Sequence[str] | None) -> pd.DataFrame:
+def _ended(store: Store, runs: pd.DataFrame, pairs: Collection[str], tables: Iterable[str]) -> pd.DataFrame:
     """The `runs` rows of cells that failed, or ended well and have their other rows too."""
-    runs = store.read("runs", only=columns)
     runs = runs[runs["status"] != "interrupted"]
     runs = runs[runs["pair"].isin(pairs)] if pairs else runs
-    states = [finished.state_of_row(store, row, Asked(tables=tuple(tables))) for row in runs.to_dict("records")]
+    asked, rows = Asked(tables=tuple(tables)), runs[["run_id", "status", *_OF_STATE]].to_dict("records")
+    states = [finished.state_of_row(store, row, asked) for row in rows]
     ended = [state.finished or state.status != OK for state in states]
     return runs[pd.Series(ended, index=runs.index, dtype=bool)]
 
