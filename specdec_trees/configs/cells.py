@@ -3,6 +3,7 @@
 import copy
 import functools
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,7 @@ from specdec_trees.measure.fingerprints import SELECTION, fingerprint_data, fing
 from specdec_trees.prompts import templates
 from specdec_trees.prompts.datasets import DatasetSpec
 from specdec_trees.prompts.embedded import TINY
-from specdec_trees.results.identity import LOCAL, identity
+from specdec_trees.results.identity import LOCAL, canonical, identity
 from specdec_trees.results.rows import RECORDED
 from specdec_trees.results.store import run_id
 
@@ -139,7 +140,7 @@ def of_config(
         drafter_params={key: value for key, value in drafter.items() if key != "_target_"},
         build_drafter=drafter_builder(drafter, **({"decision": decision} if decision else {})),
         verifier=rule,
-        rule=hydra.utils.instantiate(verifier),
+        rule=_made(canonical(verifier)),
         allow_lossy=allow_lossy,
         max_new_tokens=decoding.pop("max_new_tokens"),
         ignore_eos=decoding.pop("ignore_eos", False),
@@ -307,6 +308,12 @@ def runtime_of(given: Config) -> Runtime:
     )
 
 
+@functools.lru_cache(maxsize=1024)
+def _made(text: str) -> Any:
+    """What a config in canonical JSON stands for; cells share it, since rules and shapes do not change."""
+    return hydra.utils.instantiate(json.loads(text), _convert_="all")
+
+
 def drafter_builder(params: dict[str, Any], **objects: Any) -> Callable[[CausalLM | Head | None], Drafter]:
     """A constructor that still lacks the draft model; unknown parameters fail here, not after loading weights.
 
@@ -314,7 +321,7 @@ def drafter_builder(params: dict[str, Any], **objects: Any) -> Callable[[CausalL
     that no config can hold; they take the place of what stands for them.
     """
     plain = {key: value for key, value in params.items() if key not in objects}
-    partial: functools.partial[Drafter] = hydra.utils.instantiate(plain, _partial_=True, _convert_="all")
+    partial: functools.partial[Drafter] = _made(canonical({**plain, "_partial_": True}))
     takes_draft = "draft" in inspect.signature(partial.func).parameters
     inspect.signature(partial.func).bind(**({"draft": None} if takes_draft else {}), **partial.keywords, **objects)
 

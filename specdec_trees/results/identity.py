@@ -1,5 +1,6 @@
 """What makes a cell the same cell: the part of its config that its `run_id` hashes."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,11 @@ PLACES = ("id", "folder", "revision", "gated")
 
 PRINTED = ("sequoia_printed",)
 """Methods that make a cell of their own: what a machine chooses may have the very tree that is printed."""
+
+
+def canonical(config: Any) -> str:
+    """Plain values as JSON, the same text for equal ones."""
+    return json.dumps(config, sort_keys=True, separators=(",", ":"))
 
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 import pandas as pd
 
 from specdec_trees.results import failures, locks, pack, replays
+from specdec_trees.results.identity import canonical
 from specdec_trees.results.pack import PackError, TableFolder
 from specdec_trees.results.parquet import file_name, frame, hidden_name, hidden_names, names_in, write_rows
 from specdec_trees.results.roles import Role, columns
@@ -65,9 +65,8 @@ class Results:
 
 def run_id(config: Mapping[str, Any]) -> str:
     """Name of a cell: 12 hex digits over its resolved scientific config (plain JSON values) and the schema version."""
-    identity = {"config": dict(config), "schema_version": SCHEMA_VERSION}
-    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+    text = canonical({"config": dict(config), "schema_version": SCHEMA_VERSION})
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class Store:

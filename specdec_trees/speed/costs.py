@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from specdec_trees.results.identity import identity
+from specdec_trees.results.identity import canonical, identity
 from specdec_trees.results.parquet import write_table
 from specdec_trees.results.progress import Planned
 from specdec_trees.results.store import Store, run_id
@@ -88,11 +88,6 @@ def multiply(one: Store, cells: int, into: Store) -> None:
             write_table(into.path(name, changed["run_id"]), with_values(rows, changed))
     plan = [{"pair": "tiny", "config": identity(copy)} for copy in configs]
     Planned(overrides=SETTING, pairs=("tiny",), cells=tuple(plan)).write(into.folder)
-
-
-def canonical(config: object) -> str:
-    """As `runs` has it."""
-    return json.dumps(config, sort_keys=True, separators=(",", ":"))
 
 
 def with_values(rows: pa.Table, values: dict[str, object]) -> pa.Table:
