@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
 
 from specdec_trees.compare.sides import Run
-from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD
+from specdec_trees.results.rows import METHOD
 from specdec_trees.statistics import samples
 from specdec_trees.statistics.intervals import Interval
 from specdec_trees.statistics.metrics import untimed
@@ -25,6 +25,9 @@ JUDGED = ("mal", "speedup")
 _OF_TIMES = {1: FASTER, -1: SLOWER, 0: TIED, None: NO_INTERVAL}
 _OF_LENGTHS = _OF_TIMES | {1: LONGER, -1: SHORTER}
 _TURN = ["prompt_id", "turn", "arm"]
+_OF_PROMPTS = ["run_id", *_TURN, "status", "output_sha256", "num_decoded_tokens", "decode_s", "contaminated"]
+_OF_STEPS = ["prompt_id", "turn", "acceptance_length", "num_accepted", "depth"]
+"""What metrics and notes read of a turn and of a step."""
 _PROMPTS = ("prompts_sha256", "prompt_ids_sha256")
 
 
@@ -89,15 +92,15 @@ class Couple:
     def changes(self) -> dict[str, Change]:
         """By metric."""
         return {
-            "mal": self._change(lambda rows: samples.mal(rows.steps), _OF_LENGTHS),
-            "tokens_per_s": self._change(lambda rows: samples.tokens_per_s(rows.timed)),
-            "speedup": self._change(lambda rows: samples.speedup(rows.timed)),
+            "mal": _change([samples.mal(rows.steps) for rows in self._rows], _OF_LENGTHS),
+            "tokens_per_s": _change(self._speeds),
+            "speedup": _change([samples.speedup(rows.timed) for rows in self._rows]),
         }
 
     @cached_property
     def control(self) -> Interval:
         """Tokens/s of autoregressive decoding, the second run's over the first's: what the machine did to both."""
-        first, second = (samples.tokens_per_s(rows.timed, AUTOREGRESSIVE) for rows in self._rows)
+        first, second = (speed.controls[0] for speed in self._speeds)
         return samples.paired_ratio(second, first)
 
     @cached_property
@@ -133,11 +136,9 @@ class Couple:
             if len(set(own)) > 1 or (all(map(_known, others)) and len(set(others)) > 1)
         }
 
-    def _change(self, of: Callable[[_Rows], Sample], words: Mapping[int | None, str] = _OF_TIMES) -> Change:
-        first, second = map(of, self._rows)
-        values = [samples.interval(sample).value for sample in (first, second)]
-        word = words[samples.ahead(second, first)]
-        return Change(values[0], values[1], samples.paired_ratio(second, first), word)
+    @cached_property
+    def _speeds(self) -> list[Sample]:
+        return [samples.tokens_per_s(rows.timed) for rows in self._rows]
 
     @cached_property
     def _shared(self) -> pd.DataFrame:
@@ -154,14 +155,21 @@ class Couple:
     def _rows(self) -> tuple[_Rows, _Rows]:
         """Of either run the rows of the turns that both have."""
         turns = self._turns[["prompt_id", "turn"]]
-        prompts = [run.prompts.merge(self._shared, on=_TURN) for run in (self.first, self.second)]
+        prompts = [run.prompts[_OF_PROMPTS].merge(self._shared, on=_TURN) for run in (self.first, self.second)]
         left_out = pd.concat([rows.loc[untimed(rows), "prompt_id"] for rows in prompts])
         clean = self._shared[~self._shared["prompt_id"].isin(left_out)]
         first, second = (
-            _Rows(rows, run.steps.merge(turns, on=["prompt_id", "turn"]), rows.merge(clean, on=_TURN))
+            _Rows(rows, run.steps[_OF_STEPS].merge(turns, on=["prompt_id", "turn"]), rows.merge(clean, on=_TURN))
             for run, rows in zip((self.first, self.second), prompts, strict=True)
         )
         return first, second
+
+
+def _change(metrics: Sequence[Sample], words: Mapping[int | None, str] = _OF_TIMES) -> Change:
+    """Of a metric of the first run and of the second."""
+    first, second = metrics
+    one, other = (samples.interval(sample).value for sample in (first, second))
+    return Change(one, other, samples.paired_ratio(second, first), words[samples.ahead(second, first)])
 
 
 def _first_turns(run: Run) -> dict[str, tuple[int, object]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import hydra
 from hydra.errors import InstantiationException
@@ -63,10 +63,14 @@ class Plain(Mapping[str, Any]):
     ValueError, a sentence, where what a section refers to cannot be had.
     """
 
+    def __new__(cls, given: "DictConfig | Plain") -> Self:
+        """Of a composed config; such a view is given back, with all that it has resolved."""
+        return given if isinstance(given, cls) else super().__new__(cls)
+
     def __init__(self, given: "DictConfig | Plain") -> None:
-        """Of a composed config, or with the sections that another has resolved."""
-        self.cfg: DictConfig = given.cfg if isinstance(given, Plain) else given
-        self._sections: dict[str, Any] = given._sections if isinstance(given, Plain) else {}
+        if not isinstance(given, Plain):
+            self.cfg, self.names, self.checked = given, tuple(map(str, given)), False
+            self._sections: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._sections:
@@ -74,37 +78,42 @@ class Plain(Mapping[str, Any]):
         return self._sections[name]
 
     def __iter__(self) -> Iterator[str]:
-        return map(str, self.cfg)
+        return iter(self.names)
 
     def __len__(self) -> int:
-        return len(self.cfg)
+        return len(self.names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.cfg
+        return name in self.names
 
 
 def check_values(given: DictConfig | Plain) -> None:
     """ValueError, a sentence, for the first option of a composed config that is unknown, missing or not of its type."""
     plain = Plain(given)
-    cfg = plain.cfg
+    if not plain.checked:
+        _check_all(plain)
+    plain.checked = True
+
+
+def _check_all(plain: Plain) -> None:
     for name in plain:
         check_names(name)
     for name, hint in TOP.items():
         if name in plain:
-            _check(cfg, name, plain[name], hint)
+            _check(plain.cfg, name, plain[name], hint)
     if not plain["results_dir"].strip():
         raise ValueError("results_dir is empty; give a folder, such as results_dir=results")
     for name, (taker, beside) in SECTIONS.items():
-        _check_section(cfg, name, plain[name], taker, beside)
+        _check_section(plain.cfg, name, plain[name], taker, beside)
     for name, others in BESIDE.items():
-        _check_section(cfg, name, plain[name], _taker(name, plain[name]), others)
+        _check_section(plain.cfg, name, plain[name], _taker(name, plain[name]), others)
     if plain["data_dir"] is not None and not Path(plain["data_dir"]).is_dir():
         raise ValueError(f"data_dir={shown(plain['data_dir'])}: there is no such folder")
     for place in COUNTS:
         section, _, name = place.rpartition(".")
         count = (plain[section] if section else plain).get(name)
         if count is not None and count < 1:
-            raise ValueError(f"{_typed(cfg, place, count)}={count}: at least one is expected")
+            raise ValueError(f"{_typed(plain.cfg, place, count)}={count}: at least one is expected")
 
 
 def _check_section(

@@ -53,7 +53,7 @@ class State:
 
 def state(store: Store, run_id: str, asked: Asked) -> State:
     """The state of a cell in an experiment."""
-    row = store.row(run_id)
+    row = store.row(run_id, only=("status", "recording", "autoregressive_tokens_per_s", *asked.weights))
     return State(None) if row is None else state_of_row(store, row, asked)
 
 
