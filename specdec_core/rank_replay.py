@@ -50,7 +50,7 @@ def _of_fixed_shape(drafter: Drafter) -> TypeGuard[StaticTree]:
     """And of a draft that reads nothing of the target."""
     return (
         isinstance(drafter, StaticTree)
-        and (drafter.stop, drafter.virtual_root) == (None, False)
+        and (drafter.stop, drafter.virtual_root, drafter.merged) == (None, False, False)
         and isinstance(drafter.draft, CausalDraft)
         and not isinstance(drafter.draft.model, LayerSkip)
     )

@@ -1,5 +1,6 @@
 """Trees of a fixed shape: chains, k-ary trees, sequences, EAGLE's tree, Sequoia's trees."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -41,7 +42,8 @@ class StaticTree(TreeDrafter):
     may repeat a token), or successive draws (`without_replacement`). Ranks beyond the vocabulary and levels beyond the
     draft's `max_depth` are dropped. q is the draft's distribution at `draft_temperature` within its top `draft_top_p`
     of probability. Masks are views of those of the whole tree, made before decoding. A `stop` may end the tree behind a
-    level; what was drafted stays, so that no distribution changes.
+    level; what was drafted stays, so that no distribution changes. Independent draws that repeat a path are `merged`
+    into a trie (`trie`), or keep a subtree each, of which no rule can reach the second.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class StaticTree(TreeDrafter):
         draft_temperature: float = 1.0,
         draft_top_p: float = 1.0,
         stop: Stop | None = None,
+        merged: bool = False,
     ) -> None:
         super().__init__(draft, draft_temperature)
         self.draft_sampling = Sampling(draft_temperature, draft_top_p)
@@ -62,7 +65,9 @@ class StaticTree(TreeDrafter):
         self.shape = shape.cut(self.deepest(shape.depth))
         if not self.shape.num_drafted:
             raise ValueError("the tree shape has no nodes; use the autoregressive drafter for a bare root")
-        self.stop = stop
+        self.stop, self.merged = stop, merged and draws == "iid"
+        if self.merged and not leads(self.shape):
+            raise ValueError("merged is for shapes in whose levels the nodes with children come first")
         self.reads_draft_hidden = stop is not None and stop.needs_hidden
         self._index_nodes()
 
@@ -75,6 +80,7 @@ class StaticTree(TreeDrafter):
         slots = (rows - 1).clamp(min=-1)  # the root has none
         self._cuts = [self._cut(depth, rows.to(device), slots) for depth in range(1, shape.depth + 1)]
         self._levels = [self._level(depth, slots.tolist()) for depth in range(1, shape.depth + 1)]
+        self._above = [torch.tensor(one, device=device) for one in levels_above(shape)] if self.merged else []
         self.sliced = SlicedMask(shape.parents)
         place = {node: number for number, node in enumerate(inner)}
         self.sliced_for_draft = SlicedMask([place.get(shape.parents[node], -1) for node in inner])
@@ -104,7 +110,10 @@ class StaticTree(TreeDrafter):
         tree = torch.cat(tokens), cut.parents, torch.cat(edges)
         if self.picks == "topk":  # such children follow no distribution that a rule could compare with p
             return TokenTree(*tree, sliced=self.sliced), cut.slots
-        return TokenTree(*tree, torch.cat(draft_probs), cut.rows, sliced=self.sliced), cut.slots
+        drawn = torch.cat(draft_probs), cut.rows
+        if self.merged:
+            return TokenTree(tree[0], trie(tokens, self._above), tree[2], *drawn), cut.slots
+        return TokenTree(*tree, *drawn, sliced=self.sliced), cut.slots
 
     def _stops(self, context: Context, drafted: ModelOutput) -> bool:
         if self.stop is None:
@@ -136,3 +145,33 @@ class StaticTree(TreeDrafter):
             inner=index([node - here.start for node in inner]),
             parent_slots=index(slots),
         )
+
+
+def leads(shape: TreeShape) -> bool:
+    """Whether in every level the nodes with children come first: then a repeated path's first node is read too."""
+    levels = [[shape.num_children[node] > 0 for node in level] for level in shape.levels]
+    return all(level == sorted(level, reverse=True) for level in levels)
+
+
+def levels_above(shape: TreeShape) -> list[list[int]]:
+    """Of every level below the root, which node of the level above each of its nodes is a child of."""
+    return [
+        [shape.parents[node] - above.start for node in level]
+        for above, level in zip(shape.levels, shape.levels[1:], strict=False)
+    ]
+
+
+def trie(tokens: Sequence[Int[Tensor, " level"]], above: Sequence[Int[Tensor, " level"]]) -> Int[Tensor, " nodes"]:
+    """Parents of the nodes of a tree, level by level, where paths that were drawn again go on below their first node.
+
+    A node that repeats a path stays, as a leaf: a rule judges every draw. Siblings stand in draft order. `above` as of
+    `levels_above`. No read from the device.
+    """
+    first, start = torch.zeros_like(tokens[0]), 0  # of the level above: its nodes' paths by their first nodes
+    parents = [first - 1]
+    for ids, places in zip(tokens[1:], above, strict=False):
+        parent = first[places]
+        parents.append(parent)
+        start += first.shape[0]
+        first = ((parent[:, None] == parent) & (ids[:, None] == ids)).int().argmax(-1) + start
+    return torch.cat(parents)

@@ -139,6 +139,7 @@ _LABELS = {
     "sequoia_printed": "Sequoia, printed size",
     "sixteen_sequences": "16 sequences",
     "spec_infer": "SpecInfer",
+    "spec_infer_merged": "SpecInfer, merged",
     "ssd": "SSD",
     "ssd_adaptive": "SSD, adaptive exit",
     "ssd_iid": "SSD, drawn",

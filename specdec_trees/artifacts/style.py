@@ -33,6 +33,7 @@ METHODS: Mapping[str, tuple[int, str, str]] = {  # colour, marker, line
     "branching": (5, "P", "--"),  # the same tree by another name
     "k_sequences": (3, ">", "--"),
     "spec_infer": (3, ">", ":"),
+    "spec_infer_merged": (3, "<", "-."),
     "sixteen_sequences": (2, "h", "-."),
     "k_ary": (5, "H", "-"),
     "sequoia": (1, "s", "-"),

@@ -174,7 +174,7 @@ def _by_tokens(cfg: Plain) -> bool:
 def _by_distributions(cfg: Plain) -> bool:
     """Whether a rule judges child by child a tree of fixed shape that a draft model of its own draws."""
     rule, drafter = (hydra.utils.get_object(cfg[part]["_target_"]) for part in ("verifier", "drafter"))
-    fixed = isinstance(drafter, type) and issubclass(drafter, StaticTree)
+    fixed = isinstance(drafter, type) and issubclass(drafter, StaticTree) and not cfg["drafter"].get("merged")
     draft = cfg["pair"]["draft"] and cfg["pair"]["draft"].get("kind", TARGET)
     return fixed and isinstance(rule, type) and issubclass(rule, ChildByChild) and draft in (TARGET, "reduced_lm")
 

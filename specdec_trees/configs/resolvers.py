@@ -71,7 +71,7 @@ def drawn(*, _root_: DictConfig) -> str:
     """`${drawn:}`: how the method draws children, also in greedy decoding: SpecInfer independently, others without
     replacement.
     """
-    return "iid" if _root_.drafter.method == "spec_infer" else "without_replacement"
+    return "iid" if _root_.drafter.method.startswith("spec_infer") else "without_replacement"
 
 
 def own_model(value: Any, *, _root_: DictConfig) -> Any:

@@ -41,6 +41,7 @@ def _arms(budget: int, drafter: str, shape: str) -> tuple[Arm, ...]:
         Arm("DySpec", (drafter,), "dyspec", budget=budget),
         Arm("Sequoia", ("sized_sequoia", "sequoia"), "sequoia", budget=budget),
         Arm("SpecInfer", (f"spec_infer_{shape}",), "specinfer", budget=budget),
+        Arm("SpecInfer, merged", (f"spec_infer_{shape}_merged",), "", budget=budget, extra=True),
     )
 
 
