@@ -161,7 +161,7 @@ def levels_above(shape: TreeShape) -> list[list[int]]:
     ]
 
 
-def trie(tokens: Sequence[Int[Tensor, " level"]], above: Sequence[Int[Tensor, " level"]]) -> Int[Tensor, " nodes"]:
+def trie(tokens: Sequence[Int[Tensor, " _"]], above: Sequence[Int[Tensor, " _"]]) -> Int[Tensor, " nodes"]:
     """Parents of the nodes of a tree, level by level, where paths that were drawn again go on below their first node.
 
     A node that repeats a path stays, as a leaf: a rule judges every draw. Siblings stand in draft order. `above` as of
