@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from specdec_trees.check import columns, labels, rules
 from specdec_trees.check.joined import joined
 from specdec_trees.check.rules import ROUNDING
 from specdec_trees.check.unheld import empty, unheld
 from specdec_trees.results import failures, progress
-from specdec_trees.results.digests import named_digests, output_sha256
+from specdec_trees.results.digests import named_digest, output_sha256
 from specdec_trees.results.finished import unfinished
 from specdec_trees.results.judgements import known
 from specdec_trees.results.kept_rows import FOLDER
@@ -120,9 +121,13 @@ def check(root: Path) -> Findings:
 
 def _rows_of(store: Store, table: str, sha: Any) -> pd.DataFrame:
     """All rows of a table, which are read once and go into the digest of the folder too."""
-    by_id = store.rows(table).by_id()
-    sha.update(named_digests(store, table, by_id))
-    return frame(by_id.values(), TABLES[table])
+
+    def read() -> Iterator[pa.Table | None]:
+        for run_id, rows in store.rows(table).each():
+            sha.update(named_digest(store, table, run_id, rows))
+            yield rows
+
+    return frame(read(), TABLES[table])
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,10 +29,11 @@ def digest_of(root: Path) -> str:
     sha = hashlib.sha256()
     for store in experiments(root):
         for table in TABLES:
-            sha.update(named_digests(store, table, store.rows(table).by_id()))
+            for run_id, rows in store.rows(table).each():
+                sha.update(named_digest(store, table, run_id, rows))
     return sha.hexdigest()
 
 
-def named_digests(store: Store, table: str, by_id: Mapping[str, pa.Table | None]) -> bytes:
-    """A line for each cell, what the digest of a results folder is made of, in the order of experiments and tables."""
-    return "".join(f"{store.experiment}/{table}/{run_id}:{digest([rows])}\n" for run_id, rows in by_id.items()).encode()
+def named_digest(store: Store, table: str, run_id: str, rows: pa.Table | None) -> bytes:
+    """The line of a cell, of which the digest of a folder is made: by experiment, table and cell."""
+    return f"{store.experiment}/{table}/{run_id}:{digest([rows])}\n".encode()

@@ -5,6 +5,7 @@ All is read and decided before anything is written.
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import warnings
 from collections import defaultdict
@@ -93,15 +94,15 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
 def _cells(stores: Sequence[Store], merged: Merged) -> None:
     """Of every cell the rows of one source: of one that decoded it, else replayed it, else of the newest."""
     name, sources = stores[0].experiment, _sources(stores, merged)
-    copies: dict[str, dict[Store, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for table in CELL_TABLES:
-        tables = {store: store.rows(table).by_id() for store in stores}
-        files = {store: store.rows(table).files() for store in stores}
-        for run_id, holders in sources.items():
-            for store in holders if len(holders) > 1 else ():
-                copies[run_id][store].append(digest([tables[store].get(run_id)]))
-            if (rows := tables[holders[0]].get(run_id)) is not None:
-                merged.rows[name, table, run_id] = Rows(holders[0].root, files[holders[0]].get(run_id) or rows)
+    copies: dict[str, dict[Store, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
+    for table, store in itertools.product(CELL_TABLES, stores):
+        files = store.rows(table).files()
+        for run_id, rows in store.rows(table).each():
+            holders = sources.get(run_id, ())
+            if len(holders) > 1 and store in holders:
+                copies[run_id][store].append((table, digest([rows])))
+            if holders and store is holders[0] and rows is not None:
+                merged.rows[name, table, run_id] = Rows(store.root, files.get(run_id) or rows)
     for run_id, digests in copies.items():
         if len({*map(tuple, digests.values())}) > 1:
             runs = [(store.root, store.row(run_id) or {}) for store in sources[run_id]]

@@ -6,7 +6,7 @@ packing doubles nothing. Rows that several experiments share stand once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,27 +71,34 @@ class TableFolder:
         path = self._file(run_id)
         return has_footer(path) if path.exists() else run_id in self._packed_ids()
 
-    def tables(self, run_ids: Iterable[str] | None = None, only: Sequence[str] | None = None) -> list[pa.Table | None]:
+    def tables(
+        self, run_ids: Iterable[str] | None = None, only: Sequence[str] | None = None
+    ) -> Iterator[pa.Table | None]:
         """Rows as they are, of some cells in this order or of all by name; None with a warning for a useless file.
 
         Of cells' own files `only` these columns are read, if they are given, and that of the cells' names.
         """
         if run_ids is None:
-            return [*self.by_id(only).values()]
-        wanted, packed_ids = list(dict.fromkeys(run_ids)), self._packed_ids()
-        files = {run_id: path for run_id in wanted if (path := self._file(run_id)).exists()}
-        packed = self._packed() or {} if any(run_id in packed_ids for run_id in {*wanted} - files.keys()) else {}
-        there = (run_id for run_id in wanted if run_id in files or run_id in packed)
-        return [
-            read_table(files[run_id], self.row_type, only) if run_id in files else packed[run_id] for run_id in there
-        ]
+            yield from (rows for _, rows in self.each(only))
+            return
+        packed_ids = self._packed_ids()
+        for run_id in dict.fromkeys(run_ids):
+            if (path := self._file(run_id)).exists():
+                yield read_table(path, self.row_type, only)
+            elif run_id in packed_ids and (packed := self._packed()) is not None and run_id in packed:
+                yield packed[run_id]
 
-    def by_id(self, only: Sequence[str] | None = None) -> dict[str, pa.Table | None]:
-        """All rows by cell; None with a warning for a useless file, a warning for one of another name."""
+    def each(self, only: Sequence[str] | None = None) -> Iterator[tuple[str, pa.Table | None]]:
+        """Every cell with its rows; None with a warning for a useless file, a warning for one of another name."""
         for name in filter(_is_stranger, names_in(self.path)):
             read_table(self.path / name, self.row_type)
-        loose = {run_id: read_table(path, self.row_type, only) for run_id, path in self.files().items()}
-        return dict(sorted(((self._packed() or {}) | loose).items()))
+        packed, files = self._packed() or {}, self.files()
+        for run_id in sorted(packed.keys() | files.keys()):
+            yield run_id, read_table(files[run_id], self.row_type, only) if run_id in files else packed[run_id]
+
+    def by_id(self) -> dict[str, pa.Table | None]:
+        """All of them at once."""
+        return dict(self.each())
 
     def files(self) -> dict[str, Path]:
         """Cells' own files."""
@@ -117,10 +124,10 @@ class TableFolder:
     def _packed_ids(self) -> Collection[str]:
         return packed_cells(self.pack_path).get(self.experiment, ())
 
-    def _packed(self) -> dict[str, pa.Table] | None:
+    def _packed(self) -> Mapping[str, pa.Table] | None:
         """The packed rows of the experiment by cell; None with a warning if the pack cannot be used."""
         rows = kept_pack(self.pack_path, self.row_type, self.experiment)
-        return None if rows is None else dict(rows.get(self.experiment, {}))
+        return None if rows is None else rows.get(self.experiment, {})
 
 
 def _is_stranger(name: str) -> bool:

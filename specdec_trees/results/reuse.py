@@ -91,7 +91,7 @@ def _value(value: Any) -> Any:
 def _copy(source: Store, into: Store, run_id: str, asked: Sequence[str]) -> bool:
     """Copy all rows of a cell, if those of all tables that are asked for can be read; whether they were copied."""
     names = [*("prompts", "steps", *RECORDED, *AFTERWARDS), "runs"]
-    tables = {name: read[0] for name in names if (read := source.rows(name).tables([run_id]))}
+    tables = {name: next(source.rows(name).tables([run_id]), None) for name in names}
     if any(tables.get(name) is None for name in ("prompts", "steps", *asked, "runs")):
         return False
     into.forget(run_id)

@@ -77,7 +77,7 @@ def commands_of(root: Path, cells: int) -> dict[str, list[str]]:
 def multiply(one: Store, cells: int, into: Store) -> None:
     """Write the rows of the cell that a store has under as many seeds, and a plan that asks for them."""
     names = ("prompts", "steps", "runs")
-    tables = {name: rows for name in names if (rows := one.rows(name).tables()[0]) is not None}
+    tables = {name: rows for name in names if (rows := next(one.rows(name).tables())) is not None}
     config = json.loads(tables["runs"]["config"][0].as_py())
     configs = [config | {"seed": seed} for seed in range(cells)]
     for name, rows in tables.items():
