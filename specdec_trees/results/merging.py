@@ -16,7 +16,7 @@ import pyarrow as pa
 from specdec_trees.results import pack, progress
 from specdec_trees.results.finished import LIVE, Asked, state_of_row, unfinished
 from specdec_trees.results.locks import held
-from specdec_trees.results.parquet import digest, write_table
+from specdec_trees.results.parquet import digest, replacing, write_table
 from specdec_trees.results.progress import Planned
 from specdec_trees.results.rows import RECORDED, TABLES
 from specdec_trees.results.store import OK, Store, experiments, explained, within
@@ -217,7 +217,8 @@ def _write(merged: Merged, into: Path) -> None:
     for place, path in merged.files.items():
         if path != into / place:
             (into / place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, into / place)
+            with replacing(into / place) as copy:
+                shutil.copyfile(path, copy)
     for name, plans in merged.plans.items():
         (into / name).mkdir(parents=True, exist_ok=True)
         progress.write_plans(plans, into / name)

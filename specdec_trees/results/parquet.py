@@ -89,14 +89,21 @@ def digest(tables: Iterable[pa.Table | None]) -> str:
     return sha.hexdigest()
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a text file; a reader sees the old one or the new one."""
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A hidden file, to be written in place of another: a reader sees the old one or the new one."""
     temporary = path.parent / hidden_name(path.name)
     try:
-        temporary.write_text(text, encoding="utf-8")
+        yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file in one stroke."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def frame(tables: Iterable[pa.Table | None], row_type: type, only: Sequence[str] | None = None) -> pd.DataFrame:
