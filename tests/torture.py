@@ -272,16 +272,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     stalls.REPEATS = 0  # a busy machine would have turns decoded again
     status.ARTIFACTS = {NAME: status.ARTIFACTS[NAME]}  # the others take a second, and have no rows
-    start = time.monotonic()
+    start, stopped = time.monotonic(), list[int]()
+    signal.signal(signal.SIGINT, lambda number, _: stopped.append(number))  # behind the blow at hand
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
         torture = Torture(Sweep(Path(folder)), seed)
         try:
-            while torture.kills.total() < given.kills and not torture.problems:
+            while torture.kills.total() < given.kills and not (torture.problems or stopped):
                 torture.blow()
                 if torture.blows.total() % 100 == 0:
                     print(f"{torture.kills.total()} kills, {torture.ended} sweeps ended", flush=True)
-        except KeyboardInterrupt:  # what was done is told all the same
-            pass
         finally:
             torture.disk.close()
     print("\n".join(summary(torture, time.monotonic() - start, seed)))

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from specdec_trees.results.blocks import Blocks
 from specdec_trees.results.rows import schema
 
 _EXPERIMENT = "experiment"
@@ -52,11 +53,10 @@ def names_in(folder: Path) -> list[str]:
         return []
 
 
-def write_rows(path: Path, row_type: type, rows: Sequence[Any]) -> None:
+def write_rows(path: Path, row_type: type, rows: Sequence[Any] | Blocks) -> None:
     """Write rows of one type; a reader sees the old file or the new one, also after a kill or a power cut."""
-    fields = schema(row_type)
-    columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in fields]
-    write_groups(path, pa.Table.from_arrays(columns, schema=fields))
+    blocks = rows if isinstance(rows, Blocks) else Blocks(row_type, rows)
+    write_groups(path, blocks.tables(), schema(row_type))
 
 
 def read_table(path: Path, row_type: type, only: Sequence[str] | None = None) -> pa.Table | None:
@@ -66,7 +66,7 @@ def read_table(path: Path, row_type: type, only: Sequence[str] | None = None) ->
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write such rows into an existing folder."""
-    write_groups(path, table)
+    write_groups(path, [table], table.schema)
 
 
 def renamed(table: pa.Table, old: str, new: str) -> pa.Table:
@@ -116,7 +116,9 @@ def frame(tables: Iterable[pa.Table | None], row_type: type, only: Sequence[str]
     if not known:
         return _empty(row_type)[list(only or schema(row_type).names)].copy()
     fields = schema(row_type) if only is None else pa.schema([schema(row_type).field(name) for name in only])
-    return _frame(pa.concat_tables([fields.empty_table(), *(table.select(fields.names) for table in known)]))
+    whole = [pa.concat_tables([fields.empty_table(), *(table.select(fields.names) for table in known)])]
+    del tables, known  # what nobody else holds goes while it is converted
+    return _frame(whole.pop())
 
 
 @cache
@@ -126,9 +128,11 @@ def _empty(row_type: type) -> pd.DataFrame:
 
 def _frame(table: pa.Table) -> pd.DataFrame:
     nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    plain = {field.name: field.type.to_pandas_dtype() for field in table.schema if field.type in nullable}
-    plain = {name: dtype for name, dtype in plain.items() if not table.schema.field(name).nullable}
-    return table.to_pandas(types_mapper=nullable.get).astype(plain)
+    plain = [field.name for field in table.schema if field.type in nullable and not field.nullable]
+    names, rest = table.column_names, table.drop_columns(plain)
+    table = table.select(plain)
+    parts = [table.to_pandas(self_destruct=True), rest.to_pandas(types_mapper=nullable.get, self_destruct=True)]
+    return pd.concat(parts, axis=1)[names]
 
 
 def has_footer(path: Path) -> bool:
@@ -175,10 +179,9 @@ def sync_folder(folder: Path) -> None:
     os.close(descriptor)
 
 
-def write_groups(path: Path, *groups: pa.Table, level: int = 9) -> None:
+def write_groups(path: Path, groups: Iterable[pa.Table], fields: pa.Schema, level: int = 9) -> None:
     """Write tables of one schema, a row group each."""
     temporary = path.parent / hidden_name(path.name)
-    fields = groups[0].schema
     measured = [field.name for field in fields if field.type == pa.float64()]  # seldom twice: bytes of a kind together
     try:
         with temporary.open("xb") as file:
