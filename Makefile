@@ -209,7 +209,7 @@ bench-graph-build: setup  ## microseconds per record of a token graph as it grow
 bench-replays: setup  ## CPU seconds of recording a target, of replays, and of decoding the same: PAIR= DATA_DIR=
 	$(BIN)/python -m specdec_trees.speed.replays $(OVERRIDES)
 
-bench-costs: setup  ## seconds and memory of commands on folders of 100 and 1,000 cells: ARGS="--cells 100 1000 10000"
+bench-costs: setup  ## seconds and memory of commands on folders of 100 and 1,000 cells: ARGS="--cells 100 1000 10000", or of one cell: "--large 5000 500"
 	$(BIN)/python -m specdec_trees.speed.costs $(ARGS)
 
 bench-search: setup  ## time of Sequoia's tree search

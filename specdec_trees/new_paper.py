@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec_trees import published
+from specdec_trees.artifacts.markdown import escaped
 from specdec_trees.locations import IN_CHECKOUT
 from specdec_trees.papers.registry import PAPERS
 
@@ -133,7 +134,7 @@ def new_paper(title: str, *, name: str | None = None) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     with (ROOT / "docs" / "fidelity.md").open("a", encoding="utf-8") as page:
-        page.write(SECTION.format(**words))
+        page.write(SECTION.format(name=name, title=escaped(title), short=escaped(short)))
     with (ROOT / "specdec_trees" / "published" / "artifacts.csv").open("a", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows((name, *row) for row in ARTIFACTS)
     listed = "\n".join(f"  {place}" for place in (*texts, "docs/fidelity.md", "specdec_trees/published/artifacts.csv"))
@@ -145,7 +146,8 @@ def new_paper(title: str, *, name: str | None = None) -> str:
 
 
 def _notebook(name: str, short: str, title: str) -> dict[str, Any]:
-    about = f"# {short}\n\n{title.partition(' (')[0]}.\n\nWhat the paper claims, and what carries it, is to be written."
+    called = escaped(title.partition(" (")[0])
+    about = f"# {escaped(short)}\n\n{called}.\n\nWhat the paper claims, and what carries it, is to be written."
     texts = [
         ("markdown", "about", about),
         ("code", "imports", "from specdec_trees.report.notebook import available, show"),

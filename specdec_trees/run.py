@@ -289,6 +289,7 @@ def _run_all() -> None:
 def command(*defaults: str) -> None:
     """The command line, behind defaults that it overrides."""
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # else Hydra prints what it cannot compose, and ends the process
+    logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # what cannot be made is told in our words
     check_choices(sys.argv[1:])
     given = {argument.partition("=")[0] for argument in sys.argv[1:]}
     sys.argv[1:1] = [default for default in defaults if default.partition("=")[0] not in given]

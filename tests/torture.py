@@ -1,190 +1,68 @@
 """Sweeps that are killed at random moments, twice at once, on full and read-only disks, without locks: `make torture`.
 
 After each blow `specdec_trees.status` must be right, and nothing lost, doubled or unreadable; when a sweep has ended at
-last, its rows must be those of one that ran through. torch and the pair are loaded once, and every sweep is a fork, so
-that a kill costs less than a second. Disks need root: each results folder then lies on a small tmpfs of its own.
+last, its rows must be those of one that ran through. Reports and comparisons are killed too: each file is then whole or
+not there. torch and the pair are loaded once, and all that is killed is a fork, so that a kill costs less than a
+second. Disks need root: each results folder then lies on a small tmpfs of its own.
+
+A process without memory ends in two ways. The kernel kills it, which is SIGKILL at any moment. Or an allocation
+fails: MemoryError is raised at a random moment.
 """
 
 import argparse
-import contextlib
-import errno
-import fcntl
 import logging
 import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"  # a fork has no threads but its own
 
 import torch
-from cells import config, stamps
+import transformers
+from cells import stamps
 from resumed import assert_same, timeless
-from tqdm import tqdm
+from torture_disk import REQUEUED, Disk, jumping_clock, no_locks, no_memory, under_submitit
+from torture_places import AIMS, COMPARE, LINGER_S, PLACES, REPORT, Place
+from torture_sweep import CRASHED, NAME, Sweep, visible
 
 from specdec_trees import status
-from specdec_trees.configs.cells import cell_of, runtime_of, scientific_config
-from specdec_trees.measure import pairs, runner, to_rows
-from specdec_trees.measure.decoding import Decoding
+from specdec_trees.measure import stalls
 from specdec_trees.measure.preemption import STATUS
-from specdec_trees.results import progress
-from specdec_trees.results.identity import identity
-from specdec_trees.results.rows import METHOD
-from specdec_trees.results.store import Store, StoreError
+from specdec_trees.results.store import Store
 
-NAME = "smoke"
-"""An artifact's name, so that `specdec_trees.status` has a line for it."""
-SHORT = ("pair=tiny", "dataset=mini", "limit=2", "decoding.max_new_tokens=6", "runtime.warmup_conversations=0")
-DRAFTERS = (("drafter=chain4",), ("drafter=opt_tree", "drafter.n=4"), ("drafter=prompt_lookup",))
-SWEPT = [(*drafter, f"seed={seed}") for drafter in DRAFTERS for seed in range(2)]
-KILL, TERM, TWICE, FULL, READ_ONLY, CLOCK, NO_LOCKS = (
-    *("SIGKILL", "SIGTERM", "two at once", "full disk", "read-only folder", "clock jumps", "flock refused"),
+KILL, TERM, TWICE, ONE_OF_TWO, TIME_LIMIT, MEMORY = (
+    *("SIGKILL", "SIGTERM", "two at once", "one of two", "SIGUSR2 of a time limit", "MemoryError"),
 )
-ODDS = {KILL: 60, TERM: 8, TWICE: 12, FULL: 8, READ_ONLY: 3, CLOCK: 6, NO_LOCKS: 3}
-DISK_KB, CRASHED = 2048, 70
-LONGEST_S = 0.5
-"""A sweep is hit within so many seconds."""
+FULL, READ_ONLY, CLOCK, NO_LOCKS, DRAWN = "full disk", "read-only folder", "clock jumps", "flock refused", "drawing"
+ODDS = {KILL: 50, TERM: 6, TWICE: 8, ONE_OF_TWO: 6, TIME_LIMIT: 8, MEMORY: 8, FULL: 5, READ_ONLY: 2, CLOCK: 4}
+ODDS |= {NO_LOCKS: 2, DRAWN: 16}
+SIGNALS = {TERM: signal.SIGTERM, TIME_LIMIT: signal.SIGUSR2, MEMORY: signal.SIGUSR1}
+"""Of what is not killed."""
+AIMED = (KILL, TERM, TWICE, ONE_OF_TWO, TIME_LIMIT, MEMORY)
+AROUND = {CLOCK: jumping_clock, NO_LOCKS: no_locks, MEMORY: no_memory, TIME_LIMIT: under_submitit}
+ENDS = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: STATUS, signal.SIGUSR2: REQUEUED, signal.SIGUSR1: 1}
+"""Exit status of what a signal ended."""
+LONGEST_S, AIM_S = 0.5, 1.0
+"""A sweep is hit within so many seconds, or behind as many as it takes to reach a place, but no more than these."""
 
 
 class Problems(Counter[str]):
     """What went wrong, counted; the first of each kind is shown."""
 
     def note(self, kind: str, what: object) -> None:
+        """One more."""
         if not self[kind]:
             print(f"{kind}: {what}", flush=True)
         self[kind] += 1
-
-
-class Sweep:
-    """The cells, what their rows must be, and a log of the prompts that were begun."""
-
-    def __init__(self, folder: Path) -> None:
-        made = [config(*SHORT, *own, f"name={NAME}") for own in SWEPT]
-        self.cells, self.runtime = [cell_of(cfg) for cfg in made], runtime_of(made[0])
-        plain = tuple({"pair": "tiny", "config": identity(scientific_config(cfg))} for cfg in made)
-        self.plan = progress.Planned(overrides=(), pairs=("tiny",), cells=plain)
-        self.folder, self.log = folder, folder / "begun"
-        self.log.touch()
-        pairs.loaded(self.cells[0].pair, self.runtime)
-        self.run(folder / "truth", 0, contextlib.nullcontext())
-        self.truth = timeless(folder / "truth", NAME)
-        self.prompts = {tuple(line.split()) for line in self.log.read_text().splitlines()}
-        assert set(self.truth["runs"]["status"]) == {"ok"}
-
-    def run(self, root: Path, shift: int, circumstances: contextlib.AbstractContextManager[object]) -> int:
-        """Run the cells in this process, from another one on; 0 if none was refused."""
-        store, refused = Store(root, NAME), 0
-        with circumstances, self._logged():
-            for cell in [*self.cells[shift:], *self.cells[:shift]]:
-                try:
-                    refused += runner.run_cell(cell, self.runtime, store) == runner.FAILED
-                except StoreError:  # a sentence, as `specdec_trees.run` tells it
-                    refused += 1
-        return int(refused > 0)
-
-    def start(self, root: Path, shift: int = 0, circumstances: Callable[[], object] = contextlib.nullcontext) -> int:
-        """The same in a process of its own; its id. Exit status CRASHED where it ended without a sentence."""
-        sys.stdout.flush()
-        if child := os.fork():
-            return child
-        code = CRASHED
-        tqdm.set_lock(threading.RLock())  # the other is shared by all forks, and stays locked by one that is killed
-        try:
-            code = self.run(root, shift, circumstances())
-        except SystemExit as asked:
-            code = int(asked.code or 0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-
-    @contextlib.contextmanager
-    def _logged(self) -> Iterator[None]:
-        """Write down each prompt whose method's arm begins."""
-        decode, log = Decoding.decode, os.open(self.log, os.O_WRONLY | os.O_APPEND)
-
-        def logged(own: Decoding, turn, arm, *rest, **more):
-            if arm == METHOD and not (rest or more):
-                os.write(log, f"{own.cell.run_id} {turn.conversation.id} {turn.number}\n".encode())
-            return decode(own, turn, arm, *rest, **more)
-
-        Decoding.decode = logged
-        try:
-            yield
-        finally:
-            Decoding.decode = decode
-            os.close(log)
-
-
-class Disk:
-    """Where results lie: a tmpfs of its own where that can be had, which can be filled and made read-only."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.own = path, False
-        path.mkdir()
-        options = ("-t", "tmpfs", "-o", f"size={DISK_KB}k", "tmpfs", str(path))
-        self.own = (
-            os.geteuid() == 0 and subprocess.run(["mount", *options], check=False, capture_output=True).returncode == 0
-        )
-
-    @contextlib.contextmanager
-    def full(self, left: int) -> Iterator[None]:
-        """Fill it up to so many bytes."""
-        filler, free = self.path / "filler", os.statvfs(self.path)
-        filler.write_bytes(bytes(max(free.f_bavail * free.f_frsize - left, 0)))
-        try:
-            yield
-        finally:
-            filler.unlink()
-
-    @contextlib.contextmanager
-    def read_only(self) -> Iterator[None]:
-        """Let nobody write."""
-        subprocess.run(["mount", "-o", "remount,ro", self.path], check=True)
-        try:
-            yield
-        finally:
-            subprocess.run(["mount", "-o", "remount,rw", self.path], check=True)
-
-    def close(self) -> None:
-        if self.own:
-            subprocess.run(["umount", self.path], check=True)
-        shutil.rmtree(self.path)
-
-
-@contextlib.contextmanager
-def jumping_clock() -> Iterator[None]:
-    """Whoever asks for the time is told of another year each time."""
-
-    class Jumping(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return datetime.now(UTC) + timedelta(days=random.uniform(-4000, 4000))
-
-    clock, to_rows.datetime, time.time = time.time, Jumping, lambda: clock() + random.uniform(-1e8, 1e8)
-    yield
-
-
-@contextlib.contextmanager
-def no_locks() -> Iterator[None]:
-    """A file system that refuses flock."""
-
-    def refuse(*_: object) -> None:
-        raise OSError(random.choice([errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS]), "flock")
-
-    fcntl.flock = refuse
-    yield
 
 
 class Torture:
@@ -192,7 +70,11 @@ class Torture:
 
     def __init__(self, sweep: Sweep, seed: int) -> None:
         self.sweep, self.dice, self.problems = sweep, random.Random(seed), Problems()
-        self.blows, self.kills, self.ended, self.again, self.number = Counter[str](), 0, 0, 0, 0
+        self.blows, self.ended, self.again, self.number = Counter[str](), 0, 0, 0
+        self.kills, self.blamed = Counter[str](), Counter[str]()
+        """By place: processes that were ended there, and problems behind that."""
+        self.drawn_s = dict.fromkeys((REPORT, COMPARE), 1.0)
+        self.sources = stamps(sweep.shown)
         self._fresh()
 
     def blow(self) -> None:
@@ -200,54 +82,102 @@ class Torture:
         kinds = [kind for kind in ODDS if self.disk.own or kind not in (FULL, READ_ONLY)]
         (kind,) = self.dice.choices(kinds, [ODDS[kind] for kind in kinds])
         self.blows[kind] += 1
-        self._strike(kind)
-        self._check(kind)
-        if len(self.finished) == len(self.sweep.cells):
-            self._whole()
+        kills, problems = Counter(self.kills), self.problems.total()
+        if kind == DRAWN:
+            self._draw(self.dice.choice([REPORT, COMPARE]))
+        else:
+            self._strike(kind)
+            self._check(kind)
+            if len(self.finished) == len(self.sweep.configs):
+                self._whole()
+        where = [*(self.kills - kills)] or ["elsewhere"]
+        self.blamed[where[0]] += self.problems.total() - problems
 
     def _strike(self, kind: str) -> None:
-        root, shift = self.disk.path, self.dice.randrange(len(self.sweep.cells))
-        if kind in (KILL, TERM):
-            self._end(self.sweep.start(root, shift), signal.SIGTERM if kind == TERM else signal.SIGKILL)
-        elif kind == TWICE:
-            both = [self.sweep.start(root, place) for place in (shift, self.dice.randrange(len(self.sweep.cells)))]
-            for child in both:
-                self._end(child, signal.SIGKILL)
-        elif kind == CLOCK:
-            self._end(self.sweep.start(root, shift, jumping_clock), signal.SIGKILL)
-        elif kind == NO_LOCKS:
-            self._refused([self.sweep.start(root, place, no_locks) for place in (0, 0)])
-        elif kind == READ_ONLY:
+        if kind == READ_ONLY:
             with self.disk.read_only():
-                self._refused([self.sweep.start(root, shift)])
-        else:
+                self._refused([self._start(kind)[0]])
+        elif kind == FULL:
             with self.disk.full(self.dice.choice([0, 4096, 16384, 65536])):
                 before = self._begun()
-                self._ended(self.sweep.start(root, shift))
-                self.lost_to_disk += min(len(self.sweep.cells), len(self._begun()) - len(before))
+                self._ended(self._start(kind)[0])
+                self.lost_to_disk += min(len(self.sweep.configs), len(self._begun()) - len(before))
+        elif kind == NO_LOCKS:
+            self._refused([self._start(kind)[0] for _ in range(2)])
+        else:
+            children = [self._start(kind) for _ in range(1 + (kind in (TWICE, ONE_OF_TWO)))]
+            spared = children[: kind == ONE_OF_TWO]
+            for child, place in children[len(spared) :]:
+                self._end(child, place, SIGNALS.get(kind, signal.SIGKILL))
+            for child, _ in spared:
+                self._ended(child)
 
-    def _end(self, child: int, sent: signal.Signals) -> None:
-        """Hit it at a random moment, with a look at the status before, as users have it."""
-        time.sleep(self.dice.uniform(0, LONGEST_S))
+    def _start(self, kind: str) -> tuple[int, Place]:
+        """A sweep that is aimed at in one of its places, or not."""
+        shift, cold = self.dice.randrange(len(self.sweep.configs)), not self.dice.randrange(6)
+        place = Place(self.dice.choice([None, self.dice.choice(AIMS)]) if kind in AIMED else None)
+        return self.sweep.start(self.disk.path, shift, place, AROUND.get(kind, nullcontext), cold=cold), place
+
+    def _end(self, child: int, place: Place, sent: signal.Signals) -> None:
+        """Hit it at a random moment, or one of those at its place, now and then behind a look at the status."""
+        if place.aim:
+            self._aim(child, place)
+        else:
+            time.sleep(self.dice.uniform(0, LONGEST_S))
         if not self.dice.randrange(4):
             self._line()
+        where = place.now
         os.kill(child, sent)
         code = self._ended(child)
-        self.kills += code == -signal.SIGKILL
-        self.hits += code == -signal.SIGKILL
-        if code not in (0, 1, -sent, STATUS):
-            self.problems.note("ended oddly", code)
+        where = place.now if sent == signal.SIGKILL else where
+        if code == ENDS[sent]:
+            self.kills[where] += 1
+            self.hits += 1
+        elif code not in (0, 1, -sent):
+            self.problems.note("ended oddly", f"{code} behind {sent.name} in {where}")
+
+    def _aim(self, child: int, place: Place) -> None:
+        """Wait until it has been there some times, and a moment longer."""
+        until, looked = time.monotonic() + AIM_S, os.WEXITED | os.WNOHANG | os.WNOWAIT
+        for _ in range(self.dice.randrange(1, 4)):
+            while place.now != place.aim and time.monotonic() < until and not os.waitid(os.P_PID, child, looked):
+                time.sleep(LINGER_S / 50)
+            time.sleep(self.dice.uniform(0, LINGER_S / 2))
+
+    def _draw(self, kind: str) -> None:
+        """Kill a report or a comparison, or let it end; what it leaves is whole."""
+        out = self.sweep.folder / "drawn" / kind
+        if not self.dice.randrange(4):
+            shutil.rmtree(out, ignore_errors=True)
+        begin = time.monotonic()
+        child = self.sweep.draw(kind, out)
+        if self.dice.randrange(6):
+            time.sleep(self.dice.uniform(0, self.drawn_s[kind]))
+            os.kill(child, signal.SIGKILL)
+        code = self._ended(child)
+        left, wanted = visible(out), self.sweep.written[kind]
+        if code == -signal.SIGKILL:
+            self.kills[kind] += 1
+        elif left != wanted:
+            self.problems.note("other files", f"{kind}: {sorted(left)}")
+        else:
+            self.drawn_s[kind] = time.monotonic() - begin
+        for name in left:
+            if left[name] != wanted.get(name):
+                self.problems.note("half written", f"{name} of {kind}")
+        if stamps(self.sweep.shown) != self.sources:
+            self.problems.note("results touched", kind)
 
     def _ended(self, child: int) -> int:
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code == CRASHED:
-            self.problems.note("ended without a sentence", f"sweep {child}")
+            self.problems.note("ended without a sentence", f"process {child}")
         return code
 
     def _refused(self, children: Sequence[int]) -> None:
         """They must end with sentences and begin nothing."""
         before = self._begun()
-        if any(self._ended(child) != 1 for child in children) and len(self.finished) < len(self.sweep.cells):
+        if any(self._ended(child) != 1 for child in children) and len(self.finished) < len(self.sweep.configs):
             self.problems.note("not refused", children)
         if self._begun() != before:
             self.problems.note("begun all the same", self._begun()[len(before) :])
@@ -281,14 +211,14 @@ class Torture:
         self.finished = ok
         if len(runs) != runs["run_id"].nunique():
             self.problems.note("doubled", f"runs behind {kind}")
-        self.failed = int((runs["status"] == "failed").sum())
+        self.failed = int(runs["status"].isin(["failed", "oom"]).sum())
 
     def _wanted_line(self, ok: int, failed: int) -> str:
         """What `specdec_trees.status` must say while nothing runs."""
-        missing = len(self.sweep.cells) - ok - failed
+        missing = len(self.sweep.configs) - ok - failed
         state = "failed" if failed else "missing" if not ok else "partly" if missing else "done"
         counts = {"failed": failed, "missing": missing}
-        parts = [f"{ok} of {len(self.sweep.cells)}", *(f"{count} {name}" for name, count in counts.items() if count)]
+        parts = [f"{ok} of {len(self.sweep.configs)}", *(f"{count} {name}" for name, count in counts.items() if count)]
         return f"{state}: {', '.join(parts)}"
 
     def _line(self) -> str:
@@ -338,26 +268,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     seed = time.time_ns() % 10**6 if given.seed is None else given.seed
     logging.disable(logging.CRITICAL)
+    transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
+    stalls.REPEATS = 0  # a busy machine would have turns decoded again
     status.ARTIFACTS = {NAME: status.ARTIFACTS[NAME]}  # the others take a second, and have no rows
-    start = time.monotonic()
+    start, stopped = time.monotonic(), list[int]()
+    signal.signal(signal.SIGINT, lambda number, _: stopped.append(number))  # behind the blow at hand
     with tempfile.TemporaryDirectory(prefix="torture-") as folder:
         torture = Torture(Sweep(Path(folder)), seed)
         try:
-            while torture.kills < given.kills and not torture.problems:
+            while torture.kills.total() < given.kills and not (torture.problems or stopped):
                 torture.blow()
-                if sum(torture.blows.values()) % 100 == 0:
-                    print(f"{torture.kills} kills, {torture.ended} sweeps ended", flush=True)
+                if torture.blows.total() % 100 == 0:
+                    print(f"{torture.kills.total()} kills, {torture.ended} sweeps ended", flush=True)
         finally:
             torture.disk.close()
-    seconds, problems = time.monotonic() - start, torture.problems
-    print(f"{torture.kills} kills in {seconds:.0f} s ({seconds / max(torture.kills, 1):.2f} s each), seed {seed}")
-    print(", ".join(f"{count} x {kind}" for kind, count in torture.blows.items()))
-    print(f"{torture.ended} sweeps of {len(SWEPT)} cells ended; {torture.again} prompts were begun again")
-    print(", ".join(f"{problems[kind]} {kind}" for kind in ("lost", "doubled", "unreadable", "wrong status")))
-    for kind, count in problems.items():
-        print(f"{count} {kind}")
-    return int(bool(problems))
+    print("\n".join(summary(torture, time.monotonic() - start, seed)))
+    return int(bool(torture.problems))
+
+
+def summary(torture: Torture, seconds: float, seed: int) -> Iterator[str]:
+    """What was done, and a table: place, kills, problems behind them."""
+    kills, problems = torture.kills, torture.problems
+    yield f"{kills.total()} kills in {seconds:.0f} s ({seconds / max(kills.total(), 1):.2f} s each), seed {seed}"
+    yield ", ".join(f"{count} x {kind}" for kind, count in torture.blows.items())
+    cells = len(torture.sweep.configs)
+    yield f"{torture.ended} sweeps of {cells} cells ended; {torture.again} prompts were begun again"
+    yield ", ".join(f"{problems[kind]} {kind}" for kind in ("lost", "doubled", "unreadable", "wrong status"))
+    yield from (f"{count} {kind}" for kind, count in problems.items())
+    yield f"| {'place':<24} | kills | problems |\n|{'-' * 26}|------:|---------:|"
+    for place in [*PLACES, *(torture.blamed.keys() - {*PLACES})]:
+        yield f"| {place:<24} | {kills[place]:>5} | {torture.blamed[place]:>8} |"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from specdec_trees.architectures.compare import Outcome, compare
 from specdec_trees.architectures.zoo import ZOO, config_of
+from specdec_trees.artifacts.markdown import escaped
 
 UNBUILT = "needs files or sizes that a small one has not"
 
@@ -82,12 +83,12 @@ def table(outcomes: list[Outcome]) -> str:
     rows = [("model types", "what becomes of them")]
     for word, meaning in MEANINGS.items():
         kinds = sorted({one.kind for one in outcomes if one.verdict == word and not one.refused})
-        rows += [(f"{', '.join(kinds)} ({len(kinds)})", meaning)] if kinds else []
+        rows += [(f"{escaped(', '.join(kinds))} ({len(kinds)})", meaning)] if kinds else []
     reasons: dict[str, set[str]] = {}
     for one in outcomes:
         if one.refused:
             reasons.setdefault(reason(one.refused), set()).add(one.name.replace(",", " with"))
-    rows += [(", ".join(sorted(names)), f"refused: {why}") for why, names in sorted(reasons.items())]
+    rows += [(escaped(", ".join(sorted(names))), f"refused: {why}") for why, names in sorted(reasons.items())]
     head, *body = (f"| {' | '.join(row)} |" for row in rows)
     return "\n".join([head, "|---|---|", *body])
 
@@ -100,13 +101,13 @@ MEANINGS = {
 
 
 def reason(sentence: str) -> str:
-    """What a refusal says, without the model's name and numbers."""
+    """What a refusal says, as Markdown, without the model's name and numbers."""
     if "decodes something else" in sentence:
         return "decodes something else as a tree than `generate`"
     if "cannot read a tree" in sentence:
         return "does not read a tree by mask, positions and cache"
     said = sentence.partition(": it ")[2].partition(";")[0]
-    return re.sub("of type .*, whose", "whose", said)
+    return escaped(re.sub("of type .*, whose", "whose", said))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from specdec_trees.results import progress, store
+from specdec_trees.results.parquet import replace_text
 
 
 class NoResultsError(Exception):
@@ -40,7 +41,7 @@ class Html:
     def write(self, folder: Path) -> list[Path]:
         """Write `<name>.html`."""
         path = folder / f"{self.name}.html"
-        path.write_text(self.text, encoding="utf-8")
+        replace_text(path, self.text)
         return [path]
 
 

@@ -19,6 +19,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from specdec_trees.results.parquet import replacing
 from specdec_trees.statistics.intervals import Interval
 
 CUT = 2
@@ -93,10 +94,12 @@ class Figure:
         runs = ",".join(dict.fromkeys(self.runs))
         if all(axes.get_aspect() == "auto" for axes in self.canvas.axes):
             self.canvas.draw_without_rendering()  # which ticks there are depends on the layout, and the layout on them
-        self.canvas.savefig(png, dpi=_DPI, metadata={"Title": self.title, "run_ids": runs})
+        with replacing(png) as file:
+            self.canvas.savefig(file, format="png", dpi=_DPI, metadata={"Title": self.title, "run_ids": runs})
         self.canvas.set_layout_engine("none")  # the PDF's is the PNG's
         about = {"Title": self.title, "Keywords": f"run_ids={runs}", "CreationDate": None}
-        self.canvas.savefig(pdf, metadata=about)
+        with replacing(pdf) as file:
+            self.canvas.savefig(file, format="pdf", metadata=about)
         return [png, pdf]
 
 

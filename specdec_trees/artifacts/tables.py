@@ -15,6 +15,8 @@ from typing import Any
 
 import pandas as pd
 
+from specdec_trees.artifacts.markdown import bold, escaped
+from specdec_trees.results.parquet import replace_text
 from specdec_trees.statistics.intervals import FEWEST, Interval
 
 SETTING = "setting"
@@ -101,7 +103,7 @@ class Table:
         texts = {"md": to_markdown(self), "tex": to_latex(self), "csv": to_csv(self), "json": to_json(self)}
         paths = [folder / f"{self.name}.{suffix}" for suffix in texts]
         for path, text in zip(paths, texts.values(), strict=True):
-            path.write_text(text, encoding="utf-8")
+            replace_text(path, text)
         return paths
 
 
@@ -128,11 +130,11 @@ def to_markdown(table: Table) -> str:
     """Title, table, notes, then the meaning of the headers; columns are padded so that it reads in a terminal too."""
     table = _with_verdicts(table)
     same, main, details = _without_constants(table)
-    parts = [f"### {table.title}", *[f"**{_cell(table.warning)}**"] * bool(table.warning)]
-    parts += [*[_cell(same)] * bool(same), _grid(table, main)]
+    parts = [f"### {escaped(table.title)}", *[bold(table.warning)] * bool(table.warning)]
+    parts += [*[escaped(same)] * bool(same), _grid(table, main)]
     parts += ["Details:", _grid(table, details)] if table.aside else []
-    legend = [f"**{header}**: {meaning}" for header, meaning in _legend(table)]
-    parts += ["\n".join(f"- {line}" for line in lines) for lines in (_notes(table), legend) if lines]
+    legend = [f"{bold(header)}: {escaped(meaning)}" for header, meaning in _legend(table)]
+    parts += ["\n".join(f"- {line}" for line in lines) for lines in ([*map(escaped, _notes(table))], legend) if lines]
     return "\n\n".join(parts) + "\n"
 
 
@@ -353,7 +355,7 @@ def _legend(table: Table, shown: pd.DataFrame | None = None) -> list[tuple[str, 
 
 def _grid(table: Table, frame: pd.DataFrame) -> str:
     """Headers and rows, padded."""
-    columns = [[_cell(text) for text in (table.header(str(name)), *frame[name])] for name in frame]
+    columns = [[escaped(text) for text in (table.header(str(name)), *frame[name])] for name in frame]
     widths = [max(3, *map(len, column)) for column in columns]
     lines = [_row(cells, widths) for cells in zip(*columns, strict=True)]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
@@ -365,7 +367,7 @@ def _row(cells: Iterable[str], widths: list[int]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("\\", "\\\\").replace("|", r"\|")
+    return " ".join(text.split()).replace("|", r"\|")
 
 
 def _latex(text: str) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from specdec_trees.results import failures, store
 from specdec_trees.results.rows import METHOD
+from specdec_trees.statistics.aggregates import STEP_COLUMNS
 
 _RUN_ID = re.compile(r"[0-9a-f]{4,12}")
 
@@ -90,7 +91,7 @@ def _folder(name: str, path: Path) -> Side:
 
 
 def _loaded(of: store.Store, experiment: str) -> Iterator[Run]:
-    results = store.load(of.root, of.experiment)
+    results = store.load(of.root, of.experiment, only={"steps": STEP_COLUMNS})
     prompts, steps = (dict(list(rows.groupby("run_id"))) for rows in (results.prompts, results.steps))
     for _, row in results.runs.iterrows():
         name = row["run_id"]
@@ -121,7 +122,8 @@ def _run(name: str, start: str, root: Path) -> Side:
 
 
 def _read(of: store.Store, experiment: str, run_id: str) -> Iterator[Run]:
-    runs, prompts, steps = (of.read(table, [run_id]) for table in ("runs", "prompts", "steps"))
+    runs, prompts = (of.read(table, [run_id]) for table in ("runs", "prompts"))
+    steps = of.read("steps", [run_id], STEP_COLUMNS)
     for _, row in runs.iterrows():
         yield Run(experiment, row, failures.whole(prompts, prompts), failures.whole(steps, prompts))
 

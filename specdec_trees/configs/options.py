@@ -254,13 +254,15 @@ def sentence(error: Exception) -> str:
     """What is wrong, without Hydra's advice where an option is not there, or its frame around what a class refuses."""
     if isinstance(error, InstantiationException) and isinstance(error.__cause__, ValueError):
         return str(error.__cause__)
+    if several := re.match(r"Ambiguous value for argument '([^']+)'", str(error)):
+        return f"{several[1]}: several values are a sweep, which -m runs; as one value they stand in quotes or brackets"
     lost = re.match(
         r"In '[^']+': Could not find '(.+)/([^/']+)'\s+Available options in '\1':\n((?:\t.*\n)+)", str(error)
     )
     if lost:
         return unknown(lost[1], lost[2], lost[3].split())
     if not (found := re.match(r"Could not override '([^']+)'\.\nTo append to your config use \+(.*)", str(error))):
-        return str(error)
+        return str(error).partition("\n\nConfig search path:")[0]
     key, written = found.groups()
     try:
         check_names(key)

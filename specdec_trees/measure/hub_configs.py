@@ -6,6 +6,7 @@ has 13 key-value heads, its target 52).
 """
 
 import json
+import logging
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,6 +15,8 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from specdec_core.errors import LoadError
 from specdec_trees.names import unknown
+
+logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)  # of each retry; the sentence has the cause
 
 
 def known(model_id: str) -> bool:

@@ -27,6 +27,7 @@ from specdec_trees.measure.group import Group
 from specdec_trees.measure.preemption import Preempted, Stop
 from specdec_trees.measure.to_rows import Outcome, Rows
 from specdec_trees.prompts.conversations import Conversation, labels_fingerprint
+from specdec_trees.results.blocks import Blocks
 from specdec_trees.results.partial import EarlierStarts, Entry
 from specdec_trees.results.roles import Role, columns
 from specdec_trees.results.rows import RunRow
@@ -80,6 +81,7 @@ class Journal:
         for entry in entries:
             for table, entry_rows in entry.rows.items():
                 getattr(rows, table).extend(entry_rows)
+        rows.settle()
         self._ended = {entry.prompt_id for entry in entries if entry.turn is END}
         self._loads = [start[-1].facts for start in starts if start]
         self.modes = {facts["graphs"] for facts in self._loads if facts.get("graphs")}
@@ -106,6 +108,7 @@ class Journal:
         together = graphs.together(self.modes)
         entry = Entry(prompt_id, turn, new, {**self._load(), "graphs": together, "lender": self._rows.lender})
         self._saved = lengths
+        self._rows.settle()
 
         def saved() -> bool:
             self._partial.add(entry)
@@ -135,7 +138,7 @@ class Journal:
 
     def _lengths(self) -> dict[str, int]:
         tables = {field.name: getattr(self._rows, field.name) for field in fields(Rows)}
-        return {name: len(rows) for name, rows in tables.items() if isinstance(rows, list)}
+        return {name: len(rows) for name, rows in tables.items() if isinstance(rows, list | Blocks)}
 
 
 def _resumable(run: CellRun, header: Mapping[str, Any], *, leads: bool) -> EarlierStarts | None:

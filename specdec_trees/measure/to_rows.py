@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-import pandas as pd
-
 from specdec_core.engine import Generation
 from specdec_core.models.graphs import EAGER
 from specdec_trees.measure import provenance
@@ -15,10 +13,20 @@ from specdec_trees.measure.cell_run import CellRun
 from specdec_trees.names import without_paths
 from specdec_trees.prompts import datasets
 from specdec_trees.prompts.datasets import Conversation
+from specdec_trees.results.blocks import Blocks, total
 from specdec_trees.results.digests import output_sha256
 from specdec_trees.results.instrument_rows import AnswerRow, MaskRow, NodeRow, QualityRow, VariationRow
-from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, SCHEMA_VERSION, PromptRow, RunRow, StepRow
-from specdec_trees.statistics.aggregates import aggregates
+from specdec_trees.results.parquet import frame
+from specdec_trees.results.rows import (
+    AUTOREGRESSIVE,
+    METHOD,
+    OF_STEPS,
+    SCHEMA_VERSION,
+    PromptRow,
+    RunRow,
+    StepRow,
+)
+from specdec_trees.statistics.aggregates import STEP_COLUMNS, aggregates
 
 
 @dataclass(slots=True)
@@ -26,10 +34,10 @@ class Rows:
     """The rows of a cell so far."""
 
     prompts: list[PromptRow] = field(default_factory=list)
-    steps: list[StepRow] = field(default_factory=list)
-    nodes: list[NodeRow] = field(default_factory=list)
-    masks: list[MaskRow] = field(default_factory=list)
-    variation: list[VariationRow] = field(default_factory=list)
+    steps: Blocks = field(default_factory=lambda: Blocks(StepRow))
+    nodes: Blocks = field(default_factory=lambda: Blocks(NodeRow))
+    masks: Blocks = field(default_factory=lambda: Blocks(MaskRow))
+    variation: Blocks = field(default_factory=lambda: Blocks(VariationRow))
     quality: list[QualityRow] = field(default_factory=list)
     answers: list[AnswerRow] = field(default_factory=list)
     start: int = 1
@@ -45,7 +53,7 @@ class Rows:
 
     def running(self) -> str:
         """MAL and speedup so far, for the progress bar."""
-        length = sum(step.acceptance_length for step in self.steps)
+        length = total(self.steps, "acceptance_length")
         per_token = {arm: self._seconds_per_token(arm) for arm in (METHOD, AUTOREGRESSIVE)}
         text = f"MAL {length / max(len(self.steps), 1):.2f}"
         if all(per_token.values()):
@@ -54,9 +62,14 @@ class Rows:
 
     def aggregates(self) -> dict[str, Any]:
         """The columns of `runs` that follow from the other tables; None where there is nothing to average."""
-        steps = pd.DataFrame(self.steps, columns=list(StepRow.__annotations__))
-        prompts = pd.DataFrame(self.prompts, columns=list(PromptRow.__annotations__))
-        return aggregates(prompts, steps)
+        names = [name for name in PromptRow.__annotations__ if name != "output_ids"]
+        prompts = frame([Blocks(PromptRow, self.prompts).only(names)], PromptRow, names)
+        return aggregates(prompts, frame([self.steps.only(STEP_COLUMNS)], StepRow, STEP_COLUMNS))
+
+    def settle(self) -> None:
+        """Keep the rows of steps as columns."""
+        for name in OF_STEPS:
+            getattr(self, name).settle()
 
     def _seconds_per_token(self, arm: str) -> float:
         rows = [row for row in self.prompts if row.arm == arm]
@@ -119,7 +132,7 @@ def prompt_row(
         prefill_s=generation.prefill_s,
         decode_s=generation.decode_s,
         output_sha256=output_sha256(generation.tokens),
-        output_ids=generation.tokens,
+        output_ids=[_TOKENS.setdefault(token, token) for token in generation.tokens],
         wall_s=generation.wall_s,
         start=start,
         **more,
@@ -133,6 +146,8 @@ def failed_row(run_id: str, conversation: Conversation, turn: int, error: Except
     return PromptRow(**asdict(row) | {"status": "failed", "error": without_paths(str(error))})
 
 
+_TOKENS: dict[int, int] = {}
+"""Ids that outputs have, so that equal ones are one object: an output of many tokens is then a quarter as large."""
 NO_AUDIT: dict[str, Any] = {"identical": None, "first_divergence": None, "divergence_gap": None}
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from specdec_trees.artifacts.markdown import row
 from specdec_trees.artifacts.tables import ABSENT, Table, wrapped
 from specdec_trees.artifacts.verdict import NOT_RESOLVED, ORDER_HOLDS, word
 from specdec_trees.papers.beyond import claims
@@ -53,7 +54,7 @@ def trees(results: Path) -> str:
 def _settings(frame: pd.DataFrame, results: Path) -> str:
     """What the table of trees rests on: OPT-Tree's delta by draft, conversations, and the length of answers."""
     grown = frame[frame["delta"] != ABSENT].drop_duplicates("draft")
-    deltas = ", ".join(f"{row.delta} ({row.draft})" for row in grown.itertuples())
+    deltas = ", ".join(f"{one.delta} ({one.draft})" for one in grown.itertuples())
     runs = Store(results, "opt_tree/table1").read("runs")
     runs = runs[runs["pair"].isin(_DRAFTS) & (runs["status"] == OK)]
     counts = [rows["num_conversations"].max() for rows in (runs, runs[runs["recording"].isna()])]
@@ -164,7 +165,8 @@ def _of(every: int, sure: int) -> str:
 
 
 def _grid(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in (headers, ["---"] * len(headers), *rows))
+    rule = f"|{' --- |' * len(headers)}"
+    return "\n".join([row(headers), rule, *map(row, rows)])
 
 
 if __name__ == "__main__":

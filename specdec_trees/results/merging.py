@@ -6,7 +6,6 @@ All is read and decided before anything is written.
 from __future__ import annotations
 
 import itertools
-import shutil
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -237,7 +236,7 @@ def _write(merged: Merged, into: Path) -> None:
     for place, path in merged.files.items():
         if path != into / place:
             (into / place).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, into / place)
+            copy_file(path, into / place)
     for name, plans in merged.plans.items():
         (into / name).mkdir(parents=True, exist_ok=True)
         progress.write_plans(plans, into / name)

@@ -33,11 +33,12 @@ def write_pack(path: Path, cells: Cells) -> None:
     groups = sorted(_shared(cells).items())
     footer = [[names, {run_id: len(rows) for run_id, rows in sorted(by_id.items())}] for names, by_id in groups]
     whole = [(names, pa.concat_tables(rows for _, rows in sorted(by_id.items()))) for names, by_id in groups]
-    tables = [renamed(rows, "", ", ".join(names)) for names, rows in whole]
-    described = [table.replace_schema_metadata({_CELLS: json.dumps(footer)}) for table in tables]
+    named = (renamed(rows, "", ", ".join(names)) for names, rows in whole)
+    described = [table.replace_schema_metadata({_CELLS: json.dumps(footer)}) for table in named]
     papers = [names[0].partition("/")[0] for names, _ in groups]
     by_paper = itertools.groupby(zip(papers, described, strict=True), key=lambda pair: pair[0])
-    write_groups(path, *(pa.concat_tables(table for _, table in pairs) for _, pairs in by_paper), level=_LEVEL)
+    tables = [pa.concat_tables(table for _, table in pairs) for _, pairs in by_paper]
+    write_groups(path, tables, tables[0].schema, level=_LEVEL)
 
 
 def read_pack(path: Path, row_type: type, experiment: str | None = None) -> Cells | None:
@@ -52,7 +53,7 @@ def kept_pack(path: Path, row_type: type, experiment: str) -> Cells | None:
     with _explained(path):
         try:
             status = path.stat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         return _kept(path, row_type, experiment, status.st_ino, status.st_mtime_ns, status.st_size)
     return None

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from specdec_trees.results.blocks import Blocks
 from specdec_trees.results.rows import schema
 
 _EXPERIMENT = "experiment"
@@ -31,6 +32,8 @@ _SMALL = 1 << 15
 
 Its size is that of its footer, whatever is done to its pages; with zstd and dictionaries it is read in 2.5 the time.
 """
+_LEVEL = 9
+"""Of zstd."""
 _BATCH = 256
 """Tables of cells that are held at once: each column of each takes a kilobyte beside its values."""
 UNREADABLE = (OSError, ValueError, pa.ArrowException)
@@ -61,11 +64,10 @@ def names_in(folder: Path) -> list[str]:
         return []
 
 
-def write_rows(path: Path, row_type: type, rows: Sequence[Any]) -> None:
+def write_rows(path: Path, row_type: type, rows: Sequence[Any] | Blocks) -> None:
     """Write rows of one type; a reader sees the old file or the new one, also after a kill or a power cut."""
-    fields = schema(row_type)
-    columns = [pa.array([getattr(row, field.name) for row in rows], field.type) for field in fields]
-    write_groups(path, pa.Table.from_arrays(columns, schema=fields))
+    blocks = rows if isinstance(rows, Blocks) else Blocks(row_type, rows)
+    write_groups(path, blocks.tables(), schema(row_type))
 
 
 def read_table(path: Path, row_type: type, only: Sequence[str] | None = None) -> pa.Table | None:
@@ -75,7 +77,7 @@ def read_table(path: Path, row_type: type, only: Sequence[str] | None = None) ->
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write such rows into an existing folder."""
-    write_groups(path, table)
+    write_groups(path, [table], table.schema)
 
 
 def renamed(table: pa.Table, old: str, new: str) -> pa.Table:
@@ -98,14 +100,21 @@ def digest(tables: Iterable[pa.Table | None]) -> str:
     return sha.hexdigest()
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a text file; a reader sees the old one or the new one."""
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A hidden file, to be written in place of another: a reader sees the old one or the new one."""
     temporary = path.parent / hidden_name(path.name)
     try:
-        temporary.write_text(text, encoding="utf-8")
+        yield temporary
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file in one stroke."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def frame(tables: Iterable[pa.Table | None], row_type: type, only: Sequence[str] | None = None) -> pd.DataFrame:
@@ -118,10 +127,12 @@ def frame(tables: Iterable[pa.Table | None], row_type: type, only: Sequence[str]
     known = (table.select(fields.names) for table in tables if table is not None)
     batches = [fields.empty_table()]
     while batch := list(itertools.islice(known, _BATCH)):
-        batches.append(pa.concat_tables([fields.empty_table(), *batch]).combine_chunks())
+        batches.append(pa.concat_tables(batch).combine_chunks() if len(batch) > 1 else batch[0])
     if len(batches) == 1:
         return _empty(row_type)[list(only or schema(row_type).names)].copy()
-    return _frame(pa.concat_tables(batches))
+    whole = [pa.concat_tables(batches)]
+    del tables, known, batch, batches  # what nobody else holds goes while it is converted
+    return _frame(whole.pop())
 
 
 @cache
@@ -131,9 +142,11 @@ def _empty(row_type: type) -> pd.DataFrame:
 
 def _frame(table: pa.Table) -> pd.DataFrame:
     nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    plain = {field.name: field.type.to_pandas_dtype() for field in table.schema if field.type in nullable}
-    plain = {name: dtype for name, dtype in plain.items() if not table.schema.field(name).nullable}
-    return table.to_pandas(types_mapper=nullable.get).astype(plain)
+    plain = [field.name for field in table.schema if field.type in nullable and not field.nullable]
+    names, rest = table.column_names, table.drop_columns(plain)
+    table = table.select(plain)
+    parts = [table.to_pandas(self_destruct=True), rest.to_pandas(types_mapper=nullable.get, self_destruct=True)]
+    return pd.concat(parts, axis=1)[names]
 
 
 def has_footer(path: Path) -> bool:
@@ -180,32 +193,28 @@ def sync_folder(folder: Path) -> None:
     os.close(descriptor)
 
 
-def write_groups(path: Path, *groups: pa.Table, level: int = 9) -> None:
-    """Write tables of one schema, a row group each."""
-    temporary = path.parent / hidden_name(path.name)
-    fields = groups[0].schema
-    try:
-        with temporary.open("xb") as file:
-            encoding = _encoding(fields, sum(group.nbytes for group in groups), level)
-            with pq.ParquetWriter(file, fields, **encoding, write_statistics=False, write_page_checksum=True) as writer:
-                for group in filter(len, groups):
-                    writer.write_table(group, row_group_size=len(group))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+def write_groups(path: Path, groups: Iterable[pa.Table], fields: pa.Schema, level: int | None = None) -> None:
+    """Write tables of one schema, a row group each; `level` is zstd's, None: as suits the size of the first."""
+    rest = iter(groups)
+    first = next(rest, fields.empty_table())
+    with replacing(path) as temporary, temporary.open("xb") as file:
+        encoding = _encoding(fields, first.nbytes, level)
+        with pq.ParquetWriter(file, fields, **encoding, write_statistics=False, write_page_checksum=True) as writer:
+            for group in filter(len, itertools.chain([first], rest)):
+                writer.write_table(group, row_group_size=len(group))
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
 
 
-def _encoding(fields: pa.Schema, size: int, level: int) -> dict[str, Any]:
+def _encoding(fields: pa.Schema, size: int, level: int | None) -> dict[str, Any]:
     """Options of a writer for so many bytes of values."""
-    if size < _SMALL:
+    if level is None and size < _SMALL:
         return {"compression": "snappy", "use_dictionary": False}
     measured = [field.name for field in fields if field.type == pa.float64()]  # seldom twice: bytes of a kind together
     return {
         "compression": "zstd",
-        "compression_level": level,
+        "compression_level": level or _LEVEL,
         "use_dictionary": [field.name for field in fields if field.name not in measured],
         "use_byte_stream_split": measured,
     }
@@ -213,15 +222,11 @@ def _encoding(fields: pa.Schema, size: int, level: int) -> dict[str, Any]:
 
 def copy_file(source: Path, path: Path) -> None:
     """Copy a file into an existing folder; a reader sees the old one or the new one, also after a power cut."""
-    temporary = path.parent / hidden_name(path.name)
-    try:
+    with replacing(path) as temporary:
         shutil.copyfile(source, temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
-        temporary.replace(path)
-        sync_folder(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
 
 
 def _read_file(path: Path, expected: pa.Schema, only: Sequence[str] | None) -> pa.Table | None:

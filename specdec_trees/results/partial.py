@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specdec_trees.results.parquet import hidden_name, sync_folder
-from specdec_trees.results.rows import TABLES
+from specdec_trees.results.blocks import Blocks
+from specdec_trees.results.parquet import sync_folder
+from specdec_trees.results.rows import OF_STEPS, TABLES
 from specdec_trees.results.store import explained, within
 
 _PREFIX = ".partial-"
@@ -29,7 +30,7 @@ class Entry:
 
     prompt_id: str
     turn: int | None
-    rows: Mapping[str, Sequence[Any]]
+    rows: Mapping[str, Sequence[Any] | Blocks]
     """By table."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Of the start that decoded it, up to this prompt."""
@@ -59,7 +60,7 @@ class Partial:
 
     def read(self) -> EarlierStarts | None:
         """What is there; None where there is nothing that can be used."""
-        lines = self._lines()
+        lines = (line for _, line in self._lines())
         try:
             head = next(lines)
             starts: list[list[Entry]] = []
@@ -109,32 +110,25 @@ class Partial:
             os.fsync(file.fileno())
         self._end = before + len(data)
 
-    def _lines(self) -> Iterator[Any]:
-        """The lines that are whole."""
+    def _lines(self) -> Iterator[tuple[int, Any]]:
+        """The bytes and the value of each line that is whole."""
         if not self.path.is_file():
             return
-        for line in self.path.read_bytes().splitlines(keepends=True):
-            try:
-                if line.endswith(b"\n"):
-                    yield json.loads(line)
-                    continue
-            except ValueError:
-                pass
-            return
+        with self.path.open("rb") as file:
+            for line in file:
+                try:
+                    if line.endswith(b"\n"):
+                        yield len(line), json.loads(line)
+                        continue
+                except ValueError:
+                    pass
+                return
 
     def _repair(self) -> None:
         """Cut off what a kill has left of a line, and all behind it."""
-        whole = list(self._lines())
-        data = self.path.read_bytes()
-        kept = b"".join(data.splitlines(keepends=True)[: len(whole)])
-        if kept != data:
-            temporary = self.path.parent / hidden_name(self.path.name)
-            try:
-                temporary.write_bytes(kept)
-                temporary.replace(self.path)
-                sync_folder(self.path.parent)
-            finally:
-                temporary.unlink(missing_ok=True)
+        with self.path.open("rb+") as file:
+            file.truncate(sum(size for size, _ in self._lines()))
+            os.fsync(file.fileno())
 
 
 def cells(root: Path) -> list[tuple[str, str]]:
@@ -145,10 +139,20 @@ def cells(root: Path) -> list[tuple[str, str]]:
 
 def _entry(line: Mapping[str, Any], columns: Mapping[str, Sequence[str]]) -> Entry:
     rows = {
-        table: [TABLES[table](**dict(zip(columns[table], values, strict=True))) for values in found]
+        table: _gathered(table, [dict(zip(columns[table], values, strict=True)) for values in found])
         for table, found in line["rows"].items()
     }
     return Entry(line["prompt_id"], line["turn"], rows, line["facts"])
+
+
+def _gathered(table: str, rows: Sequence[Mapping[str, Any]]) -> Sequence[Any] | Blocks:
+    """Rows of a table; those of steps as columns."""
+    made = [TABLES[table](**row) for row in rows]
+    if table not in OF_STEPS:
+        return made
+    blocks = Blocks(TABLES[table], made)
+    blocks.settle()
+    return blocks
 
 
 def _names(row_type: type) -> list[str]:

@@ -230,5 +230,7 @@ TABLES: dict[str, type] = {
 }
 RECORDED = ("nodes", "masks", "variation", "quality", "answers")
 """Tables of a cell that are written where `record_<table>` asks for them."""
+OF_STEPS = ("steps", "nodes", "masks", "variation")
+"""Tables that have a row for each step, or more."""
 AFTERWARDS = ("judgements", "predictions")
 """Those that are made of a cell's rows when it has ended."""

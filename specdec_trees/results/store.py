@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 
 from specdec_trees.results import failures, locks, pack, replays
+from specdec_trees.results.blocks import Blocks
 from specdec_trees.results.identity import canonical
 from specdec_trees.results.pack import PackError, TableFolder
 from specdec_trees.results.parquet import file_name, frame, hidden_name, hidden_names, names_in, write_rows
@@ -76,9 +77,10 @@ class Store:
         self.root, self.experiment = Path(root), experiment
         self.folder = self.root / experiment
 
-    def write(self, table: str, run_id: str, rows: Sequence[Any]) -> None:
+    def write(self, table: str, run_id: str, rows: Sequence[Any] | Blocks) -> None:
         """Write a cell's rows of a table, replacing in one stroke those that were there."""
-        strangers = {row.run_id for row in rows} - {run_id}
+        names = rows.column("run_id").unique().to_pylist() if isinstance(rows, Blocks) else (row.run_id for row in rows)
+        strangers = {*names} - {run_id}
         if strangers:
             raise ValueError(f"Rows of {sorted(strangers)} do not belong into the file of run {run_id}.")
         path = self.path(table, run_id)
@@ -208,13 +210,20 @@ def one_run(store: Store, run_id: str) -> Results:
 
 
 def load(
-    root: Path, experiment: str, pair: str | None = None, dataset: str | None = None, *, first: Collection[str] = ()
+    root: Path,
+    experiment: str,
+    pair: str | None = None,
+    dataset: str | None = None,
+    *,
+    first: Collection[str] = (),
+    only: Mapping[str, Sequence[str]] | None = None,
 ) -> Results:
     """Tables of an experiment, of one pair (or several, with commas) or dataset if asked.
 
     Of the runs of the same cell one counts: one that ended well before others, then one that was decoded before a
     replay, then one of `first`, then the newest. Replays add their rows of conversations that were not decoded, to all
     methods that are compared with each other or to none.
+    Of a table that `only` names these columns are read.
     Forward times belong to a pair, not to a run: `latency` is filtered by the pair alone, `acceptance`, `growth` and
     `decisions` also by dataset. Times of attention belong to neither.
     """
@@ -230,9 +239,13 @@ def load(
     spare = runs[ok & replayed]
     ranked = runs.loc[rank.sort_values(kind="stable").index].drop_duplicates(list(CELL), keep="last")
     runs = ranked.sort_index().reset_index(drop=True)
-    own = {table: store.read(table, runs["run_id"]) for table in _OF_PROMPTS}
+
+    def read(table: str, run_ids: Iterable[str]) -> pd.DataFrame:
+        return store.read(table, run_ids, (only or {}).get(table))
+
+    own = {table: read(table, runs["run_id"]) for table in _OF_PROMPTS}
     _without_repeated_paths(runs, own["prompts"], own["steps"])
-    runs, own = replays.joined(runs, spare, own, CELL, BLOCK, store.read)
+    runs, own = replays.joined(runs, spare, own, CELL, BLOCK, read)
     own, failed = failures.common(runs, own)
     measured = {"latency": latency, "acceptance": acceptance, "growth": growth, "decisions": decisions}
     measured |= {"attention": store.read("attention"), "predictions": store.read("predictions", runs["run_id"])}

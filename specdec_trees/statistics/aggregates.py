@@ -14,6 +14,11 @@ ENDS = ("speedup_low", "speedup_high")
 """Columns that are as the revision that measured a cell made intervals."""
 _COUNTS = ("num_conversations", "num_failed", "num_repeated", "num_contaminated")
 """Whole numbers among them."""
+STEP_COLUMNS = (
+    *("run_id", "prompt_id", "turn", "num_drafted", "depth"),
+    *("expected_acceptance", "num_accepted", "acceptance_length"),
+)
+"""What they need of `steps`."""
 _CONVERSATION, _TURN = ["run_id", "prompt_id"], ["run_id", "prompt_id", "turn"]
 
 

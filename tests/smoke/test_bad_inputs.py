@@ -1,9 +1,7 @@
 """Bad input to the real commands: a sentence and a status, no traceback, and nothing half written."""
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import forked
@@ -48,6 +46,9 @@ def lay_out(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
 
+
+LINES_OF_A_REFUSAL = 3
+"""A sentence for what is wrong, and for what is passed over; Hydra's and a log's lines count."""
 
 NAMES = ["a b", "../x", "a/b", "mt_bench", "-x", ".x", "x" * 300, "null", "true", "1e3", "nan", "a=b", "a,b", "a.yaml"]
 DATASETS = [
@@ -147,17 +148,9 @@ BAD = [
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Callable[[list[str], Path], tuple[int, str]]]:
-    command = [sys.executable, "-W", "ignore::RuntimeWarning:runpy", forked.__file__]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-
-        def ask(arguments: list[str], folder: Path) -> tuple[int, str]:
-            server.stdin.write(json.dumps([arguments, str(folder)]) + "\n")
-            server.stdin.flush()
-            return tuple(json.loads(server.stdout.readline()))
-
+def run() -> Iterator[forked.Run]:
+    with forked.server() as ask:
         yield ask
-        server.stdin.close()
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -166,6 +159,12 @@ def files(folder: Path) -> dict[str, bytes]:
     return {
         name: path.read_bytes() for name, path in every.items() if not (name.startswith("outputs/") or ".lock-" in name)
     }
+
+
+def sentence(said: str) -> list[str]:
+    """The lines that say what is wrong: argparse prints its usage above them."""
+    usage, error, rest = said.partition(": error: ")
+    return (rest if error and usage.startswith("usage: ") else said).strip().split("\n")  # a bar is one line
 
 
 def test_there_are_two_hundred():
@@ -181,6 +180,7 @@ def test_it_is_refused_in_words_and_leaves_nothing_half_written(arguments, run, 
     assert status > 0, said
     assert said.strip()
     assert "Traceback" not in said
+    assert len(sentence(said)) <= LINES_OF_A_REFUSAL or arguments[0] == "check", "check answers, and lists its rules"
     after = files(tmp_path)
     assert all(after.pop(name, None) == content for name, content in before.items())
     cells = [store.read("runs") for store in experiments(tmp_path / "results", "runs")]

@@ -25,6 +25,7 @@ from specdec_trees.report.site import facts, views
 from specdec_trees.report.site.facts import Built, Entry, Provenance
 from specdec_trees.report.site.views import Link, View
 from specdec_trees.results import progress
+from specdec_trees.results.parquet import replace_text
 from specdec_trees.results.progress import Progress
 
 INDEX, GUIDE = "index.html", "how_to_read.html"
@@ -193,7 +194,7 @@ def write(report: Report) -> tuple[Site, list[Path]]:
     guide = Markup(markdown(_GUIDE.read_text("utf-8")))
     texts[GUIDE] = templates.get_template("guide.html").render(site=made, guide=guide)
     for name, text in texts.items():
-        (report.out / name).write_text(text, encoding="utf-8")
+        replace_text(report.out / name, text)
     return made, [report.out / name for name in texts]
 
 

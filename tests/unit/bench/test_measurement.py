@@ -17,7 +17,8 @@ from specdec_trees.measure.cell import Cell, Runtime
 from specdec_trees.measure.measurement import Measurement, beginning, first_prompts
 from specdec_trees.measure.to_rows import Rows
 from specdec_trees.prompts.datasets import Conversation
-from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD
+from specdec_trees.results.blocks import Blocks
+from specdec_trees.results.rows import AUTOREGRESSIVE, METHOD, StepRow
 from specdec_trees.results.ties import is_tie
 
 ONE = Conversation("one", ("w3 w1 w4", "w1 w5"), category="words")
@@ -209,7 +210,7 @@ def test_a_prompt_that_fits_the_target_and_not_the_draft_fails_with_the_drafts_r
 def measured_alike(rows: Rows, prompt_id: str) -> dict[str, Any]:
     """The averages of one conversation's rows alone."""
     prompts, steps = ([row for row in table if row.prompt_id == prompt_id] for table in (rows.prompts, rows.steps))
-    return Rows(prompts=prompts, steps=steps).aggregates()
+    return Rows(prompts=prompts, steps=Blocks(StepRow, steps)).aggregates()
 
 
 def test_the_datasets_limit_on_all_tokens_shortens_the_answer(pair):

@@ -198,6 +198,17 @@ def test_a_plan_of_something_else_is_no_plan(tmp_path):
         assert progress.words(progress.read(tmp_path, "default")) == "missing: its plan.json cannot be read"
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 1.0])
+def test_a_plan_that_was_cut_off_is_never_done(share, copied):
+    plan_of(copied, "drafter=chain4")
+    path = copied / "default" / progress.FILE
+    whole = path.read_text()
+    assert progress.read(copied, "default").state == progress.DONE
+    path.write_text(whole[: min(int(share * len(whole)), len(whole) - 1)])
+    left = progress.read(copied, "default")
+    assert (left.state, left.unreadable, left.planned, left.done) == (progress.PARTLY, True, None, 1)
+
+
 @pytest.mark.parametrize("config", ["no json", "[]", "3", '{"pair": 3}', '{"pair": {}, "drafter": []}'])
 def test_a_row_whose_config_is_none_is_passed_over(config, copied):
     plan_of(copied, "drafter=chain4")

@@ -30,7 +30,7 @@ def test_markdown_has_one_line_per_row_and_escapes_pipes() -> None:
     assert lines[0] == "### Title with 5% & more"
     assert "- A note_1." in lines
     assert not any("0123456789ab" in line for line in lines), "ids are the CSV's"
-    assert "- **mal**: mean | length" in lines
+    assert r"- **mal**: mean \| length" in lines
     assert not any("never shown" in line for line in lines)
 
 

@@ -58,7 +58,7 @@ def test_marks_stand_behind_the_cells_and_survive_every_rendering() -> None:
     for text in (to_markdown(table), to_latex(table), to_csv(table)):
         assert "2.50 [1.50, 3.50] *" in text
         assert "2.50 [1.50, 3.50] =" in text
-    assert f"- {ties.NOTE}" in to_markdown(table).splitlines()
+    assert rf"- \{ties.NOTE}" in to_markdown(table).splitlines()
     assert ties.note(frame[["label"]]) == ()
 
 
