@@ -66,8 +66,20 @@ CASES = [
 ]
 
 
-def judged(case: Case, rule: InRounds, rng: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-    """Of each node with children: chances and residual from `tree_rounds`, and by the rule's own rounds."""
+@dataclass(frozen=True)
+class Drafted:
+    """A tree as `tree_rounds` takes it."""
+
+    p: Tensor
+    q: Tensor
+    rows: Tensor
+    tokens: Tensor
+    families: Families
+    children: dict[int, list[int]]
+
+
+def drafted(case: Case, rule: InRounds, rng: torch.Generator) -> Drafted:
+    """Of up to 12 nodes with children."""
     parents, tokens = [-1], [0]
     p, q = case.probs(40, rng)
     draws = "without_replacement" if rule.remove else "iid"
@@ -80,24 +92,29 @@ def judged(case: Case, rule: InRounds, rng: torch.Generator) -> Iterator[tuple[T
         parents += [node] * min(len(drawn), room)
         if len(parents) <= node + 1:
             break
-    p, count, children = p[: len(parents)], len(parents), children_of(parents)
-    rows = torch.full((count,), -1)
-    rows[list(children)[1:]] = torch.randperm(len(children) - 1, generator=rng)
-    rows_q = torch.empty(len(children) - 1, case.vocab)
-    for node in list(children)[1:]:
-        rows_q[rows[node]] = q[node]
+    children = children_of(parents)
+    inner = [*children][1:]
+    rows, rows_q = torch.full((len(parents),), -1), torch.empty(len(inner), case.vocab)
+    rows[inner] = torch.randperm(len(inner), generator=rng)
+    rows_q[rows[inner]] = q[inner]
     given = torch.tensor(tokens)
-    families = Families.of(torch.tensor(parents), given)
+    return Drafted(p[: len(parents)], rows_q, rows, given, Families.of(torch.tensor(parents), given), children)
+
+
+def judged(case: Case, rule: InRounds, rng: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+    """Of each node with children: chances and residual from `tree_rounds`, and by the rule's own rounds."""
+    tree = drafted(case, rule, rng)
+    children, count = tree.children, len(tree.tokens)
     uniform = torch.ones(count, dtype=torch.float64)  # nothing is accepted, and all chances are known
-    accept, shares = tree_rounds(p, rows_q, rows, given, uniform, families, **rule.how)
+    accept, shares = tree_rounds(tree.p, tree.q, tree.rows, tree.tokens, uniform, tree.families, **rule.how)
     assert (accept[0], *shares[[node for node in range(count) if node not in children]].flatten().tolist()) == (0,) * (
-        1 + 2 * (count - len(children) + 1)
+        1 + 3 * (count - len(children) + 1)
     )
     for node in list(children)[1:]:
         known = WithRho(shares[node, 0]) if rule.k_seq else rule
-        expected = known.rounds(p[node], q[node], given[children[node]])
-        left = rule.left(p[node], q[node], shares[node], len(children[node]))
-        yield accept[children[node]], left, expected.accept, expected.residual
+        p, q, given = tree.p[node], tree.q[tree.rows[node]], tree.tokens[children[node]]
+        expected = known.rounds(p, q, given)
+        yield accept[children[node]], rule.left(p, q, shares[node], len(given)), expected.accept, expected.residual
 
 
 def check(case: Case, rule: InRounds, rng: torch.Generator, trees: int = 6) -> int:

@@ -11,6 +11,7 @@ from specdec_core.verifiers.multi_candidate import MultiCandidate
 from specdec_core.verifiers.rounds import ChildByChild, Rounds
 from specdec_core.verifiers.spec_infer import SpecInfer
 from specdec_core.verifiers.target_sample import TargetSample
+from specdec_core.verifiers.traversal import Traversal
 from specdec_core.verifiers.without_replacement import WithoutReplacement
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Rounds",
     "SpecInfer",
     "TargetSample",
+    "Traversal",
     "Verifier",
     "WithoutReplacement",
 ]

@@ -31,7 +31,7 @@ class KSeq(InRounds):
         return _Selection(p, q, num_children).overlap().sum(-1).clamp(max=1)
 
     def left(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 2"], num_children: int
+        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 3"], num_children: int
     ) -> Float[Tensor, " vocab"]:
         """`shares` begins with rho."""
         return _Selection(p, q, num_children, shares[0]).residual()

@@ -129,7 +129,7 @@ class InRounds(ChildByChild):
         return {"remove": self.remove, "uniform_fallback": self.uniform_fallback, "k_seq": self.k_seq}
 
     def left(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 2"], num_children: int
+        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 3"], num_children: int
     ) -> Float[Tensor, " vocab"]:
         """What a node leaves of p that `tree_rounds` found these `shares` for."""
         return residual(p, q, shares)

@@ -178,6 +178,8 @@ _RULES = {
     "multi_candidate_iid": "MCSD's, with replacement",
     "spec_infer": "SpecInfer's",
     "target_sample": "target sampling",
+    "traversal": "Traversal",
+    "traversal_iid": "Traversal, independent draws",
     "without_replacement": "Sequoia's",
 }
 

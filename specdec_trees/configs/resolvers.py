@@ -23,7 +23,11 @@ BY_ROOT = (
     {"name": "independent_longest", "class": "IndependentLongest", "lossy": True},
 )
 """Improved MCSD's rules for trees with none, one, or several first tokens from the target's distribution."""
-DRAWS = {"target_sample": "topk", "greedy": "topk", "spec_infer": "iid", "k_seq": "iid", "multi_candidate_iid": "iid"}
+DRAWS = {
+    "target_sample": "topk",
+    "greedy": "topk",
+    **dict.fromkeys(("spec_infer", "k_seq", "multi_candidate_iid", "traversal_iid"), "iid"),
+}
 """The draws for which a rule was made; those without replacement for the others."""
 PRINTED_AS = {"n": "tree_size", "depth": "tree_depth"}
 """The published metrics of a tree, which count the root: as a node, and as the first level."""

@@ -38,6 +38,7 @@ from specdec_core.verifiers import (
     MultiCandidate,
     SpecInfer,
     TargetSample,
+    Traversal,
     Verifier,
     WithoutReplacement,
 )
@@ -61,8 +62,8 @@ DYNAMIC = {make.__name__: make(draft=DRAFT, n=5) for make in (DySpec, DySpecHeap
 DYNAMIC["DySpecThreshold"] = DySpecThreshold(draft=DRAFT, n=5, threshold=0.1)
 
 
-RULES = {"iid": [SpecInfer(), KSeq(), MultiCandidate(replacement=True)]}
-RULES["without_replacement"] = [WithoutReplacement(), MultiCandidate(), Eagle1()]
+RULES = {"iid": [SpecInfer(), KSeq(), MultiCandidate(replacement=True), Traversal(draws="iid")]}
+RULES["without_replacement"] = [WithoutReplacement(), MultiCandidate(), Eagle1(), Traversal()]
 SHAPES = {"branching": shapes.branching([2, 2]), "chain": shapes.chain(3), "k_sequences": shapes.k_sequences(3, 2)}
 CELLS = [(draws, rule, "branching") for draws, rules in RULES.items() for rule in rules]
 CELLS += [(draws, rules[0], "k_sequences") for draws, rules in RULES.items()]
@@ -130,10 +131,11 @@ def test_rules_that_compare_p_with_q_keep_the_targets_distribution(draws, rule, 
     assert sampled(drafter, rule, Sampling(0.7, top_p=0.8), seed=12, count=count) > 1e-3
 
 
+@pytest.mark.parametrize("rule", [MultiCandidate(), Traversal()], ids=lambda rule: type(rule).__name__)
 @pytest.mark.parametrize("name", DYNAMIC)
-def test_trees_that_depend_on_their_draws_keep_the_targets_distribution(name, count):
+def test_trees_that_depend_on_their_draws_keep_the_targets_distribution(name, rule, count):
     """In the engine, with fresh races in every step; one step is summed exactly in `test_dyspec_distribution.py`."""
-    assert sampled(DYNAMIC[name], MultiCandidate(), Sampling(0.7), seed=14, count=count) > 1e-3
+    assert sampled(DYNAMIC[name], rule, Sampling(0.7), seed=14, count=count) > 1e-3
 
 
 def test_the_first_token_has_the_targets_distribution(count):

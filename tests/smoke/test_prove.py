@@ -75,6 +75,7 @@ def test_a_rule_that_accepts_all_is_found(rule, differs, pair):
         ("k_seq", ["k_seq"]),
         ("chain", ["chain", "chain"]),
         ("target_sample", ["target_sample"] * 3),
+        ("traversal", ["traversal"]),
     ],
 )
 def test_a_method_is_asked_with_what_it_was_made_for(name, asked):
