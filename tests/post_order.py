@@ -1,6 +1,7 @@
 """Small models in fractions: every tree that may be drafted, and what rules from leaf to root make of it.
 
 The rules are written down anew from the papers' words, one node after another, and share nothing with the package.
+`law_of` is what the package makes of the same trees.
 """
 
 from collections import Counter
@@ -11,15 +12,19 @@ from functools import cache
 from itertools import product
 from random import Random
 
+import pytest
 import torch
 from torch import Tensor
 
 from specdec_core import TokenTree
 from specdec_core.models import ModelOutput
+from specdec_core.verifiers import Traversal
+from specdec_core.verifiers.rounds import family
 
 Probs = tuple[Fraction, ...]
 Text = tuple[int, ...]
 ONE, ZERO = Fraction(1), Fraction(0)
+EXACT = 1e-12
 KINDS = ("iid", "without_replacement")
 SHAPES: dict[str, Sequence[int]] = {
     "one": [-1, 0, 0],
@@ -193,6 +198,32 @@ def outcomes(law: Law) -> Iterator[tuple[int, Fraction, Probs]]:
     for node, (chance, probs) in law.items():
         yield node, reach * chance, probs
         reach = reach * (1 - chance)
+
+
+def law_of(rule: Traversal, tree: TokenTree, target: ModelOutput) -> Law:
+    """What the rule computes, at all nodes, in the order in which it looks at them."""
+    tokens, children = family(tree)
+    begin, law = rule._in_turn(tree, target, Given(), tokens, children), {}
+
+    def visit(node: int, chance: float) -> None:
+        rounds = begin(node, chance)
+        for place, child in enumerate(children.get(node, ()) if chance else ()):
+            visit(child, rounds.accept(place))
+            rounds.reject(place)
+        law[node] = rounds.chance, tuple(rounds.residual().tolist())
+
+    visit(0, 1.0)
+    return law
+
+
+def same(exact: Law, found: Law) -> None:
+    """As far as the walk can come."""
+    assert {*found} <= {*exact}
+    for node, reach, probs in outcomes(exact):
+        if reach:
+            chance, left = found[node]
+            assert chance == pytest.approx(float(exact[node][0]), abs=EXACT)
+            assert left == pytest.approx([float(x) for x in probs], abs=EXACT)
 
 
 def mean_accepted(one: Drafted, law: Law) -> Fraction:

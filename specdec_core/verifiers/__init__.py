@@ -1,6 +1,7 @@
 """Rules of acceptance, one file each."""
 
 from specdec_core.verifiers.base import Verifier
+from specdec_core.verifiers.block import Block
 from specdec_core.verifiers.chain import Chain
 from specdec_core.verifiers.eagle1 import Eagle1
 from specdec_core.verifiers.greedy import Greedy
@@ -15,6 +16,7 @@ from specdec_core.verifiers.traversal import Traversal
 from specdec_core.verifiers.without_replacement import WithoutReplacement
 
 __all__ = [
+    "Block",
     "Chain",
     "ChildByChild",
     "Eagle1",

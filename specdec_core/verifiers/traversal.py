@@ -67,12 +67,16 @@ class Traversal:
         if tree.edge_probs is None:
             raise PairError(no_q(self))
         coins, (tokens, children) = one_for_each(tree, rng), family(tree)
-        if children.keys() - {-1} and tree.draft_probs is None:
+        if 0 in children and tree.draft_probs is None:
             raise PairError(no_q(self))
+        self.check(children)
         on_gpu = target.logits.device.type == "cuda" and 0 in children
         begin = (self._at_once if on_gpu else self._in_turn)(tree, target, sampling, tokens, children)
         path, rounds = accepted(children, coins.tolist(), begin)
         return ended(path, rounds.residual(), tokens, target, rng)
+
+    def check(self, children: Children) -> None:
+        """Refuse trees that the rule does not judge: there are none."""
 
     @property
     def how(self) -> dict[str, bool]:

@@ -166,6 +166,7 @@ _COUNTS: Mapping[str, Mapping[str, str]] = {
 }
 """How the papers count what else a column may hold, by its key."""
 _RULES = {
+    "block": "of a chain, as a block",
     "chain": "of a chain",
     "eagle1": "EAGLE's",
     "greedy": "greedy",

@@ -32,6 +32,7 @@ from specdec_core.models.kinds import KINDS
 from specdec_core.models.medusa import medusa_heads
 from specdec_core.models.mtp import MtpModel
 from specdec_core.verifiers import (
+    Block,
     Chain,
     Eagle1,
     KSeq,
@@ -67,7 +68,7 @@ RULES["without_replacement"] = [WithoutReplacement(), MultiCandidate(), Eagle1()
 SHAPES = {"branching": shapes.branching([2, 2]), "chain": shapes.chain(3), "k_sequences": shapes.k_sequences(3, 2)}
 CELLS = [(draws, rule, "branching") for draws, rules in RULES.items() for rule in rules]
 CELLS += [(draws, rules[0], "k_sequences") for draws, rules in RULES.items()]
-CELLS += [(draws, Chain(), "chain") for draws in RULES]
+CELLS += [(draws, rule, "chain") for draws in RULES for rule in (Chain(), Block())]
 
 
 def probs_after(token: int, sampling: Sampling) -> Probs:

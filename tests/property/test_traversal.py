@@ -5,7 +5,22 @@ from fractions import Fraction
 import post_order
 import pytest
 import torch
-from post_order import FIXED, KINDS, SHAPES, Drafted, Given, Law, Models, adaptive, drafted, mean_accepted, off
+from post_order import (
+    EXACT,
+    FIXED,
+    KINDS,
+    SHAPES,
+    Drafted,
+    Given,
+    Law,
+    Models,
+    adaptive,
+    drafted,
+    law_of,
+    mean_accepted,
+    off,
+    same,
+)
 
 from specdec_core import Sampling, TokenTree
 from specdec_core.errors import NonFiniteLogitsError, PairError
@@ -15,7 +30,6 @@ from specdec_core.verifiers import SpecInfer, Traversal, WithoutReplacement, tra
 from specdec_core.verifiers.rounds import family
 
 RULES = {kind: Traversal(draws=kind) for kind in KINDS}
-EXACT = 1e-12
 MEANS = [
     ("one", "iid", "19/25", "19/25"),
     ("one", "without_replacement", "41/50", "41/50"),
@@ -26,22 +40,6 @@ MEANS = [
     ("binary", "without_replacement", "3731/2500", "3821/2500"),
 ]
 """Mean accepted tokens where p and q are the same at every node: of multi-round, and of Traversal."""
-
-
-def law_of(rule: Traversal, tree: TokenTree, target: ModelOutput) -> Law:
-    """What the rule computes, at all nodes, in the order in which it looks at them."""
-    tokens, children = family(tree)
-    begin, law = rule._in_turn(tree, target, Given(), tokens, children), {}
-
-    def visit(node: int, chance: float) -> None:
-        rounds = begin(node, chance)
-        for place, child in enumerate(children.get(node, ()) if chance else ()):
-            visit(child, rounds.accept(place))
-            rounds.reject(place)
-        law[node] = rounds.chance, tuple(rounds.residual().tolist())
-
-    visit(0, 1.0)
-    return law
 
 
 def judged(models: Models, trees: list[Drafted], kind: str) -> list[tuple[Drafted, Law]]:
@@ -88,16 +86,6 @@ def test_the_law_of_the_next_tokens_is_the_targets(shape, kind, seed):
     assert off(models, ours, length) < EXACT
     for (_, wanted), (_, found) in zip(exact, ours, strict=True):
         same(wanted, found)
-
-
-def same(exact: Law, found: Law) -> None:
-    """As far as the walk can come."""
-    assert {*found} <= {*exact}
-    for node, reach, probs in post_order.outcomes(exact):
-        if reach:
-            chance, left = found[node]
-            assert chance == pytest.approx(float(exact[node][0]), abs=EXACT)
-            assert left == pytest.approx([float(x) for x in probs], abs=EXACT)
 
 
 @pytest.mark.few(10)

@@ -76,6 +76,7 @@ def test_a_rule_that_accepts_all_is_found(rule, differs, pair):
         ("chain", ["chain", "chain"]),
         ("target_sample", ["target_sample"] * 3),
         ("traversal", ["traversal"]),
+        ("block", ["block", "block"]),
     ],
 )
 def test_a_method_is_asked_with_what_it_was_made_for(name, asked):
