@@ -36,7 +36,12 @@ PROMPTS = (
     "class Node:\n    def __init__(self",
     "for line in lines:\n",
 )
-DRAWN_BY = {"topk": "eagle25", "iid": "spec_infer_5x8", "without_replacement": "branching_4_2_2_1_wor"}
+DRAWN_BY = {
+    "topk": "eagle25",
+    "iid": "spec_infer_5x8",
+    "without_replacement": "branching_4_2_2_1_wor",
+    "greedy_one": "branching_4_2_2_1_greedy",
+}
 """A drafter for each way of drawing."""
 CHAINS = ("block", "chain")
 """Rules that are for chains alone."""

@@ -25,7 +25,7 @@ Probs = tuple[Fraction, ...]
 Text = tuple[int, ...]
 ONE, ZERO = Fraction(1), Fraction(0)
 EXACT = 1e-12
-KINDS = ("iid", "without_replacement")
+KINDS = ("iid", "without_replacement", "greedy_one")
 SHAPES: dict[str, Sequence[int]] = {
     "one": [-1, 0, 0],
     "chain": [-1, 0, 1],
@@ -79,9 +79,10 @@ class Drafted:
         """In draft order."""
         return [child for child, parent in enumerate(self.parents) if parent == node]
 
-    def grown(self, models: Models, parent: int, kind: str) -> Iterator["Drafted"]:
-        """With one more child of a node, for every token that it may be."""
-        law = next_law(models.q(self.texts[parent]), [self.texts[child][-1] for child in self.children(parent)], kind)
+    def grown(self, models: Models, parent: int, kind: str, count: int = 0) -> Iterator["Drafted"]:
+        """With one more child of a node that gets `count`, for every token that it may be."""
+        before = [self.texts[child][-1] for child in self.children(parent)]
+        law = next_law(models.q(self.texts[parent]), before, kind, count)
         for token, chance in enumerate(law):
             if chance:
                 columns = [*self.texts, (*self.texts[parent], token)], [*self.parents, parent], [*self.laws, law]
@@ -114,10 +115,14 @@ class Given:
     closed = probs
 
 
-def next_law(q: Probs, before: Sequence[int], kind: str) -> Probs:
+def next_law(q: Probs, before: Sequence[int], kind: str, count: int) -> Probs:
     """Of the next child, given its earlier siblings; behind q's support it is uniform."""
     if kind == "iid":
         return q
+    best = sorted(range(len(q)), key=lambda token: (-q[token], token))[: count - 1]
+    if kind == "greedy_one" and before:
+        return tuple(Fraction(token == best[len(before) - 1]) for token in range(len(q)))
+    before = best if kind == "greedy_one" else before
     left = [ZERO if token in before else x for token, x in enumerate(q)]
     left = left if sum(left) else [ZERO if token in before else ONE for token in range(len(q))]
     return tuple(x / sum(left) for x in left)
@@ -127,7 +132,8 @@ def drafted(models: Models, parents: Sequence[int], kind: str) -> list[Drafted]:
     """Every tree of a shape."""
     found = [Drafted()]
     for parent in parents[1:]:
-        found = [more for one in found for more in one.grown(models, parent, kind)]
+        count = parents.count(parent)
+        found = [more for one in found for more in one.grown(models, parent, kind, count)]
     return found
 
 

@@ -5,6 +5,7 @@ from specdec_core.verifiers.block import Block
 from specdec_core.verifiers.chain import Chain
 from specdec_core.verifiers.eagle1 import Eagle1
 from specdec_core.verifiers.greedy import Greedy
+from specdec_core.verifiers.greedy_one import GreedyOne
 from specdec_core.verifiers.gsd_nondeterministic import GsdNondeterministic
 from specdec_core.verifiers.k_seq import KSeq
 from specdec_core.verifiers.longest import IndependentLongest, LongestSubtree
@@ -21,6 +22,7 @@ __all__ = [
     "ChildByChild",
     "Eagle1",
     "Greedy",
+    "GreedyOne",
     "GsdNondeterministic",
     "IndependentLongest",
     "KSeq",

@@ -186,7 +186,7 @@ class Judged(Walker):
     """Walks down a tree of which every node was judged before: one read from the device."""
 
     def __init__(self, tree: TokenTree, accepted: Bool[Tensor, " nodes"], left: Callable[..., Tensor]) -> None:
-        """`accepted` is each node's lot if the walk comes to it; `left(node, num_children)` what it leaves there."""
+        """`accepted` is each node's lot if the walk comes to it; `left(node, drawn)` what its children leave there."""
         parents, self.tokens, self._accepted = torch.stack((tree.parents, tree.tokens, accepted.long())).tolist()
         self.children, self._left = children_of(parents), left
 
@@ -195,7 +195,7 @@ class Judged(Walker):
         path = [start]
         while child := next((node for node in self.children.get(path[-1], ()) if self._accepted[node]), None):
             path.append(child)
-        return path, self._left(path[-1], len(self.children.get(path[-1], ())))
+        return path, self._left(path[-1], [self.tokens[child] for child in self.children.get(path[-1], ())])
 
 
 def ended(

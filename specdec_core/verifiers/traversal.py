@@ -10,12 +10,12 @@ from torch import Generator, Tensor
 
 from specdec_core.errors import PairError
 from specdec_core.models.causal_lm import ModelOutput
-from specdec_core.sampling import Sampling, check_draws
+from specdec_core.sampling import Sampling, check_draws, without_best
 from specdec_core.sending import sent
 from specdec_core.tree import TokenTree, Verdict
 from specdec_core.verifiers.base import follow, target_choices
 from specdec_core.verifiers.rounds import ended, family, no_q, one_for_each, probs_after, probs_after_all
-from specdec_core.verifiers.tree_rounds import Families, NodeRounds, residual, tree_rounds
+from specdec_core.verifiers.tree_rounds import Families, NodeRounds, residual, tree_rounds, without_sure
 
 _BELOW_ONE = 1 - 2**-53
 """The largest number that a coin shows: no chance but 1 is above it."""
@@ -57,7 +57,7 @@ class Traversal:
     """
 
     def __init__(self, *, draws: str = "without_replacement") -> None:
-        check_draws(draws, ("iid", "without_replacement"))
+        check_draws(draws, ("iid", "without_replacement", "greedy_one"))
         self.draws, self.lossless_for = draws, frozenset({draws})
 
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
@@ -82,7 +82,12 @@ class Traversal:
     def how(self) -> dict[str, bool]:
         """Options of the rounds."""
         removes = self.draws == "without_replacement"
-        return {"remove": removes, "uniform_fallback": removes}
+        return {"remove": removes, "uniform_fallback": removes, "sure": self._sure}
+
+    @property
+    def _sure(self) -> bool:
+        """Whether all children of a node but the first are there for sure."""
+        return self.draws == "greedy_one"
 
     def _in_turn(
         self, tree: TokenTree, target: ModelOutput, sampling: Sampling, tokens: Sequence[int], children: Children
@@ -98,6 +103,7 @@ class Traversal:
             drawn = [tokens[child] for child in below]
             fresh = [token not in drawn[:place] for place, token in enumerate(drawn)]
             at = sent(torch.tensor(drawn), q.device), sent(torch.tensor(fresh), q.device)
+            q = without_best(q, at[0][1:]) if self._sure else q
             return NodeRounds(p().double(), q.double(), *at, chance, **self.how)
 
         return begin
@@ -109,7 +115,9 @@ class Traversal:
         p, q, rows = probs_after_all(target, sampling), tree.draft_probs, tree.draft_rows
         assert q is not None
         assert rows is not None
-        families, begins = Families.of(tree.parents, tree.tokens), (tree.parents < 0).double()
+        families = Families.of(tree.parents, tree.tokens)
+        q = without_sure(q, rows, tree.parents, tree.tokens, families) if self._sure else q
+        begins = (tree.parents < 0).double()
         below_one, shares = torch.full_like(begins, _BELOW_ONE), begins.new_zeros(len(tokens), 3)
         for depth in range(_depth(children)):
             level = torch.where(tree.depths == depth, rows, -1)
@@ -120,7 +128,8 @@ class Traversal:
         def begin(node: int, chance: float) -> _Known:
             if not (below := children.get(node)):
                 return _Known(lambda: p[node], chance)
-            left = partial(residual, p[node], q.index_select(0, rows[node : node + 1])[0], shares[node])
+            taken = [tokens[child] for child in below[1:]] if self._sure else ()
+            left = partial(residual, p[node], q.index_select(0, rows[node : node + 1])[0], shares[node], taken)
             return _Known(left, chance, [entered[child] for child in below], ends[node])
 
         return begin

@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from specdec_core.sending import sent
 from specdec_core.verifiers.rounds import EPS
 
 log = logging.getLogger(__name__)
@@ -67,25 +68,48 @@ def tree_rounds(
     remove: bool,
     uniform_fallback: bool,
     k_seq: bool = False,
+    sure: bool = False,
 ) -> tuple[Float[Tensor, " nodes"], Float[Tensor, "nodes 3"]]:
     """Of each node how probable it is that it is accepted, given that its earlier siblings were rejected; (c, d, a).
 
     float64; 0 behind the first child whose number in `uniform` is below its chance. `rows` are those of q by node: of
     negative ones no children are judged. `remove` and `uniform_fallback` are those of `MultiRound`. With `k_seq`
-    children are judged by `KSeq`, and c is its rho. `begins` are chances of nodes as `NodeRounds` takes them; a is what
-    becomes of one behind all children. No read from the device.
+    children are judged by `KSeq`, and c is its rho. With `sure` children that q has not are there for sure. `begins`
+    are chances of nodes as `NodeRounds` takes them; a is what becomes of one behind all children. No read from the
+    device.
     """
-    lists, how = (families.order, families.starts, families.repeated), (remove, uniform_fallback, k_seq)
+    lists, how = (families.order, families.starts, families.repeated), (remove, uniform_fallback, k_seq, sure)
     accept, shares = torch.ops.specdec.tree_rounds(p, q, rows, tokens, uniform, *lists, *how, begins)
     return accept, shares
 
 
 def residual(
-    p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 3"]
+    p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 3"], taken: Sequence[int] = ()
 ) -> Float[Tensor, " vocab"]:
-    """What is left of p once all children of a node were rejected; float64, normalised."""
+    """What is left of p once all children of a node were rejected, `taken` tokens for sure; float64, normalised."""
     rest = torch.addcmul(p.double() - shares[1], q.double(), shares[0], value=-1).clamp_(min=0)
+    if taken:
+        others = rest.index_fill(0, sent(torch.tensor(taken), rest.device), 0.0)
+        rest = torch.where(others.sum() > 0, others, rest)
     return rest / rest.sum()
+
+
+def without_sure(
+    q: Float[Tensor, "expanded vocab"],
+    rows: Int[Tensor, " nodes"],
+    parents: Int[Tensor, " nodes"],
+    tokens: Int[Tensor, " nodes"],
+    families: Families,
+) -> Float[Tensor, "expanded+1 vocab"]:
+    """The distribution that each node's first child was drawn from: `sampling.without_best` of its other children.
+
+    No read from the device. The last row means nothing: it is that of nodes without q.
+    """
+    above = parents[1:]
+    first = (families.order.argsort()[1:] == families.starts[above]).to(q.dtype)
+    at, q = (rows[above], tokens[1:]), torch.cat((q, q.new_ones(1, q.shape[1])))
+    rest, others = q.index_put(at, first * q[at]), torch.ones_like(q).index_put(at, first)
+    return torch.where(rest.sum(-1, keepdim=True) == 0, others, rest)
 
 
 class NodeRounds:
@@ -108,21 +132,23 @@ class NodeRounds:
         *,
         remove: bool,
         uniform_fallback: bool,
+        sure: bool = False,
     ) -> None:
         """`fresh` marks children whose token no earlier sibling has. p and q in float64."""
         drawn = torch.where(fresh, q[children], 0.0) if remove else q[children]
         others = q.index_fill(0, children, 0.0).sum() if remove else q.sum()
         left = others + drawn.flip(0).cumsum(0).flip(0) if remove else others.expand(len(drawn))
-        self._p, self._q, self._fallback, self._seen = p, q, uniform_fallback, 0
+        self._p, self._q, self._fallback, self._sure, self._seen = p, q, uniform_fallback, sure, 0
+        self._taken = [
+            token for token, there in zip(children.tolist(), (drawn == 0).tolist(), strict=True) if sure and there
+        ]
         self._children = torch.stack((p[children], q[children], drawn, left, fresh.double()), 1).tolist()
         self.chance, self.c, self.d, self._total = chance, 0.0, 0.0, float(p.sum())
 
     def accept(self, place: int) -> float:
         """The b of a child; 0 where D(x) = 0. Not a number where p or q are none."""
-        wanted, drawn_from, *_ = self._children[place]
-        rest = max(wanted - self.c * drawn_from - self.d, 0.0)
         mass, _, _ = self._draft(place)
-        chance = min(self.chance * rest / self._total / mass, 1.0) if mass else 0.0
+        chance = min(self.chance * self._wanted(place) / self._total / mass, 1.0) if mass else 0.0
         return 0.0 if chance < TINY else chance
 
     def reject(self, place: int) -> None:
@@ -132,8 +158,7 @@ class NodeRounds:
         if not mass or not self.chance:
             return
         c, d = self.c + self._total * more_c / self.chance, self.d + self._total * more_d / self.chance
-        rest = torch.add(self._p, self._q, alpha=-c)
-        left = float((rest.sub_(d) if d else rest).clamp_(min=0).sum())
+        left = self._total - self._wanted(place) if (c, d) == (self.c, self.d) else self._left(c, d)
         share = 0.0 if left < EPS * self._total else self.chance * left / self._total
         if left >= EPS * self._total:
             self.c, self.d, self._total = c, d, left
@@ -141,9 +166,20 @@ class NodeRounds:
         if not rejected < EPS:
             self.chance = 0.0 if share / rejected < TINY else share / rejected
 
+    def _wanted(self, place: int) -> float:
+        """R(x), not normalised."""
+        wanted, drawn_from, *_ = self._children[place]
+        return max(wanted - self.c * drawn_from - self.d, 0.0)
+
+    def _left(self, c: float, d: float) -> float:
+        rest = torch.add(self._p, self._q, alpha=-c)
+        return float((rest.sub_(d) if d else rest).clamp_(min=0).sum())
+
     def _draft(self, place: int) -> tuple[float, float, float]:
-        """D(x), and by how much D / R adds to c and to d."""
+        """D(x), and by how much D / R adds to c and to d; neither for a child that is there for sure."""
         *_, drawn, left, fresh = self._children[place]
+        if self._sure and drawn == 0:
+            return 1.0, 0.0, 0.0
         if self._fallback and left <= 0:
             unseen = max(self._p.shape[0] - self._seen, 1)
             return fresh / unseen, 0.0, 1 / unseen
@@ -151,12 +187,13 @@ class NodeRounds:
 
     def residual(self) -> Float[Tensor, " vocab"]:
         """R; float64, normalised."""
-        return residual(self._p, self._q, self._p.new_tensor((self.c, self.d, self.chance)))
+        return residual(self._p, self._q, self._p.new_tensor((self.c, self.d, self.chance)), self._taken)
 
 
 def _on_host(
     p: Tensor, q: Tensor, rows: Tensor, tokens: Tensor, uniform: Tensor, order: Tensor, starts: Tensor,
-    repeated: Tensor, remove: bool, uniform_fallback: bool, k_seq: bool, begins: Tensor | None = None,
+    repeated: Tensor, remove: bool, uniform_fallback: bool, k_seq: bool, sure: bool,
+    begins: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """By the definition, node after node."""
     accept, shares = p.new_zeros(len(tokens), dtype=torch.float64), p.new_zeros(len(tokens), 3, dtype=torch.float64)
@@ -169,7 +206,7 @@ def _on_host(
             if k_seq:
                 accept[below], shares[node] = _selection(node_p, node_q, *given)
                 continue
-            how = {"remove": remove, "uniform_fallback": uniform_fallback}
+            how = {"remove": remove, "uniform_fallback": uniform_fallback, "sure": sure}
             rounds = NodeRounds(node_p, node_q, given[0], ~repeated[below], chances[node], **how)
             accept[below] = p.new_tensor(_rounds(rounds, given[1].tolist()), dtype=torch.float64)
             shares[node] = p.new_tensor((rounds.c, rounds.d, rounds.chance), dtype=torch.float64)
@@ -203,7 +240,8 @@ def _rounds(rounds: NodeRounds, uniform: Sequence[float]) -> list[float]:
 _library = torch.library.Library("specdec", "DEF")
 _library.define(
     "tree_rounds(Tensor p, Tensor q, Tensor rows, Tensor tokens, Tensor uniform, Tensor order, Tensor starts, "
-    "Tensor repeated, bool remove, bool uniform_fallback, bool k_seq, Tensor? begins) -> (Tensor, Tensor)"
+    "Tensor repeated, bool remove, bool uniform_fallback, bool k_seq, bool sure, "
+    "Tensor? begins) -> (Tensor, Tensor)"
 )
 _library.impl("tree_rounds", _on_host, "CPU")
 

@@ -14,7 +14,8 @@ BLOCK = 2048
 
 def tree_rounds(
     p: Tensor, q: Tensor, rows: Tensor, tokens: Tensor, uniform: Tensor, order: Tensor, starts: Tensor,
-    repeated: Tensor, remove: bool, uniform_fallback: bool, k_seq: bool, begins: Tensor | None = None,
+    repeated: Tensor, remove: bool, uniform_fallback: bool, k_seq: bool, sure: bool,
+    begins: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """As `specdec::tree_rounds` says."""
     nodes, vocab = p.shape
@@ -26,6 +27,7 @@ def tree_rounds(
             EPS=EPS,
             TINY=TINY,
             WEIGHTED=begins is not None,
+            SURE=sure,
             REMOVE=remove,
             FALLBACK=uniform_fallback,
             BISECTIONS=BISECTIONS if k_seq else 0,
@@ -91,8 +93,8 @@ def _left_to(weight, share, usable, number, EPS: tl.constexpr, TINY: tl.constexp
 @triton.jit(do_not_specialize=["vocab"])
 def _judge(
     p, q, rows, tokens, uniform, order, starts, repeated, begins, accept, shares, vocab,
-    EPS: tl.constexpr, TINY: tl.constexpr, WEIGHTED: tl.constexpr, REMOVE: tl.constexpr,  # noqa: N803
-    FALLBACK: tl.constexpr, BISECTIONS: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
+    EPS: tl.constexpr, TINY: tl.constexpr, WEIGHTED: tl.constexpr, SURE: tl.constexpr,  # noqa: N803
+    REMOVE: tl.constexpr, FALLBACK: tl.constexpr, BISECTIONS: tl.constexpr, BLOCK: tl.constexpr,  # noqa: N803
 ):  # fmt: skip
     """One node: its children in draft order up to the first that is accepted, each a pass over the vocabulary.
 
@@ -129,8 +131,11 @@ def _judge(
                 exhausted = left <= 0
                 grown = tl.where(exhausted, total / unseen, grown)
                 mass = tl.where(exhausted, fresh / unseen, mass)
+            there = (child_q == 0) & SURE
+            grown, mass = tl.where(there, 0.0, grown), tl.where(there, 1.0, mass)
             rest = tl.load(p_row + token).to(tl.float64) - c * child_q - d
-            ratio = tl.where(rest < 0, 0.0, rest) / total / mass
+            rest = tl.where(rest < 0, 0.0, rest)
+            ratio = rest / total / mass
             if WEIGHTED:
                 grown /= weight
                 ratio = tl.where(ratio * weight < TINY, 0.0, ratio * weight)
@@ -138,8 +143,8 @@ def _judge(
             tl.store(accept + child, chance)
             chosen = tl.load(uniform + child) < chance
             next_c, next_d = tl.where(exhausted, c, c + grown), tl.where(exhausted, d + grown, d)
-            after = total
-            if (not chosen) & (BISECTIONS == 0):
+            after = tl.where(there, total - rest, total)
+            if (not (chosen | there)) & (BISECTIONS == 0):
                 after = _left(p_row, q_row, next_c, next_d, vocab, BLOCK)
             adopted = (mass > 0) & (after >= EPS * total) & (BISECTIONS == 0)
             if WEIGHTED:

@@ -14,6 +14,7 @@ RULES = {
     "topk": {"name": "target_sample", "class": "TargetSample"},
     "iid": {"name": "spec_infer", "class": "SpecInfer"},
     "without_replacement": {"name": "without_replacement", "class": "WithoutReplacement"},
+    "greedy_one": {"name": "greedy_one", "class": "GreedyOne"},
 }
 EAGLES = {"name": "eagle1", "class": "Eagle1"}
 """In place of Sequoia's rule for what is drawn without replacement."""
@@ -27,6 +28,7 @@ DRAWS = {
     "target_sample": "topk",
     "greedy": "topk",
     **dict.fromkeys(("spec_infer", "k_seq", "multi_candidate_iid", "traversal_iid"), "iid"),
+    **dict.fromkeys(("greedy_one", "spec_hub", "traversal_greedy"), "greedy_one"),
 }
 """The draws for which a rule was made; those without replacement for the others."""
 PRINTED_AS = {"n": "tree_size", "depth": "tree_depth"}

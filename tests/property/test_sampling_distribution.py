@@ -31,10 +31,12 @@ from specdec_core.models.eagle import Eagle3Model, EagleModel, Norms
 from specdec_core.models.kinds import KINDS
 from specdec_core.models.medusa import medusa_heads
 from specdec_core.models.mtp import MtpModel
+from specdec_core.shapes import TreeShape
 from specdec_core.verifiers import (
     Block,
     Chain,
     Eagle1,
+    GreedyOne,
     KSeq,
     MultiCandidate,
     SpecInfer,
@@ -65,10 +67,13 @@ DYNAMIC["DySpecThreshold"] = DySpecThreshold(draft=DRAFT, n=5, threshold=0.1)
 
 RULES = {"iid": [SpecInfer(), KSeq(), MultiCandidate(replacement=True), Traversal(draws="iid")]}
 RULES["without_replacement"] = [WithoutReplacement(), MultiCandidate(), Eagle1(), Traversal()]
+RULES["greedy_one"] = [GreedyOne(), Traversal(draws="greedy_one")]
 SHAPES = {"branching": shapes.branching([2, 2]), "chain": shapes.chain(3), "k_sequences": shapes.k_sequences(3, 2)}
+SHAPES["uneven"] = TreeShape.from_paths([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
 CELLS = [(draws, rule, "branching") for draws, rules in RULES.items() for rule in rules]
 CELLS += [(draws, rules[0], "k_sequences") for draws, rules in RULES.items()]
-CELLS += [(draws, rule, "chain") for draws in RULES for rule in (Chain(), Block())]
+CELLS += [(draws, rule, "chain") for draws in RULES for rule in (Chain(), Block()) if draws in rule.lossless_for]
+CELLS += [("greedy_one", rule, "uneven") for rule in RULES["greedy_one"]]
 
 
 def probs_after(token: int, sampling: Sampling) -> Probs:

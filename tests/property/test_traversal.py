@@ -26,7 +26,7 @@ from specdec_core import Sampling, TokenTree
 from specdec_core.errors import NonFiniteLogitsError, PairError
 from specdec_core.models import ModelOutput
 from specdec_core.node_order import node_order, reordered
-from specdec_core.verifiers import SpecInfer, Traversal, WithoutReplacement, traversal
+from specdec_core.verifiers import GreedyOne, SpecInfer, Traversal, WithoutReplacement, traversal
 from specdec_core.verifiers.rounds import family
 
 RULES = {kind: Traversal(draws=kind) for kind in KINDS}
@@ -38,6 +38,9 @@ MEANS = [
     ("first", "without_replacement", "131/100", "137/100"),
     ("binary", "iid", "836/625", "866/625"),
     ("binary", "without_replacement", "3731/2500", "3821/2500"),
+    ("one", "greedy_one", "9/10", "9/10"),
+    ("first", "greedy_one", "139/100", "29/20"),
+    ("binary", "greedy_one", "171/100", "44/25"),
 ]
 """Mean accepted tokens where p and q are the same at every node: of multi-round, and of Traversal."""
 
@@ -127,7 +130,7 @@ def test_children_that_are_judged_in_another_order_than_drawn_show():
 @pytest.mark.few(30)
 @pytest.mark.parametrize("seed", range(1000))
 def test_never_below_rounds_and_equal_to_them_on_one_level(seed):
-    kind, shape = KINDS[seed % 2], [*SHAPES][seed // 2 % len(SHAPES)]
+    kind, shape = KINDS[seed % 3], [*SHAPES][seed // 3 % len(SHAPES)]
     models = Models.random(1000 + seed)
     trees = drafted(models, SHAPES[shape], kind)
     rounds = float(sum(one.chance * post_order.multi_round(models, one) for one in trees))
@@ -137,7 +140,10 @@ def test_never_below_rounds_and_equal_to_them_on_one_level(seed):
         assert ours == pytest.approx(rounds, abs=EXACT)
 
 
-@pytest.mark.parametrize(("kind", "rule"), [("iid", SpecInfer()), ("without_replacement", WithoutReplacement())])
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [("iid", SpecInfer()), ("without_replacement", WithoutReplacement()), ("greedy_one", GreedyOne())],
+)
 def test_one_level_is_judged_as_by_rounds(kind, rule):
     """Each drafted tree alone, with the same coins."""
     models = Models.random(3)
@@ -206,7 +212,7 @@ def test_the_numbering_of_nodes_does_not_matter(rng):
 
 def test_equal_distributions_accept_the_first_path():
     models = Models(FIXED.q, FIXED.q)
-    for kind in KINDS:
+    for kind in ("iid", "without_replacement"):
         for one in drafted(models, SHAPES["binary"], kind):
             law = law_of(RULES[kind], *one.tree(models))
             assert [node for node in law if law[node][0] == pytest.approx(1, abs=EXACT)][:1] == [3]

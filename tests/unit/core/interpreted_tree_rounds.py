@@ -12,9 +12,13 @@ from specdec_core.verifiers import tree_rounds_kernel
 from specdec_core.verifiers.tree_rounds import residual, tree_rounds
 
 
-def in_triton(p, q, rows, tokens, uniform, families, begins=None, /, *, remove, uniform_fallback, k_seq=False):
+def in_triton(
+    p, q, rows, tokens, uniform, families, begins=None, /, *, remove, uniform_fallback, k_seq=False, sure=False
+):
     lists = families.order, families.starts, families.repeated
-    return tree_rounds_kernel.tree_rounds(p, q, rows, tokens, uniform, *lists, remove, uniform_fallback, k_seq, begins)
+    return tree_rounds_kernel.tree_rounds(
+        p, q, rows, tokens, uniform, *lists, remove, uniform_fallback, k_seq, sure, begins
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -66,7 +70,7 @@ def test_nodes_that_are_come_to_by_chance(case, rng):
         below_one = torch.full_like(drafted.p[:, 0], 1 - 2**-53, dtype=torch.float64)
         chances = torch.rand(len(below_one), dtype=torch.float64, generator=rng).sqrt()
         chances[:4] = torch.tensor([1.0, 0.0, 1e-9, 1 - 1e-14])[: len(chances)]
-        given = drafted.p, drafted.q, drafted.rows, drafted.tokens, below_one, drafted.families, chances
+        given = drafted.p, drafted.judged_q, drafted.rows, drafted.tokens, below_one, drafted.families, chances
         (accept, shares), (expected, wanted) = (judge(*given, **rule.how) for judge in (in_triton, tree_rounds))
         torch.testing.assert_close(accept, expected, rtol=0, atol=1e-9)
         torch.testing.assert_close(shares[:, 2], wanted[:, 2], rtol=0, atol=1e-9)
