@@ -17,7 +17,7 @@ MAL                   sum of A / decoding steps; the token drawn from the prefil
                       last step counts whole, also beyond `max_new_tokens`
 bonus / recovered     the token the target adds after a fully accepted path / after a rejection
 lossless              greedy: the target's own tokens; sampling: the target's own distribution
-draws                 how a drafter picks children: `topk`, `iid`, `without_replacement`
+draws                 how a drafter picks children: `topk`, `iid`, `without_replacement`, `greedy_one`
 token graph           drafted candidates (`records`) with merge edges: an *alias*, whose last tau tokens ended at an
                       earlier node already, goes on as that node does; *unmerged* to a tree before it is verified
 

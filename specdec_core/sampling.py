@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 GREEDY_BELOW = 1e-3
 """Temperatures under this count as 0."""
-DRAWS = ("topk", "iid", "without_replacement")
-"""How a node's children are picked: its best tokens, or draws from q."""
+DRAWS = ("topk", "iid", "without_replacement", "greedy_one")
+"""How a node's children are picked: its best tokens, draws from q, or one draw from q without its best, and these."""
 NO_DRAWS = "none"
 """What a drafter declares that never drafts a node, so that there is nothing to accept wrongly."""
 _NUCLEUS = (1024, 8192)
@@ -138,14 +138,19 @@ def check_draws(draws: str, known: Collection[str] = DRAWS) -> None:
 
 
 def draw_children(
-    probs: Float[Tensor, "rows vocab"], k: int, draws: str, rng: Generator
+    probs: Float[Tensor, "rows vocab"], k: int, draws: str, rng: Generator, counts: Int[Tensor, " rows"] | None = None
 ) -> tuple[Float[Tensor, "rows k"], Int[Tensor, "rows k"]]:
-    """Children, `k` per row, as (q, token ids) in draw order. ValueError if `draws` is none of `DRAWS`."""
+    """Children, `k` per row, as (q, token ids) in draw order. ValueError if `draws` is none of `DRAWS`.
+
+    `counts` says how many of the k a row will use, where they are not all: `greedy_one` depends on it.
+    """
     check_draws(draws)
     if draws == "topk":
         return top_k(probs, k)
     if draws == "iid":
         ids = draw_tokens(probs, k, rng)
+    elif draws == "greedy_one":
+        ids = greedy_one(probs, k, rng, counts)
     else:
         ids = without_replacement(probs, k, rng)
     return probs.gather(-1, ids), ids
@@ -164,6 +169,28 @@ def without_replacement(probs: Float[Tensor, "rows vocab"], k: int, rng: Generat
     drawn = first.values.isfinite()
     fallback = (torch.arange(k, device=probs.device) - drawn.sum(-1, keepdim=True)).clamp(min=0)
     return torch.where(drawn, first.indices, second.gather(-1, fallback))
+
+
+def greedy_one(
+    probs: Float[Tensor, "rows vocab"], k: int, rng: Generator, counts: Int[Tensor, " rows"] | None = None
+) -> Int[Tensor, "rows k"]:
+    """A draw from q without its k - 1 best tokens, then these (Hu et al., 2025, arXiv 2502.18779: greedy drafting).
+
+    With `counts` of so many children a row, in the first places; the others mean nothing.
+    """
+    best = top_k(probs, k - 1)[1]
+    used = None if counts is None else torch.arange(k - 1, device=probs.device) < counts[:, None] - 1
+    return torch.cat((draw_tokens(without_best(probs, best, used), 1, rng), best), -1)
+
+
+def without_best(
+    probs: Float[Tensor, "*rows vocab"], best: Int[Tensor, "*rows best"], used: Bool[Tensor, "*rows best"] | None = None
+) -> Float[Tensor, "*rows vocab"]:
+    """What is left of q without these tokens (those `used`), not normalised; all others alike where it has none."""
+    kept = torch.zeros_like(best, dtype=probs.dtype) if used is None else (~used).to(probs.dtype)
+    rest = probs.scatter(-1, best, kept * probs.gather(-1, best))
+    others = torch.ones_like(probs).scatter(-1, best, kept)
+    return torch.where(rest.sum(-1, keepdim=True) == 0, others, rest)
 
 
 def rank_keys(values: Float[Tensor, " items"], first_index: int = 0) -> Int[Tensor, " items"]:

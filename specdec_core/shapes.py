@@ -85,6 +85,12 @@ class TreeShape:
         """The shape without ranks that a vocabulary of `max_children` tokens cannot fill."""
         return TreeShape(tuple(path for path in self.paths if max(path) < max_children))
 
+    def last_first(self) -> "TreeShape":
+        """The shape with the last of all siblings, and what is below it, before the others."""
+        counts = dict(zip(((), *self.paths), self.num_children, strict=True))
+        turned = (tuple((rank + 1) % counts[path[:depth]] for depth, rank in enumerate(path)) for path in self.paths)
+        return TreeShape.from_paths(turned)
+
     def cut(self, depth: int) -> "TreeShape":
         """The shape down to a depth."""
         return TreeShape(tuple(path for path in self.paths if len(path) <= depth))

@@ -36,8 +36,15 @@ PROMPTS = (
     "class Node:\n    def __init__(self",
     "for line in lines:\n",
 )
-DRAWN_BY = {"topk": "eagle25", "iid": "spec_infer_5x8", "without_replacement": "branching_4_2_2_1_wor"}
+DRAWN_BY = {
+    "topk": "eagle25",
+    "iid": "spec_infer_5x8",
+    "without_replacement": "branching_4_2_2_1_wor",
+    "greedy_one": "branching_4_2_2_1_greedy",
+}
 """A drafter for each way of drawing."""
+CHAINS = ("block", "chain")
+"""Rules that are for chains alone."""
 SETTING = ("pair=tiny", "dataset=mini", "decoding=t1", "runtime.device=cpu", "runtime.dtype=float32")
 LENGTH, BEST, GREEDY_LENGTH = 4, 3, 48
 """New tokens of a sampled text, how many tokens may follow each, and new tokens of a greedy one."""
@@ -120,7 +127,7 @@ def cells(name: str) -> Iterator[tuple[str, Cell]]:
         if name == "greedy" or not declared:
             raise ValueError(f"verifier {name} declares no draws for which samples have the target's distribution")
         for draws in declared:
-            drafter = "sd" if name == "chain" else DRAWN_BY[draws]  # which is for chains alone
+            drafter = "sd" if name in CHAINS else DRAWN_BY[draws]
             yield f"{name}, draws {draws} ({drafter})", cell(drafter, name)
 
 

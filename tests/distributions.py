@@ -84,10 +84,19 @@ def random_pq(vocab: int, seed: int) -> tuple[Probs, Probs]:
 
 
 def ordered_draws(q: Probs, k: int, draws: str) -> Iterator[tuple[tuple[int, ...], Fraction]]:
-    """Every sequence of k drawn tokens with its probability; behind q's support the draft is uniform."""
+    """Every sequence of k drawn tokens with its probability, in the order in which they are judged.
+
+    Behind q's support the draft is uniform.
+    """
     tokens = range(len(q))
     if draws == "topk":
         yield tuple(sorted(tokens, key=lambda token: (-q[token], token))[:k]), Fraction(1)
+        return
+    if draws == "greedy_one":
+        *best, _ = sorted(tokens, key=lambda token: (-q[token], token))[:k]
+        left = {token: q[token] for token in tokens if token not in best}
+        left = left if sum(left.values()) else dict.fromkeys(left, Fraction(1))
+        yield from (((token, *best), chance / sum(left.values())) for token, chance in left.items() if chance)
         return
     for children in product(tokens, repeat=k) if draws == "iid" else permutations(tokens, k):
         chance, left = Fraction(1), list(q)

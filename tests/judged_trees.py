@@ -7,13 +7,14 @@ import torch
 from torch import Tensor
 
 from specdec_core.sampling import draw_children
-from specdec_core.verifiers import KSeq, MultiCandidate, SpecInfer, WithoutReplacement
+from specdec_core.verifiers import GreedyOne, KSeq, MultiCandidate, SpecInfer, WithoutReplacement
 from specdec_core.verifiers.k_seq import _Selection
 from specdec_core.verifiers.multi_round import InRounds
 from specdec_core.verifiers.rounds import State, children_of
-from specdec_core.verifiers.tree_rounds import Families, tree_rounds
+from specdec_core.verifiers.tree_rounds import Families, tree_rounds, without_sure
 
 RULES = [SpecInfer(), MultiCandidate(), WithoutReplacement(), WithoutReplacement(uniform_fallback=False), KSeq()]
+RULES.append(GreedyOne())
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Case:
     vocab: int = 50
     most: int = 6
     drawn: bool = True
-    """Children are draws from q; else any tokens, repeated ones too."""
+    """Children are draws from q; else any tokens, repeated ones too, but where a rule knows them by q."""
 
     def probs(self, rows: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """p and q behind so many nodes, float32."""
@@ -66,38 +67,64 @@ CASES = [
 ]
 
 
-def judged(case: Case, rule: InRounds, rng: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
-    """Of each node with children: chances and residual from `tree_rounds`, and by the rule's own rounds."""
+@dataclass(frozen=True)
+class Drafted:
+    """A tree as `tree_rounds` takes it."""
+
+    p: Tensor
+    q: Tensor
+    judged_q: Tensor
+    """What `tree_rounds` takes for it."""
+    rows: Tensor
+    tokens: Tensor
+    families: Families
+    children: dict[int, list[int]]
+
+
+def drafted(case: Case, rule: InRounds, rng: torch.Generator) -> Drafted:
+    """Of up to 12 nodes with children."""
     parents, tokens = [-1], [0]
     p, q = case.probs(40, rng)
-    draws = "without_replacement" if rule.remove else "iid"
+    (draws,) = rule.lossless_for
     for node in range(12):
         count = int(torch.randint(case.most + 1, (), generator=rng))
         drawn = draw_children(q[node][None], min(count, case.vocab), draws, rng)[1][0] if count else tokens[:0]
-        drawn = drawn if case.drawn else torch.randint(case.vocab, (count,), generator=rng)
+        drawn = drawn if case.drawn or rule.sure else torch.randint(case.vocab, (count,), generator=rng)
         room = 40 - len(parents)
         tokens += [int(token) for token in drawn][:room]
         parents += [node] * min(len(drawn), room)
         if len(parents) <= node + 1:
             break
-    p, count, children = p[: len(parents)], len(parents), children_of(parents)
-    rows = torch.full((count,), -1)
-    rows[list(children)[1:]] = torch.randperm(len(children) - 1, generator=rng)
-    rows_q = torch.empty(len(children) - 1, case.vocab)
-    for node in list(children)[1:]:
-        rows_q[rows[node]] = q[node]
-    given = torch.tensor(tokens)
-    families = Families.of(torch.tensor(parents), given)
+    children = children_of(parents)
+    inner = [*children][1:]
+    rows, rows_q = torch.full((len(parents),), -1), torch.empty(len(inner), case.vocab)
+    rows[inner] = torch.randperm(len(inner), generator=rng)
+    rows_q[rows[inner]] = q[inner]
+    given, above = torch.tensor(tokens), torch.tensor(parents)
+    families = Families.of(above, given)
+    judged_q = without_sure(rows_q, rows, above, given, families) if rule.sure else rows_q
+    return Drafted(p[: len(parents)], rows_q, judged_q, rows, given, families, children)
+
+
+def judged(case: Case, rule: InRounds, rng: torch.Generator) -> Iterator[tuple[Tensor, ...]]:
+    """Of each node with children: chances and residual from `tree_rounds`, and by the rule's own rounds."""
+    tree = drafted(case, rule, rng)
+    children, count = tree.children, len(tree.tokens)
     uniform = torch.ones(count, dtype=torch.float64)  # nothing is accepted, and all chances are known
-    accept, shares = tree_rounds(p, rows_q, rows, given, uniform, families, **rule.how)
+    accept, shares = tree_rounds(tree.p, tree.judged_q, tree.rows, tree.tokens, uniform, tree.families, **rule.how)
     assert (accept[0], *shares[[node for node in range(count) if node not in children]].flatten().tolist()) == (0,) * (
-        1 + 2 * (count - len(children) + 1)
+        1 + 3 * (count - len(children) + 1)
     )
     for node in list(children)[1:]:
         known = WithRho(shares[node, 0]) if rule.k_seq else rule
-        expected = known.rounds(p[node], q[node], given[children[node]])
-        left = rule.left(p[node], q[node], shares[node], len(children[node]))
-        yield accept[children[node]], left, expected.accept, expected.residual
+        p, q, given = tree.p[node], tree.q[tree.rows[node]], tree.tokens[children[node]]
+        expected = known.rounds(p, q, given)
+        yield (
+            accept[children[node]],
+            rule.left(p, tree.judged_q[tree.rows[node]], shares[node], given.tolist()),
+            expected.accept,
+            expected.residual,
+        )
 
 
 def check(case: Case, rule: InRounds, rng: torch.Generator, trees: int = 6) -> int:

@@ -45,7 +45,7 @@ class Drafter(Protocol):
     """
 
     draws: str
-    """How children are picked: `topk`, `iid` or `without_replacement`; `none` if its trees are bare roots.
+    """How children are picked (`sampling.DRAWS`); `none` if its trees are bare roots.
 
     It decides which rules are lossless (`checks.check_lossless`). Children that are found without a draft model are no
     draws from a distribution: they are `topk`.

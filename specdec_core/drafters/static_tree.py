@@ -21,6 +21,7 @@ class _Level(NamedTuple):
     """How the nodes of one depth come from the level above; all indices are fixed by the shape."""
 
     width: int  # the most children that a node above has
+    counts: Int[Tensor, " above"]  # how many each expanded node above has
     rows: Int[Tensor, " level"]  # which expanded node of the level above
     ranks: Int[Tensor, " level"]  # which of its children
     inner: Int[Tensor, " inner"]  # which of this level's nodes are expanded next
@@ -39,11 +40,13 @@ class StaticTree(TreeDrafter):
     """A tree of given shape; only its inner nodes are read by the draft, one forward per depth that has some.
 
     `draws` says how a node's children are picked: its best tokens (`topk`), independent draws from q (`iid`, siblings
-    may repeat a token), or successive draws (`without_replacement`). Ranks beyond the vocabulary and levels beyond the
-    draft's `max_depth` are dropped. q is the draft's distribution at `draft_temperature` within its top `draft_top_p`
-    of probability. Masks are views of those of the whole tree, made before decoding. A `stop` may end the tree behind a
-    level; what was drafted stays, so that no distribution changes. Independent draws that repeat a path are `merged`
-    into a trie (`trie`), or keep a subtree each, of which no rule can reach the second.
+    may repeat a token), successive draws (`without_replacement`), or a draw from q without its best tokens, and these
+    (`greedy_one`). That draw comes first, since it is judged first, and stands for the shape's last sibling. Ranks
+    beyond the vocabulary and levels beyond the draft's `max_depth` are dropped. q is the draft's distribution at
+    `draft_temperature` within its top `draft_top_p` of probability. Masks are views of those of the whole tree, made
+    before decoding. A `stop` may end the tree behind a level; what was drafted stays, so that no distribution changes.
+    Independent draws that repeat a path are `merged` into a trie (`trie`), or keep a subtree each, of which no rule can
+    reach the second.
     """
 
     def __init__(
@@ -62,7 +65,8 @@ class StaticTree(TreeDrafter):
         check_draws(draws)
         self.draws = self.picks = draws
         shape = shape if draws == "iid" else shape.limited(self.draft_model.vocab_size)
-        self.shape = shape.cut(self.deepest(shape.depth))
+        shape = shape.cut(self.deepest(shape.depth))
+        self.shape = shape.last_first() if draws == "greedy_one" else shape
         if not self.shape.num_drafted:
             raise ValueError("the tree shape has no nodes; use the autoregressive drafter for a bare root")
         self.stop, self.merged = stop, merged and draws == "iid"
@@ -100,7 +104,7 @@ class StaticTree(TreeDrafter):
             level = self._levels[depth - 1]
             q = self.draft_sampling.probs(drafted.logits)
             draft_probs.append(q)
-            probs, ids = draw_children(q, level.width, self.picks, context.rng)
+            probs, ids = draw_children(q, level.width, self.picks, context.rng, level.counts)
             tokens.append(ids[level.rows, level.ranks])
             edges.append(probs[level.rows, level.ranks])
             if depth == self.shape.depth or self._stops(context, drafted):
@@ -140,6 +144,7 @@ class StaticTree(TreeDrafter):
 
         return _Level(
             width=max(counts[node] for node in above),
+            counts=index([counts[node] for node in row]),
             rows=index([row[parents[node]] for node in here]),
             ranks=index([ranks[node] for node in here]),
             inner=index([node - here.start for node in inner]),

@@ -1,7 +1,7 @@
 """SpecTr's K sequential selection (Sun et al., 2023, Algorithm 2)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,10 +31,10 @@ class KSeq(InRounds):
         return _Selection(p, q, num_children).overlap().sum(-1).clamp(max=1)
 
     def left(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 2"], num_children: int
+        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 3"], drawn: Sequence[int]
     ) -> Float[Tensor, " vocab"]:
         """`shares` begins with rho."""
-        return _Selection(p, q, num_children, shares[0]).residual()
+        return _Selection(p, q, len(drawn), shares[0]).residual()
 
 
 class _Selection:

@@ -1,6 +1,7 @@
 """The loop of rounds that SpecInfer's, multi-candidate decoding's, EAGLE-1's and Sequoia's rules are made of."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -10,7 +11,7 @@ from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling
 from specdec_core.tree import TokenTree
 from specdec_core.verifiers.rounds import EPS, ChildByChild, Judged, State, Walker, one_for_each, probs_after_all
-from specdec_core.verifiers.tree_rounds import Families, residual, tree_rounds
+from specdec_core.verifiers.tree_rounds import Families, residual, tree_rounds, without_sure
 
 _SMALL = 1e-100
 
@@ -97,7 +98,7 @@ class MultiRound:
 class InRounds(ChildByChild):
     """A rule that `tree_rounds` knows: made of such rounds, or K-SEQ. On a GPU all nodes are judged at once."""
 
-    uniform_fallback = k_seq = False
+    uniform_fallback = k_seq = sure = False
 
     @property
     @abstractmethod
@@ -112,24 +113,30 @@ class InRounds(ChildByChild):
         """But for a GPU visited nodes alone are judged. For the same random numbers and drawn trees all go the same."""
         if target.logits.device.type != "cuda" or tree.draft_probs is None or tree.draft_rows is None:
             return super().walker(tree, target, sampling, rng)
-        uniform, p, q = one_for_each(tree, rng), probs_after_all(target, sampling), tree.draft_probs
-        families, rows = Families.of(tree.parents, tree.tokens), tree.draft_rows
+        uniform, p, rows = one_for_each(tree, rng), probs_after_all(target, sampling), tree.draft_rows
+        families = Families.of(tree.parents, tree.tokens)
+        q = without_sure(tree.draft_probs, rows, tree.parents, tree.tokens, families) if self.sure else tree.draft_probs
         accept, shares = tree_rounds(p, q, rows, tree.tokens, uniform, families, **self.how)
 
-        def left(node: int, num_children: int) -> Tensor:
-            if not num_children:
+        def left(node: int, drawn: Sequence[int]) -> Tensor:
+            if not drawn:
                 return p[node]
-            return self.left(p[node], q.index_select(0, rows[node : node + 1])[0], shares[node], num_children)
+            return self.left(p[node], q.index_select(0, rows[node : node + 1])[0], shares[node], drawn)
 
         return Judged(tree, uniform < accept, left)
 
     @property
     def how(self) -> dict[str, bool]:
         """Options of `tree_rounds`."""
-        return {"remove": self.remove, "uniform_fallback": self.uniform_fallback, "k_seq": self.k_seq}
+        return {
+            "remove": self.remove,
+            "uniform_fallback": self.uniform_fallback,
+            "k_seq": self.k_seq,
+            "sure": self.sure,
+        }
 
     def left(
-        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 2"], num_children: int
+        self, p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], shares: Float[Tensor, " 3"], drawn: Sequence[int]
     ) -> Float[Tensor, " vocab"]:
-        """What a node leaves of p that `tree_rounds` found these `shares` for."""
-        return residual(p, q, shares)
+        """What the children `drawn` leave of p at a node that `tree_rounds` found these `shares` for."""
+        return residual(p, q, shares, drawn[1:] if self.sure else ())

@@ -149,11 +149,7 @@ class ChildByChild(ABC):
             raise PairError(no_q(self))
         walker = self.walker(tree, target, sampling, rng)
         path, probs = walker.walk()
-        token, total = torch.stack((draw_tokens(probs, 1, rng)[0].double(), probs.sum().double())).tolist()
-        if not math.isfinite(total):
-            whose = "draft" if bool(target.logits[path[-1]].max().isfinite()) else "target"
-            raise NonFiniteLogitsError(f"the {whose} returned NaN or infinite logits")
-        return Verdict(torch.tensor(path), tuple(walker.tokens[node] for node in path[1:]), int(token))
+        return ended(path, probs, walker.tokens, target, rng)
 
     def walker(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> "Walker":
         """What walks down this tree; all its random numbers are drawn now, one for each node."""
@@ -190,7 +186,7 @@ class Judged(Walker):
     """Walks down a tree of which every node was judged before: one read from the device."""
 
     def __init__(self, tree: TokenTree, accepted: Bool[Tensor, " nodes"], left: Callable[..., Tensor]) -> None:
-        """`accepted` is each node's lot if the walk comes to it; `left(node, num_children)` what it leaves there."""
+        """`accepted` is each node's lot if the walk comes to it; `left(node, drawn)` what its children leave there."""
         parents, self.tokens, self._accepted = torch.stack((tree.parents, tree.tokens, accepted.long())).tolist()
         self.children, self._left = children_of(parents), left
 
@@ -199,7 +195,21 @@ class Judged(Walker):
         path = [start]
         while child := next((node for node in self.children.get(path[-1], ()) if self._accepted[node]), None):
             path.append(child)
-        return path, self._left(path[-1], len(self.children.get(path[-1], ())))
+        return path, self._left(path[-1], [self.tokens[child] for child in self.children.get(path[-1], ())])
+
+
+def ended(
+    path: Sequence[int], probs: Float[Tensor, " vocab"], tokens: Sequence[int], target: ModelOutput, rng: Generator
+) -> Verdict:
+    """The verdict on a tree of these tokens: an accepted path, and a token drawn from what its end leaves.
+
+    NonFiniteLogitsError where that is no distribution.
+    """
+    token, total = torch.stack((draw_tokens(probs, 1, rng)[0].double(), probs.sum().double())).tolist()
+    if not math.isfinite(total):
+        whose = "draft" if bool(target.logits[path[-1]].max().isfinite()) else "target"
+        raise NonFiniteLogitsError(f"the {whose} returned NaN or infinite logits")
+    return Verdict(torch.tensor(path), tuple(tokens[node] for node in path[1:]), int(token))
 
 
 def one_for_each(tree: TokenTree, rng: Generator) -> Float[Tensor, " nodes"]:

@@ -1,5 +1,7 @@
 """The rule that lets the target sample and looks whether the draft had guessed it."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
@@ -59,8 +61,8 @@ class TargetSample(ChildByChild):
         p, uniform = probs_after_all(target, sampling), one_for_each(tree, rng)[first]
         tokens = tokens_at(p, uniform[:, None])[:, 0]
 
-        def left(node: int, num_children: int) -> Tensor:
-            return torch.zeros_like(p[node]).index_fill_(0, tokens[node], 1.0) if num_children else p[node]
+        def left(node: int, drawn: Sequence[int]) -> Tensor:
+            return torch.zeros_like(p[node]).index_fill_(0, tokens[node], 1.0) if drawn else p[node]
 
         return Judged(tree, tokens[tree.parents] == tree.tokens, left)
 

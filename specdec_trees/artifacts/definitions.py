@@ -167,9 +167,11 @@ _COUNTS: Mapping[str, Mapping[str, str]] = {
 }
 """How the papers count what else a column may hold, by its key."""
 _RULES = {
+    "block": "of a chain, as a block",
     "chain": "of a chain",
     "eagle1": "EAGLE's",
     "greedy": "greedy",
+    "greedy_one": "for one draw and the best tokens",
     "gsd_nondeterministic": "GSD's, not deterministic",
     "gsd_nondeterministic_code": "GSD's, as in its code",
     "independent_longest": "improved MCSD's, lossy",
@@ -177,8 +179,12 @@ _RULES = {
     "longest_subtree": "improved MCSD's, one first token",
     "multi_candidate": "MCSD's, without replacement",
     "multi_candidate_iid": "MCSD's, with replacement",
+    "spec_hub": "SpecHub's",
     "spec_infer": "SpecInfer's",
     "target_sample": "target sampling",
+    "traversal": "Traversal",
+    "traversal_greedy": "Traversal, one draw and the best tokens",
+    "traversal_iid": "Traversal, independent draws",
     "without_replacement": "Sequoia's",
 }
 

@@ -31,7 +31,7 @@ class AcceptanceRequest:
     """What is measured, beyond the models and the prompts."""
 
     verifier: str  # name of the rule, for the record
-    draws: str  # topk | iid | without_replacement
+    draws: str  # one of sampling.DRAWS
     temperature: float
     top_p: float
     draft_temperature: float

@@ -14,6 +14,7 @@ RULES = {
     "topk": {"name": "target_sample", "class": "TargetSample"},
     "iid": {"name": "spec_infer", "class": "SpecInfer"},
     "without_replacement": {"name": "without_replacement", "class": "WithoutReplacement"},
+    "greedy_one": {"name": "greedy_one", "class": "GreedyOne"},
 }
 EAGLES = {"name": "eagle1", "class": "Eagle1"}
 """In place of Sequoia's rule for what is drawn without replacement."""
@@ -23,7 +24,12 @@ BY_ROOT = (
     {"name": "independent_longest", "class": "IndependentLongest", "lossy": True},
 )
 """Improved MCSD's rules for trees with none, one, or several first tokens from the target's distribution."""
-DRAWS = {"target_sample": "topk", "greedy": "topk", "spec_infer": "iid", "k_seq": "iid", "multi_candidate_iid": "iid"}
+DRAWS = {
+    "target_sample": "topk",
+    "greedy": "topk",
+    **dict.fromkeys(("spec_infer", "k_seq", "multi_candidate_iid", "traversal_iid"), "iid"),
+    **dict.fromkeys(("greedy_one", "spec_hub", "traversal_greedy"), "greedy_one"),
+}
 """The draws for which a rule was made; those without replacement for the others."""
 PRINTED_AS = {"n": "tree_size", "depth": "tree_depth"}
 """The published metrics of a tree, which count the root: as a node, and as the first level."""

@@ -52,7 +52,7 @@ class RunRow:
     drafter: Method[str]  # the name of the config, such as opt_tree_n50
     method: Label[str]  # its name in the papers' tables, such as opt_tree
     drafter_params: Method[str]  # canonical JSON of the constructor's arguments
-    draws: Label[str]  # none | topk | iid | without_replacement; autoregressive decoding said topk in older files
+    draws: Label[str]  # none, or one of sampling.DRAWS; autoregressive decoding said topk in older files
     verifier: Method[str]
     lossless: Label[bool]
     temperature: Setting[float]

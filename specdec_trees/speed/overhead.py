@@ -17,7 +17,15 @@ from specdec_core.drafters import Autoregressive, Drafter, DySpec, Eagle2, OptTr
 from specdec_core.engine import Generation, Step
 from specdec_core.models import ModelOutput, Pair
 from specdec_core.sampling import draw_children
-from specdec_core.verifiers import KSeq, MultiCandidate, SpecInfer, TargetSample, Verifier, WithoutReplacement
+from specdec_core.verifiers import (
+    KSeq,
+    MultiCandidate,
+    SpecInfer,
+    TargetSample,
+    Traversal,
+    Verifier,
+    WithoutReplacement,
+)
 from specdec_trees.calibrate.forward_times import forward_times
 from specdec_trees.measure.cell import LatencyGrid
 from specdec_trees.prompts.datasets import Conversation
@@ -27,8 +35,10 @@ SIZES = (25, 60, 256, 768)
 RULES: tuple[tuple[str, Verifier], ...] = (
     ("without_replacement", WithoutReplacement()),
     ("without_replacement", MultiCandidate()),
+    ("without_replacement", Traversal()),
     ("iid", SpecInfer()),
     ("iid", KSeq()),
+    ("iid", Traversal(draws="iid")),
     ("topk", TargetSample()),
 )
 VOCABULARY, CHILDREN = 32_000, (8, 7)

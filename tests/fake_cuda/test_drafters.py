@@ -18,6 +18,7 @@ from specdec_trees.configs.cells import cell_of
 from specdec_trees.configs.variants import choices
 from specdec_trees.measure.kernels import AttentionKernels
 from specdec_trees.prompts.embedded import TINY
+from specdec_trees.prove import CHAINS, DRAWN_BY
 
 pytestmark = pytest.mark.fake_gpu
 
@@ -45,7 +46,8 @@ RULES = [name for name in choices("verifier") if name not in ("by_draws", "by_dr
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_judges_as_on_the_cpu(name):
     rule = cell_of(config(f"verifier={name}", "verifier.allow_lossy=true", "decoding=t07", "drafter=sd")).rule
-    drafter = "ti_mcsd" if getattr(rule, "virtual_root", False) else "sd" if name == "chain" else "sized_spec_infer"
+    drafter = "ti_mcsd" if getattr(rule, "virtual_root", False) else "sd" if name in CHAINS else "sized_spec_infer"
+    drafter = DRAWN_BY["greedy_one"] if rule.lossless_for == {"greedy_one"} else drafter
     case = Case(drafter, 0.7, size=25)
     assert decoded(case, "cuda", rule)[0] == decoded(case, "cpu", rule)[0]
 

@@ -1,7 +1,7 @@
 """Acceptance rules by exact enumeration of ordered draws: output distribution, optimal transport, cover, edge cases."""
 
 from fractions import Fraction
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from specdec_core.verifiers import (
     Chain,
     ChildByChild,
     Eagle1,
+    GreedyOne,
     KSeq,
     MultiCandidate,
     SpecInfer,
@@ -24,12 +25,12 @@ from specdec_core.verifiers import (
 from specdec_core.verifiers.k_seq import solve_rho
 from specdec_core.verifiers.rounds import Told
 
-SAMPLED = ("iid", "without_replacement")
+SAMPLED = ("iid", "without_replacement", "greedy_one")
 CELLS = [(rule, draws) for rule, draws in declared_pairs() if draws in SAMPLED and judges(rule, 2)]
 RULES = list(dict.fromkeys(rule for rule, _ in CELLS))
 OPTIMAL: list[ChildByChild] = [
     *(Chain(), SpecInfer(), MultiCandidate(replacement=True), KSeq(), MultiCandidate(), WithoutReplacement()),
-    *(WithoutReplacement(uniform_fallback=False), Eagle1()),
+    *(WithoutReplacement(uniform_fallback=False), Eagle1(), GreedyOne()),
 ]
 """Those that accept one child as often as any rule can: not what every lossless rule does."""
 
@@ -156,6 +157,22 @@ def test_only_the_rule_with_fallback_covers():
     assert output_probs(WithoutReplacement(), p, q, 2, "without_replacement")[1] == pytest.approx(1)
     one_hot = [Fraction(0), Fraction(1)]
     assert output_probs(MultiCandidate(), p, one_hot, 2, "without_replacement")[1] == 0  # no fallback, no cover
+
+
+def test_greedy_children_are_accepted_as_often_as_any_rule_can():
+    """Hu et al. (2025): the least over sets H of tokens of p(H) + 1 - P(all children are in H) bounds every rule."""
+    p, q = ([Fraction(n, 10) for n in weights] for weights in ((5, 3, 2), (2, 3, 5)))
+    assert output_probs(GreedyOne(), p, q, 2, "greedy_one")[1] == pytest.approx(0.9, abs=1e-12)
+    for seed in range(20):
+        p, q = random_pq(4, seed)
+        for k in range(1, 5):
+            drawn = [*ordered_draws(q, k, "greedy_one")]
+            bound = min(
+                sum(p[token] for token in some) + 1 - sum(chance for all_of, chance in drawn if {*all_of} <= {*some})
+                for size in range(5)
+                for some in combinations(range(4), size)
+            )
+            assert output_probs(GreedyOne(), p, q, k, "greedy_one")[1] == pytest.approx(float(bound), abs=1e-12)
 
 
 def test_rules_agree_where_they_are_the_same():

@@ -31,13 +31,17 @@ from specdec_core.models.eagle import Eagle3Model, EagleModel, Norms
 from specdec_core.models.kinds import KINDS
 from specdec_core.models.medusa import medusa_heads
 from specdec_core.models.mtp import MtpModel
+from specdec_core.shapes import TreeShape
 from specdec_core.verifiers import (
+    Block,
     Chain,
     Eagle1,
+    GreedyOne,
     KSeq,
     MultiCandidate,
     SpecInfer,
     TargetSample,
+    Traversal,
     Verifier,
     WithoutReplacement,
 )
@@ -61,12 +65,15 @@ DYNAMIC = {make.__name__: make(draft=DRAFT, n=5) for make in (DySpec, DySpecHeap
 DYNAMIC["DySpecThreshold"] = DySpecThreshold(draft=DRAFT, n=5, threshold=0.1)
 
 
-RULES = {"iid": [SpecInfer(), KSeq(), MultiCandidate(replacement=True)]}
-RULES["without_replacement"] = [WithoutReplacement(), MultiCandidate(), Eagle1()]
+RULES = {"iid": [SpecInfer(), KSeq(), MultiCandidate(replacement=True), Traversal(draws="iid")]}
+RULES["without_replacement"] = [WithoutReplacement(), MultiCandidate(), Eagle1(), Traversal()]
+RULES["greedy_one"] = [GreedyOne(), Traversal(draws="greedy_one")]
 SHAPES = {"branching": shapes.branching([2, 2]), "chain": shapes.chain(3), "k_sequences": shapes.k_sequences(3, 2)}
+SHAPES["uneven"] = TreeShape.from_paths([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
 CELLS = [(draws, rule, "branching") for draws, rules in RULES.items() for rule in rules]
 CELLS += [(draws, rules[0], "k_sequences") for draws, rules in RULES.items()]
-CELLS += [(draws, Chain(), "chain") for draws in RULES]
+CELLS += [(draws, rule, "chain") for draws in RULES for rule in (Chain(), Block()) if draws in rule.lossless_for]
+CELLS += [("greedy_one", rule, "uneven") for rule in RULES["greedy_one"]]
 
 
 def probs_after(token: int, sampling: Sampling) -> Probs:
@@ -130,10 +137,11 @@ def test_rules_that_compare_p_with_q_keep_the_targets_distribution(draws, rule, 
     assert sampled(drafter, rule, Sampling(0.7, top_p=0.8), seed=12, count=count) > 1e-3
 
 
+@pytest.mark.parametrize("rule", [MultiCandidate(), Traversal()], ids=lambda rule: type(rule).__name__)
 @pytest.mark.parametrize("name", DYNAMIC)
-def test_trees_that_depend_on_their_draws_keep_the_targets_distribution(name, count):
+def test_trees_that_depend_on_their_draws_keep_the_targets_distribution(name, rule, count):
     """In the engine, with fresh races in every step; one step is summed exactly in `test_dyspec_distribution.py`."""
-    assert sampled(DYNAMIC[name], MultiCandidate(), Sampling(0.7), seed=14, count=count) > 1e-3
+    assert sampled(DYNAMIC[name], rule, Sampling(0.7), seed=14, count=count) > 1e-3
 
 
 def test_the_first_token_has_the_targets_distribution(count):

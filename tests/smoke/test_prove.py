@@ -74,7 +74,10 @@ def test_a_rule_that_accepts_all_is_found(rule, differs, pair):
         ("ti_mcsd_w1", ["longest_subtree"]),
         ("k_seq", ["k_seq"]),
         ("chain", ["chain", "chain"]),
-        ("target_sample", ["target_sample"] * 3),
+        ("target_sample", ["target_sample"] * 4),
+        ("traversal", ["traversal"]),
+        ("spec_hub", ["spec_hub"]),
+        ("block", ["block", "block"]),
     ],
 )
 def test_a_method_is_asked_with_what_it_was_made_for(name, asked):

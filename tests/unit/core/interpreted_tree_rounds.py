@@ -9,12 +9,16 @@ import torch
 from judged_trees import CASES, RULES, check
 
 from specdec_core.verifiers import tree_rounds_kernel
-from specdec_core.verifiers.tree_rounds import residual
+from specdec_core.verifiers.tree_rounds import residual, tree_rounds
 
 
-def in_triton(p, q, rows, tokens, uniform, families, *, remove, uniform_fallback, k_seq=False):
+def in_triton(
+    p, q, rows, tokens, uniform, families, begins=None, /, *, remove, uniform_fallback, k_seq=False, sure=False
+):
     lists = families.order, families.starts, families.repeated
-    return tree_rounds_kernel.tree_rounds(p, q, rows, tokens, uniform, *lists, remove, uniform_fallback, k_seq)
+    return tree_rounds_kernel.tree_rounds(
+        p, q, rows, tokens, uniform, *lists, remove, uniform_fallback, k_seq, sure, begins
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -56,3 +60,17 @@ def of_two_children(p, q, rows, uniform, rule=in_triton):
     tokens = torch.tensor([1, 2, 3])
     families = judged_trees.Families.of(torch.tensor([-1, 0, 0]), tokens)
     return rule(p, q, rows, tokens, uniform, families, remove=True, uniform_fallback=True)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nodes_that_are_come_to_by_chance(case, rng):
+    """Traversal's rounds: of each node the kernel and the definition have the same chances, and leave the same."""
+    for rule in (rule for rule in RULES if not rule.k_seq):
+        drafted = judged_trees.drafted(case, rule, rng)
+        below_one = torch.full_like(drafted.p[:, 0], 1 - 2**-53, dtype=torch.float64)
+        chances = torch.rand(len(below_one), dtype=torch.float64, generator=rng).sqrt()
+        chances[:4] = torch.tensor([1.0, 0.0, 1e-9, 1 - 1e-14])[: len(chances)]
+        given = drafted.p, drafted.judged_q, drafted.rows, drafted.tokens, below_one, drafted.families, chances
+        (accept, shares), (expected, wanted) = (judge(*given, **rule.how) for judge in (in_triton, tree_rounds))
+        torch.testing.assert_close(accept, expected, rtol=0, atol=1e-9)
+        torch.testing.assert_close(shares[:, 2], wanted[:, 2], rtol=0, atol=1e-9)

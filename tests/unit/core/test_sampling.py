@@ -71,7 +71,7 @@ def test_children_of_a_distribution_that_is_not_finite_are_tokens_of_the_vocabul
 
 
 def test_a_word_that_is_no_way_of_drawing_is_refused(rng):
-    with pytest.raises(ValueError, match="draws must be one of topk, iid, without_replacement, not 'idd'"):
+    with pytest.raises(ValueError, match="draws must be one of topk, iid, without_replacement, greedy_one, not 'idd'"):
         draw_children(torch.full((2, 5), 0.2), 3, "idd", rng)
 
 
@@ -132,3 +132,42 @@ def test_the_nucleus_of_a_large_vocabulary_is_that_of_a_full_sort(spread, rng):
             expected.add(token)
             before += float(row[token])
         assert set(chosen.nonzero().flatten().tolist()) == expected
+
+
+def test_greedy_children_are_a_draw_from_the_others_and_the_best(rng):
+    """Ties of the best go to the lower id; a single child is a draw from q."""
+    q = torch.tensor([0.2, 0.3, 0.3, 0.15, 0.05]).expand(20_000, -1)
+    probs, ids = draw_children(q, 3, "greedy_one", rng)
+    assert (ids[:, 1:] == torch.tensor([1, 2])).all()
+    assert torch.equal(probs, q.gather(-1, ids))
+    counts = ids[:, 0].bincount(minlength=5)
+    assert counts[[1, 2]].sum() == 0
+    expected = torch.tensor([0.2, 0.15, 0.05]) / 0.4 * 20_000
+    assert stats.chisquare(counts[[0, 3, 4]], expected.double() * 20_000 / expected.double().sum()).pvalue > 1e-3
+    alone = draw_children(q, 1, "greedy_one", rng)[1][:, 0].bincount(minlength=5)
+    assert stats.chisquare(alone, q[0].double() * 20_000 / q[0].double().sum()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("q", [[0.0, 0.0, 1.0, 0.0], [0.5, 0.0, 0.5, 0.0]])
+def test_where_q_has_no_others_greedy_children_are_drawn_from_all(rng, q):
+    """Of the best tokens those without probability are the first ids; the draw is uniform over what is left."""
+    best = sorted(range(4), key=lambda token: (-q[token], token))[:2]
+    ids = draw_children(torch.tensor(q).expand(2000, -1), 3, "greedy_one", rng)[1]
+    assert (ids[:, 1:] == torch.tensor(best)).all()
+    counts = ids[:, 0].bincount(minlength=4)
+    assert counts[best].sum() == 0
+    assert stats.chisquare(counts[[token for token in range(4) if token not in best]]).pvalue > 1e-3
+    whole = draw_children(torch.tensor(q).expand(5, -1), 4, "greedy_one", rng)[1]
+    assert (whole.sort(-1).values == torch.arange(4)).all()
+
+
+def test_greedy_children_of_fewer_ranks_are_drawn_from_more(rng):
+    """Rows that use 1, 2 or 3 of the children leave out none, one or two of the best tokens."""
+    q = torch.tensor([0.4, 0.3, 0.2, 0.1]).expand(3, -1)
+    counts, seen = torch.tensor([1, 2, 3]), [set() for _ in range(3)]
+    for _ in range(200):
+        ids = draw_children(q, 3, "greedy_one", rng, counts)[1]
+        assert [row[1:count] for row, count in zip(ids.tolist(), counts.tolist(), strict=True)] == [[], [0], [0, 1]]
+        for found, token in zip(seen, ids[:, 0].tolist(), strict=True):
+            found.add(token)
+    assert seen == [{0, 1, 2, 3}, {1, 2, 3}, {2, 3}]

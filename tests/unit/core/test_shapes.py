@@ -82,3 +82,11 @@ def test_the_k_configuration_of_a_budget_is_the_largest_there_is(size):
 def test_a_budget_of_nothing_has_no_k_configuration():
     with pytest.raises(ValueError, match="at least 1 node, not 0"):
         shapes.branching_within(0)
+
+
+def test_the_last_of_all_siblings_comes_first():
+    shape = TreeShape.from_paths([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
+    turned = TreeShape.from_paths([(0,), (1,), (2,), (1, 0), (1, 1), (2, 0), (1, 1, 0)])
+    assert shape.last_first() == turned
+    for same in (shapes.chain(3), shapes.branching([3, 2, 1]), shapes.kary(2, 3)):
+        assert same.last_first() == same
