@@ -1,4 +1,4 @@
-"""Artifacts of no paper: equal budgets, the smoke run, what the draft's temperature does, and your own runs."""
+"""Artifacts of no paper: equal budgets, the smoke run, what the draft's temperature does, rules, and your own runs."""
 
 from collections.abc import Mapping
 
@@ -6,10 +6,12 @@ from specdec_trees.artifacts.outputs import Artifact
 from specdec_trees.papers.beyond import budget, smoke
 from specdec_trees.papers.beyond.draft_temperature import draft_temperature
 from specdec_trees.papers.beyond.own import own
+from specdec_trees.papers.beyond.rules import rules
 
 ARTIFACTS: Mapping[str, Artifact] = {
     "bench/budget": Artifact(budget.at_equal_budget),
     "bench/draft_temperature": Artifact(draft_temperature),
+    "bench/rules": Artifact(rules),
     "smoke": Artifact(smoke.smoke),
 }
 YOURS = Artifact(lambda name, results: own(name, f"Runs of {name}", results))
