@@ -4,7 +4,7 @@ One cell is decoded; its rows are copied under other seeds, and a plan asks for 
 ten cells, which is reported. Each command runs in a process of its own: CPU seconds, which other processes hardly
 change, and peak memory in GB. The cost of a cell is to stay as it is, however many there are.
 
-`--large 5000 500` is about a single cell of 5,000 prompts of 500 steps each: no command may need more than 2 GB for it.
+`--large 5000 500` is about a single cell of 5,000 prompts of 500 steps each, for which 2 GB should do.
 """
 
 import argparse

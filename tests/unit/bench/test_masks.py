@@ -88,7 +88,7 @@ def test_rows_are_the_masks_that_the_target_was_given(drafter, temperature, pair
 
 def test_nothing_is_recorded_unless_asked_and_both_instruments_share_a_pass(pair):
     plain = measured(pair, "opt_tree")
-    assert plain.masks == plain.nodes == []
+    assert list(plain.masks) == list(plain.nodes) == []
     both = measured(pair, "opt_tree", record_masks=True, record_nodes=True)
     assert both.nodes == measured(pair, "opt_tree", record_nodes=True).nodes
     assert both.masks == measured(pair, "opt_tree", record_masks=True).masks

@@ -95,7 +95,7 @@ def test_a_virtual_roots_distribution_is_the_targets():
 @pytest.mark.long
 def test_every_step_has_a_row_and_decodes_as_before(pair):
     plain, asked = measured(pair, *LOSSY), measured(pair, *LOSSY, record_variation=True)
-    assert plain.variation == []
+    assert not len(plain.variation)
     assert [row.output_ids for row in asked.prompts] == [row.output_ids for row in plain.prompts]
     found = [(row.turn, row.step) for row in asked.variation]
     assert found == [(step.turn, step.step) for step in asked.steps]
