@@ -42,7 +42,7 @@ WRONG_VALUES = {
     "drafter.n=${foo}": "drafter.n: Interpolation key 'foo' not found",
     "drafter=sequoia drafter.n=hardwar": "drafter.n=hardwar: a whole number or hardware is expected",
     "drafter=sequoia drafter.acceptance=foo": "drafter.acceptance=foo: a list of numbers or measured is expected",
-    "drafter=sequoia drafter.draws=foo verifier=by_draws": 'unknown drafter.draws "foo"; there are: iid, topk',
+    "drafter=sequoia drafter.draws=foo verifier=by_draws": 'unknown drafter.draws "foo"',
     "drafter=mcsd +mcsd.k_config=4": "mcsd.k_config=4: a list of whole numbers is expected",
     "drafter=gsd +gsd.tau=x": "gsd.tau=x: a whole number or null is expected",
     "drafter=sized_eagle2 +size=abc": "size=abc: a whole number is expected",
