@@ -132,7 +132,7 @@ def farthest(case: Case, counts: Counts) -> Failure | None:
 
 
 def sampled(calls: Calls, asked: list[Case], samples: int, rng: np.random.Generator) -> Report:
-    """All cases, then those of them that looked most suspicious, asked anew, and again."""
+    """All cases, then those of them that looked most suspicious, asked anew, and again; the smallest first."""
     suspects: list[Suspect] = [(case, None) for case in asked]
     least, count = 1.0, 0
     for kept in (*KEPT, 0):
@@ -145,10 +145,10 @@ def sampled(calls: Calls, asked: list[Case], samples: int, rng: np.random.Genera
             if least < REFUSED:
                 return Report(least, count, len(asked), False, finding.failure)
             findings.append(finding)
-        findings = sorted(findings, key=lambda one: one.p)[:kept]
-        suspects = [(finding.failure.case, finding.failure.member) for finding in findings]
-        if all(case is not asked[0] for case, _ in suspects):
-            suspects.append((asked[0], asked[0].members[-1]))
+        fit_least = sorted(findings, key=lambda one: one.p)[:kept]
+        chosen = {finding.failure.case: finding.failure.member for finding in fit_least}
+        chosen.setdefault(asked[0], asked[0].members[-1])
+        suspects = [(case, chosen[case]) for case in asked if case in chosen]
     return Report(least, count, len(asked), False)
 
 
