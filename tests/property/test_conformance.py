@@ -192,7 +192,7 @@ OURS = [(rule, draws if judges(rule, 2) else "chain") for rule, draws in declare
 @pytest.mark.few(4)
 @pytest.mark.parametrize(("rule", "draws"), OURS, ids=["-".join(map(name_of, cell)) for cell in OURS])
 def test_the_projects_own_rules_pass(rule, draws, long_form):
-    samples = SAMPLES if long_form else 5_000
+    samples = SAMPLES if long_form else 2_000
     assert check(judged(rule), draws, samples=samples).passed
 
 
