@@ -24,6 +24,7 @@ TASKS = {
         "look for faults in a drafter or a rule that should be lossless: greedy equality, and the law of its samples",
         "prove",
     ),
+    "conformance": ("is a verification function lossless: FILE.py:FUNCTION, of any engine or paper", "conformance"),
     "pack": ("one file per table in a folder of results", "pack"),
     "new": ("write the yaml of your own pair or dataset", "new"),
     "smollm2": ("a real instruct model, SmolLM2-135M: 93 MB, once, into models/smollm2", "smollm2"),

@@ -12,10 +12,8 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
-from scipy import special
 
 from specdec_core import Sampling, generate
 from specdec_core.drafters import Drafter
@@ -29,6 +27,7 @@ from specdec_trees.measure.cell import Cell, Runtime
 from specdec_trees.measure.runner import SENTENCES
 from specdec_trees.names import unknown
 from specdec_trees.plan.composing import composer
+from specdec_trees.statistics.fit import Fit, fit
 
 PROMPTS = (
     "def read_config(filename):\n",
@@ -50,19 +49,7 @@ LENGTH, BEST, GREEDY_LENGTH = 4, 3, 48
 """New tokens of a sampled text, how many tokens may follow each, and new tokens of a greedy one."""
 SAMPLED = 2
 """Prompts of sampled texts; all have a greedy one."""
-FEWEST = 5.0
-"""Texts that a bin expects; rarer ones join others."""
 REFUSED = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Law:
-    """How sampled texts stand to the target's law."""
-
-    p: float
-    worst: tuple[int, ...]
-    expected: float
-    observed: int
 
 
 def target_law(pair: Pair, prompt: Sequence[int], length: int = LENGTH) -> dict[tuple[int, ...], float]:
@@ -79,22 +66,12 @@ def target_law(pair: Pair, prompt: Sequence[int], length: int = LENGTH) -> dict[
     return law
 
 
-def judged(law: dict[tuple[int, ...], float], texts: Sequence[tuple[int, ...]]) -> Law:
+def judged(law: dict[tuple[int, ...], float], texts: Sequence[tuple[int, ...]]) -> Fit[tuple[int, ...]]:
     """Chi-square of texts against a law; p is 0 where a text has no probability at all."""
-    counts, total = Counter(texts), len(texts)
-    strange = next((text for text in counts if text not in law), None)
-    if strange:
-        return Law(0.0, strange, 0.0, counts[strange])
-    bins = [(text, prob * total, counts[text]) for text, prob in sorted(law.items(), key=lambda one: one[1])]
-    while len(bins) > 1 and bins[0][1] < FEWEST:  # the rarest joins the next
-        (_, of, seen), (text, more, also) = bins[:2]
-        bins[:2] = [(text, of + more, seen + also)]
-        bins.sort(key=lambda one: one[1])
-    if len(bins) == 1:
-        raise ValueError(f"{total} samples are too few for any two texts: give more --samples")
-    terms = [(seen - of) ** 2 / of for _, of, seen in bins]
-    worst = bins[terms.index(max(terms))]
-    return Law(float(special.chdtrc(len(bins) - 1, sum(terms))), *worst)
+    fits = fit(law, Counter(texts))
+    if fits.bins == 1:
+        raise ValueError(f"{len(texts)} samples are too few for any two texts: give more --samples")
+    return fits
 
 
 def sampled(pair: Pair, drafter: Drafter, rule: Verifier, prompt: Sequence[int], count: int) -> list[tuple[int, ...]]:

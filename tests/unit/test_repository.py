@@ -56,7 +56,7 @@ def test_the_site_has_every_text_and_every_module_in_its_contents(hooks: dict) -
     assert {"engine", "drafters", "verifiers", "tree"} <= {name for entry in api for name in entry}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/conformance.md"])
 def test_the_code_of_a_page_runs_from_top_to_bottom(page: str, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(ROOT)
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
