@@ -123,7 +123,7 @@ class Played:
             rounds, "draw_tokens", lambda probs, k, rng: torch.tensor([self.pick(normed(probs.tolist()))])
         )
 
-    def draw(self, probs, k, how, rng):
+    def draw(self, probs, k, how, rng, counts=None):
         ids = []
         for row in probs.tolist():
             orders = self.orders(tuple(row), k, how)

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specdec_core import TokenTree
+from specdec_core import Sampling, TokenTree
 from specdec_core.models import ModelOutput
 from specdec_core.verifiers import Traversal
 from specdec_core.verifiers.rounds import family
@@ -103,11 +103,10 @@ class Drafted:
         return TokenTree(tokens, parents, edges, q[inner], rows), ModelOutput(p)
 
 
-@dataclass(frozen=True)
-class Given:
-    """In place of `Sampling`: rows are distributions already."""
+class Given(Sampling):
+    """Its rows are distributions already."""
 
-    greedy: bool = False
+    greedy = False
 
     def probs(self, rows: Tensor) -> Tensor:
         return rows

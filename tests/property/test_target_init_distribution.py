@@ -57,7 +57,7 @@ class Played:
             # bound to the class, not to the rule
             monkeypatch.setattr(kind, "choose", lambda rule, p, q, drawn, rng, choose=choose: choose(rule, p, q, drawn))
 
-    def draw(self, probs, k, draws, rng):
+    def draw(self, probs, k, draws, rng, counts=None):
         ids = []
         for row in probs.tolist():
             orders = self.orders(tuple(row), k, draws)

@@ -92,7 +92,7 @@ def test_the_law_of_the_next_tokens_is_the_targets(shape, kind, seed):
 
 
 @pytest.mark.few(10)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["iid", "without_replacement"])  # of greedy children the number is known before
 @pytest.mark.parametrize("seed", range(30))
 def test_trees_that_grow_by_what_was_drawn_before(seed, kind):
     models = Models.random(100 + seed)
