@@ -75,15 +75,14 @@ _NOTES = (
 def rules(name: str, results: Results) -> list[Output]:
     """The table: a row for each tree, way of drawing and rule; raises NoResultsError where no tree ended well."""
     loaded = frame.finished(results)
-    runs = loaded[loaded["temperature"] > 0]
+    runs = loaded[(loaded["temperature"] > 0) & loaded["draws"].isin([*DRAWS])]
     runs = draw.drafting(runs).reset_index(drop=True)
     runs = frame.put(runs, tree=runs["drafter"], drawn=runs["draws"].map(DRAWS), rule=runs["verifier"].map(rule_label))
     runs = frame.put(runs, rounds=_beside(runs, None), first=_beside(runs, FIRST))
-    order = {rule: place for place, rule in enumerate(DRAWS)}
-    places = runs.assign(place=runs["draws"].map(order)).sort_values(
-        ["block", "tree", "place", "verifier"], kind="stable", ignore_index=True
-    )
-    long = frame.rank(frame.measure(places, METRICS), ["block", "tree"])
+    known = [*DRAWS]
+    runs = runs.assign(place=runs["draws"].map(known.index), judged=runs["verifier"] != runs["draws"].map(ROUNDS))
+    ordered = runs.sort_values(["block", "tree", "place", "judged", "verifier"], kind="stable", ignore_index=True)
+    long = frame.rank(frame.measure(ordered, METRICS), ["block", "tree"])
     title = f"Rules of acceptance by draws ({notes.setting(runs)})"
     below = [*draw.below(loaded, runs), *_NOTES]
     return [table(name, title, long, ROWS, METRICS, notes=below, headers=HEADERS)]
