@@ -208,7 +208,7 @@ def outcomes(law: Law) -> Iterator[tuple[int, Fraction, Probs]]:
 def law_of(rule: Traversal, tree: TokenTree, target: ModelOutput) -> Law:
     """What the rule computes, at all nodes, in the order in which it looks at them."""
     tokens, children = family(tree)
-    begin, law = rule._in_turn(tree, target, Given(), tokens, children), {}
+    begin, law = rule.rounds_of(tree, target, Given(), tokens, children), {}
 
     def visit(node: int, chance: float) -> None:
         rounds = begin(node, chance)

@@ -71,7 +71,7 @@ class Traversal:
             raise PairError(no_q(self))
         self.check(children)
         on_gpu = target.logits.device.type == "cuda" and 0 in children
-        begin = (self._at_once if on_gpu else self._in_turn)(tree, target, sampling, tokens, children)
+        begin = (self._at_once if on_gpu else self.rounds_of)(tree, target, sampling, tokens, children)
         path, rounds = accepted(children, coins.tolist(), begin)
         return ended(path, rounds.residual(), tokens, target, rng)
 
@@ -89,7 +89,7 @@ class Traversal:
         """Whether all children of a node but the first are there for sure."""
         return self.draws == "greedy_one"
 
-    def _in_turn(
+    def rounds_of(
         self, tree: TokenTree, target: ModelOutput, sampling: Sampling, tokens: Sequence[int], children: Children
     ) -> Begin:
         """Rounds of a node once the walk comes to it."""

@@ -193,7 +193,7 @@ def test_all_nodes_at_once_go_the_same(kind, spoilt, rng):
             torch.rand(7, dtype=torch.float64, generator=rng).tolist(),
         )
         (path, rounds), (own, known) = (
-            traversal.accepted(children, coins, begin(*given)) for begin in (rule._in_turn, rule._at_once)
+            traversal.accepted(children, coins, begin(*given)) for begin in (rule.rounds_of, rule._at_once)
         )
         assert own == path
         torch.testing.assert_close(known.residual(), rounds.residual(), rtol=0, atol=EXACT, equal_nan=True)
