@@ -15,7 +15,7 @@ from torch import Tensor
 from specdec_core import verifiers
 from specdec_core.errors import PairError
 from specdec_core.sampling import DRAWS
-from specdec_core.verifiers import ChildByChild
+from specdec_core.verifiers import ChildByChild, Verifier
 
 Probs = list[Fraction]
 
@@ -53,7 +53,7 @@ def refuted(rule: ChildByChild, draws: str, distance: float) -> str:
 
 def name_of(value: object) -> str:
     """A rule's class and settings, for test ids."""
-    if isinstance(value, ChildByChild):
+    if isinstance(value, Verifier):
         return "_".join((type(value).__name__, *(f"{key}_{on}" for key, on in vars(value).items() if type(on) is bool)))
     return str(value)
 

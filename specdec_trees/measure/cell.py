@@ -114,6 +114,7 @@ class Runtime:
     record_nodes: bool = False
     record_masks: bool = False
     record_variation: bool = False
+    record_rules: bool = False
     record_quality: bool = False
     record_answers: bool = False
     case_study: bool = False

@@ -1,4 +1,4 @@
-"""Watches for `generate` that turn every judged tree into rows: of its nodes, and of its attention masks."""
+"""Watches for `generate` that turn every judged tree into rows: of its nodes, of its attention masks, of rules."""
 
 from typing import Any
 
@@ -9,10 +9,35 @@ from specdec_core.models import ModelOutput
 from specdec_core.node_order import NODE_ORDERS, block_count, heap_order, placed, reordered
 from specdec_core.sampling import Sampling
 from specdec_core.tree import TokenTree, Verdict
-from specdec_trees.results.rows import MaskRow, NodeRow
+from specdec_core.verifiers import (
+    GreedyOne,
+    KSeq,
+    MultiCandidate,
+    SpecInfer,
+    TargetSample,
+    Traversal,
+    Verifier,
+    WithoutReplacement,
+)
+from specdec_core.verifiers.expectation import expected_accepted
+from specdec_trees.results.instrument_rows import MaskRow, NodeRow, RuleRow
 
 BLOCK = 32
 """Rows and columns of a block, as in the paper's kernel (DySpec, appendix C.1)."""
+
+
+RULES: dict[str, Verifier] = {
+    "target_sample": TargetSample(),
+    "spec_infer": SpecInfer(),
+    "k_seq": KSeq(),
+    "traversal_iid": Traversal(draws="iid"),
+    "without_replacement": WithoutReplacement(),
+    "multi_candidate": MultiCandidate(),
+    "traversal": Traversal(),
+    "greedy_one": GreedyOne(),
+    "traversal_greedy": Traversal(draws="greedy_one"),
+}
+"""Those that are compared on one tree, by their yamls."""
 
 
 class NodeRecorder:
@@ -89,3 +114,24 @@ class MaskRecorder:
             num_tree_blocks=int(block_count(visible, BLOCK)),
             parents=(tree.parents[virtual:] - virtual).clamp(min=-1).tolist(),
         )
+
+
+class RuleRecorder:
+    """A row per tree and rule that keeps the target's distribution for its draws: what it accepts in the mean.
+
+    Only while sampling; at temperature 0 all of them accept the same path.
+    """
+
+    def __init__(self, run_id: str, prompt_id: str, turn: int, draws: str, sampling: Sampling) -> None:
+        self._turn: dict[str, Any] = {"run_id": run_id, "prompt_id": prompt_id, "turn": turn}
+        self._rules = {name: rule for name, rule in RULES.items() if draws in rule.lossless_for}
+        self._sampling = sampling
+        self.rows: list[RuleRow] = []
+        self._step = 0
+
+    def __call__(self, tree: TokenTree, target: ModelOutput, verdict: Verdict) -> None:
+        """A row per rule."""
+        for name, rule in self._rules.items():
+            accepted = expected_accepted(rule, tree, target, self._sampling)
+            self.rows.append(RuleRow(**self._turn, step=self._step, rule=name, expected_accepted=accepted))
+        self._step += 1

@@ -8,7 +8,7 @@ from specdec_core.errors import PromptError
 from specdec_core.sampling import Sampling
 from specdec_trees.measure.decoding import Decoding, Turn
 from specdec_trees.measure.quality import answer_rows, log_likelihoods, quality_rows
-from specdec_trees.measure.recorders import MaskRecorder, NodeRecorder
+from specdec_trees.measure.recorders import MaskRecorder, NodeRecorder, RuleRecorder
 from specdec_trees.measure.to_rows import Rows
 from specdec_trees.measure.variation import DrawnVariation, FirstTokenProbs, VariationRecorder, first_token_probs
 from specdec_trees.prompts.datasets import Conversation
@@ -90,6 +90,8 @@ class SecondPass:
             recorders["nodes"] = NodeRecorder(*key, self.cell.sampling)
         if self.runtime.record_masks:
             recorders["masks"] = MaskRecorder(*key, len(turn.prompt))
+        if self.runtime.record_rules and not self.cell.sampling.greedy:
+            recorders["rules"] = RuleRecorder(*key, self.decoding.drafter.draws, self.cell.sampling)
         if probs_of:
             recorders["variation"] = VariationRecorder(*key, probs_of, self.cell.sampling)
         if not recorders:

@@ -15,7 +15,7 @@ from specdec_trees.prompts import datasets
 from specdec_trees.prompts.datasets import Conversation
 from specdec_trees.results.blocks import Blocks, total
 from specdec_trees.results.digests import output_sha256
-from specdec_trees.results.instrument_rows import AnswerRow, MaskRow, NodeRow, QualityRow, VariationRow
+from specdec_trees.results.instrument_rows import AnswerRow, MaskRow, NodeRow, QualityRow, RuleRow, VariationRow
 from specdec_trees.results.parquet import frame
 from specdec_trees.results.rows import (
     AUTOREGRESSIVE,
@@ -38,6 +38,7 @@ class Rows:
     nodes: Blocks = field(default_factory=lambda: Blocks(NodeRow))
     masks: Blocks = field(default_factory=lambda: Blocks(MaskRow))
     variation: Blocks = field(default_factory=lambda: Blocks(VariationRow))
+    rules: Blocks = field(default_factory=lambda: Blocks(RuleRow))
     quality: list[QualityRow] = field(default_factory=list)
     answers: list[AnswerRow] = field(default_factory=list)
     start: int = 1

@@ -109,7 +109,7 @@ def _cell(cfg: DictConfig, plain: Mapping[str, Any]) -> Job:
         baseline=baseline,
         lent=min(baseline, (tokens if alike else first) if decoders else 0),
         decoders=decoders,
-        passes=1 + any(plain[f"record_{table}"] for table in ("nodes", "masks", "variation")),
+        passes=1 + any(plain[f"record_{table}"] for table in ("nodes", "masks", "variation", "rules")),
     )
 
 

@@ -62,6 +62,18 @@ class VariationRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RuleRow:
+    """What a rule accepts of one decoding step's tree in the mean over its coins (written on request)."""
+
+    run_id: str
+    prompt_id: str
+    turn: int
+    step: int
+    rule: str  # a yaml of conf/verifier whose rule keeps the target's distribution for these draws
+    expected_accepted: float  # drafted tokens, given the tree; the target's own is not counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QualityRow:
     """One answer in one arm, judged without a judge (written on request); None where there is nothing to compare."""
 

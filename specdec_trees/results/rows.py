@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec_trees.results.instrument_rows import AnswerRow, JudgementRow, MaskRow, NodeRow, QualityRow, VariationRow
+from specdec_trees.results.instrument_rows import (
+    AnswerRow,
+    JudgementRow,
+    MaskRow,
+    NodeRow,
+    QualityRow,
+    RuleRow,
+    VariationRow,
+)
 from specdec_trees.results.kept_rows import (
     AcceptanceRow,
     AttentionRow,
@@ -217,6 +225,7 @@ TABLES: dict[str, type] = {
     "nodes": NodeRow,
     "masks": MaskRow,
     "variation": VariationRow,
+    "rules": RuleRow,
     "quality": QualityRow,
     "answers": AnswerRow,
     "judgements": JudgementRow,
@@ -228,9 +237,9 @@ TABLES: dict[str, type] = {
     "decisions": DecisionRow,
     "recordings": RecordingRow,
 }
-RECORDED = ("nodes", "masks", "variation", "quality", "answers")
+RECORDED = ("nodes", "masks", "variation", "rules", "quality", "answers")
 """Tables of a cell that are written where `record_<table>` asks for them."""
-OF_STEPS = ("steps", "nodes", "masks", "variation")
+OF_STEPS = ("steps", "nodes", "masks", "variation", "rules")
 """Tables that have a row for each step, or more."""
 AFTERWARDS = ("judgements", "predictions")
 """Those that are made of a cell's rows when it has ended."""

@@ -51,6 +51,7 @@ class Results:
     nodes: pd.DataFrame
     masks: pd.DataFrame
     variation: pd.DataFrame
+    rules: pd.DataFrame
     quality: pd.DataFrame
     answers: pd.DataFrame
     judgements: pd.DataFrame

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from distributions import random_pq, tensor
+from distributions import name_of, random_pq, tensor
 from doubles import random_llama
 from torch import Tensor
 
@@ -92,7 +92,7 @@ def target(model: Model) -> dict:
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("rule", [SpecInfer(), MultiCandidate(replacement=True), KSeq(), TargetSample()], ids=repr)
+@pytest.mark.parametrize("rule", [SpecInfer(), MultiCandidate(replacement=True), KSeq(), TargetSample()], ids=name_of)
 def test_merged_sequences_keep_the_targets_distribution(rule, shape):
     model = model_of(3)
     law, _ = law_and_length(rule, shape, model, as_trie=True)

@@ -8,13 +8,14 @@ import pandas as pd
 
 from specdec_trees.artifacts import draw, frame, notes
 from specdec_trees.artifacts.definitions import rule_label
-from specdec_trees.artifacts.metrics import MAL, MEAN_SIZE, Metric
+from specdec_trees.artifacts.metrics import MAL, MEAN_SIZE, Metric, per_row
 from specdec_trees.artifacts.outputs import Output
 from specdec_trees.artifacts.table import table
 from specdec_trees.artifacts.tables import named_rows
 from specdec_trees.results.store import Results
 from specdec_trees.statistics import samples
 from specdec_trees.statistics.intervals import Interval
+from specdec_trees.statistics.samples import Sample
 
 ROUNDS = {
     "topk": "target_sample",
@@ -40,17 +41,40 @@ def _ratio(run: Any, other: Any) -> Interval | None:
     return samples.paired_ratio(samples.mal(run.steps), samples.mal(other.steps))
 
 
+def _expected(run: Any, rule: str) -> Sample | None:
+    """What a rule accepts in the mean on the trees of the run whose rule is rounds, with the target's token."""
+    if run.rounds is None or not len(run.rounds.judged):
+        return None
+    rows = run.rounds.judged
+    rows = rows[rows["rule"] == rule]
+    return per_row(rows.assign(length=rows["expected_accepted"] + 1), "length")
+
+
+def _by_rule(run: Any) -> Interval | None:
+    """Over rounds, on the very same trees; without recorded rules of trees that were drawn apart."""
+    expected = [_expected(run, rule) for rule in (run.verifier, ROUNDS[run.draws])]
+    if expected[0] is None or run.verifier == ROUNDS[run.draws]:
+        return _ratio(run, run.rounds)
+    return samples.paired_ratio(*expected)
+
+
+EXPECTED = Metric(
+    "expected",
+    "MAL on the same trees",
+    "tokens a step that the rule yields in the mean over its coins, of the trees that one run of these draws drafted",
+    lambda run: _expected(run, run.verifier),
+)
 BY_RULE = Metric(
     "by_rule",
-    "MAL / MAL of rounds",
-    "over the rule that judges one child after another, of the same draws and shape",
-    lambda run: _ratio(run, run.rounds),
+    "over rounds",
+    "that over the same of the rule which judges one child after another",
+    _by_rule,
     3,
 )
 BY_DRAWS = Metric(
     "by_draws",
-    "MAL / MAL of SpecInfer",
-    "over such a rule with independent draws, of the same shape: what draws and rule give together",
+    "MAL over SpecInfer's",
+    "over that of such a rule with independent draws and the same shape: what draws and rule give together",
     lambda run: _ratio(run, run.first),
     3,
 )
@@ -61,14 +85,15 @@ JUDGING = Metric(
     lambda run: 1e6 * float(run.steps["judge_s"].mean()) if len(run.steps) else None,
     0,
 )
-METRICS = (MAL, BY_RULE, BY_DRAWS, MEAN_SIZE, JUDGING)
+METRICS = (MAL, EXPECTED, BY_RULE, BY_DRAWS, MEAN_SIZE, JUDGING)
 ROWS = ("pair", "dataset", "temperature", "tree", "drawn", "rule")
 HEADERS = {"tree": "Tree", "drawn": "Children", "rule": "Rule"}
 _NOTES = (
     "At temperature 0 all rules that keep the target's distribution accept the same path.",
     "Of best tokens alone no rule accepts more than target sampling: Traversal is the same rule there.",
     "SpecHub is the rule for best tokens and one draw, of two children. Block verification is Traversal on a chain.",
-    "Trees were drawn anew in every run: a ratio without a lead may be one of more conversations.",
+    "MAL is of each run's own trees and coins. On the same trees all rules are asked at every step of one run, whose "
+    "answers have the target's distribution whichever rule decodes.",
 )
 
 
@@ -78,10 +103,11 @@ def rules(name: str, results: Results) -> list[Output]:
     runs = loaded[(loaded["temperature"] > 0) & loaded["draws"].isin([*DRAWS])]
     runs = draw.drafting(runs).reset_index(drop=True)
     runs = frame.put(runs, tree=runs["drafter"], drawn=runs["draws"].map(DRAWS), rule=runs["verifier"].map(rule_label))
+    runs = frame.put(runs, judged=frame.of_runs(results.rules, runs["run_id"]))
     runs = frame.put(runs, rounds=_beside(runs, None), first=_beside(runs, FIRST))
     known = [*DRAWS]
-    runs = runs.assign(place=runs["draws"].map(known.index), judged=runs["verifier"] != runs["draws"].map(ROUNDS))
-    ordered = runs.sort_values(["block", "tree", "place", "judged", "verifier"], kind="stable", ignore_index=True)
+    runs = runs.assign(place=runs["draws"].map(known.index), later=runs["verifier"] != runs["draws"].map(ROUNDS))
+    ordered = runs.sort_values(["block", "tree", "place", "later", "verifier"], kind="stable", ignore_index=True)
     long = frame.rank(frame.measure(ordered, METRICS), ["block", "tree"])
     title = f"Rules of acceptance by draws ({notes.setting(runs)})"
     below = [*draw.below(loaded, runs), *_NOTES]
