@@ -26,7 +26,7 @@ MEASURED_AS_LOSSY = {"longest_subtree"}
 
 
 def test_yamls_are_short_and_begin_with_a_comment():
-    longest = {"config.yaml": 27, "variants.yaml": 120, "full.yaml": 24}  # a line for every key, for every choice
+    longest = {"config.yaml": 28, "variants.yaml": 120, "full.yaml": 24}  # a line for every key, for every choice
     for path in CONF.rglob("*.yaml"):
         lines = path.read_text(encoding="utf-8").splitlines()
         assert len(lines) <= longest.get(path.name, 20), path

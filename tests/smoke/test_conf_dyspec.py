@@ -11,10 +11,15 @@ from specdec_trees.calibrate.drafters import MEASURED
 from specdec_trees.plan.trees import size as planned_size
 from specdec_trees.results.store import load
 
-SMALL = {"dyspec", "dyspec_heap", "sized_sequoia", "spec_infer_8x8"}
-LARGE = {"dyspec_threshold", "sized_sequoia", "spec_infer_16x48"}
+SMALL = {"dyspec", "dyspec_heap", "sized_sequoia", "spec_infer_8x8", "spec_infer_8x8_merged"}
+LARGE = {"dyspec_threshold", "sized_sequoia", "spec_infer_16x48", "spec_infer_16x48_merged"}
 TABLES = ("table1", "table2", "table3", "table4")
-DRAWS = {"dyspec": "without_replacement", "sequoia": "without_replacement", "spec_infer": "iid"}
+DRAWS = {
+    "dyspec": "without_replacement",
+    "sequoia": "without_replacement",
+    "spec_infer": "iid",
+    "spec_infer_merged": "iid",
+}
 RULES = {"without_replacement": "without_replacement", "iid": "spec_infer"}
 SHORT = ("pair=tiny", "dataset=mini", "dataset.part=evaluation", "limit=2", "decoding.max_new_tokens=12")
 SHORT += ("runtime.warmup_conversations=0", "calibration.acceptance.new_tokens=8")
