@@ -12,7 +12,7 @@ Text = tuple[int, ...]
 Probs = tuple[float, ...]
 Parents = tuple[int, ...]
 
-KINDS = ("chain", "iid", "without_replacement", "topk")
+KINDS = ("chain", "iid", "without_replacement", "greedy_one", "topk")
 """How children are drawn, in `specdec_core`'s words; `chain`: one child of each node, drawn from q."""
 CHAINS: tuple[Parents, ...] = ((-1,), (-1, 0), (-1, 0, 1), (-1, 0, 1, 2))
 """By their number of drafted tokens."""
@@ -122,8 +122,17 @@ def children_of(parents: Parents) -> list[list[int]]:
 def orders(q: Probs, count: int, draws: str) -> Iterator[tuple[Text, float]]:
     """Every sequence of so many children with its probability."""
     tokens = range(len(q))
+    best = tuple(sorted(tokens, key=lambda token: (-q[token], token)))
     if draws == "topk":
-        yield tuple(sorted(tokens, key=lambda token: (-q[token], token))[:count]), 1.0
+        yield best[:count], 1.0
+        return
+    if draws == "greedy_one" and count:
+        others = {token: q[token] for token in best[count - 1 :]}
+        rest = sum(others.values())
+        others = others if rest else dict.fromkeys(others, 1.0)
+        yield from (
+            ((token, *best[: count - 1]), chance / sum(others.values())) for token, chance in others.items() if chance
+        )
         return
     for drawn in permutations(tokens, count) if draws == "without_replacement" else product(tokens, repeat=count):
         chance, left = 1.0, 1.0

@@ -22,19 +22,21 @@ from scipy import stats
 from specdec_core import Sampling, SpecdecError, generate
 from specdec_core.checks import check_lossless
 from specdec_core.drafters import Drafter
-from specdec_core.verifiers import Verifier
+from specdec_core.verifiers import Traversal, Verifier
 
 TRIPLES, SEED, LARGEST, VOCAB = 200, 7, 4, 4
 TOKENS = 120
 """Of a sampled text, which is set against the target's distribution after every token."""
 SMALLEST_P = 1e-3 / TRIPLES
-ANY = {"none", "topk", "iid", "without_replacement"}
+ANY = {"none", "topk", "iid", "without_replacement", "greedy_one"}
 EXACT: dict[str, set[str]] = {
     "TargetSample": ANY,  # the target draws before it looks at the tree (OPT-Tree, section 4.1)
     "Chain": {"none", "iid", "without_replacement"},  # of one child both are a draw from q (Leviathan et al., 2023)
     "SpecInfer": {"none", "iid"},  # Miao et al. (2024), Theorem 4.2
     "KSeq": {"none", "iid"},  # Sun et al. (2023), Algorithm 2
     "WithoutReplacement": {"none", "without_replacement"},  # Chen et al. (2024), Algorithm 1
+    "GreedyOne": {"none", "greedy_one"},  # Hu et al. (2025)
+    "Block": {"none", "iid", "without_replacement"},  # Sun et al. (2024), Theorem 1
     "Eagle1": {"none", "without_replacement"},  # Li et al. (2024), section 4.3
     "GsdNondeterministic": {"none"},  # the longest of paths accepted on their own is no draw from p
     "IndependentLongest": set(),
@@ -43,7 +45,10 @@ EXACT: dict[str, set[str]] = {
 """For which draws a rule's output distribution is the target's own when it samples."""
 WITH_REPLACEMENT = {True: {"none", "iid"}, False: {"none", "without_replacement"}}
 """Multi-candidate decoding (Yang et al., 2024), by its option `replacement`."""
-CHILD_BY_CHILD = set(EXACT) - {"GsdNondeterministic", "IndependentLongest", "LongestSubtree"} | {"MultiCandidate"}
+CHILD_BY_CHILD = set(EXACT) - {"GsdNondeterministic", "IndependentLongest", "LongestSubtree"} | {
+    "MultiCandidate",
+    "Traversal",
+}
 """Rules that take the arg max at temperature 0, whatever children there are."""
 
 
@@ -55,6 +60,8 @@ def exact(drafter: Drafter, rule: Verifier, sampling: Sampling) -> bool:
         return draws == "none" or one_first or (draws in ANY and name in CHILD_BY_CHILD | {"Greedy"})
     if name == "Greedy":
         return False
+    if isinstance(rule, Traversal) and name == "Traversal":  # Weng et al. (2025), Theorem 1, of the draws it is told
+        return draws in {"none", rule.draws}
     return draws in (WITH_REPLACEMENT[rule.lossless_for == {"iid"}] if name == "MultiCandidate" else EXACT[name])
 
 

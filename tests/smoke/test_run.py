@@ -64,7 +64,7 @@ def test_every_drafter_runs_and_greedy_decoding_is_lossless(swept, drafters):
     assert set(runs["status"]) == {"ok"}
     assert (runs["identical"] == 1).all()
     assert runs["lossless"].all()
-    assert set(runs["draws"]) == {"none", "topk", "iid", "without_replacement"}
+    assert set(runs["draws"]) == {"none", "topk", "iid", "without_replacement", "greedy_one"}
     assert runs.index[runs["draws"] == "none"].tolist() == ["autoregressive"]
     absent = set(runs.index[runs["expected_acceptance"].isna()])
     assert absent == {name for name in drafters if not _has_draft(name)} - {"autoregressive"}, "no probabilities"
@@ -292,7 +292,7 @@ def test_a_sweep_with_a_refused_job_runs_the_others_and_ends_with_status_1(tmp_p
         ("drafter=null", 'unknown drafter "null"; there are: autoregressive, '),
         ("pair=tinny", 'unknown pair "tinny"; did you mean "tiny" or "tiny_self" or "tiny_eagle"?'),
         ("dataset=mtbench", 'unknown dataset "mtbench"; did you mean "mt_bench"'),
-        ("verifier=gredy", 'unknown verifier "gredy"; did you mean "greedy"?'),
+        ("verifier=gredy", 'unknown verifier "gredy"; did you mean "greedy"'),
         ("experiment=opt_tree/table11", 'unknown experiment "opt_tree/table11"; did you mean "opt_tree/table1"'),
     ],
 )

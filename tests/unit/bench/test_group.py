@@ -150,7 +150,7 @@ def test_cells_that_wait_run_also_where_a_job_breaks_the_sweep(tmp_path: Path, m
     genuine = run.cell_of
 
     def failing(cfg: DictConfig) -> Cell:
-        if cfg.drafter.method == "opt_tree":
+        if cfg["drafter"]["method"] == "opt_tree":
             raise RuntimeError("CUDA error")
         return genuine(cfg)
 
