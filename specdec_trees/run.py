@@ -84,7 +84,7 @@ def _execute(cfg: DictConfig, job: int | None) -> str:
     """`job` is its place in a sweep, None for a cell alone: what an experiment runs of a pair holds for sweeps."""
     if _elsewhere(cfg.shard, job or 0):
         return runner.SKIPPED
-    plain = Plain(cfg)
+    plain = Plain.of(cfg)
     check_values(plain)
     if job is not None and not is_run(plain):
         return runner.SKIPPED

@@ -60,7 +60,7 @@ def scientific_config(cfg: Config) -> dict[str, Any]:
 
     ValueError for an option that is unknown or not of its type.
     """
-    plain = Plain(cfg)
+    plain = Plain.of(cfg)
     check_values(plain)
     config = {axis: plain[axis] for axis in ("pair", "dataset", "drafter", "verifier", "decoding", "seed", "limit")}
     config = copy.deepcopy(config)
@@ -96,7 +96,7 @@ def cell_of(cfg: Config) -> Cell:
 
     ValueError, DatasetError or SpecdecError say in a sentence what does not fit.
     """
-    plain = Plain(cfg)
+    plain = Plain.of(cfg)
     config = scientific_config(plain)
     resolvers.check_printed(plain.cfg)
     tree = drafters.Calibrated(drafter=config["drafter"])
@@ -157,7 +157,7 @@ def is_run(given: Config, pair: str | None = None) -> bool:
     Its `others` are those of any pair that it does not name. A sweep of replays leaves to others what is seen while the
     target decodes, and what follows neither from its tokens nor from what they were drawn from.
     """
-    cfg = Plain(given)
+    cfg = Plain.of(given)
     if cfg["measure"] == "cells" and cfg["runtime"]["replay"] in (True, RANKS):
         instruments = [table for table in RECORDED if cfg[f"record_{table}"]]
         if cfg["case_study"] or instruments or not (_by_tokens(cfg) or _by_distributions(cfg)):
@@ -181,7 +181,7 @@ def _by_distributions(cfg: Plain) -> bool:
 
 def setting_of(given: Config, config: Mapping[str, Any]) -> Setting:
     """What acceptance vectors and forward times are measured for, and decision models trained."""
-    cfg = Plain(given)
+    cfg = Plain.of(given)
     plan = dict(cfg["calibration"])
     acceptance = AcceptancePlan(**plan.pop("acceptance") | {"dataset": calibration_dataset_of(cfg, "acceptance")})
     latency = LatencyGrid(**plan.pop("latency"))
@@ -245,18 +245,18 @@ def _shape_of(drafter: Mapping[str, Any]) -> TreeShape:
 
 def dataset_of(cfg: Config) -> DatasetSpec:
     """A dataset's yaml."""
-    return DatasetSpec.from_config(Plain(cfg)["dataset"])
+    return DatasetSpec.from_config(Plain.of(cfg)["dataset"])
 
 
 def calibration_dataset_of(cfg: Config, kind: str) -> DatasetSpec | None:
     """On what `acceptance` is measured or a `decision` model trained, if not on the cell's own dataset."""
-    plain = Plain(cfg)["calibration"][kind]
+    plain = Plain.of(cfg)["calibration"][kind]
     return DatasetSpec.from_config(plain["dataset"] | {"part": "calibration"}) if plain.get("dataset") else None
 
 
 def pair_config(cfg: Config) -> dict[str, Any]:
     """A pair's values, under a name of its own where models stand in for those of its yaml."""
-    return stand_ins.named(Plain(cfg)["pair"])
+    return stand_ins.named(Plain.of(cfg)["pair"])
 
 
 def pair_of(cfg: Config) -> PairSpec:
@@ -296,7 +296,7 @@ def _is_local(config: Mapping[str, Any], model: ModelSpec) -> bool:
 
 def runtime_of(given: Config) -> Runtime:
     """How to run it."""
-    cfg = Plain(given)
+    cfg = Plain.of(given)
     if cfg["retry"] not in (None, "failed"):
         raise ValueError(f"retry is null or failed, not {cfg['retry']}")
     return replace(

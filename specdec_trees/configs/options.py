@@ -63,14 +63,14 @@ class Plain(Mapping[str, Any]):
     ValueError, a sentence, where what a section refers to cannot be had.
     """
 
-    def __new__(cls, given: "DictConfig | Plain") -> Self:
-        """Of a composed config; such a view is given back, with all that it has resolved."""
-        return given if isinstance(given, cls) else super().__new__(cls)
+    def __init__(self, cfg: DictConfig) -> None:
+        self.cfg, self.names, self.checked = cfg, tuple(map(str, cfg)), False
+        self._sections: dict[str, Any] = {}
 
-    def __init__(self, given: "DictConfig | Plain") -> None:
-        if not isinstance(given, Plain):
-            self.cfg, self.names, self.checked = given, tuple(map(str, given)), False
-            self._sections: dict[str, Any] = {}
+    @classmethod
+    def of(cls, given: "DictConfig | Plain") -> Self:
+        """Of a composed config; such a view is given back, with all that it has resolved."""
+        return given if isinstance(given, cls) else cls(given)  # type: ignore[arg-type]
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._sections:
@@ -89,7 +89,7 @@ class Plain(Mapping[str, Any]):
 
 def check_values(given: DictConfig | Plain) -> None:
     """ValueError, a sentence, for the first option of a composed config that is unknown, missing or not of its type."""
-    plain = Plain(given)
+    plain = Plain.of(given)
     if not plain.checked:
         _check_all(plain)
     plain.checked = True

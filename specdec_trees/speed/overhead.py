@@ -17,30 +17,14 @@ from specdec_core.drafters import Autoregressive, Drafter, DySpec, Eagle2, OptTr
 from specdec_core.engine import Generation, Step
 from specdec_core.models import ModelOutput, Pair
 from specdec_core.sampling import draw_children
-from specdec_core.verifiers import (
-    KSeq,
-    MultiCandidate,
-    SpecInfer,
-    TargetSample,
-    Traversal,
-    Verifier,
-    WithoutReplacement,
-)
+from specdec_core.verifiers import TargetSample, Verifier
 from specdec_trees.calibrate.forward_times import forward_times
 from specdec_trees.measure.cell import LatencyGrid
+from specdec_trees.measure.recorders import RULES
 from specdec_trees.prompts.datasets import Conversation
 from specdec_trees.prompts.embedded import prompts, tiny_pair
 
 SIZES = (25, 60, 256, 768)
-RULES: tuple[tuple[str, Verifier], ...] = (
-    ("without_replacement", WithoutReplacement()),
-    ("without_replacement", MultiCandidate()),
-    ("without_replacement", Traversal()),
-    ("iid", SpecInfer()),
-    ("iid", KSeq()),
-    ("iid", Traversal(draws="iid")),
-    ("topk", TargetSample()),
-)
 VOCABULARY, CHILDREN = 32_000, (8, 7)
 
 
@@ -137,7 +121,8 @@ def print_judging(pair: Pair, trees: int = 5, repeats: int = 20) -> None:
     forward = 1e3 * statistics.median(forward_times(pair.draft, 1, LatencyGrid()))
     print(f"\nJudging 64 nodes over {VOCABULARY} tokens at temperature 1; a draft forward takes {forward:.2f} ms")
     print(f"{'rule':<20} {'draws':<20} {'top-p':>6} {'ms':>7} {'path nodes':>11} {'ms per node':>12}")
-    for draws, rule in RULES:
+    for rule in RULES.values():
+        draws = "topk" if "topk" in rule.lossless_for else min(rule.lossless_for)
         for top_p in (1.0, 0.9):
             ms, nodes = judge_times(draws, rule, Sampling(1.0, top_p), trees, repeats)
             print(f"{type(rule).__name__:<20} {draws:<20} {top_p:>6} {ms:>7.2f} {nodes:>11.2f} {ms / nodes:>12.2f}")

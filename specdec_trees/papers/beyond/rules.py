@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -25,7 +26,7 @@ ROUNDS = {
 }
 """Of each way to draw the rule that judges one child after another, from the root on."""
 FIRST = "iid"
-"""The draws that others are set against: of every token of its own."""
+"""The draws that all others are set against, SpecInfer's."""
 DRAWS = {
     "topk": "best tokens",
     "iid": "independent",
@@ -42,12 +43,15 @@ def _ratio(run: Any, other: Any) -> Interval | None:
 
 
 def _expected(run: Any, rule: str) -> Sample | None:
-    """What a rule accepts in the mean on the trees of the run whose rule is rounds, with the target's token."""
+    """What a rule accepts in the mean on the trees of the run whose rule is rounds, with the target's token.
+
+    Between the bounds of that run's MAL: 1, and a whole path with the target's token.
+    """
     if run.rounds is None or not len(run.rounds.judged):
         return None
-    rows = run.rounds.judged
-    rows = rows[rows["rule"] == rule]
-    return per_row(rows.assign(length=rows["expected_accepted"] + 1), "length")
+    rows, bounds = run.rounds.judged, samples.mal(run.rounds.steps)
+    lengths = per_row(rows[rows["rule"] == rule].assign(length=rows["expected_accepted"] + 1), "length")
+    return lengths and replace(lengths, least=bounds.least, most=bounds.most)
 
 
 def _by_rule(run: Any) -> Interval | None:
