@@ -49,6 +49,16 @@ class _Rows:
     """The prompts whose times count in both runs."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What is said of two runs: numbers, of rows that need not be kept for thousands of cells."""
+
+    changes: dict[str, Change]
+    control: Interval
+    identical: float
+    num_timed: int
+
+
 @dataclass(frozen=True)
 class Couple:
     """Two runs; `first` is what the other is set against."""
@@ -78,37 +88,30 @@ class Couple:
         """Whether there is anything that both decoded."""
         return self.ok and self.num_conversations > 0
 
-    @property
+    @cached_property
     def num_conversations(self) -> int:
         """Those of which both decoded a turn."""
-        return int(self._turns["prompt_id"].nunique())
+        return int(_of_method(self._shared())["prompt_id"].nunique())
 
     @property
     def num_timed(self) -> int:
         """Those of which a turn of both has times that count."""
-        return int(self._rows[0].timed["prompt_id"].nunique())
+        return self._figures.num_timed
 
-    @cached_property
+    @property
     def changes(self) -> dict[str, Change]:
         """By metric."""
-        return {
-            "mal": _change([samples.mal(rows.steps) for rows in self._rows], _OF_LENGTHS),
-            "tokens_per_s": _change(self._speeds),
-            "speedup": _change([samples.speedup(rows.timed) for rows in self._rows]),
-        }
+        return self._figures.changes
 
-    @cached_property
+    @property
     def control(self) -> Interval:
         """Tokens/s of autoregressive decoding, the second run's over the first's: what the machine did to both."""
-        first, second = (speed.controls[0] for speed in self._speeds)
-        return samples.paired_ratio(second, first)
+        return self._figures.control
 
-    @cached_property
+    @property
     def identical(self) -> float:
         """Share of the turns for which both methods gave the same tokens; nan if they share none."""
-        first, second = (rows.prompts.set_index(_TURN)["output_sha256"] for rows in self._rows)
-        turns = pd.MultiIndex.from_frame(self._turns)
-        return float((first.loc[turns] == second.loc[turns]).mean()) if len(turns) else math.nan
+        return self._figures.identical
 
     def worse(self, metric: str) -> bool:
         """Whether the metric fell, beyond its interval."""
@@ -136,33 +139,52 @@ class Couple:
             if len(set(own)) > 1 or (all(map(_known, others)) and len(set(others)) > 1)
         }
 
-    @cached_property
-    def _speeds(self) -> list[Sample]:
-        return [samples.tokens_per_s(rows.timed) for rows in self._rows]
-
-    @cached_property
     def _shared(self) -> pd.DataFrame:
         """The turns, by arm, that ended well in both runs, of conversations that are the same in both."""
         ok = [run.prompts.loc[run.prompts["status"] == "ok", _TURN] for run in (self.first, self.second)]
         turns = ok[0].merge(ok[1], on=_TURN, validate="one_to_one")
         return turns[~turns["prompt_id"].isin(self.other_prompts)]
 
-    @property
-    def _turns(self) -> pd.DataFrame:
-        return self._shared[self._shared["arm"] == METHOD]
-
     @cached_property
-    def _rows(self) -> tuple[_Rows, _Rows]:
+    def _figures(self) -> _Figures:
+        shared = self._shared()
+        both = self._rows(shared)
+        speeds = [samples.tokens_per_s(rows.timed) for rows in both]
+        changes = {
+            "mal": _change([samples.mal(rows.steps) for rows in both], _OF_LENGTHS),
+            "tokens_per_s": _change(speeds),
+            "speedup": _change([samples.speedup(rows.timed) for rows in both]),
+        }
+        first, second = (speed.controls[0] for speed in speeds)
+        return _Figures(
+            changes,
+            samples.paired_ratio(second, first),
+            _identical(_of_method(shared), *(rows.prompts for rows in both)),
+            int(both[0].timed["prompt_id"].nunique()),
+        )
+
+    def _rows(self, shared: pd.DataFrame) -> tuple[_Rows, _Rows]:
         """Of either run the rows of the turns that both have."""
-        turns = self._turns[["prompt_id", "turn"]]
-        prompts = [run.prompts[_OF_PROMPTS].merge(self._shared, on=_TURN) for run in (self.first, self.second)]
+        turns = _of_method(shared)[["prompt_id", "turn"]]
+        prompts = [run.prompts[_OF_PROMPTS].merge(shared, on=_TURN) for run in (self.first, self.second)]
         left_out = pd.concat([rows.loc[untimed(rows), "prompt_id"] for rows in prompts])
-        clean = self._shared[~self._shared["prompt_id"].isin(left_out)]
+        clean = shared[~shared["prompt_id"].isin(left_out)]
         first, second = (
             _Rows(rows, run.steps[_OF_STEPS].merge(turns, on=["prompt_id", "turn"]), rows.merge(clean, on=_TURN))
             for run, rows in zip((self.first, self.second), prompts, strict=True)
         )
         return first, second
+
+
+def _of_method(turns: pd.DataFrame) -> pd.DataFrame:
+    return turns[turns["arm"] == METHOD]
+
+
+def _identical(turns: pd.DataFrame, first: pd.DataFrame, second: pd.DataFrame) -> float:
+    """Share of these turns whose outputs are equal."""
+    places = pd.MultiIndex.from_frame(turns)
+    one, other = (prompts.set_index(_TURN)["output_sha256"].loc[places] for prompts in (first, second))
+    return float((one == other).mean()) if len(turns) else math.nan
 
 
 def _change(metrics: Sequence[Sample], words: Mapping[int | None, str] = _OF_TIMES) -> Change:
