@@ -16,7 +16,7 @@ def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, 
 
     At temperature 0 a rule that is lossless for some draws, or judges child by child, accepts the arg max alone,
     however the children were picked; for any other rule nothing vouches there either. A drafter that declares to draw
-    nothing leaves the target's own token to every rule.
+    nothing leaves the target's own token to every rule, which not every rule draws as the decoding has it.
     """
     rule_starts_there = getattr(verifier, "virtual_root", False)
     if drafter.virtual_root and not rule_starts_there:
@@ -32,7 +32,7 @@ def check_lossless(drafter: Drafter, verifier: Verifier, sampling: Sampling, *, 
     several = drafter.draws.startswith("targets_")  # of which the second best may win, at temperature 0 too
     lossless = (
         drafter.draws in verifier.lossless_for
-        or drafter.draws == NO_DRAWS
+        or (drafter.draws == NO_DRAWS and (sampling.greedy or getattr(verifier, "draws_next", True)))
         or (sampling.greedy and not several and (bool(verifier.lossless_for) or isinstance(verifier, ChildByChild)))
     )
     if not lossless and not allow_lossy:

@@ -4,6 +4,7 @@ from specdec_core.verifiers.base import Verifier
 from specdec_core.verifiers.block import Block
 from specdec_core.verifiers.chain import Chain
 from specdec_core.verifiers.eagle1 import Eagle1
+from specdec_core.verifiers.gbv import GreedyMultiPath
 from specdec_core.verifiers.greedy import Greedy
 from specdec_core.verifiers.greedy_one import GreedyOne
 from specdec_core.verifiers.gsd_nondeterministic import GsdNondeterministic
@@ -22,6 +23,7 @@ __all__ = [
     "ChildByChild",
     "Eagle1",
     "Greedy",
+    "GreedyMultiPath",
     "GreedyOne",
     "GsdNondeterministic",
     "IndependentLongest",

@@ -9,6 +9,8 @@ from specdec_core.models.causal_lm import ModelOutput
 from specdec_core.sampling import Sampling
 from specdec_core.tree import TokenTree
 from specdec_core.verifiers.base import Verifier
+from specdec_core.verifiers.block import Block
+from specdec_core.verifiers.gbv import GreedyMultiPath
 from specdec_core.verifiers.rounds import ChildByChild, family, no_q, probs_after_all
 from specdec_core.verifiers.traversal import Traversal
 
@@ -64,3 +66,10 @@ def _of_paths(rule: Traversal, tree: TokenTree, target: ModelOutput, sampling: S
         return accepted + undecided * rounds.chance * depth, undecided * (1 - rounds.chance)
 
     return judged(0, 1.0, 0, 1.0)[0]
+
+
+@expected_accepted.register
+def _of_the_best(rule: GreedyMultiPath, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> float:
+    """Of the best sequence as a block."""
+    best = rule.best(tree, target, sampling)
+    return expected_accepted(Block(), best.chain, best.output(target), sampling)

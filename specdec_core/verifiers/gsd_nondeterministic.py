@@ -28,6 +28,11 @@ class GsdNondeterministic:
     def __init__(self, *, untempered: bool = False) -> None:
         self.untempered = untempered
 
+    @property
+    def draws_next(self) -> bool:
+        """Whether the token after the path is drawn from p."""
+        return not self.untempered
+
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
         """Judge all nodes at once. NonFiniteLogitsError where the target returned nonsense."""
         check_sound(bool(sound(target)))

@@ -170,6 +170,7 @@ _RULES = {
     "block": "of a chain, as a block",
     "chain": "of a chain",
     "eagle1": "EAGLE's",
+    "gbv": "greedy multi-path block",
     "greedy": "greedy",
     "greedy_one": "for one draw and the best tokens",
     "gsd_nondeterministic": "GSD's, not deterministic",

@@ -27,7 +27,7 @@ BY_ROOT = (
 DRAWS = {
     "target_sample": "topk",
     "greedy": "topk",
-    **dict.fromkeys(("spec_infer", "k_seq", "multi_candidate_iid", "traversal_iid"), "iid"),
+    **dict.fromkeys(("spec_infer", "k_seq", "multi_candidate_iid", "traversal_iid", "gbv"), "iid"),
     **dict.fromkeys(("greedy_one", "spec_hub", "traversal_greedy"), "greedy_one"),
 }
 """The draws for which a rule was made; those without replacement for the others."""

@@ -36,6 +36,7 @@ EXACT: dict[str, set[str]] = {
     "KSeq": {"none", "iid"},  # Sun et al. (2023), Algorithm 2
     "WithoutReplacement": {"none", "without_replacement"},  # Chen et al. (2024), Algorithm 1
     "GreedyOne": {"none", "greedy_one"},  # Hu et al. (2025)
+    "GreedyMultiPath": {"none", "iid"},  # the best of so many draws is a draw from q* (2602.16961)
     "Block": {"none", "iid", "without_replacement"},  # Sun et al. (2024), Theorem 1
     "Eagle1": {"none", "without_replacement"},  # Li et al. (2024), section 4.3
     "GsdNondeterministic": {"none"},  # the longest of paths accepted on their own is no draw from p
@@ -58,7 +59,7 @@ def exact(drafter: Drafter, rule: Verifier, sampling: Sampling) -> bool:
     if sampling.greedy:
         one_first = draws.startswith("target_") and name == "LongestSubtree"
         return draws == "none" or one_first or (draws in ANY and name in CHILD_BY_CHILD | {"Greedy"})
-    if name == "Greedy":
+    if name == "Greedy" or getattr(rule, "untempered", False):  # the arg max follows
         return False
     if isinstance(rule, Traversal) and name == "Traversal":  # Weng et al. (2025), Theorem 1, of the draws it is told
         return draws in {"none", rule.draws}
@@ -79,6 +80,8 @@ class Triple:
         own = {key: value for key, value in small(drafter, LARGEST).items() if key not in ("name", "method")}
         allowed = verifier.pop("allow_lossy") if self.allowed is None else self.allowed
         rule = {key: value for key, value in verifier.items() if key not in ("name", "allow_lossy")}
+        if "num_sequences" in rule:  # as its yaml has it of the drafter's shape
+            rule["num_sequences"] = own.get("shape", {}).get("num_sequences", 1)
         sampling = Sampling(decoding["temperature"], decoding["top_p"])
         return built(own, draft), hydra.utils.instantiate(rule), sampling, allowed
 

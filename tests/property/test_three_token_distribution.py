@@ -10,7 +10,16 @@ from torch import Tensor
 
 from specdec_core import shapes, verifiers
 from specdec_core.shapes import TreeShape
-from specdec_core.verifiers import Block, ChildByChild, Greedy, LongestSubtree, Rounds, SpecInfer, Traversal
+from specdec_core.verifiers import (
+    Block,
+    ChildByChild,
+    Greedy,
+    GreedyMultiPath,
+    LongestSubtree,
+    Rounds,
+    SpecInfer,
+    Traversal,
+)
 
 SHAPES = {
     "chain": shapes.chain(2),
@@ -111,8 +120,9 @@ def test_every_rule_is_tested_with_every_draw_that_it_declares():
     """A new rule is found without an edit here; one that does not judge child by child needs a test of its own."""
     keeping = {rule for rule in rule_classes() if getattr(rule, "lossless_for", True)}  # True: its settings decide
     whole = {rule for rule in keeping if not issubclass(rule, ChildByChild)}
-    # at temperature 0 alone; test_target_init_distribution.py; test_traversal.py, test_block.py
-    assert whole == {Greedy, LongestSubtree, Traversal, Block}
+    # at temperature 0 alone; test_target_init_distribution.py; test_traversal.py, test_block.py,
+    # test_gbv.py
+    assert whole == {Greedy, LongestSubtree, Traversal, Block, GreedyMultiPath}
     assert {rule for rule, _ in PAIRS} == {rule for rule, _, _ in CELLS}
     public = {getattr(verifiers, name) for name in verifiers.__all__} - {ChildByChild}
     exported = {rule for rule in public if issubclass(rule, ChildByChild)}
