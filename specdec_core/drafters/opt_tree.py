@@ -9,7 +9,8 @@ class OptTree(TreeDrafter):
     """Adaptive trees of n nodes: layers are added while the last one raised E_sub(n) by more than `delta`.
 
     `max_depth` None is the paper's bound n. Of the last layer only nodes that are among the n best are read: no
-    descendant of another node can enter the tree.
+    descendant of another node can enter the tree. With delta 0 these are the n most probable paths. Over a draft whose
+    depths come from one forward (`DraftModel.max_depth`) that is DDTree (2026, arXiv 2604.12989).
     """
 
     def __init__(
