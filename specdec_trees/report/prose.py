@@ -9,7 +9,7 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from specdec_trees.statistics import samples
 
 TEXTS = ("README.md", "results/reference/README.md")
 MARKED = re.compile(r"<!-- rows: (\w+) -->\n(.*?)<!-- / -->", re.DOTALL)
-_REAL = "smollm2_135m_"
+_REAL, CHAIN = "smollm2_135m_", "chain"
 _DRAFTS = {f"{_REAL}draft": "small draft", f"{_REAL}eagle": "EAGLE head"}
 _MEASURES = {"mal": "MAL", "speedup": "speed"}
 
@@ -70,6 +70,41 @@ def _noise(table: Table) -> Iterator[str]:
         speeds = long.loc[(long["pair"] == pair) & long["metric"].map(lambda one: one.key == "speedup"), "sample"]
         if samples.too_busy(list(speeds.dropna())):
             yield f"The trees' speeds with the {draft} are too noisy to rank among themselves."
+
+
+def rules(results: Path) -> str:
+    """Which rule to sample by, and what is owed to how children are drawn: two sentences of `bench/rules`."""
+    long = _table("bench/rules", results).long
+    assert long is not None
+    key = long["metric"].map(lambda metric: metric.key)
+    rows = long[(key == "by_rule") & long["verifier"].str.startswith("traversal")].dropna(subset="value")
+    sure = sum(interval.low > 1 for interval in rows["interval"])
+    drawn = long[(key == "by_draws") & ~long["later"] & (long["method"] != CHAIN)].dropna(subset="value")
+    gains = drawn.groupby("draws")["value"]
+    pairs = (
+        f"{_listed(rows['pair'].unique())} at temperature {_listed(f'{one:g}' for one in rows['temperature'].unique())}"
+    )
+    by_rule = (
+        f"While sampling, judge by Traversal (`verifier=traversal`, for other draws `traversal_iid` or "
+        f"`traversal_greedy`): on the same trees it yields {_span(rows['value'])} times what judging child by child "
+        f"does, beyond the 95% interval in {sure} of {len(rows)} ({pairs})."
+    )
+    by_draws = (
+        "More is owed to draws: where nodes branch, children without replacement yield "
+        f"{_span(gains.get_group('without_replacement'))} times independent ones, and the best tokens with one draw "
+        f"{_span(gains.get_group('greedy_one'))}, all judged child by child."
+    )
+    return wrapped(f"{by_rule} {by_draws}")
+
+
+def _span(values: pd.Series) -> str:
+    """From the least to the most."""
+    return f"{values.min():.2f} to {values.max():.2f}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    """In one phrase."""
+    return " and ".join(words)
 
 
 def answers(results: Path) -> str:
@@ -116,6 +151,7 @@ def measured(results: Path) -> str:
 
 FACTS: Mapping[str, Callable[[Path], str]] = {
     "trees": trees,
+    "rules": rules,
     "answers": answers,
     "surviving": surviving,
     "measured": measured,

@@ -26,6 +26,7 @@ from specdec_core import Sampling, TokenTree
 from specdec_core.errors import NonFiniteLogitsError, PairError
 from specdec_core.models import ModelOutput
 from specdec_core.node_order import node_order, reordered
+from specdec_core.tree import Verdict
 from specdec_core.verifiers import GreedyOne, SpecInfer, Traversal, WithoutReplacement, traversal
 from specdec_core.verifiers.rounds import family
 
@@ -162,7 +163,12 @@ def test_one_level_is_judged_as_by_rounds(kind, rule):
 def test_coins_decide_from_the_leaves_to_the_root(monkeypatch):
     """Accepted is the first node, children before their parent, whose coin is below its chance; the residual is its."""
     models, seen = Models.random(8), []
-    monkeypatch.setattr(traversal, "ended", lambda path, probs, *_: seen.append((path, probs.tolist())))
+
+    def ended(path, probs, *_):
+        seen.append((path, probs.tolist()))
+        return Verdict(torch.tensor(path), (), 0)
+
+    monkeypatch.setattr(traversal, "ended", ended)
     for kind in KINDS:
         for number, one in enumerate(drafted(models, SHAPES["binary"], kind)):
             tree, target = one.tree(models)
