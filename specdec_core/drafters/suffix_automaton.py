@@ -6,12 +6,12 @@ from collections.abc import Iterator
 class SuffixAutomaton:
     """All substrings of a text that grows token by token, with the counts of those up to `longest` tokens.
 
-    A state stands for substrings that end at the same places (Blumer et al., 1985, "The smallest automaton recognizing
-    the subwords of a text"). They are suffixes of one another, and their lengths have no gaps: `length[state]` is that
-    of the longest, and `link[state]` the state of the next shorter suffix. State 0 is the empty string.
+    A state stands for the substrings that end at the same places (Blumer et al., 1985, "The smallest automaton
+    recognizing the subwords of a text"). They are suffixes of one another, and no length between them is missing. Its
+    link is the state of the next shorter suffix. State 0 is the empty string.
 
-    A token costs O(1) amortised transitions. Its counts are at most `longest` more, one for each state of the new
-    text's suffixes; exact counts online have no constant bound. No cost depends on the text's length.
+    A token costs O(1) amortised for states and transitions. It is counted in the states of the new text's suffixes, of
+    which `longest` bounds the number, however long the text is.
     """
 
     def __init__(self, longest: int) -> None:
@@ -31,6 +31,7 @@ class SuffixAutomaton:
         self.size += 1
         self._text = self._extended(token)
         self._suffix_length = min(self._suffix_length + 1, self.longest)
+        # what was split off the last suffix's state has the same children
         self._suffix = self._of_length(self.children[self._suffix][token], self._suffix_length)
         for state, _ in self.suffixes():
             self.count[state] += 1
@@ -49,8 +50,8 @@ class SuffixAutomaton:
         return self._length[self._link[state]] + 1
 
     def _of_length(self, state: int, length: int) -> int:
-        """The state of the suffix of that length of a state's strings: one that was split off may have it now."""
-        while state and self.shortest(state) > length:
+        """The state of a state's strings cut to a length; one that was split off may have them now."""
+        while self.shortest(state) > length:
             state = self._link[state]
         return state
 

@@ -30,8 +30,7 @@ class SuffixDecoding(Drafter):
     highest score, the sum of its D, is drafted; of equal ones that of the longest pattern.
 
     A candidate has at most `n` nodes, and at most `max_spec_factor` times its pattern's length (the paper's MAX_SPEC =
-    alpha p); None: `n` alone. Among nodes of equal D the shallowest comes first, then the one that was seen last; the
-    paper does not say which.
+    alpha p); None: `n` alone. Among nodes of equal D the shallowest comes first, then the one that was seen last.
 
     The index is the paper's per-request tree, of prompt and answer. Its global tree of earlier answers is left out:
     what it drafts for a conversation depends on those decoded before it. A resumed or sharded run would draft other
