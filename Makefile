@@ -101,7 +101,7 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	touch $@
 
 ##@ Run and look: make bench-mtbench PAIR=tiny DATA_DIR=folder LIMIT=8 && make report
-smoke: setup  ## 14 methods on the embedded pair or PAIR, in minutes on a CPU: LIMIT=... MAX_NEW_TOKENS=...
+smoke: setup  ## 15 methods on the embedded pair or PAIR, in minutes on a CPU: LIMIT=... MAX_NEW_TOKENS=...
 	$(SWEEP) experiment=smoke $(OVERRIDES)
 	@$(BIN)/python -m specdec_trees.report smoke --results $(call q,RESULTS) --out $(call q,RESULTS)/report --pair $(call q,PAIR)
 

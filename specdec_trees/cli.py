@@ -7,7 +7,7 @@ from specdec_trees import __version__
 from specdec_trees.names import unknown
 
 TASKS = {
-    "smoke": ("14 methods on the embedded pair, in minutes on a CPU", "reproduce", "smoke", "pair=tiny"),
+    "smoke": ("15 methods on the embedded pair, in minutes on a CPU", "reproduce", "smoke", "pair=tiny"),
     "run": ("one cell (pair, dataset, method), or with -m a sweep", "run"),
     "record": ("the target's answers once, for runs with runtime.replay=true", "record"),
     "plan": ("cells, memory and hours of an experiment, before it runs", "plan"),

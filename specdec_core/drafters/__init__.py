@@ -16,6 +16,7 @@ from specdec_core.drafters.prompt_lookup import PromptLookup
 from specdec_core.drafters.self_draft import SelfDraft
 from specdec_core.drafters.sequoia import Sequoia
 from specdec_core.drafters.static_tree import StaticTree
+from specdec_core.drafters.suffix_decoding import SuffixDecoding
 from specdec_core.drafters.target_init import TargetInit
 from specdec_core.drafters.token_graph import TokenGraph
 from specdec_core.drafters.tree_drafter import TreeDrafter
@@ -41,6 +42,7 @@ __all__ = [
     "Sequoia",
     "StaticTree",
     "Stop",
+    "SuffixDecoding",
     "TargetInit",
     "TokenGraph",
     "TreeDrafter",

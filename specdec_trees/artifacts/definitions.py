@@ -144,6 +144,7 @@ _LABELS = {
     "ssd_adaptive": "SSD, adaptive exit",
     "ssd_iid": "SSD, drawn",
     "ssd_noexit": "SSD, no exit",
+    "suffix_decoding_adaptive": "suffix decoding, adaptive size",
     "target_init_mcsd": "target-initialised MCSD",
     "tsd": "TSD",
     "tsd_sib": "TSD, sibling pruning",

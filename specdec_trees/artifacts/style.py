@@ -48,6 +48,7 @@ METHODS: Mapping[str, tuple[int, str, str]] = {  # colour, marker, line
     "tsd": (5, "v", "-."),
     "gsd": (4, "p", "-"),
     "prompt_lookup_tree": (2, "*", ":"),
+    "suffix_decoding": (1, "H", ":"),
 }
 """What methods, and rules where these are compared, look like in every figure; no two share colour and line."""
 _OTHERS = (("x", "-."), ("+", (0, (1, 1))), ("1", (0, (5, 1))), ("2", (0, (3, 1, 1, 1))))

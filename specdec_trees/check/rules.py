@@ -30,7 +30,7 @@ SHOWN = 3
 """Rows of a rule that are named."""
 FIXED = ("StaticTree", "Sequoia")
 """Drafters whose trees are all of one shape."""
-NO_DRAFT = ("Autoregressive", "PromptLookup")
+NO_DRAFT = ("Autoregressive", "PromptLookup", "SuffixDecoding")
 LEAST_PREFILL = 0.5
 """Of the target's own prefill, which the method's has too."""
 GRAPH = (

@@ -97,7 +97,7 @@ def test_trees_that_start_from_the_target_run_by_their_own_rules(drafter, decodi
     assert results.steps["kept"].sum() == method["num_new_tokens"].sum() == method["num_decoded_tokens"].sum()
 
 
-@pytest.mark.parametrize("drafter", ["prompt_lookup", "prompt_lookup_tree"])
+@pytest.mark.parametrize("drafter", ["prompt_lookup", "prompt_lookup_tree", "suffix_decoding"])
 def test_a_lossy_run_without_a_draft_is_not_recorded_as_lossless(drafter, tmp_path):
     """Refused by default, and where it was asked for: the rule compares p with q, and there is no q."""
     lossy = (*SHORT, f"drafter={drafter}", "verifier=gsd_nondeterministic", "decoding=t06")

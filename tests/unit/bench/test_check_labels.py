@@ -30,8 +30,9 @@ def test_drafters_are_what_they_are_called(name):
     assert sentences("pair=tiny", f"drafter={name}", verifier="verifier=greedy") == []
 
 
-def test_prompt_lookup_needs_no_draft():
-    assert sentences("pair=tiny", "pair.draft=null", "drafter=prompt_lookup") == []
+@pytest.mark.parametrize("name", ["prompt_lookup", "suffix_decoding"])
+def test_drafters_that_read_the_text_alone_need_no_draft(name):
+    assert sentences("pair=tiny", "pair.draft=null", f"drafter={name}") == []
 
 
 def test_a_folder_stands_for_its_model(tmp_path):

@@ -45,10 +45,12 @@ def test_a_head_that_accepts_nothing_is_an_error(drafter, pair):
     assert warmed_up(ignorant(pair), drafter, allow_useless_draft=True) == Rows()
 
 
-@pytest.mark.parametrize("drafter", ["chain4", "eagle25", "opt_tree", "prompt_lookup", "autoregressive"])
+@pytest.mark.parametrize(
+    "drafter", ["chain4", "eagle25", "opt_tree", "prompt_lookup", "suffix_decoding", "autoregressive"]
+)
 def test_one_that_is_of_use_is_none_nor_is_a_drafter_without_it(drafter, pair):
     assert warmed_up(pair, drafter) == Rows()
-    if drafter in ("prompt_lookup", "autoregressive"):
+    if drafter in ("prompt_lookup", "suffix_decoding", "autoregressive"):
         assert warmed_up(ignorant(pair), drafter) == Rows()
 
 

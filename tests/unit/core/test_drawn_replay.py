@@ -174,7 +174,9 @@ def test_fixed_shapes_of_draws_go_by_distributions() -> None:
     drafters = {name: built(parameters(name, decoding="t1", largest=6), perturbed(TARGET)) for name in NAMES}
     named = {name for name, drafter in drafters.items() if goes_by_distributions(drafter, rule_for(drafter))}
     assert named >= {"sequoia", "spec_infer_5x8", "mcsd", "branching_4_2_2_1_iid"}
-    assert named.isdisjoint({"dyspec", "dyspec_threshold", "ti_mcsd", "dyn_mcsd", "prompt_lookup", "autoregressive"})
+    assert named.isdisjoint(
+        {"dyspec", "dyspec_threshold", "ti_mcsd", "dyn_mcsd", "prompt_lookup", "suffix_decoding", "autoregressive"}
+    )
     assert not goes_by_distributions(drafters["spec_infer_5x8"], WithoutReplacement()), "lossy for such draws"
     assert not goes_by_distributions(drafters["sequoia"], LongestSubtree())
 

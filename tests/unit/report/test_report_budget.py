@@ -31,6 +31,7 @@ SIZED = {
     "tsd": lambda n: {"k": 4, "verify_cap": n},
     "gsd": lambda n: {"k": 4, "verify_cap": n, "tau": 2},
     "prompt_lookup_tree": lambda n: {"n": n, "num_matches": 4},
+    "suffix_decoding": lambda n: {"n": n, "max_pattern": 64},
 }
 MALS = {"chain": 1.6, "binary": 2.0, "mcsd": 2.4, "spec_infer": 2.4, "sequoia": 3.0, "opt_tree": 3.0, "eagle2": 3.0}
 
