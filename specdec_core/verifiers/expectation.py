@@ -19,8 +19,9 @@ from specdec_core.verifiers.traversal import Traversal
 def expected_accepted(rule: Verifier, tree: TokenTree, target: ModelOutput, sampling: Sampling) -> float:
     """The mean number of accepted drafted tokens, given the tree; the target's own token is not counted.
 
-    Of the same tree it differs between rules without the noise of their coins. For a tree that was drawn in a way that
-    the rule is lossless for, its mean over trees is MAL - 1. PairError for a tree without q where the rule reads it.
+    Of the same tree it differs between rules without the noise of their coins. Its mean over the trees of a run is
+    MAL - 1 for the rule that decodes, but for tokens behind an end of text; another rule's steps begin elsewhere. At
+    temperature 0 equal siblings count for the best of them. PairError for a tree without q where the rule reads it.
     TypeError for a rule that chooses by whole paths in another way than `Traversal`.
     """
     raise TypeError(f"how much {type(rule).__name__} accepts of a tree in the mean is not known")
@@ -52,6 +53,7 @@ def _of_paths(rule: Traversal, tree: TokenTree, target: ModelOutput, sampling: S
     tokens, children = family(tree)
     if 0 in children and tree.draft_probs is None:
         raise PairError(no_q(rule))
+    rule.check(children)
     begin = rule.rounds_of(tree, target, sampling, tokens, children)
 
     def judged(node: int, chance: float, depth: int, undecided: float) -> tuple[float, float]:

@@ -23,7 +23,7 @@ class Best:
     """The best of the drafted sequences, as a chain that was drawn from q*."""
 
     nodes: Int[Tensor, " path"]
-    """Of the whole tree, the root first; on the tree's device."""
+    """Of the whole tree, one below another, the root first; on the tree's device."""
     chain: TokenTree
 
     def output(self, target: ModelOutput) -> ModelOutput:
@@ -32,24 +32,27 @@ class Best:
 
 
 class GreedyMultiPath(Block):
-    """Judge the best of `num_sequences` independent sequences as one block.
+    """Judge the best of K independent sequences as one block.
 
     Sequences have an order before they are drawn: by the first token in which they differ, of which the larger p / q is
     the better. If F is the probability that one draw is no better than a sequence, F^K is that of the best of K. Its
     next token has the distribution q* that follows, and `Block` compares p with q*, so that the output distribution is
     the target's. The paper's abstract names the idea; q* is derived here. With one sequence it is `Block`. More are not
     always better: the best of many may come more often than p has it.
+
+    Sequences are of one length, which must not hang on what was drawn, and equal beginnings are not merged. Of equal
+    ones the target must say the same: where p / q ties up to rounding, rounding decides the order.
     """
 
-    def __init__(self, *, num_sequences: int) -> None:
-        """The number of draws, which a tree does not tell in which equal beginnings are merged."""
+    def __init__(self) -> None:
         super().__init__()
-        if num_sequences < 1:
-            raise ValueError(f"num_sequences must be at least 1, not {num_sequences}")
-        self.num_sequences, self.lossless_for = num_sequences, frozenset({"iid"})
+        self.lossless_for = frozenset({"iid"})
 
     def judge(self, tree: TokenTree, target: ModelOutput, sampling: Sampling, rng: Generator) -> Verdict:
-        """PairError for a tree without q, or not of so many sequences of one length; else as `Block`."""
+        """PairError for a tree without q, or not of sequences of one length; else as `Block`.
+
+        At temperature 0 the first of equal tokens is followed, as by any rule.
+        """
         if sampling.greedy:
             return follow(tree, target_choices(target, sampling, rng))
         best = self.best(tree, target, sampling)
@@ -61,31 +64,36 @@ class GreedyMultiPath(Block):
         if tree.edge_probs is None:
             raise PairError(no_q(self))
         tokens, children = family(tree)
-        self._check_sequences(children)
-        device, nodes, alike = tree.tokens.device, [0], [0]
-        laws: list[Tensor] = []
-        share = torch.ones((), dtype=torch.float64, device=device)
-        while below := [child for node in alike for child in children.get(node, ())]:
-            q = tree.q_after(nodes[-1])
+        check_sequences(children)
+        device, laws, level = tree.tokens.device, list[Tensor](), children.get(0, [])
+        at, count, share = 0, len(level), torch.ones((), dtype=torch.float64, device=tree.tokens.device)
+        while level:
+            q = tree.q_after(at)
             if q is None:
                 raise PairError(no_q(self))
-            p, q = probs_after(target, nodes[-1], sampling).double(), q.double()
+            p, q = probs_after(target, at, sampling).double(), q.double()
             order = torch.where(q > 0, p / q, -1.0).argsort(descending=True, stable=True)
-            law, shares = best_law(q, order, share, self.num_sequences)
-            drawn = sent(torch.tensor([tokens[child] for child in below]), device)
+            law, shares = best_law(q, order, share, count)
+            drawn = sent(torch.tensor([tokens[node] for node in level]), device)
             token = int(drawn[order.argsort()[drawn].argmin()])
-            alike = [child for child in below if tokens[child] == token]
-            nodes, share, laws = [*nodes, alike[0]], shares[token], [*laws, law]
-        path = sent(torch.tensor(nodes), device)
+            alike = [node for node in level if tokens[node] == token]
+            at, share, laws = alike[0], shares[token], [*laws, law]
+            level = [children[node][0] for node in alike if node in children]
+        path = tree.ancestor_mask[at].nonzero().flatten()
         return Best(path, _chain(tree.tokens[path], laws))
 
-    def _check_sequences(self, children: Children) -> None:
-        """PairError unless there may be so many, all of one length."""
-        if 0 in children and (len(children[0]) > self.num_sequences or not _one_length(children)):
+
+def check_sequences(children: Children) -> None:
+    """PairError for a tree that branches below its root, or whose leaves are not equally deep."""
+    level = children.get(0, [])
+    while level:
+        below = [children.get(node, []) for node in level]
+        if len({len(nodes) for nodes in below}) > 1 or len(below[0]) > 1:
             raise PairError(
-                f"verifier=gbv judges {self.num_sequences} independent sequences of one length; draft them "
+                "verifier=gbv judges independent sequences of one length, kept apart; draft them "
                 "(drafter=spec_infer_5x8)"
             )
+        level = [child for nodes in below for child in nodes]
 
 
 def best_law(
@@ -113,13 +121,3 @@ def _chain(tokens: Int[Tensor, " path"], laws: Sequence[Tensor]) -> TokenTree:
     probs = torch.stack(list(laws))
     edges = torch.cat((probs.new_ones(1), probs.gather(1, tokens[1:, None])[:, 0]))
     return TokenTree(tokens, rows - 1, edges, probs, torch.where(rows < len(laws), rows, -1))
-
-
-def _one_length(children: Children) -> bool:
-    """Whether all leaves are as deep."""
-    level = [0]
-    while level:
-        if len({node in children for node in level}) > 1:
-            return False
-        level = [child for node in level for child in children.get(node, ())]
-    return True

@@ -27,8 +27,12 @@ class Calls(Protocol):
 class Trees:
     """`verify(tokens, parents, draft_probs, target_probs, rng)`, for each tree alone."""
 
-    def __init__(self, verify: Callable[..., Any], arrays: str, returns: str, seed: int) -> None:
+    def __init__(
+        self, verify: Callable[..., Any], arrays: str, returns: str, seed: int, *, double: bool = False
+    ) -> None:
+        """`double`: torch tensors of float64, for laws that are compared exactly."""
         self._verify, self._arrays, self.returns = verify, arrays, returns
+        self._dtype = torch.float64 if double else torch.float32
         self._rng = torch.Generator().manual_seed(seed) if arrays == "torch" else np.random.default_rng(seed)
         self._made: dict[Drafted, tuple[Any, ...]] = {}
 
@@ -40,7 +44,7 @@ class Trees:
     def called(self, tree: Drafted, rng: Any) -> Any:
         """What the function returned. NonsenseError where it raised."""
         if tree not in self._made:
-            self._made[tree] = arrays_of(tree, self._arrays)
+            self._made[tree] = arrays_of(tree, self._arrays, self._dtype)
         made = self._made[tree]
         own = [array.clone() for array in made] if self._arrays == "torch" else [array.copy() for array in made]
         try:
@@ -51,19 +55,19 @@ class Trees:
             raise NonsenseError(raised(error, f"given {self._arrays} arrays of {described(tree)}")) from error
 
 
-def arrays_of(tree: Drafted, arrays: str) -> tuple[Any, ...]:
-    """Tokens, parents and a row of q and of p for each node; torch: float32, numpy: float64."""
+def arrays_of(tree: Drafted, arrays: str, dtype: torch.dtype) -> tuple[Any, ...]:
+    """Tokens, parents and a row of q and of p for each node; numpy has float64."""
     rows = [[law[text] for text in tree.texts] for law in (tree.model.q, tree.model.p)]
     if arrays == "numpy":
         return np.array(tree.tokens), np.array(tree.parents), *(np.array(probs) for probs in rows)
-    return torch.tensor(tree.tokens), torch.tensor(tree.parents), *(torch.tensor(probs) for probs in rows)
+    return torch.tensor(tree.tokens), torch.tensor(tree.parents), *(torch.tensor(probs, dtype=dtype) for probs in rows)
 
 
 def text_of(tree: Drafted, returned: Any, returns: str) -> Text:
     """The accepted tokens and the next one. NonsenseError where they are no path of the tree and no token."""
     try:
         accepted, token = returned
-        path, following = [index(one) for one in listed(accepted)], index(listed(token))
+        path, following = [index(one) for one in listed(accepted)], index(alone(listed(token)))
     except (TypeError, ValueError) as error:
         raise NonsenseError(f"it must return (accepted {returns}, next token), not {returned!r}") from error
     if not 0 <= following < tree.model.vocab:
@@ -83,6 +87,11 @@ def text_of(tree: Drafted, returned: Any, returns: str) -> Text:
 def listed(value: Any) -> Any:
     """Plain numbers of an array, or what was there."""
     return value.tolist() if hasattr(value, "tolist") else value
+
+
+def alone(value: Any) -> Any:
+    """The only element of a list, as `torch.multinomial` gives a token, or what was there."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def described(tree: Drafted) -> str:

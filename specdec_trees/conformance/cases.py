@@ -35,6 +35,10 @@ PREFERRED = 4
 """How many times as often as all others together, about, a member comes that is looked at closer."""
 MODELS = 4
 """Of a case: calls alternate between them, so that rows kept of another step are wrong ones."""
+GREEDY_SHARE = 0.25
+"""What is never the target's token needs few calls to be seen."""
+CANDIDATES = 8
+"""Of how many random pairs of laws a `hard` one is chosen."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +83,7 @@ class Case:
     vocab: int
     draws: str
     members: tuple[Member, ...]
-    share: int = 1
+    share: float = 1
     """How many times as many calls it gets as another."""
 
     @cached_property
@@ -167,7 +171,13 @@ def split(total: int, count: int, least: int, rng: np.random.Generator) -> list[
 
 
 def laws(kind: str, vocab: int, rng: np.random.Generator) -> tuple[Probs, Probs]:
-    """Of target and draft after one text: `any`, `greedy` (p one-hot), `alike` (p = q, sharp), `zeros` (in both)."""
+    """Of target and draft after one text.
+
+    `any`, `greedy` (p one-hot), `alike` (p = q, sharp), `zeros` (in both), or `hard`: later siblings are often tested,
+    with chances that are neither near 0 nor near 1.
+    """
+    if kind == "hard":
+        return max((laws("any", vocab, rng) for _ in range(CANDIDATES)), key=lambda pair: hardness(*pair))
     if kind == "alike":
         sharp = tuple(rng.permutation(SHARP).tolist())
         return sharp, sharp
@@ -178,6 +188,24 @@ def laws(kind: str, vocab: int, rng: np.random.Generator) -> tuple[Probs, Probs]
     if kind == "greedy":
         p = np.eye(vocab)[rng.integers(vocab)]
     return tuple((p / p.sum()).tolist()), tuple((q / q.sum()).tolist())
+
+
+def hardness(p: Probs, q: Probs, siblings: int = 3) -> float:
+    """How uncertain the tests of siblings behind the first are, in rounds of draws without replacement from q."""
+    total = 0.0
+    for token, drawn in enumerate(q):
+        if not drawn:
+            continue
+        left = [max(x - y, 0.0) for x, y in zip(p, q, strict=True)]
+        others = [0.0 if other == token else y for other, y in enumerate(q)]
+        rejected = 1 - min(1.0, p[token] / drawn)
+        if siblings == 1 or rejected < 1e-9 or not sum(left) or not sum(others):
+            continue
+        after = tuple(x / sum(left) for x in left), tuple(y / sum(others) for y in others)
+        chances = [min(1.0, x / y) if y else 0.0 for x, y in zip(*after, strict=True)]
+        uncertain = sum(y * min(chance, 1 - chance) for y, chance in zip(after[1], chances, strict=True))
+        total += drawn * rejected * (uncertain + hardness(*after, siblings - 1))
+    return total
 
 
 def model(kind: str, vocab: int, depth: int, rng: np.random.Generator) -> Model:
@@ -195,17 +223,20 @@ def plans(draws: str) -> Iterator[tuple[int, Parents, str]]:
         if len(parents) <= 4:
             yield 4, parents, "any"
         if len(parents) <= 3:
-            yield from ((3, parents, kind) for kind in ("zeros", "greedy", "alike"))
+            yield from ((3, parents, kind) for kind in ("zeros", "alike"))
+        yield 3, parents, "greedy"
 
 
 def cases(draws: str, rng: np.random.Generator, *, batched: bool = False) -> Iterator[Case]:
     """The smallest first. `batched`: chains with shorter ones among them, also with none drafted."""
     for vocab, parents, kind in plans(draws):
         shapes = CHAINS[: len(parents)] if batched else (parents,)
-        models = [model(kind, vocab, depth(parents), rng) for _ in range(MODELS)]
+        kinds = ("any", "hard") if kind == "any" else (kind,)
+        models = [model(kinds[number % len(kinds)], vocab, depth(parents), rng) for number in range(MODELS)]
         members = [
             Member(one, shape, tuple(drafts(one, shape, "iid" if draws == "chain" else draws)))
             for one in models
             for shape in shapes
         ]
-        yield Case(vocab, draws, tuple(members), SHARP_SHARE if kind == "alike" and len(parents) == 2 else 1)
+        share = SHARP_SHARE if kind == "alike" and len(parents) == 2 else GREEDY_SHARE if kind == "greedy" else 1
+        yield Case(vocab, draws, tuple(members), share)

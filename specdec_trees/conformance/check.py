@@ -63,8 +63,9 @@ def check(
     come before children, siblings stand in the order in which they were drawn, and both laws have a row per node.
     `accepted` are nodes below the root, or with `returns="tokens"` their tokens. `rng` is a seeded `torch.Generator`,
     with `arrays="numpy"` a numpy `Generator`; of the same seed and samples the same report comes. A last parameter
-    that is named `coins` is a `Coins`, and the law is then exact. A function with a parameter `draft_token_ids` is
-    called with chains of many requests (`chains.py`). `draws` is how children were drawn: one of `KINDS`.
+    that is named `coins` is a `Coins`, laws are float64, and what comes is exact. A function with a parameter
+    `draft_token_ids` is called with chains of many requests (`chains.py`). `draws` is how children were drawn: one of
+    `KINDS`.
 
     ValueError for options that are none, or a function that cannot be called so.
     """
@@ -74,11 +75,12 @@ def check(
         raise ValueError(f"arrays is one of {ARRAYS}, returns of {RETURNS}, samples at least {FEWEST_SAMPLES}")
     rng, names = np.random.default_rng(seed), parameters(verify)
     if "draft_token_ids" in names:
-        if draws != "chain":
-            raise ValueError(f"a sampler of chains is checked with draws chain, not {draws}")
+        if (draws, arrays, returns) != ("chain", ARRAYS[0], RETURNS[0]):
+            raise ValueError("a sampler of chains takes torch tensors and returns token ids; its draws are chain")
         return sampled(Chains(verify, names, seed), [*cases(draws, rng, batched=True)], samples, rng)
-    calls, asked = Trees(verify, arrays, returns, seed), [*cases(draws, rng)]
-    return enumerated(calls, asked) if names[-1] == "coins" else sampled(calls, asked, samples, rng)
+    coins, asked = names[-1] == "coins", [*cases(draws, rng)]
+    calls = Trees(verify, arrays, returns, seed, double=coins)
+    return enumerated(calls, asked) if coins else sampled(calls, asked, samples, rng)
 
 
 def parameters(verify: Callable[..., Any]) -> list[str]:
@@ -139,7 +141,7 @@ def sampled(calls: Calls, asked: list[Case], samples: int, rng: np.random.Genera
         num_tests, findings = sum(case.num_tests for case, _ in suspects), []
         shares = [case.share if member is None else 1 for case, member in suspects]
         for (case, member), share in zip(suspects, shares, strict=True):
-            drawn = case.drawn(max(1, samples * share // (ROUNDS * sum(shares))), rng, member)
+            drawn = case.drawn(max(1, int(samples * share / (ROUNDS * sum(shares)))), rng, member)
             finding, count = looked_at(calls, case, drawn), count + len(drawn)
             least = min(least, ROUNDS * num_tests * finding.p)
             if least < REFUSED:

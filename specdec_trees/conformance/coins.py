@@ -10,6 +10,8 @@ from specdec_trees.conformance.cases import Drafted, Text
 
 RARE = 1e-12
 """Outcomes less probable than this are rounding, and are left out."""
+MOST = 1000
+"""Coins of a call; one that asks for more does not end."""
 
 
 class Coins:
@@ -37,6 +39,8 @@ class Coins:
 
     def _outcome(self, chances: tuple[float, ...]) -> int:
         place = len(self.taken)
+        if place == MOST:
+            raise NonsenseError(f"it asked for more than {MOST} coins in one call: its loops must end")
         first = next(number for number, chance in enumerate(chances) if chance > RARE)
         outcome = self._script[place] if place < len(self._script) else first
         self.taken.append((outcome, chances))

@@ -41,9 +41,10 @@ class Failure:
             return
         of = f" of {self.times} times" if self.times else ""
         of += "" if self.before is None else f", right behind a call that wrote {self.before} first"
+        came = f"{self.observed:.12g}" if not self.times else f"{self.observed:.6g}"
         yield (
-            f"behind the accepted tokens {[*self.after]} token {self.token} has probability {self.expected:.6g}, "
-            f"and came with {self.observed:.6g}{of}"
+            f"behind the accepted tokens {[*self.after]} token {self.token} has probability {self.expected:.12g}, "
+            f"and came with {came}{of}"
         )
         yield "the laws, target's | draft's"
         for text, p in member.model.p.items():

@@ -1,17 +1,17 @@
 """Greedy multi-path block verification: q* by counting all draws, in fractions; its output distribution; a control."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from math import prod
-from random import Random
 
 import pytest
 import torch
 from post_order import EXACT, FIXED, ONE, Drafted, Given, Law, Models, Text, block, drafted, law_of, off, same
 
-from specdec_core import Sampling, TokenTree
+from specdec_core import Sampling, TokenTree, shapes
+from specdec_core.drafters.static_tree import levels_above, trie
 from specdec_core.errors import PairError
 from specdec_core.models import ModelOutput
 from specdec_core.verifiers import Block, GreedyMultiPath
@@ -70,7 +70,7 @@ def whole(models: Models, count: int, length: int) -> list[tuple[Drafted, Drafte
 @pytest.mark.parametrize("seed", range(8))
 def test_it_is_block_on_the_best_draw_and_the_targets_law(count, length, seed):
     models = Models.random(seed, 2 if count * length > 5 else 3)
-    rule, trees = GreedyMultiPath(num_sequences=count), whole(models, count, length)
+    rule, trees = GreedyMultiPath(), whole(models, count, length)
     assert off(models, [(chain, law) for _, chain, law in trees], length + 1) == 0
     for one, chain, law in trees:
         tree, target = one.tree(models)
@@ -84,7 +84,7 @@ def test_one_sequence_is_block(seed):
     models = Models.random(seed)
     for one in drafted(models, SEQUENCES[1, 3], "iid"):
         tree, target = one.tree(models)
-        rule = GreedyMultiPath(num_sequences=1)
+        rule = GreedyMultiPath()
         seeds = [torch.Generator().manual_seed(seed) for _ in range(2)]
         ours, blocks = (
             each.judge(tree, target, Given(), rng) for each, rng in zip((rule, Block()), seeds, strict=True)
@@ -102,7 +102,7 @@ def test_the_draws_own_q_in_place_of_the_best_ones_is_seen():
 
 def accepted(models: Models, count: int) -> float:
     """Of one level, in the mean."""
-    rule, trees = GreedyMultiPath(num_sequences=count), drafted(models, SEQUENCES[count, 1], "iid")
+    rule, trees = GreedyMultiPath(), drafted(models, SEQUENCES[count, 1], "iid")
     return sum(float(one.chance) * expected_accepted(rule, *one.tree(models), Given()) for one in trees)
 
 
@@ -110,7 +110,7 @@ def test_draws_of_one_token():
     """Of p / q = 5/2, 1, 2/5 the best of K draws is the first unless none is: q* = 1 - .8^K, .8^K - .5^K, .5^K."""
     for count in (1, 2, 3, 4):
         tree, target = drafted(FIXED, SEQUENCES[count, 1], "iid")[0].tree(FIXED)
-        law = GreedyMultiPath(num_sequences=count).best(tree, target, Given()).chain.draft_probs
+        law = GreedyMultiPath().best(tree, target, Given()).chain.draft_probs
         assert law is not None
         assert law[0].tolist() == pytest.approx([1 - 0.8**count, 0.8**count - 0.5**count, 0.5**count], abs=EXACT)
 
@@ -140,7 +140,7 @@ def test_many_draws_of_a_large_vocabulary_leave_a_distribution(count):
     """Powers of differences near 1 and near 0: probabilities stay so, and sum to 1."""
     for seed in range(5):
         tree, target = random_sequences(count, 6, 500, seed)
-        chain = GreedyMultiPath(num_sequences=count).best(tree, target, Given()).chain
+        chain = GreedyMultiPath().best(tree, target, Given()).chain
         assert chain.draft_probs is not None
         assert chain.draft_probs.min() >= 0
         assert chain.draft_probs.sum(-1).tolist() == pytest.approx([1.0] * 6, abs=EXACT)
@@ -148,32 +148,43 @@ def test_many_draws_of_a_large_vocabulary_leave_a_distribution(count):
 
 
 def test_what_are_no_such_sequences_is_refused(rng):
-    two = GreedyMultiPath(num_sequences=2)
-    for parents in ([-1, 0, 0, 0], [-1, 0, 0, 1]):
+    """They branch below the root (merged sequences do), or end at several depths."""
+    for parents in ([-1, 0, 0, 1], [-1, 0, 1, 1], [-1, 0, 0, 1, 1, 2, 2], [-1, 0, 0, 0, 1, 2], [-1, 0, 0, 1, 1, 2]):
         tree, target = drafted(FIXED, parents, "iid")[0].tree(FIXED)
-        with pytest.raises(PairError, match="gbv judges 2"):
-            two.judge(tree, target, Given(), rng)
+        with pytest.raises(PairError, match="gbv judges"):
+            GreedyMultiPath().judge(tree, target, Given(), rng)
     tree, target = drafted(FIXED, [-1, 0, 0], "iid")[0].tree(FIXED)
     with pytest.raises(PairError, match="no draft_probs"):
-        two.judge(replace(tree, edge_probs=None, draft_probs=None, draft_rows=None), target, Given(), rng)
-    with pytest.raises(ValueError, match="at least 1"):
-        GreedyMultiPath(num_sequences=0)
+        GreedyMultiPath().judge(replace(tree, edge_probs=None, draft_probs=None, draft_rows=None), target, Given(), rng)
 
 
-def test_merged_sequences_are_judged_alike():
-    """A trie of the same draws has the same best sequence and the same law."""
-    for seed in range(20):
+def test_merged_sequences_are_refused_or_were_all_apart():
+    """What `StaticTree` merges is never judged as fewer sequences than were drawn."""
+    above, counts = levels_above(shapes.k_sequences(3, 2)), Counter()
+    for one in drafted(FIXED, SEQUENCES[3, 2], "iid"):
+        tree, target = one.tree(FIXED)
+        parents = trie(tree.tokens.split([1, 3, 3]), [torch.tensor(places) for places in above])
+        merged = replace(tree, parents=parents)
+        try:
+            GreedyMultiPath().best(merged, target, Given())
+        except PairError:
+            counts["refused"] += 1
+        else:
+            assert torch.equal(parents, tree.parents)
+            counts["apart"] += 1
+    assert counts == {"refused": 729 - 162, "apart": 162}  # 3! of 27 beginnings are all different
+
+
+def test_the_accepted_nodes_stand_one_below_another():
+    for seed in range(40):
         models = Models.random(seed)
-        one = Random(seed).choice(drafted(models, SEQUENCES[3, 2], "iid"))
-        texts = sorted({*one.texts}, key=lambda text: (len(text), one.texts.index(text)))
-        trie = Drafted(texts, [-1, *(texts.index(text[:-1]) for text in texts[1:])], [], one.chance)
-        rule = GreedyMultiPath(num_sequences=3)
-        apart, merged = (rule.best(*each.tree(models), Given()).chain for each in (one, trie))
-        assert torch.equal(apart.tokens, merged.tokens)
-        assert torch.equal(apart.draft_probs, merged.draft_probs)
+        for one in drafted(models, SEQUENCES[3, 2], "iid")[:: 1 + seed]:
+            tree, target = one.tree(models)
+            path = GreedyMultiPath().judge(tree, target, Given(), torch.Generator().manual_seed(seed)).path.tolist()
+            assert [tree.parents[node] for node in path] == [-1, *path[:-1]]
 
 
 def test_greedy_decoding_follows_the_target(rng):
     tree, target = drafted(FIXED, SEQUENCES[2, 2], "iid")[-1].tree(FIXED)
-    verdict = GreedyMultiPath(num_sequences=2).judge(tree, target, Sampling(0.0), rng)
+    verdict = GreedyMultiPath().judge(tree, target, Sampling(0.0), rng)
     assert verdict.next_token == 0

@@ -80,8 +80,6 @@ class Triple:
         own = {key: value for key, value in small(drafter, LARGEST).items() if key not in ("name", "method")}
         allowed = verifier.pop("allow_lossy") if self.allowed is None else self.allowed
         rule = {key: value for key, value in verifier.items() if key not in ("name", "allow_lossy")}
-        if "num_sequences" in rule:  # as its yaml has it of the drafter's shape
-            rule["num_sequences"] = own.get("shape", {}).get("num_sequences", 1)
         sampling = Sampling(decoding["temperature"], decoding["top_p"])
         return built(own, draft), hydra.utils.instantiate(rule), sampling, allowed
 

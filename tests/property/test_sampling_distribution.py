@@ -74,7 +74,7 @@ SHAPES["uneven"] = TreeShape.from_paths([(0,), (1,), (2,), (0, 0), (0, 1), (1, 0
 CELLS = [(draws, rule, "branching") for draws, rules in RULES.items() for rule in rules]
 CELLS += [(draws, rules[0], "k_sequences") for draws, rules in RULES.items()]
 CELLS += [(draws, rule, "chain") for draws in RULES for rule in (Chain(), Block()) if draws in rule.lossless_for]
-CELLS += [("iid", GreedyMultiPath(num_sequences=3), "k_sequences")]
+CELLS += [("iid", GreedyMultiPath(), "k_sequences")]
 CELLS += [("greedy_one", rule, "uneven") for rule in RULES["greedy_one"]]
 
 

@@ -55,11 +55,11 @@ def _expected(run: Any, rule: str) -> Sample | None:
 
 
 def _by_rule(run: Any) -> Interval | None:
-    """Over rounds, on the very same trees; without recorded rules of trees that were drawn apart."""
+    """Over rounds, on the very same trees; None without recorded rules."""
+    if run.verifier == ROUNDS[run.draws]:
+        return None
     expected = [_expected(run, rule) for rule in (run.verifier, ROUNDS[run.draws])]
-    if expected[0] is None or run.verifier == ROUNDS[run.draws]:
-        return _ratio(run, run.rounds)
-    return samples.paired_ratio(*expected)
+    return None if None in expected else samples.paired_ratio(*expected)
 
 
 EXPECTED = Metric(
@@ -96,8 +96,9 @@ _NOTES = (
     "At temperature 0 all rules that keep the target's distribution accept the same path.",
     "Of best tokens alone no rule accepts more than target sampling: Traversal is the same rule there.",
     "SpecHub is the rule for best tokens and one draw, of two children. Block verification is Traversal on a chain.",
-    "MAL is of each run's own trees and coins. On the same trees all rules are asked at every step of one run, whose "
-    "answers have the target's distribution whichever rule decodes.",
+    "MAL is of each run's own trees and coins. On the same trees all rules are asked at every step of the run whose "
+    "rule is rounds. Steps begin where that rule's do, and tokens behind an end of text count: a rule's own MAL is a "
+    "little different.",
 )
 
 
