@@ -194,7 +194,10 @@ def _requests(run: Run) -> Iterator[dict[str, Any]]:
 
 def read(text: str) -> Record:
     """The record in a file of an engine, all that it counts added up; EngineError where there is none."""
-    found = [*_of_json(text)] or [record for reader in _LOGS for record in reader(text)]
+    try:
+        found = [*_of_json(text)] or [record for reader in _LOGS for record in reader(text)]
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+        raise EngineError(f"the record has counts that are no numbers: {error}") from error
     if not found:
         raise EngineError("no record of speculative decoding: neither JSON nor a log that docs/engines.md lists")
     total = found[0]
@@ -234,7 +237,12 @@ def _inside(value: Any) -> Iterator[Record]:
     if held["counts"] is not None:
         counts = _dense(held["counts"])
         reached, steps = positions.reached(counts), sum(counts)
-    yield Record(held["drafted"], held["accepted"], steps, None if reached is None else tuple(reached))
+    yield Record(
+        float(held["drafted"]),
+        float(held["accepted"]),
+        None if steps is None else float(steps),
+        None if reached is None else tuple(map(float, reached)),
+    )
 
 
 def _dense(counts: Any) -> list[int]:

@@ -85,6 +85,8 @@ VLLM = {"num_spec_steps": 43, "num_accepted_draft_tokens": 10, "num_draft_tokens
 VLLM |= {"mean_acceptance_length": 53 / 43, "draft_acceptance_rate": 10 / 129, "acceptance_histogram": [39, 1, 0, 3]}
 OF_43 = Record(129, 10, 43, (4, 3, 3))
 """39 steps accepted nothing, one accepted 1 token, three 3: at least one in 4, two in 3, three in 3."""
+BROKEN = [json.dumps(VLLM | {"acceptance_histogram": counts}) for counts in ("x", {"a": 1}, ["x"])]
+BROKEN += [json.dumps({"num_draft_tokens": 1, "num_accepted_tokens": 1, "num_drafts": []}), "[" * 100_000]
 LOG = (
     "INFO SpecDecoding metrics: Mean acceptance length: 2.25, Accepted throughput: 1.00 tokens/s, Drafted throughput: "
     "2.00 tokens/s, Accepted: 5 tokens, Drafted: 8 tokens, Per-position acceptance rate: 0.750, 0.500, Avg Draft "
@@ -128,7 +130,9 @@ def test_records_of_engines(text, expected):
     assert engines.read(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "x", "[]", "{}", '{"num_draft_tokens": "x", "num_accepted_tokens": 1}', "17"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "[]", "{}", '{"num_draft_tokens": "x", "num_accepted_tokens": 1}', "17", *BROKEN]
+)
 def test_what_is_no_record_is_refused(text):
     with pytest.raises(engines.EngineError):
         engines.read(text)
