@@ -28,6 +28,7 @@ TASKS = {
     "pack": ("one file per table in a folder of results", "pack"),
     "new": ("write the yaml of your own pair or dataset", "new"),
     "smollm2": ("a real instruct model, SmolLM2-135M: 93 MB, once, into models/smollm2", "smollm2"),
+    "engines": ("acceptance under the names of vLLM, llama.cpp or AIPerf, or beside a record of theirs", "engines"),
     "export": ("datasets of the hub as files, for a machine without internet", "prompts.export"),
     "completion": ('what completes words in bash and zsh: eval "$(specdec completion)"', "completion"),
 }

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ LINE = '{"id": str, "turns": [str, ...], "reference": str or null, "category": s
 IDS = ("id", "question_id", "prompt_id", "task_id")
 TURNS = ("turns", "prompt")
 """What files call the same: MT-Bench's own, its copy on the hub, HumanEval's. The first that is there counts."""
+Publisher = Callable[[dict[str, Any], int], dict[str, Any]]
+"""(record of a publisher's own file, its line from 1) -> what `LINE` holds; KeyError for a record of another kind."""
 
 
 class DatasetError(Exception):
@@ -39,8 +41,11 @@ class Conversation:
                 )
 
 
-def read_jsonl(path: Path) -> list[Conversation]:
-    """All conversations of a file. DatasetError names the file and the line that is wrong."""
+def read_jsonl(path: Path, publisher: Publisher | None = None) -> list[Conversation]:
+    """All conversations of a file. DatasetError names the file and the line that is wrong.
+
+    A record without any of `TURNS` is what the publisher has, if the dataset has one.
+    """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -49,7 +54,7 @@ def read_jsonl(path: Path) -> list[Conversation]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        conversation = _parse(line, f"{path}, line {number}")
+        conversation = _parse(line, f"{path}, line {number}", number, publisher)
         if conversation.id in found:
             raise DatasetError(f'{path}, line {number}: the id "{conversation.id}" occurs twice; ids must be unique')
         found[conversation.id] = conversation
@@ -70,17 +75,27 @@ def _sha256(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
 
-def _parse(line: str, where: str) -> Conversation:
+def _parse(line: str, where: str, number: int, publisher: Publisher | None) -> Conversation:
     try:
         read = json.loads(line, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise DatasetError(f"{where} is not JSON ({getattr(error, 'msg', error)}); each line is {LINE}") from error
-    record = _plain(read) if isinstance(read, dict) else read
+    record = _plain(_published(read, number, publisher)) if isinstance(read, dict) else read
     _check(record, where)
     try:
         return Conversation(record["id"], tuple(record["turns"]), record.get("reference"), record.get("category"))
     except DatasetError as error:
         raise DatasetError(f"{where}: {error}") from error
+
+
+def _published(record: dict[str, Any], number: int, publisher: Publisher | None) -> dict[str, Any]:
+    """A publisher's record under the names of `LINE`; any other as it is."""
+    if publisher is None or any(name in record for name in TURNS):
+        return record
+    try:
+        return publisher(record, number)
+    except (KeyError, TypeError):  # of another kind, which `_check` refuses
+        return record
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

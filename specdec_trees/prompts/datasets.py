@@ -1,15 +1,15 @@
 """Conversations to decode: bundled in the package, from JSONL files, or from the hub."""
 
 import random
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Self
 
 from specdec_trees.names import lacks, unknown
 from specdec_trees.prompts.conversations import Conversation, DatasetError, fingerprint, read_jsonl
-from specdec_trees.prompts.hub import HubSource, hub_conversations
+from specdec_trees.prompts.hub import PUBLISHERS, HubSource, hub_conversations
 
 __all__ = [
     "Conversation",
@@ -31,9 +31,17 @@ MAX_NEW_TOKENS = 128
 """Of an answer, where a dataset does not say it."""
 CALIBRATION, CANDIDATES, _SEED = 200, 2000, 17
 """Usable conversations for calibration; how many are looked at in all; the seed of whatever is drawn of them."""
-HUB_SIZES = {"mt_bench": 80, "wikitext": 62}
+HUB_SIZES = {
+    "mt_bench": 80,
+    "wikitext": 62,
+    "humaneval": 164,
+    "mbpp": 500,
+    "math_500": 500,
+    "aime": 30,
+    "livecodebench": 175,
+}
 """Usable conversations of a hub's dataset by adapter, where they may be fewer than are asked for."""
-HUB_CATEGORIES = ("mt_bench",)
+HUB_CATEGORIES = ("mt_bench", "math_500", "livecodebench")
 """Adapters that give conversations a category."""
 
 
@@ -68,6 +76,8 @@ class DatasetSpec:
     """Other names, without `.jsonl`, under which the file may lie in DATA_DIR."""
     frame: str | None = None
     """What is put around the text of every turn, `{text}`, before the pair's template: instructions, an example."""
+    groups: Mapping[str, Sequence[str]] | None = field(default=None, hash=False)
+    """Categories that count as one, by the name that they get: `{name: [category, ...]}`."""
     part: str = "all"
     """calibration: the first 200 usable ones, or half of fewer than 400 | evaluation: the others, in a fixed order."""
 
@@ -101,11 +111,11 @@ class DatasetSpec:
         return cls(**{**config, "hub": hub, "files": tuple(config.get("files", ()))})
 
     def to_config(self) -> dict[str, Any]:
-        """The plain values by which a cell is known: every option but the path of a file, and a frame if there is one.
+        """The plain values by which a cell is known: all but the path of a file; frame and groups if there are any.
 
         `source` is among them, as it was an option once.
         """
-        left_out = ("file", "frame") if self.frame is None else ("file",)
+        left_out = ("file", *(key for key in ("frame", "groups") if getattr(self, key) is None))
         found = {key: value for key, value in asdict(self).items() if key not in left_out}
         return found | {"source": self.source, "files": list(self.files)}
 
@@ -212,18 +222,28 @@ def source_id(spec: DatasetSpec, data_dir: Path | None = None) -> str:
 
 
 def _conversations(spec: DatasetSpec, data_dir: Path | None) -> Iterator[Conversation]:
+    group = {category: name for name, categories in (spec.groups or {}).items() for category in categories}
+    for found in _read(spec, data_dir):
+        name = group.get(found.category or "")
+        yield replace(found, category=name) if name else found
+
+
+def _read(spec: DatasetSpec, data_dir: Path | None) -> Iterator[Conversation]:
     if path := file_of(spec, data_dir):
-        return iter(read_jsonl(path))
+        return iter(read_jsonl(path, PUBLISHERS.get(spec.adapter or "")))
     assert spec.hub is not None
     assert spec.adapter is not None
     return hub_conversations(spec.hub, spec.adapter, spec.name)
 
 
 def file_of(spec: DatasetSpec, data_dir: Path | None) -> Path | None:
-    """The file to read, or None for the hub. In DATA_DIR the dataset's own name comes first."""
+    """The file to read, or None for the hub. In DATA_DIR the dataset's own name comes first.
+
+    `<name>/question.jsonl` is where FastChat and Spec-Bench have theirs in their folders `data`.
+    """
     names = [f"{stem}.jsonl" for stem in (spec.name, *spec.files)]
     folder = Path(data_dir).expanduser() if data_dir else None
-    places = [folder / name for name in names] if folder else []
+    places = [folder / name for name in (*names, f"{spec.name}/question.jsonl")] if folder else []
     if spec.file:
         own = Path(spec.file).expanduser()
         places += [*([folder / own] if folder else []), own]

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 from specdec_core.models.fetch import patiently, work_offline_if_refused
 from specdec_trees.names import unknown
-from specdec_trees.prompts.conversations import Conversation, DatasetError
+from specdec_trees.prompts.conversations import Conversation, DatasetError, Publisher
 from specdec_trees.prompts.streams import UNREACHED, Record, streamed
 
 Adapter = Callable[[str, Iterable[Record]], Iterator[Conversation]]
 """(name of the dataset, hub records in order) -> conversations."""
 
 ADAPTERS: dict[str, Adapter] = {}
+PUBLISHERS: dict[str, Publisher] = {}
+"""By the same names: the records of a publisher's own file, where they are those of the hub."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,11 @@ def _each(convert: Callable[[Record], Content]) -> Callable[[Record], Content]:
             if all(turn.strip() for turn in turns):
                 yield Conversation(f"{dataset}_{index if own is None else own}", turns, reference, category)
 
-    ADAPTERS[convert.__name__] = adapter
+    def publisher(record: Record, number: int) -> dict[str, Any]:
+        content = convert(record)
+        return content._asdict() | {"turns": list(content.turns), "id": str(content.id or number)}
+
+    ADAPTERS[convert.__name__], PUBLISHERS[convert.__name__] = adapter, publisher
     return convert
 
 
@@ -145,6 +151,40 @@ def wmt14(record: Record) -> Content:
     """`wmt/wmt14`, config de-en: from English to German, worded as in the usual prompt files."""
     pair = record["translation"]
     return Content((f"Translate the input English sentence into German.\nInput: {pair['en']}\nOutput: ",), pair["de"])
+
+
+@_each
+def humaneval(record: Record) -> Content:
+    """`openai/openai_humaneval`: signature and docstring; the reference is the body."""
+    return Content((record["prompt"],), record["canonical_solution"], id=record["task_id"])
+
+
+@_each
+def mbpp(record: Record) -> Content:
+    """`google-research-datasets/mbpp`, config full: the task and its tests (2108.07732, section 3)."""
+    tests = "\n".join(record["test_list"])
+    task = f"{record['text']} Your code should pass these tests:\n\n{tests}"
+    return Content((task,), record["code"], id=record["task_id"])
+
+
+@_each
+def math_500(record: Record) -> Content:
+    """`HuggingFaceH4/MATH-500`: the category is the subject, the reference the final answer."""
+    return Content((record["problem"],), record["answer"], record["subject"], record["unique_id"])
+
+
+@_each
+def aime(record: Record) -> Content:
+    """`HuggingFaceH4/aime_2024`: the reference is the final answer."""
+    return Content((record["problem"],), str(record["answer"]), id=record["id"])
+
+
+@_each
+def livecodebench(record: Record) -> Content:
+    """LiveCodeBench's code generation: the question, and the code to begin with where there is any; no hidden tests."""
+    starter = record["starter_code"].strip()
+    task = f"Begin with this code:\n```python\n{starter}\n```" if starter else "Read from stdin and write to stdout."
+    return Content((f"{record['question_content']}\n\n{task}",), None, record["difficulty"], record["question_id"])
 
 
 def wikitext(dataset: str, records: Iterable[Record]) -> Iterator[Conversation]:

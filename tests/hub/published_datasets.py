@@ -156,7 +156,97 @@ def wmt14() -> Repository:
     return Repository({"README.md": told, "de-en/test-00000-of-00001.parquet": parquet(rows)})
 
 
+def humaneval() -> Repository:
+    rows = [
+        {
+            "task_id": f"HumanEval/{n}",
+            "prompt": f"def add_{n}(x):\n    # {n} more\n",
+            "canonical_solution": f"    return x + {n}\n",
+            "test": "def check(candidate):\n    assert candidate(0) == 0\n",
+            "entry_point": f"add_{n}",
+        }
+        for n in range(ROWS)
+    ]
+    told = card({"openai_humaneval": {"test": "openai_humaneval/test-*"}})
+    return Repository({"README.md": told, "openai_humaneval/test-00000-of-00001.parquet": parquet(rows)})
+
+
+def mbpp() -> Repository:
+    """Two configs with other columns, of which one is read."""
+    rows = [
+        {
+            "task_id": 11 + n,
+            "text": f"Write a function that adds {n}.",
+            "code": f"def add(x): return x + {n}",
+            "test_list": [f"assert add(0) == {n}", f"assert add(1) == {n + 1}"],
+            "test_setup_code": "",
+            "challenge_test_list": [],
+        }
+        for n in range(ROWS)
+    ]
+    other = [{"source_file": "-", "task_id": 1, "prompt": "Of another config.", "code": "-", "test_list": ["-"]}]
+    files = {f"{name}/test-00000-of-00001.parquet": parquet(of) for name, of in (("full", rows), ("sanitized", other))}
+    told = {name: {"test": f"{name}/test-*"} for name in ("full", "sanitized")}
+    return Repository({"README.md": card(told)} | files)
+
+
+def math_500() -> Repository:
+    """A card without configs, and one file of lines."""
+    rows = [
+        {
+            "problem": f"Compute $\\sqrt{{{n}}}^2$.",
+            "solution": f"It is $\\boxed{{{n}}}$.",
+            "answer": str(n),
+            "subject": ("Algebra", "Geometry")[n % 2],
+            "level": n,
+            "unique_id": f"test/algebra/{n}.json",
+        }
+        for n in range(ROWS)
+    ]
+    return Repository({"README.md": b"---\nlanguage: en\n---\n", "test.jsonl": lines(rows)})
+
+
+def aime_2024() -> Repository:
+    rows = [
+        {
+            "id": 60 + n,
+            "problem": f"Find {n}.",
+            "solution": "-",
+            "answer": f"{n:03}",
+            "url": "https://a",
+            "year": "2024",
+        }
+        for n in range(ROWS)
+    ]
+    files = {"data/train-00000-of-00001.parquet": parquet(rows)}
+    return Repository({"README.md": card({"default": {"train": "data/train-*"}})} | files)
+
+
+def livecodebench() -> Repository:
+    rows = [
+        {
+            "question_title": f"Count {n}",
+            "question_content": f"Count to {n}.",
+            "platform": "leetcode" if n % 2 else "atcoder",
+            "question_id": f"q{n}",
+            "starter_code": "class Solution:\n    def count(self):\n        " if n % 2 else "",
+            "difficulty": ("easy", "hard")[n % 2],
+            "public_test_cases": "[]",
+            "private_test_cases": "hidden",
+        }
+        for n in range(ROWS)
+    ]
+    other = parquet([rows[0] | {"question_content": "Of another window."}])
+    files = {"v6/test-00000-of-00001.parquet": parquet(rows), "v5/test-00000-of-00001.parquet": other}
+    return Repository({"README.md": card({name: {"test": f"{name}/test-*"} for name in ("v5", "v6")})} | files)
+
+
 DATASETS = {
+    "openai/openai_humaneval": humaneval,
+    "google-research-datasets/mbpp": mbpp,
+    "HuggingFaceH4/MATH-500": math_500,
+    "HuggingFaceH4/aime_2024": aime_2024,
+    "lighteval/code_generation_lite": livecodebench,
     "tatsu-lab/alpaca": alpaca,
     "allenai/c4": c4,
     "abisee/cnn_dailymail": cnn_dm,

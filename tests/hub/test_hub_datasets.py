@@ -10,11 +10,18 @@ from served import ROOT, Hub, Repository, client, served
 YAMLS = ROOT / "conf/dataset"
 PATHS = {path.relative_to(YAMLS).with_suffix("").as_posix(): path for path in sorted(YAMLS.rglob("*.yaml"))}
 RAW = ("c4", "cnn_dm", "openwebtext", "wikitext")
-FRAMED = ("gsd/alpaca", "gsd/gsm8k")
+FRAMED = ("gsd/alpaca", "gsd/gsm8k", "humaneval", "mbpp", "math_500", "aime_2024", "livecodebench")
 PARTS = ("improving_mcsd/alpaca", "improving_mcsd/triviaqa")
 """Of which the first half is for calibration."""
 SUMMARIZE = "\n\nSummarize the above article in 1 sentence.\n"
+MBPP = "Write a function that adds 1. Your code should pass these tests:\n\nassert add(0) == 1\nassert add(1) == 2"
+LIVE = "Count to 1.\n\nBegin with this code:\n```python\nclass Solution:\n    def count(self):\n```"
 SECOND = {  # of the second row: id, turns, reference, category
+    "aime_2024": ("aime_2024_61", ["Find 1."], "001", None),
+    "humaneval": ("humaneval_HumanEval/1", ["def add_1(x):\n    # 1 more\n"], "    return x + 1\n", None),
+    "livecodebench": ("livecodebench_q1", [LIVE], None, "hard"),
+    "math_500": ("math_500_test/algebra/1.json", ["Compute $\\sqrt{1}^2$."], "1", "Geometry"),
+    "mbpp": ("mbpp_12", [MBPP], "def add(x): return x + 1", None),
     "alpaca": ("alpaca_1", ["Sort list 1."], "a c 1", None),
     "c4": ("c4_2", [PAGES[1]], None, None),  # behind a page that is too short
     "cnn_dm": ("cnn_dm_f001", [PAGES[1]], "News 1.", None),

@@ -91,6 +91,13 @@ RESULTS = {
     ],
     "predict": [*([folder] for folder in [*NO_RESULTS, "torn", "torn_pack"]), ["nothing", "--on", "toaster"]],
     "judge": [[], ["missing"], ["nothing"], ["nothing", "--limit=x"]],
+    "engines": [
+        *([folder, "--as=vllm"] for folder in [*NO_RESULTS, "torn", "torn_pack", "half"]),
+        *(["nothing", option] for option in ("--as=x", "--beside=missing", "--beside=file")),
+        ["nothing", "--as=vllm", "--beside=file"],
+        ["nothing"],
+        [],
+    ],
     "export": [[], ["nosuch", "--out=x"], ["mini", "--out=x"], ["", "--out=x"], ["mini"]],
     "new": [[], ["x"], *(["paper", title] for title in ("", "!!!", ":"))],
 }

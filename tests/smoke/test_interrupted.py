@@ -20,6 +20,7 @@ COMMANDS = {
     "check": ["check", "a"],
     "compare": ["compare", "a/smoke", "a/smoke", "--out", "out"],
     "merge": ["merge", "a", "b", "--into", "out"],
+    "engines": ["engines", "a", "--as", "aiperf", "--out", "out"],
     "pack": ["pack", "a"],
 }
 

@@ -8,7 +8,7 @@ import pytest
 
 from specdec_trees.locations import CONF
 from specdec_trees.names import nearest, unknown
-from specdec_trees.prompts import datasets
+from specdec_trees.prompts import datasets, export
 from specdec_trees.prompts.datasets import (
     Conversation,
     DatasetError,
@@ -109,6 +109,78 @@ def test_the_names_that_files_of_the_trade_have_and_a_byte_order_mark(tmp_path, 
         Conversation("81", ("First?", "Second?"), '["1", "2"]', "math"),
         Conversation("HumanEval/0", ("def f():",)),
     ]
+
+
+OWN = {
+    "humaneval": (
+        {"task_id": "HumanEval/3", "prompt": "def f():\n", "canonical_solution": "    pass\n", "entry_point": "f"},
+        Conversation("HumanEval/3", ("def f():\n",)),
+    ),
+    "mbpp": (
+        {"task_id": 12, "text": "Add one.", "code": "c", "test_list": ["assert f(0) == 1"], "test_setup_code": ""},
+        Conversation("12", ("Add one. Your code should pass these tests:\n\nassert f(0) == 1",), "c"),
+    ),
+    "math_500": (
+        {"problem": "Add $1$.", "answer": "2", "subject": "Algebra", "level": 1, "unique_id": "test/a/1.json"},
+        Conversation("test/a/1.json", ("Add $1$.",), "2", "Algebra"),
+    ),
+    "aime_2024": (
+        {"id": 60, "problem": "Add 1.", "answer": "033", "year": "2024"},
+        Conversation("60", ("Add 1.",), "033"),
+    ),
+    "livecodebench": (
+        {"question_id": "abc_a", "question_content": "Add.", "starter_code": "x = 1\n", "difficulty": "easy"},
+        Conversation("abc_a", ("Add.\n\nBegin with this code:\n```python\nx = 1\n```",), None, "easy"),
+    ),
+    "gsm8k": (
+        {"question": "One and one?", "answer": "#### 2"},
+        Conversation("1", ("One and one?",), "#### 2"),
+    ),
+    "speed_bench": (
+        {"question_id": "9f", "category": "coding", "sub_category": "x", "turns": ["A?", "B?"], "source": "y"},
+        Conversation("9f", ("A?", "B?"), None, "coding"),
+    ),
+    "mt_bench": (
+        {"question_id": 81, "category": "writing", "turns": ["A?", "B?"]},
+        Conversation("81", ("A?", "B?"), None, "writing"),
+    ),
+}
+"""A line of each publisher's own file, with an invented text."""
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_publishers_own_file_is_read_as_it_is(name, tmp_path):
+    line, expected = OWN[name]
+    own = DatasetSpec.from_config(export.config_of(name))
+    assert load(own, data_dir=folder(tmp_path, line, name=name)) == [expected]
+    with pytest.raises(DatasetError, match=rf'{name}\.jsonl, line 1: "turns" is'):
+        load(own, data_dir=folder(tmp_path, {"id": "a", "words": "x"}, name=name))
+
+
+MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+OTHERS = ("translation", "summarization", "qa", "math_reasoning", "rag")
+
+
+def test_spec_bench_has_six_groups_of_which_a_limit_takes_each_in_turn(tmp_path):
+    """In its folder `data`: ten questions of each of MT-Bench's categories, eighty of each other."""
+    names = [name for name in MT_BENCH for _ in range(10)] + [name for name in OTHERS for _ in range(80)]
+    lines = [{"question_id": 81 + n, "category": name, "turns": [f"{name}?"]} for n, name in enumerate(names)]
+    (tmp_path / "spec_bench").mkdir()
+    folder(tmp_path / "spec_bench", *lines, name="question")
+    own = DatasetSpec.from_config(export.config_of("spec_bench"))
+    counts = Counter(found.category for found in load(own, data_dir=tmp_path))
+    assert counts == dict.fromkeys(("mt_bench", *OTHERS), 80)
+    few = load(own, data_dir=tmp_path, limit=12)
+    assert Counter(found.category for found in few) == dict.fromkeys(("mt_bench", *OTHERS), 2)
+    assert source_id(own, tmp_path) == "file:question.jsonl"
+    with pytest.raises(DatasetError, match=r"no mt_bench\.jsonl"):  # the other's question.jsonl is not taken for it
+        load(DatasetSpec.from_config(export.config_of("mt_bench")), data_dir=tmp_path)
+
+
+def test_groups_make_another_cell_and_no_groups_leave_it_as_it_was():
+    grouped = spec(groups={"a": ["b", "c"]})
+    assert grouped.to_config() == spec().to_config() | {"groups": {"a": ["b", "c"]}}
+    assert "groups" not in spec().to_config()
 
 
 def test_missing_and_unreadable_files(tmp_path):

@@ -177,6 +177,11 @@ ARTICLE = [
             ),
         ),
         (
+            "livecodebench",
+            [{"question_content": "Add.", "starter_code": "", "difficulty": "easy", "question_id": "a1"}],
+            Conversation("quiz_a1", ("Add.\n\nRead from stdin and write to stdout.",), None, "easy"),
+        ),
+        (
             "wikitext",
             [{"text": line} for line in ARTICLE],
             Conversation("quiz_0", ("= Ada = \n Ada wrote notes . \n = = Life = = \n Long ago .",)),

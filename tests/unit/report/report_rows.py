@@ -105,6 +105,7 @@ def step_rows(run_id: str, turn: tuple[str, int], options: dict[str, Any], rng: 
                 draft_tokens=depth * 4,
                 expected_acceptance=1.0 if bare else 1 + 8 * chance * 0.9,
                 num_accepted=accepted,
+                accepted_ranks=options["ranks"](step)[:accepted] if "ranks" in options else None,
                 acceptance_length=accepted + 1,
                 kept=accepted + 1,
                 draft_s=math.nan if options.get("recording") else depth * 0.0008 * float(rng.lognormal(0, 0.1)),
