@@ -147,6 +147,13 @@ def wmt14(record: Record) -> Content:
     return Content((f"Translate the input English sentence into German.\nInput: {pair['en']}\nOutput: ",), pair["de"])
 
 
+@_each
+def wmt14_de_en(record: Record) -> Content:
+    """The same from German to English, worded as in Spec-Bench's files."""
+    pair = record["translation"]
+    return Content((f"Translate German to English: {pair['de']}",), pair["en"])
+
+
 def wikitext(dataset: str, records: Iterable[Record]) -> Iterator[Conversation]:
     """`Salesforce/wikitext`: one line of an article per record; an article begins at its title, ` = Title = `."""
     articles = (article for article in _articles(record["text"] for record in records) if article.strip())

@@ -177,6 +177,11 @@ ARTICLE = [
             ),
         ),
         (
+            "wmt14_de_en",
+            [{"translation": {"de": "Hallo", "en": "Hello"}}],
+            Conversation("quiz_0", ("Translate German to English: Hallo",), "Hello"),
+        ),
+        (
             "wikitext",
             [{"text": line} for line in ARTICLE],
             Conversation("quiz_0", ("= Ada = \n Ada wrote notes . \n = = Life = = \n Long ago .",)),
