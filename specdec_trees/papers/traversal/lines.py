@@ -164,7 +164,7 @@ def trend(long: pd.DataFrame, kind: str, x: str) -> Iterator[str]:
         ends = [*named_rows(rows.sort_values(x, kind="stable").iloc[[0, -1]])]
         at = [f"{tables.ratio(row.interval)} at {x} {getattr(row, x):g}" for row in ends]
         paper = " and ".join(tables.number(row.published, 3) for row in ends)
-        yield f"{pair}, {tree}: Traversal is ahead by {' and '.join(at)}; the paper: by {paper}."
+        yield f"{pair}, {tree}: Traversal over token-level is {' and '.join(at)}; the paper's {paper}."
 
 
 def _ratio(first: Sample | None, other: Sample | None) -> Interval | None:

@@ -56,7 +56,13 @@ def paper_table(name: str, results: Results) -> list[Output]:
         parts[1] = frame.put(parts[1], block=parts[1]["block"] + parts[0]["block"].max() + 1)
     long = pd.concat(parts, ignore_index=True).sort_values("temperature", kind="stable", ignore_index=True)
     long = lines.gains(frame.judge(frame.rank(long), who="label"))
-    below = [*notes.of_blocks(runs), *notes.not_run(paper, runs), *NOTES, *plain(paper), *[DEPTH] * (name != "table6")]
+    below = [
+        *notes.of_blocks(runs),
+        *notes.not_run(paper, runs),
+        *NOTES,
+        *plain(paper),
+        *[DEPTH] * (name in ("table2", "table4")),
+    ]
     below += lines.trend(long, "tree", "temperature") if name == "table4" else []
     title = notes.titled(TITLES[name], runs, but=["dataset", "temperature"])
     shown = (BY_ITEM, GAIN, MAL, TOKENS_PER_S, SPEEDUP)
