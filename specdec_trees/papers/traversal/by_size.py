@@ -15,7 +15,6 @@ from specdec_trees.papers.traversal.tables import DEPTH, NOTES
 from specdec_trees.results.store import Results
 
 ROWS = ("pair", "dataset", "tree", "rule")
-PRINTED = {"color": "black", "marker": "*", "markersize": 8, "linestyle": ""}
 
 
 def fig3(name: str, results: Results) -> list[Output]:
@@ -52,7 +51,7 @@ def _printed(axes: Axes, rows: pd.DataFrame, metric: Metric) -> None:
     """The paper's values."""
     own = rows[rows["metric"].isin([metric]) & rows["published"].notna()]
     if len(own):
-        axes.plot(own["x"], own["published"].astype(float), **PRINTED, label="the paper's")
+        axes.plot(own["x"], own["published"].astype(float), **draw.STAR, label="the paper's")
 
 
 def _even(axes: Axes, rows: pd.DataFrame) -> None:

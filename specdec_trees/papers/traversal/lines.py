@@ -125,7 +125,7 @@ NAMES = {
 def of_runs(
     runs: pd.DataFrame,
     paper: pd.DataFrame,
-    arms_: Sequence[Arm],
+    methods: Sequence[Arm],
     on: Sequence[str],
     metrics: Sequence[Metric],
     names: Mapping[str, str] = NAMES,
@@ -134,7 +134,7 @@ def of_runs(
 
     `on` has the columns that the paper states of a setting.
     """
-    rows = arms.rows(runs, paper, arms_, on)
+    rows = arms.rows(runs, paper, methods, on)
     words = [model_words(row, ("dataset", "temperature")) for row in named_rows(rows)]
     rule, tree = zip(*(label.split(APART, 1) for label in rows["label"]), strict=True)
     rows = frame.put(rows, target_words=[one for one, _ in words], draft_words=[one for _, one in words])
