@@ -199,8 +199,8 @@ def _sum(tasks: Sequence[str], several: Sequence[Sample]) -> Sample:
     """One metric over the conversations of several tasks."""
     sums = pd.concat({task: one.sums for task, one in zip(tasks, several, strict=True)})
     controls = tuple(control for one in several for control in one.controls)
-    ends = {"least": min(one.least for one in several), "most": max(one.most for one in several)}
-    return replace(several[0], sums=sums, controls=controls, **ends)
+    least, most = min(one.least for one in several), max(one.most for one in several)
+    return replace(several[0], sums=sums, controls=controls, least=least, most=most)
 
 
 def of_paper(name: str) -> pd.DataFrame:
