@@ -113,7 +113,7 @@ reproduce: setup  ## run and report one artifact: TABLE=sequoia/table4 PAIR=tiny
 	@test -n $(call q,TABLE) || { echo "TABLE is missing: make reproduce TABLE=opt_tree/table1 PAIR=tiny DATA_DIR=folder"; exit 2; }
 	$(BIN)/python -m specdec_trees.reproduce $(call q,TABLE) $(OVERRIDES)
 
-reproduce-all: setup  ## every artifact of the five papers, resumable: PAIR=... DATA_DIR=... LIMIT=... (PAIR=papers: theirs)
+reproduce-all: setup  ## every artifact of all papers, resumable: PAIR=... DATA_DIR=... LIMIT=... (PAIR=papers: theirs)
 	$(BIN)/python -m specdec_trees.reproduce $(OVERRIDES)
 
 plan: setup  ## what will run, in cells, memory and hours: TABLE=sequoia/table4, or a line for every artifact

@@ -7,6 +7,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+import specdec_trees.configs.cells  # noqa: F401 - which tells Hydra of the variants
 from specdec_trees.configs.variants import choices as names  # noqa: F401 - what tests go through
 from specdec_trees.plan.composing import composer
 

@@ -171,7 +171,7 @@ def _params(experiment: str, config: Mapping[str, Any], run: Any) -> dict[str, f
         "target_init_width": drafter["widths"][0] if "widths" in drafter else None,
         "shape": f"{shape['num_sequences']}x{shape['depth']}" if {"num_sequences", "depth"} <= shape.keys() else None,
         "selection": selection if calibrated else None,
-        "tree": "sequoia" if calibrated else None,
+        "tree": "sequoia" if calibrated else drafter["method"],
         "top_p": config["decoding"]["top_p"],
         "verify": "nondeterministic" if config["verifier"]["name"] in CODE else "deterministic",
     }

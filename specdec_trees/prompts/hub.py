@@ -187,6 +187,13 @@ def livecodebench(record: Record) -> Content:
     return Content((f"{record['question_content']}\n\n{task}",), None, record["difficulty"], record["question_id"])
 
 
+@_each
+def wmt14_de_en(record: Record) -> Content:
+    """The same from German to English, worded as in Spec-Bench's files."""
+    pair = record["translation"]
+    return Content((f"Translate German to English: {pair['de']}",), pair["en"])
+
+
 def wikitext(dataset: str, records: Iterable[Record]) -> Iterator[Conversation]:
     """`Salesforce/wikitext`: one line of an article per record; an article begins at its title, ` = Title = `."""
     articles = (article for article in _articles(record["text"] for record in records) if article.strip())

@@ -160,6 +160,11 @@ MODELS: dict[str, Callable[[], Files]] = {
         parts=4,
         eos_token_id=[1, 300, 301],
     ),
+    "meta-llama/Llama-3.2-1B-Instruct": lambda: llama(
+        "draft",
+        byte_tokenizer("PreTrainedTokenizerFast", "tokenizer.json", add_bos_token=True, chat_template=DATED),
+        eos_token_id=[1, 300, 301],
+    ),
     "lmsys/vicuna-7b-v1.3": lambda: llama("target", llama_tokenizer("tokenizer.model"), "bin", 2),
     "lmsys/vicuna-33b-v1.3": lambda: llama("target", llama_tokenizer("tokenizer.model"), "bin", 7),
     "lmsys/vicuna-7b-v1.5": lambda: llama(
@@ -203,6 +208,7 @@ MODELS: dict[str, Callable[[], Files]] = {
     "yuhuili/EAGLE-llama2-chat-13B": eagle,
     "yuhuili/EAGLE-llama2-chat-70B": eagle,
     "yuhuili/EAGLE-Vicuna-33B-v1.3": eagle,
+    "yuhuili/EAGLE-Vicuna-7B-v1.3": eagle,
     "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B": eagle3,
     "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3": speculator,
     "RedHatAI/Qwen3-8B-speculator.eagle3": speculator,

@@ -36,6 +36,7 @@ SECOND = {  # of the second row: id, turns, reference, category
         "Satz 1.",
         None,
     ),
+    "wmt14_de_en": ("wmt14_de_en_1", ["Translate German to English: Satz 1."], "Sentence 1.", None),
     "xsum": ("xsum_1", [f"###\nArticle: {PAGES[1]}{SUMMARIZE}"], "Rivers 1.", None),
 }
 

@@ -33,6 +33,8 @@ from specdec_trees.papers.improving_mcsd import comparison
 from specdec_trees.papers.improving_mcsd import methods as mcsd
 from specdec_trees.papers.opt_tree import tables as opt_tree
 from specdec_trees.papers.sequoia import tables as sequoia
+from specdec_trees.papers.traversal import lines as traversal
+from specdec_trees.papers.traversal import spechub
 from specdec_trees.results.store import Results
 from specdec_trees.statistics import intervals, samples
 from specdec_trees.statistics.corrections import LEVEL, holm
@@ -114,6 +116,7 @@ _GSD = {arm.header: arm for arm in gsd_table1.ARMS}
 _TSD_PRUNED = replace(_GSD[gsd.TSD_SIB.header], paper=gsd.TSD.paper)
 _TI_MCSD, _EQUAL = mcsd.target_init((2, 4, 3, 1, 1)), mcsd.mcsd((8, 3, 1, 1), matched=True)
 _MCSD = mcsd.mcsd((4, 2, 2, 1))
+_RRS, _RRSW, _SPEC_HUB = traversal.ARMS["spechub"][-3:]
 _BORROWED = {_TSD_PRUNED.header: "of TSD", _EQUAL.header: "of MCSD"}
 """Of rows that a paper does not have: whose published value stands in their place."""
 CLAIMS: Sequence[Claim] = (
@@ -135,6 +138,12 @@ CLAIMS: Sequence[Claim] = (
         _MCSD,
         replace(_EQUAL, paper=_MCSD.paper, params=_MCSD.params),
     ),
+    *(
+        Claim(f"traversal/{table}", traversal.BY_ITEM, ahead, behind)
+        for table in ("table2", "table3")
+        for behind, ahead in zip(traversal.ARMS[table][::2], traversal.ARMS[table][1::2], strict=True)
+    ),
+    *_against("traversal/spechub", (MAL,), _SPEC_HUB, _RRS, _RRSW),
 )
 
 
@@ -174,6 +183,9 @@ MEASURES: Mapping[str, Measure] = {
     "dyspec/table1": _stating(dyspec.of_paper("table1"), dyspec.NAMES),
     "gsd/table1": _of_gsd,
     "improving_mcsd/table2": _of_mcsd,
+    "traversal/table2": _stating(traversal.of_paper("table2"), traversal.NAMES),
+    "traversal/table3": _stating(traversal.of_paper("table3"), traversal.NAMES),
+    "traversal/spechub": _stating(traversal.of_paper("spechub"), spechub.NAMES),
 }
 
 

@@ -37,6 +37,7 @@ _OTHER_TITLES = {
     facts.YOURS: "Your runs",
 }
 _SHORT = {facts.WHICH: "Which method", facts.CLAIMS: "Claims", "gsd": "GSD", "improving_mcsd": "Improving MCSD"}
+_SHORT["traversal"] = "Traversal"
 _SOURCE = " (arXiv:"
 
 

@@ -182,6 +182,11 @@ ARTICLE = [
             Conversation("quiz_a1", ("Add.\n\nRead from stdin and write to stdout.",), None, "easy"),
         ),
         (
+            "wmt14_de_en",
+            [{"translation": {"de": "Hallo", "en": "Hello"}}],
+            Conversation("quiz_0", ("Translate German to English: Hallo",), "Hello"),
+        ),
+        (
             "wikitext",
             [{"text": line} for line in ARTICLE],
             Conversation("quiz_0", ("= Ada = \n Ada wrote notes . \n = = Life = = \n Long ago .",)),

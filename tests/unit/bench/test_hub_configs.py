@@ -35,6 +35,7 @@ PUBLISHED = {
     "facebook/opt-350m": 0.331,
     "bigscience/bloom-7b1": 7.07,
     "bigscience/bloom-560m": 0.559,
+    "meta-llama/Llama-3.2-1B-Instruct": 1.236,
     "HuggingFaceTB/SmolLM2-1.7B-Instruct": 1.711,
     "HuggingFaceTB/SmolLM2-135M-Instruct": 0.1345,
 }

@@ -30,7 +30,7 @@ EXPERIMENTS = sorted(
     path.relative_to(CONF / "experiment").with_suffix("").as_posix() for path in (CONF / "experiment").rglob("*.yaml")
 )
 SHORT = {"smoke", "opt_tree/fig3", "sequoia/table1", "sequoia/table6", "dyspec/table5", "gsd/table2"}
-SHORT |= {"improving_mcsd/fig7", "bench/budget"}
+SHORT |= {"improving_mcsd/fig7", "traversal/table2", "bench/budget"}
 """One of each paper, and one of each kind of job: of all others `overview` plans the first cell, too."""
 TABLE1 = "experiment=opt_tree/table1"
 LAYER_7B = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
