@@ -52,6 +52,8 @@ class Kind(ABC):
     """What its config.json may be wrong about, since it is read off the tensors."""
     launches = 20
     """Kernels of a forward in 16 bits without graphs, beside those of its layers; counted in `tests/fake_cuda`."""
+    launches_per_layer = 40
+    """And those of a layer, which are a Llama's."""
 
     @property
     def alone(self) -> bool:
@@ -241,6 +243,8 @@ class _DFlash(Kind):
 
     needs_hidden = True
     words = ("dflash",)
+    launches = 34
+    launches_per_layer = 57
 
     def _config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
         return dflash_config(spec, read_config(spec, **options), target_config)
