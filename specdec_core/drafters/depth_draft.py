@@ -16,18 +16,20 @@ from specdec_core.tree import Verdict
 class DepthDraft(ABC):
     """The rows of one forward, and how deep every slot stands; what is deeper than they are is uniform."""
 
+    model: Head
+
     def __init__(self, model: Head, max_depth: int) -> None:
+        self.model = model
         self.vocab_size, self.max_positions = model.vocab_size, model.max_positions
         self.needs_hidden: Layers = model.layers
         self.max_depth: int | None = max_depth
-        self._head = model
         self._rows = torch.zeros(0, 0)  # row d: of the children of nodes at depth d; a uniform one behind them
         self._depths = torch.zeros(1, dtype=torch.long)  # of the root, and behind it of every slot
 
     @property
     def device(self) -> torch.device:
         """Where the head is."""
-        return self._head.device
+        return self.model.device
 
     @abstractmethod
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:

@@ -22,9 +22,10 @@ class DFlashDraft(DepthDraft):
     without it; the root's own distribution takes the place of the first mask's.
     """
 
+    model: DFlash
+
     def __init__(self, model: DFlash) -> None:
         super().__init__(model, model.block_size - 1)
-        self.model = model
         self._unread = torch.zeros(0, 0)  # joined features of committed positions that the cache lacks
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:

@@ -19,9 +19,10 @@ class MedusaDraft(DepthDraft):
     root the root, whose own children the target has predicted already and the heads those below.
     """
 
+    model: Medusa
+
     def __init__(self, model: Medusa) -> None:
         super().__init__(model, len(model.heads))
-        self.model = model
         self._feature = torch.zeros(0)
 
     def reset(self, prompt_ids: Int[Tensor, " prompt"], target: ModelOutput) -> None:

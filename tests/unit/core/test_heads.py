@@ -33,7 +33,7 @@ from specdec_core.models.causal_lm import FINAL
 from specdec_core.models.dflash_checkpoint import default_layers
 from specdec_core.models.fetch import fetch_config
 from specdec_core.models.head_formats import LAYER_IDS, conventions, stated_layers
-from specdec_core.models.kinds import kind_of
+from specdec_core.models.kinds import kind_of, likely_kind
 from specdec_core.models.mtp import INDEX
 from specdec_core.verifiers import Greedy, LongestSubtree
 from specdec_trees.prompts.embedded import TINY
@@ -398,6 +398,11 @@ def test_a_dflash_head_takes_the_memory_of_its_tensors(folder):
     own = sum(tensor.nbytes for tensor in tensors)
     assert kind.weight_bytes(spec, config, torch.float32) == own
     assert kind.forward_bytes(spec, config, torch.float32) == own + VOCAB * HIDDEN * 4
+
+
+def test_a_dflash_head_is_known_by_its_config_or_its_name():
+    assert likely_kind("head", heads.DFLASH) == "dflash"
+    assert likely_kind("Qwen3-8B-DFlash-b16", {}) == "dflash"
 
 
 def test_layers_that_a_dflash_config_does_not_name_are_spaced_evenly(folder):
