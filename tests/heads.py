@@ -122,6 +122,39 @@ def write_medusa(folder: Path, count: int = 3, blocks: int = 1, file: str = "med
     return folder.parent
 
 
+BLOCK, MASK, THETA = 5, 30, 1e6
+DFLASH = SHAPE | {
+    "model_type": "qwen3",
+    "architectures": ["DFlashDraftModel"],
+    "num_hidden_layers": 2,
+    "num_target_layers": TARGET_LAYERS,
+    "rope_theta": THETA,
+    "block_size": BLOCK,
+    "dflash_config": {"mask_token_id": MASK, "target_layer_ids": [0, 3, 6]},
+}
+"""The config of a published head, which counts layers from 0; vocab_size is the target's."""
+
+
+def dflash_tensors() -> dict[str, Tensor]:
+    torch.manual_seed(6)
+    w = {"fc.weight": matrix(HIDDEN, 3 * HIDDEN)}
+    w |= {f"{name}.weight": torch.rand(HIDDEN) + 0.5 for name in ("hidden_norm", "norm")}
+    for layer in range(2):
+        w |= {f"layers.{layer}.{name}": each for name, each in layer_tensors().items()}
+        w |= {f"layers.{layer}.self_attn.{name}_norm.weight": torch.rand(DIM) + 0.5 for name in "qk"}
+    return w
+
+
+def write_dflash(folder: Path, said: dict | None = None, **changes: Tensor | None) -> Path:
+    """A head whose config says besides what is `said`; `changes` replaces tensors, None removes one."""
+    head = folder / "head"
+    head.mkdir(parents=True)
+    (head / "config.json").write_text(json.dumps(DFLASH | (said or {})))
+    tensors = {name: each for name, each in (dflash_tensors() | changes).items() if each is not None}
+    save_file(tensors, head / "model.safetensors")
+    return folder
+
+
 def write_mtp(folder: Path, style: str = "qwen") -> Path:
     """The layer alone, in parts as large checkpoints are."""
     head, tensors = folder / "head", mtp_tensors(style)
@@ -259,6 +292,43 @@ class MtpEquations:
         return (last @ self.output.T)[0]
 
 
+class DFlashEquations:
+    """DFlash in plain torch and float64: every block anew from all committed features, with nothing kept."""
+
+    def __init__(self, embedding: Tensor, output: Tensor) -> None:
+        self.w = {name: tensor.double() for name, tensor in dflash_tensors().items()}
+        self.embedding, self.output = embedding.double(), output.double()
+
+    def normed(self, x: Tensor, name: str) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * self.w[f"{name}.weight"]
+
+    def attention(self, block: Tensor, context: Tensor, name: str) -> Tensor:
+        """Each row of the block over all of the context and all of the block."""
+        w, rows = self.w, torch.cat((context, block))
+        q, k, v = ((rows @ w[f"{name}.{n}_proj.weight"].T).view(len(rows), -1, DIM) for n in "qkv")
+        q, k = rotated(self.normed(q, f"{name}.q_norm"), THETA), rotated(self.normed(k, f"{name}.k_norm"), THETA)
+        k, v = (each.repeat_interleave(HEADS // KV_HEADS, 1) for each in (k, v))
+        scores = torch.einsum("ihd,jhd->hij", q[len(context) :], k) / math.sqrt(DIM)
+        seen = torch.einsum("hij,jhd->ihd", scores.softmax(-1), v).reshape(len(block), -1)
+        return seen @ w[f"{name}.o_proj.weight"].T
+
+    def block(self, root: int, true: Tensor) -> Tensor:
+        """Logits of all rows of the block behind positions with features `true`."""
+        context = self.normed(true.double() @ self.w["fc.weight"].T, "hidden_norm")
+        x = self.embedding[[root] + [MASK] * (BLOCK - 1)]
+        for layer in ("layers.0", "layers.1"):
+            x = x + self.attention(self.normed(x, f"{layer}.input_layernorm"), context, f"{layer}.self_attn")
+            n = self.normed(x, f"{layer}.post_attention_layernorm")
+            gate, up = (n @ self.w[f"{layer}.mlp.{name}_proj.weight"].T for name in ("gate", "up"))
+            x = x + (F.silu(gate) * up) @ self.w[f"{layer}.mlp.down_proj.weight"].T
+        return self.normed(x, "norm") @ self.output.T
+
+    def logits(self, text: list[int], true: Tensor, path: list[int]) -> Tensor:
+        """Of the mask behind `path`; `true` are features of all of `text` but its last token."""
+        depth = len(path) + 1
+        return self.block(text[-1], true)[depth] if depth < BLOCK else torch.zeros(VOCAB)
+
+
 class MedusaEquations:
     """Section 2.1.1 of Medusa in plain torch."""
 
@@ -285,10 +355,10 @@ def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.einsum("hij,jhd->ihd", scores.softmax(-1), v).reshape(length, -1)
 
 
-def rotated(x: Tensor) -> Tensor:
+def rotated(x: Tensor, base: float = 10000.0) -> Tensor:
     """Rotary positions 0, 1, ... of [length, heads, DIM]."""
     half = DIM // 2
-    angles = torch.arange(len(x))[:, None, None] * 10000.0 ** (-torch.arange(half).to(x) / half)
+    angles = torch.arange(len(x))[:, None, None] * base ** (-torch.arange(half).to(x) / half)
     a, b = x[..., :half], x[..., half:]
     return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
 

@@ -4,6 +4,7 @@ from specdec_core.drafters.adaptive_exit import AdaptiveExit
 from specdec_core.drafters.autoregressive import Autoregressive
 from specdec_core.drafters.base import Context, Drafter, DraftModel
 from specdec_core.drafters.causal_draft import CausalDraft
+from specdec_core.drafters.dflash_draft import DFlashDraft
 from specdec_core.drafters.dyspec import DySpec, DySpecHeap, DySpecThreshold
 from specdec_core.drafters.eagle2 import Eagle2
 from specdec_core.drafters.eagle_draft import EagleDraft
@@ -26,6 +27,7 @@ __all__ = [
     "Autoregressive",
     "CausalDraft",
     "Context",
+    "DFlashDraft",
     "DraftModel",
     "Drafter",
     "DySpec",

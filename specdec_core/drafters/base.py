@@ -94,7 +94,7 @@ class DraftModel(Protocol):
     max_depth: int | None
     """Levels below a pending root that it can propose; None: any number, each by a forward.
 
-    Where there is a number, the distributions of all depths come from one forward, in `begin` (Medusa). A node's row is
+    Where there is a number, the distributions of all depths come from one forward (`DepthDraft`). A node's row is
     then that of its depth, whatever its path; `expand` costs no forward, and rows beyond the number are uniform.
     """
 

@@ -11,10 +11,12 @@ from torch import Tensor
 from specdec_core.drafters.base import Context, Drafter, DraftModel
 from specdec_core.drafters.cached_draft import CachedDraft
 from specdec_core.drafters.causal_draft import CausalDraft
+from specdec_core.drafters.dflash_draft import DFlashDraft
 from specdec_core.drafters.eagle_draft import EagleDraft
 from specdec_core.drafters.medusa_draft import MedusaDraft
 from specdec_core.drafters.self_draft import SelfDraft
 from specdec_core.models.causal_lm import CausalLM, Layers, ModelOutput
+from specdec_core.models.dflash import DFlash
 from specdec_core.models.eagle import EagleHead
 from specdec_core.models.head import Head
 from specdec_core.models.layer_skip import LayerSkip
@@ -37,6 +39,7 @@ _DRAFTS: Mapping[type, Callable[[Any], Any]] = {
     CausalLM: CausalDraft,
     EagleHead: EagleDraft,
     Medusa: MedusaDraft,
+    DFlash: DFlashDraft,
 }
 """What drafts with a loaded model; the first that fits."""
 

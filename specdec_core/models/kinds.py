@@ -11,6 +11,8 @@ from torch import Tensor
 
 from specdec_core.errors import LoadError
 from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.dflash import DFlash
+from specdec_core.models.dflash_checkpoint import DFlashCheckpoint, dflash_bytes, dflash_config, read_dflash
 from specdec_core.models.draft_vocabulary import FILE as MAP
 from specdec_core.models.draft_vocabulary import ReducedLM, check_map, of_vocabulary
 from specdec_core.models.eagle import EagleHead
@@ -24,7 +26,6 @@ from specdec_core.models.medusa_checkpoint import medusa_bytes, medusa_config, m
 from specdec_core.models.memory import eagle_3_bytes, eagle_bytes, quantised_bytes, weight_bytes
 from specdec_core.models.mtp import MtpCheckpoint, mtp_bytes, mtp_config, read_mtp
 from specdec_core.models.placement import (
-    AnyCheckpoint,
     Placement,
     head_device,
     hook_again,
@@ -51,6 +52,8 @@ class Kind(ABC):
     """What its config.json may be wrong about, since it is read off the tensors."""
     launches = 20
     """Kernels of a forward in 16 bits without graphs, beside those of its layers; counted in `tests/fake_cuda`."""
+    launches_per_layer = 40
+    """And those of a layer, which are a Llama's."""
 
     @property
     def alone(self) -> bool:
@@ -136,11 +139,16 @@ class _Eagle(Kind):
     off_tensors: tuple[str, ...] = ("num_key_value_heads", "intermediate_size")
     launches = 7
 
-    def _read(self, spec: ModelSpec, config: Any, target_config: Any) -> AnyCheckpoint:
+    def _read(self, spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpoint | MtpCheckpoint:
         return read_eagle(spec, config, target_config)
 
     def load(
-        self, spec: ModelSpec, read: AnyCheckpoint, target: CausalLM, where: Placement, **options: Any
+        self,
+        spec: ModelSpec,
+        read: EagleCheckpoint | MtpCheckpoint,
+        target: CausalLM,
+        where: Placement,
+        **options: Any,
     ) -> EagleHead:
         device, head = head_device(spec, read, target, where), with_embedding(read, target)
         return head.head(target, device=device, dtype=options["dtype"])
@@ -230,6 +238,33 @@ class _Medusa(Kind):
         return medusa_bytes(config, dtype)
 
 
+class _DFlash(Kind):
+    """A head that fills a block of masks in one forward, behind features of several layers (DFlash)."""
+
+    needs_hidden = True
+    words = ("dflash",)
+    launches = 34
+    launches_per_layer = 57
+
+    def _config(self, spec: ModelSpec, target_config: Any, **options: Any) -> Any:
+        return dflash_config(spec, read_config(spec, **options), target_config)
+
+    def _read(self, spec: ModelSpec, config: Any, target_config: Any) -> DFlashCheckpoint:
+        return read_dflash(spec, config, target_config)
+
+    def load(
+        self, spec: ModelSpec, read: DFlashCheckpoint, target: CausalLM, where: Placement, **options: Any
+    ) -> DFlash:
+        device, head = head_device(spec, read, target, where), with_embedding(read, target)
+        return head.head(target, device=device, dtype=options["dtype"])
+
+    def weight_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        return dflash_bytes(config, dtype)
+
+    def forward_bytes(self, spec: ModelSpec, config: Any, dtype: torch.dtype) -> int:
+        return self.weight_bytes(spec, config, dtype) + config.vocab_size * config.hidden_size * dtype.itemsize
+
+
 class _LayerSkip(Kind):
     """The target without some layers or sublayers, on its weights and cache."""
 
@@ -284,6 +319,7 @@ KINDS: Mapping[str, Kind] = {
     "eagle3": _Eagle3(),
     "speculators": _Speculators(),
     "medusa": _Medusa(),
+    "dflash": _DFlash(),
     "mtp": _Mtp(),
     "layer_skip": _LayerSkip(),
 }

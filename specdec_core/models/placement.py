@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from accelerate.hooks import add_hook_to_module
@@ -14,11 +14,13 @@ from transformers.distributed import DistributedConfig
 from specdec_core.errors import LoadError
 from specdec_core.models import ranks
 from specdec_core.models.causal_lm import CausalLM
+from specdec_core.models.dflash_checkpoint import DFlashCheckpoint
 from specdec_core.models.eagle_checkpoint import EMBEDDING, EagleCheckpoint
 from specdec_core.models.mtp import MtpCheckpoint
 from specdec_core.models.spec import ModelSpec
 
-AnyCheckpoint = EagleCheckpoint | MtpCheckpoint
+AnyCheckpoint = EagleCheckpoint | MtpCheckpoint | DFlashCheckpoint
+Checkpoint = TypeVar("Checkpoint", bound=AnyCheckpoint)
 DeviceMap = str | Mapping[str, str | int]
 AUTO = {"auto": torch.bfloat16, "auto_fp16": torch.float16}
 """Words for a dtype that a GPU alone has; a CPU has float32."""
@@ -144,7 +146,7 @@ def head_device(spec: ModelSpec, head: AnyCheckpoint, target: CausalLM, where: P
     return found
 
 
-def with_embedding(head: AnyCheckpoint, target: CausalLM) -> AnyCheckpoint:
+def with_embedding(head: Checkpoint, target: CausalLM) -> Checkpoint:
     """The head with an embedding of its own where the target's is shared out among ranks."""
     weight = target.model.get_input_embeddings().weight
     if EMBEDDING in head.tensors or not isinstance(weight, DTensor):

@@ -31,7 +31,7 @@ class ModelSpec:
     kind: str = "causal_lm"
     """causal_lm | reduced_lm (one that knows some of the target's tokens) | layer_skip (the target without some
     layers), or a head that reads the target's features: eagle | eagle3 | speculators (a folder in that format) | medusa
-    | mtp (the target's own layer for the token after next, in its files)"""
+    | dflash | mtp (the target's own layer for the token after next, in its files)"""
     folder: str | None = None
     """Where the files are, if not in the hub's cache or in a folder of that name."""
     offload: bool = False
@@ -98,7 +98,7 @@ class Pair:
 
     @property
     def models(self) -> list[CausalLM | EagleHead]:
-        """Target and draft, where they may run in graphs: Medusa's heads are three products, which need none."""
+        """Target and draft, where they may run in graphs: neither Medusa's heads, of three products, nor DFlash's."""
         return [model for model in (self.target, self.draft) if isinstance(model, CausalLM | EagleHead)]
 
     @property

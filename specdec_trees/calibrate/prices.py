@@ -18,7 +18,7 @@ from transformers import AutoConfig
 from specdec_core.errors import LoadError
 from specdec_core.models import ModelSpec
 from specdec_core.models.architectures import text_config
-from specdec_core.models.kinds import kind_of
+from specdec_core.models.kinds import Kind, kind_of
 from specdec_core.models.memory import offloaded_bytes
 from specdec_trees import published
 from specdec_trees.artifacts.devices import Device, parse
@@ -32,7 +32,7 @@ HOST_BPS = 25e9
 """Bytes per second from the host: PCIe 4.0 x16."""
 LAUNCH_S = 5e-6
 """Assumed of a kernel's launch in eager mode; no GPU was timed."""
-LAUNCHES_PER_LAYER = 40
+LAUNCHES_PER_LAYER = Kind.launches_per_layer
 """Kernels of a layer of a Llama in 16 bits without graphs, counted on a CPU that stands in for a GPU."""
 Floats = NDArray[np.float64]
 Forward = Callable[[Floats], Floats]
@@ -143,7 +143,8 @@ def launches_of(spec: ModelSpec, config: Any) -> float:
     """Kernels of a forward without graphs: those of its layers, and those of its kind beside them."""
     layers = text_config(config).num_hidden_layers
     skipped = len(spec.skipped_layers) + (len(spec.skipped_attention) + len(spec.skipped_mlp)) / 2
-    return kind_of(spec).launches + LAUNCHES_PER_LAYER * (layers - skipped)
+    kind = kind_of(spec)
+    return kind.launches + kind.launches_per_layer * (layers - skipped)
 
 
 def least_s(card: published.Card, device_bytes: float, host_bytes: float, launches: float) -> float:

@@ -16,6 +16,7 @@ from tokenizer_files import BOTH, CHAT, DATED, SLOW, Files, as_json, byte_tokeni
 from torch import Tensor
 from transformers import AutoModelForCausalLM, BloomConfig, LlamaConfig, OPTConfig, Qwen3Config
 
+from specdec_core.models.dflash import DFlashModel
 from specdec_trees.prompts.embedded import TINY
 
 Tensors = Mapping[str, Tensor]
@@ -136,6 +137,17 @@ RANDOM = {
 }
 
 
+def dflash() -> Files:
+    """A random head in the format of DFlash's authors, whose config names code on the hub."""
+    read = {"mask_token_id": 500, "target_layer_ids": [1, 3]}
+    of_target = {"num_target_layers": QWEN["num_hidden_layers"], "block_size": 4, "dflash_config": read}
+    said = Qwen3Config(**SIZES | QWEN | {"num_hidden_layers": 2, "layer_types": ["full_attention"] * 2} | of_target)
+    torch.manual_seed(0)
+    tensors = DFlashModel(said, joined=2).half().state_dict()
+    told = {"architectures": ["DFlashDraftModel"], "auto_map": {"AutoModel": "dflash.DFlashDraftModel"}}
+    return config(said.to_dict(), **told) | {"dflash.py": b"raise SystemExit(1)", "model.safetensors": save(tensors)}
+
+
 def llama2(parts: int, **generation: Any) -> Callable[[], Files]:
     """Meta's: shards of safetensors and the same as pickles, both kinds of tokenizer."""
 
@@ -213,6 +225,7 @@ MODELS: dict[str, Callable[[], Files]] = {
     "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3": speculator,
     "RedHatAI/Qwen3-8B-speculator.eagle3": speculator,
     "FasterDecoding/medusa-vicuna-7b-v1.3": medusa,
+    "z-lab/Qwen3-8B-DFlash-b16": dflash,
 }
 
 

@@ -26,7 +26,10 @@ def ids(name: str) -> set[str]:
 
 OF_HUB = sorted(name for name in PAIRS if not name.startswith(tuple(ELSEWHERE)))
 NAMES = [name for name in OF_HUB if ids(name) <= publishers.MODELS.keys()]
-OFFLINE = ("bloom_7b1_bloom_560m", "llama31_8b_eagle3", "opt_13b_opt_350m", "qwen3_8b_speculator", "vicuna_7b_medusa")
+OFFLINE = (
+    *("bloom_7b1_bloom_560m", "llama31_8b_eagle3", "opt_13b_opt_350m", "qwen3_8b_speculator", "vicuna_7b_medusa"),
+    "qwen3_8b_dflash",
+)
 WITHOUT_BOS = ("bloom", "qwen3", "smollm2")
 """Families whose tokenizers put no token before a text."""
 

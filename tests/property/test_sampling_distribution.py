@@ -11,7 +11,7 @@ import pytest
 import torch
 from doubles import BigramLM
 from scipy import stats
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel, Qwen3Config
 
 from specdec_core import CausalLM, Sampling, generate, shapes
 from specdec_core.drafters import (
@@ -25,7 +25,8 @@ from specdec_core.drafters import (
     Sequoia,
     StaticTree,
 )
-from specdec_core.models import EagleHead, Head, Medusa
+from specdec_core.models import DFlash, EagleHead, Head, Medusa
+from specdec_core.models.dflash import DFlashModel
 from specdec_core.models.draft_vocabulary import ReducedOutput, of_vocabulary
 from specdec_core.models.eagle import Eagle3Model, EagleModel, Norms
 from specdec_core.models.kinds import KINDS
@@ -175,6 +176,10 @@ def pair_of(kind: str) -> tuple[CausalLM, Head | CausalLM]:
         return CausalLM(target), of_vocabulary(LlamaForCausalLM(own), VOCAB)
     if kind == "medusa":
         return CausalLM(target), Medusa(medusa_heads(2, 1, 8, VOCAB), config)
+    if kind == "dflash":
+        said = {"block_size": 3, "num_target_layers": 1, "dflash_config": {"mask_token_id": 2, "target_layer_ids": [0]}}
+        head = DFlashModel(Qwen3Config(num_hidden_layers=1, num_key_value_heads=1, head_dim=4, **shape, **said), 1)
+        return CausalLM(target), DFlash(head, target.model.embed_tokens, target.lm_head)
     if kind == "eagle":
         return CausalLM(target), EagleHead(EagleModel(config, bias=True), target.lm_head)
     if kind == "mtp":

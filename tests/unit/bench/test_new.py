@@ -120,7 +120,10 @@ def test_what_is_no_pair_is_refused_and_nothing_is_written(conf, tmp_path):
     target, there = str(TINY / "target"), sorted((conf / "pair").iterdir())
     cases = {
         (target, "/no/folder"): "DRAFT=/no/folder: there is no such folder, and a hub id is such as",
-        (target, str(tmp_path / "none")): "if it is a head, give its KIND=eagle, eagle3, speculators, medusa, mtp",
+        (
+            target,
+            str(tmp_path / "none"),
+        ): "if it is a head, give its KIND=eagle, eagle3, speculators, medusa, dflash, mtp",
         (str(TINY / "prompts.jsonl"), target): "prompts.jsonl is a file; give the folder that holds it",
         (target, str(other)): "token ids different meanings",
         (target, str(TINY / "draft"), "--name", "tiny"): "there is a pair tiny already",

@@ -14,12 +14,26 @@ from heads import HIDDEN, KNOWN, LAYERS, NORMS, VOCAB, load, worst_over_trees, w
 from safetensors.torch import load_file, save_file
 
 from specdec_core import Sampling, TokenTree, generate, load_pair, shapes
-from specdec_core.drafters import Autoregressive, DySpec, DySpecHeap, Eagle2, OptTree, Sequoia, StaticTree, TargetInit
+from specdec_core.drafters import (
+    Autoregressive,
+    Context,
+    DFlashDraft,
+    DySpec,
+    DySpecHeap,
+    Eagle2,
+    OptTree,
+    Sequoia,
+    StaticTree,
+    TargetInit,
+)
 from specdec_core.drafters.tree_drafter import draft_model_of
 from specdec_core.errors import LoadError, PairError, PromptError
 from specdec_core.models import ModelOutput, ModelSpec, Pair, eagle_checkpoint
 from specdec_core.models.causal_lm import FINAL
+from specdec_core.models.dflash_checkpoint import default_layers
+from specdec_core.models.fetch import fetch_config
 from specdec_core.models.head_formats import LAYER_IDS, conventions, stated_layers
+from specdec_core.models.kinds import kind_of, likely_kind
 from specdec_core.models.mtp import INDEX
 from specdec_core.verifiers import Greedy, LongestSubtree
 from specdec_trees.prompts.embedded import TINY
@@ -131,6 +145,18 @@ def test_medusas_heads_have_the_logits_of_their_equations(count, blocks, file, f
     assert worst < 1e-5
 
 
+def test_a_dflash_head_has_the_logits_of_its_equations(folder):
+    """With a cache over steps that accept none, two and three tokens; what is deeper than the block is uniform."""
+    pair = load(heads.write_dflash(folder), "dflash")
+    assert pair.draft.layers == (1, 4, -1), "transformers has the last layer's output behind the final norm"
+    draft = draft_model_of(pair.draft)
+    assert draft.max_depth == heads.BLOCK - 1
+    oracle = heads.DFlashEquations(embedding(pair), pair.target.model.lm_head.weight)
+    worst, scale = worst_over_trees(pair, draft, oracle.logits)
+    assert scale > 1
+    assert worst < 1e-5
+
+
 @pytest.mark.parametrize("style", ["qwen", "deepseek"])
 def test_a_layer_of_the_targets_own_has_the_logits_of_its_equations(style, folder):
     pair = load(heads.write_mtp(folder, style), "mtp")
@@ -144,8 +170,11 @@ WRITERS = {
     "eagle3": write_eagle_3,
     "speculators": lambda folder: write_eagle_3(folder, "speculators", ("norm_before_residual", "norm_before_fc")),
     "medusa": write_medusa,
+    "dflash": heads.write_dflash,
     "mtp": heads.write_mtp,
 }
+LEVELS = {"medusa": 3, "dflash": heads.BLOCK - 1}
+"""Of kinds that give all depths in one forward."""
 DRAFTERS = {
     "chain": lambda head: StaticTree(draft=head, shape=shapes.chain(4)),
     "eagle25": lambda head: StaticTree(draft=head, shape=shapes.eagle25()),
@@ -172,8 +201,8 @@ def test_greedy_outputs_are_the_targets_under_every_drafter(kind, name, folder):
         assert found.tokens == generate(pair.target, Autoregressive(), Greedy(), prompt, max_new_tokens=24).tokens
     assert {token for tree in trees for token in tree.tokens[1:].tolist()} <= allowed
     assert max(tree.num_drafted for tree in trees) > 1
-    if kind == "medusa":
-        assert max(int(tree.depths.max()) for tree in trees) <= 3
+    if kind in LEVELS:
+        assert max(int(tree.depths.max()) for tree in trees) <= LEVELS[kind]
         assert {step.draft_forwards for step in found.steps} == {1}
 
 
@@ -184,7 +213,7 @@ def test_below_a_virtual_root_too(kind, folder):
     rule, prompt = LongestSubtree(), [3, 7, 11, 2, 9]
     found = generate(pair.target, drafter, rule, prompt, max_new_tokens=24, sampling=Sampling(0.0), allow_lossy=True)
     assert found.tokens == generate(pair.target, Autoregressive(), Greedy(), prompt, max_new_tokens=24).tokens
-    assert max(step.depth for step in found.steps) == (4 if kind == "medusa" else 6)
+    assert max(step.depth for step in found.steps) == LEVELS.get(kind, 5) + 1
 
 
 def test_features_that_are_not_kept_are_a_sentence(folder):
@@ -288,6 +317,114 @@ def test_configs_that_say_something_else_are_sentences(folder):
     shutil.rmtree(folder / "head")
     write_eagle_3(folder, said={"target_hidden_size": 64})
     assert "made for a target of hidden size 64, not 48" in sentence(folder)
+
+
+DFLASH = {"mask_token_id": heads.MASK, "target_layer_ids": [0, 3, 6]}
+OTHERS = {
+    "has no config.json": {"content": ""},
+    "family 'llama'": {"model_type": "llama"},
+    "does not say block_size": {"block_size": None},
+    "does not say mask_token_id": {"dflash_config": {"target_layer_ids": [0, 3, 6]}},
+    "does not say num_target_layers": {"num_target_layers": None},
+    "has a block of 1": {"block_size": 1},
+    "architectures DFlash2DraftModel": {"architectures": ["DFlash2DraftModel"]},
+    "projector_type in dflash_config": {"dflash_config": DFLASH | {"projector_type": "domino"}},
+    "has is_causal": {"is_causal": True},
+    "has layers with a sliding window": {"layer_types": ["full_attention", "sliding_attention"]},
+    "target of num_target_layers 8, not 7": {"num_target_layers": 8},
+    "target of hidden_size 40, not 48": {"hidden_size": 40},
+    "reads layers \\[0, 3, 7\\]": {"dflash_config": DFLASH | {"target_layer_ids": [0, 3, 7]}},
+    "mask_token_id of .* is 31": {"dflash_config": DFLASH | {"mask_token_id": VOCAB}},
+    "fc.weight of .* has shape \\[48, 144\\]": {"dflash_config": DFLASH | {"target_layer_ids": [0, 3]}},
+    "kind dflash \\(ValueError: .*'many'": {"block_size": "many"},
+}
+"""What is said of a head that is not DFlash's or not this target's, and what its config says."""
+
+
+@pytest.mark.parametrize("said", OTHERS)
+def test_other_heads_than_dflashs_are_one_sentence_each(said, folder):
+    given = OTHERS[said]
+    heads.write_dflash(folder, given)
+    if "content" in given:
+        (folder / "head" / "config.json").unlink()
+    assert re.search(said, sentence(folder, "dflash")), sentence(folder, "dflash")
+
+
+@pytest.mark.parametrize(("said", "changes"), [
+    ("lacks layers.1.self_attn.q_norm.weight", {"layers.1.self_attn.q_norm.weight": None}),
+    ("has besides conv.weight", {"conv.weight": torch.ones(3)}),
+])  # fmt: skip
+def test_tensors_that_are_not_dflashs_are_named(said, changes, folder):
+    heads.write_dflash(folder, **changes)
+    assert said in sentence(folder, "dflash")
+
+
+class Recorded(DFlashDraft):
+    """Keeps the committed tokens and the rows of every step."""
+
+    steps: list[tuple[list[int], torch.Tensor]]
+
+    def rows(self, context: Context) -> torch.Tensor:
+        rows = super().rows(context)
+        self.steps.append((list(context.tokens), rows))
+        return rows
+
+
+@pytest.mark.parametrize("virtual", [False, True])
+@pytest.mark.parametrize("prompt", [[3], [3, 7, 11, 2, 9]], ids=len)
+def test_a_dflash_head_drafts_in_the_engine_what_it_would_from_scratch(prompt, virtual, folder):
+    """Trees of all tokens are accepted two levels deep; of a virtual root the first level is the target's own."""
+    pair = load(heads.write_dflash(folder), "dflash")
+    draft = Recorded(pair.draft)
+    draft.steps = []
+    drafter = StaticTree(draft=draft, shape=shapes.branching([VOCAB, VOCAB]))
+    if virtual:
+        drafter = TargetInit(draft=draft, widths=[VOCAB, VOCAB], draws="topk")
+    rule = LongestSubtree() if virtual else Greedy()
+    found = generate(pair.target, drafter, rule, prompt, max_new_tokens=15, allow_lossy=virtual)
+    assert found.tokens == generate(pair.target, Autoregressive(), Greedy(), prompt, max_new_tokens=15).tokens
+    assert len(draft.steps) == len(found.steps) <= 8
+    oracle = heads.DFlashEquations(embedding(pair), pair.target.model.lm_head.weight)
+    for text, rows in draft.steps:
+        goal = oracle.block(text[-1], heads.features_of(pair.target, text, draft.needs_hidden)[:-1])
+        torch.testing.assert_close(rows[virtual:].double(), goal[1 + virtual :], rtol=0, atol=1e-5)
+
+
+def test_a_dflash_head_takes_the_memory_of_its_tensors(folder):
+    """A forward reads the target's output matrix too."""
+    spec = ModelSpec(id=str(heads.write_dflash(folder) / "head"), kind="dflash")
+    kind, target = kind_of(spec), fetch_config(ModelSpec(id=str(folder / "target")))
+    config, tensors = kind.config(spec, target), heads.dflash_tensors().values()
+    own = sum(tensor.nbytes for tensor in tensors)
+    assert kind.weight_bytes(spec, config, torch.float32) == own
+    assert kind.forward_bytes(spec, config, torch.float32) == own + VOCAB * HIDDEN * 4
+
+
+def test_a_dflash_head_is_known_by_its_config_or_its_name():
+    assert likely_kind("head", heads.DFLASH) == "dflash"
+    assert likely_kind("Qwen3-8B-DFlash-b16", {}) == "dflash"
+
+
+def test_layers_that_a_dflash_config_does_not_name_are_spaced_evenly(folder):
+    """As the reference does; the ids of Qwen3-8B's head are those of its config."""
+    assert default_layers(36, 5) == [1, 9, 17, 25, 33]
+    assert default_layers(32, 1) == [16]
+    silent = {"dflash_config": {"mask_token_id": heads.MASK}, "block_size": 3}
+    heads.write_dflash(folder, silent, **{"fc.weight": heads.matrix(HIDDEN, 2 * HIDDEN)})
+    draft = load(folder, "dflash").draft
+    assert draft.layers == (2, 5)
+    assert draft_model_of(draft).max_depth == 2
+
+
+def test_a_dflash_head_along_a_text_is_what_it_is_at_each_root(folder):
+    """Calibration reads the first mask of the block behind each token."""
+    pair, text = load(heads.write_dflash(folder), "dflash"), [3, 7, 11, 2, 9, 4]
+    features = heads.features_of(pair.target, text, pair.draft.layers)
+    oracle = heads.DFlashEquations(embedding(pair), pair.target.model.lm_head.weight)
+    found = pair.draft.along(torch.tensor(text), features)
+    with torch.no_grad():
+        goal = [oracle.block(text[at], features[:at])[1] for at in range(1, len(text))]
+    torch.testing.assert_close(found.double(), torch.stack(goal), rtol=0, atol=1e-5)
 
 
 MALFORMED = {

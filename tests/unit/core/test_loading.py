@@ -179,7 +179,7 @@ def test_reserved_tokens_may_be_renamed(tmp_path):
 
 def test_drafts_of_a_kind_that_is_not_there(whole):
     said = sentence(whole, ModelSpec(id="org/heads", kind="hydra"))
-    kinds = "causal_lm, reduced_lm, eagle, eagle3, speculators, medusa, mtp or layer_skip"
+    kinds = "causal_lm, reduced_lm, eagle, eagle3, speculators, medusa, dflash, mtp or layer_skip"
     assert said == f"org/heads: a draft is of kind {kinds}, not 'hydra'"
     assert "a target is of kind causal_lm, not 'eagle'" in sentence(ModelSpec(id="org/head", kind="eagle"))
 

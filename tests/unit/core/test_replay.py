@@ -11,7 +11,7 @@ import pytest
 import torch
 from discovered import NAMES, built, parameters
 from doubles import BigramLM, perturbed, random_llama
-from heads import load, write_eagle_3, write_medusa, write_target
+from heads import load, write_dflash, write_eagle_3, write_medusa, write_target
 from played_forks import draws_of
 from scipy import stats
 
@@ -266,10 +266,13 @@ def test_drafts_of_the_targets_own_layers_are_replayed_on_its_keys_and_values(na
         assert timeless(generate(target, drafter, TargetSample(), prompt, **whole)) == timeless(live)
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+HEADS = {"eagle3": write_eagle_3, "medusa": write_medusa, "dflash": write_dflash}
+
+
+@pytest.mark.parametrize("kind", HEADS)
 def test_heads_are_replayed_from_recorded_features(kind: str, tmp_path) -> None:
     write_target(tmp_path)
-    (write_eagle_3 if kind == "eagle3" else write_medusa)(tmp_path)
+    HEADS[kind](tmp_path)
     pair = load(tmp_path, kind)
     drafter = StaticTree(draft=pair.draft, shape=branching([3, 2, 1]))
     for prompt in PROMPTS:
