@@ -237,7 +237,43 @@ def siblings(tokens, parents, q, p, coins):
     return [node + more for node in path[:1] for more in (0, 1) if node + more < len(tokens)], token
 
 
+def against_whole(tokens, parents, q, p, coins):
+    """Tests the third sibling against the whole q, not against q without the first two."""
+    node, path = 0, []
+    while True:
+        left, drawn = p[node], q[node]
+        for place, child in enumerate(below(parents, node)):
+            drawn = q[node] if place == 2 else drawn
+            if coins.accept(left[tokens[child]] / drawn[tokens[child]]):
+                break
+            left = over(left, drawn)
+            drawn = np.where(np.arange(len(drawn)) == tokens[child], 0, drawn)
+            drawn = norm(drawn) if drawn.sum() > 0 else drawn
+        else:
+            return path, coins.draw(left)
+        node = child
+        path.append(child)
+
+
+def wrong_when_greedy(tokens, parents, q, p, coins):
+    """Right but where p is one-hot: a child then counts that is the arg max of any node of its parent's level."""
+    if not (p.max(1) > 0.999).all():
+        return multi_round(tokens, parents, q, p, coins)
+    best, depths, node, path = p.argmax(1), [0], 0, []
+    for parent in parents[1:]:
+        depths.append(depths[parent] + 1)
+    while True:
+        alike = {int(best[other]) for other, depth in enumerate(depths) if depth == depths[node]}
+        chosen = [child for child in below(parents, node) if tokens[child] in alike]
+        if not chosen:
+            return path, int(best[node])
+        node = chosen[0]
+        path.append(node)
+
+
 WRONG = {
+    "against_whole": (against_whole, "without_replacement"),
+    "wrong_when_greedy": (wrong_when_greedy, "without_replacement"),
     "block_by_name": (with_block_name, "chain"),
     "without_residual": (in_rounds(remove=True, residual=without_residual), "chain"),
     "not_clamped": (in_rounds(remove=True, residual=not_clamped), "chain"),
@@ -261,6 +297,23 @@ def one_uniform(tokens, parents, q, p, rng):
     coins, uniform = Drawn(rng), rng.random()
     coins.accept = lambda prob: uniform < prob  # type: ignore[method-assign]
     return multi_round(tokens, parents, q, p, coins)
+
+
+def one_uniform_per_node(tokens, parents, q, p, rng):
+    """A random number serves all siblings of a node."""
+    node, path, coins = 0, [], Drawn(rng)
+    while True:
+        left, drawn, uniform = p[node], q[node], rng.random()
+        for child in below(parents, node):
+            if uniform < left[tokens[child]] / drawn[tokens[child]]:
+                break
+            left = over(left, drawn)
+            drawn = np.where(np.arange(len(drawn)) == tokens[child], 0, drawn)
+            drawn = norm(drawn) if drawn.sum() > 0 else drawn
+        else:
+            return path, coins.draw(left)
+        node = child
+        path.append(child)
 
 
 def seeded_anew(tokens, parents, q, p, rng):

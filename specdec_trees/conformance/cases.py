@@ -37,7 +37,7 @@ MODELS = 4
 """Of a case: calls alternate between them, so that rows kept of another step are wrong ones."""
 GREEDY_SHARE = 0.25
 """What is never the target's token needs few calls to be seen."""
-CANDIDATES = 8
+CANDIDATES = 32
 """Of how many random pairs of laws a `hard` one is chosen."""
 
 
@@ -170,14 +170,15 @@ def split(total: int, count: int, least: int, rng: np.random.Generator) -> list[
     return [end - begin + least - 1 for begin, end in zip([0, *cuts], [*cuts, room], strict=True)]
 
 
-def laws(kind: str, vocab: int, rng: np.random.Generator) -> tuple[Probs, Probs]:
+def laws(kind: str, vocab: int, siblings: int, rng: np.random.Generator) -> tuple[Probs, Probs]:
     """Of target and draft after one text.
 
-    `any`, `greedy` (p one-hot), `alike` (p = q, sharp), `zeros` (in both), or `hard`: later siblings are often tested,
-    with chances that are neither near 0 nor near 1.
+    `any`, `greedy` (p one-hot), `alike` (p = q, sharp), `zeros` (in both), or `hard`: the test of the last of so many
+    siblings is often reached, and has a chance that is neither near 0 nor near 1.
     """
     if kind == "hard":
-        return max((laws("any", vocab, rng) for _ in range(CANDIDATES)), key=lambda pair: hardness(*pair))
+        candidates = [laws("any", vocab, siblings, rng) for _ in range(CANDIDATES)]
+        return max(candidates, key=lambda pair: uncertainty(pair[0], pair[1], siblings))
     if kind == "alike":
         sharp = tuple(rng.permutation(SHARP).tolist())
         return sharp, sharp
@@ -190,28 +191,25 @@ def laws(kind: str, vocab: int, rng: np.random.Generator) -> tuple[Probs, Probs]
     return tuple((p / p.sum()).tolist()), tuple((q / q.sum()).tolist())
 
 
-def hardness(p: Probs, q: Probs, siblings: int = 3) -> float:
-    """How uncertain the tests of siblings behind the first are, in rounds of draws without replacement from q."""
-    total = 0.0
+def uncertainty(p: Probs, q: Probs, siblings: int) -> float:
+    """Of the last sibling's test, in rounds of draws without replacement from q; 0 where it is not reached."""
+    chances = [min(1.0, x / y) if y else 0.0 for x, y in zip(p, q, strict=True)]
+    if siblings == 1:
+        return sum(y * min(chance, 1 - chance) for y, chance in zip(q, chances, strict=True))
+    total, left = 0.0, [max(x - y, 0.0) for x, y in zip(p, q, strict=True)]
     for token, drawn in enumerate(q):
-        if not drawn:
-            continue
-        left = [max(x - y, 0.0) for x, y in zip(p, q, strict=True)]
         others = [0.0 if other == token else y for other, y in enumerate(q)]
-        rejected = 1 - min(1.0, p[token] / drawn)
-        if siblings == 1 or rejected < 1e-9 or not sum(left) or not sum(others):
-            continue
-        after = tuple(x / sum(left) for x in left), tuple(y / sum(others) for y in others)
-        chances = [min(1.0, x / y) if y else 0.0 for x, y in zip(*after, strict=True)]
-        uncertain = sum(y * min(chance, 1 - chance) for y, chance in zip(after[1], chances, strict=True))
-        total += drawn * rejected * (uncertain + hardness(*after, siblings - 1))
+        if drawn and chances[token] < 1 and sum(left) > 0 and sum(others) > 0:
+            after = tuple(x / sum(left) for x in left), tuple(y / sum(others) for y in others)
+            total += drawn * (1 - chances[token]) * uncertainty(after[0], after[1], siblings - 1)
     return total
 
 
-def model(kind: str, vocab: int, depth: int, rng: np.random.Generator) -> Model:
-    """Laws after every text of at most so many tokens."""
-    texts = [text for length in range(depth + 1) for text in product(range(vocab), repeat=length)]
-    rows = {text: laws(kind, vocab, rng) for text in texts}
+def model(kind: str, vocab: int, parents: Parents, rng: np.random.Generator) -> Model:
+    """Laws after every text that a tree of this shape may hold."""
+    siblings = max(map(len, children_of(parents)))
+    texts = [text for length in range(depth(parents) + 1) for text in product(range(vocab), repeat=length)]
+    rows = {text: laws(kind, vocab, siblings, rng) for text in texts}
     return Model(vocab, {text: p for text, (p, _) in rows.items()}, {text: q for text, (_, q) in rows.items()})
 
 
@@ -232,7 +230,7 @@ def cases(draws: str, rng: np.random.Generator, *, batched: bool = False) -> Ite
     for vocab, parents, kind in plans(draws):
         shapes = CHAINS[: len(parents)] if batched else (parents,)
         kinds = ("any", "hard") if kind == "any" else (kind,)
-        models = [model(kinds[number % len(kinds)], vocab, depth(parents), rng) for number in range(MODELS)]
+        models = [model(kinds[number % len(kinds)], vocab, parents, rng) for number in range(MODELS)]
         members = [
             Member(one, shape, tuple(drafts(one, shape, "iid" if draws == "chain" else draws)))
             for one in models

@@ -39,12 +39,13 @@ class Failure:
         if self.reason:
             yield self.reason
             return
-        of = f" of {self.times} times" if self.times else ""
-        of += "" if self.before is None else f", right behind a call that wrote {self.before} first"
-        came = f"{self.observed:.12g}" if not self.times else f"{self.observed:.6g}"
+        came = f"with {self.observed:.12g}"
+        if self.times:
+            came = f"{self.observed * self.times:.0f} of {self.times} times ({self.observed:.3f})"
+        before = "" if self.before is None else f", right behind a call that wrote {self.before} first"
         yield (
             f"behind the accepted tokens {[*self.after]} token {self.token} has probability {self.expected:.12g}, "
-            f"and came with {came}{of}"
+            f"and came {came}{before}"
         )
         yield "the laws, target's | draft's"
         for text, p in member.model.p.items():

@@ -103,7 +103,7 @@ def test_kinds_of_draws_have_the_projects_names():
 @pytest.mark.parametrize("draws", DRAWS)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_draws_have_their_probabilities(draws, count):
-    q = next(iter(model("any", 4, 0, np.random.default_rng(0)).q.values()))
+    q = next(iter(model("any", 4, (-1,), np.random.default_rng(0)).q.values()))
     assert dict(orders(q, count, draws)) == pytest.approx(dict(ordered_draws(list(q), count, draws)))
 
 
@@ -119,7 +119,7 @@ def test_all_trees_that_may_be_drawn_are(draws):
 
 def test_the_drafts_of_a_tree_are_products_of_its_draws():
     """Two children, of which the second has one: its law is that behind the second."""
-    laws = model("any", 3, 2, np.random.default_rng(2))
+    laws = model("any", 3, (-1, 0, 1), np.random.default_rng(2))
     for tree in drafts(laws, (-1, 0, 0, 2), "without_replacement"):
         (first,), (second,), (_, third) = tree.texts[1:]
         q = laws.q[()]
