@@ -263,9 +263,12 @@ def _of_target(p: Frame) -> pd.Series:
 
 
 def _lent(p: Frame) -> pd.Series:
-    """A lender none of whose turns agree was measured again."""
-    wrong = pd.concat([_apart(p[column], p[f"{column}_lender"]) for column in LENT], axis=1).any(axis=1)
-    return wrong & ~wrong.groupby([p["run_id"], p["baseline_of"]]).transform("all")
+    """A lender none of whose turns agree was measured again; a later turn may be a cell's that answered alike."""
+    lent = p["start"].isna()
+    apart = pd.concat([_apart(p[column], p[f"{column}_lender"]) for column in LENT], axis=1).any(axis=1) & lent
+    again = apart.where(lent).groupby([p["run_id"], p["baseline_of"]]).transform("all").fillna(False).astype(bool)
+    turns = pd.MultiIndex.from_frame(p[["prompt_id", "turn", "prompt_ids_sha256", *LENT]])
+    return apart & ~again & ~((p["turn"] > 0) & turns.isin(turns[~lent]))
 
 
 def _copied(p: Frame) -> pd.Series:
@@ -541,11 +544,11 @@ RULES = (
     ),
     Rule(
         "lent baseline",
-        "a lent turn is the lender's, unless all of the lender's are others",
+        "a lent turn is the lender's or, if a later one, another cell's, unless all of the lender's are others",
         "prompts",
         ("decode_s", "output_ids"),
         _lent,
-        lambda p: ~p["method"] & p["start"].isna() & p["num_steps_lender"].notna(),
+        lambda p: ~p["method"] & (p["start"].notna() | p["num_steps_lender"].notna()),
     ),
     Rule("measured once", "no two turns took the very same times", "prompts", ("prefill_s", "decode_s"), _copied),
     Rule(

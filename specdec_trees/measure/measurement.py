@@ -218,7 +218,7 @@ class Measurement:
             row = prompt_row(*key, arm, turn.prompt, generation, start=self.rows.start, **more)
             self.rows.prompts.append(row)
             if arm == AUTOREGRESSIVE:
-                self.lent[turn.conversation.id, turn.number] = row
+                self.lent.setdefault((turn.conversation.id, turn.number), row)  # all turns are of one lender
         self.rows.steps.extend(step_rows(*key, done[METHOD]))
         self.second_pass.record(turn, done)
         return done

@@ -110,6 +110,22 @@ def test_two_cells_decode_the_arm_and_the_others_say_whose_they_have(tmp_path: P
     assert not set(arms["opt_tree"]["decode_s"]) & set(arms["chain4"]["decode_s"])
 
 
+def test_later_turns_are_lent_by_the_cell_that_lends_the_first(tmp_path: Path) -> None:
+    """All but Traversal write the same text on a chain, so that their second turns have the same prompt."""
+    rules = "verifier=spec_infer,chain,traversal_iid,multi_candidate_iid,k_seq"
+    drawn = ("drafter=chain4", "drafter.draws=iid", "decoding.temperature=1", "limit=6", rules)
+    assert command(tmp_path, *SWEEP[:-1], *drawn) is None
+    found = load(tmp_path / "results", "default")
+    assert found.runs.set_index("verifier")["mal"].nunique() == 2
+    plain = found.prompts[found.prompts["arm"] == "autoregressive"].set_index(["run_id", "prompt_id", "turn"])
+    lenders = found.runs.set_index("run_id")["baseline_of"].dropna()
+    lent = [(run, lender, *turn) for run, lender in lenders.items() for turn in plain.loc[run].index]
+    theirs = [(plain.loc[(run, *turn)], plain.loc[(lender, *turn)]) for run, lender, *turn in lent]
+    borrowed = [one["decode_s"] == other["decode_s"] for one, other in theirs]
+    assert borrowed == [one["prompt_ids_sha256"] == other["prompt_ids_sha256"] for one, other in theirs]
+    assert any(done for (*_, turn), done in zip(lent, borrowed, strict=True) if turn == 1)
+
+
 def test_what_was_lent_is_no_control_of_itself(tmp_path: Path) -> None:
     """A baseline set against itself would say that the machine is perfectly quiet; the other half's tells."""
     assert command(tmp_path, *SWEEP, "limit=6") is None
