@@ -22,7 +22,7 @@ def test_every_method_is_decoded_and_replayed(
     monkeypatch.setattr(replays, "SIZES", (4,))
     main(["sample=1", "conversations=3", "decoding.max_new_tokens=4", "dataset=mini"])
     first, _, *lines = capsys.readouterr().out.splitlines()
-    assert first.startswith("tiny: 12 cells, 1 conversations counted as 3")
+    assert first.startswith("tiny: 13 cells, 1 conversations counted as 3")
     times = {line[:22].strip(): [float(cell) for cell in line[22:].split()] for line in lines}
     assert all(cells[0] > 0 for cells in times.values())
     assert len(times["chain"]) == 4, "looked up too"
