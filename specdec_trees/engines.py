@@ -237,6 +237,9 @@ def _inside(value: Any) -> Iterator[Record]:
     if held["counts"] is not None:
         counts = _dense(held["counts"])
         reached, steps = positions.reached(counts), sum(counts)
+    elif steps is None and (held["length"] or 0) > 1:
+        steps = round(held["accepted"] / (held["length"] - 1))
+        reached = [share * steps for share in held["joint"] or ()] or None
     yield Record(
         float(held["drafted"]),
         float(held["accepted"]),
@@ -254,12 +257,15 @@ def _dense(counts: Any) -> list[int]:
 
 
 def _of_rates(drafted: str, accepted: str, rates: str | None) -> Record:
-    """Of a line without a number of steps, which is accepted tokens / the sum of the rates by position."""
+    """Of a line without a number of steps: accepted tokens / the sum of the rates by position.
+
+    Where none was accepted it is the least that there may be: drafts of all positions.
+    """
     shares = [float(share) for share in (rates or "").replace(",", " ").split()]
     counts = float(drafted), float(accepted)
-    if not sum(shares):
+    if not shares:
         return Record(*counts)
-    steps = counts[1] / sum(shares)
+    steps = counts[1] / sum(shares) if sum(shares) else counts[0] / len(shares)
     return Record(*counts, steps, tuple(share * steps for share in shares))
 
 
@@ -273,7 +279,7 @@ def _of_vllm(text: str) -> Iterator[Record]:
 def _of_prometheus(text: str) -> Iterator[Record]:
     """What `/metrics` says, counted since the server began; engines of several ranks are added up."""
     sums: dict[tuple[str, int], float] = {}
-    line = r"^vllm:spec_decode_(num_\w+?)(?:_total)?(?:\{(.*)\})? ([\d.eE+]+)$"
+    line = r"^(?:vllm|llamacpp):spec_decode_(num_\w+?)(?:_total)?(?:\{(.*)\})? ([\d.eE+]+)$"
     for name, labels, value in re.findall(line, text, re.MULTILINE):
         place = re.search(r'position="(\d+)"', labels)
         key = name, int(place[1]) if place else -1
@@ -286,12 +292,15 @@ def _of_prometheus(text: str) -> Iterator[Record]:
 
 
 def _of_llama(text: str) -> Iterator[Record]:
-    """A server's line of each request, older ones without positions, or what `llama-speculative` prints at its end."""
-    line = (
-        r"draft acceptance(?: rate)? = [\d.]+ \(\s*(\d+) accepted /\s*(\d+) generated\)(?:.*per position = \((.*)\))?"
-    )
-    for accepted, drafted, rates in re.findall(line, text):
-        yield _of_rates(drafted, accepted, rates)
+    """A server's line of each request, with a mean length, positions or neither; or the end of `llama-speculative`."""
+    counted = r"draft acceptance(?: rate)? = [\d.]+ \(\s*(\d+) accepted /\s*(\d+) generated\)"
+    for accepted, drafted, length, rates in re.findall(
+        rf"{counted}(?:, mean len =\s*([\d.]+))?(?:.*per position = \((.*)\))?", text
+    ):
+        if length and float(length) > 1:
+            yield Record(float(drafted), float(accepted), float(accepted) / (float(length) - 1))
+        else:
+            yield _of_rates(drafted, accepted, rates)
     for drafted, accepted in re.findall(r"n_drafted\s*= (\d+).*\n.*n_accept\s*= (\d+)", text):
         yield Record(float(drafted), float(accepted))
 

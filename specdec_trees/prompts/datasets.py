@@ -29,6 +29,8 @@ BUNDLED = Path(__file__).parents[1] / "tiny"
 PARTS = ("all", "calibration", "evaluation")
 MAX_NEW_TOKENS = 128
 """Of an answer, where a dataset does not say it."""
+UNRESOLVED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
+"""What stands for a prompt in SPEED-Bench's files before its script has put it in."""
 CALIBRATION, CANDIDATES, _SEED = 200, 2000, 17
 """Usable conversations for calibration; how many are looked at in all; the seed of whatever is drawn of them."""
 HUB_SIZES = {
@@ -223,9 +225,27 @@ def source_id(spec: DatasetSpec, data_dir: Path | None = None) -> str:
 
 def _conversations(spec: DatasetSpec, data_dir: Path | None) -> Iterator[Conversation]:
     group = {category: name for name, categories in (spec.groups or {}).items() for category in categories}
-    for found in _read(spec, data_dir):
+    read = _read(spec, data_dir)
+    for found in _in_turn([*read], group) if group else read:
+        if any(UNRESOLVED in text for text in found.turns):
+            raise DatasetError(f"{spec.name}: {found.id} has no prompt yet; run the script of its publisher first")
         name = group.get(found.category or "")
         yield replace(found, category=name) if name else found
+
+
+def _in_turn(read: Sequence[Conversation], group: Mapping[str, str]) -> Iterator[Conversation]:
+    """In the order of the file, but that a group has its categories in turn, of which a limit takes the first."""
+    waiting: dict[str, list[Conversation]] = {}
+    for name in {*group.values()}:
+        of_category: dict[str | None, list[Conversation]] = {}
+        for found in read:
+            if group.get(found.category or "") == name:
+                of_category.setdefault(found.category, []).append(found)
+        rounds = zip_longest(*of_category.values())
+        waiting[name] = [found for one in rounds for found in one if found is not None][::-1]
+    for found in read:
+        of = group.get(found.category or "")
+        yield waiting[of].pop() if of else found
 
 
 def _read(spec: DatasetSpec, data_dir: Path | None) -> Iterator[Conversation]:

@@ -191,8 +191,9 @@ def _together(rows: pd.DataFrame) -> pd.DataFrame:
     sums = [[by_rule[label][name] for name in tasks if label in by_rule] for label in firsts["label"]]
     made = frame.of_values(firsts, [_sum(tasks, own) if own else None for own in sums])
     ids = [" ".join(known.loc[known["label"] == label, "run_ids"]) for label in made["label"]]
+    busy = [bool(known.loc[known["label"] == label, "busy"].any()) for label in made["label"]]
     words = f"all: {' + '.join(tasks)}" if tasks else ALL
-    return frame.put(made, dataset=[words] * len(made), run_ids=ids, stand_in=[True] * len(made))
+    return frame.put(made, dataset=[words] * len(made), run_ids=ids, busy=busy, stand_in=[True] * len(made))
 
 
 def _sum(tasks: Sequence[str], several: Sequence[Sample]) -> Sample:

@@ -10,6 +10,7 @@ from specdec_trees.locations import CONF
 from specdec_trees.names import nearest, unknown
 from specdec_trees.prompts import datasets, export
 from specdec_trees.prompts.datasets import (
+    UNRESOLVED,
     Conversation,
     DatasetError,
     DatasetSpec,
@@ -172,9 +173,19 @@ def test_spec_bench_has_six_groups_of_which_a_limit_takes_each_in_turn(tmp_path)
     assert counts == dict.fromkeys(("mt_bench", *OTHERS), 80)
     few = load(own, data_dir=tmp_path, limit=12)
     assert Counter(found.category for found in few) == dict.fromkeys(("mt_bench", *OTHERS), 2)
+    several = load(own, data_dir=tmp_path, limit=6 * len(MT_BENCH))
+    asked = {found.turns[0] for found in several if found.category == "mt_bench"}
+    assert asked == {f"{name}?" for name in MT_BENCH}, "a group's categories in turn"
     assert source_id(own, tmp_path) == "file:question.jsonl"
     with pytest.raises(DatasetError, match=r"no mt_bench\.jsonl"):  # the other's question.jsonl is not taken for it
         load(DatasetSpec.from_config(export.config_of("mt_bench")), data_dir=tmp_path)
+
+
+def test_what_stands_for_a_prompt_is_none(tmp_path):
+    words = f"{UNRESOLVED} USING ITS SCRIPT"
+    where = folder(tmp_path, {"question_id": "a", "category": "qa", "turns": [words]}, name="speed_bench")
+    with pytest.raises(DatasetError, match="has no prompt yet"):
+        load(DatasetSpec.from_config(export.config_of("speed_bench")), data_dir=where)
 
 
 def test_groups_make_another_cell_and_no_groups_leave_it_as_it_was():
