@@ -301,19 +301,14 @@ def one_uniform(tokens, parents, q, p, rng):
 
 def one_uniform_per_node(tokens, parents, q, p, rng):
     """A random number serves all siblings of a node."""
-    node, path, coins = 0, [], Drawn(rng)
-    while True:
-        left, drawn, uniform = p[node], q[node], rng.random()
-        for child in below(parents, node):
-            if uniform < left[tokens[child]] / drawn[tokens[child]]:
-                break
-            left = over(left, drawn)
-            drawn = np.where(np.arange(len(drawn)) == tokens[child], 0, drawn)
-            drawn = norm(drawn) if drawn.sum() > 0 else drawn
-        else:
-            return path, coins.draw(left)
-        node = child
-        path.append(child)
+    coins = Drawn(rng)
+
+    def begun(children):
+        uniform = rng.random()
+        coins.accept = lambda prob: uniform < prob  # type: ignore[method-assign]
+        return children
+
+    return in_rounds(remove=True, order=begun)(tokens, parents, q, p, coins)
 
 
 def seeded_anew(tokens, parents, q, p, rng):

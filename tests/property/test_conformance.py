@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from distributions import declared_pairs, judges, name_of, ordered_draws
-from verification_functions import RIGHT, WRONG, WRONG_RNG, Stale, multi_round, sampled
+from verification_functions import RIGHT, WRONG, WRONG_RNG, Stale, multi_round, one_uniform_per_node, sampled
 from verification_functions import target_sample as target_sample_rule
 
 from specdec_core import Sampling
@@ -57,6 +57,12 @@ def test_a_wrong_rule_is_refused_exactly_and_by_samples(name):
 @pytest.mark.parametrize(("name", "draws"), [*product(WRONG_RNG, ("chain", "without_replacement"))])
 def test_random_numbers_that_are_not_fresh_are_refused(name, draws):
     assert check(WRONG_RNG[name], draws, arrays="numpy").p < REFUSED
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_random_number_that_serves_all_siblings_is_refused(seed):
+    assert check(one_uniform_per_node, "without_replacement", arrays="numpy", seed=seed).p < REFUSED
 
 
 @pytest.mark.parametrize("draws", ["chain", "iid"])
