@@ -20,7 +20,16 @@ from specdec_core.models.head import Head
 from specdec_core.sending import sent
 
 Rotary = tuple[Tensor, Tensor]
-"""Cosines and sines of rows, `[1, rows, head_dim]` each."""
+"""Cosines and sines of rows, `[batch, rows, head_dim]` each."""
+
+
+def rotated(
+    x: Float[Tensor, "batch heads rows head_dim"], rotary: Rotary
+) -> Float[Tensor, "batch heads rows head_dim"]:
+    """At the rows' positions."""
+    cosines, sines = (each[:, None] for each in rotary)
+    turned: Tensor = x * cosines + rotate_half(x) * sines
+    return turned
 
 
 class _Attention(Qwen3Attention):
@@ -29,7 +38,7 @@ class _Attention(Qwen3Attention):
     def stored(self, rows: Float[Tensor, "rows hidden"], rotary: Rotary, cache: KVCache) -> tuple[Tensor, Tensor]:
         """Their keys and values, written behind those that the cache holds; all of them."""
         shape = (1, rows.shape[0], -1, self.head_dim)
-        keys = _rotated(self.k_norm(self.k_proj(rows).view(shape)).transpose(1, 2), rotary)
+        keys = rotated(self.k_norm(self.k_proj(rows).view(shape)).transpose(1, 2), rotary)
         stored: tuple[Tensor, Tensor] = cache.layers[self.layer_idx].update(
             keys, self.v_proj(rows).view(shape).transpose(1, 2)
         )
@@ -47,7 +56,7 @@ class _Attention(Qwen3Attention):
         keys, values = self.stored(torch.cat((context, block)), rotary, cache)
         queries = self.q_norm(self.q_proj(block).view(1, size, -1, self.head_dim)).transpose(1, 2)
         cosines, sines = (each[:, -size:] for each in rotary)
-        queries = _rotated(queries, (cosines, sines))
+        queries = rotated(queries, (cosines, sines))
         seen = F.scaled_dot_product_attention(queries, keys, values, enable_gqa=True)
         out: Tensor = self.o_proj(seen.transpose(1, 2).reshape(size, -1))
         return out
@@ -189,10 +198,3 @@ class DFlash(Head):
         tokens = sent(torch.tensor([root] + [self.mask_token_id] * (self.block_size - 1)), weight.device)
         embedded: Tensor = self._embedding(tokens)
         return embedded.to(self.device, self.dtype)
-
-
-def _rotated(x: Float[Tensor, "1 heads rows head_dim"], rotary: Rotary) -> Float[Tensor, "1 heads rows head_dim"]:
-    """At the rows' positions."""
-    cosines, sines = (each[:, None] for each in rotary)
-    turned: Tensor = x * cosines + rotate_half(x) * sines
-    return turned

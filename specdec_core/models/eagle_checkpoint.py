@@ -22,8 +22,9 @@ from specdec_core.models.output import output_of
 from specdec_core.models.spec import ModelSpec
 
 FILES = ("model.safetensors", "pytorch_model.bin")
-EMBEDDING, _KEYS, _GATE = (
+EMBEDDING, MATRIX, _KEYS, _GATE = (
     "embed_tokens.weight",
+    "lm_head.weight",
     "layers.0.self_attn.k_proj.weight",
     "layers.0.mlp.gate_proj.weight",
 )
@@ -59,12 +60,11 @@ class EagleCheckpoint:
 
     def _output(self, model: EagleModel | Eagle3Model, target: CausalLM) -> Any:
         """To logits in the target's vocabulary."""
-        if isinstance(model, EagleModel):
-            known = output_of(target, None if self.d2t is None else ids_of(self.d2t))
-            return known if self.d2t is None else ReducedOutput(known, self.d2t, target.vocab_size)
+        ids = None if self.d2t is None else ids_of(self.d2t)
+        matrix = model.lm_head if MATRIX in self.tensors else output_of(target, ids)
         if self.d2t is not None:
-            return model.output(ReducedOutput(model.lm_head, self.d2t, target.vocab_size))
-        return model.output(model.lm_head)
+            matrix = ReducedOutput(matrix, self.d2t, target.vocab_size)
+        return model.output(matrix) if isinstance(model, Eagle3Model) else matrix
 
 
 def read_eagle(spec: ModelSpec, config: Any, target_config: Any) -> EagleCheckpoint:
@@ -95,10 +95,11 @@ def read_eagle_3(spec: ModelSpec, config: Any, target_config: Any) -> EagleCheck
     d2t = _map_of(spec, size, vocab, tensors.pop("d2t", None), tensors.pop("t2d", None))
     config = _fitted(config, tensors, vocab)
     config.update({"target_hidden_size": hidden, "draft_vocab_size": size})
-    if EMBEDDING not in tensors and config.hidden_size != hidden:
+    lacking = [name for name in (EMBEDDING, MATRIX) if name not in tensors]
+    if lacking and config.hidden_size != hidden:
         raise LoadError(
-            f"{spec.id} lacks {EMBEDDING}, and the target's has {hidden} numbers a token where the head has "
-            f"{config.hidden_size}; fetch the head again"
+            f"{spec.id} lacks {' and '.join(lacking)}, and the target's has {hidden} numbers a token where the head "
+            f"has {config.hidden_size}; fetch the head again"
         )
     _check_tensors(spec, "EAGLE-3", _outline_3(config, tensors).state_dict(), tensors)
     return EagleCheckpoint(config, tensors, d2t, _layers_of(spec, config, tensors, target_config), joins=True)
@@ -208,7 +209,10 @@ def _outline_3(config: Any, tensors: Mapping[str, Tensor]) -> Eagle3Model:
     joined = 3 if fc is None else max(1, fc.shape[-1] // hidden)
     shape = {"target_hidden": hidden, "vocab": config.draft_vocab_size, "joined": joined, "norms": norms_of(config)}
     with torch.device("meta"):
-        return Eagle3Model(config, **shape, bias="fc.bias" in tensors)
+        model = Eagle3Model(config, **shape, bias="fc.bias" in tensors)
+    if MATRIX not in tensors:
+        del model.lm_head
+    return model
 
 
 def _check_tensors(spec: ModelSpec, what: str, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:

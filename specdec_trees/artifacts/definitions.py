@@ -118,6 +118,7 @@ DRAFT_NODES = "nodes that the draft adds to a tree, mean over steps"
 VERIFIED_ROWS = "tokens in the target's forward, mean over steps: the tree, and the last token where it is the root"
 
 _LABELS = {
+    "best_first": "best-first tree",
     "branching": "MCSD",
     "dynamic_mcsd": "dynamic MCSD",
     "dyspec": "DySpec",

@@ -50,8 +50,8 @@ def load(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
     """
     if results.runs.empty:
         raise NoResultsError("nothing was run")
-    cell = [column for column in CELL if column not in across]
-    return _described(_in_blocks(results.runs, cell), results, cell)
+    cell, place = ([column for column in names if column not in across] for names in (CELL, PLACE))
+    return _described(_in_blocks(results.runs, cell, place), results, cell)
 
 
 def finished(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
@@ -62,10 +62,10 @@ def finished(results: Results, *, across: Sequence[str] = ()) -> pd.DataFrame:
     return load(replace(results, runs=runs), across=across)
 
 
-def _in_blocks(runs: pd.DataFrame, cell: list[str]) -> pd.DataFrame:
+def _in_blocks(runs: pd.DataFrame, cell: list[str], place: list[str]) -> pd.DataFrame:
     runs = runs.sort_values("created_utc", kind="stable")
     done, failed = runs[runs["status"] == OK], runs[runs["status"] != OK]
-    done = done.assign(block=done.groupby([*cell, *PLACE], sort=False, dropna=False).ngroup())
+    done = done.assign(block=done.groupby([*cell, *place], sort=False, dropna=False).ngroup())
     known = done[[*cell, "block"]].drop_duplicates()
     failed = failed.merge(known, how="left", on=cell) if len(failed) else failed.assign(block=None)
     alone = failed["block"].isna()

@@ -40,6 +40,7 @@ METHODS: Mapping[str, tuple[int, str, str]] = {  # colour, marker, line
     "sequoia": (1, "s", "-"),
     "eagle_tree": (6, "d", "-"),
     "opt_tree": (0, "o", "-"),
+    "best_first": (0, "h", "--"),
     "eagle2": (3, "D", "-"),
     "dyspec": (2, "^", "-"),
     "k_seq": (0, "v", ":"),

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,10 @@ class Conversation:
                 )
 
 
-def read_jsonl(path: Path, publisher: Publisher | None = None) -> list[Conversation]:
+def read_jsonl(path: Path, publisher: Publisher | None = None, turns: Sequence[str] = TURNS) -> list[Conversation]:
     """All conversations of a file. DatasetError names the file and the line that is wrong.
 
-    A record without any of `TURNS` is what the publisher has, if the dataset has one.
+    A record without any of the keys `turns` is what the publisher has, if the dataset has one.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
@@ -54,7 +54,7 @@ def read_jsonl(path: Path, publisher: Publisher | None = None) -> list[Conversat
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        conversation = _parse(line, f"{path}, line {number}", number, publisher)
+        conversation = _parse(line, f"{path}, line {number}", number, publisher, turns)
         if conversation.id in found:
             raise DatasetError(f'{path}, line {number}: the id "{conversation.id}" occurs twice; ids must be unique')
         found[conversation.id] = conversation
@@ -75,12 +75,12 @@ def _sha256(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, separators=(",", ":")).encode()).hexdigest()
 
 
-def _parse(line: str, where: str, number: int, publisher: Publisher | None) -> Conversation:
+def _parse(line: str, where: str, number: int, publisher: Publisher | None, turns: Sequence[str]) -> Conversation:
     try:
         read = json.loads(line, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise DatasetError(f"{where} is not JSON ({getattr(error, 'msg', error)}); each line is {LINE}") from error
-    record = _plain(_published(read, number, publisher)) if isinstance(read, dict) else read
+    record = _plain(_published(read, number, publisher, turns)) if isinstance(read, dict) else read
     _check(record, where)
     try:
         return Conversation(record["id"], tuple(record["turns"]), record.get("reference"), record.get("category"))
@@ -88,9 +88,11 @@ def _parse(line: str, where: str, number: int, publisher: Publisher | None) -> C
         raise DatasetError(f"{where}: {error}") from error
 
 
-def _published(record: dict[str, Any], number: int, publisher: Publisher | None) -> dict[str, Any]:
+def _published(
+    record: dict[str, Any], number: int, publisher: Publisher | None, turns: Sequence[str]
+) -> dict[str, Any]:
     """A publisher's record under the names of `LINE`; any other as it is."""
-    if publisher is None or any(name in record for name in TURNS):
+    if publisher is None or any(name in record for name in turns):
         return record
     try:
         return publisher(record, number)

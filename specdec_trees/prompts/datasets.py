@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from specdec_trees.names import lacks, unknown
-from specdec_trees.prompts.conversations import Conversation, DatasetError, fingerprint, read_jsonl
-from specdec_trees.prompts.hub import PUBLISHERS, HubSource, hub_conversations
+from specdec_trees.prompts.conversations import TURNS, Conversation, DatasetError, fingerprint, read_jsonl
+from specdec_trees.prompts.hub import PROMPT_IN_PART, PUBLISHERS, HubSource, hub_conversations
 
 __all__ = [
     "Conversation",
@@ -250,7 +250,8 @@ def _in_turn(read: Sequence[Conversation], group: Mapping[str, str]) -> Iterator
 
 def _read(spec: DatasetSpec, data_dir: Path | None) -> Iterator[Conversation]:
     if path := file_of(spec, data_dir):
-        return iter(read_jsonl(path, PUBLISHERS.get(spec.adapter or "")))
+        turns = TURNS[:1] if spec.adapter in PROMPT_IN_PART else TURNS
+        return iter(read_jsonl(path, PUBLISHERS.get(spec.adapter or ""), turns))
     assert spec.hub is not None
     assert spec.adapter is not None
     return hub_conversations(spec.hub, spec.adapter, spec.name)

@@ -18,6 +18,8 @@ Adapter = Callable[[str, Iterable[Record]], Iterator[Conversation]]
 ADAPTERS: dict[str, Adapter] = {}
 PUBLISHERS: dict[str, Publisher] = {}
 """By the same names: the records of a publisher's own file, where they are those of the hub."""
+PROMPT_IN_PART = ("humaneval", "mbpp")
+"""Those whose own records have a `prompt` that is not all: there are tests, or a reference by another name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +163,9 @@ def humaneval(record: Record) -> Content:
 
 @_each
 def mbpp(record: Record) -> Content:
-    """`google-research-datasets/mbpp`, config full: the task and its tests (2108.07732, section 3)."""
-    tests = "\n".join(record["test_list"])
-    task = f"{record['text']} Your code should pass these tests:\n\n{tests}"
+    """`google-research-datasets/mbpp`: the task and its tests (2108.07732, section 3); `sanitized` has a `prompt`."""
+    tests, text = "\n".join(record["test_list"]), record.get("text") or record["prompt"]
+    task = f"{text} Your code should pass these tests:\n\n{tests}"
     return Content((task,), record["code"], id=record["task_id"])
 
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -203,21 +203,37 @@ def _ngrams(text: str) -> list[tuple[str, ...]]:
     return [*zip(*(words[offset:] for offset in range(NGRAM)), strict=False)]
 
 
-def _features(folder: Path) -> Path:
+def _features(folder: Path, *which: int) -> Path:
     """The file of the features behind the tokens of `TEXT`, and of no other text."""
-    return folder / f"features-{hashlib.sha256(TEXT.read_bytes()).hexdigest()[:12]}.npy"
+    name = "-".join((hashlib.sha256(TEXT.read_bytes()).hexdigest()[:12], *map(str, which)))
+    return folder / f"features-{name}.npy"
 
 
-@torch.inference_mode()
 def read_text(model: Any, folder: Path) -> tuple[Tensor, Tensor]:
     """Tokens [rows, length] of `TEXT`, and the features behind them, which are computed unless they are kept."""
     tokens = torch.from_numpy(np.load(TEXT)["tokens"].astype(np.int64))
-    path = _features(folder)
+    return tokens, _kept(_features(folder), tokens, lambda rows: model.model(rows).last_hidden_state)
+
+
+def read_layers(model: Any, folder: Path, layers: Sequence[int], every: int) -> tuple[Tensor, Tensor]:
+    """The same of one conversation in `every`, with hidden states of several layers side by side."""
+    tokens = torch.from_numpy(np.load(TEXT)["tokens"][::every].astype(np.int64))
+
+    def side_by_side(rows: Tensor) -> Tensor:
+        states = model.model(rows, output_hidden_states=True).hidden_states
+        return torch.cat([states[layer] for layer in layers], -1)
+
+    return tokens, _kept(_features(folder, every, *layers), tokens, side_by_side)
+
+
+@torch.inference_mode()
+def _kept(path: Path, tokens: Tensor, features_of: Callable[[Tensor], Tensor]) -> Tensor:
+    """Features [rows, length, ...] as float16, computed once."""
     if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        found = [model.model(row).last_hidden_state.half() for row in tqdm(tokens.split(4), desc="features")]
-        np.save(path, torch.cat(found).numpy())
-    return tokens, torch.from_numpy(np.load(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        parts = [features_of(rows).half() for rows in tqdm(tokens.split(4), desc="features")]
+        np.save(path, torch.cat(parts).numpy())
+    return torch.from_numpy(np.load(path))
 
 
 def main() -> None:

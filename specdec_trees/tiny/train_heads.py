@@ -7,7 +7,7 @@ are.
 
 import argparse
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -22,7 +22,7 @@ from specdec_core.models.eagle_checkpoint import EMBEDDING
 from specdec_core.models.head_formats import LAYER_IDS
 from specdec_core.models.medusa import medusa_heads
 from specdec_core.models.medusa_checkpoint import FILES
-from specdec_trees.tiny.train import HERE, train, trained_target, windows
+from specdec_trees.tiny.train import HERE, Batch, train, trained_target, windows
 
 LAYERS = (1, 3, 5)
 """Of the target's six, low, middle and high."""
@@ -136,7 +136,7 @@ def medusa_loss(heads: nn.ModuleList, target: LlamaForCausalLM) -> Callable[[Ten
 
 @torch.inference_mode()
 def evaluate(
-    logits: Callable[[Tensor], list[tuple[Tensor, Tensor]]], batches: Iterable[Tensor]
+    logits: Callable[[Batch], list[tuple[Tensor, Tensor]]], batches: Iterable[Batch]
 ) -> list[tuple[float, float]]:
     """On held-out text, for every pass or head: how often arg maxima agree, and the overlap of p and q."""
     sums: list[list[float]] = []
@@ -158,18 +158,28 @@ def save(folder: Path, file: str, tensors: dict[str, Tensor], config: dict[str, 
     save_file(halves, folder / file, metadata={"format": "pt"})
 
 
-def save_eagle_3(head: Eagle3Model, known: Tensor, folder: Path, vocab: int) -> None:
-    """As EAGLE's authors publish them: `midlayer`, the map of ids beside the weights, no embedding."""
+def save_eagle_3(
+    head: Eagle3Model,
+    known: Tensor,
+    folder: Path,
+    vocab: int,
+    layers: Sequence[int] = LAYERS,
+    left_out: Collection[str] = (),
+) -> None:
+    """As EAGLE's authors publish them: `midlayer`, the map of ids beside the weights, no embedding.
+
+    Of what else is `left_out`, such as the output matrix, the target's own is read.
+    """
     theirs = {"layers.0.": "midlayer.", "final_norm.": "norm."}
     tensors = {}
     for name, tensor in head.state_dict().items():
-        prefix = next((ours for ours in theirs if name.startswith(ours)), "")
-        tensors[theirs.get(prefix, "") + name.removeprefix(prefix)] = tensor
-    del tensors[EMBEDDING]
+        if name not in (EMBEDDING, *left_out):
+            prefix = next((ours for ours in theirs if name.startswith(ours)), "")
+            tensors[theirs.get(prefix, "") + name.removeprefix(prefix)] = tensor
     tensors |= {"d2t": known - torch.arange(len(known)), "t2d": torch.isin(torch.arange(vocab), known)}
     said = head.config.to_dict() | {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": len(known)}
     said.pop("_name_or_path", None)  # of this machine
-    save(folder, "model.safetensors", tensors, said | {LAYER_IDS: list(LAYERS)})
+    save(folder, "model.safetensors", tensors, said | {LAYER_IDS: list(layers)})
 
 
 def save_medusa(heads: nn.ModuleList, folder: Path) -> None:

@@ -6,6 +6,7 @@ from specdec_trees.artifacts.outputs import Artifact
 from specdec_trees.papers.beyond import budget, smoke
 from specdec_trees.papers.beyond.depth_rank import depth_rank, if_known
 from specdec_trees.papers.beyond.draft_temperature import draft_temperature
+from specdec_trees.papers.beyond.drafts import drafts
 from specdec_trees.papers.beyond.own import own
 from specdec_trees.papers.beyond.rules import rules
 
@@ -13,6 +14,7 @@ ARTIFACTS: Mapping[str, Artifact] = {
     "bench/budget": Artifact(budget.at_equal_budget),
     "bench/depth_rank": Artifact(depth_rank),
     "bench/draft_temperature": Artifact(draft_temperature),
+    "bench/drafts": Artifact(drafts),
     "bench/rules": Artifact(rules),
     "smoke": Artifact(smoke.smoke),
 }

@@ -115,7 +115,7 @@ def test_the_names_that_files_of_the_trade_have_and_a_byte_order_mark(tmp_path, 
 OWN = {
     "humaneval": (
         {"task_id": "HumanEval/3", "prompt": "def f():\n", "canonical_solution": "    pass\n", "entry_point": "f"},
-        Conversation("HumanEval/3", ("def f():\n",)),
+        Conversation("HumanEval/3", ("def f():\n",), "    pass\n"),
     ),
     "mbpp": (
         {"task_id": 12, "text": "Add one.", "code": "c", "test_list": ["assert f(0) == 1"], "test_setup_code": ""},
@@ -156,6 +156,16 @@ def test_a_publishers_own_file_is_read_as_it_is(name, tmp_path):
     assert load(own, data_dir=folder(tmp_path, line, name=name)) == [expected]
     with pytest.raises(DatasetError, match=rf'{name}\.jsonl, line 1: "turns" is'):
         load(own, data_dir=folder(tmp_path, {"id": "a", "words": "x"}, name=name))
+
+
+def test_a_record_whose_prompt_is_a_part_of_it_is_read_as_its_publisher_means_it(tmp_path):
+    """MBPP's sanitized file has its text as `prompt`, beside tests; a line in our own form stays as it is."""
+    own = DatasetSpec.from_config(export.config_of("mbpp"))
+    published = {"task_id": 2, "prompt": "Add one.", "code": "c", "test_list": ["assert f(0) == 1", "assert f(1) == 2"]}
+    ours = {"id": "3", "prompt": "Add two.", "reference": "d"}
+    tests = "Add one. Your code should pass these tests:\n\nassert f(0) == 1\nassert f(1) == 2"
+    expected = [Conversation("2", (tests,), "c"), Conversation("3", ("Add two.",), "d")]
+    assert load(own, data_dir=folder(tmp_path, published, ours, name="mbpp")) == expected
 
 
 MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")

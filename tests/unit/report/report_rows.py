@@ -53,7 +53,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def run_row(run_id: str, experiment: str, options: dict[str, Any]) -> RunRow:
-    pair = {"name": options["pair"], "published": options["published"]}
+    pair = {"name": options["pair"], "published": options["published"], "draft": options.get("draft")}
     config = {"pair": pair, "dataset": {"name": options["dataset"]}, "seed": options["seed"]}
     ok = options["status"] == "ok"
     return RunRow(
@@ -69,7 +69,7 @@ def run_row(run_id: str, experiment: str, options: dict[str, Any]) -> RunRow:
         error=None if ok else "out of memory",
         created_utc=f"2026-01-01T00:00:{options['created']:02d}",
         target_id="tiny/target",
-        draft_id="tiny/draft",
+        draft_id=options.get("draft_id", "tiny/draft"),
         dataset_id="bundled",
         prompts_sha256=f"{options['conversations']}" if ok else "",
         drafter_params=json.dumps(options["params"]),

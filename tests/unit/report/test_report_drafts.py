@@ -1,0 +1,80 @@
+"""`bench/drafts` against plain means: rows by draft and method, columns by budget, the bound in every panel."""
+
+import pytest
+from drawn import axes_of, labels, lines, mal_of, table_of
+
+from specdec_trees.papers.beyond.drafts import BOUND, NO_DRAFT, PART
+
+NAME = "bench/drafts"
+WHOLE = {"kind": "layer_skip", "skipped_layers": []}
+SIZES = (8, 32)
+DRAFTS = {"Head A": None, "Model B": None, PART: WHOLE | {"skipped_layers": [3]}}
+
+
+def add(cells, method: str, n: int, **given) -> str:
+    return cells.add(f"sized_{method}", method, params={"n": n}, conversations=8, **given)
+
+
+def fill(cells) -> dict[tuple[str, str, int], str]:
+    """Two methods of three drafts, one without a draft that all pairs were run with, and the whole target."""
+    cells.experiment, runs = NAME, {}
+    for place, (draft, config) in enumerate(DRAFTS.items()):
+        pair = {"pair": f"pair{place}", "draft_id": draft, "draft": config}
+        for n in SIZES:
+            for method in ("opt_tree", "eagle2"):
+                mal = 1.5 + place / 2 + n / 50 + (method == "opt_tree") / 4
+                runs[draft, method, n] = add(cells, method, n, mal=mal, **pair)
+            runs.setdefault((NO_DRAFT, "suffix_decoding", n), add(cells, "suffix_decoding", n, depth=0, **pair))
+    for n in SIZES:
+        whole = {"pair": "whole", "draft_id": "tiny/target", "draft": WHOLE}
+        runs[BOUND, "best_first", n] = add(cells, "best_first", n, mal=5 + n / 20, **whole)
+    return runs
+
+
+def test_each_draft_and_method_has_a_row_and_each_budget_a_column(cells):
+    runs, table = fill(cells), table_of(NAME, cells)
+    long = table.long
+    assert sorted(" ".join(table.runs).split()) == sorted(runs.values())
+    values = {(row.drafted_by, row.method, row.metric.key): row.value for row in long.itertuples()}
+    assert values == {
+        (draft, method, f"mal_{n}"): pytest.approx(mal_of(cells, run_id)) for (draft, method, n), run_id in runs.items()
+    }
+
+
+def test_the_best_of_a_budget_is_marked_and_never_the_bound(cells):
+    fill(cells)
+    long = table_of(NAME, cells).long
+    marked = long[long["mark"] != ""]
+    assert {*marked["metric"].map(lambda metric: metric.key)} == {f"mal_{n}" for n in SIZES}
+    assert BOUND not in {*marked["drafted_by"]}
+    for _, rows in long[long["drafted_by"] != BOUND].groupby(long["metric"].map(lambda metric: metric.key)):
+        assert rows.loc[rows["value"].astype(float).idxmax(), "mark"]
+
+
+def test_every_draft_has_a_panel_with_its_methods_and_the_bound(cells):
+    runs, panels = fill(cells), [axes for axes in axes_of(NAME, cells) if axes.get_title()]
+    assert len(panels) == len(DRAFTS) + 1
+    bound = [mal_of(cells, runs[BOUND, "best_first", n]) for n in SIZES]
+    for axes in panels:
+        curves = [[y for _, y in points] for points in lines(axes)]
+        assert bound in [pytest.approx(curve) for curve in curves]
+        assert len(curves) == len(labels(axes)) == (2 if NO_DRAFT in axes.get_title() else 3)
+
+
+def test_without_the_bound_there_are_drafts_alone(cells):
+    cells.experiment = NAME
+    for n in SIZES:
+        add(cells, "opt_tree", n, draft_id="Head A")
+    (axes,) = (axes for axes in axes_of(NAME, cells) if axes.get_title())
+    assert len(lines(axes)) == 1
+    assert {*table_of(NAME, cells).long["drafted_by"]} == {"Head A"}
+
+
+def test_a_budget_that_a_method_was_not_run_with_is_empty(cells):
+    cells.experiment = NAME
+    for n in SIZES:
+        add(cells, "opt_tree", n, draft_id="Head A")
+    add(cells, "eagle2", SIZES[0], draft_id="Head A")
+    values = {(row.method, row.metric.key): row.value for row in table_of(NAME, cells).long.itertuples()}
+    assert values["eagle2", "mal_32"] is None
+    assert values["eagle2", "mal_8"] is not None
