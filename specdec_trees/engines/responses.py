@@ -32,15 +32,17 @@ def documents(text: str) -> tuple[list[Any], str, int]:
     """
     decoder, values, rest, cut, place = json.JSONDecoder(), [], [], 0, 0
     while begin := _BEGINNING.search(text, place):
+        line = text.find("\n", begin.start()) + 1 or len(text)
+        first = begin.start() if begin.end() <= line else 0  # an error in a long text takes long to be raised
         try:
-            value, end = decoder.raw_decode(text, begin.start())
+            value, end = decoder.raw_decode(text[first:line] if first else text, begin.start() - first)
             values.append(value)
             rest.append(text[place : begin.start()])
+            place = first + end
         except json.JSONDecodeError:
-            end = text.find("\n", begin.end()) + 1 or len(text)
-            rest.append(text[place:end])
-            cut += 1
-        place = end
+            after = text.find("\n", begin.end()) + 1 or len(text)
+            rest.append(text[place:after])
+            place, cut = after, cut + 1
     return values, "".join([*rest, text[place:]]), cut
 
 

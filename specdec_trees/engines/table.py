@@ -42,10 +42,10 @@ def _without(theirs: Record, ours: Record, tree: bool) -> Iterator[str]:
             "no step accepts a token at one that it does not have."
         )
     if theirs.lengths and theirs.between:
-        least, greatest = theirs.lengths
+        (fewest, most), (least, greatest) = theirs.between, theirs.lengths
         yield (
-            f"The record rounds: it allows {theirs.between[0]} to {theirs.between[1]} steps, and so a mean acceptance "
-            f"length of {least:.3f} to {greatest:.3f}; {theirs.steps} is the likeliest number."
+            f"The record rounds: it allows {fewest} to {most} steps, and so a mean acceptance length of {least:.3f} to "
+            f"{greatest:.3f}; {theirs.steps} steps are an estimate."
         )
     if tree:
         yield "A tree drafts more nodes than its path can accept: draft acceptance rates do not rank the two."
