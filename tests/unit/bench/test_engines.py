@@ -1,12 +1,15 @@
-"""Acceptance under the names of engines, and records of engines: counted by hand."""
+"""Runs under the names of engines, and beside records of theirs: counted by hand."""
 
 import json
 
 import pandas as pd
 import pytest
 
-from specdec_trees import engines
-from specdec_trees.engines import Record, Run
+from specdec_trees.engines.__main__ import main
+from specdec_trees.engines.reading import read
+from specdec_trees.engines.records import ENGINES, EngineError, Record
+from specdec_trees.engines.table import beside, table
+from specdec_trees.engines.writing import Run, exported
 from specdec_trees.locations import CONF
 from specdec_trees.results.store import REFERENCE
 
@@ -31,7 +34,7 @@ def run(draws: str = "topk") -> Run:
 
 
 def test_a_run_under_vllms_names():
-    found = engines.exported(run(), "vllm")
+    found = exported(run(), "vllm")
     assert found["vllm"] == {
         "num_drafts": 4,
         "num_draft_tokens": 12,
@@ -47,9 +50,11 @@ def test_a_run_under_vllms_names():
 
 
 def test_a_run_under_the_names_of_llama_cpp():
-    assert engines.exported(run(), "llama.cpp")["llama.cpp"] == {
+    assert exported(run(), "llama.cpp")["llama.cpp"] == {
+        "num_drafts": 4,
         "n_drafted": 12,
         "n_accept": 5,
+        "num_accepted_tokens_per_pos": (3, 2),
         "mean acceptance length": 2.25,
         "draft acceptance rate": 5 / 12,
         "acceptance rate per position": [0.75, 0.5],
@@ -57,7 +62,7 @@ def test_a_run_under_the_names_of_llama_cpp():
 
 
 def test_a_run_as_records_of_aiperf_one_for_each_turn():
-    first, second, third = engines.exported(run(), "aiperf")["aiperf"]
+    first, second, third = exported(run(), "aiperf")["aiperf"]
     assert first == {
         "engine": "specdec-trees",
         "prompt_id": "a",
@@ -76,99 +81,67 @@ def test_a_run_as_records_of_aiperf_one_for_each_turn():
 
 
 def test_trees_that_begin_at_the_targets_token_have_no_record():
-    found = engines.exported(run("target_topk"), "vllm")
+    found = exported(run("target_topk"), "vllm")
     assert found["vllm"] is None
     assert found["by_position"]["joint"] == [3 / 4, 2 / 4]
 
 
-VLLM = {"num_spec_steps": 43, "num_accepted_draft_tokens": 10, "num_draft_tokens": 129, "num_spec_tokens": 3}
-VLLM |= {"mean_acceptance_length": 53 / 43, "draft_acceptance_rate": 10 / 129, "acceptance_histogram": [39, 1, 0, 3]}
-OF_43 = Record(129, 10, 43, (4, 3, 3))
-"""39 steps accepted nothing, one accepted 1 token, three 3: at least one in 4, two in 3, three in 3."""
-BROKEN = [json.dumps(VLLM | {"acceptance_histogram": counts}) for counts in ("x", {"a": 1}, ["x"])]
-BROKEN += [json.dumps({"num_draft_tokens": 1, "num_accepted_tokens": 1, "num_drafts": []}), "[" * 100_000]
-LOG = (
-    "INFO SpecDecoding metrics: Mean acceptance length: 2.25, Accepted throughput: 1.00 tokens/s, Drafted throughput: "
-    "2.00 tokens/s, Accepted: 5 tokens, Drafted: 8 tokens, Per-position acceptance rate: 0.750, 0.500, Avg Draft "
-    "acceptance rate: 62.5%\n"
-)
-SCRAPED = """# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
-vllm:spec_decode_num_drafts_total{engine="0"} 3.0
-vllm:spec_decode_num_drafts_total{engine="1"} 1.0
-vllm:spec_decode_num_drafts_created{engine="0"} 1.7e+09
-vllm:spec_decode_num_draft_tokens_total{engine="0"} 8.0
-vllm:spec_decode_num_accepted_tokens_total{engine="0"} 5.0
-vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 3.0
-vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="1"} 2.0
-"""
-SLOT = "slot print_timing: id 0 | draft acceptance rate = 0.75000 (   12 accepted /    16 generated)\n"
-LATER = (
-    "draft acceptance = 0.62500 ( 5 accepted / 8 generated), mean acceptance length = 2.25, "
-    "acceptance rate per position = (0.750, 0.500)\n"
-)
-OF_4, NONE_OF_4 = Record(8, 5, 4, (3, 2)), Record(8, 0, 4, (0, 0))
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("accepts", [True, False])
+def test_what_is_written_is_read_again(engine, accepts):
+    """Whole, also where no step accepts anything, or the last positions nothing."""
+    ours = run()
+    if not accepts:
+        ours.steps["num_accepted"] = 0
+    record, _ = read(json.dumps([exported(ours, engine)]))
+    assert record == (Record(12, 5, 4, (3, 2)) if accepts else Record(12, 0, 4, (0, 0)))
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (json.dumps({"choices": [], "metrics": {"speculative_decoding": VLLM}}), OF_43),
-        (json.dumps(VLLM | {"acceptance_histogram": {"0": 39, "1": 1, "3": 3}, "engine": "vllm"}), OF_43),
-        ("\n".join([json.dumps(VLLM)] * 2), Record(258, 20, 86, (8, 6, 6))),
-        (LOG, OF_4),
-        (LOG * 2, Record(16, 10, 8, (6, 4))),
-        (SCRAPED, OF_4),
-        (LATER, OF_4),
-        (SLOT, Record(16, 12)),
-        (SLOT + LATER, Record(24, 17)),  # of one line alone steps and positions are not known
-        (json.dumps({"timings": {"predicted_n": 9, "draft_n": 16, "draft_n_accepted": 12}}), Record(16, 12)),
-        ("n_drafted = 16\nn_accept  = 12\naccept    = 75.000%\n", Record(16, 12)),
-        ("draft acceptance = 0.0 (0 accepted / 8 generated), acceptance rate per position = (0.0, 0)", NONE_OF_4),
-        (LOG + LOG.replace("5 tokens", "0 tokens").replace("0.750, 0.500", "0.000, 0.000"), OF_4 + NONE_OF_4),
-        ("draft acceptance = 0.625 (    5 accepted /     8 generated), mean len =  2.25\n", Record(8, 5, 4)),
-        (SCRAPED.replace("vllm:", "llamacpp:"), OF_4),
-    ],
-)
-def test_records_of_engines(text, expected):
-    assert engines.read(text) == expected
+def test_of_several_runs_the_one_that_is_compared_is_read():
+    texts = [exported(run(), "vllm") | {"run_id": name} for name in ("0123456789ab", "other")]
+    texts[1]["vllm"] = texts[1]["vllm"] | {"num_draft_tokens": 40}
+    assert read(json.dumps(texts), "0123456789ab")[0] == Record(12, 5, 4, (3, 2))
+    assert read(json.dumps(texts), "other")[0] == Record(40, 5, 4, (3, 2))
+    assert read("\n".join(map(json.dumps, texts[1:])), "0123456789ab")[0].drafted == 40
+    with pytest.raises(EngineError):
+        read(json.dumps(texts), "third")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "x", "[]", "{}", '{"num_draft_tokens": "x", "num_accepted_tokens": 1}', "17", *BROKEN]
-)
-def test_what_is_no_record_is_refused(text):
-    with pytest.raises(engines.EngineError):
-        engines.read(text)
-
-
-@pytest.mark.parametrize("engine", engines.ENGINES)
-def test_what_is_written_is_read_again(engine):
-    """llama.cpp's own counts have no steps, which follow from its mean length."""
-    found = engines.read(json.dumps([engines.exported(run(), engine)]))
-    expected = run().record
-    assert (found.drafted, found.accepted, found.steps) == (expected.drafted, expected.accepted, expected.steps)
-    assert found.reached == pytest.approx(expected.reached)
+def values(theirs: Record) -> dict:
+    return {name: (a, b) for name, a, b, _ in beside(run(), theirs)[0]}
 
 
 def test_a_record_beside_a_run():
-    """Theirs is a chain: of 4 steps 3 accepted one token, 2 a second one, none a third."""
-    rows, _ = engines.beside(run(), Record(12, 5, 4, (3, 2, 0)))
-    values = {name: (theirs, ours) for name, theirs, ours, _ in rows}
-    assert [*values.values()] == [
-        (2.25, 2.25),
-        (5 / 12, 5 / 12),
+    """Theirs is a chain: of 4 steps 3 accepted one token, 2 a second one, one a third, which ours cannot have."""
+    assert [*values(Record(12, 6, 4, (3, 2, 1))).values()] == [
+        (2.5, 2.25),
+        (6 / 12, 5 / 12),
         (3 / 4, 3 / 4),
         (2 / 4, 2 / 4),
+        (1 / 4, 0),
         (3 / 4, 3 / 4),
         (2 / 3, 2 / 3),
+        (1 / 2, 0),
     ]
-    assert [each[1:3] for each in engines.beside(run(), Record(16, 12))[0]] == [(12 / 16, 5 / 12)]
+    assert values(Record(8, 3, 4, (3,)))["2 or more accepted"] == (0, 2 / 4)
+    assert [*values(Record(16, 12)).values()] == [(12 / 16, 5 / 12)]
+
+
+def test_a_length_that_a_record_does_not_tell_is_shown_as_its_ends():
+    """10 accepted in 5 to 10 steps is 2 to 3 tokens a step; in 500 to 502 of 1000 it is 3.00 in two decimals."""
+    wide, narrow = Record(40, 10, 8, None, (5, 10)), Record(4000, 1000, 501, None, (500, 502))
+    assert values(wide)["mean acceptance length"] == (pytest.approx((2, 3)), 2.25)
+    assert values(narrow)["mean acceptance length"] == (1 + 1000 / 501, 2.25)
+    assert "| 2.000 to 3.000 | 2.250 | -0.750 to +0.250 |" in table(run(), wide, [])
+
+
+LOG = "draft acceptance = 0.62500 ( 5 accepted / 8 generated), mean len = 2.25\n"
 
 
 def test_the_commands_on_reference_rows(tmp_path, capsys):
     """Accepted over drafted is a column of the run's own row; on chains per step, too."""
     smoke = str(ROWS / "smoke")
-    assert engines.main([smoke, "--as", "vllm"]) == 0
+    assert main([smoke, "--as", "vllm"]) == 0
     found = {one["run_id"]: one for one in json.loads(capsys.readouterr().out)}
     rows = pd.read_parquet(ROWS / "rows" / "runs.parquet").drop_duplicates("run_id").set_index("run_id")
     assert len(found) == 14
@@ -177,12 +150,12 @@ def test_the_commands_on_reference_rows(tmp_path, capsys):
         assert one["mal"] == pytest.approx(rows.loc[run_id, "mal"])
     chain = next(one for one in found.values() if one["drafter"] == "chain4")
     assert len(chain["vllm"]["num_accepted_tokens_per_pos"]) == chain["vllm"]["num_spec_tokens"] == 4
-    (tmp_path / "log").write_text(LATER)
+    (tmp_path / "log").write_text(LOG)
     out = tmp_path / "beside.md"
     given = [smoke, "--run", chain["run_id"], "--beside", str(tmp_path / "log"), "--out", str(out)]
-    assert engines.main(given) == 0
+    assert main(given) == 0
     assert f"{chain['vllm']['mean_acceptance_length']:.3f}" in out.read_text()
-    assert engines.main([smoke, "--beside", str(tmp_path / "log")]) == 2
-    assert engines.main([smoke, "--run", "ffff", "--as", "vllm"]) == 2
+    assert main([smoke, "--beside", str(tmp_path / "log")]) == 2
+    assert main([smoke, "--run", "ffff", "--as", "vllm"]) == 2
     (tmp_path / "log").write_text("nothing")
-    assert engines.main(given) == 2
+    assert main(given) == 2

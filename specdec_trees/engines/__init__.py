@@ -1,0 +1,1 @@
+"""Acceptance of runs under the names of serving engines, and their records beside ours; see docs/engines.md."""
