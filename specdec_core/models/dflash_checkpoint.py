@@ -1,6 +1,7 @@
 """Published DFlash heads: config.json beside model.safetensors (z-lab/*-DFlash-*)."""
 
 import copy
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ _PART = "dflash_config"
 _KNOWN = frozenset(("block_size", "mask_token_id", "num_target_layers", "target_layer_ids"))
 """What that part of a config may say; more of it is of heads that came after DFlash."""
 _ARCHITECTURE = "DFlashDraftModel"
+_OTHER_EQUATIONS = re.compile("softcap|multiplier|logits?_scal|embed_scale")
+"""In names that other families' configs have for what Qwen3's layers do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ def _check_variant(spec: ModelSpec, said: Mapping[str, Any], part: Mapping[str, 
     others = [f"architectures {name}" for name in said.get("architectures") or () if name != _ARCHITECTURE]
     others += [f"{name} in {_PART}" for name in sorted(part.keys() - _KNOWN)]
     others += ["is_causal"] * bool(said.get("is_causal"))
+    others += sorted(name for name, value in said.items() if value and _OTHER_EQUATIONS.search(name))
     others += ["layers with a sliding window"] * ("sliding_attention" in (said.get("layer_types") or ()))
     if others:
         raise LoadError(f"{spec.id} is no plain DFlash head: its config.json has {', '.join(others)}")

@@ -20,6 +20,8 @@ DRAFTERS = {
     "smollm2_135m_self": ("chain4", "gsd"),
     "smollm2_135m_draft": ("binary", "opt_tree", "prompt_lookup_tree"),
     "smollm2_135m_eagle": ("opt_tree", "eagle2"),
+    "smollm2_135m_eagle3": ("opt_tree", "eagle2"),
+    "smollm2_135m_dflash": ("medusa", "dyspec"),
 }
 QUESTIONS = ("What is the capital of France?", "Name three colours, one per line.")
 

@@ -71,6 +71,17 @@ def test_an_eagle_3_head_has_the_logits_of_its_equations(layout, norms, folder):
     assert worst < 1e-5
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_eagle_3_head_without_an_output_matrix_reads_the_targets(layout, folder):
+    """As vLLM has it: of the tokens that it knows, by the target's rows."""
+    pair = load(write_eagle_3(folder, layout, **{"lm_head.weight": None}), LAYOUTS[layout])
+    rows = pair.target.model.lm_head.weight.detach()[KNOWN]
+    oracle = heads.Eagle3Equations(heads.eagle_3_tensors() | {"lm_head.weight": rows}, embedding(pair))
+    worst, scale = worst_over_trees(pair, draft_model_of(pair.draft), oracle.logits)
+    assert scale > 1
+    assert worst < 1e-5
+
+
 def test_the_same_head_in_three_layouts_has_identical_logits(folder):
     pairs = [
         load(write_eagle_3(folder / layout, layout) and linked(folder, layout), kind)
@@ -239,7 +250,6 @@ def test_damaged_heads_are_one_sentence_each(target, tmp_path):
         "d2t of .* does not map its tokens to different ids below 31": {"d2t": d2t.flip(0)},
         "must hold d2t, a whole offset for each of its 10 tokens": {"d2t": d2t[:-1]},
         "d2t and t2d of .* name different tokens": {"t2d": other},
-        "lacks lm_head.weight": {"lm_head.weight": None},
         "holds lm_head.weight twice": {"model.lm_head.weight": torch.ones(10, 48)},
         "cannot be read as those of a draft of kind eagle3 \\(IndexError": {
             "midlayer.self_attn.k_proj.weight": torch.tensor(1.0)
@@ -330,6 +340,11 @@ OTHERS = {
     "architectures DFlash2DraftModel": {"architectures": ["DFlash2DraftModel"]},
     "projector_type in dflash_config": {"dflash_config": DFLASH | {"projector_type": "domino"}},
     "has is_causal": {"is_causal": True},
+    "has attn_logit_softcapping, final_logit_softcapping": {
+        "final_logit_softcapping": 30.0,
+        "attn_logit_softcapping": 50.0,
+    },
+    "has embedding_multiplier": {"embedding_multiplier": 12.0, "logits_scaling": None},
     "has layers with a sliding window": {"layer_types": ["full_attention", "sliding_attention"]},
     "target of num_target_layers 8, not 7": {"num_target_layers": 8},
     "target of hidden_size 40, not 48": {"hidden_size": 40},
