@@ -20,6 +20,7 @@ from specdec_trees.artifacts.tables import ABSENT, Table, wrapped
 from specdec_trees.artifacts.verdict import NOT_RESOLVED, ORDER_HOLDS, word
 from specdec_trees.papers.beyond import claims
 from specdec_trees.papers.beyond.answers import NO_LEAD, REVERSED, TIE_HOLDS
+from specdec_trees.papers.beyond.drafts import BOUND
 from specdec_trees.papers.registry import build
 from specdec_trees.results.rows import AUTOREGRESSIVE
 from specdec_trees.results.store import OK, Store, experiments
@@ -30,6 +31,8 @@ TEXTS = ("README.md", "results/reference/README.md")
 MARKED = re.compile(r"<!-- rows: (\w+) -->\n(.*?)<!-- / -->", re.DOTALL)
 _REAL, CHAIN = "smollm2_135m_", "chain"
 _DRAFTS = {f"{_REAL}draft": "small draft", f"{_REAL}eagle": "EAGLE head"}
+_NODES = 32
+"""Of the trees that the drafts are compared by."""
 _MEASURES = {"mal": "MAL", "speedup": "speed"}
 
 
@@ -91,6 +94,32 @@ def rules(results: Path) -> str:
         "`drafter.draws=without_replacement` too."
     )
     return wrapped(f"{by_draws} {by_rule} {_left_of_sequoia(results)}")
+
+
+def drafts(results: Path) -> str:
+    """What the drafts of the real model reach with trees of one size, and how far from it the target's own tree is."""
+    long = _table("bench/drafts", results).long
+    assert long is not None
+    rows = long[long["metric"].map(lambda metric: metric.key == f"mal_{_NODES}")].dropna(subset="value")
+    rows = rows.assign(drafted_by=rows["drafted_by"].str.partition(" of ")[0])
+    rows = rows.sort_values("value", ascending=False, kind="stable")
+    best = rows.drop_duplicates("drafted_by").set_index("drafted_by")
+    reached = [f"{name} {_interval(one.interval)} ({one.label})" for name, one in best.drop(BOUND).iterrows()]
+    where = f"{best['num_conversations'].max():g} conversations of {_listed(rows['dataset'].unique())}"
+    alike = rows[rows["method"] == "best_first"].set_index("drafted_by")["sample"]
+    heads = [next(name for name in alike.index if name.startswith(head)) for head in ("EAGLE-3", "DFlash")]
+    ratio = samples.paired_ratio(*(alike[name] for name in heads))
+    bound = best.loc[BOUND]
+    ahead = samples.paired_ratio(bound["sample"], best.drop(BOUND)["sample"].iloc[0])
+    sentences = (
+        f"With {_NODES} nodes the drafts of the real model reach MAL, each by its best method: {'; '.join(reached)}.",
+        f"That is of {where}, greedy, {rows['max_new_tokens'].max()} tokens a turn, replayed (`bench/drafts`).",
+        f"Trained on the same text for the same time, the {heads[0]}'s best-first tree yields {_interval(ratio)} times "
+        f"the {heads[1]}'s, which takes one draft forward a step.",
+        f"The target's own best-first tree yields {_interval(ahead)} times the best of them, over "
+        f"{bound['num_conversations']:g} conversations.",
+    )
+    return wrapped(" ".join(sentences))
 
 
 def _left_of_sequoia(results: Path) -> str:
@@ -172,6 +201,7 @@ def measured(results: Path) -> str:
 
 FACTS: Mapping[str, Callable[[Path], str]] = {
     "trees": trees,
+    "drafts": drafts,
     "rules": rules,
     "answers": answers,
     "surviving": surviving,
