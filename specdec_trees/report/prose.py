@@ -109,15 +109,15 @@ def drafts(results: Path) -> str:
     alike = rows[rows["method"] == "best_first"].set_index("drafted_by")["sample"]
     heads = [next(name for name in alike.index if name.startswith(head)) for head in ("EAGLE-3", "DFlash")]
     ratio = samples.paired_ratio(*(alike[name] for name in heads))
-    bound = best.loc[BOUND]
-    ahead = samples.paired_ratio(bound["sample"], best.drop(BOUND)["sample"].iloc[0])
+    lengths = dict(zip(best.index, best["sample"], strict=True))
+    bound = lengths.pop(BOUND)
+    ahead = samples.paired_ratio(bound, next(iter(lengths.values())))
     sentences = (
         f"With {_NODES} nodes the drafts of the real model reach MAL, each by its best method: {'; '.join(reached)}.",
         f"That is of {where}, greedy, {rows['max_new_tokens'].max()} tokens a turn, replayed (`bench/drafts`).",
         f"Trained on the same text for the same time, the {heads[0]}'s best-first tree yields {_interval(ratio)} times "
         f"the {heads[1]}'s, which takes one draft forward a step.",
-        f"The target's own best-first tree yields {_interval(ahead)} times the best of them, over "
-        f"{bound['num_conversations']:g} conversations.",
+        f"The target's own best-first tree, which bounds them, yields {_interval(ahead)} times the best of them.",
     )
     return wrapped(" ".join(sentences))
 

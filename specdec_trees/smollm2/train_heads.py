@@ -252,13 +252,15 @@ def main() -> None:
     head: Eagle3Model | DFlashModel
     if args.kind == "eagle3":
         head = new_eagle_3(target, known, some)
-        loss, logits = (make(head, target, known, args.passes) for make in (eagle_3_loss, of_eagle_3))
+        loss = eagle_3_loss(head, target, known, args.passes)
+        logits = of_eagle_3(head, target, known, args.passes)
     else:
         head = new_dflash(target, some)
         loss, logits = dflash_loss(head, target, known, args.blocks), of_dflash(head, target)
     began = time.process_time()
     train(head, loss, draw, steps=args.steps, seed=args.seed, rate=args.rate)
     print(f"{args.steps} steps in {time.process_time() - began:.0f} CPU seconds")
+    assert isinstance(head.fc, Scaled)
     head.fc = head.fc.folded()
     if isinstance(head, Eagle3Model):
         save_eagle_3(head, known, args.out / "eagle3", len(target.lm_head.weight), LAYERS, left_out=("lm_head.weight",))

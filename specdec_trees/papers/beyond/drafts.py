@@ -60,7 +60,7 @@ def _drafted_by(run: pd.Series) -> str:
 
 def _figure(name: str, words: str, runs: pd.DataFrame) -> style.Figure:
     """A panel for each setting and draft, with the bound in each."""
-    panels = []
+    panels: list[pd.DataFrame] = []
     for _, setting in runs.groupby("block", sort=False):
         bound = setting[setting["drafted_by"] == BOUND].assign(label=BOUND)
         for draft, lines in setting.groupby("drafted_by", sort=False):
