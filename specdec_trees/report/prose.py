@@ -20,7 +20,7 @@ from specdec_trees.artifacts.tables import ABSENT, Table, wrapped
 from specdec_trees.artifacts.verdict import NOT_RESOLVED, ORDER_HOLDS, word
 from specdec_trees.papers.beyond import claims
 from specdec_trees.papers.beyond.answers import NO_LEAD, REVERSED, TIE_HOLDS
-from specdec_trees.papers.beyond.drafts import BOUND
+from specdec_trees.papers.beyond.drafts import BEST_FIRST, WHOLE
 from specdec_trees.papers.registry import build
 from specdec_trees.results.rows import AUTOREGRESSIVE
 from specdec_trees.results.store import OK, Store, experiments
@@ -97,27 +97,26 @@ def rules(results: Path) -> str:
 
 
 def drafts(results: Path) -> str:
-    """What the drafts of the real model reach with trees of one size, and how far from it the target's own tree is."""
+    """What the drafts of the real model reach with trees of one size, and what one that is the target does."""
     long = _table("bench/drafts", results).long
     assert long is not None
     rows = long[long["metric"].map(lambda metric: metric.key == f"mal_{_NODES}")].dropna(subset="value")
     rows = rows.assign(drafted_by=rows["drafted_by"].str.partition(" of ")[0])
-    rows = rows.sort_values("value", ascending=False, kind="stable")
+    alike = rows[rows["method"] == BEST_FIRST].set_index("drafted_by")["sample"].to_dict()
+    rows = rows[rows["drafted_by"] != WHOLE].sort_values("value", ascending=False, kind="stable")
     best = rows.drop_duplicates("drafted_by").set_index("drafted_by")
-    reached = [f"{name} {_interval(one.interval)} ({one.label})" for name, one in best.drop(BOUND).iterrows()]
+    reached = [f"{name} {_interval(one.interval)} ({one.label})" for name, one in best.iterrows()]
     where = f"{best['num_conversations'].max():g} conversations of {_listed(rows['dataset'].unique())}"
-    alike = rows[rows["method"] == "best_first"].set_index("drafted_by")["sample"]
-    heads = [next(name for name in alike.index if name.startswith(head)) for head in ("EAGLE-3", "DFlash")]
+    heads = [next(name for name in alike if name.startswith(head)) for head in ("EAGLE-3", "DFlash")]
     ratio = samples.paired_ratio(*(alike[name] for name in heads))
-    lengths = dict(zip(best.index, best["sample"], strict=True))
-    bound = lengths.pop(BOUND)
-    ahead = samples.paired_ratio(bound, next(iter(lengths.values())))
+    ahead = samples.paired_ratio(alike[WHOLE], alike[next(name for name in best.index if name in alike)])
     sentences = (
-        f"With {_NODES} nodes the drafts of the real model reach MAL, each by its best method: {'; '.join(reached)}.",
+        f"With {_NODES} nodes the drafts of the real model reach MAL, by the best method that was run: "
+        f"{'; '.join(reached)}.",
         f"That is of {where}, greedy, {rows['max_new_tokens'].max()} tokens a turn, replayed (`bench/drafts`).",
-        f"Trained on the same text for the same time, the {heads[0]}'s best-first tree yields {_interval(ratio)} times "
-        f"the {heads[1]}'s, which takes one draft forward a step.",
-        f"The target's own best-first tree, which bounds them, yields {_interval(ahead)} times the best of them.",
+        f"The {heads[0]} and the {heads[1]} had the same text and about the same time of training: the former's "
+        f"best-first tree yields {_interval(ratio)} times the latter's, which takes one draft forward a step.",
+        f"A draft that is the target itself yields {_interval(ahead)} times the best of them by such trees.",
     )
     return wrapped(" ".join(sentences))
 

@@ -164,7 +164,7 @@ def dflash_loss(
         with torch.no_grad():
             log_p = F.linear(finals_behind(batch, anchors).flatten(0, 2), matrix[known]).log_softmax(-1)
         few = rest[torch.randperm(len(rest))[:OTHERS]]
-        others = F.linear(hidden, matrix[few]) + torch.tensor(len(rest) / OTHERS).log()
+        others = F.linear(hidden, matrix[few]) + torch.tensor(len(rest) / len(few)).log()
         logits = F.linear(hidden, matrix[known])
         log_q = logits - torch.cat((logits, others), -1).logsumexp(-1, keepdim=True)
         by_depth = (log_p.exp() * (log_p - log_q)).sum(-1).view(-1, BLOCK - 1).mean(0)

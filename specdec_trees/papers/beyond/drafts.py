@@ -1,13 +1,14 @@
-"""Drafts of one target side by side: MAL of every method against the size of its trees, and what bounds them.
+"""Drafts of one target side by side: MAL of every method against the size of its trees.
 
-The bound is the best-first tree of the target's own distribution: a draft that is the whole target, under OPT-Tree with
-delta 0. While the target samples, no tree of its size that draws nothing accepts more in the mean. Under greedy
-decoding a draft that is surer than the target may.
+Beside them stands the best-first tree of the whole target, the draft that knows the target's distribution: OPT-Tree
+with delta 0. While the target samples at temperature 1, no tree of so many nodes that draws nothing has a larger E(A)
+in a step. Under greedy decoding it bounds nothing.
 """
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -23,25 +24,31 @@ from specdec_trees.results.store import Results
 from specdec_trees.statistics import samples
 from specdec_trees.statistics.samples import Sample
 
-BOUND, PART, NO_DRAFT = "the target itself", "the target without some layers", "no draft model"
+WHOLE, PART, NO_DRAFT = "the whole target", "the target without some layers", "no draft model"
+BEST_FIRST = "best_first"
+ACROSS = ("pair", "draft_id", "draft_revision")
 ROWS = ("dataset", "temperature", "drafted_by", "label")
-HEADERS = {"drafted_by": "Draft"}
+HEADERS = {"drafted_by": "Draft", "apart": "Setting"}
 TITLE = "Drafts of one target: MAL against tree size"
 BELOW = (
-    "Columns are budgets: the most nodes that a step drafts. Marked is the best draft and method of a budget.",
-    "The target itself is the best-first tree of its own distribution, which bounds trees that draw nothing while the "
-    "target samples; under greedy decoding it is the tree of a draft that is as sure as the target.",
+    "Columns are budgets: the most nodes that the target reads in a step. Trees that end earlier may be the same in "
+    "several. Marked is the best draft and method of a budget in one setting.",
+    "The whole target as a draft knows its own distribution, and is marked nowhere. While the target samples at "
+    "temperature 1, no tree that draws nothing expects more of a step than its best-first tree; greedy decoding has no "
+    "such bound.",
 )
 
 
 def drafts(name: str, results: Results) -> list[Output]:
     """A panel for each draft, and a row for each draft and method; NoResultsError where no tree ended well."""
-    loaded = frame.finished(results, across=("pair", "draft_id", "draft_revision"))
+    loaded = frame.finished(results, across=ACROSS)
     done = draw.drafting(loaded[loaded["lossless"].astype(bool)])
     runs = pd.concat([labelled(own) for _, own in done.groupby("pair")], ignore_index=True)
     runs = runs[runs["asked"].notna()]
     runs = frame.put(runs, drafted_by=[_drafted_by(run) for _, run in runs.iterrows()])
-    runs = runs.drop_duplicates(["block", "drafted_by", "label", "asked"])  # without a draft all pairs are alike
+    runs = runs.assign(drafted_by=_told_apart(runs), apart=_apart(runs))
+    again = runs.duplicated(["block", "drafted_by", "label", "asked"]) & (runs["drafted_by"] == NO_DRAFT)
+    runs = runs[~again]  # without a draft all pairs draft alike
     runs = runs.sort_values(["block", "drafted_by", "rank", "label", "asked"], kind="stable", ignore_index=True)
     words = ", ".join([*dict.fromkeys(runs["target_id"]), notes.setting(runs, but=("pair",))])
     return [_figure(name, words, runs), _table(name, words, loaded, runs)]
@@ -49,25 +56,50 @@ def drafts(name: str, results: Results) -> list[Output]:
 
 def _drafted_by(run: pd.Series) -> str:
     """The draft's id; other words for none, and for the target's own layers."""
-    if not run["steps"]["draft_forwards"].sum():
+    if len(run["steps"]) and not run["steps"]["draft_forwards"].sum():
         return NO_DRAFT
     draft = json.loads(run["config"])["pair"].get("draft") or {}
     left_out = any(draft.get(part) for part in ("skipped_layers", "skipped_attention", "skipped_mlp"))
     if draft.get("kind") == "layer_skip":
-        return PART if left_out else BOUND
+        return PART if left_out else WHOLE
     return str(run["draft_id"])
 
 
+def _told_apart(runs: pd.DataFrame) -> pd.Series:
+    """The drafts' words, with the pair where several pairs have the same."""
+    pairs = runs.groupby("drafted_by")["pair"].transform("nunique")
+    several = (pairs > 1) & (runs["drafted_by"] != NO_DRAFT)
+    return runs["drafted_by"].where(~several, runs["drafted_by"] + " (" + runs["pair"] + ")")
+
+
+def _apart(runs: pd.DataFrame) -> pd.Series:
+    """What blocks of one dataset and temperature do not have alike, such as a revision; nothing where there is one."""
+    words = pd.Series("", index=runs.index)
+    columns = [name for name in (*frame.CELL, *frame.PLACE) if name not in ACROSS]
+    for _, alike in runs.groupby(["dataset", "temperature"]):
+        if alike["block"].nunique() > 1:
+            differ = [name for name in columns if alike[name].nunique(dropna=False) > 1]
+            words[alike.index] = [
+                ", ".join(f"{name} {str(run[name])[:12]}" for name in differ) for _, run in alike.iterrows()
+            ]
+    return words
+
+
 def _figure(name: str, words: str, runs: pd.DataFrame) -> style.Figure:
-    """A panel for each setting and draft, with the bound in each."""
+    """A panel for each setting and draft, with the whole target's best-first tree in each."""
     panels: list[pd.DataFrame] = []
+    several = runs[["dataset", "temperature"]].drop_duplicates().shape[0] > 1
     for _, setting in runs.groupby("block", sort=False):
-        bound = setting[setting["drafted_by"] == BOUND].assign(label=BOUND)
+        whole = setting[(setting["drafted_by"] == WHOLE) & (setting["method"] == BEST_FIRST)].assign(label=WHOLE)
         for draft, lines in setting.groupby("drafted_by", sort=False):
-            where = [f"{draft} ({row.dataset}, temperature {row.temperature:g})" for row in lines.itertuples()]
-            both = pd.concat([lines.assign(setting=where), bound.assign(setting=where[0])])
-            panels += [both.assign(panel=len(panels))] if draft != BOUND else []
-    shown = pd.concat(panels or [runs.assign(panel=0)], ignore_index=True)
+            first = lines.iloc[0]
+            where = f" ({first['dataset']}, temperature {first['temperature']:g})" * several
+            both = pd.concat([lines, whole if draft != WHOLE else lines[:0]])
+            title = textwrap.fill(f"{draft}{where} {first['apart']}", 42)
+            panels.append(both.assign(setting=title, panel=len(panels)))
+    if len(panels) > 1:  # what is all of the whole target stands in the others
+        panels = [rows for rows in panels if {*rows["drafted_by"]} != {WHOLE} or {*rows["method"]} != {BEST_FIRST}]
+    shown = pd.concat(panels, ignore_index=True)
     shown = shown.assign(block=shown["panel"], line=shown["label"], x=shown["mean_size"].astype(float))
     shown = shown.assign(curve=shown.groupby(["block", "line"], sort=False).ngroup())
     labels = TITLE, words, "drafted nodes a step"
@@ -90,9 +122,10 @@ def _table(name: str, words: str, loaded: pd.DataFrame, runs: pd.DataFrame) -> O
     rows = pd.concat(lines, ignore_index=True)
     metrics = [_at(size, MAL.means * (place == 0)) for place, size in enumerate(sorted(runs["asked"].unique()))]
     long = frame.measure(rows, metrics)
-    long = frame.rank(long, only=long["drafted_by"] != BOUND)
+    long = frame.rank(long, only=long["drafted_by"] != WHOLE)
     title, below = f"{TITLE} ({words})", [*draw.below(loaded, runs, timed=False), *BELOW]
-    return table(name, title, long, ROWS, metrics, notes=below, headers=HEADERS)
+    columns = [*ROWS, *["apart"] * bool(runs["apart"].any())]
+    return table(name, title, long, columns, metrics, notes=below, headers=HEADERS)
 
 
 def _at(size: int, means: str) -> Metric:
