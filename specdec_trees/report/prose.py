@@ -105,18 +105,20 @@ def drafts(results: Path) -> str:
     alike = rows[rows["method"] == BEST_FIRST].set_index("drafted_by")["sample"].to_dict()
     rows = rows[rows["drafted_by"] != WHOLE].sort_values("value", ascending=False, kind="stable")
     best = rows.drop_duplicates("drafted_by").set_index("drafted_by")
-    reached = [f"{name} {_interval(one.interval)} ({one.label})" for name, one in best.iterrows()]
+    usual = best["label"].mode().iloc[0]
+    reached = [
+        f"{_interval(one.interval)} ({name}{f': {one.label}' * (one.label != usual)})" for name, one in best.iterrows()
+    ]
     where = f"{best['num_conversations'].max():g} conversations of {_listed(rows['dataset'].unique())}"
     heads = [next(name for name in alike if name.startswith(head)) for head in ("EAGLE-3", "DFlash")]
     ratio = samples.paired_ratio(*(alike[name] for name in heads))
     ahead = samples.paired_ratio(alike[WHOLE], alike[next(name for name in best.index if name in alike)])
     sentences = (
-        f"With {_NODES} nodes the drafts of the real model reach MAL, by the best method that was run: "
-        f"{'; '.join(reached)}.",
-        f"That is of {where}, greedy, {rows['max_new_tokens'].max()} tokens a turn, replayed (`bench/drafts`).",
-        f"The {heads[0]} and the {heads[1]} had the same text and about the same time of training: the former's "
-        f"best-first tree yields {_interval(ratio)} times the latter's, which takes one draft forward a step.",
-        f"A draft that is the target itself yields {_interval(ahead)} times the best of them by such trees.",
+        f"With {_NODES} nodes (`bench/drafts`: {usual}, {where}, greedy, {rows['max_new_tokens'].max()} tokens a turn) "
+        f"this model's drafts reach MAL {', '.join(reached)}.",
+        f"{heads[0]} and {heads[1]} had the same text and about the same time of training: the former yields "
+        f"{_interval(ratio)} times the latter, which takes one draft forward a step.",
+        f"A draft that is the target itself yields {_interval(ahead)} times the best of them.",
     )
     return wrapped(" ".join(sentences))
 
