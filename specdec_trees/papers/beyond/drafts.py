@@ -90,7 +90,8 @@ def _figure(name: str, words: str, runs: pd.DataFrame) -> style.Figure:
     panels: list[pd.DataFrame] = []
     several = runs[["dataset", "temperature"]].drop_duplicates().shape[0] > 1
     for _, setting in runs.groupby("block", sort=False):
-        whole = setting[(setting["drafted_by"] == WHOLE) & (setting["method"] == BEST_FIRST)].assign(label=WHOLE)
+        whole = setting[(setting["drafted_by"] == WHOLE) & (setting["method"] == BEST_FIRST)]
+        whole = whole.assign(label=WHOLE, method="target_sample")  # with the look that is the target's
         for draft, lines in setting.groupby("drafted_by", sort=False):
             first = lines.iloc[0]
             where = f" ({first['dataset']}, temperature {first['temperature']:g})" * several
@@ -108,8 +109,9 @@ def _figure(name: str, words: str, runs: pd.DataFrame) -> style.Figure:
 
 
 def _curve(axes: Axes, rows: pd.DataFrame, metric: Metric) -> None:
-    """The lines of a draft, over doublings of the size."""
+    """The lines of a draft, over doublings of the size: the whole target's would flatten them on a linear scale."""
     draw.curve(axes, rows, metric)
+    style.few_log_ticks(axes)
     style.powers_of_two(axes, rows["x"])
 
 
