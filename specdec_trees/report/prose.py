@@ -110,7 +110,7 @@ def drafts(results: Path) -> str:
         f"{_interval(one.interval)} ({name}{f': {one.label}' * (one.label != usual)})" for name, one in best.iterrows()
     ]
     where = f"{best['num_conversations'].max():g} conversations of {_listed(rows['dataset'].unique())}"
-    heads = [next(name for name in alike if name.startswith(head)) for head in ("EAGLE-3", "DFlash")]
+    heads = [next(str(name) for name in alike if str(name).startswith(head)) for head in ("EAGLE-3", "DFlash")]
     ratio = samples.paired_ratio(*(alike[name] for name in heads))
     ahead = samples.paired_ratio(alike[WHOLE], alike[next(name for name in best.index if name in alike)])
     sentences = (

@@ -30,6 +30,13 @@ ACROSS = ("pair", "draft_id", "draft_revision")
 ROWS = ("dataset", "temperature", "drafted_by", "label")
 HEADERS = {"drafted_by": "Draft", "apart": "Setting"}
 TITLE = "Drafts of one target: MAL against tree size"
+FORWARDS = Metric(
+    "forwards",
+    "forwards",
+    "draft forwards a step, mean over the steps of the largest budget of the row",
+    lambda row: float(row.by_size[max(row.by_size)]["draft_forwards"].mean()),
+    1,
+)
 BELOW = (
     "Columns are budgets: the most nodes that the target reads in a step. Trees that end earlier may be the same in "
     "several. Marked is the best draft and method of a budget in one setting.",
@@ -74,15 +81,16 @@ def _told_apart(runs: pd.DataFrame) -> pd.Series:
 
 def _apart(runs: pd.DataFrame) -> pd.Series:
     """What blocks of one dataset and temperature do not have alike, such as a revision; nothing where there is one."""
-    words = pd.Series("", index=runs.index)
     columns = [name for name in (*frame.CELL, *frame.PLACE) if name not in ACROSS]
+    words = dict.fromkeys(runs.index, "")
     for _, alike in runs.groupby(["dataset", "temperature"]):
         if alike["block"].nunique() > 1:
             differ = [name for name in columns if alike[name].nunique(dropna=False) > 1]
-            words[alike.index] = [
-                ", ".join(f"{name} {str(run[name])[:12]}" for name in differ) for _, run in alike.iterrows()
-            ]
-    return words
+            lines = (
+                alike[differ].astype(str).apply(lambda run: ", ".join(f"{k} {v[:12]}" for k, v in run.items()), axis=1)
+            )
+            words |= lines.to_dict()
+    return pd.Series(words)
 
 
 def _figure(name: str, words: str, runs: pd.DataFrame) -> style.Figure:
@@ -123,6 +131,7 @@ def _table(name: str, words: str, loaded: pd.DataFrame, runs: pd.DataFrame) -> O
         lines.append(frame.put(sizes.iloc[:1], by_size=[steps], run_ids=[" ".join(sizes["run_id"])]))
     rows = pd.concat(lines, ignore_index=True)
     metrics = [_at(size, MAL.means * (place == 0)) for place, size in enumerate(sorted(runs["asked"].unique()))]
+    metrics.append(FORWARDS)
     long = frame.measure(rows, metrics)
     long = frame.rank(long, only=long["drafted_by"] != WHOLE)
     title, below = f"{TITLE} ({words})", [*draw.below(loaded, runs, timed=False), *BELOW]
