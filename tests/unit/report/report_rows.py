@@ -53,7 +53,8 @@ DEFAULTS: dict[str, Any] = {
 
 
 def run_row(run_id: str, experiment: str, options: dict[str, Any]) -> RunRow:
-    pair = {"name": options["pair"], "published": options["published"], "draft": options.get("draft")}
+    pair = {"name": options["pair"], "published": options["published"]}
+    pair |= {"draft": options["draft"]} if options.get("draft") else {}
     config = {"pair": pair, "dataset": {"name": options["dataset"]}, "seed": options["seed"]}
     ok = options["status"] == "ok"
     return RunRow(
