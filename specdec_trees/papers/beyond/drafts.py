@@ -73,10 +73,12 @@ def _drafted_by(run: pd.Series) -> str:
 
 
 def _told_apart(runs: pd.DataFrame) -> pd.Series:
-    """The drafts' words, with the pair where several pairs have the same."""
-    pairs = runs.groupby("drafted_by")["pair"].transform("nunique")
-    several = (pairs > 1) & (runs["drafted_by"] != NO_DRAFT)
-    return runs["drafted_by"].where(~several, runs["drafted_by"] + " (" + runs["pair"] + ")")
+    """The drafts' words, with the pair where several pairs have the same, and the revision where several have that."""
+    words = runs["drafted_by"].astype(str)
+    for name in ("pair", "draft_revision"):
+        alone = runs.groupby(words)[name].transform("nunique") < 2
+        words = words.where(alone | (words == NO_DRAFT), words + " (" + runs[name].astype(str) + ")")
+    return words
 
 
 def _apart(runs: pd.DataFrame) -> pd.Series:
