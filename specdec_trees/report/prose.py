@@ -116,13 +116,13 @@ def drafts(results: Path) -> str:
     forwards = [float(steps[name][_NODES]["draft_forwards"].mean()) for name in heads]
     ahead = samples.paired_ratio(alike[WHOLE], alike[next(name for name in best.index if name in alike)])
     sentences = (
-        f"With {_NODES} nodes (`bench/drafts`: {usual}, {where}, greedy, {rows['max_new_tokens'].max()} tokens a turn) "
-        f"this model's drafts reach MAL {', '.join(reached)}.",
-        "Best-first is OPT-Tree with delta 0, for MAL and not for speed. These are checkpoints, not methods: the "
-        "EAGLE-1 head had twice the text and time of the other two.",
+        f"With {_NODES} nodes this model's drafts reach MAL {', '.join(reached)}.",
+        f"These are of {usual}s, {where}, {rows['max_new_tokens'].max()} tokens a turn, greedy (`bench/drafts`).",
+        "Best-first is OPT-Tree with delta 0, for MAL and not for speed. That ranks checkpoints, not methods: the "
+        "EAGLE-1 head had twice the text and more than twice the training time.",
         f"{heads[0]} yields {_interval(ratio)} times {heads[1]}, by {forwards[0]:.1f} draft forwards a step in place "
         f"of {forwards[1]:.1f}.",
-        f"The target as its own draft yields {_interval(ahead)} times the best: no bound under greedy decoding.",
+        f"The target as its own draft yields {_interval(ahead)} times the best, which is no bound.",
     )
     return wrapped(" ".join(sentences))
 
